@@ -1,0 +1,13 @@
+"""Send each Celery task to the right worker, in the right order, on Redis or Valkey.
+
+    app.conf.broker_transport = "celery_affinity:Transport"
+"""
+
+from . import worker as _worker  # connects the signal handler that adds our step to workers
+from .affinity import Affinity
+from .errors import AffinityError, OptionError, SettingError, TransportError
+from .transport import Transport
+
+__all__ = ["Affinity", "AffinityError", "OptionError", "SettingError", "Transport", "TransportError"]
+__version__ = "0.1.0"
+del _worker

@@ -1,0 +1,43 @@
+"""A thread that beats: one call every so often, and at once when it is woken."""
+
+import threading
+from collections.abc import Callable
+
+
+class Beats:
+    """Call *beat* every *interval_s* seconds, and whenever `wake` is called, in a daemon thread of its own.
+
+    A thread, since the event loop's timers stop in a soft shutdown, in a long task of the solo pool, and while a
+    threads pool drains. *beat* returns the seconds until it wants to be called again, or None for *interval_s*;
+    it raises nothing.
+    """
+
+    def __init__(self, name: str, beat: Callable[[], float | None], interval_s: float) -> None:
+        self._beat = beat
+        self._interval_s = interval_s
+        self._woken = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have the next beat now."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Have no further beat; wait for one that is under way."""
+        self._stopped = True
+        self._woken.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause_s: float | None = None
+        while True:
+            self._woken.wait(self._interval_s if pause_s is None else pause_s)
+            self._woken.clear()
+            if self._stopped:
+                return
+            pause_s = self._beat()

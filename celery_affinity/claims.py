@@ -1,0 +1,181 @@
+"""What a worker holds, and what it has yet to tell the server of it.
+
+Tasks end in the event loop, in pool threads or in the middle of a shutdown; here their ends are only written down.
+`Claims.flush` sends them, in one round trip, from whatever thread has the time.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .scheduler import Claim, End, Scheduler
+
+#: What became of a message. Unsettled ones are pending again, counted as a delivery; returned ones too, not counted.
+ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
+
+#: Separates job id and fencing number in a delivery tag; stock tags are uuids, without it.
+_SEPARATOR = ":"
+
+
+def is_claim(delivery_tag: str) -> bool:
+    """Return whether a delivery tag is that of a claim (and not of a message that kombu read from a list)."""
+    return _SEPARATOR in delivery_tag
+
+
+@dataclass
+class Held:
+    """A claim, from its arrival until the server knows of its end. *request* is Celery's, once there is one."""
+
+    job_id: str
+    fence: str
+    type: str
+    request: Any = None
+    outcome: str = UNSETTLED
+    void: bool = False
+
+    @property
+    def number(self) -> tuple[str, str]:
+        return self.job_id, self.fence
+
+
+@dataclass
+class _Batch:
+    sequence: int
+    acks: list[tuple[str, Held]] = field(default_factory=list)
+    ends: list[tuple[str, Held]] = field(default_factory=list)
+
+
+class Claims:
+    """The claims of one worker, by delivery tag. *on_news* is called when there is something to flush."""
+
+    def __init__(self, worker: str, inbox: str, on_news: Callable[[], None]) -> None:
+        self.worker = worker
+        self.inbox = inbox
+        self._on_news = on_news
+        #: Called when a task starts: a pool that blocks the loop sends its early ack before.
+        self.on_accepted: Callable[[], object] = lambda: None
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+        self._held: dict[str, Held] = {}
+        self._refused: set[str] = set()
+        self._acks: dict[str, Held] = {}
+        self._ends: dict[str, Held] = {}
+        self._batch: _Batch | None = None
+        self._sequence = 0
+        self._closed = False
+
+    def take(self, claim: Claim) -> str | None:
+        """Hold a claim that arrived. Return its delivery tag, or None if it must not run here (any more)."""
+        tag = f"{claim.job_id}{_SEPARATOR}{claim.fence}"
+        with self._lock:
+            if self._closed or tag in self._refused or tag in self._held:
+                return None
+            self._held[tag] = Held(claim.job_id, claim.fence, claim.type)
+        return tag
+
+    def bind(self, tag: str, request: Any) -> None:
+        """Say that *request* runs the claim: from here on it ends when the request does."""
+        with self._lock:
+            if tag in self._held:
+                self._held[tag].request = request
+
+    def settle(self, tag: str, outcome: str) -> None:
+        """Note what became of the message. Without a request (an unknown task, say) this is the claim's end."""
+        with self._lock:
+            held = self._held.get(tag)
+            if held is None or held.outcome != UNSETTLED:
+                return
+            held.outcome = outcome
+            if held.request is None:
+                self._ends[tag] = held
+            elif outcome == ACKED:
+                self._acks[tag] = held
+            else:
+                return  # told with the end, which is near
+        self._on_news()
+
+    def end(self, tag: str) -> None:
+        """Note that the slot of a claim is free, once however often it is said."""
+        with self._lock:
+            held = self._held.get(tag)
+            if held is None or tag in self._ends:
+                return
+            self._ends[tag] = held
+        self._on_news()
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._acks or self._ends)
+
+    def flush(self, scheduler: Scheduler, *, inline: bool) -> list[Claim]:
+        """Tell the server what ended and was acked. Return the jobs that follow, if they come *inline*.
+
+        Raises a redis error if the server does not answer; the next call says the same again, and it counts once.
+        """
+        with self._flushing:
+            batch = self._batch = self._batch or self._collect()
+            if batch is None:
+                return []
+            following = scheduler.settle(
+                self.worker,
+                acks=[held.number for _, held in batch.acks],
+                ends=[End(held.job_id, held.fence, held.outcome) for _, held in batch.ends],
+                sequence=batch.sequence,
+                inline=inline,
+            )
+            self._batch = None
+            with self._lock:
+                for tag, _ in batch.ends:
+                    self._held.pop(tag, None)
+                    self._ends.pop(tag, None)
+            return following
+
+    def _collect(self) -> _Batch | None:
+        with self._lock:
+            if not self._acks and not self._ends:
+                return None
+            self._sequence += 1
+            ends = list(self._ends.items())
+            acks = [(tag, held) for tag, held in self._acks.items() if tag not in self._ends]
+            self._acks.clear()
+            return _Batch(self._sequence, acks, ends)
+
+    def numbers(self) -> list[tuple[str, str]]:
+        """Return job id and fencing number of every claim that is held."""
+        with self._lock:
+            return [held.number for held in self._held.values()]
+
+    def refuse(self, numbers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Never run these claims, should they still arrive. Return those that are not held: they can be given back."""
+        with self._lock:
+            unknown = [number for number in numbers if _SEPARATOR.join(number) not in self._held]
+            self._refused.update(_SEPARATOR.join(number) for number in unknown)
+        return unknown
+
+    def void(self, job_ids: Iterable[str]) -> list[Held]:
+        """Note that these claims are no longer the worker's. Return those that were not known to be so."""
+        gone = set(job_ids)
+        with self._lock:
+            fresh = [held for held in self._held.values() if held.job_id in gone and not held.void]
+            for held in fresh:
+                held.void = True
+        return fresh
+
+    def void_count(self) -> int:
+        """Return how many requests run here without a claim: each takes a slot all the same."""
+        with self._lock:
+            return sum(held.void for held in self._held.values())
+
+    def renounce(self, keeps: Callable[[Any], bool]) -> list[tuple[str, str]]:
+        """Let go of the claims whose request *keeps* does not keep (None: there is no request). Return them."""
+        with self._lock:
+            dropped = [
+                tag for tag, held in self._held.items() if tag not in self._ends and not keeps(held.request)
+            ]
+            return [self._held.pop(tag).number for tag in dropped]
+
+    def close(self) -> None:
+        """Take no more claims: the worker drains."""
+        with self._lock:
+            self._closed = True

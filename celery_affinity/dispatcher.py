@@ -1,0 +1,55 @@
+"""The loop that ticks: what no event triggers. Every worker embeds one; `celery affinity dispatcher` runs one alone."""
+
+from kombu.log import get_logger
+from redis.exceptions import RedisError
+
+from .beats import Beats
+from .scheduler import Scheduler
+
+logger = get_logger(__name__)
+
+#: Longest pause between two ticks, s: a job that is scheduled meanwhile is late by no more.
+LONGEST_PAUSE_S = 0.2
+
+#: Pause after a tick that the server did not answer, s.
+_PAUSE_AFTER_ERROR_S = 1.0
+
+
+class Dispatcher:
+    """Ticks *scheduler* until it is stopped, from a thread. Any number may run; they elect nobody."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._quiet = False
+        self._in_trouble = False
+        self._beats = Beats("affinity-dispatcher", self._tick, LONGEST_PAUSE_S)
+
+    def start(self) -> None:
+        self._beats.start()
+
+    def stop(self) -> None:
+        self._beats.stop()
+
+    def use(self, scheduler: Scheduler, *, quiet: bool) -> None:
+        """Go on with *scheduler*; *quiet*: do not tick, others do."""
+        self._scheduler = scheduler
+        self._quiet = quiet
+
+    def _tick(self) -> float:
+        if self._quiet:
+            return LONGEST_PAUSE_S
+        try:
+            ticked = self._scheduler.tick()
+        except (RedisError, OSError) as exc:
+            if not self._in_trouble:
+                logger.warning("The broker does not answer a tick, scheduled jobs wait: %s", exc)
+            self._in_trouble = True
+            return _PAUSE_AFTER_ERROR_S
+        if self._in_trouble:
+            logger.info("The broker answers ticks again")
+        self._in_trouble = False
+        if ticked.dead_workers:
+            logger.warning("%d silent worker(s) taken for dead, %d of their jobs back", ticked.dead_workers, ticked.recovered)
+        if ticked.next_due_s is None:
+            return LONGEST_PAUSE_S
+        return min(LONGEST_PAUSE_S, ticked.next_due_s)

@@ -1,0 +1,88 @@
+"""Every Redis key, its type and what it holds. Nothing else in the project spells a key.
+
+All keys of a cohort share one hash tag, so that they live on one shard:
+``<global_keyprefix>{<namespace>:<cohort>}:<name>``. The Lua side is generated from `KEYS`.
+"""
+
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from .errors import SettingError
+
+#: name -> (template after the base, Redis type, content). One ``%s`` for each argument.
+KEYS: dict[str, tuple[str, str, str]] = {
+    "job": ("job:%s", "hash", "what is known of a job, without its message"),
+    "message": ("message:%s", "string", "the message as kombu sent it, until it is acked"),
+    "lane": ("lane:%s:%s", "zset", "type, lane -> waiting job ids by enqueue time, µs"),
+    "heads": ("heads", "hash", "type -> 'lane enqueued_us job_id' of each of its lanes that is not empty"),
+    "scheduled": ("scheduled", "zset", "job ids that wait for their time, by due time, µs"),
+    "dead": ("dead", "zset", "job ids that will not run again, by the time they ended, µs"),
+    "profiles": ("profiles", "hash", "profile -> its types, separated by blanks"),
+    "serving": ("serving:%s", "zset", "type -> profiles that serve it, by their number of types"),
+    "capacity": ("capacity", "hash", "type -> slots of live workers that serve it"),
+    "free_slots": ("free_slots", "hash", "profile -> free slots of its workers"),
+    "free": ("free:%s", "zset", "profile -> workers with a free slot, by the time of their last change, µs"),
+    "members": ("members", "hash", "profile -> number of its workers"),
+    "worker": ("worker:%s", "hash", "a live worker: node name, profile, slots, free slots"),
+    "names": ("names", "hash", "node name -> the worker that took it last"),
+    "beats": ("beats", "zset", "workers by the time they were last heard of, µs"),
+    "joined": ("joined", "zset", "workers by the time they joined, µs"),
+    "claims": ("claims:%s", "hash", "worker -> job ids it holds, each with its fencing number"),
+    "inbox": ("inbox:%s", "list", "worker -> claimed jobs that it has not read, oldest at the right"),
+    "fence": ("fence", "string", "the last fencing number given"),
+    "clock": ("clock", "hash", "when the server was last ticked, and since when silence counts, µs"),
+    "settings": ("settings", "hash", "scheduling settings in force, by name"),
+    "counters": ("counters", "hash", "events since the start, by name"),
+}
+
+
+def encode(name: str) -> str:
+    """Return *name* (a type, a tenant, a node) as it is written in Redis: no blank, colon, brace or comma."""
+    return quote(name, safe="")
+
+
+def decode(name: str) -> str:
+    """Return the name that `encode` was given."""
+    return unquote(name)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of one cohort."""
+
+    global_keyprefix: str = ""
+    namespace: str = "affinity"
+    cohort: str = "default"
+
+    def __post_init__(self) -> None:
+        for option in ("global_keyprefix", "namespace", "cohort"):
+            value = getattr(self, option)
+            if "{" in value or "}" in value:
+                raise SettingError(f"{option} must hold no braces (they would break the hash tag), got: {value!r}")
+
+    @property
+    def base(self) -> str:
+        """What every key of the cohort begins with; itself no key."""
+        return f"{self.global_keyprefix}{{{self.namespace}:{self.cohort}}}:"
+
+    def key(self, name: str, *parts: str) -> str:
+        """Return the key *name* for *parts*, which are encoded already."""
+        return self.base + KEYS[name][0] % parts
+
+
+def lua_source() -> str:
+    """Return the Lua table `key` with the same spelling: strings, or functions of their parts."""
+    lines = ["local base = KEYS[1] -- what every key of the cohort begins with", "local key = {}"]
+    for name, (template, kind, content) in KEYS.items():
+        lines.append(f"-- {kind}: {content}")
+        parts = template.count("%s")
+        if not parts:
+            lines.append(f'key.{name} = base .. "{template}"')
+            continue
+        arguments = ", ".join("ab"[:parts])
+        pieces = template.split("%s")
+        spelled = " .. ".join(
+            f'"{piece}" .. {argument}' for piece, argument in zip(pieces, "ab"[:parts], strict=False)
+        )
+        lines.append(f"function key.{name}({arguments}) return base .. {spelled} end")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,33 @@
+-- join: a worker enters with its types and slots, or comes back with others; what it holds it keeps.
+-- RETURNS {more, namesake}; namesake: a live worker that has the same node name, or "".
+-- @include lib/keys.lua
+-- @include lib/full.lua
+-- @include lib/settings.lua
+-- @include lib/workers.lua
+-- @include lib/fill.lua
+
+local worker = ARGV[1] -- one for each run of a worker process
+local name = ARGV[2] -- node name, encoded
+local slots_in_all = ARGV[3]
+local other = ARGV[4] -- slots taken by what no claim shows
+local profile = ARGV[5] -- one for each set of types
+local types = workers.split(ARGV[6]) -- encoded, separated by blanks
+-- ARGV[7..]: name, value of each setting of its app
+
+for i = 7, #ARGV, 2 do
+    redis.call("HSET", key.settings, ARGV[i], ARGV[i + 1])
+end
+
+if redis.call("EXISTS", key.worker(worker)) == 1 then
+    workers.detach(worker)
+end
+local namesake = redis.call("HGET", key.names, name)
+local now = clock.text(clock.now_us)
+redis.call("HSET", key.names, name, worker)
+redis.call("HSET", key.worker(worker), "name", name, "profile", profile, "slots", slots_in_all, "other", other)
+redis.call("ZADD", key.beats, now, worker)
+redis.call("ZADD", key.joined, "NX", now, worker)
+workers.attach(worker, profile, types)
+
+local filled = fill(types, "", read_settings())
+return { filled[1], namesake and namesake ~= worker and namesake or "" }

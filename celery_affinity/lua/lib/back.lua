@@ -1,0 +1,49 @@
+-- back: the ways a claimed job leaves its slot without having been done: pending again, or dead.
+-- @include lib/claims.lua
+-- @include lib/lanes.lua
+local back = {}
+
+-- Keeps at most `dead_max` of them: the oldest go.
+local function trim_dead(dead_max)
+    local over = redis.call("ZCARD", key.dead) - dead_max
+    if over > 0 then
+        for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(over, 100) - 1)) do
+            redis.call("ZREM", key.dead, id)
+            redis.call("UNLINK", key.job(id), key.message(id))
+        end
+    end
+end
+
+function back.bury(id, reason, settings)
+    local now = clock.text(clock.now_us)
+    redis.call("HSET", key.job(id), "state", "dead", "reason", reason, "ended", now)
+    redis.call("ZADD", key.dead, now, id)
+    redis.call("HINCRBY", key.counters, reason, 1)
+    trim_dead(settings.dead_max)
+end
+
+-- Takes a job from its worker: pending again with its first enqueue time, or dead if it came back too often
+-- (counted), or lost if it had been acked: Celery promised at most once.
+-- RETURNS its type if it is pending again.
+function back.put(worker, id, counted, settings)
+    local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries", "acked")
+    local type, lane, enqueued, deliveries = row[1], row[2], row[3], tonumber(row[4])
+    claims.drop(worker, id)
+    if not type then
+        return nil
+    end
+    if row[5] == "1" then
+        back.bury(id, "lost", settings)
+        return nil
+    end
+    if counted then
+        deliveries = redis.call("HINCRBY", key.job(id), "deliveries", 1)
+        if deliveries >= settings.max_deliveries then
+            back.bury(id, "max_deliveries", settings)
+            return nil
+        end
+    end
+    redis.call("HSET", key.job(id), "state", "pending")
+    lanes.add(id, type, lane, enqueued)
+    return type
+end

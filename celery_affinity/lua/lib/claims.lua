@@ -1,0 +1,49 @@
+-- claims: a job held by a worker's slot, with a fencing number that grows at each delivery.
+-- @include lib/clock.lua
+-- @include lib/slots.lua
+local claims = {}
+local KEEP_S = 60 -- a job's id is known for so long after its end: a repeated publish changes nothing
+
+-- What a worker reads of a claimed job: a line of facts, then the message as kombu sent it.
+local function payload(id, fence, type, deliveries, enqueued)
+    local facts = table.concat({ id, fence, type, deliveries, enqueued }, " ")
+    return facts .. "\n" .. (redis.call("GET", key.message(id)) or "")
+end
+
+-- RETURNS the payload of a job as it was granted, to send it again or to find it in an inbox.
+function claims.payload(id)
+    local row = redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued")
+    return payload(id, row[1], row[2], row[3], row[4])
+end
+
+function claims.grant(id, worker)
+    local fence = redis.call("INCR", key.fence)
+    redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
+        "claimed", clock.text(clock.now_us))
+    redis.call("HSET", key.claims(worker), id, fence)
+    slots.settle(worker)
+    return fence
+end
+
+-- RETURNS whether `worker` holds `id` with this very fencing number. The job may have been taken back while the
+-- worker was silent: a stale number changes nothing.
+function claims.held(worker, id, fence)
+    return redis.call("HGET", key.claims(worker), id) == fence
+end
+
+-- Frees the slot. The caller settles the worker's slots afterwards, once for all that it dropped.
+function claims.drop(worker, id)
+    redis.call("HDEL", key.claims(worker), id)
+    redis.call("HDEL", key.job(id), "worker", "fence", "claimed")
+end
+
+-- The job has ended well: only its id is kept for a while.
+function claims.finish(id)
+    redis.call("UNLINK", key.message(id))
+    redis.call("HSET", key.job(id), "state", "done", "ended", clock.text(clock.now_us))
+    redis.call("EXPIRE", key.job(id), KEEP_S)
+end
+
+function claims.is_unread(worker, id)
+    return redis.call("LREM", key.inbox(worker), 1, claims.payload(id)) == 1
+end

@@ -1,0 +1,11 @@
+-- clock: the server's time, the only one that counts.
+local clock = {}
+do
+    local time = redis.call("TIME")
+    clock.now_us = time[1] * 1000000 + time[2]
+end
+
+-- Lua would write 1.7e+15 for a time in µs.
+function clock.text(us)
+    return string.format("%.0f", us)
+end

@@ -1,0 +1,12 @@
+-- filters: what may not start now. Each looks at the head of a lane and says whether it may;
+-- a claim asks all of them before it computes a score.
+local filters = {}
+
+function filters.admit(head)
+    for _, admits in ipairs(filters) do
+        if not admits(head) then
+            return false
+        end
+    end
+    return true
+end

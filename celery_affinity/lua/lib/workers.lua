@@ -1,0 +1,80 @@
+-- workers: who is alive, with which types and how many slots.
+-- @include lib/clock.lua
+-- @include lib/slots.lua
+local workers = {}
+
+function workers.split(types)
+    local list = {}
+    for type in string.gmatch(types or "", "%S+") do
+        list[#list + 1] = type
+    end
+    return list
+end
+
+function workers.types_of(worker)
+    local profile = redis.call("HGET", key.worker(worker), "profile")
+    return workers.split(profile and redis.call("HGET", key.profiles, profile))
+end
+
+local function change_capacity(types, by)
+    for _, type in ipairs(types) do
+        if redis.call("HINCRBY", key.capacity, type, by) <= 0 then
+            redis.call("HDEL", key.capacity, type)
+        end
+    end
+end
+
+-- Puts a worker, whose hash says profile and slots, into its profile. A profile comes with its first worker.
+function workers.attach(worker, profile, types)
+    if redis.call("HINCRBY", key.members, profile, 1) == 1 then
+        redis.call("HSET", key.profiles, profile, table.concat(types, " "))
+        for _, type in ipairs(types) do
+            redis.call("ZADD", key.serving(type), #types, profile)
+        end
+    end
+    change_capacity(types, tonumber(redis.call("HGET", key.worker(worker), "slots")))
+    redis.call("HSET", key.worker(worker), "accepting", "1", "free", 0)
+    slots.settle(worker)
+end
+
+-- No job is placed on the worker from here on; what it holds it keeps.
+function workers.close(worker)
+    redis.call("HSET", key.worker(worker), "accepting", "0")
+    slots.settle(worker)
+end
+
+-- Takes a worker out of its profile; a profile goes with its last worker.
+function workers.detach(worker)
+    workers.close(worker)
+    local row = redis.call("HMGET", key.worker(worker), "profile", "slots")
+    local types = workers.types_of(worker)
+    change_capacity(types, -tonumber(row[2]))
+    if redis.call("HINCRBY", key.members, row[1], -1) <= 0 then
+        redis.call("HDEL", key.members, row[1])
+        redis.call("HDEL", key.profiles, row[1])
+        redis.call("HDEL", key.free_slots, row[1])
+        for _, type in ipairs(types) do
+            redis.call("ZREM", key.serving(type), row[1])
+        end
+    end
+end
+
+function workers.resize(worker, now_slots)
+    local was = tonumber(redis.call("HGET", key.worker(worker), "slots"))
+    if was ~= now_slots then
+        change_capacity(workers.types_of(worker), now_slots - was)
+        redis.call("HSET", key.worker(worker), "slots", now_slots)
+    end
+end
+
+-- Forgets a worker that holds nothing any more.
+function workers.remove(worker)
+    workers.detach(worker)
+    local name = redis.call("HGET", key.worker(worker), "name")
+    if redis.call("HGET", key.names, name) == worker then
+        redis.call("HDEL", key.names, name)
+    end
+    redis.call("ZREM", key.beats, worker)
+    redis.call("ZREM", key.joined, worker)
+    redis.call("UNLINK", key.worker(worker), key.claims(worker), key.inbox(worker))
+end

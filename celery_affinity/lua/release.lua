@@ -1,0 +1,56 @@
+-- release: a slot is free again. The reply carries what the caller got for it: the next job costs no call of its own.
+-- A job that ends unsettled, neither acked nor rejected, goes back to pending, counted as a delivery; so does one
+-- that is returned because nobody there consumes it, not counted.
+-- A repeated sequence number gets the same reply.
+-- RETURNS {more, payload, ...}; the payloads are the caller's next jobs, if it takes them inline.
+-- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
+-- @include lib/keys.lua
+-- @include lib/full.lua
+-- @include lib/settings.lua
+-- @include lib/workers.lua
+-- @include lib/back.lua
+-- @include lib/fill.lua
+
+local worker = ARGV[1]
+local sequence = ARGV[2]
+local caller = ARGV[3] == "1" and worker or "" -- whether the caller takes jobs inline
+-- ARGV[4..]: job id, fencing number, outcome ("acked", "rejected", "unsettled", "returned") of each
+
+local last = redis.call("HMGET", key.worker(worker), "sequence", "granted")
+if last[1] == sequence then
+    local again = { 0 }
+    for id, fence in string.gmatch(last[2], "(%S+) (%S+)") do
+        if claims.held(worker, id, fence) then
+            again[#again + 1] = claims.payload(id)
+        end
+    end
+    return again
+end
+
+local settings = read_settings()
+local types = workers.types_of(worker)
+for i = 4, #ARGV, 3 do
+    local id, outcome = ARGV[i], ARGV[i + 2]
+    if claims.held(worker, id, ARGV[i + 1]) then
+        if outcome == "acked" or redis.call("HGET", key.job(id), "acked") == "1" then
+            claims.drop(worker, id)
+            claims.finish(id)
+        elseif outcome == "rejected" then
+            claims.drop(worker, id)
+            back.bury(id, "rejected", settings)
+        else
+            types[#types + 1] = back.put(worker, id, outcome == "unsettled", settings)
+        end
+    end
+end
+slots.settle(worker)
+
+local reply, inline = fill(types, caller, settings)
+if redis.call("EXISTS", key.worker(worker)) == 1 then
+    local granted = {}
+    for _, id in ipairs(inline) do
+        granted[#granted + 1] = id .. " " .. redis.call("HGET", key.claims(worker), id)
+    end
+    redis.call("HSET", key.worker(worker), "sequence", sequence, "granted", table.concat(granted, " "))
+end
+return reply

@@ -1,0 +1,65 @@
+-- sync: a worker beats, and says what it holds. Only it can say that a claim is not with it:
+-- one that it does not name is asked about, and comes back only when it renounces it, unless it is still unread.
+-- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}}; known 0: join again. ticker 1: tick for the fleet.
+-- asked: claims that it did not name. void: named, but no longer its own.
+-- Cost: O(claims of the worker).
+-- @include lib/keys.lua
+-- @include lib/full.lua
+-- @include lib/settings.lua
+-- @include lib/workers.lua
+-- @include lib/back.lua
+-- @include lib/fill.lua
+
+local worker = ARGV[1]
+local slots_in_all = tonumber(ARGV[2])
+local other = ARGV[3] -- slots taken by what no claim shows
+local draining = ARGV[4] == "1" -- it reads its inbox no more
+-- ARGV[5..]: job id, fencing number of each claim it holds
+
+local TICKERS = 3
+local TICKED_LATELY_US = 1000000
+
+-- A worker that was closed while it was silent has to join again before jobs are placed on it.
+local accepting = redis.call("HGET", key.worker(worker), "accepting")
+if not accepting or (accepting == "0" and not draining) then
+    return { 0, 0, 0, {}, {} }
+end
+redis.call("ZADD", key.beats, clock.text(clock.now_us), worker)
+redis.call("HSET", key.worker(worker), "other", other)
+workers.resize(worker, slots_in_all)
+if draining then
+    workers.close(worker)
+end
+
+local settings = read_settings()
+local held, void, asked = {}, {}, {}
+for i = 5, #ARGV, 2 do
+    held[ARGV[i]] = ARGV[i + 1]
+    if not claims.held(worker, ARGV[i], ARGV[i + 1]) then
+        void[#void + 1] = ARGV[i]
+    end
+end
+
+local types = workers.types_of(worker)
+local claimed = redis.call("HGETALL", key.claims(worker))
+for i = 1, #claimed, 2 do
+    local id = claimed[i]
+    if held[id] ~= claimed[i + 1] then
+        local age_us = clock.now_us - tonumber(redis.call("HGET", key.job(id), "claimed") or 0)
+        -- A younger one may be on its way to the worker.
+        if draining or age_us > settings.heartbeat_interval_us then
+            if claims.is_unread(worker, id) or draining then
+                types[#types + 1] = back.put(worker, id, false, settings)
+            else
+                asked[#asked + 1] = id
+                asked[#asked + 1] = claimed[i + 1]
+            end
+        end
+    end
+end
+slots.settle(worker)
+
+local ticked = tonumber(redis.call("HGET", key.clock, "ticked") or 0)
+local rank = redis.call("ZRANK", key.joined, worker)
+local ticker = (rank and rank < TICKERS) or clock.now_us - ticked > TICKED_LATELY_US
+return { 1, ticker and 1 or 0, fill(types, "", settings)[1], asked, void }

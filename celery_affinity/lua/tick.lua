@@ -1,0 +1,71 @@
+-- tick: what no event triggers. Scheduled jobs that are due become pending; the jobs of dead workers come back.
+-- Any number of dispatchers may call it.
+-- RETURNS {more, next_due_us, due, recovered, dead workers}; next_due_us: until the next scheduled job, -1 for none.
+-- Cost: O(moves * log n), at most 50 of each kind in one call.
+-- @include lib/keys.lua
+-- @include lib/full.lua
+-- @include lib/settings.lua
+-- @include lib/workers.lua
+-- @include lib/back.lua
+-- @include lib/fill.lua
+
+local MAX = 50
+local SILENCE_COUNTS_US = 3000000
+local settings = read_settings()
+local types = {}
+
+-- A server that was not ticked (restart, failover, a clock that stepped) says nothing of its workers' silence.
+local function silence_began()
+    local row = redis.call("HMGET", key.clock, "ticked", "grace")
+    local ticked, grace = tonumber(row[1]), tonumber(row[2])
+    if not ticked or clock.now_us - ticked > SILENCE_COUNTS_US or clock.now_us < ticked then
+        grace = clock.now_us
+    end
+    redis.call("HSET", key.clock, "ticked", clock.text(clock.now_us), "grace", clock.text(grace))
+    return grace
+end
+
+local function promote_due()
+    local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", clock.text(clock.now_us), "LIMIT", 0, MAX)
+    for _, id in ipairs(due) do
+        local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued")
+        redis.call("ZREM", key.scheduled, id)
+        redis.call("HSET", key.job(id), "state", "pending")
+        lanes.add(id, row[1], row[2], row[3])
+        types[#types + 1] = row[1]
+    end
+    return #due
+end
+
+-- RETURNS how many jobs came back, and how many workers were dead.
+local function recover_the_dead(grace)
+    local recovered, dead = 0, 0
+    local silent_since = clock.now_us - settings.worker_timeout_us
+    if grace > silent_since then
+        return 0, 0
+    end
+    local silent = redis.call("ZRANGEBYSCORE", key.beats, "-inf", clock.text(silent_since), "LIMIT", 0, MAX)
+    for _, worker in ipairs(silent) do
+        workers.close(worker)
+        for _, id in ipairs(redis.call("HKEYS", key.claims(worker))) do
+            if recovered == MAX then
+                return recovered, dead
+            end
+            types[#types + 1] = back.put(worker, id, true, settings)
+            recovered = recovered + 1
+        end
+        workers.remove(worker)
+        dead = dead + 1
+    end
+    return recovered, dead
+end
+
+local grace = silence_began()
+local due = promote_due()
+local recovered, dead = recover_the_dead(grace)
+local filled = fill(types, "", settings)
+
+local next_due = redis.call("ZRANGE", key.scheduled, 0, 0, "WITHSCORES")[2]
+local next_due_us = next_due and math.max(0, tonumber(next_due) - clock.now_us) or -1
+local more = (filled[1] == 1 or due == MAX or recovered == MAX) and 1 or 0
+return { more, clock.text(next_due_us), due, recovered, dead }

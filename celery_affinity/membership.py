@@ -1,0 +1,196 @@
+"""A worker's membership in the fleet: it joins, beats, says what it holds, drains and leaves.
+
+It lasts from the first join to the end of the process, across reconnects of the broker. Nothing here knows of Celery.
+"""
+
+import uuid
+from collections.abc import Callable, Sequence
+
+from kombu.log import get_logger
+from redis.exceptions import RedisError
+
+from .beats import Beats
+from .claims import Claims
+from .dispatcher import Dispatcher
+from .scheduler import Claim, Joining, Scheduler
+from .settings import Settings
+
+logger = get_logger(__name__)
+
+#: Pause before what the server did not answer is said again, s.
+_RETRY_S = 0.5
+
+
+class Membership:
+    """One live worker. *slots* and *other* are asked at each beat (see `Joining`); *on_claims* gets jobs that follow.
+
+    *wake_loop* has the event loop flush soon; while there is no loop, the beats' thread does it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        scheduler: Scheduler,
+        *,
+        slots: Callable[[], int],
+        other: Callable[[], int],
+        wake_loop: Callable[[], None],
+        on_claims: Callable[[list[Claim]], None],
+    ) -> None:
+        self.id = uuid.uuid4().hex
+        self.name = name
+        self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), self._on_news)
+        self._settings = settings
+        self._scheduler = scheduler
+        self._slots, self._other = slots, other
+        self._wake_loop, self._on_claims = wake_loop, on_claims
+        self._types: tuple[str, ...] = ()
+        self._rejoin = False
+        self._loop_runs = False
+        self._draining = False
+        self._in_trouble = False
+        self._slots_told = 0
+        self._beats = Beats("affinity-beats", self._beat, settings.heartbeat_interval)
+        self._dispatcher = Dispatcher(scheduler)
+
+    # -- the worker's side
+
+    def join(self, scheduler: Scheduler, types: Sequence[str]) -> None:
+        """Enter the fleet, or come back to it, with *types*. Raises a redis error if the server does not answer."""
+        first = not self._types
+        self._scheduler, self._types = scheduler, tuple(types)
+        try:
+            self._join()
+        except BaseException:
+            self._rejoin = True
+            raise
+        self._dispatcher.use(scheduler, quiet=False)
+        if first:
+            self._beats.start()
+            self._dispatcher.start()
+        self._beats.wake()
+
+    def serve(self, type_: str, serves: bool) -> None:
+        """Serve *type_* from now on, or no more: a consumer was added or cancelled."""
+        if serves != (type_ in self._types) and not self._draining:
+            self._types = (*self._types, type_) if serves else tuple(each for each in self._types if each != type_)
+            self._rejoin = True
+            self._beats.wake()
+
+    def loop_runs(self, runs: bool) -> None:
+        """Say whether the event loop turns, so that it can flush."""
+        self._loop_runs = runs
+
+    def flush(self) -> list[Claim]:
+        """Say what ended, from the event loop. Return the jobs that follow; none if the server does not answer."""
+        if self._in_trouble:
+            return []
+        try:
+            return self.claims.flush(self._scheduler, inline=not self._draining)
+        except (RedisError, OSError) as exc:
+            self._trouble(exc)
+            return []
+
+    def flush_now(self) -> None:
+        """Say what is to be said before a task that blocks the loop starts."""
+        following = self.flush()
+        if following:
+            self._on_claims(following)
+
+    def notice_slots(self) -> None:
+        """Tell the server at once when the pool has grown or shrunk."""
+        if self._slots() != self._slots_told:
+            self._slots_told = self._slots()
+            self._beats.wake()
+
+    def renounce(self, keeps: Callable[[object], bool]) -> None:
+        """Give back the claims that the worker dropped (see `Claims.renounce`), their age intact."""
+        numbers = self.claims.renounce(keeps)
+        if numbers:
+            logger.info("Giving back %d job(s) that a reconnect dropped", len(numbers))
+            self._scheduler.requeue(self.id, numbers, counted=False)
+
+    def drain(self, keeps: Callable[[object], bool]) -> None:
+        """Take no new job, and give back what has not started."""
+        self.claims.close()
+        self._draining = True
+        self._loop_runs = False
+        try:
+            self.renounce(keeps)
+        except (RedisError, OSError) as exc:
+            self._trouble(exc)  # what is not named in the next sync of a draining worker goes back as well
+        self._beats.wake()
+
+    def leave(self) -> None:
+        """Go: say what ended, and give back the rest."""
+        self._dispatcher.stop()
+        self._beats.stop()
+        try:
+            self.claims.flush(self._scheduler, inline=False)
+            self._scheduler.leave(self.id)
+        except (RedisError, OSError) as exc:
+            logger.warning("The broker does not answer: it will notice by silence that this worker left: %s", exc)
+
+    # -- the beats' thread
+
+    def _beat(self) -> float | None:
+        try:
+            following = self.claims.flush(self._scheduler, inline=False)
+            if following:
+                self._on_claims(following)
+            if self._rejoin:
+                self._join()
+            self._sync()
+        except (RedisError, OSError) as exc:
+            self._trouble(exc)
+            return _RETRY_S
+        if self._in_trouble:
+            logger.info("The broker answers again")
+        self._in_trouble = False
+        return None
+
+    def _sync(self) -> None:
+        slots = self._slots_told = self._slots()
+        synced = self._scheduler.sync(
+            self.id, self.claims.numbers(), slots=slots, other=self._other_in_all(), draining=self._draining
+        )
+        if not synced.known:
+            if not self._draining:
+                logger.warning("The broker had taken this worker for dead: it joins again")
+                self._join()
+            self._void([job_id for job_id, _ in self.claims.numbers()])
+            return
+        self._dispatcher.use(self._scheduler, quiet=not synced.ticker)
+        self._void(synced.void)
+        given_back = self.claims.refuse(synced.asked)
+        if given_back:
+            logger.info("Giving back %d job(s) that never arrived", len(given_back))
+            self._scheduler.requeue(self.id, given_back, counted=False)
+
+    def _void(self, job_ids: Sequence[str]) -> None:
+        for held in self.claims.void(job_ids):
+            logger.warning("Job %s is no longer this worker's: what it still does for it counts for nothing", held.job_id)
+
+    def _join(self) -> None:
+        slots = self._slots_told = self._slots()
+        self._rejoin = False
+        joining = Joining(self.id, self.name, self._types, slots, self._other_in_all())
+        namesake = self._scheduler.join(joining, self._settings.shared())
+        if namesake:
+            logger.warning("Another worker with node name %r is alive, or died a moment ago: give each its own -n", self.name)
+
+    def _other_in_all(self) -> int:
+        return self._other() + self.claims.void_count()
+
+    def _on_news(self) -> None:
+        if self._loop_runs and not self._in_trouble:
+            self._wake_loop()
+        else:
+            self._beats.wake()
+
+    def _trouble(self, exc: BaseException) -> None:
+        if not self._in_trouble:
+            logger.warning("The broker does not answer; what ended meanwhile is told when it does: %s", exc)
+        self._in_trouble = True
+        self._beats.wake()

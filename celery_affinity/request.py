@@ -1,0 +1,94 @@
+"""The once-only end of a task: whatever happens to it, its slot is freed once.
+
+No hook of Celery fires exactly once at the end of a task, for every pool and every outcome; `EndOfTask` joins those
+that do fire. The end that frees the slot is the one after which the pool can run another task: a terminated one ends
+when its process does, not when it is announced as revoked.
+"""
+
+from functools import cache, wraps
+from typing import Any
+
+from billiard.einfo import ExceptionInfo
+from celery.app.task import Task
+from celery.utils.imports import symbol_by_name
+
+from .claims import Claims, is_claim
+
+
+class EndOfTask:
+    """A mixin for ``celery.worker.request.Request`` and for what users derive from it."""
+
+    _claims: Claims | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Wrap the `on_success` that Celery generates in a subclass of its own for each task."""
+        super().__init_subclass__(**kwargs)
+        generated = cls.__dict__.get("on_success")
+        if generated is not None:
+            cls.on_success = _ending_on_success(generated)  # type: ignore[attr-defined]  # a method of the mixed-in class
+
+    def __init__(self, message: Any, **options: Any) -> None:
+        claims = getattr(message.channel, "claims", None)
+        tag = message.delivery_tag
+        ours = claims is not None and is_claim(tag)
+        if ours:
+            # Celery would ack in a later turn of its loop, perhaps after the end of the task is told.
+            options.update(on_ack=message.ack_log_error, on_reject=message.reject_log_error)
+        super().__init__(message, **options)  # type: ignore[call-arg]  # the mixed-in Request
+        if ours:
+            self._claims, self._tag = claims, tag
+            claims.bind(tag, self)
+
+    def on_failure(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().on_failure(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self._end()
+
+    def on_timeout(self, soft: bool, timeout: float) -> Any:
+        try:
+            return super().on_timeout(soft, timeout)  # type: ignore[misc]
+        finally:
+            if not soft:
+                self._end()
+
+    def _announce_revoked(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super()._announce_revoked(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            if self.time_start is None:  # type: ignore[attr-defined]  # it never started; else its process ends it
+                self._end()
+
+    def on_accepted(self, pid: int, time_accepted: float) -> Any:
+        result = super().on_accepted(pid, time_accepted)  # type: ignore[misc]
+        if self._claims is not None:
+            self._claims.on_accepted()
+        return result
+
+    def _end(self) -> None:
+        if self._claims is not None:
+            self._claims.end(self._tag)
+
+
+def _ending_on_success(generated: Any) -> Any:
+    @wraps(generated)
+    def on_success(self: Any, failed__retval__runtime: Any, **kwargs: Any) -> Any:
+        # A SystemExit in a thread arrives here as an ExceptionInfo, which Celery's own method cannot unpack.
+        if isinstance(failed__retval__runtime, ExceptionInfo):
+            return self.on_failure(failed__retval__runtime)
+        try:
+            return generated(self, failed__retval__runtime, **kwargs)
+        finally:
+            self._end()
+
+    return on_success
+
+
+@cache
+def _with_end_of_task(request: type) -> type:
+    return request if issubclass(request, EndOfTask) else type(request.__name__, (EndOfTask, request), {})
+
+
+def install(task: Task) -> None:
+    """Make the requests of *task*, whatever their class, tell their end."""
+    task.Request = _with_end_of_task(symbol_by_name(task.Request))

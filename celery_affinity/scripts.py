@@ -1,0 +1,93 @@
+"""Loads the Lua scripts: one for each arrow, with its includes.
+
+A line ``-- @include lib/x.lua`` is replaced by that file, once in a script. ``lib/keys.lua`` and ``lib/settings.lua``
+are no files: they are generated from `keys` and `settings`. The lines ``local name = ARGV[n]`` of a script are its
+signature: `Script.arguments` takes the values by these names, so the two sides cannot drift apart.
+
+``python -m celery_affinity.scripts DIRECTORY`` writes the assembled scripts there, for a linter.
+"""
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+from pathlib import Path
+
+from . import keys, settings
+
+ARROWS = ("publish", "claim", "ack", "release", "requeue", "join", "sync", "leave", "tick", "purge")
+
+_GENERATED = {"lib/keys.lua": keys.lua_source, "lib/settings.lua": settings.lua_source}
+_INCLUDE = re.compile(r"^-- @include (\S+)$", re.MULTILINE)
+_BINDING = re.compile(r"^local (\w+) = .*?\bARGV\[(\d+)\]", re.MULTILINE)
+_REST = re.compile(r"^-- ARGV\[(\d+)\.\.\]", re.MULTILINE)
+
+Argument = str | bytes | int
+
+
+@dataclass(frozen=True)
+class Script:
+    """An assembled script: *names* are those of its arguments, *takes_rest* whether more values follow them."""
+
+    name: str
+    source: str
+    names: tuple[str, ...]
+    takes_rest: bool
+
+    @property
+    def sha(self) -> str:
+        return sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+    def arguments(self, rest: Iterable[Argument] = (), **values: Argument) -> list[Argument]:
+        """Return ARGV for *values*, which must be exactly the script's own names, followed by *rest*."""
+        if values.keys() != set(self.names):
+            raise TypeError(f"{self.name}.lua takes {self.names}, got: {tuple(values)}")
+        tail = list(rest)
+        if tail and not self.takes_rest:
+            raise TypeError(f"{self.name}.lua takes nothing after {self.names}, got: {tail}")
+        return [values[name] for name in self.names] + tail
+
+
+@cache
+def load(name: str) -> Script:
+    """Return the script of the arrow *name*."""
+    own = _read(f"{name}.lua")
+    bindings = {int(position): variable for variable, position in _BINDING.findall(own)}
+    rest = [int(position) for position in _REST.findall(own)]
+    if sorted(bindings) != list(range(1, len(bindings) + 1)) or rest not in ([], [len(bindings) + 1]):
+        raise ValueError(f"{name}.lua must bind ARGV[1] to ARGV[n], each once, then say what follows from ARGV[n+1] on")
+    names = tuple(bindings[position] for position in sorted(bindings))
+    return Script(name, _assemble(own, set()), names, bool(rest))
+
+
+def _read(path: str) -> str:
+    generate = _GENERATED.get(path)
+    if generate:
+        return generate()
+    return files(__package__).joinpath("lua", *path.split("/")).read_text(encoding="utf-8")
+
+
+def _assemble(source: str, included: set[str]) -> str:
+    def include(match: re.Match[str]) -> str:
+        path = match.group(1)
+        if path in included:
+            return ""
+        included.add(path)
+        return _assemble(_read(path), included)
+
+    return _INCLUDE.sub(include, source)
+
+
+def main(directory: str) -> None:
+    """Write every assembled script into *directory*."""
+    target = Path(directory)
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ARROWS:
+        (target / f"{name}.lua").write_text(load(name).source, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

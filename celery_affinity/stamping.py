@@ -1,0 +1,161 @@
+"""Task options -> one message header: what a job needs, and the id under which it is published.
+
+`on_before_task_publish` runs once per call of ``apply_async`` (and of a retry, of beat, of a canvas), before kombu's
+own retries: the id that it stamps makes a repeated publish harmless. Precedence: an option of the call, the header of
+the first try, the task's own ``affinity=``, a name pattern in ``affinity_task_types``, the queue.
+"""
+
+import base64
+import fnmatch
+import hashlib
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from celery import Celery, current_app
+from celery.signals import before_task_publish
+from celery.utils.time import maybe_iso8601, maybe_make_aware
+
+from . import settings as settings_module
+from .affinity import Affinity, as_affinity, check_on_demand, check_priority
+from .errors import AffinityError, OptionError
+from .score import MAX_PRIORITY
+from .settings import Settings
+
+#: The message header that carries a stamp. A retry keeps headers, so it keeps what its first try had.
+HEADER = "affinity"
+
+Headers = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What a message says of its job. *type* None: the queue it is sent to. *due*: Unix time in s, None for now."""
+
+    publish_id: str
+    type: str | None
+    priority: int
+    on_demand: bool
+    due: float | None
+
+    def job_id(self, queue: str) -> str:
+        """Return the id of the copy for *queue*: the same each time this publish is repeated."""
+        digest = hashlib.blake2b(f"{self.publish_id} {queue}".encode(), digest_size=15).digest()
+        return base64.urlsafe_b64encode(digest).decode()
+
+    def delay_us(self) -> int:
+        """Return how long the job has still to wait, by this host's clock: it also set the time, from a countdown."""
+        return 0 if self.due is None else max(0, round((self.due - time.time()) * 1e6))
+
+
+def is_job(headers: Mapping[str, Any] | None) -> bool:
+    """Return whether a message is a task (not a reply to remote control)."""
+    return bool(headers) and ("task" in headers or HEADER in headers)  # type: ignore[operator]  # not None: it is true
+
+
+@before_task_publish.connect
+def on_before_task_publish(
+    sender: str | None = None, headers: Headers | None = None, properties: dict[str, Any] | None = None, **_: Any
+) -> None:
+    """Stamp the message about to be published. Celery swallows errors here, so a refusal travels with the message."""
+    if headers is None or properties is None:
+        return
+    try:
+        headers[HEADER] = _stamp(sender or "", headers, properties)
+    except AffinityError as exc:
+        headers[HEADER] = {"refused": str(exc)}
+
+
+def read(headers: Headers, properties: dict[str, Any]) -> Stamp:
+    """Return the stamp of a message, and stamp one that came without (sent by other means than ``apply_async``).
+
+    Raises OptionError if the message asks for what cannot be.
+    """
+    header = headers.get(HEADER)
+    if not isinstance(header, dict) or "id" not in header:
+        if isinstance(header, dict) and "refused" in header:
+            raise OptionError(header["refused"])
+        header = headers[HEADER] = _stamp(headers.get("task") or "", headers, properties)
+    return Stamp(header["id"], header["type"], header["priority"], header["on_demand"], header["due"])
+
+
+def _stamp(name: str, headers: Headers, properties: dict[str, Any]) -> dict[str, Any]:
+    app = current_app._get_current_object()
+    settings = settings_of(app)
+    first_try = headers.get(HEADER) or {}
+    task = app.tasks.get(name)
+    sources = [
+        as_affinity(properties.pop("affinity", None)),
+        _from_first_try(first_try),
+        as_affinity(getattr(task, "affinity", None)),
+        Affinity(_type_by_name(name, settings)),
+    ]
+    on_demand = properties.pop("on_demand", None)
+    on_demands = [source.on_demand for source in sources]
+    if on_demand is not None:
+        on_demands.insert(0, check_on_demand(on_demand))
+    return {
+        "id": uuid.uuid4().hex,
+        "type": _first(source.type for source in sources),
+        "priority": _priority(sources, properties, getattr(task, "priority", None), settings),
+        "on_demand": _first(on_demands) or False,
+        "due": _due(headers.get("eta"), app),
+    }
+
+
+def _from_first_try(header: Mapping[str, Any]) -> Affinity:
+    """Return what the header of a message's first try says; its priority is in the message's own properties."""
+    return Affinity(header.get("type"), None, header.get("on_demand"))
+
+
+def _priority(sources: list[Affinity], properties: dict[str, Any], of_task: int | None, settings: Settings) -> int:
+    """Return the priority, 10 highest, and leave it as the app counts it in *properties*, where a retry finds it.
+
+    ``priority=`` of the call comes after ``affinity=`` of the call and before that of the task; Celery does not tell
+    it from the task's own ``priority``, so one that equals that comes last.
+    """
+    option, *rest = [source.priority for source in sources]
+    given = properties.get("priority")
+    order = [option, *rest, given] if given == of_task else [option, given, *rest]
+    chosen = check_priority(_first(order) or 0)
+    properties["priority"] = chosen
+    return MAX_PRIORITY - chosen if settings.priority_order == "lower-first" else chosen
+
+
+def _first(values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _due(eta: object, app: Celery) -> float | None:
+    """Return the time of an ETA header. One that cannot be read is the worker's to refuse, as in stock Celery."""
+    if not eta:
+        return None
+    try:
+        when: datetime = maybe_make_aware(maybe_iso8601(eta), app.timezone)
+    except (ValueError, TypeError, AttributeError):
+        return None
+    return when.timestamp()
+
+
+def _type_by_name(name: str, settings: Settings) -> str | None:
+    return _match(name, tuple(settings.task_types.items()))
+
+
+@cache
+def _match(name: str, patterns: tuple[tuple[str, str], ...]) -> str | None:
+    return next((type_ for pattern, type_ in patterns if fnmatch.fnmatchcase(name, pattern)), None)
+
+
+_SETTINGS: "WeakKeyDictionary[Celery, Settings]" = WeakKeyDictionary()
+
+
+def settings_of(app: Celery) -> Settings:
+    """Return the settings of *app*, read once. Raises SettingError."""
+    if app not in _SETTINGS:
+        _SETTINGS[app] = settings_module.load(app.conf, app.conf.keys())
+    return _SETTINGS[app]

@@ -1,0 +1,303 @@
+"""The kombu side: publishing is `publish`, reading is reading the worker's inbox, acking is noting an end.
+
+``app.conf.broker_transport = "celery_affinity:Transport"`` installs it. Messages that are no tasks (remote control
+and its replies, events) take kombu's own ways.
+"""
+
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import Empty
+from time import monotonic
+from typing import Any
+
+import redis
+from kombu.log import get_logger
+from kombu.transport import redis as stock
+from kombu.utils.encoding import bytes_to_str
+from kombu.utils.json import dumps, loads
+from kombu.utils.url import as_url
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from . import stamping, urls
+from .claims import ACKED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
+from .keys import Keys
+from .scheduler import Claim, Scheduler
+
+logger = get_logger(__name__)
+
+#: Where a connection remembers its URL's scheme: kombu copies transport options when it clones one.
+_SCHEME = "affinity_scheme"
+
+
+class QoS(stock.QoS):
+    """Acks of claimed jobs; those of other messages are kombu's."""
+
+    def can_consume(self) -> bool:
+        # A claimed job has its slot, so prefetch must not keep it in the inbox.
+        return self.channel.claims is not None or super().can_consume()
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        if not is_claim(delivery_tag):
+            super().append(message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        self._settle(delivery_tag, ACKED) if is_claim(delivery_tag) else super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        if is_claim(delivery_tag):
+            self._settle(delivery_tag, UNSETTLED if requeue else REJECTED)
+        else:
+            super().reject(delivery_tag, requeue=requeue)
+
+    def _settle(self, delivery_tag: str, outcome: str) -> None:
+        if self.channel.claims is not None:
+            self.channel.claims.settle(delivery_tag, outcome)
+
+
+class AffinityChannel:
+    """What this transport changes in kombu's Redis channels, with and without Sentinel."""
+
+    QoS = QoS
+    max_priority = 10
+
+    #: Transport option: the first part of the hash tag of all keys.
+    namespace = "affinity"
+
+    #: The claims of the worker that consumes from this channel; None on every other channel.
+    claims: Claims | None = None
+
+    #: Called with a queue's name and whether it is consumed from now on, or no more.
+    on_consume: Callable[[str, bool], None] | None = None
+
+    _kept_client: "redis.Redis | None" = None
+    _scheduler: Scheduler | None = None
+
+    # -- connections
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
+        # A command that redis-py repeats by itself would count twice; ours are repeated where that is known.
+        return {**super()._connparams(asynchronous), "retry": Retry(NoBackoff(), 0)}  # type: ignore[misc]
+
+    @contextmanager
+    def conn_or_acquire(self, client: "redis.Redis | None" = None) -> Iterator["redis.Redis"]:
+        """Yield a client that is kept: kombu builds one for each call, which costs more than the call."""
+        if client is None:
+            if self._kept_client is None or self._kept_client.connection_pool is not self._pool:  # type: ignore[attr-defined]
+                self._kept_client = self._create_client()  # type: ignore[attr-defined]
+            client = self._kept_client
+        yield client
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The arrows, on a client that adds no prefix: kombu's own prefixes only some keys."""
+        pool = self.pool  # type: ignore[attr-defined]
+        if self._scheduler is None or self._scheduler.client.connection_pool is not pool:
+            keys = Keys(global_keyprefix=self.global_keyprefix, namespace=self.namespace)  # type: ignore[attr-defined]
+            self._scheduler = Scheduler(redis.Redis(connection_pool=pool), keys)
+        return self._scheduler
+
+    # -- publish
+
+    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
+        headers = message.get("headers")
+        if not stamping.is_job(headers):
+            super()._put(queue, message, **kwargs)  # type: ignore[misc]
+            return
+        properties = message["properties"]
+        stamp = stamping.read(headers, properties)  # type: ignore[arg-type]  # a job has headers
+        type_ = stamp.type or queue
+        self.scheduler.publish(
+            stamp.job_id(queue),
+            type_=type_,
+            on_demand=stamp.on_demand,
+            priority=stamp.priority,
+            delay_us=stamp.delay_us(),
+            task_id=str(headers.get("id") or properties.get("correlation_id") or ""),  # type: ignore[union-attr]
+            task_name=str(headers.get("task") or ""),  # type: ignore[union-attr]
+            message=dumps(message),
+        )
+
+    def _size(self, queue: str) -> int:
+        return int(super()._size(queue)) + self.scheduler.pending(queue)  # type: ignore[misc]
+
+    def _purge(self, queue: str) -> int:
+        return int(super()._purge(queue)) + self.scheduler.purge(queue)  # type: ignore[misc]
+
+    def _has_queue(self, queue: str, **kwargs: Any) -> bool:
+        return super()._has_queue(queue, **kwargs) or self.scheduler.pending(queue) > 0  # type: ignore[misc]
+
+    # -- read
+
+    def basic_consume(self, queue: str, *args: Any, **kwargs: Any) -> Any:
+        result = super().basic_consume(queue, *args, **kwargs)  # type: ignore[misc]
+        if self.on_consume is not None:
+            self.on_consume(queue, True)
+        return result
+
+    def _basic_cancel(self, consumer_tag: str) -> Any:
+        queue = self._tag_to_queue.get(consumer_tag)  # type: ignore[attr-defined]
+        result = super()._basic_cancel(consumer_tag)  # type: ignore[misc]
+        if self.on_consume is not None and queue is not None:
+            self.on_consume(queue, False)
+        return result
+
+    def _brpop_start(self, timeout: float | None = None) -> None:
+        if self.claims is None:
+            super()._brpop_start(timeout)  # type: ignore[misc]
+            return
+        connection = self._in_poll = self.client.connection  # type: ignore[attr-defined]
+        self._brpop_sent_at = monotonic()
+        connection.send_command("BRPOP", self.claims.inbox, timeout or self.brpop_timeout)  # type: ignore[attr-defined]
+
+    def _brpop_read(self, **options: Any) -> bool:
+        if self.claims is None:
+            return super()._brpop_read(**options)  # type: ignore[misc,no-any-return]
+        connection = self.client.connection  # type: ignore[attr-defined]
+        try:
+            reply = self.client.parse_response(connection, "BRPOP", **options)  # type: ignore[attr-defined]
+        except self.connection_errors:  # type: ignore[attr-defined]
+            connection.disconnect()
+            raise
+        finally:
+            self._in_poll = None
+        if not reply:
+            raise Empty
+        self.deliver(Claim.parse(reply[1]))
+        return True
+
+    def deliver(self, claim: Claim) -> None:
+        """Hand a claimed job to the consumer of its queue.
+
+        One that nobody here consumes any more is given back; one that cannot be read goes to the dead letters.
+        """
+        assert self.claims is not None
+        tag = self.claims.take(claim)
+        if tag is None:
+            return
+        consume = self.connection._callbacks.get(claim.type)  # type: ignore[attr-defined]
+        if consume is None:
+            self.claims.settle(tag, RETURNED)
+            return
+        try:
+            consume(_as_consumed(claim, tag))
+        except self.connection_errors:  # type: ignore[attr-defined]
+            raise
+        except Exception:
+            logger.exception("Job %s of type %r cannot be read: it goes to the dead letters", claim.job_id, claim.type)
+            self.claims.settle(tag, REJECTED)
+
+    def close(self) -> None:
+        if self.claims is not None:
+            # An answer still in the socket is noticed by the next sync; waiting for one would hold up the shutdown.
+            self._in_poll = None
+        super().close()  # type: ignore[misc]
+
+
+def _as_consumed(claim: Claim, tag: str) -> dict[str, Any]:
+    """Return the message as this worker is to see it.
+
+    Its time has come, so it has no ETA any more: a worker whose clock is behind would wait for it again, with the slot
+    held. The ETA that the caller gave stays in our header.
+    """
+    message: dict[str, Any] = loads(bytes_to_str(claim.message))
+    headers, properties = message["headers"], message["properties"]
+    properties["delivery_tag"] = tag
+    information = properties.setdefault("delivery_info", {})
+    information["redelivered"] = claim.deliveries > 0
+    if information.get("exchange") == "":
+        information["routing_key"] = claim.type
+    if headers.get("eta"):
+        headers[stamping.HEADER]["eta"], headers["eta"] = headers["eta"], None
+    return message
+
+
+class Channel(AffinityChannel, stock.Channel):  # type: ignore[misc]
+    from_transport_options = (*stock.Channel.from_transport_options, "namespace")
+
+
+class SentinelChannel(AffinityChannel, stock.SentinelChannel):  # type: ignore[misc]
+    from_transport_options = (*stock.SentinelChannel.from_transport_options, "namespace")
+
+
+class Transport(stock.Transport):  # type: ignore[misc]
+    """Celery's Redis transport, scheduled by affinity."""
+
+    Channel = Channel
+    can_parse_url = True
+
+    #: Longest wait for the inbox in one call, s.
+    brpop_timeout = 2
+
+    #: Remote control, mingle and gossip compare this string.
+    driver_type = "redis"
+    driver_name = "celery_affinity"
+
+    implements = stock.Transport.implements.extend(batch_publish=False)
+    supports_batch_publish = False
+
+    def __init__(self, client: Any, **kwargs: Any) -> None:
+        self._scheme = _describe(client)
+        client.switch = types.MethodType(_switch, client)
+        client.info = types.MethodType(_info, client)
+        if self._scheme == "sentinel":
+            self.Channel = SentinelChannel
+            self.default_port = stock.SentinelTransport.default_port
+        super().__init__(client, **kwargs)
+
+    def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
+        """Return the URL of the broker as users write it; Flower opens it."""
+        if self._scheme == "socket":
+            return uri if include_password else urls.masked(uri, mask)
+        client = self.client
+        return str(
+            as_url(
+                self._scheme,
+                client.hostname,
+                client.port,
+                client.userid,
+                client.password,
+                client.virtual_host,
+                sanitize=not include_password,
+                mask=mask,
+            )
+        )
+
+
+def _describe(client: Any) -> str:
+    """Write what the URL of a connection says into its fields, as kombu does for its own transports.
+
+    Return the scheme. A clone of a connection has the fields, and no URL any more.
+    """
+    url = client.hostname or ""
+    if "://" not in url:
+        return str(client.transport_options.get(_SCHEME, "redis"))
+    broker = urls.parse(url)
+    client.transport_options = {**client.transport_options, _SCHEME: broker.scheme}
+    client.hostname = broker.host
+    client.port = broker.port or client.port
+    client.userid = broker.user or client.userid
+    client.password = broker.password or client.password
+    client.virtual_host = broker.virtual_host or client.virtual_host
+    if broker.scheme == "rediss":
+        given = client.ssl if isinstance(client.ssl, dict) else {}
+        client.ssl = {**broker.ssl, **given}
+    return broker.scheme
+
+
+def _switch(connection: Any, url: str) -> None:
+    """Go to the next URL of a failover list: Connection.switch, which would go back to kombu's own transport."""
+    connection.close()
+    connection.declared_entities.clear()
+    connection._closed = False
+    connection.port = connection.virtual_host = None
+    connection._init_params(**{**connection._initial_params, "hostname": url, "port": None, "virtual_host": None})
+
+
+def _info(connection: Any) -> dict[str, Any]:
+    """Return what `inspect stats` shows of a connection: Connection.info, without the passwords that stand in URLs."""
+    info = dict(connection._info())
+    info["hostname"] = urls.masked(info["hostname"])
+    info["alternates"] = [urls.masked(url) for url in info["alternates"]]
+    return info

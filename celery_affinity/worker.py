@@ -1,0 +1,228 @@
+"""The worker's part: a consumer bootstep that joins the fleet, hands jobs to Celery, drains and leaves.
+
+Installed in every worker whose app names this transport, by the signal handler at the end.
+"""
+
+import os
+import threading
+from collections import deque
+from typing import Any
+
+from celery import bootsteps
+from celery.concurrency.solo import TaskPool as SoloPool
+from celery.signals import worker_init
+from celery.worker import state
+from kombu.log import get_logger
+
+from . import request, urls
+from .errors import AffinityError, TransportError
+from .membership import Membership
+from .scheduler import Claim
+from .stamping import settings_of
+from .transport import AffinityChannel, Transport
+
+logger = get_logger(__name__)
+
+
+class AffinityStep(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Joins after the last consumer is set up; stops before the first is cancelled."""
+
+    name = "affinity"
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        self._consumer = consumer
+        self._membership: Membership | None = None
+        self._channel: AffinityChannel | None = None
+        self._following: deque[Claim] = deque()
+        self._waker: _Waker | None = None
+        super().__init__(consumer, **kwargs)
+
+    # -- bootstep
+
+    def start(self, consumer: Any) -> None:
+        """Join, at the start and again after each reconnect."""
+        channel: AffinityChannel = consumer.task_consumer.channel
+        for task in consumer.app.tasks.values():
+            request.install(task)
+        consumer.update_strategies()
+        if self._membership is None:
+            self._membership = self._enter(channel)
+        else:
+            self._membership.renounce(_is_running)
+        self._channel = channel
+        channel.claims = self._membership.claims
+        channel.on_consume = self._membership.serve
+        self._membership.join(channel.scheduler, [queue.name for queue in consumer.task_consumer.queues])
+
+    def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
+        """Flush at each turn of the loop."""
+        self._waker = _Waker()
+        hub.add_reader(self._waker.fileno(), self._waker.drain)
+        hub.on_tick.add(self._on_tick)
+        self._members.loop_runs(True)
+
+    def stop(self, consumer: Any) -> None:
+        """Before a reconnect: wait for the next start. At a shutdown: take no new job."""
+        self._close_loop()
+        if self._channel is not None:
+            self._channel.on_consume = None  # what is cancelled from here on is not the worker's wish
+        if self._membership is not None and consumer.blueprint.state != bootsteps.RUN:
+            self._membership.drain(_is_handed_over)
+
+    def shutdown(self, consumer: Any) -> None:
+        """Leave, after the pool has drained."""
+        self._close_loop()
+        if self._membership is not None:
+            self._membership.leave()
+
+    def info(self, consumer: Any) -> dict[str, Any]:
+        """Return what `inspect stats` shows."""
+        if self._membership is None:
+            return {}
+        return {"affinity": {"worker": self._members.id, "slots": self._slots(), "claims": len(self._members.claims.numbers())}}
+
+    # -- its pieces
+
+    @property
+    def _members(self) -> Membership:
+        assert self._membership is not None, "started"
+        return self._membership
+
+    def _enter(self, channel: AffinityChannel) -> Membership:
+        membership = Membership(
+            self._consumer.hostname,
+            settings_of(self._consumer.app),
+            channel.scheduler,
+            slots=self._slots,
+            other=_unclaimed_requests,
+            wake_loop=self._wake_loop,
+            on_claims=self._on_claims,
+        )
+        if isinstance(self._consumer.pool, SoloPool):
+            membership.claims.on_accepted = membership.flush_now
+        return membership
+
+    def _slots(self) -> int:
+        # With --autoscale the pool only grows if there is more to do than it can do now.
+        return int(getattr(self._consumer.controller, "max_concurrency", None) or self._consumer.pool.num_processes)
+
+    def _on_tick(self) -> None:
+        """Say what ended since the last turn, and start the jobs that follow."""
+        membership = self._members
+        membership.notice_slots()
+        if membership.claims.has_news:
+            self._following.extend(membership.flush())
+        arrived = len(self._following)
+        for _ in range(arrived):
+            self._deliver(self._following.popleft())
+        if arrived or membership.claims.has_news:
+            self._wake_loop()  # the pool's own part of this turn may be over: it writes what it got in the next
+
+    def _deliver(self, claim: Claim) -> None:
+        assert self._channel is not None, "the loop runs"
+        self._channel.deliver(claim)
+
+    def _on_claims(self, claims: list[Claim]) -> None:
+        """Jobs that came in another thread's reply: the loop starts them."""
+        self._following.extend(claims)
+        self._wake_loop()
+
+    def _wake_loop(self) -> None:
+        waker = self._waker
+        if waker is not None:
+            waker.wake()
+
+    def _close_loop(self) -> None:
+        if self._membership is not None:
+            self._membership.loop_runs(False)
+        hub = self._consumer.hub
+        if hub is not None:
+            hub.on_tick.discard(self._on_tick)
+        if self._waker is not None:
+            if hub is not None:
+                hub.remove(self._waker.fileno())
+            self._waker.close()
+            self._waker = None
+
+
+class _Waker:
+    """Ends the event loop's wait, from any thread: kombu's own call_soon does so only in its newest versions."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._lock = threading.Lock()
+        self._pending = False
+        self._closed = False
+
+    def fileno(self) -> int:
+        return self._read
+
+    def wake(self) -> None:
+        with self._lock:
+            if not self._pending and not self._closed:
+                self._pending = True
+                os.write(self._write, b"!")
+
+    def drain(self) -> None:
+        with self._lock:
+            self._pending = False
+            os.read(self._read, 1)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            os.close(self._read)
+            os.close(self._write)
+
+
+def _is_running(celery_request: Any) -> bool:
+    """Return whether a request survived a reconnect; Celery discards what no pool process or thread has accepted."""
+    return celery_request is not None and celery_request in state.active_requests
+
+
+def _is_handed_over(celery_request: Any) -> bool:
+    """Return whether the pool has a request, so that a warm shutdown will run it to its end."""
+    return celery_request is not None and (
+        celery_request in state.active_requests or celery_request._apply_result is not None
+    )
+
+
+def _unclaimed_requests() -> int:
+    """Return how many requests take a slot without a claim: broadcast tasks, for one."""
+    return sum(getattr(each, "_claims", None) is None for each in tuple(state.reserved_requests))
+
+
+def install(worker: Any) -> None:
+    """Add the step to *worker*, a ``celery.worker.WorkController`` whose app names this transport.
+
+    Raises TransportError if its connections would use another one, SettingError for a bad setting.
+    """
+    app = worker.app
+    if not _names_this_transport(app.conf.broker_transport):
+        return
+    transport_cls = app.connection_for_read().get_transport_cls()
+    if not issubclass(transport_cls, Transport):
+        url = urls.masked(str(app.conf.broker_read_url))
+        raise TransportError(
+            f"broker_transport is {app.conf.broker_transport!r}, but the URL {url!r} selects {transport_cls.__name__} "
+            f"of {transport_cls.__module__}: write redis://, rediss://, sentinel://, or socket:///path/to/redis.sock "
+            "(not redis+socket://)"
+        )
+    settings_of(app)
+    app.steps["consumer"].add(AffinityStep)
+
+
+def _names_this_transport(name: object) -> bool:
+    return name is Transport or (isinstance(name, str) and name.startswith("celery_affinity"))
+
+
+@worker_init.connect
+def _on_worker_init(sender: Any = None, **_: Any) -> None:
+    try:
+        install(sender)
+    except AffinityError as exc:
+        # Celery swallows ordinary errors of a signal handler, and would start a worker that serves nobody.
+        raise SystemExit(f"celery_affinity: {exc}") from exc
