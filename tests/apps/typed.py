@@ -1,0 +1,128 @@
+"""An app whose tasks need different workers. Every start and end is written to a ledger outside of Redis."""
+
+import os
+import sys
+import time
+
+from celery import Celery
+from celery.exceptions import Ignore, Reject
+
+from celery_affinity import Affinity
+
+app = Celery("typed", broker=os.environ["BROKER_URL"], backend=os.environ["BROKER_URL"])
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    affinity_worker_timeout=float(os.environ.get("WORKER_TIMEOUT", "30")),
+    affinity_heartbeat_interval=float(os.environ.get("HEARTBEAT_INTERVAL", "5")),
+    task_acks_late=os.environ.get("ACKS_LATE") == "1",
+    broker_connection_retry_on_startup=True,
+    worker_cancel_long_running_tasks_on_connection_loss=False,
+    worker_hijack_root_logger=True,
+)
+
+
+def note(event: str, job: object) -> None:
+    """Append a line to the ledger: event, job, process, time. One write, so that lines never mix."""
+    line = f"{event} {job} {os.getpid()} {time.time()}\n"
+    descriptor = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _work(job: object, seconds: float) -> object:
+    note("start", job)
+    time.sleep(seconds)
+    note("end", job)
+    return job
+
+
+@app.task(affinity="pdf")
+def pdf(job, seconds=0.0):
+    return _work(job, seconds)
+
+
+@app.task(affinity=Affinity("excel", priority=5))
+def excel(job, seconds=0.0):
+    return _work(job, seconds)
+
+
+@app.task(affinity="index")
+def index(job, seconds=0.0):
+    return _work(job, seconds)
+
+
+@app.task(affinity="pdf", acks_late=True)
+def late(job, seconds=0.0):
+    return _work(job, seconds)
+
+
+@app.task(affinity="pdf", acks_late=False)
+def early(job, seconds=0.0):
+    return _work(job, seconds)
+
+
+@app.task(affinity="pdf", acks_late=True)
+def compute(job, seconds=0.0):
+    """Keep the interpreter busy for so long."""
+    note("start", job)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        sum(range(1000))
+    note("end", job)
+
+
+@app.task(affinity="pdf")
+def fail(job):
+    note("start", job)
+    raise ValueError(job)
+
+
+@app.task(affinity="pdf", bind=True, max_retries=1)
+def retry(self, job):
+    note("start", job)
+    if not self.request.retries:
+        raise self.retry(countdown=0.1)
+    return dict(self.request.affinity)
+
+
+@app.task(affinity="pdf")
+def ignore(job):
+    note("start", job)
+    raise Ignore
+
+
+@app.task(affinity="pdf", acks_late=True, bind=True)
+def reject(self, job, requeue=False):
+    note("start", job)
+    if self.request.delivery_info["redelivered"]:
+        return "again"
+    raise Reject(job, requeue=requeue)
+
+
+@app.task(affinity="pdf")
+def leave(job):
+    note("start", job)
+    sys.exit(3)
+
+
+@app.task(affinity="pdf", acks_late=True, reject_on_worker_lost=True, bind=True)
+def lose_child(self, job):
+    note("start", job)
+    if self.request.delivery_info["redelivered"]:
+        return "again"
+    os.kill(os.getpid(), 9)
+    return None
+
+
+@app.task(affinity="pdf", time_limit=1)
+def too_long(job):
+    note("start", job)
+    time.sleep(60)
+
+
+@app.task(affinity="pdf", soft_time_limit=1)
+def too_long_softly(job):
+    note("start", job)
+    time.sleep(60)

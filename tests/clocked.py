@@ -1,0 +1,88 @@
+"""A scheduler whose scripts take the time from a key instead of the server's clock: for tests of what time does."""
+
+from dataclasses import replace
+
+from celery_affinity.scheduler import Claim, End, Joining, Scheduler
+from celery_affinity.scripts import Script
+from celery_affinity.settings import Settings
+
+_CLOCK = "the-time-passed-in"
+_START_US = 1_800_000_000_000_000
+
+
+class ClockedScheduler(Scheduler):
+    """The same arrows, at a time that the test passes in."""
+
+    def __init__(self, client, keys):
+        super().__init__(client, keys)
+        self.now_us = _START_US
+        self.advance(0)
+
+    def advance(self, seconds):
+        self.now_us += round(seconds * 1e6)
+        self.client.hset(_CLOCK, mapping={"s": self.now_us // 1_000_000, "us": self.now_us % 1_000_000})
+
+    def _run_together(self, calls):
+        return super()._run_together([(_clocked(script), arguments) for script, arguments in calls])
+
+
+def _clocked(script: Script) -> Script:
+    source = script.source.replace('redis.call("TIME")', f'redis.call("HMGET", "{_CLOCK}", "s", "us")')
+    assert source != script.source or "clock" not in script.source
+    return replace(script, source=source)
+
+
+class Fleet:
+    """Short words for tests: jobs and workers by name."""
+
+    def __init__(self, scheduler):
+        self.scheduler = scheduler
+        self.sequence = 0
+
+    def join(self, worker, *types, slots=1, settings=None):
+        given = Settings(**(settings or {})).shared()
+        return self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), given)
+
+    def publish(self, job, type_, *, priority=0, on_demand=False, delay_s=0.0):
+        return self.scheduler.publish(
+            job,
+            type_=type_,
+            on_demand=on_demand,
+            priority=priority,
+            delay_us=round(delay_s * 1e6),
+            task_id=f"task-{job}",
+            task_name="tests.task",
+            message=f"message of {job}",
+        )
+
+    def inbox(self, worker):
+        """Read a worker's inbox to its end, as its loop would."""
+        key = self.scheduler.keys.key("inbox", worker)
+        payloads = []
+        while payload := self.scheduler.client.rpop(key):
+            payloads.append(Claim.parse(payload))
+        return payloads
+
+    def jobs(self, worker):
+        return [claim.job_id for claim in self.inbox(worker)]
+
+    def end(self, worker, claim, outcome="acked", *, inline=True):
+        self.sequence += 1
+        return self.scheduler.settle(
+            worker, acks=[], ends=[End(claim.job_id, claim.fence, outcome)], sequence=self.sequence, inline=inline
+        )
+
+    def claims(self, worker):
+        key = self.scheduler.keys.key("claims", worker)
+        return {job.decode(): fence.decode() for job, fence in self.scheduler.client.hgetall(key).items()}
+
+    def sync(self, worker, claims=None, *, slots=1, other=0, draining=False):
+        numbers = list((self.claims(worker) if claims is None else claims).items())
+        return self.scheduler.sync(worker, numbers, slots=slots, other=other, draining=draining)
+
+    def state(self, job):
+        state = self.scheduler.client.hget(self.scheduler.keys.key("job", job), "state")
+        return state and state.decode()
+
+
+__all__ = ["ClockedScheduler", "Fleet"]
