@@ -68,7 +68,7 @@ def dispatcher(ctx: click.Context) -> None:
     with _channel(ctx) as channel:
         loop = Dispatcher(channel.scheduler)
         loop.start()
-        click.echo(f"dispatcher ready on {channel.connection.client.as_uri()}")  # type: ignore[attr-defined]
+        click.echo(f"dispatcher ready on {channel.connection.client.as_uri()}")
         ended.wait()
         loop.stop()
 

@@ -70,8 +70,8 @@ class Status:
 class Report:
     """Reads the state of one cohort."""
 
-    def __init__(self, client: "redis.Redis", keys: Keys) -> None:
-        self._client = client
+    def __init__(self, client: redis.Redis, keys: Keys) -> None:
+        self._client: Any = client  # redis-py's types leave open whether a reply is bytes, str or awaited
         self._keys = keys
 
     def status(self) -> Status:

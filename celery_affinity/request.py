@@ -6,7 +6,7 @@ when its process does, not when it is announced as revoked.
 """
 
 from functools import cache, wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from billiard.einfo import ExceptionInfo
 from celery.app.task import Task
@@ -14,8 +14,13 @@ from celery.utils.imports import symbol_by_name
 
 from .claims import Claims, is_claim
 
+if TYPE_CHECKING:
+    from celery.worker.request import Request as _Request
+else:
+    _Request = object  # mixed into Celery's class, or into what a user derived from it
 
-class EndOfTask:
+
+class EndOfTask(_Request):
     """A mixin for ``celery.worker.request.Request`` and for what users derive from it."""
 
     _claims: Claims | None = None
@@ -25,42 +30,41 @@ class EndOfTask:
         super().__init_subclass__(**kwargs)
         generated = cls.__dict__.get("on_success")
         if generated is not None:
-            cls.on_success = _ending_on_success(generated)  # type: ignore[attr-defined]  # a method of the mixed-in class
+            cls.on_success = _ending_on_success(generated)
 
     def __init__(self, message: Any, **options: Any) -> None:
-        claims = getattr(message.channel, "claims", None)
+        claims: Claims | None = getattr(message.channel, "claims", None)
         tag = message.delivery_tag
-        ours = claims is not None and is_claim(tag)
-        if ours:
+        if claims is not None and is_claim(tag):
             # Celery would ack in a later turn of its loop, perhaps after the end of the task is told.
             options.update(on_ack=message.ack_log_error, on_reject=message.reject_log_error)
-        super().__init__(message, **options)  # type: ignore[call-arg]  # the mixed-in Request
-        if ours:
+        super().__init__(message, **options)
+        if claims is not None and is_claim(tag):
             self._claims, self._tag = claims, tag
             claims.bind(tag, self)
 
     def on_failure(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return super().on_failure(*args, **kwargs)  # type: ignore[misc]
+            return super().on_failure(*args, **kwargs)
         finally:
             self._end()
 
     def on_timeout(self, soft: bool, timeout: float) -> Any:
         try:
-            return super().on_timeout(soft, timeout)  # type: ignore[misc]
+            return super().on_timeout(soft, timeout)
         finally:
             if not soft:
                 self._end()
 
     def _announce_revoked(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return super()._announce_revoked(*args, **kwargs)  # type: ignore[misc]
+            return super()._announce_revoked(*args, **kwargs)
         finally:
-            if self.time_start is None:  # type: ignore[attr-defined]  # it never started; else its process ends it
+            if self.time_start is None:
                 self._end()
 
     def on_accepted(self, pid: int, time_accepted: float) -> Any:
-        result = super().on_accepted(pid, time_accepted)  # type: ignore[misc]
+        result = super().on_accepted(pid, time_accepted)
         if self._claims is not None:
             self._claims.on_accepted()
         return result

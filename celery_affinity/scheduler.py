@@ -95,8 +95,8 @@ class Scheduler:
     loads, a replica after a failover) are raised as redis.ConnectionError, which kombu and Celery retry.
     """
 
-    def __init__(self, client: "redis.Redis", keys: Keys) -> None:
-        self.client = client
+    def __init__(self, client: redis.Redis, keys: Keys) -> None:
+        self.client: Any = client  # redis-py's types leave open whether a reply is bytes, str or awaited
         self.keys = keys
 
     def publish(
@@ -140,8 +140,8 @@ class Scheduler:
             calls.append((load("ack"), load("ack").arguments(worker=worker, rest=_flat(acks))))
         if ends:
             release = load("release")
-            values = {"worker": worker, "sequence": sequence, "caller": int(inline)}
-            calls.append((release, release.arguments(rest=_flat(ends), **values)))
+            arguments = release.arguments(rest=_flat(ends), worker=worker, sequence=sequence, caller=int(inline))
+            calls.append((release, arguments))
         if not calls:
             return []
         replies = self._run_together(calls)
@@ -207,10 +207,10 @@ class Scheduler:
 
     def purge(self, type_: str) -> int:
         """Delete the pending jobs of a type. Return how many there were."""
-        deleted = 0
+        deleted: int = 0
         while True:
             count, more = self._run(load("purge"), type=key_names.encode(type_))
-            deleted += count
+            deleted += int(count)
             if not more:
                 return deleted
 
@@ -222,7 +222,7 @@ class Scheduler:
         with self.client.pipeline(transaction=False) as pipe:
             for lane in lanes:
                 pipe.zcard(self.keys.key("lane", encoded, lane))
-            return sum(pipe.execute())
+            return int(sum(pipe.execute()))
 
     def _go_on(self, more: int, types: Sequence[str]) -> None:
         """Repeat the claim until no pending job and free slot are left side by side.

@@ -3,12 +3,9 @@
 A line ``-- @include lib/x.lua`` is replaced by that file, once in a script. ``lib/keys.lua`` and ``lib/settings.lua``
 are no files: they are generated from `keys` and `settings`. The lines ``local name = ARGV[n]`` of a script are its
 signature: `Script.arguments` takes the values by these names, so the two sides cannot drift apart.
-
-``python -m celery_affinity.scripts DIRECTORY`` writes the assembled scripts there, for a linter.
 """
 
 import re
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -81,13 +78,8 @@ def _assemble(source: str, included: set[str]) -> str:
     return _INCLUDE.sub(include, source)
 
 
-def main(directory: str) -> None:
-    """Write every assembled script into *directory*."""
-    target = Path(directory)
-    target.mkdir(parents=True, exist_ok=True)
+def write_all(directory: Path) -> None:
+    """Write every assembled script into *directory*, for a linter."""
+    directory.mkdir(parents=True, exist_ok=True)
     for name in ARROWS:
-        (target / f"{name}.lua").write_text(load(name).source, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+        (directory / f"{name}.lua").write_text(load(name).source, encoding="utf-8")

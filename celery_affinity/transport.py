@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
 from kombu.log import get_logger
@@ -25,7 +25,15 @@ from .claims import ACKED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
 from .keys import Keys
 from .scheduler import Claim, Scheduler
 
+if TYPE_CHECKING:
+    from kombu.transport.redis import Channel as _StockChannel
+else:
+    _StockChannel = object  # mixed into kombu's channels, with and without Sentinel
+
 logger = get_logger(__name__)
+
+#: Longest wait for the inbox in one call, s.
+_INBOX_TIMEOUT_S = 2
 
 #: Where a connection remembers its URL's scheme: kombu copies transport options when it clones one.
 _SCHEME = "affinity_scheme"
@@ -56,7 +64,7 @@ class QoS(stock.QoS):
             self.channel.claims.settle(delivery_tag, outcome)
 
 
-class AffinityChannel:
+class AffinityChannel(_StockChannel):
     """What this transport changes in kombu's Redis channels, with and without Sentinel."""
 
     QoS = QoS
@@ -71,42 +79,42 @@ class AffinityChannel:
     #: Called with a queue's name and whether it is consumed from now on, or no more.
     on_consume: Callable[[str, bool], None] | None = None
 
-    _kept_client: "redis.Redis | None" = None
+    _kept_client: redis.Redis | None = None
     _scheduler: Scheduler | None = None
 
     # -- connections
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
         # A command that redis-py repeats by itself would count twice; ours are repeated where that is known.
-        return {**super()._connparams(asynchronous), "retry": Retry(NoBackoff(), 0)}  # type: ignore[misc]
+        return {**super()._connparams(asynchronous), "retry": Retry(NoBackoff(), 0)}
 
     @contextmanager
-    def conn_or_acquire(self, client: "redis.Redis | None" = None) -> Iterator["redis.Redis"]:
+    def conn_or_acquire(self, client: redis.Redis | None = None) -> Iterator[redis.Redis]:
         """Yield a client that is kept: kombu builds one for each call, which costs more than the call."""
         if client is None:
-            if self._kept_client is None or self._kept_client.connection_pool is not self._pool:  # type: ignore[attr-defined]
-                self._kept_client = self._create_client()  # type: ignore[attr-defined]
+            if self._kept_client is None or self._kept_client.connection_pool is not self._pool:
+                self._kept_client = self._create_client()
             client = self._kept_client
         yield client
 
     @property
     def scheduler(self) -> Scheduler:
         """The arrows, on a client that adds no prefix: kombu's own prefixes only some keys."""
-        pool = self.pool  # type: ignore[attr-defined]
+        pool = self.pool
         if self._scheduler is None or self._scheduler.client.connection_pool is not pool:
-            keys = Keys(global_keyprefix=self.global_keyprefix, namespace=self.namespace)  # type: ignore[attr-defined]
+            keys = Keys(global_keyprefix=self.global_keyprefix, namespace=self.namespace)
             self._scheduler = Scheduler(redis.Redis(connection_pool=pool), keys)
         return self._scheduler
 
     # -- publish
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
-        headers = message.get("headers")
+        headers = message.get("headers") or {}
         if not stamping.is_job(headers):
-            super()._put(queue, message, **kwargs)  # type: ignore[misc]
+            super()._put(queue, message, **kwargs)
             return
         properties = message["properties"]
-        stamp = stamping.read(headers, properties)  # type: ignore[arg-type]  # a job has headers
+        stamp = stamping.read(headers, properties)
         type_ = stamp.type or queue
         self.scheduler.publish(
             stamp.job_id(queue),
@@ -114,57 +122,61 @@ class AffinityChannel:
             on_demand=stamp.on_demand,
             priority=stamp.priority,
             delay_us=stamp.delay_us(),
-            task_id=str(headers.get("id") or properties.get("correlation_id") or ""),  # type: ignore[union-attr]
-            task_name=str(headers.get("task") or ""),  # type: ignore[union-attr]
+            task_id=str(headers.get("id") or properties.get("correlation_id") or ""),
+            task_name=str(headers.get("task") or ""),
             message=dumps(message),
         )
 
     def _size(self, queue: str) -> int:
-        return int(super()._size(queue)) + self.scheduler.pending(queue)  # type: ignore[misc]
+        return int(super()._size(queue)) + self.scheduler.pending(queue)
 
     def _purge(self, queue: str) -> int:
-        return int(super()._purge(queue)) + self.scheduler.purge(queue)  # type: ignore[misc]
+        return int(super()._purge(queue)) + self.scheduler.purge(queue)
 
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
-        return super()._has_queue(queue, **kwargs) or self.scheduler.pending(queue) > 0  # type: ignore[misc]
+        return bool(super()._has_queue(queue, **kwargs)) or self.scheduler.pending(queue) > 0
 
     # -- read
 
     def basic_consume(self, queue: str, *args: Any, **kwargs: Any) -> Any:
-        result = super().basic_consume(queue, *args, **kwargs)  # type: ignore[misc]
+        result = super().basic_consume(queue, *args, **kwargs)
         if self.on_consume is not None:
             self.on_consume(queue, True)
         return result
 
     def _basic_cancel(self, consumer_tag: str) -> Any:
-        queue = self._tag_to_queue.get(consumer_tag)  # type: ignore[attr-defined]
-        result = super()._basic_cancel(consumer_tag)  # type: ignore[misc]
+        queue = self._tag_to_queue.get(consumer_tag)
+        result = super()._basic_cancel(consumer_tag)
         if self.on_consume is not None and queue is not None:
             self.on_consume(queue, False)
         return result
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         if self.claims is None:
-            super()._brpop_start(timeout)  # type: ignore[misc]
+            super()._brpop_start(timeout)
             return
-        connection = self._in_poll = self.client.connection  # type: ignore[attr-defined]
+        connection = self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
-        connection.send_command("BRPOP", self.claims.inbox, timeout or self.brpop_timeout)  # type: ignore[attr-defined]
+        connection.send_command("BRPOP", self.claims.inbox, timeout or _INBOX_TIMEOUT_S)
 
     def _brpop_read(self, **options: Any) -> bool:
         if self.claims is None:
-            return super()._brpop_read(**options)  # type: ignore[misc,no-any-return]
-        connection = self.client.connection  # type: ignore[attr-defined]
+            return bool(super()._brpop_read(**options))
+        connection = self.client.connection
         try:
-            reply = self.client.parse_response(connection, "BRPOP", **options)  # type: ignore[attr-defined]
-        except self.connection_errors:  # type: ignore[attr-defined]
+            reply = self.client.parse_response(connection, "BRPOP", **options)
+        except self.connection_errors:
             connection.disconnect()
             raise
         finally:
             self._in_poll = None
         if not reply:
             raise Empty
-        self.deliver(Claim.parse(reply[1]))
+        queue, item = bytes_to_str(reply[0]), reply[1]
+        if self.claims.inbox.endswith(queue):  # kombu takes its prefix off
+            self.deliver(Claim.parse(item))
+        else:  # asked for before the worker joined: a late reply to mingle
+            self.connection._deliver(loads(bytes_to_str(item)), queue.rsplit(self.sep, 1)[0])
         return True
 
     def deliver(self, claim: Claim) -> None:
@@ -176,13 +188,13 @@ class AffinityChannel:
         tag = self.claims.take(claim)
         if tag is None:
             return
-        consume = self.connection._callbacks.get(claim.type)  # type: ignore[attr-defined]
+        consume = self.connection._callbacks.get(claim.type)
         if consume is None:
             self.claims.settle(tag, RETURNED)
             return
         try:
             consume(_as_consumed(claim, tag))
-        except self.connection_errors:  # type: ignore[attr-defined]
+        except self.connection_errors:
             raise
         except Exception:
             logger.exception("Job %s of type %r cannot be read: it goes to the dead letters", claim.job_id, claim.type)
@@ -192,7 +204,7 @@ class AffinityChannel:
         if self.claims is not None:
             # An answer still in the socket is noticed by the next sync; waiting for one would hold up the shutdown.
             self._in_poll = None
-        super().close()  # type: ignore[misc]
+        super().close()
 
 
 def _as_consumed(claim: Claim, tag: str) -> dict[str, Any]:
@@ -213,22 +225,19 @@ def _as_consumed(claim: Claim, tag: str) -> dict[str, Any]:
     return message
 
 
-class Channel(AffinityChannel, stock.Channel):  # type: ignore[misc]
+class Channel(AffinityChannel, stock.Channel):
     from_transport_options = (*stock.Channel.from_transport_options, "namespace")
 
 
-class SentinelChannel(AffinityChannel, stock.SentinelChannel):  # type: ignore[misc]
+class SentinelChannel(AffinityChannel, stock.SentinelChannel):
     from_transport_options = (*stock.SentinelChannel.from_transport_options, "namespace")
 
 
-class Transport(stock.Transport):  # type: ignore[misc]
+class Transport(stock.Transport):
     """Celery's Redis transport, scheduled by affinity."""
 
     Channel = Channel
     can_parse_url = True
-
-    #: Longest wait for the inbox in one call, s.
-    brpop_timeout = 2
 
     #: Remote control, mingle and gossip compare this string.
     driver_type = "redis"

@@ -24,7 +24,7 @@ from .transport import AffinityChannel, Transport
 logger = get_logger(__name__)
 
 
-class AffinityStep(bootsteps.StartStopStep):  # type: ignore[misc]
+class AffinityStep(bootsteps.StartStopStep):
     """Joins after the last consumer is set up; stops before the first is cancelled."""
 
     name = "affinity"

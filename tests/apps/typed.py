@@ -53,9 +53,10 @@ def index(job, seconds=0.0):
     return _work(job, seconds)
 
 
-@app.task(affinity="pdf", acks_late=True)
-def late(job, seconds=0.0):
-    return _work(job, seconds)
+@app.task(affinity="pdf", acks_late=True, bind=True)
+def late(self, job, seconds=0.0):
+    """Work for *seconds* the first time, and no time when it is run again."""
+    return _work(job, 0 if self.request.delivery_info["redelivered"] else seconds)
 
 
 @app.task(affinity="pdf", acks_late=False)

@@ -26,22 +26,19 @@ end
 -- (counted), or lost if it had been acked: Celery promised at most once.
 -- RETURNS its type if it is pending again.
 function back.put(worker, id, counted, settings)
-    local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries", "acked")
-    local type, lane, enqueued, deliveries = row[1], row[2], row[3], tonumber(row[4])
+    local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked")
+    local type, lane, enqueued = row[1], row[2], row[3]
     claims.drop(worker, id)
     if not type then
         return nil
     end
-    if row[5] == "1" then
+    if row[4] == "1" then
         back.bury(id, "lost", settings)
         return nil
     end
-    if counted then
-        deliveries = redis.call("HINCRBY", key.job(id), "deliveries", 1)
-        if deliveries >= settings.max_deliveries then
-            back.bury(id, "max_deliveries", settings)
-            return nil
-        end
+    if counted and redis.call("HINCRBY", key.job(id), "deliveries", 1) >= settings.max_deliveries then
+        back.bury(id, "max_deliveries", settings)
+        return nil
     end
     redis.call("HSET", key.job(id), "state", "pending")
     lanes.add(id, type, lane, enqueued)

@@ -1,6 +1,5 @@
 -- lanes: the waiting jobs of one (type, mode, priority), first in first out.
 -- `heads` keeps the first job of every lane of a type in one field, so that a claim reads all its candidates at once.
--- @include lib/clock.lua
 local lanes = {}
 local CHUNK = 1000 -- `unpack` fails near 8,000 values
 

@@ -1,0 +1,184 @@
+"""What a task may ask for, where it may say so, and what wins."""
+
+import base64
+import json
+
+import pytest
+from celery import Celery, chain
+from kombu import Exchange, Queue
+from kombu.utils.json import dumps, loads
+
+from celery_affinity import Affinity, AffinityError, OptionError
+from celery_affinity.stamping import HEADER
+
+
+@pytest.fixture
+def app(redis_client, valkey):
+    """An app whose messages are looked at, not run."""
+    app = Celery("stamped", broker=valkey.url)
+    app.conf.broker_transport = "celery_affinity:Transport"
+    app.redis = redis_client
+    yield app
+    app.close()
+
+
+def published(app):
+    """Return (type, lane, header) of every job that was published since the last call."""
+    found = []
+    for key in app.redis.scan_iter("*job:*"):
+        job = app.redis.hgetall(key)
+        message = loads(app.redis.get(key.replace(b"job:", b"message:")).decode())
+        found.append((job[b"type"].decode(), job[b"lane"].decode(), message["headers"][HEADER], message))
+    app.redis.flushdb()
+    return found
+
+
+def one(app):
+    ((type_, lane, _, _),) = published(app)
+    return type_, lane
+
+
+def task(app, **options):
+    def nothing():
+        pass
+
+    return app.task(name=f"task{len(app.tasks)}", shared=False, **options)(nothing)
+
+
+def test_a_task_says_what_it_needs(app):
+    task(app, affinity="pdf").delay()
+    assert one(app) == ("pdf", "queued.0")
+    task(app, affinity=Affinity("pdf", priority=5, on_demand=True)).delay()
+    assert one(app) == ("pdf", "demand.5")
+
+
+def test_plain_queues_and_priorities_say_it_too(app):
+    plain = task(app)
+    plain.delay()
+    assert one(app) == ("celery", "queued.0")
+    plain.apply_async(queue="excel", priority=10)
+    assert one(app) == ("excel", "queued.10")
+
+
+def test_the_options_of_a_call_win_over_the_tasks_own(app):
+    pdf = task(app, affinity=Affinity("pdf", priority=5))
+    pdf.apply_async(affinity="excel")
+    assert one(app) == ("excel", "queued.5")
+    pdf.apply_async(affinity=Affinity(priority=7), on_demand=True)
+    assert one(app) == ("pdf", "demand.7")
+    pdf.apply_async(priority=1)
+    assert one(app) == ("pdf", "queued.1")
+    task(app, affinity=Affinity("pdf", on_demand=True)).apply_async(on_demand=False)
+    assert one(app) == ("pdf", "queued.0")
+
+
+def test_a_priority_of_the_tasks_own_option_comes_after_its_affinity(app):
+    task(app, affinity=Affinity("pdf", priority=5), priority=2).delay()
+    assert one(app) == ("pdf", "queued.5")
+    task(app, affinity="pdf", priority=2).delay()
+    assert one(app) == ("pdf", "queued.2")
+
+
+def test_signatures_say_it(app):
+    task(app).s().set(affinity=Affinity("pdf", priority=2), on_demand=True).delay()
+    assert one(app) == ("pdf", "demand.2")
+
+
+def test_routes_say_it(app):
+    app.conf.task_routes = {
+        "by.affinity": {"affinity": "excel", "on_demand": True},
+        "by.queue": {"queue": "index", "priority": 3},
+    }
+    app.send_task("by.affinity")
+    assert one(app) == ("excel", "demand.0")
+    app.send_task("by.queue")
+    assert one(app) == ("index", "queued.3")
+    app.send_task("by.queue", affinity="pdf")
+    assert one(app) == ("pdf", "queued.3")
+
+
+def test_a_producer_without_the_code_names_types_by_pattern(redis_client, valkey):
+    app = Celery("far", broker=valkey.url)
+    app.conf.update(broker_transport="celery_affinity:Transport", affinity_task_types={"proj.pdf.*": "pdf"})
+    app.redis = redis_client
+    app.send_task("proj.pdf.render")
+    assert one(app) == ("pdf", "queued.0")
+    app.send_task("proj.pdf.render", affinity="excel")
+    assert one(app) == ("excel", "queued.0")
+    app.close()
+
+
+def test_an_affinity_survives_within_a_message(app):
+    first, second = task(app), task(app)
+    chain(first.s(), second.s().set(affinity=Affinity("pdf", priority=5))).apply_async()
+    ((_, _, _, message),) = published(app)
+    (_, _, embed) = json.loads(base64.b64decode(message["body"]))
+    (callback,) = embed["chain"]
+    app.signature(callback).apply_async()
+    assert one(app) == ("pdf", "queued.5")
+    assert loads(dumps(Affinity("pdf"))) == {"type": "pdf", "priority": None, "on_demand": None}
+
+
+def test_lower_first_turns_priorities_for_apps_that_come_from_stock_redis(redis_client, valkey):
+    app = Celery("turned", broker=valkey.url)
+    app.conf.update(broker_transport="celery_affinity:Transport", affinity_priority_order="lower-first")
+    app.redis = redis_client
+    task(app).apply_async(priority=0)
+    assert one(app) == ("celery", "queued.10")
+    task(app).apply_async(priority=9)
+    assert one(app) == ("celery", "queued.1")
+    app.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"priority": 11}, "priority must be a whole number from 0 to 10, got: 11"),
+        ({"priority": -1}, "priority must be a whole number from 0 to 10, got: -1"),
+        ({"priority": "high"}, "priority must be a whole number from 0 to 10, got: 'high'"),
+        ({"priority": True}, "priority must be a whole number from 0 to 10, got: True"),
+        ({"affinity": ""}, "affinity must be the name of a type (a str that is not empty), got: ''"),
+        ({"affinity": 7}, "affinity must be a type (str) or an Affinity, got: 7"),
+        ({"affinity": "x" * 256}, "affinity must be at most 255 characters, got: 256 characters"),
+        ({"affinity": {"typ": "pdf"}}, "affinity must be a type (str) or an Affinity, got: {'typ': 'pdf'}"),
+        ({"on_demand": "yes"}, "on_demand must be True or False, got: 'yes'"),
+    ],
+)
+def test_a_bad_value_is_refused_at_the_caller_and_nothing_is_published(app, options, message):
+    with pytest.raises(OptionError) as refusal:
+        task(app).apply_async(**options)
+    assert str(refusal.value) == message
+    assert isinstance(refusal.value, ValueError)
+    assert isinstance(refusal.value, AffinityError)
+    assert published(app) == []
+
+
+def test_a_bad_affinity_is_refused_where_it_is_written():
+    with pytest.raises(OptionError, match="priority must be a whole number from 0 to 10, got: 11"):
+        Affinity("pdf", priority=11)
+
+
+def test_a_repeated_publish_of_one_call_is_one_job(app):
+    """What kombu's publish retry does after a lost reply: the same message, put again."""
+    with app.connection_for_write() as connection:
+        channel = connection.default_channel
+        publish, replies = channel.scheduler.publish, []
+
+        def lossy(*args, **kwargs):
+            replies.append(publish(*args, **kwargs))
+            if len(replies) == 1:
+                raise ConnectionError("the reply was lost")
+
+        channel.scheduler.publish = lossy
+        with app.amqp.Producer(connection, auto_declare=False) as producer:
+            producer.channel.scheduler.publish = lossy
+            task(app, affinity="pdf").apply_async(producer=producer, retry=True, retry_policy={"interval_start": 0})
+    assert replies[0] is True
+    assert len(published(app)) == 1
+
+
+def test_the_copies_for_two_queues_are_two_jobs(app):
+    topic = Exchange("news", "topic")
+    queues = [Queue("one", topic, routing_key="news.#"), Queue("two", topic, routing_key="news.*")]
+    task(app).apply_async(exchange="news", routing_key="news.today", declare=queues)
+    assert sorted((type_, lane) for type_, lane, _, _ in published(app)) == [("one", "queued.0"), ("two", "queued.0")]
