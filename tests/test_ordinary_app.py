@@ -26,7 +26,7 @@ def app(request, valkey, load_app, worker_processes_end):
 
 @pytest.fixture
 def tasks(app):
-    return {name.rpartition(".")[2]: task for name, task in app.tasks.items()}
+    return {name.rpartition(".")[2]: task for name, task in app.tasks.items() if name.startswith(APP)}
 
 
 def test_canvas(tasks):

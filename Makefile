@@ -1,0 +1,39 @@
+# Every target sets itself up in .venv; it needs Python 3.11 or newer and a package index.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DOCS ?=
+
+.PHONY: demo test check format clean
+
+demo: $(VENV)/.demo
+	@$(BIN)/python -m examples.pipeline $(if $(DOCS),--docs "$(DOCS)")
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.test $(VENV)/.check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@command -v luacheck >/dev/null || { echo "luacheck is missing: on Debian, apt-get install lua-check"; exit 1; }
+	$(BIN)/python -c "from pathlib import Path; from celery_affinity.scripts import write_all; write_all(Path('build/lua'))"
+	luacheck --quiet build/lua
+
+format: $(VENV)/.check
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+# One stamp for each set of packages, so that the second run starts at once.
+$(VENV)/.%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "celery_affinity needs Python 3.11 or newer, got " + sys.version.split()[0] + ": make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,137 @@
+"""Servers, apps and processes for all tests.
+
+A test that names `server` or `redis_client` runs once on Valkey, and once more on Redis where `redis-server` is
+installed; one that names `valkey` as well runs on Valkey alone.
+"""
+
+import importlib
+import os
+import shutil
+import sys
+import uuid
+
+import psutil
+import pytest
+import redis
+
+from celery_affinity.embedded import EmbeddedServer
+
+from .workers import running_processes, wait_until
+
+#: Inherited by every process that a test starts, whoever its parent is by now.
+MARK = "CELERY_AFFINITY_TEST_RUN"
+os.environ[MARK] = uuid.uuid4().hex
+
+EXECUTABLES = {"valkey": None, "redis": shutil.which("redis-server")}
+INSTALLED = [name for name, path in EXECUTABLES.items() if name == "valkey" or path]
+
+
+# -- servers
+
+
+def pytest_generate_tests(metafunc):
+    if "server" in metafunc.fixturenames:
+        names = ["valkey"] if "valkey" in metafunc.fixturenames else INSTALLED
+        metafunc.parametrize("server", names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def _servers():
+    """Return a server by name: one for the whole run, started when it is first asked for."""
+    started = {}
+
+    def get(name):
+        if name not in started:
+            started[name] = EmbeddedServer(executable=EXECUTABLES[name])
+            started[name].start()
+        return started[name]
+
+    yield get
+    for each in started.values():
+        each.stop()
+
+
+@pytest.fixture(scope="session")
+def valkey(_servers):
+    return _servers("valkey")
+
+
+@pytest.fixture(scope="session")
+def server(request, _servers):
+    return _servers(request.param)
+
+
+@pytest.fixture
+def redis_client(server):
+    """A client of the server, which is empty."""
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+        yield client
+
+
+# -- apps
+
+
+@pytest.fixture
+def load_app(request, monkeypatch):
+    """Return a function that imports a module of `tests.apps` anew, for the test's server, and returns its app."""
+
+    def load(module, url=None):
+        if url is None:
+            url = request.getfixturevalue("server" if "server" in request.fixturenames else "valkey").url
+        monkeypatch.setenv("BROKER_URL", url)
+        sys.modules.pop(module, None)
+        app = importlib.import_module(module).app
+        request.addfinalizer(app.close)
+        return app
+
+    return load
+
+
+# -- processes
+
+
+@pytest.fixture(autouse=True)
+def worker_processes_end():
+    """End what the test started, and fail it if a process got away."""
+    before = _marked_processes()
+    yield
+    for process in running_processes():
+        process.end()
+    strays = _marked_processes() - before
+    try:
+        wait_until(lambda: not _alive(strays), 5, f"the processes of this test are gone: {_described(strays)}")
+    finally:
+        for each in _alive(strays):
+            each.kill()
+
+
+def _marked_processes():
+    mark = os.environ[MARK]
+    return {each for each in psutil.process_iter() if each.pid != os.getpid() and _mark_of(each) == mark}
+
+
+def _mark_of(process):
+    try:
+        return process.environ().get(MARK)
+    except psutil.Error:  # ended by now, or another user's
+        return None
+
+
+def _alive(processes):
+    return [each for each in processes if each.is_running() and _mark_of(each)]  # a zombie has no environment
+
+
+def _described(processes):
+    return [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"]) if each in processes]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Show the logs of the processes that were running when a test failed."""
+    report = yield
+    if report.failed:
+        for process in running_processes():
+            last_lines = "\n".join(process.log().splitlines()[-60:])
+            report.sections.append((f"log of {process.name}, pid {process.pid}", last_lines))
+    return report
