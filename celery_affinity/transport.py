@@ -201,6 +201,7 @@ class AffinityChannel(_StockChannel):
             self.claims.settle(tag, REJECTED)
 
     def close(self) -> None:
+        self.on_consume = None  # what is cancelled now is not the worker's wish
         if self.claims is not None:
             # An answer still in the socket is noticed by the next sync; waiting for one would hold up the shutdown.
             self._in_poll = None

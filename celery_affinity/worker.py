@@ -66,7 +66,7 @@ class AffinityStep(bootsteps.StartStopStep):
         """Before a reconnect: wait for the next start. At a shutdown: take no new job."""
         self._close_loop()
         if self._channel is not None:
-            self._channel.on_consume = None  # what is cancelled from here on is not the worker's wish
+            self._channel.on_consume = None  # what is cancelled now is not the worker's wish
         if self._membership is not None and consumer.blueprint.state != bootsteps.RUN:
             self._membership.drain(_is_handed_over)
 

@@ -7,12 +7,12 @@ installed; one that names `valkey` as well runs on Valkey alone.
 import importlib
 import os
 import shutil
-import sys
 import uuid
 
 import psutil
 import pytest
 import redis
+from kombu import pools
 
 from celery_affinity.embedded import EmbeddedServer
 
@@ -74,18 +74,26 @@ def redis_client(server):
 
 @pytest.fixture
 def load_app(request, monkeypatch):
-    """Return a function that imports a module of `tests.apps` anew, for the test's server, and returns its app."""
+    """Return a function that imports a module of `tests.apps` for the Valkey server, and returns its app.
 
-    def load(module, url=None):
-        if url is None:
-            url = request.getfixturevalue("server" if "server" in request.fixturenames else "valkey").url
-        monkeypatch.setenv("BROKER_URL", url)
-        sys.modules.pop(module, None)
+    A module is imported once: its tasks are registered with every app that comes later, under the same names.
+    """
+
+    def load(module):
+        monkeypatch.setenv("BROKER_URL", request.getfixturevalue("valkey").url)
         app = importlib.import_module(module).app
-        request.addfinalizer(app.close)
+        app.set_current()
+        request.addfinalizer(lambda: _forget_connections(app))
         return app
 
     return load
+
+
+def _forget_connections(app):
+    """Close the app's connections: kombu remembers what it declared on them, and the next test empties the server."""
+    app._pool = None
+    app.amqp._producer_pool = None
+    pools.reset()
 
 
 # -- processes

@@ -15,9 +15,9 @@ APP = "tests.apps.ordinary"
 
 
 @pytest.fixture(params=["prefork", "threads", "solo"])
-def app(request, valkey, load_app, worker_processes_end):
+def app(request, valkey, redis_client, load_app):
     """The app, with one worker that was started without any -Q."""
-    app = load_app(APP, valkey.url)
+    app = load_app(APP)
     worker = start_worker(APP, valkey.url, (), name="ordinary", pool=request.param, concurrency=2)
     worker.wait_ready(30)
     app.pool_name = request.param
@@ -68,7 +68,7 @@ def test_eta_expiry_and_revoke(tasks):
 
 
 def test_remote_control(app, tasks):
-    inspect = app.control.inspect(timeout=3)
+    inspect = app.control.inspect(timeout=10, limit=1)
     (reply,) = inspect.ping().values()
     assert reply == {"ok": "pong"}
     (registered,) = inspect.registered().values()
@@ -81,9 +81,9 @@ def test_remote_control(app, tasks):
         running = tasks["sleep"].delay(3)
         wait_until(lambda: any(inspect.active().values()), 10, "it is seen running")
         assert running.get(timeout=10) == 3
-    app.control.add_consumer("extra", reply=True, timeout=3)
+    app.control.add_consumer("extra", reply=True, timeout=10, limit=1)
     assert tasks["add"].apply_async((2, 2), queue="extra").get(timeout=10) == 4
-    app.control.cancel_consumer("extra", reply=True, timeout=3)
+    app.control.cancel_consumer("extra", reply=True, timeout=10, limit=1)
     left = tasks["add"].apply_async((2, 2), queue="extra")
     with app.connection_for_write() as connection:
         channel = connection.default_channel

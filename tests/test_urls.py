@@ -7,6 +7,7 @@ from celery import Celery
 from kombu import Connection
 
 from celery_affinity import TransportError, urls
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.transport import SentinelChannel, Transport
 
 OURS = "celery_affinity:Transport"
@@ -64,16 +65,18 @@ def test_it_stays_itself_after_a_failover():
     assert (found.hostname, found.port, found.virtual_host, bool(found.ssl)) == ("one", 1111, "1", False)
 
 
-def test_a_dead_first_server_is_passed_over(valkey, unused_port):
-    found = connection(f"redis://127.0.0.1:{unused_port}/0;{valkey.url}", connect_timeout=1)
+def test_a_dead_first_server_is_passed_over(valkey):
+    with EmbeddedServer() as dead:
+        pass
+    found = connection(f"{dead.url};{valkey.url}", connect_timeout=1)
     with found.ensure_connection(max_retries=3, interval_start=0, interval_step=0) as reached:
         assert reached.port == valkey.port
         assert isinstance(reached.transport, Transport)
 
 
-def test_a_unix_socket(unix_socket_server, tmp_path):
-    found = connection(f"socket://{unix_socket_server}?virtual_host=1")
-    with found:
+def test_a_unix_socket(tmp_path):
+    path = tmp_path / "valkey.sock"
+    with EmbeddedServer(options=("--unixsocket", str(path))), connection(f"socket://{path}?virtual_host=1") as found:
         assert found.default_channel.client.ping()
         assert found.default_channel.scheduler.pending("pdf") == 0
 

@@ -63,8 +63,8 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(server, redis_client, tmp_path, load_app):
-    return Fleet(server, redis_client, tmp_path, load_app(APP))
+def fleet(valkey, redis_client, tmp_path, load_app):
+    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
 
 
 def test_a_specialists_work_never_lands_on_the_versatile_worker_while_a_specialist_slot_is_free(fleet):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
@@ -38,7 +39,7 @@ class Process:
     def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> None:
         self.name = name
         self.command = tuple(command)
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
         self._popen = subprocess.Popen(
             self.command,
             cwd=ROOT,
@@ -90,10 +91,8 @@ class Process:
 
     def end(self) -> None:
         """End the process and its children, at once and for good. Repeatable."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._popen.wait()
         self._log.close()
         if self in _running:

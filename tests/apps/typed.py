@@ -9,12 +9,14 @@ from celery.exceptions import Ignore, Reject
 
 from celery_affinity import Affinity
 
-app = Celery("typed", broker=os.environ["BROKER_URL"], backend=os.environ["BROKER_URL"])
+url = os.environ["BROKER_URL"]
+app = Celery("typed", broker=url, backend=os.environ.get("RESULT_URL", url.partition(";")[0]))
 app.conf.update(
     broker_transport="celery_affinity:Transport",
     affinity_worker_timeout=float(os.environ.get("WORKER_TIMEOUT", "30")),
     affinity_heartbeat_interval=float(os.environ.get("HEARTBEAT_INTERVAL", "5")),
     task_acks_late=os.environ.get("ACKS_LATE") == "1",
+    broker_transport_options={"master_name": os.environ.get("MASTER_NAME", "")},
     broker_connection_retry_on_startup=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=True,

@@ -1,0 +1,191 @@
+"""The transport on real servers: broken connections, restarts, failover, TLS, and what a worker says of its URL."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+import redis
+
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.keys import Keys
+from celery_affinity.report import Report
+
+from .ledger import Ledger
+from .workers import start_worker, wait_until
+
+APP = "tests.apps.typed"
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(tmp_path / "ledger")
+
+
+def report_of(server):
+    return Report(redis.Redis.from_url(server.url), Keys())
+
+
+def joins(report, count=1):
+    def joined():
+        try:
+            return len(report.status().workers) == count
+        except redis.RedisError:
+            return False
+
+    return joined
+
+
+def publish(url, task, *args, env=None):
+    """Publish from a process of its own, as any producer would; return the task's id."""
+    code = f"from {APP} import app; print(app.send_task('{APP}.{task}', {args!r}, affinity='pdf').id)"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "BROKER_URL": url, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_cut_connection_re_runs_nothing(valkey, redis_client, ledger, pool):
+    worker = start_worker(APP, valkey.url, ["pdf"], pool=pool, concurrency=3, env={"LEDGER": str(ledger.path)})
+    report = report_of(valkey)
+    wait_until(joins(report), 30, worker.log())
+    for number in range(3):
+        publish(valkey.url, "late", f"job-{number}", 4)
+    wait_until(lambda: len(ledger.starts()) == 3, 10, "all run")
+    cut = redis_client.client_kill_filter(_type="normal", skipme=True)
+    assert cut, "connections were cut"
+    worker.wait_for("Trying to re-establish the connection", 10)
+    wait_until(lambda: len(ledger.ends()) == 3, 15, "all end")
+    wait_until(lambda: report.status().workers[0].free == 3, 10, "their slots are free")
+    publish(valkey.url, "late", "next", 0)
+    wait_until(lambda: ledger.ends()["next"], 10, "it goes on")
+    assert ledger.starts() == {"job-0": 1, "job-1": 1, "job-2": 1, "next": 1}
+    states = [redis_client.hget(key, "state") for key in redis_client.scan_iter(Keys().key("job", "*"))]
+    assert set(states) == {b"done"}
+
+
+def test_a_server_that_is_away_for_longer_than_the_worker_timeout_re_runs_nothing(tmp_path, ledger):
+    options = ("--appendonly", "yes", "--appendfsync", "always")
+    with EmbeddedServer(directory=tmp_path / "data", options=options) as server:
+        env = {"LEDGER": str(ledger.path), "WORKER_TIMEOUT": "2", "HEARTBEAT_INTERVAL": "0.5"}
+        for name in ("one", "two"):
+            start_worker(APP, server.url, ["pdf"], name=name, pool="threads", env=env)
+        report = report_of(server)
+        wait_until(joins(report, 2), 30, "both join")
+        publish(server.url, "late", "running-1", 12)
+        publish(server.url, "late", "running-2", 12)
+        publish(server.url, "late", "waiting", 0)
+        wait_until(lambda: len(ledger.starts()) == 2, 10, "two run")
+        server.kill()
+        away_until = time.monotonic() + 6  # three worker timeouts
+        wait_until(lambda: time.monotonic() > away_until, 10, "the outage")
+        server.start()
+        wait_until(lambda: ledger.ends()["waiting"] == 1, 40, "all ended, the waiting one too")
+        wait_until(lambda: [w.free for w in report.status().workers] == [1, 1], 10, "the slots are free")
+    assert ledger.starts() == {"running-1": 1, "running-2": 1, "waiting": 1}
+
+
+def test_a_worker_moves_to_the_next_server_of_a_failover_list(ledger):
+    with EmbeddedServer() as first, EmbeddedServer() as second:
+        url = f"{first.url};{second.url}"
+        worker = start_worker(APP, url, ["pdf"], pool="solo", env={"LEDGER": str(ledger.path)})
+        wait_until(joins(report_of(first)), 30, worker.log())
+        publish(first.url, "late", "on-the-first")
+        wait_until(lambda: ledger.ends()["on-the-first"], 10, "it runs")
+        first.kill()
+        wait_until(joins(report_of(second)), 30, worker.log())
+        publish(second.url, "late", "on-the-second")
+        wait_until(lambda: ledger.ends()["on-the-second"], 10, worker.log())
+
+
+def test_sentinel(tmp_path, ledger):
+    with EmbeddedServer() as master:
+        config = tmp_path / "sentinel.conf"
+        config.write_text(f"sentinel monitor main 127.0.0.1 {master.port} 1\n")
+        with EmbeddedServer(directory=tmp_path, options=(), executable=None) as sentinel_port:
+            port = sentinel_port.port
+        with _Sentinel(port, config) as sentinel:
+            env = {"LEDGER": str(ledger.path), "MASTER_NAME": "main", "RESULT_URL": master.url}
+            worker = start_worker(APP, sentinel.url, ["pdf"], pool="solo", env=env)
+            wait_until(joins(report_of(master)), 30, worker.log())
+            publish(sentinel.url, "late", "job", env=env)
+            wait_until(lambda: ledger.ends()["job"], 10, worker.log())
+
+
+class _Sentinel(EmbeddedServer):
+    """Valkey's own Sentinel: the same executable, told so by an option after its configuration file."""
+
+    def __init__(self, port, config):
+        super().__init__(port=port, directory=config.parent)
+        self._config = config
+
+    def _arguments(self, port):
+        return [str(self._config), "--port", str(port), "--sentinel"]
+
+    @property
+    def url(self):
+        return f"sentinel://127.0.0.1:{self.port}/0"
+
+
+# -- what a worker says
+
+
+def _run_worker(url, **env):
+    return subprocess.run(
+        [sys.executable, "-m", "celery", "-A", APP, "worker", "-P", "solo", "-Q", "pdf"],
+        env={**os.environ, "BROKER_URL": url, "LEDGER": os.devnull, **env},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_url_that_cannot_reach_the_transport_makes_a_worker_refuse_to_start():
+    refused = _run_worker("redis+socket:///tmp/redis.sock", RESULT_URL="redis://localhost")
+    assert refused.returncode != 0
+    assert "socket:///path/to/redis.sock" in refused.stderr
+    assert "redis+socket" in refused.stderr
+
+
+def test_a_bad_setting_makes_a_worker_refuse_to_start(valkey):
+    refused = _run_worker(valkey.url, WORKER_TIMEOUT="-1")
+    assert refused.returncode != 0
+    assert "affinity_worker_timeout must be a number of seconds above 0, got: -1.0" in refused.stderr
+
+
+def test_passwords_are_never_printed(ledger):
+    password = f"secret-{uuid.uuid4().hex}"
+    with EmbeddedServer(password=password) as server:
+        env = {"LEDGER": str(ledger.path)}
+        worker = start_worker(APP, server.url, ["pdf"], pool="solo", extra=["--loglevel", "DEBUG"], env=env)
+        wait_until(joins(report_of(server)), 30, worker.log())
+        publish(server.url, "late", "job")
+        wait_until(lambda: ledger.ends()["job"], 10, worker.log())
+        stats = subprocess.run(
+            [sys.executable, "-m", "celery", "-A", APP, "inspect", "stats"],
+            env={**os.environ, "BROKER_URL": server.url, **env}, capture_output=True, text=True, timeout=30, check=True,
+        )
+        assert '"affinity"' in stats.stdout
+        wrong = server.url.replace(password, f"{password}-wrong")
+        failed = subprocess.run(
+            [sys.executable, "-m", "celery", "-A", APP, "affinity", "status"],
+            env={**os.environ, "BROKER_URL": wrong, **env}, capture_output=True, text=True, timeout=30, check=False,
+        )
+        assert failed.returncode == 1
+        assert re.search(r"the broker redis://:\*\*@127\.0\.0\.1:\d+/0 does not answer", failed.stderr)
+        assert "Traceback" not in failed.stderr
+        worker.term()
+        worker.wait(10)
+        shown = worker.log() + stats.stdout + stats.stderr + failed.stdout + failed.stderr
+        assert password not in shown
