@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 DOCS ?=
 
 .PHONY: demo test check format clean
+.NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
 	@$(BIN)/python -m examples.pipeline $(if $(DOCS),--docs "$(DOCS)")
@@ -27,13 +28,14 @@ format: $(VENV)/.check
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # One stamp for each set of packages, so that the second run starts at once.
 $(VENV)/.%: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@echo "Installing what 'make $*' needs into $(VENV), this once ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
 	@touch $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "celery_affinity needs Python 3.11 or newer, got " + sys.version.split()[0] + ": make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "no virtual environment: on Debian, apt-get install python3-venv"; exit 1; }

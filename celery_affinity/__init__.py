@@ -1,6 +1,6 @@
 """Send each Celery task to the right worker, in the right order, on Redis or Valkey.
 
-    app.conf.broker_transport = "celery_affinity:Transport"
+app.conf.broker_transport = "celery_affinity:Transport"
 """
 
 from . import worker as _worker  # connects the signal handler that adds our step to workers

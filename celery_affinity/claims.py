@@ -170,9 +170,7 @@ class Claims:
     def renounce(self, keeps: Callable[[Any], bool]) -> list[tuple[str, str]]:
         """Let go of the claims whose request *keeps* does not keep (None: there is no request). Return them."""
         with self._lock:
-            dropped = [
-                tag for tag, held in self._held.items() if tag not in self._ends and not keeps(held.request)
-            ]
+            dropped = [tag for tag, held in self._held.items() if tag not in self._ends and not keeps(held.request)]
             return [self._held.pop(tag).number for tag in dropped]
 
     def close(self) -> None:

@@ -49,7 +49,9 @@ class Dispatcher:
             logger.info("The broker answers ticks again")
         self._in_trouble = False
         if ticked.dead_workers:
-            logger.warning("%d silent worker(s) taken for dead, %d of their jobs back", ticked.dead_workers, ticked.recovered)
+            logger.warning(
+                "%d silent worker(s) taken for dead, %d of their jobs back", ticked.dead_workers, ticked.recovered
+            )
         if ticked.next_due_s is None:
             return LONGEST_PAUSE_S
         return min(LONGEST_PAUSE_S, ticked.next_due_s)

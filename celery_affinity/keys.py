@@ -81,8 +81,6 @@ def lua_source() -> str:
             continue
         arguments = ", ".join("ab"[:parts])
         pieces = template.split("%s")
-        spelled = " .. ".join(
-            f'"{piece}" .. {argument}' for piece, argument in zip(pieces, "ab"[:parts], strict=False)
-        )
+        spelled = " .. ".join(f'"{piece}" .. {argument}' for piece, argument in zip(pieces, "ab"[:parts], strict=False))
         lines.append(f"function key.{name}({arguments}) return base .. {spelled} end")
     return "\n".join(lines) + "\n"

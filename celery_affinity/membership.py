@@ -171,7 +171,9 @@ class Membership:
 
     def _void(self, job_ids: Sequence[str]) -> None:
         for held in self.claims.void(job_ids):
-            logger.warning("Job %s is no longer this worker's: what it still does for it counts for nothing", held.job_id)
+            logger.warning(
+                "Job %s is no longer this worker's: what it still does for it counts for nothing", held.job_id
+            )
 
     def _join(self) -> None:
         slots = self._slots_told = self._slots()
@@ -179,7 +181,9 @@ class Membership:
         joining = Joining(self.id, self.name, self._types, slots, self._other_in_all())
         namesake = self._scheduler.join(joining, self._settings.shared())
         if namesake:
-            logger.warning("Another worker with node name %r is alive, or died a moment ago: give each its own -n", self.name)
+            logger.warning(
+                "Another worker with node name %r is alive, or died a moment ago: give each its own -n", self.name
+            )
 
     def _other_in_all(self) -> int:
         return self._other() + self.claims.void_count()

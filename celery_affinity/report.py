@@ -85,7 +85,10 @@ class Report:
         scheduled, dead = self._ask([("zcard", key("scheduled")), ("zcard", key("dead"))])
         free = _free_by_type(_text(profiles), _text(free_slots))
         return Status(
-            self._types(_text(heads), _text(capacity), free, now_us), self._workers(_text(profiles), now_us), scheduled, dead
+            self._types(_text(heads), _text(capacity), free, now_us),
+            self._workers(_text(profiles), now_us),
+            scheduled,
+            dead,
         )
 
     def dead(self, limit: int = 100) -> list[DeadLetter]:
@@ -97,7 +100,9 @@ class Report:
             row = _text(raw)
             if row:
                 letters.append(
-                    DeadLetter(job_id.decode(), row["task"], row["name"], decode(row["type"]), row["reason"], ended_us / 1e6)
+                    DeadLetter(
+                        job_id.decode(), row["task"], row["name"], decode(row["type"]), row["reason"], ended_us / 1e6
+                    )
                 )
         return letters
 

@@ -171,9 +171,7 @@ class Scheduler:
         self._go_on(more, joining.encoded_types)
         return namesake.decode() or None
 
-    def sync(
-        self, worker: str, claims: Iterable[tuple[str, str]], *, slots: int, other: int, draining: bool
-    ) -> Synced:
+    def sync(self, worker: str, claims: Iterable[tuple[str, str]], *, slots: int, other: int, draining: bool) -> Synced:
         """Beat, and say which claims (job id, fencing number) the worker holds."""
         known, ticker, more, asked, void = self._run(
             load("sync"),
@@ -230,7 +228,7 @@ class Scheduler:
         Without *types*, those of every waiting job: a reply said `more` without saying of what.
         """
         while more:
-            waiting: list[Argument] = list(types) or [name.decode() for name in self.client.hkeys(self.keys.key("heads"))]
+            waiting = types or [name.decode() for name in self.client.hkeys(self.keys.key("heads"))]
             (more,) = self._run(load("claim"), rest=waiting)
 
     def _run(self, script: Script, rest: Iterable[Argument] = (), **values: Argument) -> Any:

@@ -151,10 +151,12 @@ def _did_you_mean(name: str) -> str:
 def lua_source() -> str:
     """Return the Lua function that reads the settings in force: the defaults, overlaid with those in Redis."""
     shared = Settings().shared()
-    defaults = ", ".join(f"{name} = {_lua_value(value)}" for name, value in shared.items())
+    defaults = "".join(f"        {name} = {_lua_value(value)},\n" for name, value in shared.items())
     return (
         "local function read_settings()\n"
-        f"    local settings = {{ {defaults} }}\n"
+        "    local settings = {\n"
+        f"{defaults}"
+        "    }\n"
         '    local given = redis.call("HGETALL", key.settings)\n'
         "    for i = 1, #given, 2 do\n"
         "        settings[given[i]] = tonumber(given[i + 1]) or given[i + 1]\n"

@@ -80,7 +80,8 @@ class AffinityStep(bootsteps.StartStopStep):
         """Return what `inspect stats` shows."""
         if self._membership is None:
             return {}
-        return {"affinity": {"worker": self._members.id, "slots": self._slots(), "claims": len(self._members.claims.numbers())}}
+        claims = len(self._membership.claims.numbers())
+        return {"affinity": {"worker": self._membership.id, "slots": self._slots(), "claims": claims}}
 
     # -- its pieces
 

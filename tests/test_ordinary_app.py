@@ -97,8 +97,20 @@ def test_beat(app, valkey):
     client = app.backend.client
     client.delete("ticks")
     beat = subprocess.Popen(
-        [sys.executable, "-m", "celery", "-A", APP, "beat", "-s", "/dev/null/none", "--max-interval", "1",
-         "-S", "celery.beat:Scheduler"],
+        [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            APP,
+            "beat",
+            "-s",
+            "/dev/null/none",
+            "--max-interval",
+            "1",
+            "-S",
+            "celery.beat:Scheduler",
+        ],
         env={**os.environ, "BROKER_URL": valkey.url},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -48,8 +48,16 @@ def lua_score(redis_client):
     def of(priority, on_demand, age_us, slots, given):
         return script(
             args=[
-                priority, int(on_demand), age_us, slots, repr(given.priority), repr(given.age), repr(given.rarity),
-                repr(given.on_demand), repr(given.on_demand_age), given.on_demand_age_cap_us,
+                priority,
+                int(on_demand),
+                age_us,
+                slots,
+                repr(given.priority),
+                repr(given.age),
+                repr(given.rarity),
+                repr(given.on_demand),
+                repr(given.on_demand_age),
+                given.on_demand_age_cap_us,
             ]
         )
 

@@ -174,13 +174,21 @@ def test_passwords_are_never_printed(ledger):
         wait_until(lambda: ledger.ends()["job"], 10, worker.log())
         stats = subprocess.run(
             [sys.executable, "-m", "celery", "-A", APP, "inspect", "stats"],
-            env={**os.environ, "BROKER_URL": server.url, **env}, capture_output=True, text=True, timeout=30, check=True,
+            env={**os.environ, "BROKER_URL": server.url, **env},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
         )
         assert '"affinity"' in stats.stdout
         wrong = server.url.replace(password, f"{password}-wrong")
         failed = subprocess.run(
             [sys.executable, "-m", "celery", "-A", APP, "affinity", "status"],
-            env={**os.environ, "BROKER_URL": wrong, **env}, capture_output=True, text=True, timeout=30, check=False,
+            env={**os.environ, "BROKER_URL": wrong, **env},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
         )
         assert failed.returncode == 1
         assert re.search(r"the broker redis://:\*\*@127\.0\.0\.1:\d+/0 does not answer", failed.stderr)

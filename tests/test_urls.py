@@ -22,7 +22,11 @@ def connection(url, **options):
 def test_redis():
     found = connection("redis://user:s%40cret@example.org:6380/3")
     assert (found.hostname, found.port, found.userid, found.password, found.virtual_host) == (
-        "example.org", 6380, "user", "s@cret", "3"
+        "example.org",
+        6380,
+        "user",
+        "s@cret",
+        "3",
     )
     assert found.as_uri() == "redis://user:**@example.org:6380/3"
     assert found.as_uri(include_password=True) == "redis://user:s%40cret@example.org:6380/3"

@@ -121,7 +121,10 @@ def test_killed_workers_late_jobs_run_once_more_elsewhere_in_their_place_and_ear
     wait_until(fleet.all_slots_are_free, 10, "the slot is free again")
     starts = fleet.ledger.starts()
     assert {job: starts[job] for job in ("late-0", "late-1", "early", "younger")} == {
-        "late-0": 2, "late-1": 2, "early": 1, "younger": 1
+        "late-0": 2,
+        "late-1": 2,
+        "early": 1,
+        "younger": 1,
     }
     order = [entry.job for entry in fleet.ledger.entries() if entry.event == "start"][3:]
     assert order == ["late-0", "late-1", "younger"]
@@ -197,7 +200,7 @@ def test_every_end_of_a_task_frees_its_slot_once(fleet, pool):
     starts = fleet.ledger.starts()
     twice = {"retry", "requeue", "lost"}
     assert {job for job, count in starts.items() if count != 1} <= twice
-    assert "expired" not in starts and "revoked" not in starts
+    assert not {"expired", "revoked"} & starts.keys()
 
 
 def test_scheduled_jobs_wait_in_redis_and_start_within_half_a_second_of_their_time(fleet):

@@ -1,7 +1,7 @@
 -- sync: a worker beats, and says what it holds. Only it can say that a claim is not with it:
 -- one that it does not name is asked about, and comes back only when it renounces it, unless it is still unread.
--- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}}; known 0: join again. ticker 1: tick for the fleet.
--- asked: claims that it did not name. void: named, but no longer its own.
+-- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}}
+-- known 0: join again. ticker 1: tick for the fleet. asked: claims that it did not name. void: named, no longer its.
 -- Cost: O(claims of the worker).
 -- @include lib/keys.lua
 -- @include lib/full.lua

@@ -1,0 +1,24 @@
+"""One of many publishers, with a dispatcher of its own: ``python -m tests.apps.publisher FIRST STEP JOBS``."""
+
+import signal
+import sys
+
+from celery_affinity.dispatcher import Dispatcher
+
+TYPES = ("pdf", "excel", "index", "mail", "image")
+
+
+def main(first, step, jobs):
+    from .typed import app, tally  # not above: the tests import TYPES without a broker
+
+    with app.connection_for_write() as connection:
+        dispatcher = Dispatcher(connection.default_channel.scheduler)
+        dispatcher.start()
+        for job in range(first, jobs, step):
+            tally.apply_async((job,), affinity=TYPES[job % 5], priority=job % 11, on_demand=job % 7 == 0)
+        print("published", flush=True)
+        signal.pause()  # it ticks until it is ended
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,132 @@
+"""`celery affinity ...`, run as a user runs it."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from celery_affinity.keys import Keys
+from celery_affinity.scheduler import Scheduler
+
+from .clocked import Fleet
+from .workers import Process, start_worker, wait_until
+
+APP = "tests.apps.typed"
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return Fleet(Scheduler(redis_client, Keys()))
+
+
+def affinity(url, *words):
+    return subprocess.run(
+        [sys.executable, "-m", "celery", "-A", APP, "affinity", *words],
+        env={**os.environ, "BROKER_URL": url, "LEDGER": os.devnull},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_status_shows_types_and_workers(valkey, fleet):
+    fleet.join("one", "pdf", slots=2)
+    fleet.join("two", "pdf", "a name\nwith a line break", slots=1)
+    for number in range(5):
+        fleet.publish(f"job{number}", "pdf", on_demand=number == 4)
+    fleet.publish("later", "pdf", delay_s=60)
+    fleet.publish("unserved", "drawing")
+    run = affinity(valkey.url, "status")
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.splitlines()
+    rows = {line.split("  ")[0]: line.split() for line in lines if line}
+    assert rows["drawing"][1:3] == ["1", "0"]
+    assert "no live worker serves it" in next(line for line in lines if line.startswith("drawing"))
+    assert rows["pdf"][1:3] == ["2", "1"]
+    assert rows["pdf"][-2:] == ["0", "3"], "free and busy slots"
+    assert rows["one@host"][1:4] == ["pdf", "2", "0"]
+    assert "a name\\nwith a line break" in run.stdout
+    assert "scheduled for later: 1   dead letters: 0" in run.stdout
+
+
+def test_a_type_that_nobody_serves_is_red(valkey, fleet):
+    fleet.publish("unserved", "drawing")
+    fleet.publish("served", "pdf")
+    fleet.join("busy", "pdf")
+    fleet.publish("waits", "pdf")
+    terminal, its_end = pty.openpty()
+    subprocess.run(
+        [sys.executable, "-m", "celery", "-A", APP, "affinity", "status"],
+        env={**os.environ, "BROKER_URL": valkey.url, "LEDGER": os.devnull},
+        stdout=its_end,
+        timeout=30,
+        check=True,
+    )
+    shown = os.read(terminal, 100_000).decode()
+    os.close(terminal)
+    os.close(its_end)
+    red = [line for line in shown.splitlines() if line.startswith("\x1b[31m")]
+    assert len(red) == 1
+    assert "drawing" in red[0]
+
+
+def test_status_as_json(valkey, fleet):
+    fleet.join("one", "pdf", slots=2)
+    fleet.publish("job", "pdf")
+    fleet.publish("unserved", "drawing")
+    found = json.loads(affinity(valkey.url, "status", "--json").stdout)
+    drawing, pdf = found["types"]
+    assert (pdf["type"], pdf["pending"], pdf["slots"], pdf["free"], pdf["busy"]) == ("pdf", 0, 2, 1, 1)
+    assert pdf["oldest_wait_s"] is None
+    assert (drawing["unserved"], drawing["pending"]) == (True, 1)
+    assert drawing["oldest_wait_s"] >= 0
+    (worker,) = found["workers"]
+    assert (worker["name"], worker["types"], worker["draining"]) == ("one@host", ["pdf"], False)
+
+
+def test_dead_letters_are_listed(valkey, fleet):
+    fleet.join("one", "pdf")
+    fleet.publish("bad", "pdf")
+    (claim,) = fleet.inbox("one")
+    fleet.end("one", claim, "rejected")
+    assert "rejected" in affinity(valkey.url, "dead", "list").stdout
+    (letter,) = json.loads(affinity(valkey.url, "dead", "list", "--json").stdout)
+    assert (letter["job_id"], letter["task_id"], letter["reason"]) == ("bad", "task-bad", "rejected")
+
+
+def test_a_dispatcher_alone_promotes_scheduled_jobs_and_recovers_those_of_the_dead(valkey, fleet):
+    fleet.publish("later", "pdf", delay_s=1)
+    fleet.join("dead", "excel", settings={"worker_timeout": 2, "heartbeat_interval": 1})
+    fleet.publish("orphan", "excel")
+    assert fleet.state("orphan") == "claimed"
+    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "dispatcher"]
+    dispatcher = Process("dispatcher", command, {"BROKER_URL": valkey.url, "LEDGER": os.devnull})
+    dispatcher.wait_for("dispatcher ready on redis://", 20)
+    wait_until(lambda: fleet.state("later") == "pending", 10, "the scheduled job is due")
+    wait_until(lambda: fleet.state("orphan") == "pending", 10, "the dead worker's job is back")
+    dispatcher.term()
+    assert dispatcher.wait(10) == 0
+
+
+def test_another_transport_is_named(valkey):
+    run = subprocess.run(
+        [sys.executable, "-m", "celery", "-A", "tests.apps.ordinary", "affinity", "status"],
+        env={**os.environ, "BROKER_URL": valkey.url, "STOCK": "1"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert "broker_transport must be 'celery_affinity:Transport', got: None" in run.stderr
+
+
+def test_two_workers_of_one_name_are_told(valkey, redis_client):
+    for number in range(2):
+        worker = start_worker(APP, valkey.url, ["pdf"], name="same", pool="solo", env={"LEDGER": os.devnull})
+        wait_until(lambda count=number + 1: redis_client.zcard(Keys().key("beats")) == count, 20, worker.log())
+    worker.wait_for("Another worker with node name", 10)

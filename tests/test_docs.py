@@ -1,0 +1,93 @@
+"""The docs say what is so: the tutorial is run, tables are compared with the code."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+from celery_affinity.keys import KEYS
+from celery_affinity.settings import Settings
+
+from .workers import Process, wait_until
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(path):
+    """Return the code blocks of a page that have a name, by it."""
+    return {name: body for _, name, body in BLOCK.findall((ROOT / path).read_text()) if name}
+
+
+def commands(block):
+    return [shlex.split(line.removeprefix("$ ")) for line in block.splitlines() if line.startswith("$ ")]
+
+
+def test_the_tutorial(valkey, redis_client, tmp_path):
+    page = blocks("docs/tutorial.md")
+    for name in page:
+        if name.endswith(".py"):
+            (tmp_path / name).write_text(page[name])
+    env = {"REDIS_URL": valkey.url, "PYTHONPATH": f"{tmp_path}:{ROOT}", "COLUMNS": "200"}
+
+    def run(*words):
+        done = subprocess.run(
+            [sys.executable, *words], env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def status():
+        (command,) = commands(page["status"])
+        return json.loads(run("-m", *command, "--json"))
+
+    for number, command in enumerate(commands(page["worker"])):
+        Process(f"worker-{number}", [sys.executable, "-m", *command], env)
+    wait_until(lambda: len(status()["workers"]) == 2, 30, "both workers join")
+
+    invoice, prices = run(tmp_path / "one.py").splitlines()
+    assert invoice.startswith("invoice.pdf by specialist@")
+    assert prices.startswith("prices.xlsx by versatile@")
+
+    urgent, ready, all_reports = run(tmp_path / "two.py").splitlines()
+    assert urgent.startswith("for-the-user.pdf by ")
+    assert int(ready.rpartition(" ")[2]) <= 5, "most reports still waited"
+    assert all_reports == "reports in the end: 10"
+
+    run(tmp_path / "three.py")
+    assert page["unserved"] == page["status"]
+    (drawing,) = [each for each in status()["types"] if each["type"] == "drawing"]
+    assert drawing["unserved"]
+
+
+def test_the_design_lists_every_key():
+    page = (ROOT / "docs/explanation/design.md").read_text()
+    for template, kind, content in KEYS.values():
+        assert f"| `{template.replace('%s', '…')}` | {kind} | {content.replace('->', '→')} |" in page
+
+
+def test_the_readme_lists_every_setting_with_its_default():
+    page = (ROOT / "README.md").read_text()
+    for each in fields(Settings):
+        assert f"`affinity_{each.name}`" in page
+    for name, default in [("worker_timeout", "30"), ("heartbeat_interval", "5"), ("max_deliveries", "20")]:
+        assert f"| `affinity_{name}` | {default} |" in page
+        assert getattr(Settings(), name) == int(default)
+
+
+def test_the_readmes_commands_are_targets_of_the_makefile():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = [words[1] for words in commands((ROOT / "README.md").read_text()) if words[0] == "make"]
+    assert targets == ["demo", "test"]
+    for target in targets:
+        assert f"\n{target}:" in makefile
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
