@@ -157,10 +157,10 @@ class Membership:
             self.id, self.claims.numbers(), slots=slots, other=self._other_in_all(), draining=self._draining
         )
         if not synced.known:
+            self._void([job_id for job_id, _ in self.claims.numbers()])
             if not self._draining:
                 logger.warning("The broker had taken this worker for dead: it joins again")
                 self._join()
-            self._void([job_id for job_id, _ in self.claims.numbers()])
             return
         self._dispatcher.use(self._scheduler, quiet=not synced.ticker)
         self._void(synced.void)

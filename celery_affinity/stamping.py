@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -146,7 +146,7 @@ def _type_by_name(name: str, settings: Settings) -> str | None:
     return _match(name, tuple(settings.task_types.items()))
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _match(name: str, patterns: tuple[tuple[str, str], ...]) -> str | None:
     return next((type_ for pattern, type_ in patterns if fnmatch.fnmatchcase(name, pattern)), None)
 

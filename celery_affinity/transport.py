@@ -35,6 +35,10 @@ logger = get_logger(__name__)
 #: Longest wait for the inbox in one call, s.
 _INBOX_TIMEOUT_S = 2
 
+#: Longest wait for the reply to an arrow, s, unless ``socket_timeout`` says otherwise: a connection whose other end is
+#: gone without a word must not hold the event loop, or a publisher, for ever.
+_REPLY_TIMEOUT_S = 10
+
 #: Where a connection remembers its URL's scheme: kombu copies transport options when it clones one.
 _SCHEME = "affinity_scheme"
 
@@ -86,7 +90,10 @@ class AffinityChannel(_StockChannel):
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
         # A command that redis-py repeats by itself would count twice; ours are repeated where that is known.
-        return {**super()._connparams(asynchronous), "retry": Retry(NoBackoff(), 0)}
+        params = {**super()._connparams(asynchronous), "retry": Retry(NoBackoff(), 0)}
+        if not asynchronous and not params.get("socket_timeout"):
+            params["socket_timeout"] = _REPLY_TIMEOUT_S
+        return params
 
     @contextmanager
     def conn_or_acquire(self, client: redis.Redis | None = None) -> Iterator[redis.Redis]:

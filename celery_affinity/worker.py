@@ -68,7 +68,14 @@ class AffinityStep(bootsteps.StartStopStep):
         if self._channel is not None:
             self._channel.on_consume = None  # what is cancelled now is not the worker's wish
         if self._membership is not None and consumer.blueprint.state != bootsteps.RUN:
+            semaphore = getattr(consumer.controller, "semaphore", None)
+            if semaphore is not None:
+                semaphore.clear()  # a request that waits for a pool process is given back, so it must not start
             self._membership.drain(_is_handed_over)
+
+    def terminate(self, consumer: Any) -> None:
+        """Do at a cold shutdown what is done at a warm one."""
+        self.stop(consumer)
 
     def shutdown(self, consumer: Any) -> None:
         """Leave, after the pool has drained."""

@@ -314,11 +314,12 @@ def test_nothing_is_left_of_a_fleet_that_is_gone(fleet, redis_client):
     assert left == {Keys().key(name).encode() for name in ("settings", "clock")}
 
 
-def test_leaving_returns_what_is_held(fleet):
+def test_leaving_returns_what_is_held(fleet, redis_client):
     fleet.publish("job", "pdf")
     fleet.join("one", "pdf")
     fleet.join("two", "pdf")
     fleet.scheduler.leave("one")
+    assert redis_client.zrange(Keys().key("beats"), 0, -1) == [b"two"]
     (claim,) = fleet.inbox("two")
     assert (claim.job_id, claim.deliveries) == ("job", 0)
 

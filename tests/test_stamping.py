@@ -158,6 +158,22 @@ def test_a_bad_affinity_is_refused_where_it_is_written():
         Affinity("pdf", priority=11)
 
 
+def test_a_retry_keeps_what_its_first_try_had(app):
+    """A retry publishes with the headers and the priority of its first try; other options are gone by then."""
+    pdf = task(app, affinity=Affinity("pdf", priority=2))
+    pdf.apply_async(affinity=Affinity("excel", on_demand=True), priority=7)
+    ((type_, lane, header, message),) = published(app)
+    pdf.apply_async(headers={HEADER: header}, priority=message["properties"]["priority"])
+    assert one(app) == (type_, lane) == ("excel", "demand.7")
+
+
+def test_two_calls_are_two_jobs(app):
+    pdf = task(app, affinity="pdf")
+    pdf.apply_async(task_id="same")
+    pdf.apply_async(task_id="same")
+    assert len(published(app)) == 2
+
+
 def test_a_repeated_publish_of_one_call_is_one_job(app):
     """What kombu's publish retry does after a lost reply: the same message, put again."""
     with app.connection_for_write() as connection:

