@@ -213,6 +213,7 @@ def test_an_unsettled_end_brings_the_job_back_in_its_place_and_counts(fleet):
     fleet.publish("younger", "pdf")
     fleet.join("worker", "pdf")
     (claim,) = fleet.inbox("worker")
+    fleet.scheduler.advance(10)
     (again,) = fleet.end("worker", claim, "unsettled")
     assert (again.job_id, again.deliveries, again.enqueued_us) == ("job", 1, claim.enqueued_us)
 
