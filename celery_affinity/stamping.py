@@ -53,6 +53,12 @@ class Stamp:
         return 0 if self.due is None else max(0, round((self.due - time.time()) * 1e6))
 
 
+def is_ours(broker_transport: object) -> bool:
+    """Return whether a value of ``app.conf.broker_transport`` selects this transport."""
+    module = broker_transport if isinstance(broker_transport, str) else getattr(broker_transport, "__module__", "")
+    return module.partition(":")[0].partition(".")[0] == __package__
+
+
 def is_job(headers: Mapping[str, Any]) -> bool:
     """Return whether a message is a task (not a reply to remote control)."""
     return "task" in headers or HEADER in headers
@@ -62,8 +68,11 @@ def is_job(headers: Mapping[str, Any]) -> bool:
 def on_before_task_publish(
     sender: str | None = None, headers: Headers | None = None, properties: dict[str, Any] | None = None, **_: Any
 ) -> None:
-    """Stamp the message about to be published. Celery swallows errors here, so a refusal travels with the message."""
-    if headers is None or properties is None:
+    """Stamp the message about to be published, unless its app uses another transport.
+
+    Celery swallows errors here, so a refusal travels with the message.
+    """
+    if headers is None or properties is None or not is_ours(current_app.conf.broker_transport):
         return
     try:
         headers[HEADER] = _stamp(sender or "", headers, properties)

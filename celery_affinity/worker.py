@@ -18,7 +18,7 @@ from . import request, urls
 from .errors import AffinityError, TransportError
 from .membership import Membership
 from .scheduler import Claim
-from .stamping import settings_of
+from .stamping import is_ours, settings_of
 from .transport import AffinityChannel, Transport
 
 logger = get_logger(__name__)
@@ -209,7 +209,7 @@ def install(worker: Any) -> None:
     Raises TransportError if its connections would use another one, SettingError for a bad setting.
     """
     app = worker.app
-    if not _names_this_transport(app.conf.broker_transport):
+    if not is_ours(app.conf.broker_transport):
         return
     transport_cls = app.connection_for_read().get_transport_cls()
     if not issubclass(transport_cls, Transport):
@@ -221,10 +221,6 @@ def install(worker: Any) -> None:
         )
     settings_of(app)
     app.steps["consumer"].add(AffinityStep)
-
-
-def _names_this_transport(name: object) -> bool:
-    return name is Transport or (isinstance(name, str) and name.startswith("celery_affinity"))
 
 
 @worker_init.connect

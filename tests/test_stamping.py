@@ -8,8 +8,8 @@ from celery import Celery, chain
 from kombu import Exchange, Queue
 from kombu.utils.json import dumps, loads
 
-from celery_affinity import Affinity, AffinityError, OptionError
-from celery_affinity.stamping import HEADER
+from celery_affinity import Affinity, AffinityError, OptionError, Transport
+from celery_affinity.stamping import HEADER, is_ours
 
 
 @pytest.fixture
@@ -198,3 +198,28 @@ def test_the_copies_for_two_queues_are_two_jobs(app):
     queues = [Queue("one", topic, routing_key="news.#"), Queue("two", topic, routing_key="news.*")]
     task(app).apply_async(exchange="news", routing_key="news.today", declare=queues)
     assert sorted((type_, lane) for type_, lane, _, _ in published(app)) == [("one", "queued.0"), ("two", "queued.0")]
+
+
+def test_an_app_with_another_transport_is_left_alone(redis_client, valkey):
+    app = Celery("stock", broker=valkey.url)
+    task(app, affinity="pdf").apply_async(priority=6)
+    (body,) = redis_client.lrange("celery\x06\x166", 0, -1)
+    message = loads(body.decode())
+    assert HEADER not in message["headers"]
+    assert message["properties"]["priority"] == 6
+    app.close()
+
+
+@pytest.mark.parametrize(
+    ("broker_transport", "ours"),
+    [
+        ("celery_affinity:Transport", True),
+        ("celery_affinity.transport:Transport", True),
+        (Transport, True),
+        ("celery_affinity_of_others:Transport", False),
+        ("redis", False),
+        (None, False),
+    ],
+)
+def test_what_selects_this_transport(broker_transport, ours):
+    assert is_ours(broker_transport) is ours

@@ -1,0 +1,163 @@
+"""Tells what came out: tables, and sentences that follow from the figures."""
+
+import math
+
+from rich.console import Console
+from rich.table import Table
+
+from examples.pipeline.measure import MODES, TYPES, WORKERS, Run, percentile
+from examples.pipeline.plan import Plan
+from examples.pipeline.sides import SIDES
+
+PERCENTILES = {"p50": 50, "p95": 95, "max": 100}
+
+#: The sides in the head of a table; show() says which is which.
+SHORT = {"affinity": "ours", "stock": "stock"}
+
+#: Two figures that differ by less than this part, or by so many seconds, are called the same.
+SAME = 0.10
+SAME_S = 0.02
+
+#: Idle seconds below this are not worth a sentence.
+WORTH_TELLING_S = 1.0
+
+
+def show(console: Console, runs: list[Run], plan: Plan) -> None:
+    console.print(f"\nours: {SIDES['affinity']}; stock: {SIDES['stock']}, the same workers, prefetch 1\n")
+    console.print(waits_table(runs))
+    console.print(shares_table(runs))
+    for error in runs[0].errors():
+        console.print(f"Not read: {error}", style="yellow", markup=False, soft_wrap=True)
+    for run in runs:
+        if missing := run.unfinished(len(plan.requests)):
+            console.print(f"{SIDES[run.side]}: {missing} chains did not come to their end in time.", style="red")
+    console.print()
+    for sentence in sentences(runs):
+        console.print(f"* {sentence}", markup=False)
+
+
+def waits_table(runs: list[Run]) -> Table:
+    table = Table(title="Seconds a job waits for its start", title_justify="left", title_style="bold")
+    table.add_column("type")
+    table.add_column("mode")
+    table.add_column("jobs", justify="right")
+    for run in runs:
+        for name in PERCENTILES:
+            table.add_column(f"{SHORT[run.side]}\n{name}", justify="right")
+    for type_ in TYPES:
+        for mode in MODES:
+            counts = [str(len(run.select(type_, mode))) for run in runs]
+            jobs = counts[0] if len(set(counts)) == 1 else " / ".join(counts)
+            table.add_row(type_, mode.replace("_", "-"), jobs, *_wait_cells(runs, type_, mode))
+        table.add_section()
+    return table
+
+
+def _wait_cells(runs: list[Run], type_: str, mode: str) -> list[str]:
+    """Return the percentiles of each side, the shorter one of each pair in bold."""
+    waits = [run.waits(type_, mode) for run in runs]
+    figures = [[percentile(side, percent) if side else math.inf for percent in PERCENTILES.values()] for side in waits]
+    least = [min(pair) for pair in zip(*figures, strict=True)]
+    return [_cell(figure, figure == best) for side in figures for figure, best in zip(side, least, strict=True)]
+
+
+def _cell(figure: float, is_least: bool) -> str:
+    if figure == math.inf:
+        return "-"
+    return f"[bold]{seconds(figure)}[/bold]" if is_least else seconds(figure)
+
+
+def shares_table(runs: list[Run]) -> Table:
+    table = Table(title="Which worker ran what share of each type", title_justify="left", title_style="bold")
+    table.add_column("worker")
+    for run in runs:
+        for type_ in TYPES:
+            table.add_column(f"{SHORT[run.side]}\n{type_}", justify="right")
+    for worker in WORKERS:
+        table.add_row(worker, *(_share(run, type_, worker) for run in runs for type_ in TYPES))
+    return table
+
+
+def _share(run: Run, type_: str, worker: str) -> str:
+    started = [job for job in run.select(type_) if job.started is not None]
+    if type_ not in WORKERS[worker] or not started:
+        return "-"
+    return f"{100 * sum(job.worker == worker for job in started) / len(started):.0f} %"
+
+
+def sentences(runs: list[Run]) -> list[str]:
+    """Return what a person should notice, in plain words; each figure is what was measured, better or worse."""
+    ours, stock = runs
+    said = [
+        _users(ours.first_waits("on_demand"), stock.first_waits("on_demand")),
+        _batch(ours, stock),
+        _whole(ours.took_s, stock.took_s),
+        _misplaced(len(ours.misplaced()), len(stock.misplaced())),
+        _idle(ours.idle_beside_work_s(), stock.idle_beside_work_s()),
+        _with_care(ours.computed_s(), stock.computed_s()),
+    ]
+    return [sentence for sentence in said if sentence]
+
+
+def _users(ours: list[float], stock: list[float]) -> str:
+    if not ours or not stock:
+        return ""
+    (a, a95), (b, b95) = ((percentile(waits, 50), percentile(waits, 95)) for waits in (ours, stock))
+    return (
+        f"A user who asks for a document sees its job start after {seconds(a)} s (median; 95 of 100 within "
+        f"{seconds(a95)} s). On stock Celery after {seconds(b)} s ({seconds(b95)} s): {compared(b, a)}."
+    )
+
+
+def _batch(ours: Run, stock: Run) -> str:
+    parts = []
+    for type_, noun in (("pdf", "a PDF"), ("excel", "a spreadsheet")):
+        a, b = ours.waits(type_, "queued"), stock.waits(type_, "queued")
+        if a and b:
+            a50, b50 = percentile(a, 50), percentile(b, 50)
+            parts.append(f"{noun} waited {seconds(a50)} s; on stock Celery {seconds(b50)} s, {compared(b50, a50)}")
+    why = "Ours takes the oldest job that fits a slot; stock Celery takes turns between its queues."
+    return f"In the batch (medians), {'. And '.join(parts)}. {why}" if parts else ""
+
+
+def _whole(ours: float, stock: float) -> str:
+    return f"All the work took {ours:.1f} s. On stock Celery {stock:.1f} s: {compared(stock, ours)}."
+
+
+def _misplaced(ours: int, stock: int) -> str:
+    if not ours and not stock:
+        return ""
+    return f"Jobs that the versatile worker ran although their specialist was free: {ours}. On stock Celery: {stock}."
+
+
+def _idle(ours: float, stock: float) -> str:
+    if max(ours, stock) < WORTH_TELLING_S:
+        return ""
+    return (
+        f"Slots stood idle for {ours:.1f} s, summed, while a job that they could do was waiting. "
+        f"On stock Celery for {stock:.1f} s."
+    )
+
+
+def _with_care(ours: float, stock: float) -> str:
+    """Warn of an unequal comparison: the same work should take the same time on both sides."""
+    if abs(stock / max(ours, 0.001) - 1) < SAME:
+        return ""
+    return (
+        f"With care: the reading and indexing itself took {ours:.0f} s of the slots, on stock Celery {stock:.0f} s. "
+        "It is the same work, so this computer was busier on one side; another run may be fairer."
+    )
+
+
+def compared(stock: float, ours: float) -> str:
+    """Say how the time on stock Celery stands to ours: '12 times as long', '30 percent shorter'."""
+    ratio = max(stock, 0.001) / max(ours, 0.001)
+    if abs(ratio - 1) < SAME or abs(stock - ours) < SAME_S:
+        return "about the same"
+    if ratio >= 2:
+        return f"{ratio:.0f} times as long"
+    return f"{100 * abs(ratio - 1):.0f} percent {'longer' if ratio > 1 else 'shorter'}"
+
+
+def seconds(value: float) -> str:
+    return f"{value:.3f}" if value < 1 else f"{value:.1f}"
