@@ -3,6 +3,12 @@
 import threading
 from collections.abc import Callable
 
+from kombu.log import get_logger
+
+logger = get_logger(__name__)
+
+_PAUSE_AFTER_ERROR_S = 1.0
+
 
 class Beats:
     """Call *beat* every *interval_s* seconds, and whenever `wake` is called, in a daemon thread of its own.
@@ -40,4 +46,9 @@ class Beats:
             self._woken.clear()
             if self._stopped:
                 return
-            pause_s = self._beat()
+            try:
+                pause_s = self._beat()
+            except Exception:
+                # Without its beats a healthy worker would be taken for dead.
+                logger.exception("A beat failed; the next one is tried in %s s", _PAUSE_AFTER_ERROR_S)
+                pause_s = _PAUSE_AFTER_ERROR_S

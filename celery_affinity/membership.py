@@ -59,7 +59,8 @@ class Membership:
 
     def join(self, scheduler: Scheduler, types: Sequence[str]) -> None:
         """Enter the fleet, or come back to it, with *types*. Raises a redis error if the server does not answer."""
-        self._scheduler, self._types = scheduler, tuple(types)
+        self._types = tuple(types)
+        self._use(scheduler)
         try:
             self._join()
         except BaseException:
@@ -184,6 +185,11 @@ class Membership:
             logger.warning(
                 "Another worker with node name %r is alive, or died a moment ago: give each its own -n", self.name
             )
+
+    def _use(self, scheduler: Scheduler) -> None:
+        if scheduler is not self._scheduler:
+            self._scheduler.close()
+        self._scheduler = scheduler
 
     def _other_in_all(self) -> int:
         return self._other() + self.claims.void_count()

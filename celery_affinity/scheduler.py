@@ -99,6 +99,10 @@ class Scheduler:
         self.client: Any = client  # redis-py's types leave open whether a reply is bytes, str or awaited
         self.keys = keys
 
+    def close(self) -> None:
+        """Close the connections that no thread is using; one that is in use goes with its last user."""
+        self.client.connection_pool.disconnect(inuse_connections=False)
+
     def publish(
         self,
         job_id: str,

@@ -109,9 +109,19 @@ class AffinityChannel(_StockChannel):
         """The arrows, on a client that adds no prefix: kombu's own prefixes only some keys."""
         pool = self.pool
         if self._scheduler is None or self._scheduler.client.connection_pool is not pool:
-            keys = Keys(global_keyprefix=self.global_keyprefix, namespace=self.namespace)
-            self._scheduler = Scheduler(redis.Redis(connection_pool=pool), keys)
+            self._scheduler = self._scheduler_on(pool)
         return self._scheduler
+
+    def scheduler_of_its_own(self) -> Scheduler:
+        """Return arrows on connections that outlive the channel: other threads use them while it is closed."""
+        manager = getattr(self, "_sentinel_manager", None)
+        pool = self._get_pool()
+        self._sentinel_manager = manager  # the channel closes that of its own pool
+        return self._scheduler_on(pool)
+
+    def _scheduler_on(self, pool: redis.ConnectionPool) -> Scheduler:
+        keys = Keys(global_keyprefix=self.global_keyprefix, namespace=self.namespace)
+        return Scheduler(redis.Redis(connection_pool=pool), keys)
 
     # -- publish
 
@@ -160,7 +170,8 @@ class AffinityChannel(_StockChannel):
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         if self.claims is None:
-            super()._brpop_start(timeout)
+            # kombu 5.5 takes None for "for ever": its own default has to stay its own.
+            super()._brpop_start(*(() if timeout is None else (timeout,)))
             return
         connection = self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()

@@ -14,10 +14,10 @@ from celery.signals import worker_init
 from celery.worker import state
 from kombu.log import get_logger
 
-from . import request, urls
+from . import pools, request, urls
 from .errors import AffinityError, TransportError
 from .membership import Membership
-from .scheduler import Claim
+from .scheduler import Claim, Scheduler
 from .stamping import is_ours, settings_of
 from .transport import AffinityChannel, Transport
 
@@ -46,14 +46,15 @@ class AffinityStep(bootsteps.StartStopStep):
         for task in consumer.app.tasks.values():
             request.install(task)
         consumer.update_strategies()
+        scheduler = channel.scheduler_of_its_own()
         if self._membership is None:
-            self._membership = self._enter(channel)
-        else:
-            self._membership.renounce(_is_running)
+            self._membership = self._enter(scheduler)
+            pools.spare_what_is_written(consumer.pool)
         self._channel = channel
         channel.claims = self._membership.claims
         channel.on_consume = self._membership.serve
-        self._membership.join(channel.scheduler, [queue.name for queue in consumer.task_consumer.queues])
+        self._membership.join(scheduler, [queue.name for queue in consumer.task_consumer.queues])
+        self._membership.renounce(self._still_has)  # what a lost connection made Celery drop
 
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
         """Flush at each turn of the loop."""
@@ -71,7 +72,7 @@ class AffinityStep(bootsteps.StartStopStep):
             semaphore = getattr(consumer.controller, "semaphore", None)
             if semaphore is not None:
                 semaphore.clear()  # a request that waits for a pool process is given back, so it must not start
-            self._membership.drain(_is_handed_over)
+            self._membership.drain(self._still_has)
 
     def terminate(self, consumer: Any) -> None:
         """Do at a cold shutdown what is done at a warm one."""
@@ -97,11 +98,11 @@ class AffinityStep(bootsteps.StartStopStep):
         assert self._membership is not None, "started"
         return self._membership
 
-    def _enter(self, channel: AffinityChannel) -> Membership:
+    def _enter(self, scheduler: Scheduler) -> Membership:
         membership = Membership(
             self._consumer.hostname,
             settings_of(self._consumer.app),
-            channel.scheduler,
+            scheduler,
             slots=self._slots,
             other=_unclaimed_requests,
             wake_loop=self._wake_loop,
@@ -110,6 +111,9 @@ class AffinityStep(bootsteps.StartStopStep):
         if isinstance(self._consumer.pool, SoloPool):
             membership.claims.on_accepted = membership.flush_now
         return membership
+
+    def _still_has(self, celery_request: object) -> bool:
+        return pools.still_has(self._consumer.pool, celery_request)
 
     def _slots(self) -> int:
         # With --autoscale the pool only grows if there is more to do than it can do now.
@@ -184,18 +188,6 @@ class _Waker:
             self._closed = True
             os.close(self._read)
             os.close(self._write)
-
-
-def _is_running(celery_request: Any) -> bool:
-    """Return whether a request survived a reconnect; Celery discards what no pool process or thread has accepted."""
-    return celery_request is not None and celery_request in state.active_requests
-
-
-def _is_handed_over(celery_request: Any) -> bool:
-    """Return whether the pool has a request, so that a warm shutdown will run it to its end."""
-    return celery_request is not None and (
-        celery_request in state.active_requests or celery_request._apply_result is not None
-    )
 
 
 def _unclaimed_requests() -> int:

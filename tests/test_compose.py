@@ -19,7 +19,8 @@ from celery_affinity.embedded import EmbeddedServer
 from .workers import ROOT, Process, wait_until
 
 TEXT = (ROOT / "docker-compose.yml").read_text()
-HEAD = TEXT.partition("\nx-worker")[0]
+#: The commands in its head; what stands after two spaces says what they do.
+EXAMPLE, STATUS = re.findall(r"^#.* run --rm versatile (.+?)(?:  .*)?$", TEXT, re.MULTILINE)
 COMPOSE = yaml.safe_load(TEXT)
 SERVICES = COMPOSE["services"]
 TYPES = {"pdf": ["pdf"], "excel": ["excel"], "index": ["index"], "versatile": ["pdf", "excel", "index"]}
@@ -38,10 +39,10 @@ class Local:
         assert program == "celery"
         return self._start(service, ["celery", *map(self._local, arguments)], service)
 
-    def run_example(self):
-        """Run what the head of the file tells people to run, and return what it says."""
-        (module,) = re.findall(r"run --rm versatile python -m (\S+)", HEAD)
-        process = self._start("example", [module], "versatile")
+    def run(self, command):
+        """Run what the file gives people to run in a container of `versatile`, and return what it says."""
+        program, *arguments = shlex.split(command)
+        process = self._start(command, ["celery", *arguments] if program == "celery" else arguments[1:], "versatile")
         assert process.wait(60) == 0, process.log()
         return process.log()
 
@@ -92,10 +93,11 @@ def test_every_service_runs_by_its_own_command_line(broker):
     services = {service: local.start(service) for service in (*TYPES, "flower")}
     for service in TYPES:
         services[service].wait_for(" ready.", 60)
-    assert sorted(local.run_example().splitlines()) == [
+    assert sorted(local.run(EXAMPLE).splitlines()) == [
         "indexed the figures of sales.xlsx",
         "indexed the text of report.pdf",
     ]
+    assert "versatile@" in local.run(STATUS)
     with Celery(broker=broker.url, set_as_current=False) as asking:
         assert types_of(asking.control.inspect(timeout=10, limit=len(TYPES)).active_queues()) == TYPES
     wait_until(lambda: local.workers_in_flower() == set(TYPES), 30, "Flower shows every worker")

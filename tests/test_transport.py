@@ -19,7 +19,7 @@ from celery_affinity.report import Report
 
 from . import certificates
 from .ledger import Ledger
-from .workers import start_worker, wait_until
+from .workers import Process, start_worker, wait_until
 
 APP = "tests.apps.typed"
 
@@ -76,6 +76,31 @@ def test_a_cut_connection_re_runs_nothing(valkey, redis_client, ledger, pool):
     assert ledger.starts() == {"job-0": 1, "job-1": 1, "job-2": 1, "next": 1}
     states = [redis_client.hget(key, "state") for key in redis_client.scan_iter(Keys().key("job", "*"))]
     assert set(states) == {b"done"}
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_connections_that_are_cut_again_and_again_lose_no_job_and_run_none_twice(valkey, redis_client, ledger, pool):
+    jobs, cuts = 1500, 6
+    env = {"LEDGER": str(ledger.path), "HEARTBEAT_INTERVAL": "1", "ACKS_LATE": "1"}
+    workers = [
+        start_worker(APP, valkey.url, ["pdf"], pool=pool, concurrency=3, name=f"{pool}-{number}", env=env)
+        for number in range(2)
+    ]
+    report = report_of(valkey)
+    wait_until(joins(report, 2), 30, workers[0].log())
+    code = f"from {APP} import tally\nfor job in range({jobs}): tally.apply_async((job,), affinity='pdf')"
+    publisher = Process("publisher", [sys.executable, "-c", code], {"BROKER_URL": valkey.url, **env})
+    for cut in range(cuts):
+        enough = (cut + 1) * jobs // (cuts + 1)
+        wait_until(lambda enough=enough: len(ledger.starts()) >= enough, 60, f"{enough} jobs ran")
+        redis_client.client_kill_filter(_type="normal", skipme=True)
+    assert publisher.wait(60) == 0, publisher.log()
+    wait_until(lambda: len(ledger.starts()) == jobs, 60, "all ran")
+    wait_until(lambda: all(worker.free == worker.slots for worker in report.status().workers), 20, "no slot is leaked")
+    assert set(ledger.starts().values()) == {1}
+    status = report.status()
+    assert [each.pending for each in status.types] == [0]
+    assert status.dead == 0
 
 
 def test_a_server_that_is_away_for_longer_than_the_worker_timeout_re_runs_nothing(tmp_path, ledger):

@@ -1,0 +1,56 @@
+"""What Celery's pools still have after a reconnect: the only place that looks inside them.
+
+After a lost connection Celery forgets the requests that no pool process has accepted, since a broker redelivers them.
+Here claims outlive the connection. So what was already written to a pool process, and will run there, is spared; only
+what will surely not run is given back.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from celery.worker import state
+
+
+def still_has(pool: Any, request: Any) -> bool:
+    """Return whether *pool* runs *request* now or will."""
+    if request is None or request._apply_result is None:
+        return request in state.active_requests
+    jobs = _unfinished(pool)
+    if jobs is None:  # threads: what they were given, they run
+        return True
+    return request in state.active_requests or request._apply_result() in jobs.values()
+
+
+def spare_what_is_written(pool: Any) -> None:
+    """Make the flush of a prefork pool keep the jobs that a process already reads."""
+    flush: Callable[[], Any] | None = getattr(pool, "flush", None)
+    if _unfinished(pool) is None or flush is None or hasattr(flush, "__wrapped__"):
+        return
+
+    @wraps(flush)
+    def sparing() -> Any:
+        with _taken_for_accepted(pool):
+            return flush()
+
+    pool.flush = sparing
+
+
+@contextmanager
+def _taken_for_accepted(pool: Any) -> Iterator[None]:
+    """Mark jobs that are being written, or were, as accepted: `flush` drops all others."""
+    written = [job for job in (_unfinished(pool) or {}).values() if not job._accepted and job._write_to is not None]
+    for job in written:
+        job._accepted = True
+    try:
+        yield
+    finally:
+        for job in written:
+            job._accepted = False
+
+
+def _unfinished(pool: Any) -> "dict[int, Any] | None":
+    """Return the jobs of a prefork pool by number; None for another pool."""
+    cache: dict[int, Any] | None = getattr(getattr(pool, "_pool", None), "_cache", None)
+    return cache
