@@ -5,6 +5,7 @@ import json
 
 import pytest
 from celery import Celery, chain
+from celery.beat import Scheduler
 from kombu import Exchange, Queue
 from kombu.utils.json import dumps, loads
 
@@ -82,6 +83,20 @@ def test_a_priority_of_the_tasks_own_option_comes_after_its_affinity(app):
 def test_signatures_say_it(app):
     task(app).s().set(affinity=Affinity("pdf", priority=2), on_demand=True).delay()
     assert one(app) == ("pdf", "demand.2")
+
+
+def test_beat_entries_say_it(app):
+    task(app)
+    app.conf.beat_schedule = {
+        "nightly": {
+            "task": "far.away",
+            "schedule": 60,
+            "options": {"affinity": Affinity("pdf", priority=4), "on_demand": True},
+        }
+    }
+    scheduler = Scheduler(app=app)
+    scheduler.apply_async(scheduler.schedule["nightly"], advance=False)
+    assert one(app) == ("pdf", "demand.4")
 
 
 def test_routes_say_it(app):
