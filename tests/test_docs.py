@@ -3,13 +3,16 @@
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 
+from celery_affinity import bound
 from celery_affinity.keys import KEYS
+from celery_affinity.score import Weights
 from celery_affinity.settings import Settings
 
 from .workers import Process, wait_until
@@ -62,6 +65,21 @@ def test_the_tutorial(valkey, redis_client, tmp_path):
     assert page["unserved"] == page["status"]
     (drawing,) = [each for each in status()["types"] if each["type"] == "drawing"]
     assert drawing["unserved"]
+
+
+def test_the_examples_of_the_scheduling_page():
+    (code,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/explanation/scheduling.md").read_text(), re.M | re.S)
+    exec(compile(code, "scheduling.md", "exec"), {})
+
+
+def test_the_scheduling_page_draws_and_states_what_the_code_computes():
+    drawn = runpy.run_path(str(ROOT / "docs/score_lines.py"))["draw"]()
+    assert drawn == (ROOT / "docs/explanation/score-lines.svg").read_text(), "run python docs/score_lines.py"
+    page = (ROOT / "docs/explanation/scheduling.md").read_text()
+    assert f"{bound.seconds(0, False, Weights()):,} s for P0" in page
+    assert f"{bound.seconds(0, True, Weights()):,} s for P0" in page
+    minutes = bound.longest_wait(0, False, Weights(), ahead=0, arrivals=2, served=1) / 60
+    assert f"{minutes:.0f} minutes at most" in page.replace("\n", " ")
 
 
 def test_the_design_lists_every_key():

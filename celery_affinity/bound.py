@@ -1,0 +1,31 @@
+"""The overtaking bound: which later jobs can pass a job, and so how long it can wait.
+
+A job can be passed only by jobs enqueued less than `seconds` after it, whatever the load. ``docs/explanation/
+scheduling.md`` has the theorem, its conditions and the proof.
+"""
+
+from .score import MAX_PRIORITY, MICRO, Weights
+
+
+def seconds(priority: int, on_demand: bool, weights: Weights) -> float:
+    """Return D: a job that was enqueued D seconds after this one, or later, never runs before it.
+
+        D = (Wp * (10 - priority) + Wr + (queued: Wo + Wa * cap)) / W
+
+    with Wp, Wr, Wo, Wa and W the weights of priority, rarity, on-demand, its age, and age.
+    """
+    lead = weights.priority * (MAX_PRIORITY - priority) + weights.rarity
+    if not on_demand:
+        lead += weights.on_demand + weights.on_demand_age * weights.on_demand_age_cap_us / MICRO
+    return lead / weights.age
+
+
+def longest_wait(
+    priority: int, on_demand: bool, weights: Weights, *, ahead: int, arrivals: float, served: float
+) -> float:
+    """Return the longest wait in seconds, if jobs that share its slots arrive and are served at known rates.
+
+    *ahead*: jobs that were waiting when it came. *arrivals*, *served*: jobs a second that share its slots. At worst
+    all that waited before it, and all that came within D, run first.
+    """
+    return (ahead + arrivals * seconds(priority, on_demand, weights)) / served
