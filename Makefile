@@ -4,8 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DOCS ?=
+STEPS ?= 100000
+SEED ?=
 
-.PHONY: demo test check format clean
+.PHONY: demo test conformance check format clean
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
@@ -13,6 +15,10 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(ARGS)
+
+# Random steps from a seed that it prints: `make conformance SEED=...` makes the same again. Some 60 steps a second.
+conformance: $(VENV)/.test
+	CONFORMANCE_STEPS=$(STEPS) CONFORMANCE_SEED=$(SEED) $(BIN)/python -m pytest tests/test_conformance.py -m conformance -s -o timeout=0 $(ARGS)
 
 check: $(VENV)/.test $(VENV)/.check
 	$(BIN)/ruff check .

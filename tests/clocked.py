@@ -6,7 +6,8 @@ from celery_affinity.scheduler import Claim, End, Joining, Scheduler
 from celery_affinity.scripts import Script
 from celery_affinity.settings import Settings
 
-_CLOCK = "the-time-passed-in"
+#: The key that the time is passed in by.
+CLOCK = "the-time-passed-in"
 _START_US = 1_800_000_000_000_000
 
 
@@ -20,15 +21,15 @@ class ClockedScheduler(Scheduler):
 
     def advance(self, seconds):
         self.now_us += round(seconds * 1e6)
-        self.client.hset(_CLOCK, mapping={"s": self.now_us // 1_000_000, "us": self.now_us % 1_000_000})
+        self.client.hset(CLOCK, mapping={"s": self.now_us // 1_000_000, "us": self.now_us % 1_000_000})
 
     def _run_together(self, calls):
         return super()._run_together([(_clocked(script), arguments) for script, arguments in calls])
 
 
 def _clocked(script: Script) -> Script:
-    source = script.source.replace('redis.call("TIME")', f'redis.call("HMGET", "{_CLOCK}", "s", "us")')
-    assert source != script.source or "clock" not in script.source
+    source = script.source.replace('redis.call("TIME")', f'redis.call("HMGET", "{CLOCK}", "s", "us")')
+    assert source != script.source or "clock.now_us" not in script.source
     return replace(script, source=source)
 
 
@@ -85,4 +86,4 @@ class Fleet:
         return state and state.decode()
 
 
-__all__ = ["ClockedScheduler", "Fleet"]
+__all__ = ["CLOCK", "ClockedScheduler", "Fleet"]

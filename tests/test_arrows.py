@@ -358,6 +358,13 @@ def test_a_draining_worker_returns_what_it_does_not_name_and_gets_nothing(fleet)
     assert fleet.claims("worker") == {"running": running.fence}
 
 
+def test_a_worker_whose_pool_shrank_to_nothing_can_leave(fleet, redis_client):
+    fleet.join("worker", "pdf", slots=1)
+    fleet.sync("worker", slots=0)
+    fleet.scheduler.leave("worker")
+    assert redis_client.zcard(Keys().key("beats")) == 0
+
+
 def test_a_namesake_is_named(fleet):
     assert fleet.join("one", "pdf") is None
     scheduler = fleet.scheduler

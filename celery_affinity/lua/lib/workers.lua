@@ -48,7 +48,7 @@ function workers.detach(worker)
     workers.close(worker)
     local row = redis.call("HMGET", key.worker(worker), "profile", "slots")
     local types = workers.types_of(worker)
-    change_capacity(types, -tonumber(row[2]))
+    change_capacity(types, 0 - tonumber(row[2])) -- the negative of 0 would be "-0", no integer for Redis 7.0
     if redis.call("HINCRBY", key.members, row[1], -1) <= 0 then
         redis.call("HDEL", key.members, row[1])
         redis.call("HDEL", key.profiles, row[1])

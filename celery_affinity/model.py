@@ -1,0 +1,118 @@
+"""Jobs and workers as the scheduling rules see them, and what the arrows reply. Times are µs of the server's clock."""
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+State = Literal["scheduled", "pending", "claimed", "done", "dead"]
+
+#: How a claimed job ended: settled well, refused for good, neither of both, or sent back by a worker that did not start
+#: it.
+Outcome = Literal["acked", "rejected", "unsettled", "returned"]
+
+#: Why a job is among the dead letters.
+Reason = Literal["rejected", "max_deliveries", "lost"]
+
+
+class Delivery(NamedTuple):
+    """A job as a worker gets it. *fence* tells this delivery from every other of the same job."""
+
+    job_id: str
+    fence: int
+    type: str
+    deliveries: int
+    enqueued_us: int
+    message: str
+
+
+@dataclass
+class Job:
+    """One published message. *enqueued_us*: when it was published or due, whatever befell it since."""
+
+    id: str
+    type: str
+    on_demand: bool
+    priority: int
+    enqueued_us: int
+    state: State
+    message: str | None
+    """None once it is acked."""
+    task_id: str = ""
+    task_name: str = ""
+    deliveries: int = 0
+    """How often it came back, counted."""
+    acked: bool = False
+    worker: str | None = None
+    fence: int | None = None
+    claimed_us: int | None = None
+    ended_us: int | None = None
+    reason: Reason | None = None
+
+
+@dataclass
+class Worker:
+    """A live worker. *free*: its free slots when they were last counted; they changed at *free_since_us*."""
+
+    id: str
+    name: str
+    types: frozenset[str]
+    slots: int
+    other: int
+    """Slots taken by what no claim shows."""
+    joined_us: int
+    seen_us: int
+    accepting: bool = True
+    """Whether jobs are placed on it."""
+    free: int = 0
+    free_since_us: int = 0
+    claims: dict[str, int] = field(default_factory=dict)
+    """Job id -> fencing number, in the order they were granted."""
+    inbox: list[Delivery] = field(default_factory=list)
+    """Claimed jobs that it has not read, the oldest first."""
+    sequence: str | None = None
+    """The number of its last release ..."""
+    granted: list[tuple[str, int]] = field(default_factory=list)
+    """... and what that one's reply carried."""
+
+
+# -- replies. *more*: the call stopped after as much as one may do; `claim` goes on.
+
+
+class Published(NamedTuple):
+    """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled."""
+
+    state: int
+    more: bool
+
+
+class Joined(NamedTuple):
+    """*namesake*: a live worker that has the same node name."""
+
+    more: bool
+    namesake: str | None
+
+
+class Released(NamedTuple):
+    """*deliveries*: the jobs that the caller got for its free slots, if it takes them inline."""
+
+    more: bool
+    deliveries: list[Delivery]
+
+
+class Synced(NamedTuple):
+    """Not *known*: join again. *asked*: claims it did not name. *void*: jobs it named that are not its own."""
+
+    known: bool
+    ticker: bool
+    more: bool
+    asked: list[tuple[str, int]]
+    void: list[str]
+
+
+class Ticked(NamedTuple):
+    """*next_due_us*: until the next scheduled job is due, None if there is none."""
+
+    more: bool
+    next_due_us: int | None
+    due: int
+    recovered: int
+    dead_workers: int

@@ -1,0 +1,401 @@
+"""The scheduler's arrows in plain Python: what the Lua scripts must equal, in state and in every reply.
+
+This is the specification to read. It does no I/O and has no clock: the time is an argument. It knows neither lanes nor
+heads, nor counts by profile or by type: those are how the scripts avoid looking at everything, and
+``tests/test_conformance.py`` shows after each of thousands of random steps that they come to the same.
+
+    publish -> [scheduled] -> pending -> claim -> inbox -> start -> ack -> release
+                                 ^                                    |
+                                 +---------- requeue, recover --------+
+
+Every arrow that adds a job or a slot ends with `fill`, the one place where a job meets a slot.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+
+from .choose import FreeWorker, choose
+from .model import Delivery, Job, Joined, Outcome, Published, Reason, Released, State, Synced, Ticked, Worker
+from .score import Weights, overtakes, score
+from .settings import Settings
+
+#: Jobs moved by one call, so that no script runs for more than 5 ms: `more` says that the caller is to go on.
+MAX_MOVES = 50
+
+#: Pending jobs deleted by one call.
+MAX_PURGED = 1000
+
+#: A tick that finds the last one older than this gives every worker a fresh timeout: nobody was listening.
+SILENCE_COUNTS_US = 3_000_000
+
+#: Workers, by the time they joined, that tick for the fleet; all do when the last tick is older than this.
+TICKERS = 3
+TICKED_LATELY_US = 1_000_000
+
+_DEFAULTS = Settings().shared()
+
+
+class Reference:
+    """The scheduler of one cohort: its state, and one method for each arrow."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.workers: dict[str, Worker] = {}
+        self.names: dict[str, str] = {}
+        """Node name -> the worker that took it last."""
+        self.settings: dict[str, str] = {}
+        """What apps have set, as `Settings.shared` has it; the rest are the defaults."""
+        self.counters: Counter[Reason] = Counter()
+        self.fence = 0
+        self.ticked_us: int | None = None
+        self.grace_us: int | None = None
+        """Since when silence counts."""
+
+    # -- the arrows
+
+    def publish(
+        self,
+        job_id: str,
+        *,
+        type_: str,
+        on_demand: bool,
+        priority: int,
+        delay_us: int,
+        task_id: str,
+        task_name: str,
+        message: str,
+        now_us: int,
+    ) -> Published:
+        """Client -> pending, or scheduled for *delay_us*. A known id changes nothing."""
+        if job_id in self.jobs:
+            return Published(0, False)
+        due_us = now_us + max(0, delay_us)
+        state: State = "scheduled" if delay_us > 0 else "pending"
+        self.jobs[job_id] = Job(job_id, type_, on_demand, priority, due_us, state, message, task_id, task_name)
+        if delay_us > 0:
+            return Published(2, False)
+        return Published(1, self._fill({type_}, now_us))
+
+    def claim(self, types: Iterable[str], *, now_us: int) -> bool:
+        """Pending -> inbox: go on where another arrow answered `more`. Return `more`."""
+        return self._fill(set(types), now_us)
+
+    def ack(self, worker_id: str, acks: Iterable[tuple[str, int]]) -> int:
+        """Settle messages; their slots stay taken until the release. Return how many the worker held."""
+        held = [job for job_id, fence in acks if (job := self._held(worker_id, job_id, fence))]
+        for job in held:
+            job.message, job.acked = None, True
+        return len(held)
+
+    def release(
+        self, worker_id: str, sequence: str, ends: Iterable[tuple[str, int, Outcome]], *, inline: bool, now_us: int
+    ) -> Released:
+        """Claimed -> done, dead or pending: the slots are free again. A repeated *sequence* gets the same reply."""
+        worker = self.workers.get(worker_id)
+        if worker is None:
+            return Released(False, [])
+        if worker.sequence == sequence:
+            still = [job for job_id, fence in worker.granted if (job := self._held(worker_id, job_id, fence))]
+            return Released(False, [_delivery(job) for job in still])
+        types = set(worker.types)
+        for job_id, fence, outcome in ends:
+            job = self._held(worker_id, job_id, fence)
+            if job is None:
+                continue
+            if outcome == "acked" or job.acked:
+                self._drop(job)
+                self._finish(job, now_us)
+            elif outcome == "rejected":
+                self._drop(job)
+                self._bury(job, "rejected", now_us)
+            else:
+                types |= self._put_back(job, now_us, counted=outcome == "unsettled")
+        self._settle(worker, now_us)
+        deliveries: list[Delivery] = []
+        more = self._fill(types, now_us, worker if inline else None, deliveries)
+        worker.sequence = sequence
+        worker.granted = [(delivery.job_id, delivery.fence) for delivery in deliveries]
+        return Released(more, deliveries)
+
+    def requeue(self, worker_id: str, claims: Iterable[tuple[str, int]], *, counted: bool, now_us: int) -> bool:
+        """Claimed -> pending with the first enqueue time, *counted* as a delivery or not. Return `more`."""
+        worker = self.workers.get(worker_id)
+        if worker is None:
+            return False
+        types = set(worker.types)
+        for job_id, fence in claims:
+            job = self._held(worker_id, job_id, fence)
+            if job:
+                types |= self._put_back(job, now_us, counted=counted)
+        self._settle(worker, now_us)
+        return self._fill(types, now_us)
+
+    def join(
+        self,
+        worker_id: str,
+        *,
+        name: str,
+        types: Collection[str],
+        slots: int,
+        other: int,
+        settings: Mapping[str, str],
+        now_us: int,
+    ) -> Joined:
+        """Enter a worker, or bring it back with other types and slots: what it holds it keeps."""
+        self.settings.update(settings)
+        namesake = self.names.get(name)
+        self.names[name] = worker_id
+        worker = self.workers.get(worker_id)
+        if worker is None:
+            worker = Worker(worker_id, name, frozenset(types), slots, other, joined_us=now_us, seen_us=now_us)
+            self.workers[worker_id] = worker
+        else:
+            worker.name, worker.types, worker.slots, worker.other = name, frozenset(types), slots, other
+            worker.seen_us, worker.accepting, worker.free = now_us, True, 0
+        self._settle(worker, now_us)
+        return Joined(self._fill(worker.types, now_us), namesake if namesake != worker_id else None)
+
+    def sync(
+        self,
+        worker_id: str,
+        claims: Iterable[tuple[str, int]],
+        *,
+        slots: int,
+        other: int,
+        draining: bool,
+        now_us: int,
+    ) -> Synced:
+        """Beat, and compare what the worker holds with what it should: only the worker itself gives a claim back."""
+        worker = self.workers.get(worker_id)
+        if worker is None or not (worker.accepting or draining):
+            return Synced(False, False, False, [], [])
+        worker.seen_us, worker.slots, worker.other = now_us, slots, other
+        if draining:
+            self._close(worker, now_us)
+
+        named = list(claims)
+        held = dict(named)
+        void = [job_id for job_id, fence in named if not self._held(worker_id, job_id, fence)]
+        asked, types = [], set(worker.types)
+        for job_id, fence in list(worker.claims.items()):
+            job = self.jobs[job_id]
+            if held.get(job_id) == fence or not (draining or self._may_have_arrived(job, now_us)):
+                continue
+            if _take_unread(worker, job) or draining:
+                types |= self._put_back(job, now_us, counted=False)
+            else:
+                asked.append((job_id, fence))
+        self._settle(worker, now_us)
+
+        ticker = self._is_ticker(worker, now_us)
+        return Synced(True, ticker, self._fill(types, now_us), asked, void)
+
+    def leave(self, worker_id: str, *, now_us: int) -> bool:
+        """Take a worker out; what it holds is pending again. Return `more`."""
+        worker = self.workers.get(worker_id)
+        if worker is None:
+            return False
+        self._close(worker, now_us)
+        types: set[str] = set()
+        for job_id in list(worker.claims):
+            types |= self._put_back(self.jobs[job_id], now_us, counted=False)
+        self._remove(worker)
+        return self._fill(types, now_us)
+
+    def tick(self, *, now_us: int) -> Ticked:
+        """Scheduled -> pending where due; the jobs of workers that are silent for too long -> pending."""
+        if self.ticked_us is None or not 0 <= now_us - self.ticked_us <= SILENCE_COUNTS_US:
+            self.grace_us = now_us
+        self.ticked_us = now_us
+
+        scheduled = sorted((job.enqueued_us, job.id) for job in self.jobs.values() if job.state == "scheduled")
+        due = [self.jobs[job_id] for due_us, job_id in scheduled if due_us <= now_us][:MAX_MOVES]
+        for job in due:
+            job.state = "pending"
+
+        types = {job.type for job in due}
+        recovered, dead = self._recover_the_dead(types, now_us)
+        more = self._fill(types, now_us) or MAX_MOVES in (len(due), recovered)
+        waiting = scheduled[len(due) :]
+        next_due_us = max(0, waiting[0][0] - now_us) if waiting else None
+        return Ticked(more, next_due_us, len(due), recovered, dead)
+
+    def purge(self, type_: str) -> tuple[int, bool]:
+        """Delete pending jobs of a type, because a person asked for it. Return how many, and `more`.
+
+        Which of them go first is not said.
+        """
+        pending = [job.id for job in self._pending({type_})]
+        for job_id in pending[:MAX_PURGED]:
+            del self.jobs[job_id]
+        return min(len(pending), MAX_PURGED), len(pending) > MAX_PURGED
+
+    # -- fill: the one place where a job meets a slot
+
+    def _fill(
+        self,
+        types: Collection[str],
+        now_us: int,
+        caller: Worker | None = None,
+        inline: list[Delivery] | None = None,
+    ) -> bool:
+        """Place the best job of *types* on its best slot until none fits. Return `more` after 50 moves.
+
+        The jobs that *caller* gets are added to *inline* instead of its inbox.
+        """
+        for _ in range(MAX_MOVES):
+            job = self._best_job(types, now_us)
+            worker = self._best_worker(job.type) if job else None
+            if job is None or worker is None:
+                return False
+            delivery = self._grant(job, worker, now_us)
+            if worker is caller and inline is not None:
+                inline.append(delivery)
+            else:
+                worker.inbox.append(delivery)
+        return True
+
+    def _best_job(self, types: Collection[str], now_us: int) -> Job | None:
+        fits = {type_: self._slots_that_fit(type_) for type_ in types if self._best_worker(type_)}
+        weights = self._weights()
+        best: tuple[int, int, str] | None = None
+        for job in self._pending(fits):
+            terms = score(job.priority, job.on_demand, now_us - job.enqueued_us, fits[job.type], weights)
+            candidate = terms.total, job.enqueued_us, job.id
+            if best is None or overtakes(candidate, best):
+                best = candidate
+        return self.jobs[best[2]] if best else None
+
+    def _best_worker(self, type_: str) -> Worker | None:
+        free = (FreeWorker(each.id, each.types, each.free_since_us) for each in self.workers.values() if each.free)
+        chosen = choose(type_, free)
+        return self.workers[chosen.id] if chosen else None
+
+    def _grant(self, job: Job, worker: Worker, now_us: int) -> Delivery:
+        self.fence += 1
+        job.state, job.worker, job.fence, job.claimed_us = "claimed", worker.id, self.fence, now_us
+        worker.claims[job.id] = self.fence
+        self._settle(worker, now_us)
+        return _delivery(job)
+
+    def _slots_that_fit(self, type_: str) -> int:
+        serving = [worker for worker in self.workers.values() if type_ in worker.types]
+        if self._setting("rarity") == "free":
+            return sum(worker.free for worker in serving)
+        return sum(worker.slots for worker in serving)
+
+    def _pending(self, types: Collection[str]) -> list[Job]:
+        return [job for job in self.jobs.values() if job.state == "pending" and job.type in types]
+
+    # -- a job that is held
+
+    def _held(self, worker_id: str, job_id: str, fence: int) -> Job | None:
+        """Return the job if the worker holds it with this very number: a stale one changes nothing."""
+        worker = self.workers.get(worker_id)
+        return self.jobs[job_id] if worker and worker.claims.get(job_id) == fence else None
+
+    def _drop(self, job: Job) -> None:
+        assert job.worker is not None
+        del self.workers[job.worker].claims[job.id]
+        job.worker = job.fence = job.claimed_us = None
+
+    def _finish(self, job: Job, now_us: int) -> None:
+        """Keep only what is known of the job, so that a repeated publish changes nothing; a server forgets it later."""
+        job.state, job.ended_us, job.message = "done", now_us, None
+
+    def _put_back(self, job: Job, now_us: int, *, counted: bool) -> set[str]:
+        """Take a job from its worker: pending again, dead if it came back too often, lost if it had been acked.
+
+        Return the types that gained a pending job.
+        """
+        self._drop(job)
+        if job.acked:
+            self._bury(job, "lost", now_us)
+            return set()
+        job.deliveries += counted
+        if counted and job.deliveries >= int(self._setting("max_deliveries")):
+            self._bury(job, "max_deliveries", now_us)
+            return set()
+        job.state = "pending"
+        return {job.type}
+
+    def _bury(self, job: Job, reason: Reason, now_us: int) -> None:
+        """Put a job among the dead letters, of which the newest are kept."""
+        job.state, job.reason, job.ended_us = "dead", reason, now_us
+        self.counters[reason] += 1
+        dead = sorted((each.ended_us or 0, each.id) for each in self.jobs.values() if each.state == "dead")
+        for _, job_id in dead[: max(0, len(dead) - int(self._setting("dead_max")))][:100]:
+            del self.jobs[job_id]
+
+    def _may_have_arrived(self, job: Job, now_us: int) -> bool:
+        """Whether a claim is old enough for its worker to know of it; a younger one may be on its way."""
+        return now_us - (job.claimed_us or 0) > int(self._setting("heartbeat_interval_us"))
+
+    # -- workers
+
+    def _settle(self, worker: Worker, now_us: int) -> None:
+        """Count the worker's free slots: derived from what it holds, so that no sequence of calls can leak one."""
+        free = max(0, worker.slots - worker.other - len(worker.claims)) if worker.accepting else 0
+        if free != worker.free:
+            worker.free, worker.free_since_us = free, now_us
+
+    def _close(self, worker: Worker, now_us: int) -> None:
+        worker.accepting = False
+        self._settle(worker, now_us)
+
+    def _remove(self, worker: Worker) -> None:
+        del self.workers[worker.id]
+        if self.names.get(worker.name) == worker.id:
+            del self.names[worker.name]
+
+    def _recover_the_dead(self, types: set[str], now_us: int) -> tuple[int, int]:
+        """Put back the jobs of silent workers, adding to *types*. Return how many jobs, and how many workers."""
+        silent_since_us = now_us - int(self._setting("worker_timeout_us"))
+        if self.grace_us is None or self.grace_us > silent_since_us:
+            return 0, 0
+        recovered = dead = 0
+        silent = sorted((each.seen_us, each.id) for each in self.workers.values() if each.seen_us <= silent_since_us)
+        for _, worker_id in silent[:MAX_MOVES]:
+            worker = self.workers[worker_id]
+            self._close(worker, now_us)
+            for job_id in list(worker.claims):
+                if recovered == MAX_MOVES:
+                    return recovered, dead
+                types |= self._put_back(self.jobs[job_id], now_us, counted=True)
+                recovered += 1
+            self._remove(worker)
+            dead += 1
+        return recovered, dead
+
+    def _is_ticker(self, worker: Worker, now_us: int) -> bool:
+        first = sorted(self.workers.values(), key=lambda each: (each.joined_us, each.id))[:TICKERS]
+        return worker in first or now_us - (self.ticked_us or 0) > TICKED_LATELY_US
+
+    # -- settings
+
+    def _setting(self, name: str) -> str:
+        return self.settings.get(name, _DEFAULTS[name])
+
+    def _weights(self) -> Weights:
+        return Weights(
+            priority=float(self._setting("priority_weight")),
+            age=float(self._setting("age_weight")),
+            rarity=float(self._setting("rarity_weight")),
+            on_demand=float(self._setting("on_demand_weight")),
+            on_demand_age=float(self._setting("on_demand_age_weight")),
+            on_demand_age_cap_us=int(self._setting("on_demand_age_cap_us")),
+        )
+
+
+def _delivery(job: Job) -> Delivery:
+    assert job.fence is not None
+    return Delivery(job.id, job.fence, job.type, job.deliveries, job.enqueued_us, job.message or "")
+
+
+def _take_unread(worker: Worker, job: Job) -> bool:
+    """Take a job out of its worker's inbox. Return whether it was there: then nobody has read it."""
+    delivery = _delivery(job)
+    if delivery not in worker.inbox:
+        return False
+    worker.inbox.remove(delivery)
+    return True
