@@ -14,7 +14,7 @@ def seconds(priority: int, on_demand: bool, weights: Weights) -> float:
 
     with Wp, Wr, Wo, Wa and W the weights of priority, rarity, on-demand, its age, and age.
     """
-    lead = weights.priority * (MAX_PRIORITY - priority) + weights.rarity
+    lead = weights.priority * (MAX_PRIORITY - weights.read(priority)) + weights.rarity
     if not on_demand:
         lead += weights.on_demand + weights.on_demand_age * weights.on_demand_age_cap_us / MICRO
     return lead / weights.age

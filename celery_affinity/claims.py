@@ -5,11 +5,12 @@ Tasks end in the event loop, in pool threads or in the middle of a shutdown; her
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .scheduler import Claim, End, Scheduler
+from .scheduler import Claim, End, Running, Scheduler
 
 #: What became of a message. Unsettled ones are pending again, counted as a delivery; returned ones too, not counted.
 ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
@@ -33,6 +34,7 @@ class Held:
     request: Any = None
     outcome: str = UNSETTLED
     void: bool = False
+    started_s: float | None = None
 
     @property
     def number(self) -> tuple[str, str]:
@@ -104,6 +106,13 @@ class Claims:
             self._ends[tag] = held
         self._on_news()
 
+    def started(self, tag: str) -> None:
+        """Note that the task of a claim has started."""
+        held = self._held.get(tag)
+        if held is not None:
+            held.started_s = time.monotonic()
+        self.on_accepted()
+
     @property
     def has_news(self) -> bool:
         return bool(self._acks or self._ends)
@@ -145,6 +154,15 @@ class Claims:
         """Return job id and fencing number of every claim that is held."""
         with self._lock:
             return [held.number for held in self._held.values()]
+
+    def running(self) -> list[Running]:
+        """Return every claim that is held, with the time since its task started."""
+        now_s = time.monotonic()
+        with self._lock:
+            return [
+                Running(*held.number, -1 if held.started_s is None else round((now_s - held.started_s) * 1e6))
+                for held in self._held.values()
+            ]
 
     def refuse(self, numbers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         """Never run these claims, should they still arrive. Return those that are not held: they can be given back."""

@@ -17,9 +17,15 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "heads": ("heads", "hash", "type -> 'lane enqueued_us job_id' of each of its lanes that is not empty"),
     "scheduled": ("scheduled", "zset", "job ids that wait for their time, by due time, µs"),
     "dead": ("dead", "zset", "job ids that will not run again, by the time they ended, µs"),
+    "task": (
+        "task:%s",
+        "string",
+        "task id -> its jobs that have not ended, separated by blanks; or the one that ended last",
+    ),
     "profiles": ("profiles", "hash", "profile -> its types, separated by blanks"),
     "serving": ("serving:%s", "zset", "type -> profiles that serve it, by their number of types"),
     "capacity": ("capacity", "hash", "type -> slots of live workers that serve it"),
+    "slots": ("slots", "hash", "profile -> slots of its workers"),
     "free_slots": ("free_slots", "hash", "profile -> free slots of its workers"),
     "free": ("free:%s", "zset", "profile -> workers with a free slot, by the time of their last change, µs"),
     "members": ("members", "hash", "profile -> number of its workers"),
@@ -31,7 +37,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "inbox": ("inbox:%s", "list", "worker -> claimed jobs that it has not read, oldest at the right"),
     "fence": ("fence", "string", "the last fencing number given"),
     "clock": ("clock", "hash", "when the server was last ticked, and since when silence counts, µs"),
-    "settings": ("settings", "hash", "scheduling settings in force, by name"),
+    "settings": ("settings", "hash", "scheduling settings in force, by name, and their revision"),
+    "conf": ("conf", "hash", "the same settings as an app.conf had them last: what a reset goes back to"),
+    "conf_of": ("conf_of:%s", "hash", "app -> the same as its own app.conf had them last"),
+    "turn": ("turn", "string", "claims made since a share of them goes by age alone"),
+    "durations": ("durations", "hash", "type -> moving average of its jobs' time in a slot, µs"),
     "counters": ("counters", "hash", "events since the start, by name"),
 }
 

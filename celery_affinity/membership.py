@@ -12,8 +12,9 @@ from redis.exceptions import RedisError
 from .beats import Beats
 from .claims import Claims
 from .dispatcher import Dispatcher
+from .knobs import Watch
 from .scheduler import Claim, Joining, Scheduler
-from .settings import Settings
+from .settings import PREFIX, Settings
 
 logger = get_logger(__name__)
 
@@ -30,6 +31,7 @@ class Membership:
     def __init__(
         self,
         name: str,
+        app: str,
         settings: Settings,
         scheduler: Scheduler,
         *,
@@ -40,8 +42,10 @@ class Membership:
     ) -> None:
         self.id = uuid.uuid4().hex
         self.name = name
+        self._app = app
         self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), self._on_news)
         self._settings = settings
+        self._watch = Watch(settings)
         self._scheduler = scheduler
         self._slots, self._other = slots, other
         self._wake_loop, self._on_claims = wake_loop, on_claims
@@ -155,7 +159,7 @@ class Membership:
     def _sync(self) -> None:
         slots = self._slots_told = self._slots()
         synced = self._scheduler.sync(
-            self.id, self.claims.numbers(), slots=slots, other=self._other_in_all(), draining=self._draining
+            self.id, self.claims.running(), slots=slots, other=self._other_in_all(), draining=self._draining
         )
         if not synced.known:
             self._void([job_id for job_id, _ in self.claims.numbers()])
@@ -164,6 +168,7 @@ class Membership:
                 self._join()
             return
         self._dispatcher.use(self._scheduler, quiet=not synced.ticker)
+        self._watch.look(self._scheduler, synced.revision)
         self._void(synced.void)
         given_back = self.claims.refuse(synced.asked)
         if given_back:
@@ -179,9 +184,15 @@ class Membership:
     def _join(self) -> None:
         slots = self._slots_told = self._slots()
         self._rejoin = False
-        joining = Joining(self.id, self.name, self._types, slots, self._other_in_all())
-        namesake = self._scheduler.join(joining, self._settings.shared())
-        if namesake:
+        joining = Joining(self.id, self.name, self._types, slots, self._other_in_all(), self._app)
+        joined = self._scheduler.join(joining, self._settings.shared())
+        for name in joined.replaced:
+            logger.warning(
+                "%s is another in our app.conf than it was so far: ours counts for all workers from now on. "
+                "Another app, or another version of this one, that is still running has the old value",
+                PREFIX + name.removesuffix("_us"),
+            )
+        if joined.namesake:
             logger.warning(
                 "Another worker with node name %r is alive, or died a moment ago: give each its own -n", self.name
             )

@@ -44,6 +44,8 @@ class Job:
     worker: str | None = None
     fence: int | None = None
     claimed_us: int | None = None
+    started_us: int | None = None
+    """When its task started, as its worker said; None until it has."""
     ended_us: int | None = None
     reason: Reason | None = None
 
@@ -78,17 +80,22 @@ class Worker:
 
 
 class Published(NamedTuple):
-    """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled."""
+    """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled.
+
+    Not *served*: it is pending, and no live worker serves its type.
+    """
 
     state: int
     more: bool
+    served: bool
 
 
 class Joined(NamedTuple):
-    """*namesake*: a live worker that has the same node name."""
+    """*namesake*: a live worker that has the same node name. *replaced*: settings that were otherwise so far."""
 
     more: bool
     namesake: str | None
+    replaced: list[str]
 
 
 class Released(NamedTuple):
@@ -99,13 +106,17 @@ class Released(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """Not *known*: join again. *asked*: claims it did not name. *void*: jobs it named that are not its own."""
+    """Not *known*: join again. *asked*: claims it did not name. *void*: jobs it named that are not its own.
+
+    *revision*: that of the settings in force.
+    """
 
     known: bool
     ticker: bool
     more: bool
     asked: list[tuple[str, int]]
     void: list[str]
+    revision: int
 
 
 class Ticked(NamedTuple):

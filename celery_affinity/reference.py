@@ -15,15 +15,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from .choose import FreeWorker, choose
+from .in_force import InForce
 from .model import Delivery, Job, Joined, Outcome, Published, Reason, Released, State, Synced, Ticked, Worker
-from .score import Weights, overtakes, score
-from .settings import Settings
+from .score import goes_by_age, overtakes, score
 
 #: Jobs moved by one call, so that no script runs for more than 5 ms: `more` says that the caller is to go on.
 MAX_MOVES = 50
 
 #: Pending jobs deleted by one call.
-MAX_PURGED = 1000
+MAX_PURGED = 200
 
 #: A tick that finds the last one older than this gives every worker a fresh timeout: nobody was listening.
 SILENCE_COUNTS_US = 3_000_000
@@ -32,20 +32,23 @@ SILENCE_COUNTS_US = 3_000_000
 TICKERS = 3
 TICKED_LATELY_US = 1_000_000
 
-_DEFAULTS = Settings().shared()
-
 
 class Reference:
     """The scheduler of one cohort: its state, and one method for each arrow."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
+        self.tasks: dict[str, list[str]] = {}
+        """Task id -> its jobs that have not ended; or the one that ended last, which a server forgets later."""
         self.workers: dict[str, Worker] = {}
         self.names: dict[str, str] = {}
         """Node name -> the worker that took it last."""
-        self.settings: dict[str, str] = {}
-        """What apps have set, as `Settings.shared` has it; the rest are the defaults."""
-        self.counters: Counter[Reason] = Counter()
+        self.settings = InForce()
+        self.turn = 0
+        """Claims made since a share of them goes by age alone."""
+        self.durations_us: dict[str, int] = {}
+        """Type -> moving average of its jobs' time in a slot."""
+        self.counters: Counter[str] = Counter()
         self.fence = 0
         self.ticked_us: int | None = None
         self.grace_us: int | None = None
@@ -68,13 +71,17 @@ class Reference:
     ) -> Published:
         """Client -> pending, or scheduled for *delay_us*. A known id changes nothing."""
         if job_id in self.jobs:
-            return Published(0, False)
+            return Published(0, False, True)
         due_us = now_us + max(0, delay_us)
         state: State = "scheduled" if delay_us > 0 else "pending"
         self.jobs[job_id] = Job(job_id, type_, on_demand, priority, due_us, state, message, task_id, task_name)
+        self._add_to_task(task_id, job_id)
         if delay_us > 0:
-            return Published(2, False)
-        return Published(1, self._fill({type_}, now_us))
+            return Published(2, False, True)
+        if not self._capacity(type_):
+            self.counters["unserved"] += 1
+            return Published(1, False, False)
+        return Published(1, self._fill({type_}, now_us), True)
 
     def claim(self, types: Iterable[str], *, now_us: int) -> bool:
         """Pending -> inbox: go on where another arrow answered `more`. Return `more`."""
@@ -103,7 +110,6 @@ class Reference:
             if job is None:
                 continue
             if outcome == "acked" or job.acked:
-                self._drop(job)
                 self._finish(job, now_us)
             elif outcome == "rejected":
                 self._drop(job)
@@ -138,11 +144,15 @@ class Reference:
         types: Collection[str],
         slots: int,
         other: int,
+        app: str,
         settings: Mapping[str, str],
         now_us: int,
     ) -> Joined:
-        """Enter a worker, or bring it back with other types and slots: what it holds it keeps."""
-        self.settings.update(settings)
+        """Enter a worker, or bring it back with other types and slots: what it holds it keeps.
+
+        *settings*: what its app.conf says, which counts when it is new.
+        """
+        replaced = self.settings.take(app, settings) if worker_id not in self.workers else []
         namesake = self.names.get(name)
         self.names[name] = worker_id
         worker = self.workers.get(worker_id)
@@ -150,32 +160,38 @@ class Reference:
             worker = Worker(worker_id, name, frozenset(types), slots, other, joined_us=now_us, seen_us=now_us)
             self.workers[worker_id] = worker
         else:
+            self._forget_durations(worker)
             worker.name, worker.types, worker.slots, worker.other = name, frozenset(types), slots, other
             worker.seen_us, worker.accepting, worker.free = now_us, True, 0
         self._settle(worker, now_us)
-        return Joined(self._fill(worker.types, now_us), namesake if namesake != worker_id else None)
+        more = self._fill(worker.types, now_us)
+        return Joined(more, namesake if namesake != worker_id else None, replaced)
 
     def sync(
         self,
         worker_id: str,
-        claims: Iterable[tuple[str, int]],
+        claims: Iterable[tuple[str, int, int]],
         *,
         slots: int,
         other: int,
         draining: bool,
         now_us: int,
     ) -> Synced:
-        """Beat, and compare what the worker holds with what it should: only the worker itself gives a claim back."""
+        """Beat, and compare what the worker holds with what it should: only the worker itself gives a claim back.
+
+        *claims*: job id, fencing number, µs since its task started (-1: not yet).
+        """
         worker = self.workers.get(worker_id)
         if worker is None or not (worker.accepting or draining):
-            return Synced(False, False, False, [], [])
+            return Synced(False, False, False, [], [], 0)
         worker.seen_us, worker.slots, worker.other = now_us, slots, other
         if draining:
             self._close(worker, now_us)
 
         named = list(claims)
-        held = dict(named)
-        void = [job_id for job_id, fence in named if not self._held(worker_id, job_id, fence)]
+        held = {job_id: fence for job_id, fence, _ in named}
+        void = [job_id for job_id, fence, _ in named if not self._held(worker_id, job_id, fence)]
+        self._note_starts(worker_id, named, now_us)
         asked, types = [], set(worker.types)
         for job_id, fence in list(worker.claims.items()):
             job = self.jobs[job_id]
@@ -188,7 +204,7 @@ class Reference:
         self._settle(worker, now_us)
 
         ticker = self._is_ticker(worker, now_us)
-        return Synced(True, ticker, self._fill(types, now_us), asked, void)
+        return Synced(True, ticker, self._fill(types, now_us), asked, void, self.settings.revision)
 
     def leave(self, worker_id: str, *, now_us: int) -> bool:
         """Take a worker out; what it holds is pending again. Return `more`."""
@@ -227,8 +243,12 @@ class Reference:
         """
         pending = [job.id for job in self._pending({type_})]
         for job_id in pending[:MAX_PURGED]:
-            del self.jobs[job_id]
+            self._forget(self.jobs[job_id])
         return min(len(pending), MAX_PURGED), len(pending) > MAX_PURGED
+
+    def configure(self, changes: Mapping[str, str]) -> int:
+        """Change settings at run time, "" resets one to what app.conf said last. Return their revision."""
+        return self.settings.change(changes)
 
     # -- fill: the one place where a job meets a slot
 
@@ -244,10 +264,12 @@ class Reference:
         The jobs that *caller* gets are added to *inline* instead of its inbox.
         """
         for _ in range(MAX_MOVES):
-            job = self._best_job(types, now_us)
+            percentage = int(self.settings.get("priority_percentage"))
+            job = self._best_job(types, now_us, by_age=goes_by_age(self.turn, percentage))
             worker = self._best_worker(job.type) if job else None
             if job is None or worker is None:
                 return False
+            self.turn += percentage < 100
             delivery = self._grant(job, worker, now_us)
             if worker is caller and inline is not None:
                 inline.append(delivery)
@@ -255,13 +277,13 @@ class Reference:
                 worker.inbox.append(delivery)
         return True
 
-    def _best_job(self, types: Collection[str], now_us: int) -> Job | None:
+    def _best_job(self, types: Collection[str], now_us: int, *, by_age: bool) -> Job | None:
         fits = {type_: self._slots_that_fit(type_) for type_ in types if self._best_worker(type_)}
-        weights = self._weights()
+        coefficients = self.settings.weights
         best: tuple[int, int, str] | None = None
         for job in self._pending(fits):
-            terms = score(job.priority, job.on_demand, now_us - job.enqueued_us, fits[job.type], weights)
-            candidate = terms.total, job.enqueued_us, job.id
+            terms = score(job.priority, job.on_demand, now_us - job.enqueued_us, fits[job.type], coefficients)
+            candidate = 0 if by_age else terms.total, job.enqueued_us, job.id
             if best is None or overtakes(candidate, best):
                 best = candidate
         return self.jobs[best[2]] if best else None
@@ -279,10 +301,12 @@ class Reference:
         return _delivery(job)
 
     def _slots_that_fit(self, type_: str) -> int:
-        serving = [worker for worker in self.workers.values() if type_ in worker.types]
-        if self._setting("rarity") == "free":
-            return sum(worker.free for worker in serving)
-        return sum(worker.slots for worker in serving)
+        if self.settings.get("rarity") == "free":
+            return sum(worker.free for worker in self.workers.values() if type_ in worker.types)
+        return self._capacity(type_)
+
+    def _capacity(self, type_: str) -> int:
+        return sum(worker.slots for worker in self.workers.values() if type_ in worker.types)
 
     def _pending(self, types: Collection[str]) -> list[Job]:
         return [job for job in self.jobs.values() if job.state == "pending" and job.type in types]
@@ -297,10 +321,16 @@ class Reference:
     def _drop(self, job: Job) -> None:
         assert job.worker is not None
         del self.workers[job.worker].claims[job.id]
-        job.worker = job.fence = job.claimed_us = None
+        job.worker = job.fence = job.claimed_us = job.started_us = None
 
     def _finish(self, job: Job, now_us: int) -> None:
         """Keep only what is known of the job, so that a repeated publish changes nothing; a server forgets it later."""
+        duration_us = max(0, now_us - (job.claimed_us or 0))
+        average_us = self.durations_us.get(job.type, duration_us)
+        self.durations_us[job.type] = average_us + (duration_us - average_us) // 8
+        self._drop(job)
+        if not self._take_from_task(job):
+            self.tasks[job.task_id] = [job.id]
         job.state, job.ended_us, job.message = "done", now_us, None
 
     def _put_back(self, job: Job, now_us: int, *, counted: bool) -> set[str]:
@@ -313,7 +343,7 @@ class Reference:
             self._bury(job, "lost", now_us)
             return set()
         job.deliveries += counted
-        if counted and job.deliveries >= int(self._setting("max_deliveries")):
+        if counted and job.deliveries >= int(self.settings.get("max_deliveries")):
             self._bury(job, "max_deliveries", now_us)
             return set()
         job.state = "pending"
@@ -324,12 +354,34 @@ class Reference:
         job.state, job.reason, job.ended_us = "dead", reason, now_us
         self.counters[reason] += 1
         dead = sorted((each.ended_us or 0, each.id) for each in self.jobs.values() if each.state == "dead")
-        for _, job_id in dead[: max(0, len(dead) - int(self._setting("dead_max")))][:100]:
-            del self.jobs[job_id]
+        for _, job_id in dead[: max(0, len(dead) - int(self.settings.get("dead_max")))][:100]:
+            self._forget(self.jobs[job_id])
+
+    def _forget(self, job: Job) -> None:
+        del self.jobs[job.id]
+        if not self._take_from_task(job):
+            self.tasks.pop(job.task_id, None)
+
+    def _add_to_task(self, task_id: str, job_id: str) -> None:
+        jobs = self.tasks.setdefault(task_id, [])
+        if any(self.jobs[each].state == "done" for each in jobs):
+            jobs.clear()
+        jobs.append(job_id)
+
+    def _take_from_task(self, job: Job) -> list[str]:
+        """Return the jobs of its task that are left."""
+        left = self.tasks[job.task_id] = [each for each in self.tasks.get(job.task_id, []) if each != job.id]
+        return left
+
+    def _note_starts(self, worker_id: str, claims: Iterable[tuple[str, int, int]], now_us: int) -> None:
+        for job_id, fence, running_us in claims:
+            job = self._held(worker_id, job_id, fence)
+            if job and running_us >= 0 and job.started_us is None:
+                job.started_us = now_us - running_us
 
     def _may_have_arrived(self, job: Job, now_us: int) -> bool:
         """Whether a claim is old enough for its worker to know of it; a younger one may be on its way."""
-        return now_us - (job.claimed_us or 0) > int(self._setting("heartbeat_interval_us"))
+        return now_us - (job.claimed_us or 0) > int(self.settings.get("heartbeat_interval_us"))
 
     # -- workers
 
@@ -345,12 +397,13 @@ class Reference:
 
     def _remove(self, worker: Worker) -> None:
         del self.workers[worker.id]
+        self._forget_durations(worker)
         if self.names.get(worker.name) == worker.id:
             del self.names[worker.name]
 
     def _recover_the_dead(self, types: set[str], now_us: int) -> tuple[int, int]:
         """Put back the jobs of silent workers, adding to *types*. Return how many jobs, and how many workers."""
-        silent_since_us = now_us - int(self._setting("worker_timeout_us"))
+        silent_since_us = now_us - int(self.settings.get("worker_timeout_us"))
         if self.grace_us is None or self.grace_us > silent_since_us:
             return 0, 0
         recovered = dead = 0
@@ -367,24 +420,18 @@ class Reference:
             dead += 1
         return recovered, dead
 
+    def _forget_durations(self, gone: Worker) -> None:
+        """Forget how long jobs take of types that went with the last worker of a profile."""
+        others = [each for each in self.workers.values() if each is not gone]
+        if gone.types in {each.types for each in others}:
+            return
+        for type_ in gone.types:
+            if not sum(each.slots for each in others if type_ in each.types):
+                self.durations_us.pop(type_, None)
+
     def _is_ticker(self, worker: Worker, now_us: int) -> bool:
         first = sorted(self.workers.values(), key=lambda each: (each.joined_us, each.id))[:TICKERS]
         return worker in first or now_us - (self.ticked_us or 0) > TICKED_LATELY_US
-
-    # -- settings
-
-    def _setting(self, name: str) -> str:
-        return self.settings.get(name, _DEFAULTS[name])
-
-    def _weights(self) -> Weights:
-        return Weights(
-            priority=float(self._setting("priority_weight")),
-            age=float(self._setting("age_weight")),
-            rarity=float(self._setting("rarity_weight")),
-            on_demand=float(self._setting("on_demand_weight")),
-            on_demand_age=float(self._setting("on_demand_age_weight")),
-            on_demand_age_cap_us=int(self._setting("on_demand_age_cap_us")),
-        )
 
 
 def _delivery(job: Job) -> Delivery:

@@ -66,7 +66,7 @@ class EndOfTask(_Request):
     def on_accepted(self, pid: int, time_accepted: float) -> Any:
         result = super().on_accepted(pid, time_accepted)
         if self._claims is not None:
-            self._claims.on_accepted()
+            self._claims.started(self._tag)
         return result
 
     def _end(self) -> None:

@@ -48,13 +48,14 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Joining:
-    """What a worker says of itself when it joins. *slots*: its concurrency; *other*: slots that no claim shows."""
+    """What a worker of *app* says of itself when it joins. *slots*: its concurrency; *other*: slots no claim shows."""
 
     worker: str
     name: str
     types: Sequence[str]
     slots: int
     other: int = 0
+    app: str = ""
 
     @property
     def encoded_types(self) -> list[str]:
@@ -66,17 +67,40 @@ class Joining:
         return hashlib.sha1(" ".join(self.encoded_types).encode(), usedforsecurity=False).hexdigest()[:16]
 
 
+class Published(NamedTuple):
+    """*fresh*: the id was not known. Not *served*: it waits, and no live worker serves its type."""
+
+    fresh: bool
+    served: bool
+
+
+class Joined(NamedTuple):
+    """*namesake*: another live worker that has the node name. *replaced*: settings that were otherwise so far."""
+
+    namesake: str | None
+    replaced: list[str]
+
+
+class Running(NamedTuple):
+    """A claim that its worker holds. *running_us*: since its task started, -1 if it has not."""
+
+    job_id: str
+    fence: str
+    running_us: int
+
+
 class Synced(NamedTuple):
     """What the server answers to a beat. Not *known*: join again.
 
     *asked*: claims (job id, fencing number) that the worker did not name. *void*: ids of jobs that it named, but that
-    are no longer its own.
+    are no longer its own. *revision*: that of the settings in force.
     """
 
     known: bool
     ticker: bool
     asked: list[tuple[str, str]]
     void: list[str]
+    revision: int
 
 
 class Ticked(NamedTuple):
@@ -114,22 +138,22 @@ class Scheduler:
         task_id: str,
         task_name: str,
         message: bytes | str,
-    ) -> bool:
-        """Put a job into its lane, or among the scheduled for *delay_us*. Return False if its id is known already."""
+    ) -> Published:
+        """Put a job into its lane, or among the scheduled for *delay_us*. A known id changes nothing."""
         encoded = key_names.encode(type_)
-        state, more = self._run(
+        state, more, served = self._run(
             load("publish"),
             id=job_id,
             type=encoded,
             mode="demand" if on_demand else "queued",
             priority=priority,
             delay_us=delay_us,
-            task_id=task_id,
+            task_id=key_names.encode(task_id),
             task_name=task_name,
             message=message,
         )
         self._go_on(more, [encoded])
-        return bool(state)
+        return Published(bool(state), bool(served))
 
     def settle(
         self, worker: str, *, acks: Sequence[tuple[str, str]], ends: Sequence[End], sequence: int, inline: bool
@@ -160,9 +184,9 @@ class Scheduler:
         (more,) = self._run(load("requeue"), worker=worker, counted=int(counted), rest=_flat(claims))
         self._go_on(more, ())
 
-    def join(self, joining: Joining, settings: dict[str, str]) -> str | None:
-        """Enter *joining* as a live worker. Return another live worker that has its node name, if there is one."""
-        more, namesake = self._run(
+    def join(self, joining: Joining, settings: dict[str, str]) -> Joined:
+        """Enter *joining* as a live worker; *settings*: those of its app.conf, as `Settings.shared` has them."""
+        more, namesake, replaced = self._run(
             load("join"),
             worker=joining.worker,
             name=key_names.encode(joining.name),
@@ -170,14 +194,15 @@ class Scheduler:
             other=joining.other,
             profile=joining.profile,
             types=" ".join(joining.encoded_types),
+            app=key_names.encode(joining.app),
             rest=_flat(settings.items()),
         )
         self._go_on(more, joining.encoded_types)
-        return namesake.decode() or None
+        return Joined(namesake.decode() or None, [name.decode() for name in replaced])
 
-    def sync(self, worker: str, claims: Iterable[tuple[str, str]], *, slots: int, other: int, draining: bool) -> Synced:
-        """Beat, and say which claims (job id, fencing number) the worker holds."""
-        known, ticker, more, asked, void = self._run(
+    def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
+        """Beat, and say which claims the worker holds."""
+        known, ticker, more, asked, void, revision = self._run(
             load("sync"),
             worker=worker,
             slots_in_all=slots,
@@ -188,7 +213,7 @@ class Scheduler:
         self._go_on(more, ())
         numbers = [value.decode() for value in asked]
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
-        return Synced(bool(known), bool(ticker), pairs, [job_id.decode() for job_id in void])
+        return Synced(bool(known), bool(ticker), pairs, [job_id.decode() for job_id in void], int(revision))
 
     def leave(self, worker: str) -> None:
         """Take a worker out; what it still holds is pending again."""
@@ -215,6 +240,18 @@ class Scheduler:
             deleted += int(count)
             if not more:
                 return deleted
+
+    def configure(self, changes: dict[str, str]) -> int:
+        """Change settings at run time, by their name in Redis; "" resets one. Return the revision of the settings."""
+        return int(self._run(load("configure"), rest=_flat(changes.items())))
+
+    def settings(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the settings in force, and what an app.conf said last, by their names in Redis."""
+        with self.client.pipeline(transaction=False) as pipe:
+            for name in ("settings", "conf"):
+                pipe.hgetall(self.keys.key(name))
+            in_force, conf = ({name.decode(): value.decode() for name, value in raw.items()} for raw in pipe.execute())
+        return in_force, conf
 
     def pending(self, type_: str) -> int:
         """Return the number of pending jobs of a type."""

@@ -6,8 +6,8 @@
           + on_demand ? 4096 + min(age_s, cap_s) * 32 : 0
 
 The cap is what keeps on-demand load above capacity from starving a queued job for ever: past it both modes
-gain the same 16 points a second. Scores are whole micro-points, so that Python and Lua agree to the last bit;
-``lua/lib/score.lua`` is the same code.
+gain the same 16 points a second. A share of the claims can go by age alone. Scores are whole micro-points, so
+that Python and Lua agree to the last bit; ``lua/lib/score.lua`` is the same code.
 """
 
 import math
@@ -21,7 +21,10 @@ MAX_PRIORITY = 10
 
 @dataclass(frozen=True)
 class Weights:
-    """The coefficients of the score, in points; those of age in points a second, the cap in µs."""
+    """The coefficients of the score, in points; those of age in points a second, the cap in µs.
+
+    *turned*: priorities are read the other way round, 0 as the highest.
+    """
 
     priority: float = 1024
     age: float = 16
@@ -29,6 +32,11 @@ class Weights:
     on_demand: float = 4096
     on_demand_age: float = 32
     on_demand_age_cap_us: int = 256 * MICRO
+    turned: bool = False
+
+    def read(self, priority: int) -> int:
+        """Return *priority* with 10 as the highest."""
+        return MAX_PRIORITY - priority if self.turned else priority
 
 
 @dataclass(frozen=True)
@@ -57,11 +65,19 @@ def score(priority: int, on_demand: bool, age_us: int, slots_that_fit: int, weig
         capped_us = min(age_us, weights.on_demand_age_cap_us)
         urgency = math.floor(weights.on_demand * MICRO) + math.floor(capped_us * weights.on_demand_age)
     return Terms(
-        priority=math.floor(priority * weights.priority * MICRO),
+        priority=math.floor(weights.read(priority) * weights.priority * MICRO),
         age=math.floor(age_us * weights.age),
         rarity=math.floor(weights.rarity * MICRO / slots_that_fit),
         on_demand=urgency,
     )
+
+
+def goes_by_age(turn: int, priority_percentage: int) -> bool:
+    """Return whether claim number *turn* (from 0) takes the oldest job instead of the one with the highest score.
+
+    Counted, not drawn: of any hundred claims in a row *priority_percentage* go by score, evenly spread.
+    """
+    return turn * priority_percentage % 100 >= priority_percentage
 
 
 def overtakes(first: tuple[int, int, str], second: tuple[int, int, str]) -> bool:

@@ -1,13 +1,14 @@
 """The settings of celery_affinity: names, defaults, and what each accepts.
 
 They stand in ``app.conf`` in lower case (``affinity_worker_timeout``) or, with a Celery namespace, as that namespace
-has it (``CELERY_AFFINITY_WORKER_TIMEOUT``). Times are seconds, as in Celery.
+has it (``CELERY_AFFINITY_WORKER_TIMEOUT``). Times are seconds, as in Celery. Those that the scripts read are shared by
+all processes through Redis; the knobs among them can be changed at run time.
 """
 
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .errors import SettingError
@@ -17,6 +18,8 @@ PREFIX = "affinity_"
 
 #: A check returns what is accepted, in words, if the value is not.
 Check = Callable[[object], str | None]
+
+Value = float | str
 
 
 def _number(accepted: str, test: Callable[[float], bool]) -> Check:
@@ -50,33 +53,45 @@ _WEIGHT = _number("a number of points, 0 or more", lambda value: value >= 0)
 
 
 def _setting(default: Any, check: Check) -> Any:
-    return field(default=default, metadata={"check": check})
+    """A setting of the processes of an app."""
+    return field(default=default, metadata={"check": check, "in_redis": None, "knob": False})
+
+
+def _shared(default: Any, check: Check, *, in_us: bool = False, knob: bool = True) -> Any:
+    """A setting that the scripts read, in µs if *in_us*. A *knob* can be changed at run time."""
+    return field(default=default, metadata={"check": check, "in_redis": "_us" if in_us else "", "knob": knob})
 
 
 @dataclass(frozen=True)
 class Settings:
     """Every setting, checked when built. Raises SettingError with the setting, what it accepts and what came."""
 
-    worker_timeout: float = _setting(30, _SECONDS)
+    worker_timeout: float = _shared(30, _SECONDS, in_us=True)
     """A worker that was not heard of for so long is dead: its jobs are pending again."""
-    heartbeat_interval: float = _setting(5, _SECONDS)
+    heartbeat_interval: float = _shared(5, _SECONDS, in_us=True, knob=False)
     """A worker says so often that it lives, and which jobs it holds."""
-    priority_order: str = _setting("higher-first", _one_of("higher-first", "lower-first"))
+    priority_order: str = _shared("higher-first", _one_of("higher-first", "lower-first"))
     """Whether 10 or 0 is the highest priority; stock Redis has 0."""
-    priority_weight: float = _setting(1024, _WEIGHT)
-    age_weight: float = _setting(16, _number("a number of points a second, above 0", lambda value: value > 0))
-    rarity_weight: float = _setting(500, _WEIGHT)
-    on_demand_weight: float = _setting(4096, _WEIGHT)
-    on_demand_age_weight: float = _setting(32, _WEIGHT)
-    on_demand_age_cap: float = _setting(256, _number("a number of seconds, 0 or more", lambda value: value >= 0))
+    priority_percentage: int = _shared(100, _whole("a whole number from 0 to 100", lambda value: 0 <= value <= 100))
+    """Of each hundred claims, how many go by score; the others take the oldest job."""
+    priority_weight: float = _shared(1024, _WEIGHT)
+    age_weight: float = _shared(16, _number("a number of points a second, above 0", lambda value: value > 0))
+    rarity_weight: float = _shared(500, _WEIGHT)
+    on_demand_weight: float = _shared(4096, _WEIGHT)
+    on_demand_age_weight: float = _shared(32, _WEIGHT)
+    on_demand_age_cap: float = _shared(
+        256, _number("a number of seconds, 0 or more", lambda value: value >= 0), in_us=True
+    )
     """From this age on an on-demand job gains no more than a queued one: what keeps queued jobs from starving."""
-    rarity: str = _setting("capacity", _one_of("capacity", "free"))
+    rarity: str = _shared("capacity", _one_of("capacity", "free"))
     """Whether rarity counts the live slots that serve a type, or the slots free now."""
-    max_deliveries: int = _setting(20, _whole("a whole number above 0", lambda value: value > 0))
+    max_deliveries: int = _shared(20, _whole("a whole number above 0", lambda value: value > 0))
     """A job that came back so often (its worker died each time) goes to the dead letters."""
-    dead_max: int = _setting(10_000, _whole("a whole number, 0 or more", lambda value: value >= 0))
+    dead_max: int = _shared(10_000, _whole("a whole number, 0 or more", lambda value: value >= 0))
     """Dead letters kept; the oldest go first."""
-    task_types: Mapping[str, str] = field(default_factory=dict, metadata={"check": _task_types})
+    task_types: Mapping[str, str] = field(
+        default_factory=dict, metadata={"check": _task_types, "in_redis": None, "knob": False}
+    )
     """Task name pattern -> type, for producers that do not have the tasks' code."""
 
     def __post_init__(self) -> None:
@@ -93,38 +108,72 @@ class Settings:
 
     @property
     def weights(self) -> Weights:
-        return Weights(
-            priority=self.priority_weight,
-            age=self.age_weight,
-            rarity=self.rarity_weight,
-            on_demand=self.on_demand_weight,
-            on_demand_age=self.on_demand_age_weight,
-            on_demand_age_cap_us=round(self.on_demand_age_cap * MICRO),
-        )
+        return weights(self.shared())
 
     def shared(self) -> dict[str, str]:
         """Return the settings that the scripts read, by their name in Redis; times in µs."""
-        values = asdict(self)
-        return {
-            "worker_timeout_us": str(round(self.worker_timeout * MICRO)),
-            "heartbeat_interval_us": str(round(self.heartbeat_interval * MICRO)),
-            "on_demand_age_cap_us": str(self.weights.on_demand_age_cap_us),
-            **{name: repr(values[name]) for name in _SHARED_AS_THEY_ARE},
-            "rarity": self.rarity,
-        }
+        return {NAME_IN_REDIS[name]: to_redis(name, getattr(self, name)) for name in NAME_IN_REDIS}
 
 
-_SHARED_AS_THEY_ARE = (
-    "priority_weight",
-    "age_weight",
-    "rarity_weight",
-    "on_demand_weight",
-    "on_demand_age_weight",
-    "max_deliveries",
-    "dead_max",
-)
+_FIELDS = {each.name: each for each in fields(Settings)}
 
-NAMES = tuple(each.name for each in fields(Settings))
+#: Setting -> its name in Redis, of those that the scripts read.
+NAME_IN_REDIS = {
+    name: name + each.metadata["in_redis"] for name, each in _FIELDS.items() if each.metadata["in_redis"] is not None
+}
+
+#: The settings that can be changed at run time.
+KNOBS = tuple(name for name, each in _FIELDS.items() if each.metadata["knob"])
+
+
+def to_redis(name: str, value: Value) -> str:
+    """Return *value* of the setting *name* as the scripts read it."""
+    if NAME_IN_REDIS[name] != name:
+        return str(round(float(value) * MICRO))
+    return value if isinstance(value, str) else repr(value)
+
+
+def from_redis(name: str, text: str) -> Value:
+    """Return the value that `to_redis` was given."""
+    value = _number_or_text(text)
+    return value / MICRO if NAME_IN_REDIS[name] != name and not isinstance(value, str) else value
+
+
+def weights(shared: Mapping[str, str]) -> Weights:
+    """Return the coefficients of the score in *shared*, which has settings by their name in Redis."""
+    shared = {**_DEFAULTS, **shared}
+    return Weights(
+        priority=float(shared["priority_weight"]),
+        age=float(shared["age_weight"]),
+        rarity=float(shared["rarity_weight"]),
+        on_demand=float(shared["on_demand_weight"]),
+        on_demand_age=float(shared["on_demand_age_weight"]),
+        on_demand_age_cap_us=int(shared["on_demand_age_cap_us"]),
+        turned=shared["turned"] == "1",
+    )
+
+
+def parse_knob(word: str, text: str) -> tuple[str, Value]:
+    """Return name and value of a knob as somebody typed them, checked. *word* may begin with ``affinity_``.
+
+    Raises SettingError for a name that is no knob, and for a value that it does not accept.
+    """
+    name = knob(word)
+    value = text if isinstance(_FIELDS[name].default, str) else _number_or_text(text)
+    accepted = _FIELDS[name].metadata["check"](value)
+    if accepted:
+        raise SettingError(f"{PREFIX}{name} must be {accepted}, got: {text!r}")
+    return name, value
+
+
+def knob(word: str) -> str:
+    """Return the name of the knob *word*, which may begin with ``affinity_``. Raises SettingError if there is none."""
+    name = word.lower().removeprefix(PREFIX)
+    if name in KNOBS:
+        return name
+    if name in _FIELDS:
+        raise SettingError(f"{PREFIX}{name} is set in app.conf alone; at run time: {', '.join(KNOBS)}")
+    raise SettingError(f"unknown setting {PREFIX + name!r}{_did_you_mean(name)}")
 
 
 def load(conf: Mapping[str, Any], known: Iterable[str]) -> Settings:
@@ -137,26 +186,40 @@ def load(conf: Mapping[str, Any], known: Iterable[str]) -> Settings:
         _, prefix, name = key.lower().rpartition(PREFIX)
         if not prefix:
             continue
-        if name not in NAMES:
+        if name not in _FIELDS:
             raise SettingError(f"unknown setting {PREFIX + name!r}{_did_you_mean(name)}")
         given[name] = conf[key]
     return Settings(**given)
 
 
 def _did_you_mean(name: str) -> str:
-    close = difflib.get_close_matches(name, NAMES, n=1)
+    close = difflib.get_close_matches(name, _FIELDS, n=1)
     return f"; did you mean {PREFIX + close[0]!r}?" if close else ""
+
+
+def _number_or_text(text: str) -> Value:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+#: What the scripts take for a setting that is not in Redis. *turned*: whether priorities are read the other way round,
+#: since ``priority_order`` was changed at run time. *revision*: grows with each change.
+_DEFAULTS = {**Settings().shared(), "turned": "0", "revision": "0"}
 
 
 def lua_source() -> str:
     """Return the Lua function that reads the settings in force: the defaults, overlaid with those in Redis."""
-    shared = Settings().shared()
-    defaults = "".join(f"        {name} = {_lua_value(value)},\n" for name, value in shared.items())
+    defaults = "".join(f"    {name} = {_lua_value(value)},\n" for name, value in _DEFAULTS.items())
     return (
-        "local function read_settings()\n"
-        "    local settings = {\n"
+        "local DEFAULTS = {\n"
         f"{defaults}"
-        "    }\n"
+        "}\n"
+        "local function read_settings()\n"
+        "    local settings = setmetatable({}, { __index = DEFAULTS })\n"
         '    local given = redis.call("HGETALL", key.settings)\n'
         "    for i = 1, #given, 2 do\n"
         "        settings[given[i]] = tonumber(given[i + 1]) or given[i + 1]\n"

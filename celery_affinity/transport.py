@@ -20,7 +20,7 @@ from kombu.utils.url import as_url
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from . import stamping, urls
+from . import stamping, unserved, urls
 from .claims import ACKED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
 from .keys import Keys
 from .scheduler import Claim, Scheduler
@@ -133,7 +133,7 @@ class AffinityChannel(_StockChannel):
         properties = message["properties"]
         stamp = stamping.read(headers, properties)
         type_ = stamp.type or queue
-        self.scheduler.publish(
+        published = self.scheduler.publish(
             stamp.job_id(queue),
             type_=type_,
             on_demand=stamp.on_demand,
@@ -143,6 +143,8 @@ class AffinityChannel(_StockChannel):
             task_name=str(headers.get("task") or ""),
             message=dumps(message),
         )
+        if not published.served:
+            unserved.warn(type_)
 
     def _size(self, queue: str) -> int:
         return int(super()._size(queue)) + self.scheduler.pending(queue)

@@ -101,6 +101,7 @@ class AffinityStep(bootsteps.StartStopStep):
     def _enter(self, scheduler: Scheduler) -> Membership:
         membership = Membership(
             self._consumer.hostname,
+            self._consumer.app.main or "",
             settings_of(self._consumer.app),
             scheduler,
             slots=self._slots,

@@ -54,7 +54,7 @@ class Fleet:
             task_id=f"task-{job}",
             task_name="tests.task",
             message=f"message of {job}",
-        )
+        ).fresh
 
     def inbox(self, worker):
         """Read a worker's inbox to its end, as its loop would."""
@@ -78,8 +78,8 @@ class Fleet:
         return {job.decode(): fence.decode() for job, fence in self.scheduler.client.hgetall(key).items()}
 
     def sync(self, worker, claims=None, *, slots=1, other=0, draining=False):
-        numbers = list((self.claims(worker) if claims is None else claims).items())
-        return self.scheduler.sync(worker, numbers, slots=slots, other=other, draining=draining)
+        held = [(*each, -1) for each in (self.claims(worker) if claims is None else claims).items()]
+        return self.scheduler.sync(worker, held, slots=slots, other=other, draining=draining)
 
     def state(self, job):
         state = self.scheduler.client.hget(self.scheduler.keys.key("job", job), "state")

@@ -47,8 +47,10 @@ class Server:
         for name, type_, ttl_s, value in json.loads(self._read_all()):
             assert (ttl_s == -1) or 30 < ttl_s <= 60, f"{name} is to be forgotten in {ttl_s} s"
             state[name] = _PARSED[type_](value)
-            if ttl_s != -1:
+            if ttl_s != -1 and type_ == "hash":
                 state[name]["forgotten in 60 s"] = True
+            elif ttl_s != -1:
+                state[name] += " (forgotten in 60 s)"
         del state[CLOCK]
         return _normal(state)
 
@@ -112,13 +114,34 @@ def expected(reference):
     _expect_heads(reference, entry)
     for name, worker in reference.names.items():
         entry(["names"], encode(name), worker)
-    for name, value in reference.settings.items():
-        entry(["settings"], name, value)
+    _expect_settings(reference, entry)
+    _expect_tasks(reference, state)
     if reference.ticked_us is not None:
         state[key("clock")] = {"ticked": str(reference.ticked_us), "grace": str(reference.grace_us)}
+    if reference.turn:
+        state[key("turn")] = str(reference.turn)
     if reference.fence:
         state[key("fence")] = str(reference.fence)
     return dict(state)
+
+
+def _expect_tasks(reference, state):
+    for task, jobs in reference.tasks.items():
+        ended = " (forgotten in 60 s)" if any(reference.jobs[job].state == "done" for job in jobs) else ""
+        state[key("task", encode(task))] = " ".join(jobs) + ended
+
+
+def _expect_settings(reference, entry):
+    settings = reference.settings
+    for name, value in settings.values.items():
+        entry(["settings"], name, value)
+    if settings.revision:
+        entry(["settings"], "revision", str(settings.revision))
+    for name, value in settings.conf.items():
+        entry(["conf"], name, value)
+    for app, conf in settings.conf_of.items():
+        for name, value in conf.items():
+            entry(["conf_of", encode(app)], name, value)
 
 
 def _expect_job(job, entry):
@@ -136,7 +159,7 @@ def _job_hash(job):
         "lane": lane(job),
         "enqueued": str(job.enqueued_us),
         "deliveries": str(job.deliveries),
-        "task": job.task_id,
+        "task": encode(job.task_id),
         "name": job.task_name,
         "state": job.state,
     }
@@ -144,6 +167,8 @@ def _job_hash(job):
         found["acked"] = "1"
     if job.state == "claimed":
         found |= {"worker": job.worker, "fence": str(job.fence), "claimed": str(job.claimed_us)}
+    if job.started_us is not None:
+        found["started"] = str(job.started_us)
     if job.state in ("done", "dead"):
         found["ended"] = str(job.ended_us)
     if job.state == "dead":
@@ -176,14 +201,16 @@ def _expect_worker(worker, entry):
 
 
 def _expect_counts(reference, entry):
-    members, free, capacity = defaultdict(int), defaultdict(int), defaultdict(int)
+    members, slots, free, capacity = defaultdict(int), defaultdict(int), defaultdict(int), defaultdict(int)
     for worker in reference.workers.values():
         members[worker.types] += 1
+        slots[worker.types] += worker.slots
         free[worker.types] += worker.free
         for type_ in worker.types:
             capacity[type_] += worker.slots
     for types, number in members.items():
         entry(["members"], profile(types), str(number))
+        entry(["slots"], profile(types), str(slots[types]))
         entry(["profiles"], profile(types), " ".join(sorted(map(encode, types))))
         if free[types]:
             entry(["free_slots"], profile(types), str(free[types]))
@@ -194,6 +221,8 @@ def _expect_counts(reference, entry):
             entry(["capacity"], encode(type_), str(slots))
     for name, value in reference.counters.items():
         entry(["counters"], name, str(value))
+    for type_, average_us in reference.durations_us.items():
+        entry(["durations"], encode(type_), str(average_us))
 
 
 def _expect_heads(reference, entry):

@@ -312,7 +312,8 @@ def test_nothing_is_left_of_a_fleet_that_is_gone(fleet, redis_client):
     fleet.scheduler.leave("one")
     _silence(fleet, 31)
     left = set(redis_client.keys()) - before
-    assert left == {Keys().key(name).encode() for name in ("settings", "clock")}
+    known = [Keys().key(name).encode() for name in ("settings", "conf", "clock")]
+    assert left == {*known, Keys().key("conf_of", "").encode()}
 
 
 def test_leaving_returns_what_is_held(fleet, redis_client):
@@ -366,11 +367,11 @@ def test_a_worker_whose_pool_shrank_to_nothing_can_leave(fleet, redis_client):
 
 
 def test_a_namesake_is_named(fleet):
-    assert fleet.join("one", "pdf") is None
+    assert fleet.join("one", "pdf").namesake is None
     scheduler = fleet.scheduler
     from celery_affinity.scheduler import Joining
 
-    assert scheduler.join(Joining("other", "one@host", ["pdf"], 1), {}) == "one"
+    assert scheduler.join(Joining("other", "one@host", ["pdf"], 1), {}).namesake == "one"
 
 
 # -- many at once

@@ -5,6 +5,7 @@
 
 import os
 import random
+import zlib
 from collections import Counter
 from itertools import count
 
@@ -33,6 +34,7 @@ STEPS_IN_A_RUN = 100  # the state grows with the steps, and with it the cost of 
 
 TYPES = ("pdf", "excel", "a {rare}: one")
 WORKERS = ("w0", "w1", "w2", "w3", "w4")
+APPS = ("shop", "shop", "an app: other")
 NAMES = dict(zip(WORKERS, ("one@host", "two@host", "a b@host", "one@host", "five@host"), strict=True))
 #: Where a job can be, but for the inboxes: what is there is claimed. Done is no place.
 PLACES = tuple(KEYS.base + name for name in ("scheduled", "lane:", "claims:", "dead"))
@@ -76,6 +78,10 @@ some_settings = st.lists(
             ("on_demand_weight", "1"),
             ("on_demand_age_weight", "7.7"),
             ("on_demand_age_cap_us", "3000000"),
+            ("priority_percentage", "50"),
+            ("priority_percentage", "0"),
+            ("priority_order", "lower-first"),
+            ("priority_order", "higher-first"),
         ]
     ),
     max_size=3,
@@ -232,7 +238,11 @@ class Conformance(RuleBasedStateMachine):
 
     def _publish(self, job_id, type_, on_demand, priority, delay_us):
         given = {"type_": type_, "on_demand": on_demand, "priority": priority, "delay_us": delay_us}
-        described = {"task_id": f"task of {job_id}", "task_name": "t", "message": f"message of {job_id}\n\\u00e9"}
+        described = {
+            "task_id": f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % 3}",
+            "task_name": "t",
+            "message": f"message of {job_id}\n\\u00e9",
+        }
         arguments = {
             "id": job_id,
             "type": encode(type_),
@@ -240,6 +250,7 @@ class Conformance(RuleBasedStateMachine):
             "priority": priority,
             "delay_us": delay_us,
             **described,
+            "task_id": encode(described["task_id"]),
         }
         if self.full and job_id not in self.reference.jobs:
             with pytest.raises(redis.OutOfMemoryError):
@@ -303,24 +314,31 @@ class Conformance(RuleBasedStateMachine):
     # -- workers
 
     @often(
-        5, worker=st.sampled_from(WORKERS), given=some_types, slots=slots, other=others, given_settings=some_settings
+        5,
+        worker=st.sampled_from(WORKERS),
+        given=some_types,
+        slots=slots,
+        other=others,
+        app=st.sampled_from(APPS),
+        given_settings=some_settings,
     )
-    def join(self, worker, given, slots, other, given_settings):
-        self._join(worker, given, slots, other, given_settings)
+    def join(self, worker, given, slots, other, app, given_settings):
+        self._join(worker, given, slots, other, given_settings, app)
 
-    def _join(self, worker, given, slots, other, given_settings):
+    def _join(self, worker, given, slots, other, given_settings, app="shop"):
         reply = self.reference.join(
             worker,
             name=NAMES[worker],
             types=given,
             slots=slots,
             other=other,
+            app=app,
             settings=given_settings,
             now_us=self.now_us,
         )
         self.step(
             "join",
-            [reply.more, reply.namesake or ""],
+            [reply.more, reply.namesake or "", reply.replaced],
             *(part for pair in given_settings.items() for part in pair),
             worker=worker,
             name=encode(NAMES[worker]),
@@ -328,6 +346,7 @@ class Conformance(RuleBasedStateMachine):
             other=other,
             profile=profile(given),
             types=" ".join(sorted(map(encode, given))),
+            app=encode(app),
         )
         self.compare(reply.more)
 
@@ -344,9 +363,11 @@ class Conformance(RuleBasedStateMachine):
         worker = self.pick_worker(index)
         known = self.reference.workers.get(worker)
         held = [
-            each for number, each in enumerate(known.claims.items() if known else ()) if number % 5 not in forgotten
+            (*each, number * 1_000_000 - 1)
+            for number, each in enumerate(known.claims.items() if known else ())
+            if number % 5 not in forgotten
         ]
-        held += [self.granted[-1 - index % len(self.granted)][1:] for index in stale if self.granted]
+        held += [(*self.granted[-1 - index % len(self.granted)][1:], 7) for index in stale if self.granted]
         now_slots = slots if slots is not None or not known else known.slots
         self._sync(worker, held, now_slots or 0, other, draining)
 
@@ -356,7 +377,7 @@ class Conformance(RuleBasedStateMachine):
         known = self.reference.workers.get(self.pick_worker(index))
         if known and known.claims:
             claimed_us = max(self.reference.jobs[job_id].claimed_us for job_id in known.claims)
-            beat_us = int(self.reference.settings.get("heartbeat_interval_us", 5 * _S))
+            beat_us = int(self.reference.settings.get("heartbeat_interval_us"))
             self.pass_time(max(0, claimed_us + beat_us + beyond_us - self.now_us))
             self._sync(known.id, [], known.slots, known.other, draining=False)
 
@@ -364,7 +385,14 @@ class Conformance(RuleBasedStateMachine):
         reply = self.reference.sync(worker, held, slots=slots, other=other, draining=draining, now_us=self.now_us)
         self.step(
             "sync",
-            [reply.known, reply.ticker, reply.more, [str(part) for pair in reply.asked for part in pair], reply.void],
+            [
+                reply.known,
+                reply.ticker,
+                reply.more,
+                [str(part) for pair in reply.asked for part in pair],
+                reply.void,
+                reply.revision,
+            ],
             *(part for pair in held for part in pair),
             worker=worker,
             slots_in_all=slots,
@@ -412,6 +440,13 @@ class Conformance(RuleBasedStateMachine):
                 self._ack(worker, [claim])
             self.released = worker, str(next(self.sequences)), [(*claim, outcome)], True
             self._release(*self.released)
+
+    @often(3, changes=some_settings, resets=some_settings)
+    def configure(self, changes, resets):
+        changes = dict.fromkeys(resets, "") | changes
+        reply = self.reference.configure(changes)
+        self.step("configure", reply, *(part for pair in changes.items() for part in pair))
+        self.compare()
 
     # -- claims
 
@@ -489,7 +524,13 @@ class Conformance(RuleBasedStateMachine):
             self.scheduler.advance(by_us / 1e6)
             for worker in sorted(self.reference.workers.keys() - mute):
                 known = self.reference.workers[worker]
-                self._sync(worker, list(known.claims.items()), known.slots, known.other, not known.accepting)
+                self._sync(
+                    worker,
+                    [(*each, -1) for each in known.claims.items()],
+                    known.slots,
+                    known.other,
+                    not known.accepting,
+                )
             self.tick()
 
     @often(2)

@@ -1,8 +1,10 @@
 -- join: a worker enters with its types and slots, or comes back with others; what it holds it keeps.
--- RETURNS {more, namesake}; namesake: a live worker that has the same node name, or "".
+-- RETURNS {more, namesake, {replaced setting, ...}}; namesake: a live worker that has the same node name, or "".
+-- replaced: settings that another app, or another version of this one, had otherwise.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
+-- @include lib/knobs.lua
 -- @include lib/workers.lua
 -- @include lib/fill.lua
 
@@ -12,14 +14,15 @@ local slots_in_all = ARGV[3]
 local other = ARGV[4] -- slots taken by what no claim shows
 local profile = ARGV[5] -- one for each set of types
 local types = workers.split(ARGV[6]) -- encoded, separated by blanks
--- ARGV[7..]: name, value of each setting of its app
+local app = ARGV[7] -- encoded
+-- ARGV[8..]: name, value of each setting in its app.conf
 
-for i = 7, #ARGV, 2 do
-    redis.call("HSET", key.settings, ARGV[i], ARGV[i + 1])
-end
-
+local replaced = {}
 if redis.call("EXISTS", key.worker(worker)) == 1 then
     workers.detach(worker)
+else
+    -- One that comes back says nothing new: an old version of an app must not take back what a new one said.
+    replaced = knobs.take(app, ARGV, 8)
 end
 local namesake = redis.call("HGET", key.names, name)
 local now = clock.text(clock.now_us)
@@ -30,4 +33,4 @@ redis.call("ZADD", key.joined, "NX", now, worker)
 workers.attach(worker, profile, types)
 
 local filled = fill(types, "", read_settings())
-return { filled[1], namesake and namesake ~= worker and namesake or "" }
+return { filled[1], namesake and namesake ~= worker and namesake or "", replaced }

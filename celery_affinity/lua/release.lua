@@ -33,8 +33,7 @@ for i = 4, #ARGV, 3 do
     local id, outcome = ARGV[i], ARGV[i + 2]
     if claims.held(worker, id, ARGV[i + 1]) then
         if outcome == "acked" or redis.call("HGET", key.job(id), "acked") == "1" then
-            claims.drop(worker, id)
-            claims.finish(id)
+            claims.finish(worker, id)
         elseif outcome == "rejected" then
             claims.drop(worker, id)
             back.bury(id, "rejected", settings)

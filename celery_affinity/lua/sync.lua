@@ -1,7 +1,8 @@
 -- sync: a worker beats, and says what it holds. Only it can say that a claim is not with it:
 -- one that it does not name is asked about, and comes back only when it renounces it, unless it is still unread.
--- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}}
+-- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision}
 -- known 0: join again. ticker 1: tick for the fleet. asked: claims that it did not name. void: named, no longer its.
+-- revision: that of the settings in force.
 -- Cost: O(claims of the worker).
 -- @include lib/keys.lua
 -- @include lib/full.lua
@@ -14,7 +15,7 @@ local worker = ARGV[1]
 local slots_in_all = tonumber(ARGV[2])
 local other = ARGV[3] -- slots taken by what no claim shows
 local draining = ARGV[4] == "1" -- it reads its inbox no more
--- ARGV[5..]: job id, fencing number of each claim it holds
+-- ARGV[5..]: job id, fencing number, µs since its task started (-1: not yet) of each claim it holds
 
 local TICKERS = 3
 local TICKED_LATELY_US = 1000000
@@ -22,7 +23,7 @@ local TICKED_LATELY_US = 1000000
 -- A worker that was closed while it was silent has to join again before jobs are placed on it.
 local accepting = redis.call("HGET", key.worker(worker), "accepting")
 if not accepting or (accepting == "0" and not draining) then
-    return { 0, 0, 0, {}, {} }
+    return { 0, 0, 0, {}, {}, 0 }
 end
 redis.call("ZADD", key.beats, clock.text(clock.now_us), worker)
 redis.call("HSET", key.worker(worker), "other", other)
@@ -33,10 +34,13 @@ end
 
 local settings = read_settings()
 local held, void, asked = {}, {}, {}
-for i = 5, #ARGV, 2 do
-    held[ARGV[i]] = ARGV[i + 1]
-    if not claims.held(worker, ARGV[i], ARGV[i + 1]) then
-        void[#void + 1] = ARGV[i]
+for i = 5, #ARGV, 3 do
+    local id, running_us = ARGV[i], tonumber(ARGV[i + 2])
+    held[id] = ARGV[i + 1]
+    if not claims.held(worker, id, ARGV[i + 1]) then
+        void[#void + 1] = id
+    elseif running_us >= 0 then
+        redis.call("HSETNX", key.job(id), "started", clock.text(clock.now_us - running_us))
     end
 end
 
@@ -62,4 +66,4 @@ slots.settle(worker)
 local ticked = tonumber(redis.call("HGET", key.clock, "ticked") or 0)
 local rank = redis.call("ZRANK", key.joined, worker)
 local ticker = (rank and rank < TICKERS) or clock.now_us - ticked > TICKED_LATELY_US
-return { 1, ticker and 1 or 0, fill(types, "", settings)[1], asked, void }
+return { 1, ticker and 1 or 0, fill(types, "", settings)[1], asked, void, settings.revision }

@@ -9,6 +9,7 @@ local function trim_dead(dead_max)
     if over > 0 then
         for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(over, 100) - 1)) do
             redis.call("ZREM", key.dead, id)
+            tasks.remove(redis.call("HGET", key.job(id), "task") or "", id, 0)
             redis.call("UNLINK", key.job(id), key.message(id))
         end
     end

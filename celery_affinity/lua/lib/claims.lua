@@ -1,6 +1,7 @@
 -- claims: a job held by a worker's slot, with a fencing number that grows at each delivery.
 -- @include lib/clock.lua
 -- @include lib/slots.lua
+-- @include lib/tasks.lua
 local claims = {}
 local KEEP_S = 60 -- a job's id is known for so long after its end: a repeated publish changes nothing
 
@@ -34,12 +35,26 @@ end
 -- Frees the slot. The caller settles the worker's slots afterwards, once for all that it dropped.
 function claims.drop(worker, id)
     redis.call("HDEL", key.claims(worker), id)
-    redis.call("HDEL", key.job(id), "worker", "fence", "claimed")
+    redis.call("HDEL", key.job(id), "worker", "fence", "claimed", "started")
 end
 
--- The job has ended well: only its id is kept for a while.
-function claims.finish(id)
+-- What explains how long a slot is taken by a job of this type: each new one counts for an eighth.
+local function note_duration(type, duration_us)
+    local average_us = tonumber(redis.call("HGET", key.durations, type) or duration_us)
+    average_us = average_us + math.floor((duration_us - average_us) / 8)
+    redis.call("HSET", key.durations, type, clock.text(average_us))
+end
+
+-- The job has ended well: only what is known of it is kept for a while. The caller settles the worker's slots.
+function claims.finish(worker, id)
+    local row = redis.call("HMGET", key.job(id), "type", "claimed", "task")
+    claims.drop(worker, id)
     redis.call("UNLINK", key.message(id))
+    if not row[2] then
+        return -- the server has lost the job
+    end
+    note_duration(row[1], math.max(0, clock.now_us - tonumber(row[2])))
+    tasks.remove(row[3], id, KEEP_S)
     redis.call("HSET", key.job(id), "state", "done", "ended", clock.text(clock.now_us))
     redis.call("EXPIRE", key.job(id), KEEP_S)
 end

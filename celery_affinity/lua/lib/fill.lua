@@ -18,7 +18,7 @@ local function slots_that_fit(type, capacity, view, settings)
     return capacity[type]
 end
 
-local function best_job(heads, capacity, view, settings)
+local function best_job(heads, capacity, view, settings, by_age)
     local best
     for type, lanes_of_type in pairs(heads) do
         if view.any_free(type) then
@@ -26,7 +26,7 @@ local function best_job(heads, capacity, view, settings)
             for _, head in pairs(lanes_of_type) do
                 if filters.admit(head) then
                     local age_us = clock.now_us - head.enqueued_us
-                    head.score = score.of(head.priority, head.on_demand, age_us, fit, settings)
+                    head.score = by_age and 0 or score.of(head.priority, head.on_demand, age_us, fit, settings)
                     if not best or score.overtakes(head, best) then
                         best = head
                     end
@@ -37,6 +37,14 @@ local function best_job(heads, capacity, view, settings)
     return best
 end
 
+-- RETURNS whether the next claim goes by age alone. Only a share below 100 is counted: it costs a write for each claim.
+local function goes_by_age(settings)
+    if settings.priority_percentage == 100 then
+        return false
+    end
+    return score.goes_by_age(tonumber(redis.call("GET", key.turn) or 0), settings.priority_percentage)
+end
+
 -- `caller`: the worker whose jobs go into the reply instead of its inbox; "" for none.
 -- RETURNS {more (1 or 0), payload, ...}, and the ids that went into it.
 local function fill(types, caller, settings)
@@ -44,9 +52,12 @@ local function fill(types, caller, settings)
     local heads = lanes.heads(types)
     local capacity, view = {}, slots.view()
     for _ = 1, MAX_MOVES do
-        local job = best_job(heads, capacity, view, settings)
+        local job = best_job(heads, capacity, view, settings, goes_by_age(settings))
         if not job then
             return reply, inline
+        end
+        if settings.priority_percentage ~= 100 then
+            redis.call("INCR", key.turn)
         end
         local id = job.id
         local worker, profile = view.best(job.type)

@@ -3,6 +3,9 @@ local score = {}
 local MICRO = 1000000
 
 function score.of(priority, on_demand, age_us, slots_that_fit, settings)
+    if settings.turned == 1 then
+        priority = 10 - priority
+    end
     age_us = math.max(0, age_us)
     local urgency = 0
     if on_demand then
@@ -14,6 +17,11 @@ function score.of(priority, on_demand, age_us, slots_that_fit, settings)
         + math.floor(age_us * settings.age_weight)
         + math.floor(settings.rarity_weight * MICRO / slots_that_fit)
         + urgency
+end
+
+-- Whether claim number `turn` (from 0) takes the oldest job instead of the one with the highest score.
+function score.goes_by_age(turn, priority_percentage)
+    return turn * priority_percentage % 100 >= priority_percentage
 end
 
 -- Ties: the older job, then the smaller id.

@@ -16,7 +16,8 @@ function workers.types_of(worker)
     return workers.split(profile and redis.call("HGET", key.profiles, profile))
 end
 
-local function change_capacity(types, by)
+local function change_slots(profile, types, by)
+    redis.call("HINCRBY", key.slots, profile, by)
     for _, type in ipairs(types) do
         if redis.call("HINCRBY", key.capacity, type, by) <= 0 then
             redis.call("HDEL", key.capacity, type)
@@ -32,7 +33,7 @@ function workers.attach(worker, profile, types)
             redis.call("ZADD", key.serving(type), #types, profile)
         end
     end
-    change_capacity(types, tonumber(redis.call("HGET", key.worker(worker), "slots")))
+    change_slots(profile, types, tonumber(redis.call("HGET", key.worker(worker), "slots")))
     redis.call("HSET", key.worker(worker), "accepting", "1", "free", 0)
     slots.settle(worker)
 end
@@ -48,21 +49,26 @@ function workers.detach(worker)
     workers.close(worker)
     local row = redis.call("HMGET", key.worker(worker), "profile", "slots")
     local types = workers.types_of(worker)
-    change_capacity(types, 0 - tonumber(row[2])) -- the negative of 0 would be "-0", no integer for Redis 7.0
+    change_slots(row[1], types, 0 - tonumber(row[2])) -- the negative of 0 would be "-0", no integer for Redis 7.0
     if redis.call("HINCRBY", key.members, row[1], -1) <= 0 then
         redis.call("HDEL", key.members, row[1])
         redis.call("HDEL", key.profiles, row[1])
         redis.call("HDEL", key.free_slots, row[1])
+        redis.call("HDEL", key.slots, row[1])
         for _, type in ipairs(types) do
             redis.call("ZREM", key.serving(type), row[1])
+            if redis.call("HEXISTS", key.capacity, type) == 0 then
+                redis.call("HDEL", key.durations, type)
+            end
         end
     end
 end
 
 function workers.resize(worker, now_slots)
-    local was = tonumber(redis.call("HGET", key.worker(worker), "slots"))
+    local row = redis.call("HMGET", key.worker(worker), "slots", "profile")
+    local was = tonumber(row[1])
     if was ~= now_slots then
-        change_capacity(workers.types_of(worker), now_slots - was)
+        change_slots(row[2], workers.types_of(worker), now_slots - was)
         redis.call("HSET", key.worker(worker), "slots", now_slots)
     end
 end
