@@ -6,8 +6,19 @@ app.conf.broker_transport = "celery_affinity:Transport"
 from . import worker as _worker  # connects the signal handler that adds our step to workers
 from .affinity import Affinity
 from .errors import AffinityError, OptionError, SettingError, TransportError
+from .explanation import Explanation
+from .observe import explain
 from .transport import Transport
 
-__all__ = ["Affinity", "AffinityError", "OptionError", "SettingError", "Transport", "TransportError"]
+__all__ = [
+    "Affinity",
+    "AffinityError",
+    "Explanation",
+    "OptionError",
+    "SettingError",
+    "Transport",
+    "TransportError",
+    "explain",
+]
 __version__ = "0.1.0"
 del _worker

@@ -1,10 +1,10 @@
-"""``celery -A proj affinity ...``: look at the fleet, and run a dispatcher of its own."""
+"""``celery -A proj affinity ...``: look at the fleet, turn its knobs, and run a dispatcher of its own."""
 
 import json
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -12,50 +12,194 @@ from typing import Any
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
+from . import explanation, knobs, render
 from .dispatcher import Dispatcher
-from .report import DeadLetter, Report, Status, TypeStatus, WorkerStatus
-from .transport import AffinityChannel
+from .errors import AffinityError
+from .keys import encode
+from .observe import reader_on, scheduler_on
+from .order import Next, order_now, upcoming
+from .reader import Reader
+from .report import Report, Status
+from .scheduler import Scheduler
+from .settings import complete
+from .stamping import settings_of
 
 
 @click.group()
 @click.pass_context
 def affinity(ctx: click.Context) -> None:
-    """Schedule tasks by affinity: look at the fleet, run a dispatcher."""
+    """Schedule tasks by affinity: look at the fleet, turn its knobs, run a dispatcher."""
 
 
 @contextmanager
-def _channel(ctx: click.Context) -> Iterator[AffinityChannel]:
-    """Yield a channel of the app's broker, or end the command with a line that says what is wrong."""
+def _scheduler(ctx: click.Context) -> Iterator[Scheduler]:
+    """Yield the arrows on the app's broker, or end the command with a line that says what is wrong."""
     app = ctx.obj.app
     with app.connection_for_write() as connection:
         try:
             connection.ensure_connection(max_retries=1)
-            channel = connection.default_channel
-        except (OperationalError, *connection.connection_errors) as exc:
+            yield scheduler_on(connection, app.conf.broker_transport)
+        except (OperationalError, RedisError, *connection.connection_errors) as exc:
             raise click.ClickException(f"the broker {connection.as_uri()} does not answer: {exc}") from exc
-        if not isinstance(channel, AffinityChannel):
-            raise click.ClickException(
-                f"broker_transport must be 'celery_affinity:Transport', got: {app.conf.broker_transport!r}"
-            )
-        yield channel
+        except AffinityError as exc:
+            raise click.ClickException(str(exc)) from exc
 
 
 @contextmanager
-def _report(ctx: click.Context) -> Iterator[Report]:
-    with _channel(ctx) as channel:
-        yield Report(channel.scheduler.client, channel.scheduler.keys)
+def _reader(ctx: click.Context) -> Iterator[Reader]:
+    with _scheduler(ctx) as scheduler:
+        yield reader_on(scheduler)
+
+
+def _print_json(found: object) -> None:
+    click.echo(json.dumps(found, indent=2))
+
+
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+# -- look
 
 
 @affinity.command(cls=CeleryCommand)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@_AS_JSON
 @click.pass_context
 @handle_preload_options
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show types (pending, oldest wait, slots) and workers."""
-    with _report(ctx) as report:
-        found = report.status()
-    click.echo(json.dumps(_as_json(found), indent=2) if as_json else _as_text(found))
+    with _reader(ctx) as reader:
+        found = Report(reader).status()
+    if as_json:
+        _print_json(_status_as_json(found))
+    else:
+        click.echo(render.status(found))
+
+
+def _status_as_json(found: Status) -> dict[str, Any]:
+    types = [{**asdict(each), "busy": each.busy, "unserved": each.unserved} for each in found.types]
+    return {**asdict(found), "types": types}
+
+
+@affinity.command(cls=CeleryCommand)
+@click.argument("task_id")
+@_AS_JSON
+@click.pass_context
+@handle_preload_options
+def explain(ctx: click.Context, task_id: str, as_json: bool) -> None:
+    """Say where a task is and, if it waits, why and for how long."""
+    with _reader(ctx) as reader:
+        found = explanation.explain(reader, task_id)
+    if as_json:
+        _print_json(asdict(found))
+    else:
+        click.echo(render.explanation(found))
+
+
+_LIMIT = click.option(
+    "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Show at most so many."
+)
+
+
+@affinity.command(cls=CeleryCommand)
+@click.argument("types", metavar="[TYPE]...", nargs=-1)
+@_LIMIT
+@_AS_JSON
+@click.pass_context
+@handle_preload_options
+def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """List the pending jobs that are next, in the order in which they would be claimed now."""
+    with _reader(ctx) as reader:
+        found = _upcoming(reader, types, limit)
+    if as_json:
+        _print_json([asdict(each) for each in found])
+    else:
+        click.echo(render.upcoming(found))
+
+
+def _upcoming(reader: Reader, types: Iterable[str], limit: int) -> list[Next]:
+    encoded = [encode(type_) for type_ in types] or None
+    order = order_now(reader, encoded, reader.now_us(), complete(reader.hash("settings")))
+    return upcoming(reader, order, reader.lanes(encoded), limit)
+
+
+@affinity.command(cls=CeleryCommand)
+@_LIMIT
+@click.option(
+    "--interval", default=2.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between looks."
+)
+@click.option("--count", type=click.IntRange(min=1), help="Look so often, then end. Without it: until Ctrl-C.")
+@click.pass_context
+@handle_preload_options
+def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> None:
+    """Show types, workers and the next jobs, live."""
+    looks = 0
+    with _reader(ctx) as reader:
+        while True:
+            page = f"{render.status(Report(reader).status())}\n\n{render.upcoming(_upcoming(reader, (), limit))}"
+            click.clear()  # does nothing where no terminal is
+            click.echo(page)
+            looks += 1
+            if looks == count:
+                return
+            time.sleep(interval)
+
+
+# -- knobs
+
+
+@affinity.group(invoke_without_command=True)
+@_AS_JSON
+@click.pass_context
+def settings(ctx: click.Context, as_json: bool) -> None:
+    """Show the scheduling settings in force, or change them for the whole fleet."""
+    if ctx.invoked_subcommand is None:
+        own = settings_of(ctx.obj.app)
+        with _scheduler(ctx) as scheduler:
+            _show_knobs(knobs.read(scheduler, own), as_json)
+
+
+@settings.command("set", cls=CeleryCommand)
+@click.argument("pairs", metavar="NAME VALUE [NAME VALUE]...", nargs=-1, required=True)
+@_AS_JSON
+@click.pass_context
+@handle_preload_options
+def set_settings(ctx: click.Context, pairs: tuple[str, ...], as_json: bool) -> None:
+    """Change settings at run time: in force for the next claim, kept until they are reset."""
+    if len(pairs) % 2:
+        raise click.UsageError(f"a value is missing for {pairs[-1]!r}: give names and values in turn")
+    typed = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    with _scheduler(ctx) as scheduler:
+        _show_knobs(knobs.change(scheduler, settings_of(ctx.obj.app), typed), as_json)
+
+
+@settings.command("reset", cls=CeleryCommand)
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--all", "all_", is_flag=True, help="Reset every setting.")
+@_AS_JSON
+@click.pass_context
+@handle_preload_options
+def reset_settings(ctx: click.Context, names: tuple[str, ...], all_: bool, as_json: bool) -> None:
+    """Have settings go back to what app.conf says."""
+    if bool(names) == all_:
+        raise click.UsageError("give the names of settings, or --all")
+    with _scheduler(ctx) as scheduler:
+        _show_knobs(knobs.reset(scheduler, settings_of(ctx.obj.app), names), as_json)
+
+
+def _show_knobs(found: list[knobs.Knob], as_json: bool) -> None:
+    if as_json:
+        _print_json(
+            [
+                {**asdict(each), "changed_at_run_time": each.changed_at_run_time, "disputed": each.disputed}
+                for each in found
+            ]
+        )
+    else:
+        click.echo(render.knobs(found))
+
+
+# -- run
 
 
 @affinity.command(cls=CeleryCommand)
@@ -66,12 +210,15 @@ def dispatcher(ctx: click.Context) -> None:
     ended = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: ended.set())
-    with _channel(ctx) as channel:
-        loop = Dispatcher(channel.scheduler)
+    with _scheduler(ctx) as scheduler:
+        loop = Dispatcher(scheduler)
         loop.start()
-        click.echo(f"dispatcher ready on {channel.connection.client.as_uri()}")
+        click.echo(f"dispatcher ready on {ctx.obj.app.connection_for_write().as_uri()}")
         ended.wait()
         loop.stop()
+
+
+# -- dead letters
 
 
 @affinity.group()
@@ -81,75 +228,14 @@ def dead() -> None:
 
 @dead.command("list", cls=CeleryCommand)
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="Show at most so many.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@_AS_JSON
 @click.pass_context
 @handle_preload_options
 def list_dead(ctx: click.Context, limit: int, as_json: bool) -> None:
     """List dead letters, the newest first."""
-    with _report(ctx) as report:
-        letters = report.dead(limit)
+    with _reader(ctx) as reader:
+        letters = Report(reader).dead(limit)
     if as_json:
-        click.echo(json.dumps([asdict(letter) for letter in letters], indent=2))
-        return
-    click.echo(_table(("ended", "reason", "type", "task", "task id"), [_letter_row(letter) for letter in letters]))
-
-
-def _as_json(found: Status) -> dict[str, Any]:
-    types = [{**asdict(each), "busy": each.busy, "unserved": each.unserved} for each in found.types]
-    return {**asdict(found), "types": types}
-
-
-def _as_text(found: Status) -> str:
-    types = _table(
-        ("type", "pending", "on demand", "oldest wait", "free slots", "busy slots", ""),
-        [_type_row(each) for each in found.types],
-        red=[each.unserved for each in found.types],
-    )
-    workers = _table(
-        ("worker", "types", "slots", "free", "last beat", ""), [_worker_row(each) for each in found.workers]
-    )
-    return f"{types}\n\n{workers}\n\nscheduled for later: {found.scheduled}   dead letters: {found.dead}"
-
-
-def _type_row(each: TypeStatus) -> tuple[str, ...]:
-    wait = "-" if each.oldest_wait_s is None else _duration(each.oldest_wait_s)
-    note = "no live worker serves it" if each.unserved else ""
-    return each.type, str(each.pending), str(each.on_demand), wait, str(each.free), str(each.busy), note
-
-
-def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
-    note = "drains" if each.draining else ""
-    beat = f"{_duration(each.last_beat_s)} ago"
-    return each.name, ",".join(each.types), str(each.slots), str(each.free), beat, note
-
-
-def _letter_row(letter: DeadLetter) -> tuple[str, ...]:
-    ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(letter.ended_s))
-    return ended, letter.reason, letter.type, letter.task, letter.task_id
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bool] = ()) -> str:
-    rows = [tuple(_printable(cell) for cell in row) for row in rows]
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    lines = [click.style(_line(header, widths), bold=True)]
-    for number, row in enumerate(rows):
-        line = _line(row, widths)
-        lines.append(click.style(line, fg="red") if red and red[number] else line)
-    return "\n".join(lines)
-
-
-def _printable(cell: str) -> str:
-    """Return *cell* in one line: names of types and tasks may hold anything."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in cell)
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        _print_json([asdict(letter) for letter in letters])
+    else:
+        click.echo(render.letters(letters))

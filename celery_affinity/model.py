@@ -38,6 +38,8 @@ class Job:
     """None once it is acked."""
     task_id: str = ""
     task_name: str = ""
+    published_us: int | None = None
+    """When it was published, if it had to wait for its time."""
     deliveries: int = 0
     """How often it came back, counted."""
     acked: bool = False

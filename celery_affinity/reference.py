@@ -77,6 +77,7 @@ class Reference:
         self.jobs[job_id] = Job(job_id, type_, on_demand, priority, due_us, state, message, task_id, task_name)
         self._add_to_task(task_id, job_id)
         if delay_us > 0:
+            self.jobs[job_id].published_us = now_us
             return Published(2, False, True)
         if not self._capacity(type_):
             self.counters["unserved"] += 1

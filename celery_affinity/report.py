@@ -1,14 +1,9 @@
 """What an observer sees: it reads, and changes nothing."""
 
 from dataclasses import dataclass
-from typing import Any
 
-import redis
-
-from .keys import Keys, decode
-
-#: Commands in one round trip: an observer must not hold the server up.
-_CHUNK = 500
+from .keys import decode
+from .reader import Lane, Reader, as_text
 
 
 @dataclass(frozen=True)
@@ -59,83 +54,71 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class Status:
-    """The fleet at a glance. *scheduled*: jobs that wait for their ETA; *dead*: kept dead letters."""
+    """The fleet at a glance. *scheduled*: jobs that wait for their ETA; *dead*: kept dead letters.
+
+    *counters*: what was counted since the cohort's first day: jobs published for a type that nobody served
+    ("unserved"), and dead letters by their reason.
+    """
 
     types: list[TypeStatus]
     workers: list[WorkerStatus]
     scheduled: int
     dead: int
+    counters: dict[str, int]
 
 
 class Report:
     """Reads the state of one cohort."""
 
-    def __init__(self, client: redis.Redis, keys: Keys) -> None:
-        self._client: Any = client  # redis-py's types leave open whether a reply is bytes, str or awaited
-        self._keys = keys
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
 
     def status(self) -> Status:
         """Return types, workers and counts; the parts are read one after the other, not at one instant."""
-        key = self._keys.key
-        seconds, micros = self._client.time()
-        now_us = seconds * 1_000_000 + micros
-        heads, capacity, profiles, free_slots = self._ask(
-            [("hgetall", key(name)) for name in ("heads", "capacity", "profiles", "free_slots")]
-        )
-        scheduled, dead = self._ask([("zcard", key("scheduled")), ("zcard", key("dead"))])
-        free = _free_by_type(_text(profiles), _text(free_slots))
+        read = self._reader
+        now_us = read.now_us()
+        profiles = read.hash("profiles")
+        free = _free_by_type(profiles, read.hash("free_slots"))
+        scheduled, dead = read.ask([("zcard", read.key("scheduled")), ("zcard", read.key("dead"))])
         return Status(
-            self._types(_text(heads), _text(capacity), free, now_us),
-            self._workers(_text(profiles), now_us),
+            self._types(read.hash("capacity"), free, now_us),
+            self._workers(profiles, now_us),
             scheduled,
             dead,
+            {name: int(count) for name, count in sorted(read.hash("counters").items())},
         )
 
     def dead(self, limit: int = 100) -> list[DeadLetter]:
         """Return the last *limit* dead letters, the newest first."""
-        found = self._client.zrange(self._keys.key("dead"), 0, limit - 1, desc=True, withscores=True)
-        rows = self._ask([("hgetall", self._keys.key("job", job_id.decode())) for job_id, _ in found])
+        read = self._reader
+        found = read.ask_one("zrange", read.key("dead"), 0, limit - 1, True, True)
+        rows = read.ask([("hgetall", read.key("job", job_id.decode())) for job_id, _ in found])
         letters = []
         for (job_id, ended_us), raw in zip(found, rows, strict=True):
-            row = _text(raw)
+            row = as_text(raw)
             if row:
-                letters.append(
-                    DeadLetter(
-                        job_id.decode(), row["task"], row["name"], decode(row["type"]), row["reason"], ended_us / 1e6
-                    )
-                )
+                task_id, type_ = decode(row["task"]), decode(row["type"])
+                letters.append(DeadLetter(job_id.decode(), task_id, row["name"], type_, row["reason"], ended_us / 1e6))
         return letters
 
-    def _types(
-        self, heads: dict[str, str], capacity: dict[str, str], free: dict[str, int], now_us: int
-    ) -> list[TypeStatus]:
-        lanes = [(type_, *lane) for type_, packed in heads.items() for lane in _lanes(packed)]
-        lengths = self._ask([("zcard", self._keys.key("lane", type_, lane)) for type_, lane, _ in lanes])
-        pending: dict[str, int] = {}
-        on_demand: dict[str, int] = {}
-        oldest: dict[str, int] = {}
-        for (type_, lane, enqueued_us), length in zip(lanes, lengths, strict=True):
-            pending[type_] = pending.get(type_, 0) + length
-            on_demand[type_] = on_demand.get(type_, 0) + (length if lane.startswith("demand.") else 0)
-            oldest[type_] = min(oldest.get(type_, enqueued_us), enqueued_us)
+    def _types(self, capacity: dict[str, str], free: dict[str, int], now_us: int) -> list[TypeStatus]:
+        lanes = self._reader.lanes()
+        lengths = self._reader.ask([("zcard", self._reader.lane_key(lane)) for lane in lanes])
+        by_type: dict[str, list[tuple[Lane, int]]] = {type_: [] for type_ in capacity}
+        for lane, length in zip(lanes, lengths, strict=True):
+            by_type.setdefault(lane.type, []).append((lane, length))
         return [
-            TypeStatus(
-                type=decode(type_),
-                pending=pending.get(type_, 0),
-                on_demand=on_demand.get(type_, 0),
-                oldest_wait_s=max(0, now_us - oldest[type_]) / 1e6 if type_ in oldest else None,
-                slots=int(capacity.get(type_, 0)),
-                free=free.get(type_, 0),
-            )
-            for type_ in sorted({*pending, *capacity})
+            _type_status(type_, waiting, int(capacity.get(type_, 0)), free.get(type_, 0), now_us)
+            for type_, waiting in sorted(by_type.items())
         ]
 
     def _workers(self, profiles: dict[str, str], now_us: int) -> list[WorkerStatus]:
-        beats = self._client.zrange(self._keys.key("beats"), 0, -1, withscores=True)
-        rows = self._ask([("hgetall", self._keys.key("worker", worker.decode())) for worker, _ in beats])
+        read = self._reader
+        beats = read.ask_one("zrange", read.key("beats"), 0, -1, False, True)
+        rows = read.ask([("hgetall", read.key("worker", worker.decode())) for worker, _ in beats])
         workers = []
         for (worker, seen_us), raw in zip(beats, rows, strict=True):
-            row = _text(raw)
+            row = as_text(raw)
             if not row:
                 continue  # it left between the two calls
             workers.append(
@@ -151,25 +134,17 @@ class Report:
             )
         return sorted(workers, key=lambda worker: (worker.name, worker.id))
 
-    def _ask(self, commands: list[tuple[str, str]]) -> list[Any]:
-        """Run read commands on one key each, in few round trips."""
-        replies: list[Any] = []
-        for first in range(0, len(commands), _CHUNK):
-            with self._client.pipeline(transaction=False) as pipe:
-                for command, key in commands[first : first + _CHUNK]:
-                    getattr(pipe, command)(key)
-                replies.extend(pipe.execute())
-        return replies
 
-
-def _text(raw: dict[bytes, bytes]) -> dict[str, str]:
-    return {name.decode(): value.decode() for name, value in raw.items()}
-
-
-def _lanes(packed: str) -> list[tuple[str, int]]:
-    """Return name and oldest enqueue time, µs, of each lane in a value of `heads`."""
-    words = packed.split()
-    return [(lane, int(enqueued)) for lane, enqueued in zip(words[::3], words[1::3], strict=True)]
+def _type_status(type_: str, waiting: list[tuple[Lane, int]], slots: int, free: int, now_us: int) -> TypeStatus:
+    oldest_us = min((lane.enqueued_us for lane, _ in waiting), default=None)
+    return TypeStatus(
+        type=decode(type_),
+        pending=sum(length for _, length in waiting),
+        on_demand=sum(length for lane, length in waiting if lane.on_demand),
+        oldest_wait_s=None if oldest_us is None else max(0, now_us - oldest_us) / 1e6,
+        slots=slots,
+        free=free,
+    )
 
 
 def _free_by_type(profiles: dict[str, str], free_slots: dict[str, str]) -> dict[str, int]:

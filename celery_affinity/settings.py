@@ -139,9 +139,14 @@ def from_redis(name: str, text: str) -> Value:
     return value / MICRO if NAME_IN_REDIS[name] != name and not isinstance(value, str) else value
 
 
+def complete(shared: Mapping[str, str]) -> dict[str, str]:
+    """Return *shared*, settings by their name in Redis, with the defaults for what is not there."""
+    return {**_DEFAULTS, **shared}
+
+
 def weights(shared: Mapping[str, str]) -> Weights:
     """Return the coefficients of the score in *shared*, which has settings by their name in Redis."""
-    shared = {**_DEFAULTS, **shared}
+    shared = complete(shared)
     return Weights(
         priority=float(shared["priority_weight"]),
         age=float(shared["age_weight"]),

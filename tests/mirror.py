@@ -163,6 +163,8 @@ def _job_hash(job):
         "name": job.task_name,
         "state": job.state,
     }
+    if job.published_us is not None:
+        found["published"] = str(job.published_us)
     if job.acked:
         found["acked"] = "1"
     if job.state == "claimed":

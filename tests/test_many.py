@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 
 from celery_affinity.keys import Keys
+from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 
 from .apps.publisher import TYPES
@@ -16,7 +17,7 @@ JOBS, PUBLISHERS, WORKERS = 20_000, 8, 8
 def test_eight_publishers_dispatchers_and_workers_run_each_of_20000_jobs_exactly_once(valkey, redis_client, tmp_path):
     ledger = Ledger(tmp_path / "ledger")
     env = {"LEDGER": str(ledger.path)}
-    report = Report(redis_client, Keys())
+    report = Report(Reader(redis_client, Keys()))
     for number in range(WORKERS):
         queues = [TYPES[(number + step) % 5] for step in range(1 + number % 3)]
         pool = ("threads", "prefork", "solo")[number % 3]

@@ -15,6 +15,7 @@ from kombu.exceptions import OperationalError
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.keys import Keys
+from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 
 from . import certificates
@@ -30,7 +31,7 @@ def ledger(tmp_path):
 
 
 def report_of(server):
-    return Report(redis.Redis.from_url(server.url), Keys())
+    return Report(Reader(redis.Redis.from_url(server.url), Keys()))
 
 
 def joins(report, count=1):

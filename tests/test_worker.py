@@ -6,6 +6,7 @@ import time
 import pytest
 
 from celery_affinity.keys import Keys
+from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 
 from .ledger import Ledger
@@ -22,7 +23,7 @@ class Fleet:
         self.url = server.url
         self.redis = redis_client
         self.ledger = Ledger(tmp_path / "ledger")
-        self.report = Report(redis_client, Keys())
+        self.report = Report(Reader(redis_client, Keys()))
         self.app = typed_app
         self.tasks = {name.rpartition(".")[2]: task for name, task in typed_app.tasks.items() if name.startswith(APP)}
 

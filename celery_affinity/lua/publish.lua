@@ -29,6 +29,7 @@ redis.call("SET", key.message(id), message)
 tasks.add(task_id, id)
 
 if delay_us > 0 then
+    redis.call("HSET", key.job(id), "published", clock.text(clock.now_us))
     redis.call("ZADD", key.scheduled, due, id)
     return { 2, 0, 1 }
 end
