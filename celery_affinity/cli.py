@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -134,15 +134,14 @@ def _upcoming(reader: Reader, types: Iterable[str], limit: int) -> list[Next]:
 def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> None:
     """Show types, workers and the next jobs, live."""
     looks = 0
-    with _reader(ctx) as reader:
-        while True:
+    with _reader(ctx) as reader, suppress(KeyboardInterrupt):
+        while looks != count:
             page = f"{render.status(Report(reader).status())}\n\n{render.upcoming(_upcoming(reader, (), limit))}"
             click.clear()  # does nothing where no terminal is
             click.echo(page)
             looks += 1
-            if looks == count:
-                return
-            time.sleep(interval)
+            if looks != count:
+                time.sleep(interval)
 
 
 # -- knobs

@@ -214,13 +214,15 @@ def _waiting(reader: Reader, lane: Lane, now_us: int, settings: Mapping[str, str
 
 def _points(order: Order, lane: Lane) -> Points:
     terms = order.terms(lane, lane.enqueued_us)
+    fits = order.fits.get(lane.type, 0)
+    rarity = terms.rarity if fits else 0
     return Points(
         priority=terms.priority / MICRO,
         age=terms.age / MICRO,
-        rarity=terms.rarity / MICRO,
+        rarity=rarity / MICRO,
         on_demand=terms.on_demand / MICRO,
-        total=terms.total / MICRO,
-        slots_that_fit=order.fits.get(lane.type, 0),
+        total=(terms.total - terms.rarity + rarity) / MICRO,
+        slots_that_fit=fits,
     )
 
 

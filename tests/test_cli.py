@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import celery_affinity
 from celery_affinity.keys import Keys
 from celery_affinity.scheduler import Scheduler
 
@@ -130,3 +131,77 @@ def test_two_workers_of_one_name_are_told(valkey, redis_client):
         worker = start_worker(APP, valkey.url, ["pdf"], name="same", pool="solo", env={"LEDGER": os.devnull})
         wait_until(lambda count=number + 1: redis_client.zcard(Keys().key("beats")) == count, 20, worker.log())
     worker.wait_for("Another worker with node name", 10)
+
+
+# -- explain, pending, top
+
+
+def test_explain_says_why_a_task_waits(valkey, fleet):
+    fleet.join("one", "pdf")
+    fleet.publish("busy", "pdf")
+    for number in range(12):
+        fleet.publish(f"urgent{number}", "pdf", priority=8)
+    for number in range(3):
+        fleet.publish(f"asked{number}", "pdf", on_demand=True)
+    fleet.publish("job", "pdf", priority=1)
+    run = affinity(valkey.url, "explain", "task-job")
+    assert run.returncode == 0, run.stderr
+    rows = {line[:12].strip(): line[12:] for line in run.stdout.splitlines()}
+    assert rows["state"].startswith("pending since ")
+    assert rows["needs"] == "type pdf, priority 1, queued"
+    assert " = 1,024.0 priority + " in rows["score"]
+    assert rows["score"].endswith(" age + 500.0 rarity (1 slots fit)")
+    assert rows["rank"] == "16 of its type, 16 of all that its slots could take"
+    assert sorted(rows["ahead"].split(", ")) == ["12 of pdf priority 8", "3 of pdf priority 0 on demand"]
+    assert rows["slots"] == "[pdf]: 1 slots on 1 workers, 0 free"
+    assert rows["blocked by"] == "its slot is busy"
+    assert rows["overtaken"].startswith("only by jobs that come less than 1,375.25 s after it: until ")
+    assert rows["wait"] == "unknown: no such job has ended lately"
+
+
+def test_explain_as_json(valkey, fleet):
+    fleet.publish("job", "drawing", priority=1)
+    found = json.loads(affinity(valkey.url, "explain", "task-job", "--json").stdout)
+    assert (found["state"], found["type"], found["priority"]) == ("pending", "drawing", 1)
+    assert found["waiting"]["blocked_by"].startswith("no live worker serves type 'drawing'")
+    assert json.loads(affinity(valkey.url, "explain", "nobody", "--json").stdout)["state"] == "unknown"
+    assert "task nobody is unknown" in affinity(valkey.url, "explain", "nobody").stdout
+
+
+def test_pending_lists_what_is_next(valkey, fleet):
+    fleet.join("one", "pdf")
+    fleet.publish("busy", "pdf")
+    fleet.publish("unserved", "drawing", priority=10)
+    fleet.publish("second", "pdf", priority=8)
+    fleet.publish("first", "pdf", priority=9)
+    found = json.loads(affinity(valkey.url, "pending", "--json").stdout)
+    assert [(each["job_id"], each["served"]) for each in found] == [
+        ("first", True),
+        ("second", True),
+        ("unserved", False),
+    ]
+    lines = affinity(valkey.url, "pending", "pdf").stdout.splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [["1", "pdf", "9"], ["2", "pdf", "8"]]
+    assert len(affinity(valkey.url, "pending", "--limit", "1").stdout.splitlines()) == 2
+
+
+def test_top_shows_the_fleet_until_it_is_ended(valkey, fleet):
+    fleet.join("one", "pdf")
+    fleet.publish("busy", "pdf")
+    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "top", "--interval", "0.1"]
+    top = Process("top", command, {"BROKER_URL": valkey.url, "LEDGER": os.devnull})
+    top.wait_for("one@host", 20)
+    fleet.publish("seen-live", "pdf")
+    top.wait_for("task-seen-live", 10)
+    top.signal(2)
+    assert top.wait(10) == 0
+    assert "Traceback" not in top.log()
+    assert len(affinity(valkey.url, "top", "--count", "1").stdout.splitlines()) > 4
+
+
+def test_explain_works_from_python(load_app, valkey, redis_client, fleet):
+    app = load_app(APP)
+    result = app.send_task("any.task", queue="drawing")
+    found = celery_affinity.explain(app, result.id)
+    assert (found.state, found.type, found.task) == ("pending", "drawing", "any.task")
+    assert found.waiting.rank == 1

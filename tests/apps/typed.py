@@ -15,6 +15,7 @@ app.conf.update(
     broker_transport="celery_affinity:Transport",
     affinity_worker_timeout=float(os.environ.get("WORKER_TIMEOUT", "30")),
     affinity_heartbeat_interval=float(os.environ.get("HEARTBEAT_INTERVAL", "5")),
+    affinity_max_deliveries=int(os.environ.get("MAX_DELIVERIES", "20")),
     task_acks_late=os.environ.get("ACKS_LATE") == "1",
     broker_transport_options={"master_name": os.environ.get("MASTER_NAME", "")},
     broker_connection_retry_on_startup=True,
