@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-from .scheduler import Claim, End, Running, Scheduler
+from .scheduler import MOST, Claim, End, Running, Scheduler
 
 #: What became of a message. Unsettled ones are pending again, counted as a delivery; returned ones too, not counted.
 ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
@@ -115,10 +116,12 @@ class Claims:
 
     @property
     def has_news(self) -> bool:
-        return bool(self._acks or self._ends)
+        return bool(self._batch or self._acks or self._ends)
 
     def flush(self, scheduler: Scheduler, *, inline: bool) -> list[Claim]:
-        """Tell the server what ended and was acked. Return the jobs that follow, if they come *inline*.
+        """Tell the server what ended and was acked, some of it if it is much: `has_news` says whether to go on.
+
+        Return the jobs that follow, if they come *inline*.
 
         Raises a redis error if the server does not answer; the next call says the same again, and it counts once.
         """
@@ -145,9 +148,12 @@ class Claims:
             if not self._acks and not self._ends:
                 return None
             self._sequence += 1
-            ends = list(self._ends.items())
-            acks = [(tag, held) for tag, held in self._acks.items() if tag not in self._ends]
-            self._acks.clear()
+            ends = list(islice(self._ends.items(), MOST))
+            for tag in self._ends:
+                self._acks.pop(tag, None)  # told with the end
+            acks = list(islice(self._acks.items(), MOST))
+            for tag, _ in acks:
+                del self._acks[tag]
             return _Batch(self._sequence, acks, ends)
 
     def numbers(self) -> list[tuple[str, str]]:

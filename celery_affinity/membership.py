@@ -88,6 +88,11 @@ class Membership:
         """Say whether the event loop turns, so that it can flush."""
         self._loop_runs = runs
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to flush, and a server that answers."""
+        return self.claims.has_news and not self._in_trouble
+
     def flush(self) -> list[Claim]:
         """Say what ended, from the event loop. Return the jobs that follow; none if the server does not answer."""
         if self._in_trouble:
@@ -133,7 +138,7 @@ class Membership:
         self._dispatcher.stop()
         self._beats.stop()
         try:
-            self.claims.flush(self._scheduler, inline=False)
+            self._flush_all()
             self._scheduler.leave(self.id)
         except (RedisError, OSError) as exc:
             logger.warning("The broker does not answer: it will notice by silence that this worker left: %s", exc)
@@ -142,9 +147,7 @@ class Membership:
 
     def _beat(self) -> float | None:
         try:
-            following = self.claims.flush(self._scheduler, inline=False)
-            if following:
-                self._on_claims(following)
+            self._flush_all()
             if self._rejoin:
                 self._join()
             self._sync()
@@ -155,6 +158,12 @@ class Membership:
             logger.info("The broker answers again")
         self._in_trouble = False
         return None
+
+    def _flush_all(self) -> None:
+        while self.claims.has_news:
+            following = self.claims.flush(self._scheduler, inline=False)
+            if following:
+                self._on_claims(following)
 
     def _sync(self) -> None:
         slots = self._slots_told = self._slots()

@@ -20,7 +20,7 @@ from .model import Delivery, Job, Joined, Outcome, Published, Reason, Released, 
 from .score import goes_by_age, overtakes, score
 
 #: Jobs moved by one call, so that no script runs for more than 5 ms: `more` says that the caller is to go on.
-MAX_MOVES = 50
+MAX_MOVES = 25
 
 #: Pending jobs deleted by one call.
 MAX_PURGED = 200
@@ -193,12 +193,15 @@ class Reference:
         held = {job_id: fence for job_id, fence, _ in named}
         void = [job_id for job_id, fence, _ in named if not self._held(worker_id, job_id, fence)]
         self._note_starts(worker_id, named, now_us)
-        asked, types = [], set(worker.types)
+        asked, returned, types = [], 0, set(worker.types)
         for job_id, fence in list(worker.claims.items()):
             job = self.jobs[job_id]
             if held.get(job_id) == fence or not (draining or self._may_have_arrived(job, now_us)):
                 continue
+            if returned == MAX_MOVES:
+                break
             if _take_unread(worker, job) or draining:
+                returned += 1
                 types |= self._put_back(job, now_us, counted=False)
             else:
                 asked.append((job_id, fence))
@@ -207,17 +210,18 @@ class Reference:
         ticker = self._is_ticker(worker, now_us)
         return Synced(True, ticker, self._fill(types, now_us), asked, void, self.settings.revision)
 
-    def leave(self, worker_id: str, *, now_us: int) -> bool:
-        """Take a worker out; what it holds is pending again. Return `more`."""
+    def leave(self, worker_id: str, *, now_us: int) -> tuple[bool, bool]:
+        """Take a worker out; what it holds is pending again. Return `more`, and whether it still holds something."""
         worker = self.workers.get(worker_id)
         if worker is None:
-            return False
+            return False, False
         self._close(worker, now_us)
         types: set[str] = set()
-        for job_id in list(worker.claims):
+        for job_id in list(worker.claims)[:MAX_MOVES]:
             types |= self._put_back(self.jobs[job_id], now_us, counted=False)
-        self._remove(worker)
-        return self._fill(types, now_us)
+        if not worker.claims:
+            self._remove(worker)
+        return self._fill(types, now_us), bool(worker.claims)
 
     def tick(self, *, now_us: int) -> Ticked:
         """Scheduled -> pending where due; the jobs of workers that are silent for too long -> pending."""
@@ -260,7 +264,7 @@ class Reference:
         caller: Worker | None = None,
         inline: list[Delivery] | None = None,
     ) -> bool:
-        """Place the best job of *types* on its best slot until none fits. Return `more` after 50 moves.
+        """Place the best job of *types* on its best slot until none fits. Return `more` after `MAX_MOVES`.
 
         The jobs that *caller* gets are added to *inline* instead of its inbox.
         """

@@ -20,6 +20,10 @@ from .scripts import Argument, Script, load
 _TRANSIENT = ("BUSY ", "LOADING", "READONLY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED")
 
 
+#: Jobs that one call of a script moves at most, so that none runs for more than 5 ms.
+MOST = 25
+
+
 class Claim(NamedTuple):
     """A job as its worker got it. The fencing number tells this delivery from every other of the same job."""
 
@@ -181,8 +185,11 @@ class Scheduler:
 
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> None:
         """Give jobs (job id, fencing number) back; *counted* as a delivery or not."""
-        (more,) = self._run(load("requeue"), worker=worker, counted=int(counted), rest=_flat(claims))
-        self._go_on(more, ())
+        given = list(claims)
+        for first in range(0, len(given), MOST):
+            rest = _flat(given[first : first + MOST])
+            (more,) = self._run(load("requeue"), worker=worker, counted=int(counted), rest=rest)
+            self._go_on(more, ())
 
     def join(self, joining: Joining, settings: dict[str, str]) -> Joined:
         """Enter *joining* as a live worker; *settings*: those of its app.conf, as `Settings.shared` has them."""
@@ -217,8 +224,10 @@ class Scheduler:
 
     def leave(self, worker: str) -> None:
         """Take a worker out; what it still holds is pending again."""
-        (more,) = self._run(load("leave"), worker=worker)
-        self._go_on(more, ())
+        unfinished = True
+        while unfinished:
+            more, unfinished = self._run(load("leave"), worker=worker)
+            self._go_on(more, ())
 
     def tick(self) -> Ticked:
         """Promote what is due and recover the jobs of dead workers, all of them."""

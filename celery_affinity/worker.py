@@ -124,12 +124,12 @@ class AffinityStep(bootsteps.StartStopStep):
         """Say what ended since the last turn, and start the jobs that follow."""
         membership = self._members
         membership.notice_slots()
-        if membership.claims.has_news:
+        if membership.has_news:
             self._following.extend(membership.flush())
         arrived = len(self._following)
         for _ in range(arrived):
             self._deliver(self._following.popleft())
-        if arrived or membership.claims.has_news:
+        if arrived or membership.has_news:
             self._wake_loop()  # the pool's own part of this turn may be over: it writes what it got in the next
 
     def _deliver(self, claim: Claim) -> None:

@@ -406,9 +406,11 @@ class Conformance(RuleBasedStateMachine):
         self._leave(self.pick_worker(index))
 
     def _leave(self, worker):
-        more = self.reference.leave(worker, now_us=self.now_us)
-        self.step("leave", [more], worker=worker)
+        more, unfinished = self.reference.leave(worker, now_us=self.now_us)
+        self.step("leave", [more, unfinished], worker=worker)
         self.compare(more)
+        if unfinished:
+            self._leave(worker)
 
     @often(3, index=indexes, number=st.integers(1, 3))
     def read(self, index, number):

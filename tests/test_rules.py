@@ -29,9 +29,9 @@ some_weights = st.builds(
 
 @pytest.fixture
 def lua_score(redis_client):
-    """`score.of` of ``lua/lib/score.lua``, run on the server."""
+    """The score of ``lua/lib/score.lua``, run on the server."""
     source = load("publish").source
-    begin, end = source.index("local score = {}"), source.index("-- Ties: the older job")
+    begin, end = source.index("local score = {}"), source.index("-- Whether a job runs before")
     script = redis_client.register_script(
         source[begin:end]
         + """
@@ -40,7 +40,10 @@ def lua_score(redis_client):
             on_demand_weight = tonumber(ARGV[8]), on_demand_age_weight = tonumber(ARGV[9]),
             on_demand_age_cap_us = tonumber(ARGV[10]),
         }
-        local value = score.of(tonumber(ARGV[1]), ARGV[2] == "1", tonumber(ARGV[3]), tonumber(ARGV[4]), settings)
+        local on_demand = ARGV[2] == "1"
+        local value = score.standing(tonumber(ARGV[1]), on_demand, settings)
+            + score.patience(on_demand, tonumber(ARGV[3]), settings)
+            + score.rarity(tonumber(ARGV[4]), settings)
         return string.format("%.0f", value)
         """
     )

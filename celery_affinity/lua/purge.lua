@@ -10,17 +10,19 @@ local type = ARGV[1] -- encoded
 
 local MAX = 200
 local deleted = 0
-local heads = lanes.heads({ type })[type] or {}
-for lane in pairs(heads) do
+local heads = lanes.heads({ type })[type] or ""
+for lane in lanes.each(heads) do
     local ids = redis.call("ZRANGE", key.lane(type, lane), 0, MAX - deleted - 1)
-    for i = #ids, 1, -1 do
-        lanes.remove(ids[i], type, lane, heads)
-        tasks.remove(redis.call("HGET", key.job(ids[i]), "task") or "", ids[i], 0)
-        redis.call("UNLINK", key.job(ids[i]), key.message(ids[i]))
-        deleted = deleted + 1
+    redis.call("ZREMRANGEBYRANK", key.lane(type, lane), 0, #ids - 1)
+    heads = lanes.look(type, lane, heads)
+    for _, id in ipairs(ids) do
+        tasks.remove(redis.call("HGET", key.job(id), "task") or "", id, 0)
+        redis.call("UNLINK", key.job(id), key.message(id))
     end
+    deleted = deleted + #ids
     if deleted == MAX then
         break
     end
 end
-return { deleted, next(heads) and 1 or 0 }
+lanes.write(type, heads)
+return { deleted, heads ~= "" and 1 or 0 }

@@ -3,7 +3,7 @@
 -- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision}
 -- known 0: join again. ticker 1: tick for the fleet. asked: claims that it did not name. void: named, no longer its.
 -- revision: that of the settings in force.
--- Cost: O(claims of the worker).
+-- Cost: O(claims of the worker); at most 25 of them come back in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
@@ -17,6 +17,7 @@ local other = ARGV[3] -- slots taken by what no claim shows
 local draining = ARGV[4] == "1" -- it reads its inbox no more
 -- ARGV[5..]: job id, fencing number, µs since its task started (-1: not yet) of each claim it holds
 
+local MAX = 25
 local TICKERS = 3
 local TICKED_LATELY_US = 1000000
 
@@ -33,11 +34,16 @@ if draining then
 end
 
 local settings = read_settings()
+local claimed = redis.call("HGETALL", key.claims(worker))
+local fences = {}
+for i = 1, #claimed, 2 do
+    fences[claimed[i]] = claimed[i + 1]
+end
 local held, void, asked = {}, {}, {}
 for i = 5, #ARGV, 3 do
     local id, running_us = ARGV[i], tonumber(ARGV[i + 2])
     held[id] = ARGV[i + 1]
-    if not claims.held(worker, id, ARGV[i + 1]) then
+    if fences[id] ~= ARGV[i + 1] then
         void[#void + 1] = id
     elseif running_us >= 0 then
         redis.call("HSETNX", key.job(id), "started", clock.text(clock.now_us - running_us))
@@ -45,15 +51,19 @@ for i = 5, #ARGV, 3 do
 end
 
 local types = workers.types_of(worker)
-local claimed = redis.call("HGETALL", key.claims(worker))
+local returned = 0
 for i = 1, #claimed, 2 do
     local id = claimed[i]
+    if returned == MAX then
+        break
+    end
     if held[id] ~= claimed[i + 1] then
         local age_us = clock.now_us - tonumber(redis.call("HGET", key.job(id), "claimed") or 0)
         -- A younger one may be on its way to the worker.
         if draining or age_us > settings.heartbeat_interval_us then
             if claims.is_unread(worker, id) or draining then
                 types[#types + 1] = back.put(worker, id, false, settings)
+                returned = returned + 1
             else
                 asked[#asked + 1] = id
                 asked[#asked + 1] = claimed[i + 1]

@@ -1,40 +1,91 @@
 -- fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot.
 -- After it, no pending job and free slot that fit each other exist side by side among `types`, unless it says `more`.
--- Cost: independent of pending jobs (log n) and of workers; grows with the lanes of `types`.
+-- Cost: independent of pending jobs (log n) and of workers; grows with the lanes of `types`, once in a call.
 -- @include lib/claims.lua
 -- @include lib/filters.lua
 -- @include lib/lanes.lua
 -- @include lib/score.lua
 -- @include lib/slots.lua
-local MAX_MOVES = 50 -- in one call of a script, so that none runs for more than 5 ms
+local MAX_MOVES = 25 -- in one call of a script, so that none runs for more than 5 ms: a move takes some 60 µs
 
-local function slots_that_fit(type, capacity, view, settings)
-    if settings.rarity == "free" then
-        return view.free_for(type)
-    end
-    if not capacity[type] then
-        capacity[type] = tonumber(redis.call("HGET", key.capacity, type) or 1)
-    end
-    return capacity[type]
-end
+-- The waiting jobs of some types, of each type the best at hand. Within a script time stands still, and rarity is the
+-- same for all lanes of a type: which of its lanes is best changes only when one of its jobs is taken.
+local function candidates(types, view, settings)
+    local all = {}
+    local heads = lanes.heads(types)
+    local best, oldest, touched = {}, {}, {}
+    local standings, on_demands, capacity = {}, {}, {}
 
-local function best_job(heads, capacity, view, settings, by_age)
-    local best
-    for type, lanes_of_type in pairs(heads) do
-        if view.any_free(type) then
-            local fit = slots_that_fit(type, capacity, view, settings)
-            for _, head in pairs(lanes_of_type) do
-                if filters.admit(head) then
-                    local age_us = clock.now_us - head.enqueued_us
-                    head.score = by_age and 0 or score.of(head.priority, head.on_demand, age_us, fit, settings)
-                    if not best or score.overtakes(head, best) then
-                        best = head
-                    end
+    local function points_of(lane, enqueued_us)
+        if not standings[lane] then
+            local on_demand, priority = lanes.kind(lane)
+            standings[lane], on_demands[lane] = score.standing(priority, on_demand, settings), on_demand
+        end
+        return standings[lane] + score.patience(on_demands[lane], clock.now_us - enqueued_us, settings)
+    end
+
+    local function slots_that_fit(type)
+        if settings.rarity == "free" then
+            return view.free_for(type)
+        end
+        if not capacity[type] then
+            capacity[type] = tonumber(redis.call("HGET", key.capacity, type) or 1)
+        end
+        return capacity[type]
+    end
+
+    -- RETURNS the head of `type` that goes first, its score without rarity; false if a rule keeps all of them back.
+    local function first_of(type, by_age)
+        local known = by_age and oldest or best
+        if known[type] ~= nil then
+            return known[type]
+        end
+        local first = false
+        for lane, enqueued, id in lanes.each(heads[type]) do
+            if filters.admit(type, lane, id) then
+                local enqueued_us = tonumber(enqueued)
+                local points = by_age and 0 or points_of(lane, enqueued_us)
+                if not first or score.overtakes(points, enqueued_us, id, first.points, first.enqueued_us, first.id) then
+                    first = { points = points, enqueued_us = enqueued_us, id = id, type = type, lane = lane }
                 end
             end
         end
+        known[type] = first
+        return first
     end
-    return best
+
+    -- RETURNS the head that goes first of all those that a free slot fits, or nil.
+    function all.best(by_age)
+        local first, most
+        for type in pairs(heads) do
+            local head = view.any_free(type) and first_of(type, by_age)
+            if head then
+                local points = by_age and 0 or head.points + score.rarity(slots_that_fit(type), settings)
+                local enqueued_us, id = head.enqueued_us, head.id
+                if not first or score.overtakes(points, enqueued_us, id, most, first.enqueued_us, first.id) then
+                    first, most = head, points
+                end
+            end
+        end
+        return first
+    end
+
+    function all.take(job)
+        local type = job.type
+        heads[type] = lanes.take(type, job.lane, job.id, heads[type])
+        best[type], oldest[type], touched[type] = nil, nil, true
+        if heads[type] == "" then
+            heads[type] = nil
+        end
+    end
+
+    function all.write()
+        for type in pairs(touched) do
+            lanes.write(type, heads[type] or "")
+        end
+    end
+
+    return all
 end
 
 -- RETURNS whether the next claim goes by age alone. Only a share below 100 is counted: it costs a write for each claim.
@@ -49,28 +100,29 @@ end
 -- RETURNS {more (1 or 0), payload, ...}, and the ids that went into it.
 local function fill(types, caller, settings)
     local reply, inline = { 0 }, {}
-    local heads = lanes.heads(types)
-    local capacity, view = {}, slots.view()
-    for _ = 1, MAX_MOVES do
-        local job = best_job(heads, capacity, view, settings, goes_by_age(settings))
+    local view = slots.view()
+    local waiting = candidates(types, view, settings)
+    for moves = 1, MAX_MOVES do
+        local job = waiting.best(goes_by_age(settings))
         if not job then
-            return reply, inline
+            break
         end
+        local id, type = job.id, job.type
+        local worker, profile = view.best(type)
+        waiting.take(job)
+        claims.grant(id, worker)
+        view.taken(profile)
         if settings.priority_percentage ~= 100 then
             redis.call("INCR", key.turn)
         end
-        local id = job.id
-        local worker, profile = view.best(job.type)
-        lanes.remove(id, job.type, job.lane, heads[job.type])
-        claims.grant(id, worker)
-        view.taken(profile)
         if worker == caller then
             reply[#reply + 1] = claims.payload(id)
             inline[#inline + 1] = id
         else
             redis.call("LPUSH", key.inbox(worker), claims.payload(id))
         end
+        reply[1] = moves == MAX_MOVES and 1 or 0
     end
-    reply[1] = 1
+    waiting.write()
     return reply, inline
 end

@@ -2,9 +2,9 @@
 -- a claim asks all of them before it computes a score.
 local filters = {}
 
-function filters.admit(head)
+function filters.admit(type, lane, id)
     for _, admits in ipairs(filters) do
-        if not admits(head) then
+        if not admits(type, lane, id) then
             return false
         end
     end

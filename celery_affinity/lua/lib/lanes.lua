@@ -1,5 +1,6 @@
 -- lanes: the waiting jobs of one (type, mode, priority), first in first out.
--- `heads` keeps the first job of every lane of a type in one field, so that a claim reads all its candidates at once.
+-- `heads` keeps the first job of every lane of a type in one field, "lane enqueued id ...": a claim reads all its
+-- candidates at once. Here the heads of one type stay such a text: a versatile worker has hundreds to look through.
 local lanes = {}
 local CHUNK = 1000 -- `unpack` fails near 8,000 values
 
@@ -7,75 +8,79 @@ function lanes.name(mode, priority)
     return mode .. "." .. priority
 end
 
-local function unpack_heads(type, packed)
-    local heads = {}
-    for lane, enqueued, id in string.gmatch(packed or "", "(%S+) (%S+) (%S+)") do
-        local mode, priority = string.match(lane, "^(%a+)%.(%d+)$")
-        heads[lane] = {
-            type = type,
-            lane = lane,
-            id = id,
-            enqueued = enqueued,
-            enqueued_us = tonumber(enqueued),
-            on_demand = mode == "demand",
-            priority = tonumber(priority),
-        }
-    end
-    return heads
+-- RETURNS whether jobs of `lane` are on demand, and their priority.
+function lanes.kind(lane)
+    local mode, priority = string.match(lane, "^(%a+)%.(%d+)$")
+    return mode == "demand", tonumber(priority)
 end
 
-local function write_heads(type, heads)
-    local packed = {}
-    for lane, head in pairs(heads) do
-        packed[#packed + 1] = lane .. " " .. head.enqueued .. " " .. head.id
-    end
-    if #packed == 0 then
-        redis.call("HDEL", key.heads, type)
-    else
-        table.sort(packed)
-        redis.call("HSET", key.heads, type, table.concat(packed, " "))
-    end
+-- RETURNS an iterator over lane, enqueued, id.
+function lanes.each(heads)
+    return string.gmatch(heads, "(%S+) (%S+) (%S+)")
 end
 
--- RETURNS type -> lane -> head, for those of `types` that have a waiting job.
+-- RETURNS where the head of `lane` begins and ends in `heads`, when it was enqueued, and its id; nil if it has none.
+local function find(heads, lane)
+    local pattern = " " .. string.gsub(lane, "%.", "%%.") .. " (%S+) (%S+)"
+    local first, last, enqueued, id = string.find(" " .. heads, pattern)
+    return first, last and last - 1, enqueued, id
+end
+
+-- RETURNS heads with another head for `lane`; without one if `enqueued` is nil.
+local function with_head(heads, lane, enqueued, id)
+    local first, last = find(heads, lane)
+    local parts = {}
+    local function add(part)
+        parts[#parts + 1] = part ~= "" and part or nil
+    end
+    add(first and string.sub(heads, 1, math.max(0, first - 2)) or heads)
+    add(enqueued and lane .. " " .. enqueued .. " " .. id or "")
+    add(first and string.sub(heads, last + 2) or "")
+    return table.concat(parts, " ")
+end
+
+-- RETURNS type -> its heads, for those of `types` that have a waiting job.
 function lanes.heads(types)
     local heads = {}
     for first = 1, #types, CHUNK do
         local last = math.min(first + CHUNK - 1, #types)
-        local packed = redis.call("HMGET", key.heads, unpack(types, first, last))
-        for i, value in ipairs(packed) do
+        local found = redis.call("HMGET", key.heads, unpack(types, first, last))
+        for i, value in ipairs(found) do
             if value then
-                local type = types[first + i - 1]
-                heads[type] = unpack_heads(type, value)
+                heads[types[first + i - 1]] = value
             end
         end
     end
     return heads
 end
 
-function lanes.add(id, type, lane, enqueued)
-    redis.call("ZADD", key.lane(type, lane), enqueued, id)
-    local heads = unpack_heads(type, redis.call("HGET", key.heads, type))
-    local head = heads[lane]
-    local enqueued_us = tonumber(enqueued)
-    if not head or enqueued_us < head.enqueued_us or (enqueued_us == head.enqueued_us and id < head.id) then
-        heads[lane] = { enqueued = enqueued, id = id }
-        write_heads(type, heads)
+-- Writes the heads of `type`, once for all that was taken from its lanes.
+function lanes.write(type, heads)
+    if heads == "" then
+        redis.call("HDEL", key.heads, type)
+    else
+        redis.call("HSET", key.heads, type, heads)
     end
 end
 
--- Takes `id` out of its lane; `heads` are those of its type, brought up to date.
-function lanes.remove(id, type, lane, heads)
-    redis.call("ZREM", key.lane(type, lane), id)
-    local head = heads[lane]
-    if not head or head.id ~= id then
-        return
+function lanes.add(id, type, lane, enqueued)
+    redis.call("ZADD", key.lane(type, lane), enqueued, id)
+    local heads = redis.call("HGET", key.heads, type) or ""
+    local first, _, head_enqueued, head_id = find(heads, lane)
+    local enqueued_us, head_us = tonumber(enqueued), tonumber(head_enqueued)
+    if not first or enqueued_us < head_us or (enqueued_us == head_us and id < head_id) then
+        lanes.write(type, with_head(heads, lane, enqueued, id))
     end
+end
+
+-- RETURNS heads with what is now the first job of `lane`. The caller writes them.
+function lanes.look(type, lane, heads)
     local first = redis.call("ZRANGE", key.lane(type, lane), 0, 0, "WITHSCORES")
-    if first[1] then
-        head.id, head.enqueued, head.enqueued_us = first[1], first[2], tonumber(first[2])
-    else
-        heads[lane] = nil
-    end
-    write_heads(type, heads)
+    return with_head(heads, lane, first[2], first[1])
+end
+
+-- Takes the first job, `id`, out of `lane`. RETURNS the heads of its type after that. The caller writes them.
+function lanes.take(type, lane, id, heads)
+    redis.call("ZREM", key.lane(type, lane), id)
+    return lanes.look(type, lane, heads)
 end

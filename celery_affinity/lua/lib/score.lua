@@ -1,22 +1,28 @@
--- score: which job first. The same code as score.py, to the last bit: whole micro-points.
+-- score: which job first. The same sum as in score.py, to the last bit: whole micro-points. It is split into what never
+-- changes, what grows with age, and what is the same for all jobs of a type, so that a claim computes each just once.
 local score = {}
 local MICRO = 1000000
+local floor, min, max = math.floor, math.min, math.max
 
-function score.of(priority, on_demand, age_us, slots_that_fit, settings)
+function score.standing(priority, on_demand, settings)
     if settings.turned == 1 then
         priority = 10 - priority
     end
-    age_us = math.max(0, age_us)
-    local urgency = 0
+    local urgency = on_demand and floor(settings.on_demand_weight * MICRO) or 0
+    return floor(priority * settings.priority_weight * MICRO) + urgency
+end
+
+function score.patience(on_demand, age_us, settings)
+    age_us = max(0, age_us)
+    local points = floor(age_us * settings.age_weight)
     if on_demand then
-        local capped_us = math.min(age_us, settings.on_demand_age_cap_us)
-        urgency = math.floor(settings.on_demand_weight * MICRO)
-            + math.floor(capped_us * settings.on_demand_age_weight)
+        points = points + floor(min(age_us, settings.on_demand_age_cap_us) * settings.on_demand_age_weight)
     end
-    return math.floor(priority * settings.priority_weight * MICRO)
-        + math.floor(age_us * settings.age_weight)
-        + math.floor(settings.rarity_weight * MICRO / slots_that_fit)
-        + urgency
+    return points
+end
+
+function score.rarity(slots_that_fit, settings)
+    return floor(settings.rarity_weight * MICRO / slots_that_fit)
 end
 
 -- Whether claim number `turn` (from 0) takes the oldest job instead of the one with the highest score.
@@ -24,13 +30,13 @@ function score.goes_by_age(turn, priority_percentage)
     return turn * priority_percentage % 100 >= priority_percentage
 end
 
--- Ties: the older job, then the smaller id.
-function score.overtakes(first, second)
-    if first.score ~= second.score then
-        return first.score > second.score
+-- Whether a job runs before another. Ties: the older job, then the smaller id.
+function score.overtakes(points, enqueued_us, id, others_points, others_enqueued_us, others_id)
+    if points ~= others_points then
+        return points > others_points
     end
-    if first.enqueued_us ~= second.enqueued_us then
-        return first.enqueued_us < second.enqueued_us
+    if enqueued_us ~= others_enqueued_us then
+        return enqueued_us < others_enqueued_us
     end
-    return first.id < second.id
+    return id < others_id
 end
