@@ -10,15 +10,13 @@ import zlib
 from collections import Counter
 from itertools import count
 
-import redis
-
 from celery_affinity.keys import encode
-from celery_affinity.reference import Reference
+from celery_affinity.reference import MAX_PURGED
 
 from . import draw
-from .clocked import CLOCK, START_US
-from .invariants import check_placements, check_that_each_job_is_in_one_place, check_that_no_slot_is_idle, idle_types
-from .mirror import KEYS, expected, key, payload, profile, read
+from .invariants import idle_types
+from .mirror import KEYS, payload, profile
+from .side_by_side import REFUSED, SideBySide
 from .walk import Moves, run
 from .wire import Wire
 
@@ -70,6 +68,8 @@ a_setting = draw.sampled_from(
         ("on_demand_weight", "1"),
         ("on_demand_age_weight", "7.7"),
         ("on_demand_age_cap_us", "3000000"),
+        ("on_demand_age_cap_us", "3000000"),
+        ("on_demand_age_cap_us", "3000000"),
         ("priority_percentage", "50"),
         ("priority_percentage", "0"),
         ("priority_order", "lower-first"),
@@ -81,81 +81,17 @@ some_settings = draw.mapped(dict, draw.lists(a_setting, max_size=3))
 moves = Moves()
 often = moves.often
 
-#: What the reference does not know of: a server that has no memory left.
-REFUSED = "refused"
 
-
-class Conformance:
-    """Drives a server and the reference alike."""
+class Conformance(SideBySide):
+    """The moves of the two."""
 
     moves = moves
 
     def __init__(self, wire, tally):
-        wire.empty()
-        self.wire, self.tally = wire, tally
-        self.reference = Reference()
-        self.now_us, self.told_us = START_US, None
-        self.awaited = []  # (what was called, what the reference answered) of each call whose reply is not read yet
+        super().__init__(wire, tally)
         self.job_numbers, self.sequences = count(), count()
-        self.granted = []  # (worker, job id, fencing number) of every claim there was
         self.released = None
-        self.goes_on = self.has_bursts = True
-        self.owed = False
-        self.full = False
-
-    # -- one arrow, and what must be true after it
-
-    def step(self, arrow, reply, *rest, **values):
-        """Have a script run; *reply* is what the reference answered, in the script's own form."""
-        if self.told_us != self.now_us:
-            self.told_us = self.now_us
-            self.call("HSET", CLOCK, "s", self.now_us // _S, "us", self.now_us % _S)
-        full, self.full = self.full, False
-        if full:
-            self.call("CONFIG", "SET", "maxmemory", "1")
-        self.wire.add_script(arrow, KEYS.base, rest, values)
-        self.awaited.append((arrow, reply))
-        if full:
-            self.call("CONFIG", "SET", "maxmemory", "0")
-        self.tally[arrow] += 1
-
-    def call(self, *command):
-        self.wire.add(*command)
-        self.awaited.append((None, None))
-
-    def compare(self, more=False):
-        """Compare the replies, then the states; then, unless *more* is to be done, see to the invariants."""
-        self.wire.read_state()
-        self.wire.send()
-        wanted = expected(self.reference)  # the server is at work meanwhile
-        *replies, found = self.wire.receive()
-        for (called, reply), answer in zip(self.awaited, map(_plain, replies), strict=True):
-            assert called is None or answer == reply, f"{called} replied {answer}, the reference {reply}"
-        self.awaited.clear()
-        state = read(found)
-        if state != wanted:
-            raise AssertionError(_difference(state, wanted))
-        check_that_each_job_is_in_one_place(self.reference, state)
-        check_placements(self.reference, self.newly_granted())
-        self.owed = self.owed or bool(more)
-        if more and self.goes_on:
-            self.go_on({job.type for job in self.reference.jobs.values() if job.state == "pending"})
-        if not self.owed:
-            check_that_no_slot_is_idle(self.reference)
-
-    def go_on(self, given):
-        more = self.reference.claim(given, now_us=self.now_us)
-        self.step("claim", [more], *sorted(map(encode, given)))
-        waiting = {job.type for job in self.reference.jobs.values() if job.state == "pending"}
-        self.owed = self.owed and (more or not waiting <= set(given))
-        self.compare(more)
-
-    def newly_granted(self):
-        """Return the jobs that were claimed since this was last asked."""
-        new = [job for job in self.reference.jobs.values() if (job.fence or 0) > len(self.granted)]
-        new.sort(key=lambda job: job.fence)
-        self.granted += [(job.worker, job.id, job.fence) for job in new]
-        return new
+        self.has_bursts = False
 
     def pick_worker(self, index):
         live = sorted(self.reference.workers)
@@ -176,10 +112,6 @@ class Conformance:
             picked.append(choice[-1 - index % len(choice)][1:])
         return worker, picked
 
-    def is_held(self, worker, job_id, fence):
-        known = self.reference.workers.get(worker)
-        return known is not None and known.claims.get(job_id) == fence
-
     def begin(self, choices):
         """Return the first move: a fleet."""
         fleet = draw.lists(draw.tuples(some_types, slots), min_size=2, max_size=5)
@@ -187,17 +119,15 @@ class Conformance:
             "fleet": fleet(choices),
             "goes_on": draw.booleans()(choices),
             "has_bursts": draw.sampled_from([False, False, False, True])(choices),
+            "is_full": draw.sampled_from([False, False, False, True])(choices),
             "given_settings": some_settings(choices),
         }
 
-    def enter(self, fleet, goes_on, has_bursts, given_settings):
-        self.goes_on = goes_on  # whether callers go on at once where a reply says `more`
+    def enter(self, fleet, goes_on, has_bursts, is_full, given_settings):
+        self.goes_on, self.is_full = goes_on, is_full
         self.has_bursts = has_bursts  # of more jobs than one call moves: they make every later step slow
         for worker, (given, number) in zip(WORKERS, fleet, strict=False):
             self._join(worker, given, number, 0, given_settings)
-
-    def end(self):
-        self.compare()
 
     # -- jobs
 
@@ -217,7 +147,7 @@ class Conformance:
             **described,
             "task_id": encode(described["task_id"]),
         }
-        if self.full and job_id not in self.reference.jobs:
+        if self.full_next and job_id not in self.reference.jobs:
             self.step("publish", REFUSED, **arguments)
             return False
         reply = self.reference.publish(job_id, **given, **described, now_us=self.now_us)
@@ -244,19 +174,27 @@ class Conformance:
 
     @often(4, number=draw.sampled_from([3, 3, 5, 5, 5, 8, 8, 55]), type_=types, delay_us=delays_us)
     def publish_many(self, number, type_, delay_us):
-        if number > 50 and not self.has_bursts:
+        if number > 50 and not self.has_room():
             return
         for each in range(number):
             more = self._publish(f"m{next(self.job_numbers)}", type_, each % 7 == 0, each % 3, delay_us)
         self.compare(more)
 
-    @often(3, worker=draw.sampled_from(WORKERS), given=some_types, dies=draw.sampled_from([False, True, True]))
-    def meet_a_backlog(self, worker, given, dies):
+    @often(
+        3,
+        worker=draw.sampled_from(WORKERS),
+        given=some_types,
+        dies=draw.sampled_from([False, True, True]),
+        percentage=draw.sampled_from(["100", "50", "50"]),
+        is_full=draw.sampled_from([False, True, True]),
+    )
+    def meet_a_backlog(self, worker, given, dies, percentage, is_full):
         """Join with more slots than two calls can fill, and as many jobs waiting; then go, and purge the rest."""
         given = tuple(type_ for type_ in given if type_ not in idle_types(self.reference))
-        if not given or not self.has_bursts:
+        if not given or not self.has_room():
             return
-        self.has_bursts = False
+        self.has_bursts, self.is_full = False, is_full
+        self._configure({"priority_percentage": percentage})
         for number in range(110):
             self._publish(f"n{next(self.job_numbers)}", given[number % len(given)], False, number % 3, 0)
         self._join(worker, given, 120, 0, {})
@@ -265,6 +203,10 @@ class Conformance:
         self._leave(worker)
         for type_ in given:
             self._purge(type_)
+
+    def has_room(self):
+        """Return whether a burst makes no more jobs than one purge deletes: which it would leave is not said."""
+        return self.has_bursts and len(self.reference.jobs) + 110 < MAX_PURGED
 
     @often(1, type_=types)
     def purge(self, type_):
@@ -289,8 +231,11 @@ class Conformance:
         other=others,
         app=draw.sampled_from(APPS),
         given_settings=some_settings,
+        as_before=draw.booleans(),
     )
-    def join(self, worker, given, slots, other, app, given_settings):
+    def join(self, worker, given, slots, other, app, given_settings, as_before):
+        if as_before:
+            given_settings = self.reference.settings.conf_of.get(app, {}) | given_settings
         self._join(worker, given, slots, other, given_settings, app)
 
     def _join(self, worker, given, slots, other, given_settings, app="shop"):
@@ -335,7 +280,7 @@ class Conformance:
             for number, each in enumerate(known.claims.items() if known else ())
             if number % 5 not in forgotten
         ]
-        held += [(*self.granted[-1 - index % len(self.granted)][1:], 7) for index in stale if self.granted]
+        held += [(*self.granted[-1 - index % len(self.granted)][1:], 0) for index in stale if self.granted]
         now_slots = slots if slots is not None or not known else known.slots
         self._sync(worker, held, now_slots or 0, other, draining)
 
@@ -386,8 +331,7 @@ class Conformance:
 
     def _read(self, worker):
         inbox = self.reference.workers[worker].inbox if worker in self.reference.workers else []
-        self.wire.add("RPOP", KEYS.key("inbox", worker))
-        self.awaited.append(("RPOP", payload(inbox.pop(0)) if inbox else None))
+        self.call("RPOP", KEYS.key("inbox", worker), reply=payload(inbox.pop(0)) if inbox else None)
 
     @often(
         8,
@@ -412,7 +356,9 @@ class Conformance:
 
     @often(3, changes=some_settings, resets=some_settings)
     def configure(self, changes, resets):
-        changes = dict.fromkeys(resets, "") | changes
+        self._configure(dict.fromkeys(resets, "") | changes)
+
+    def _configure(self, changes):
         reply = self.reference.configure(changes)
         self.step("configure", reply, *(part for pair in changes.items() for part in pair))
         self.compare()
@@ -468,21 +414,21 @@ class Conformance:
     # -- time
 
     @often(8, by_us=times_us)
-    def pass_time(self, by_us):
-        """Let time pass; what ended long ago is forgotten."""
-        self.now_us += by_us
-        for job in [*self.reference.jobs.values()]:
-            if job.state == "done" and self.now_us - job.ended_us >= 60 * _S:
-                self.forget(job)
+    def pass_some_time(self, by_us):
+        self.pass_time(by_us)
 
-    def forget(self, job):
-        """Do as the server does by itself when a minute has passed by its own clock, which is not ours."""
-        forgotten = [key("job", job.id)]
-        if self.reference.tasks.get(job.task_id) == [job.id]:
-            forgotten.append(key("task", encode(job.task_id)))
-            del self.reference.tasks[job.task_id]
-        del self.reference.jobs[job.id]
-        self.call("UNLINK", *forgotten)
+    @often(
+        3, index=indexes, outcome=outcomes, on_demand=draw.booleans(), priority=priorities, some_indexes=some_indexes
+    )
+    def set_the_clock_back(self, index, outcome, on_demand, priority, some_indexes):
+        """Set the clock back for the time of a publish and a release: what waits was published in the future."""
+        self.pass_time(-400 * _S)
+        worker = self.pick_worker(index)
+        known = self.reference.workers.get(worker)
+        for type_ in sorted(known.types) if known else TYPES:
+            self.publish("b", type_, on_demand, priority, 0)
+        self.release(some_indexes, outcome, inline=True)
+        self.pass_time(400 * _S)
 
     @often(5)
     def tick(self):
@@ -518,24 +464,7 @@ class Conformance:
 
     @often(2)
     def the_memory_is_full_at_the_next_call(self):
-        self.full = True
-
-
-def _plain(reply):
-    if isinstance(reply, list):
-        return [_plain(each) for each in reply]
-    if isinstance(reply, redis.OutOfMemoryError):
-        return REFUSED
-    return reply.decode() if isinstance(reply, bytes) else reply
-
-
-def _difference(state, wanted):
-    lines = [
-        f"{key}\n  server:    {state.get(key)}\n  reference: {wanted.get(key)}"
-        for key in sorted(state.keys() | wanted.keys())
-        if state.get(key) != wanted.get(key)
-    ]
-    return "the server's state differs from the reference's\n" + "\n".join(lines)
+        self.full_next = True
 
 
 def test_the_server_does_what_the_reference_does(redis_client):
