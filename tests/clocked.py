@@ -1,6 +1,7 @@
 """A scheduler whose scripts take the time from a key instead of the server's clock: for tests of what time does."""
 
 from dataclasses import replace
+from functools import cache
 
 from celery_affinity.scheduler import Claim, End, Joining, Scheduler
 from celery_affinity.scripts import Script
@@ -8,7 +9,7 @@ from celery_affinity.settings import Settings
 
 #: The key that the time is passed in by.
 CLOCK = "the-time-passed-in"
-_START_US = 1_800_000_000_000_000
+START_US = 1_800_000_000_000_000
 
 
 class ClockedScheduler(Scheduler):
@@ -16,7 +17,7 @@ class ClockedScheduler(Scheduler):
 
     def __init__(self, client, keys):
         super().__init__(client, keys)
-        self.now_us = _START_US
+        self.now_us = START_US
         self.advance(0)
 
     def advance(self, seconds):
@@ -24,10 +25,11 @@ class ClockedScheduler(Scheduler):
         self.client.hset(CLOCK, mapping={"s": self.now_us // 1_000_000, "us": self.now_us % 1_000_000})
 
     def _run_together(self, calls):
-        return super()._run_together([(_clocked(script), arguments) for script, arguments in calls])
+        return super()._run_together([(clocked(script), arguments) for script, arguments in calls])
 
 
-def _clocked(script: Script) -> Script:
+@cache
+def clocked(script: Script) -> Script:
     source = script.source.replace('redis.call("TIME")', f'redis.call("HMGET", "{CLOCK}", "s", "us")')
     assert source != script.source or "clock.now_us" not in script.source
     return replace(script, source=source)
@@ -86,4 +88,4 @@ class Fleet:
         return state and state.decode()
 
 
-__all__ = ["CLOCK", "ClockedScheduler", "Fleet"]
+__all__ = ["CLOCK", "START_US", "ClockedScheduler", "Fleet", "clocked"]

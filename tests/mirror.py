@@ -5,7 +5,7 @@ Both are a dictionary by key, in the same spelling, so that two states are equal
 
 import json
 from collections import defaultdict
-from functools import cache
+from functools import cache, lru_cache
 
 from celery_affinity import keys
 from celery_affinity.keys import Keys
@@ -19,8 +19,8 @@ KEYS = Keys()
 key = cache(KEYS.key)
 encode = cache(keys.encode)
 
-#: Reads every key in one call, times to live included.
-_READ_ALL = """
+#: Reads every key in one call, times to live included: a line of JSON for each.
+READ_ALL = """
 local read = {
     hash = function(key) return redis.call("HGETALL", key) end,
     zset = function(key) return redis.call("ZRANGE", key, 0, -1, "WITHSCORES") end,
@@ -30,33 +30,47 @@ local read = {
 local found = {}
 for _, key in ipairs(redis.call("KEYS", "*")) do
     local type = redis.call("TYPE", key).ok
-    found[#found + 1] = { key, type, redis.call("TTL", key), read[type](key) }
+    found[#found + 1] = cjson.encode({ key, type, redis.call("TTL", key), read[type](key) })
 end
-return cjson.encode(found)
+return table.concat(found, "\\n")
 """
 
 
-class Server:
-    """Reads what a server holds."""
+def read(found):
+    """Return the state in *found*, the reply to `READ_ALL`."""
+    state = dict(map(_parsed, found.split(b"\n")))
+    del state[CLOCK]
+    free, members = state.get(key("free_slots")), state.get(key("members"), {})
+    if free:  # a profile with no free slot says nothing
+        free = {profile: slots for profile, slots in free.items() if slots != "0" or profile not in members}
+        state[key("free_slots")] = free
+        if not free:
+            del state[key("free_slots")]
+    return state
 
-    def __init__(self, client):
-        self._read_all = client.register_script(_READ_ALL)
 
-    def state(self):
-        state = {}
-        for name, type_, ttl_s, value in json.loads(self._read_all()):
-            assert (ttl_s == -1) or 30 < ttl_s <= 60, f"{name} is to be forgotten in {ttl_s} s"
-            state[name] = _PARSED[type_](value)
-            if ttl_s != -1 and type_ == "hash":
-                state[name]["forgotten in 60 s"] = True
-            elif ttl_s != -1:
-                state[name] += " (forgotten in 60 s)"
-        del state[CLOCK]
-        return _normal(state)
+@lru_cache(10_000)  # most keys are as they were a step before
+def _parsed(line):
+    name, type_, ttl_s, value = json.loads(line)
+    assert (ttl_s == -1) or 30 < ttl_s <= 60, f"{name} is to be forgotten in {ttl_s} s"
+    value = _PARSED[type_](value)
+    if name == key("heads"):
+        value = {lanes_of: _lanes(packed) for lanes_of, packed in value.items()}
+    if ttl_s != -1 and type_ == "hash":
+        value["forgotten in 60 s"] = True
+    elif ttl_s != -1:
+        value += " (forgotten in 60 s)"
+    return name, value
 
 
 def _pairs(flat):
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _lanes(packed):
+    """Return the lanes in a field of `heads`, in no order: theirs says nothing."""
+    words = packed.split(" ")
+    return set(zip(words[::3], words[1::3], words[2::3], strict=True))
 
 
 _PARSED = {
@@ -65,16 +79,6 @@ _PARSED = {
     "list": list,
     "string": str,
 }
-
-
-def _normal(state):
-    """Take out what says nothing: the order of the lanes in `heads`, and profiles with no free slot."""
-    for type_, packed in state.get(key("heads"), {}).items():
-        words = packed.split(" ")
-        state[key("heads")][type_] = set(zip(words[::3], words[1::3], words[2::3], strict=True))
-    members, free = state.get(key("members"), {}), state.pop(key("free_slots"), {})
-    free = {profile: slots for profile, slots in free.items() if slots != "0" or profile not in members}
-    return state | ({key("free_slots"): free} if free else {})
 
 
 # -- what a reference says

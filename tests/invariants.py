@@ -1,0 +1,47 @@
+"""What holds of a cohort after every arrow, whatever it did before."""
+
+from collections import Counter
+
+from .mirror import KEYS
+
+#: Where a job can be, but for the inboxes: what is there is claimed. Done is no place.
+_PLACES = tuple(KEYS.base + name for name in ("scheduled", "lane:", "claims:", "dead"))
+
+
+def check_that_each_job_is_in_one_place(reference, state):
+    places = Counter()
+    for name, members in state.items():
+        if name.startswith(_PLACES):
+            places.update(members.keys())
+    for job in reference.jobs.values():
+        assert places.pop(job.id, 0) == (job.state != "done"), f"{job.id} is in no place, or in several"
+    assert not places, f"only a place knows of {places}"
+
+
+def check_placements(reference, granted):
+    """Go back through the claims that were just *granted*, the last first: each went to the most specialised slot."""
+    free = free_slots(reference)
+    for job in reversed(granted):
+        worker = reference.workers[job.worker]
+        free[worker.id] += 1
+        assert free[worker.id] > 0, f"{worker.id} got {job.id} with no slot free"
+        for each in reference.workers.values():
+            idle = free.get(each.id, 0) > 0 and job.type in each.types
+            assert not (idle and len(each.types) < len(worker.types)), f"{job.id} would have fitted {each.id}"
+
+
+def check_that_no_slot_is_idle(reference):
+    idle = idle_types(reference)
+    for job in reference.jobs.values():
+        assert job.state != "pending" or job.type not in idle, f"{job.id} waits beside a free slot"
+
+
+def free_slots(reference):
+    workers = reference.workers.values()
+    return {each.id: each.slots - each.other - len(each.claims) for each in workers if each.accepting}
+
+
+def idle_types(reference):
+    """Return the types that a free slot serves."""
+    free = free_slots(reference)
+    return {type_ for each in reference.workers.values() if free.get(each.id, 0) > 0 for type_ in each.types}

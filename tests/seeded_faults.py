@@ -1,0 +1,197 @@
+"""Breaks the Lua scripts on purpose, one line at a time, and asks the conformance test to notice: `make seeded-faults`.
+
+A fault is a text of a file and what stands there instead. A text that is not there exactly once is an error: the script
+has changed, and the fault is to be written anew.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+LUA = "celery_affinity/lua"
+STEPS = int(os.environ.get("CONFORMANCE_STEPS", "10000"))
+
+_TEST = ("-m", "pytest", "tests/test_conformance.py", "-k", "valkey", "-q", "-p", "no:cacheprovider", "-o", "timeout=0")
+_FAILED_AT = re.compile(r"failed at step (\d+);")
+#: Not of ack, requeue and purge: their own first write frees memory.
+_INCLUDE_FULL = "-- @include lib/full.lua\n"
+
+
+class Fault(NamedTuple):
+    file: str
+    old: str
+    new: str
+
+
+FAULTS = (
+    # -- arrows
+    Fault("publish", 'redis.call("EXISTS", key.job(id)) == 1', 'redis.call("EXISTS", key.message(id)) == 1'),
+    Fault("publish", "clock.now_us + math.max(0, delay_us)", "clock.now_us + delay_us"),
+    Fault("publish", "if delay_us > 0 then", "if delay_us > 1 then"),
+    Fault("publish", "tasks.add(task_id, id)\n", "\n"),
+    Fault("claim", "fill(ARGV,", "fill({ ARGV[1] },"),
+    Fault("claim", "return { fill(ARGV,", "return { 0 * fill(ARGV,"),
+    Fault("claim", _INCLUDE_FULL, ""),
+    Fault("ack", "claims.held(worker, id, ARGV[i + 1])", 'redis.call("HEXISTS", key.claims(worker), id) == 1'),
+    Fault("ack", 'redis.call("UNLINK", key.message(id))', ""),
+    Fault("ack", "return acked", "return (#ARGV - 1) / 2"),
+    Fault("release", "if last[1] == sequence then", "if last[1] == sequence and last[2] ~= '' then"),
+    Fault("release", "if claims.held(worker, id, fence) then", "if true then"),
+    Fault("release", ' or redis.call("HGET", key.job(id), "acked") == "1"', ""),
+    Fault("release", 'outcome == "unsettled"', "true"),
+    Fault("release", 'ARGV[3] == "1" and worker or ""', "worker"),
+    Fault("release", "slots.settle(worker)\n", "\n"),
+    Fault("release", _INCLUDE_FULL, ""),
+    Fault("requeue", 'ARGV[2] == "1"', "true"),
+    Fault("requeue", "claims.held(worker, ARGV[i], ARGV[i + 1])", "true"),
+    Fault("requeue", "slots.settle(worker)\n", "\n"),
+    Fault("join", 'key.joined, "NX", now', "key.joined, now"),
+    Fault("join", "workers.detach(worker)", "workers.close(worker)"),
+    Fault("join", 'namesake and namesake ~= worker and namesake or ""', 'namesake or ""'),
+    Fault("join", "key.beats, now", 'key.beats, "NX", now'),
+    Fault("join", _INCLUDE_FULL, ""),
+    Fault("sync", 'if not accepting or (accepting == "0" and not draining) then', "if not accepting then"),
+    Fault("sync", "elseif running_us >= 0 then", "elseif running_us > 0 then"),
+    Fault("sync", 'redis.call("HSETNX", key.job(id)', 'redis.call("HSET", key.job(id)'),
+    Fault("sync", "if held[id] ~= claimed[i + 1] then", "if not held[id] then"),
+    Fault("sync", "age_us > settings.heartbeat_interval_us", "age_us >= settings.heartbeat_interval_us"),
+    Fault("sync", "claims.is_unread(worker, id) or draining", "draining or claims.is_unread(worker, id)"),
+    Fault("sync", "back.put(worker, id, false, settings)", "back.put(worker, id, true, settings)"),
+    Fault("sync", "rank < TICKERS", "rank <= TICKERS"),
+    Fault("sync", "clock.now_us - ticked > TICKED_LATELY_US", "clock.now_us - ticked >= TICKED_LATELY_US"),
+    Fault("sync", _INCLUDE_FULL, ""),
+    Fault("leave", "back.put(worker, id, false, settings)", "back.put(worker, id, true, settings)"),
+    Fault("leave", "workers.remove(worker)", "workers.detach(worker)"),
+    Fault("leave", "fill(types,", "fill({},"),
+    Fault("leave", _INCLUDE_FULL, ""),
+    Fault("tick", "local MAX = 50", "local MAX = 51"),
+    Fault("tick", "clock.now_us - ticked > SILENCE_COUNTS_US", "clock.now_us - ticked >= SILENCE_COUNTS_US"),
+    Fault("tick", " or clock.now_us < ticked", ""),
+    Fault("tick", "if grace > silent_since then", "if grace >= silent_since then"),
+    Fault("tick", "if recovered == MAX then", "if recovered > MAX then"),
+    Fault("tick", "back.put(worker, id, true, settings)", "back.put(worker, id, false, settings)"),
+    Fault("tick", "due == MAX or recovered == MAX", "due == MAX"),
+    Fault("tick", "due == MAX or recovered == MAX", "recovered == MAX"),
+    Fault("tick", "math.max(0, tonumber(next_due) - clock.now_us)", "(tonumber(next_due) - clock.now_us)"),
+    Fault("tick", _INCLUDE_FULL, ""),
+    Fault("purge", ", key.message(ids[i]))", ")"),
+    Fault("purge", 'or "", ids[i], 0)', 'or "", ids[i], 60)'),
+    Fault("purge", "lanes.remove(ids[i], type, lane, heads)", 'redis.call("ZREM", key.lane(type, lane), ids[i])'),
+    Fault("configure", "knobs.change(ARGV)", 'knobs.change({ ARGV[1] or "dead_max", ARGV[2] or "" })'),
+    Fault("configure", _INCLUDE_FULL, ""),
+    # -- what they share
+    Fault("lib/back", 'deliveries", 1) >= settings.max_deliveries', 'deliveries", 1) > settings.max_deliveries'),
+    Fault("lib/back", 'if row[4] == "1" then', "if false then"),
+    Fault("lib/back", "if over > 0 then", "if over > 1 then"),
+    Fault("lib/back", 'redis.call("ZRANGE", key.dead', 'redis.call("ZREVRANGE", key.dead'),
+    Fault("lib/claims", "key.claims(worker), id) == fence", "key.claims(worker), id)"),
+    Fault("lib/claims", ', "claimed", "started")', ', "claimed")'),
+    Fault("lib/claims", "local KEEP_S = 60", "local KEEP_S = 20"),
+    Fault("lib/claims", "math.floor((duration_us", "math.ceil((duration_us"),
+    Fault("lib/claims", "math.max(0, clock.now_us - tonumber(row[2]))", "clock.now_us - tonumber(row[2])"),
+    Fault("lib/fill", "local MAX_MOVES = 50", "local MAX_MOVES = 49"),
+    Fault("lib/fill", "return view.free_for(type)", "return view.free_for(type) + 1"),
+    Fault("lib/fill", "view.taken(profile)", ""),
+    Fault("lib/fill", "if worker == caller then", 'if caller ~= "" then'),
+    Fault("lib/fill", "LPUSH", "RPUSH"),
+    Fault("lib/fill", "if settings.priority_percentage ~= 100 then", "if settings.priority_percentage > 0 then"),
+    Fault("lib/full", 'redis.call("UNLINK", base .. "nothing")', ""),
+    Fault("lib/knobs", "if own or in_force == last then", "if true then"),
+    Fault("lib/knobs", "own and own ~= value or not own and last ~= value", "last ~= value"),
+    Fault("lib/knobs", "order ~= own and 1 or 0", "0"),
+    Fault("lib/knobs", "elseif own then", "elseif false then"),
+    Fault("lib/lanes", "id < head.id", "id > head.id"),
+    Fault("lib/lanes", "enqueued_us < head.enqueued_us", "enqueued_us <= head.enqueued_us"),
+    Fault("lib/lanes", "= first[1], first[2], tonumber(first[2])", "= first[1], first[2], head.enqueued_us"),
+    Fault("lib/lanes", "if #packed == 0 then", "if false then"),
+    Fault("lib/score", "math.min(age_us, settings.on_demand_age_cap_us)", "age_us"),
+    Fault("lib/score", "* MICRO / slots_that_fit", "* MICRO * slots_that_fit"),
+    Fault("lib/score", "age_us = math.max(0, age_us)", "age_us = age_us"),
+    Fault("lib/score", "if settings.turned == 1 then", "if false then"),
+    Fault("lib/score", ">= priority_percentage", "> priority_percentage"),
+    Fault("lib/score", "first.enqueued_us < second.enqueued_us", "first.enqueued_us > second.enqueued_us"),
+    Fault("lib/score", "first.id < second.id", "first.id > second.id"),
+    Fault("lib/slots", "elseif free ~= was then", "else"),
+    Fault("lib/slots", "free = math.max(0, ", "free = math.max(-9, "),
+    Fault("lib/slots", " - tonumber(row[3])", ""),
+    Fault("lib/slots", "if best and size > best_size then", "if best and size >= best_size then"),
+    Fault("lib/slots", "since < best_since", "since > best_since"),
+    Fault("lib/slots", "worker < best)", "worker > best)"),
+    Fault("lib/tasks", "ended and id or ids", "not ids and id or ids"),
+    Fault("lib/tasks", "elseif keep_s > 0 and", "elseif keep_s > 60 and"),
+    Fault("lib/tasks", "if each ~= id then", "if true then"),
+    Fault("lib/workers", "#types, profile)", "1, profile)"),
+    Fault("lib/workers", "now_slots - was", "was - now_slots"),
+    Fault("lib/workers", 'redis.call("HDEL", key.free_slots, row[1])', ""),
+    Fault("lib/workers", 'redis.call("HDEL", key.durations, type)', ""),
+    Fault("lib/workers", 'if redis.call("HGET", key.names, name) == worker then', "if true then"),
+)
+
+
+def main(words):
+    """Try the faults, or those with one of *words* in file or text, and print the table. Return how many got away."""
+    faults = [fault for fault in FAULTS if not words or any(word in " ".join(fault) for word in words)]
+    for fault in faults:
+        _broken(fault)  # all are looked for before the first one takes its time
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory, "copy")
+        shutil.copytree(ROOT / "celery_affinity", copy / "celery_affinity")
+        shutil.copytree(ROOT / "tests", copy / "tests")
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        if _found_at(copy) is not None:
+            sys.exit("the test fails on the scripts as they are")
+        not_found = sum(_try(copy, fault) is None for fault in faults)
+    print(f"{len(faults) - not_found} of {len(faults)} faults were found within {STEPS} steps")
+    return not_found
+
+
+def _try(copy, fault):
+    path = copy / LUA / f"{fault.file}.lua"
+    whole = path.read_text()
+    path.write_text(_broken(fault))
+    step = _found_at(copy)
+    path.write_text(whole)
+    found = "not found" if step is None else f"step {step}"
+    print(f"{fault.file:12} {found:>10}  {_line(fault.old)}  ->  {_line(fault.new)}", flush=True)
+    return step
+
+
+def _broken(fault):
+    source = (ROOT / LUA / f"{fault.file}.lua").read_text()
+    if source.count(fault.old) != 1:
+        sys.exit(f"{fault.file}.lua must have this text once, it has it {source.count(fault.old)} times: {fault.old}")
+    return source.replace(fault.old, fault.new)
+
+
+def _found_at(copy):
+    """Return the step that failed in the copy; None if none did."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "CONFORMANCE_STEPS": str(STEPS),
+        "CONFORMANCE_SHRINK": "0",
+    }
+    run = subprocess.run(
+        [sys.executable, *_TEST], cwd=copy, env=environment, capture_output=True, text=True, check=False
+    )
+    if run.returncode == 0:
+        return None
+    failed = _FAILED_AT.search(run.stdout)
+    if not failed:
+        sys.exit(f"the test did not come to its steps:\n{run.stdout}{run.stderr}")
+    return int(failed.group(1))
+
+
+def _line(text):
+    return " ".join(text.split()) or "(nothing)"
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(sys.argv[1:]), 1))

@@ -1,0 +1,121 @@
+"""A server and the reference, driven alike: one arrow on both, and the replies and the whole states compared."""
+
+import redis
+
+from celery_affinity.keys import encode
+from celery_affinity.reference import Reference
+
+from .clocked import CLOCK, START_US
+from .invariants import check_placements, check_that_each_job_is_in_one_place, check_that_no_slot_is_idle
+from .mirror import KEYS, expected, key, read
+
+#: What the reference does not know of: a server that has no memory left.
+REFUSED = "refused"
+
+_FORGOTTEN_AFTER_US = 60_000_000
+
+
+class SideBySide:
+    """A server that was emptied, and a new reference. *tally* counts the arrows."""
+
+    def __init__(self, wire, tally):
+        wire.empty()
+        self.wire, self.tally = wire, tally
+        self.reference = Reference()
+        self.now_us, self.told_us = START_US, None
+        self.awaited = []  # (what was called, what the reference answered) of each call whose reply is not read yet
+        self.granted = []  # (worker, job id, fencing number) of every claim there was
+        self.goes_on = False  # whether callers go on at once where a reply says `more`
+        self.owed = False  # whether a reply said `more`, and nobody has gone on since
+        self.full_next = False  # whether the server's memory is full at the next arrow ...
+        self.is_full = False  # ... or at every one that must not mind
+
+    def step(self, arrow, reply, *rest, **values):
+        """Have a script run; *reply* is what the reference answered, in the script's own form."""
+        if self.told_us != self.now_us:
+            self.told_us = self.now_us
+            self.call("HSET", CLOCK, "s", self.now_us // 1_000_000, "us", self.now_us % 1_000_000)
+        full, self.full_next = self.full_next or (self.is_full and arrow != "publish"), False
+        if full:
+            self.call("CONFIG", "SET", "maxmemory", "1", reply="OK")
+        self.wire.add_script(arrow, KEYS.base, rest, values)
+        self.awaited.append((arrow, reply))
+        if full:
+            self.call("CONFIG", "SET", "maxmemory", "0", reply="OK")
+        self.tally[arrow] += 1
+
+    def call(self, *command, reply=...):
+        self.wire.add(*command)
+        self.awaited.append((command[0], reply))
+
+    def compare(self, more=False):
+        """Compare the replies, then the states; then, unless *more* is to be done, see to the invariants."""
+        self.wire.read_state()
+        self.wire.send()
+        wanted = expected(self.reference)  # the server is at work meanwhile
+        *replies, found = self.wire.receive()
+        for (called, reply), answer in zip(self.awaited, map(_plain, replies), strict=True):
+            assert reply is ... or answer == reply, f"{called} replied {answer}, the reference {reply}"
+        self.awaited.clear()
+        state = read(found)
+        assert state == wanted, _difference(state, wanted)
+        check_that_each_job_is_in_one_place(self.reference, state)
+        check_placements(self.reference, self.newly_granted())
+        self.owed = self.owed or bool(more)
+        if more and self.goes_on:
+            self.go_on({job.type for job in self.reference.jobs.values() if job.state == "pending"})
+        if not self.owed:
+            check_that_no_slot_is_idle(self.reference)
+
+    def go_on(self, given):
+        more = self.reference.claim(given, now_us=self.now_us)
+        self.step("claim", [more], *sorted(map(encode, given)))
+        waiting = {job.type for job in self.reference.jobs.values() if job.state == "pending"}
+        self.owed = self.owed and (more or not waiting <= set(given))
+        self.compare(more)
+
+    def newly_granted(self):
+        """Return the jobs that were claimed since this was last asked."""
+        new = [job for job in self.reference.jobs.values() if (job.fence or 0) > len(self.granted)]
+        new.sort(key=lambda job: job.fence)
+        self.granted += [(job.worker, job.id, job.fence) for job in new]
+        return new
+
+    def is_held(self, worker, job_id, fence):
+        known = self.reference.workers.get(worker)
+        return known is not None and known.claims.get(job_id) == fence
+
+    def pass_time(self, by_us):
+        """Let time pass. What ended a minute ago is forgotten; the server would do it by its own clock, not by ours."""
+        self.now_us += by_us
+        for job in [*self.reference.jobs.values()]:
+            if job.state == "done" and self.now_us - job.ended_us >= _FORGOTTEN_AFTER_US:
+                self._forget(job)
+
+    def _forget(self, job):
+        keys = [key("job", job.id)]
+        if self.reference.tasks.get(job.task_id) == [job.id]:
+            keys.append(key("task", encode(job.task_id)))
+            del self.reference.tasks[job.task_id]
+        del self.reference.jobs[job.id]
+        self.call("UNLINK", *keys, reply=len(keys))
+
+    def end(self):
+        self.compare()
+
+
+def _plain(reply):
+    if isinstance(reply, list):
+        return [_plain(each) for each in reply]
+    if isinstance(reply, redis.OutOfMemoryError):
+        return REFUSED
+    return reply.decode() if isinstance(reply, bytes) else reply
+
+
+def _difference(state, wanted):
+    lines = [
+        f"{key}\n  server:    {state.get(key)}\n  reference: {wanted.get(key)}"
+        for key in sorted(state.keys() | wanted.keys())
+        if state.get(key) != wanted.get(key)
+    ]
+    return "the server's state differs from the reference's\n" + "\n".join(lines)
