@@ -72,7 +72,7 @@ class Explanation:
     """Where a task's newest job is.
 
     *state*: "scheduled", "pending", "claimed", "running", "done", "dead" or "unknown", of which nothing else is known.
-    *since_s*: Unix time by the server's clock since when. *priority*: 0..10, 10 highest. *due_s*: Unix time of
+    *since_s*: since when, *now_s*: when it was looked at, both Unix time by the server's clock. *priority*: 0..10, 10 highest. *due_s*: Unix time of
     its ETA. *deliveries*: how often it came back from a worker that died. *other_jobs*: the same task's other jobs
     that have not ended (copies for other queues, a try before a retry).
     """
@@ -80,6 +80,7 @@ class Explanation:
     task_id: str
     state: str
     since_s: float | None = None
+    now_s: float | None = None
     job_id: str | None = None
     task: str | None = None
     type: str | None = None
@@ -129,6 +130,7 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
         task_id=task_id,
         state=state,
         since_s=int(since_us) / MICRO,
+        now_s=now_us / MICRO,
         job_id=ids[-1],
         task=row["name"],
         type=decode(row["type"]),

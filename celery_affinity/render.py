@@ -107,8 +107,8 @@ def explanation(found: Explanation) -> str:
 
 
 def _state(found: Explanation) -> str:
-    since_s = found.since_s or 0
-    return f"{found.state} since {_moment(since_s)} ({duration(max(0, time.time() - since_s))})"
+    since_s, now_s = found.since_s or 0, found.now_s or 0
+    return f"{found.state} since {_moment(since_s)} ({duration(max(0, now_s - since_s))})"
 
 
 def _waiting_rows(waiting: Waiting) -> list[tuple[str, str]]:
@@ -122,7 +122,7 @@ def _waiting_rows(waiting: Waiting) -> list[tuple[str, str]]:
         else (f"{duration(waiting.estimate_s)} more, if jobs go on to take as long as lately (an estimate)")
     )
     return [
-        ("score", f"{score.total:,.1f} = {terms} ({score.slots_that_fit} slots fit){on_demand}"),
+        ("score", f"{score.total:,.1f} = {terms} ({_many(score.slots_that_fit, 'slot')} that fit){on_demand}"),
         ("rank", f"{waiting.rank_in_type} of its type, {waiting.rank} of all that its slots could take"),
         ("ahead", ", ".join(_group(group) for group in waiting.ahead) or "none"),
         *[("slots" if number == 0 else "", _slots(each)) for number, each in enumerate(waiting.slots)],
@@ -138,7 +138,7 @@ def _group(group: Group) -> str:
 
 
 def _slots(each: Slots) -> str:
-    return f"[{' '.join(each.types)}]: {each.slots} slots on {each.workers} workers, {each.free} free"
+    return f"[{' '.join(each.types)}]: {_many(each.slots, 'slot')} on {_many(each.workers, 'worker')}, {each.free} free"
 
 
 # -- words
@@ -146,6 +146,10 @@ def _slots(each: Slots) -> str:
 
 def _mode(on_demand: bool) -> str:
     return "on demand" if on_demand else "queued"
+
+
+def _many(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _moment(unix_s: float) -> str:

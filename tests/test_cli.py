@@ -150,10 +150,10 @@ def test_explain_says_why_a_task_waits(valkey, fleet):
     assert rows["state"].startswith("pending since ")
     assert rows["needs"] == "type pdf, priority 1, queued"
     assert " = 1,024.0 priority + " in rows["score"]
-    assert rows["score"].endswith(" age + 500.0 rarity (1 slots fit)")
+    assert rows["score"].endswith(" age + 500.0 rarity (1 slot that fit)")
     assert rows["rank"] == "16 of its type, 16 of all that its slots could take"
     assert sorted(rows["ahead"].split(", ")) == ["12 of pdf priority 8", "3 of pdf priority 0 on demand"]
-    assert rows["slots"] == "[pdf]: 1 slots on 1 workers, 0 free"
+    assert rows["slots"] == "[pdf]: 1 slot on 1 worker, 0 free"
     assert rows["blocked by"] == "its slot is busy"
     assert rows["overtaken"].startswith("only by jobs that come less than 1,375.25 s after it: until ")
     assert rows["wait"] == "unknown: no such job has ended lately"

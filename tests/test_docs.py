@@ -10,11 +10,17 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from celery_affinity import bound
-from celery_affinity.keys import KEYS
+import click
+
+from celery_affinity import bound, render
+from celery_affinity.explanation import explain
+from celery_affinity.keys import KEYS, Keys
 from celery_affinity.score import Weights
 from celery_affinity.settings import Settings
 
+from .clocked import ClockedScheduler, Fleet
+from .test_cli import affinity
+from .test_explain import ClockedReader
 from .workers import Process, wait_until
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +86,37 @@ def test_the_scheduling_page_draws_and_states_what_the_code_computes():
     assert f"{bound.seconds(0, True, Weights()):,} s for P0" in page
     minutes = bound.longest_wait(0, False, Weights(), ahead=0, arrivals=2, served=1) / 60
     assert f"{minutes:.0f} minutes at most" in page.replace("\n", " ")
+
+
+def test_the_scheduling_page_shows_what_explain_prints(valkey, redis_client):
+    fleet = Fleet(ClockedScheduler(redis_client, Keys()))
+    fleet.join("one", "pdf", slots=2)
+    fleet.join("two", "pdf", "excel")
+    for number in range(4):
+        fleet.publish(f"busy{number}", "pdf")
+    claim, _ = fleet.inbox("one")
+    fleet.scheduler.advance(6)
+    fleet.end("one", claim)
+    for number in range(12):
+        fleet.publish(f"urgent{number}", "pdf", priority=8)
+    for number in range(3):
+        fleet.publish(f"asked{number}", "excel", on_demand=True)
+    fleet.publish("job", "pdf", priority=5)
+    fleet.scheduler.advance(42)
+    found = click.unstyle(render.explanation(explain(ClockedReader(fleet.scheduler), "task-job")))
+    moment = re.compile(r"\d{4}-\d\d-\d\d \d\d:")  # the hour is that of a time zone
+    shown = blocks("docs/explanation/scheduling.md")["explain"]
+    assert moment.sub("", found) == moment.sub("", shown.rstrip("\n"))
+
+
+def test_the_commands_of_the_scheduling_page_work(valkey, redis_client):
+    page = (ROOT / "docs/explanation/scheduling.md").read_text()
+    commands_shown = [shlex.split(line, comments=True)[4:] for line in page.splitlines() if line.startswith("$ celery")]
+    assert len(commands_shown) == 7
+    for words in commands_shown:
+        once = ["--count", "1"] if words[-1] == "top" else []
+        run = affinity(valkey.url, *words[1:], *once)
+        assert run.returncode == 0, f"{words}: {run.stderr}"
 
 
 def test_the_design_lists_every_key():
