@@ -72,9 +72,9 @@ class Explanation:
     """Where a task's newest job is.
 
     *state*: "scheduled", "pending", "claimed", "running", "done", "dead" or "unknown", of which nothing else is known.
-    *since_s*: since when, *now_s*: when it was looked at, both Unix time by the server's clock. *priority*: 0..10, 10 highest. *due_s*: Unix time of
-    its ETA. *deliveries*: how often it came back from a worker that died. *other_jobs*: the same task's other jobs
-    that have not ended (copies for other queues, a try before a retry).
+    *since_s*: since when, *now_s*: when it was looked at, both Unix time by the server's clock. *priority*: 0..10, 10
+    highest. *due_s*: Unix time of its ETA. *deliveries*: how often it came back from a worker that died. *other_jobs*:
+    the same task's other jobs that have not ended (copies for other queues, a try before a retry).
     """
 
     task_id: str
