@@ -7,7 +7,7 @@ DOCS ?=
 STEPS ?= 100000
 SEED ?=
 
-.PHONY: demo test conformance seeded-faults check format clean
+.PHONY: demo test conformance seeded-faults million check format clean
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
@@ -24,6 +24,10 @@ conformance: $(VENV)/.test
 # Whether that would notice: breaks the scripts one line at a time. Some minutes.
 seeded-faults: $(VENV)/.test
 	$(BIN)/python -m tests.seeded_faults $(ARGS)
+
+# What each script and each report costs with a million jobs pending. Some ten minutes.
+million: $(VENV)/.test
+	$(BIN)/python -m tests.large $(ARGS)
 
 check: $(VENV)/.test $(VENV)/.check
 	$(BIN)/ruff check .

@@ -1,28 +1,24 @@
 """``celery -A proj affinity ...``: look at the fleet, turn its knobs, and run a dispatcher of its own."""
 
-import json
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
-from kombu.exceptions import OperationalError
-from redis.exceptions import RedisError
 
 from . import explanation, knobs, render
+from .cli_common import AS_JSON, print_json, reader_of, scheduler_of
+from .cli_dead import dead
 from .dispatcher import Dispatcher
-from .errors import AffinityError
 from .keys import encode
-from .observe import reader_on, scheduler_on
 from .order import Next, order_now, upcoming
 from .reader import Reader
 from .report import Report, Status
-from .scheduler import Scheduler
 from .settings import complete
 from .stamping import settings_of
 
@@ -33,45 +29,22 @@ def affinity(ctx: click.Context) -> None:
     """Schedule tasks by affinity: look at the fleet, turn its knobs, run a dispatcher."""
 
 
-@contextmanager
-def _scheduler(ctx: click.Context) -> Iterator[Scheduler]:
-    """Yield the arrows on the app's broker, or end the command with a line that says what is wrong."""
-    app = ctx.obj.app
-    with app.connection_for_write() as connection:
-        try:
-            connection.ensure_connection(max_retries=1)
-            yield scheduler_on(connection, app.conf.broker_transport)
-        except (OperationalError, RedisError, *connection.connection_errors) as exc:
-            raise click.ClickException(f"the broker {connection.as_uri()} does not answer: {exc}") from exc
-        except AffinityError as exc:
-            raise click.ClickException(str(exc)) from exc
+affinity.add_command(dead)
 
-
-@contextmanager
-def _reader(ctx: click.Context) -> Iterator[Reader]:
-    with _scheduler(ctx) as scheduler:
-        yield reader_on(scheduler)
-
-
-def _print_json(found: object) -> None:
-    click.echo(json.dumps(found, indent=2))
-
-
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 # -- look
 
 
 @affinity.command(cls=CeleryCommand)
-@_AS_JSON
+@AS_JSON
 @click.pass_context
 @handle_preload_options
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show types (pending, oldest wait, slots) and workers."""
-    with _reader(ctx) as reader:
+    with reader_of(ctx) as reader:
         found = Report(reader).status()
     if as_json:
-        _print_json(_status_as_json(found))
+        print_json(_status_as_json(found))
     else:
         click.echo(render.status(found))
 
@@ -83,15 +56,15 @@ def _status_as_json(found: Status) -> dict[str, Any]:
 
 @affinity.command(cls=CeleryCommand)
 @click.argument("task_id")
-@_AS_JSON
+@AS_JSON
 @click.pass_context
 @handle_preload_options
 def explain(ctx: click.Context, task_id: str, as_json: bool) -> None:
     """Say where a task is and, if it waits, why and for how long."""
-    with _reader(ctx) as reader:
+    with reader_of(ctx) as reader:
         found = explanation.explain(reader, task_id)
     if as_json:
-        _print_json(asdict(found))
+        print_json(asdict(found))
     else:
         click.echo(render.explanation(found))
 
@@ -104,15 +77,15 @@ _LIMIT = click.option(
 @affinity.command(cls=CeleryCommand)
 @click.argument("types", metavar="[TYPE]...", nargs=-1)
 @_LIMIT
-@_AS_JSON
+@AS_JSON
 @click.pass_context
 @handle_preload_options
 def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: bool) -> None:
     """List the pending jobs that are next, in the order in which they would be claimed now."""
-    with _reader(ctx) as reader:
+    with reader_of(ctx) as reader:
         found = _upcoming(reader, types, limit)
     if as_json:
-        _print_json([asdict(each) for each in found])
+        print_json([asdict(each) for each in found])
     else:
         click.echo(render.upcoming(found))
 
@@ -134,7 +107,7 @@ def _upcoming(reader: Reader, types: Iterable[str], limit: int) -> list[Next]:
 def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> None:
     """Show types, workers and the next jobs, live."""
     looks = 0
-    with _reader(ctx) as reader, suppress(KeyboardInterrupt):
+    with reader_of(ctx) as reader, suppress(KeyboardInterrupt):
         while looks != count:
             page = f"{render.status(Report(reader).status())}\n\n{render.upcoming(_upcoming(reader, (), limit))}"
             click.clear()  # does nothing where no terminal is
@@ -148,19 +121,19 @@ def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> N
 
 
 @affinity.group(invoke_without_command=True)
-@_AS_JSON
+@AS_JSON
 @click.pass_context
 def settings(ctx: click.Context, as_json: bool) -> None:
     """Show the scheduling settings in force, or change them for the whole fleet."""
     if ctx.invoked_subcommand is None:
         own = settings_of(ctx.obj.app)
-        with _scheduler(ctx) as scheduler:
+        with scheduler_of(ctx) as scheduler:
             _show_knobs(knobs.read(scheduler, own), as_json)
 
 
 @settings.command("set", cls=CeleryCommand)
 @click.argument("pairs", metavar="NAME VALUE [NAME VALUE]...", nargs=-1, required=True)
-@_AS_JSON
+@AS_JSON
 @click.pass_context
 @handle_preload_options
 def set_settings(ctx: click.Context, pairs: tuple[str, ...], as_json: bool) -> None:
@@ -168,27 +141,27 @@ def set_settings(ctx: click.Context, pairs: tuple[str, ...], as_json: bool) -> N
     if len(pairs) % 2:
         raise click.UsageError(f"a value is missing for {pairs[-1]!r}: give names and values in turn")
     typed = dict(zip(pairs[::2], pairs[1::2], strict=True))
-    with _scheduler(ctx) as scheduler:
+    with scheduler_of(ctx) as scheduler:
         _show_knobs(knobs.change(scheduler, settings_of(ctx.obj.app), typed), as_json)
 
 
 @settings.command("reset", cls=CeleryCommand)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--all", "all_", is_flag=True, help="Reset every setting.")
-@_AS_JSON
+@AS_JSON
 @click.pass_context
 @handle_preload_options
 def reset_settings(ctx: click.Context, names: tuple[str, ...], all_: bool, as_json: bool) -> None:
     """Have settings go back to what app.conf says."""
     if bool(names) == all_:
         raise click.UsageError("give the names of settings, or --all")
-    with _scheduler(ctx) as scheduler:
+    with scheduler_of(ctx) as scheduler:
         _show_knobs(knobs.reset(scheduler, settings_of(ctx.obj.app), names), as_json)
 
 
 def _show_knobs(found: list[knobs.Knob], as_json: bool) -> None:
     if as_json:
-        _print_json(
+        print_json(
             [
                 {**asdict(each), "changed_at_run_time": each.changed_at_run_time, "disputed": each.disputed}
                 for each in found
@@ -209,32 +182,9 @@ def dispatcher(ctx: click.Context) -> None:
     ended = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: ended.set())
-    with _scheduler(ctx) as scheduler:
+    with scheduler_of(ctx) as scheduler:
         loop = Dispatcher(scheduler)
         loop.start()
         click.echo(f"dispatcher ready on {ctx.obj.app.connection_for_write().as_uri()}")
         ended.wait()
         loop.stop()
-
-
-# -- dead letters
-
-
-@affinity.group()
-def dead() -> None:
-    """Look at the dead letters: jobs that will not run again, and why."""
-
-
-@dead.command("list", cls=CeleryCommand)
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="Show at most so many.")
-@_AS_JSON
-@click.pass_context
-@handle_preload_options
-def list_dead(ctx: click.Context, limit: int, as_json: bool) -> None:
-    """List dead letters, the newest first."""
-    with _reader(ctx) as reader:
-        letters = Report(reader).dead(limit)
-    if as_json:
-        _print_json([asdict(letter) for letter in letters])
-    else:
-        click.echo(render.letters(letters))

@@ -251,6 +251,24 @@ class Reference:
             self._forget(self.jobs[job_id])
         return min(len(pending), MAX_PURGED), len(pending) > MAX_PURGED
 
+    def replay(self, job_ids: Iterable[str], *, now_us: int) -> tuple[bool, list[str]]:
+        """Dead -> pending as if published now, if the message is still there. Return `more` and the jobs that are."""
+        replayed = [job for job in self._dead(job_ids) if job.message is not None]
+        for job in replayed:
+            job.state, job.enqueued_us, job.deliveries, job.reason, job.ended_us = "pending", now_us, 0, None, None
+        return self._fill({job.type for job in replayed}, now_us), [job.id for job in replayed]
+
+    def drop(self, job_ids: Iterable[str]) -> int:
+        """Delete dead letters. Return how many there were."""
+        dead = self._dead(job_ids)
+        for job in dead:
+            self._forget(job)
+        return len(dead)
+
+    def _dead(self, job_ids: Iterable[str]) -> list[Job]:
+        found = [self.jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in self.jobs]
+        return [job for job in found if job.state == "dead"]
+
     def configure(self, changes: Mapping[str, str]) -> int:
         """Change settings at run time, "" resets one to what app.conf said last. Return their revision."""
         return self.settings.change(changes)

@@ -7,8 +7,9 @@ import click
 
 from .explanation import Explanation, Slots, Waiting
 from .knobs import Knob
+from .letters import DeadLetter, Shown
 from .order import Group, Next
-from .report import DeadLetter, Status, TypeStatus, WorkerStatus
+from .report import Status, TypeStatus, WorkerStatus
 from .settings import PREFIX, Settings
 
 
@@ -44,6 +45,27 @@ def letters(found: Sequence[DeadLetter]) -> str:
 
 def _letter_row(letter: DeadLetter) -> tuple[str, ...]:
     return _moment(letter.ended_s), letter.reason, letter.type, letter.task, letter.task_id
+
+
+def letter(shown: Shown) -> str:
+    """Return all that is known of a dead letter as a few lines."""
+    found = shown.letter
+    message = (
+        f"{shown.message_bytes:,} bytes" if found.replayable else "gone: it had been acked, so it cannot be replayed"
+    )
+    rows = [
+        ("task", f"{found.task_id}  {found.task}"),
+        ("job", found.job_id),
+        ("type", found.type),
+        (
+            "reason",
+            f"{found.reason} at {_moment(found.ended_s)}, after {_many(found.deliveries, 'delivery', 'deliveries')}",
+        ),
+        ("published", _moment(shown.enqueued_s)),
+        ("message", message),
+        *((name, str(value)) for name, value in shown.headers.items()),
+    ]
+    return _paragraph(rows)
 
 
 def upcoming(found: Sequence[Next]) -> str:
@@ -103,7 +125,7 @@ def explanation(found: Explanation) -> str:
         *([("other jobs", f"{len(found.other_jobs)} of the same task have not ended")] if found.other_jobs else []),
         *(_waiting_rows(found.waiting) if found.waiting else []),
     ]
-    return "\n".join(f"{click.style(name.ljust(12), bold=True)}{printable(text)}" for name, text in rows)
+    return _paragraph(rows)
 
 
 def _state(found: Explanation) -> str:
@@ -148,8 +170,12 @@ def _mode(on_demand: bool) -> str:
     return "on demand" if on_demand else "queued"
 
 
-def _many(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def _many(number: int, thing: str, things: str = "") -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {things or thing + 's'}"
+
+
+def _paragraph(rows: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(f"{click.style(name.ljust(12), bold=True)}{printable(text)}" for name, text in rows)
 
 
 def _moment(unix_s: float) -> str:

@@ -41,18 +41,6 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True)
-class DeadLetter:
-    """A job that will not run again, and why: "lost", "rejected" or "max_deliveries"."""
-
-    job_id: str
-    task_id: str
-    task: str
-    type: str
-    reason: str
-    ended_s: float
-
-
-@dataclass(frozen=True)
 class Status:
     """The fleet at a glance. *scheduled*: jobs that wait for their ETA; *dead*: kept dead letters.
 
@@ -87,19 +75,6 @@ class Report:
             dead,
             {name: int(count) for name, count in sorted(read.hash("counters").items())},
         )
-
-    def dead(self, limit: int = 100) -> list[DeadLetter]:
-        """Return the last *limit* dead letters, the newest first."""
-        read = self._reader
-        found = read.ask_one("zrange", read.key("dead"), 0, limit - 1, True, True)
-        rows = read.ask([("hgetall", read.key("job", job_id.decode())) for job_id, _ in found])
-        letters = []
-        for (job_id, ended_us), raw in zip(found, rows, strict=True):
-            row = as_text(raw)
-            if row:
-                task_id, type_ = decode(row["task"]), decode(row["type"])
-                letters.append(DeadLetter(job_id.decode(), task_id, row["name"], type_, row["reason"], ended_us / 1e6))
-        return letters
 
     def _types(self, capacity: dict[str, str], free: dict[str, int], now_us: int) -> list[TypeStatus]:
         lanes = self._reader.lanes()

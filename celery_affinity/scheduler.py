@@ -250,6 +250,21 @@ class Scheduler:
             if not more:
                 return deleted
 
+    def replay(self, job_ids: Sequence[str]) -> list[str]:
+        """Have dead letters run again, as if published now. Return the ids of those that still have a message."""
+        replayed: list[str] = []
+        for first in range(0, len(job_ids), MOST):
+            more, *ids = self._run(load("replay"), rest=job_ids[first : first + MOST])
+            replayed += [job_id.decode() for job_id in ids]
+            self._go_on(more, ())
+        return replayed
+
+    def drop(self, job_ids: Sequence[str]) -> int:
+        """Delete dead letters. Return how many there were."""
+        return sum(
+            int(self._run(load("drop"), rest=job_ids[first : first + MOST])) for first in range(0, len(job_ids), MOST)
+        )
+
     def configure(self, changes: dict[str, str]) -> int:
         """Change settings at run time, by their name in Redis; "" resets one. Return the revision of the settings."""
         return int(self._run(load("configure"), rest=_flat(changes.items())))

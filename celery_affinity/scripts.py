@@ -15,7 +15,21 @@ from pathlib import Path
 
 from . import keys, settings
 
-ARROWS = ("publish", "claim", "ack", "release", "requeue", "join", "sync", "leave", "tick", "purge", "configure")
+ARROWS = (
+    "publish",
+    "claim",
+    "ack",
+    "release",
+    "requeue",
+    "join",
+    "sync",
+    "leave",
+    "tick",
+    "purge",
+    "configure",
+    "replay",
+    "drop",
+)
 
 _GENERATED = {"lib/keys.lua": keys.lua_source, "lib/settings.lua": settings.lua_source}
 _INCLUDE = re.compile(r"^-- @include (\S+)$", re.MULTILINE)

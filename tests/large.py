@@ -101,6 +101,7 @@ class LargeFleet:
                 self.publish_later(60)
                 self.scheduler.tick()
         self.scheduler.requeue("versatile", self.claims("versatile")[:50], counted=False)
+        self.scheduler.configure({"age_weight": "16"})
         self.die("versatile")
         self.scheduler.purge(TYPES[-1])
 

@@ -89,16 +89,6 @@ def test_status_as_json(valkey, fleet):
     assert (worker["name"], worker["types"], worker["draining"]) == ("one@host", ["pdf"], False)
 
 
-def test_dead_letters_are_listed(valkey, fleet):
-    fleet.join("one", "pdf")
-    fleet.publish("bad", "pdf")
-    (claim,) = fleet.inbox("one")
-    fleet.end("one", claim, "rejected")
-    assert "rejected" in affinity(valkey.url, "dead", "list").stdout
-    (letter,) = json.loads(affinity(valkey.url, "dead", "list", "--json").stdout)
-    assert (letter["job_id"], letter["task_id"], letter["reason"]) == ("bad", "task-bad", "rejected")
-
-
 def test_a_dispatcher_alone_promotes_scheduled_jobs_and_recovers_those_of_the_dead(valkey, fleet):
     fleet.publish("later", "pdf", delay_s=1)
     fleet.join("dead", "excel", settings={"worker_timeout": 2, "heartbeat_interval": 1})

@@ -365,6 +365,28 @@ class Conformance(SideBySide):
         self.step("configure", reply, *(part for pair in changes.items() for part in pair))
         self.compare()
 
+    # -- dead letters
+
+    @often(2, indexes=some_indexes)
+    def replay(self, indexes):
+        ids = self.pick_dead(indexes)
+        more, replayed = self.reference.replay(ids, now_us=self.now_us)
+        self.step("replay", [more, *replayed], *ids)
+        self.compare(more)
+
+    @often(1, indexes=some_indexes)
+    def drop(self, indexes):
+        ids = self.pick_dead(indexes)
+        self.step("drop", self.reference.drop(ids), *ids)
+        self.compare()
+
+    def pick_dead(self, some_indexes):
+        """Return ids of dead letters, and now and then of another job, or of none."""
+        dead = [job.id for job in self.reference.jobs.values() if job.state == "dead"]
+        others = [*self.reference.jobs, "no-job"]
+        picks = [dead if dead and index < GONE else others for index in some_indexes]
+        return [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
+
     # -- claims
 
     @often(3, indexes=some_indexes)

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from celery_affinity import letters
 from celery_affinity.keys import Keys
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
@@ -47,6 +48,9 @@ class Fleet:
 
     def names(self):
         return {worker.name.partition("@")[0] for worker in self.report.status().workers}
+
+    def dead(self):
+        return letters.find(Reader(self.redis, Keys()), letters.Filter())
 
     def free_slots(self):
         return sum(worker.free for worker in self.report.status().workers)
@@ -129,7 +133,7 @@ def test_killed_workers_late_jobs_run_once_more_elsewhere_in_their_place_and_ear
     }
     order = [entry.job for entry in fleet.ledger.entries() if entry.event == "start"][3:]
     assert order == ["late-0", "late-1", "younger"]
-    (lost,) = fleet.report.dead()
+    (lost,) = fleet.dead()
     assert (lost.task_id, lost.reason) == (early.id, "lost")
 
 
@@ -188,7 +192,7 @@ def test_every_end_of_a_task_frees_its_slot_once(fleet, pool):
     wait_until(lambda: fleet.ledger.starts()["ignore"], 10, "it runs")
     wait_until(fleet.all_slots_are_free, 10, "the slot is free after Ignore")
     fleet.app.send_task("no.such.task", queue="pdf")
-    wait_until(lambda: "no.such.task" in {letter.task for letter in fleet.report.dead()}, 10, "it is a dead letter")
+    wait_until(lambda: "no.such.task" in {letter.task for letter in fleet.dead()}, 10, "it is a dead letter")
     wait_until(fleet.all_slots_are_free, 10, "the slot is free after an unknown task")
     if pool == "prefork":
         ends(tasks["lose_child"].delay("lost child"[:4]), "SUCCESS", "again")

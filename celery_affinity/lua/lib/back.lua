@@ -3,14 +3,19 @@
 -- @include lib/lanes.lua
 local back = {}
 
+-- Deletes a dead letter.
+function back.forget(id)
+    redis.call("ZREM", key.dead, id)
+    tasks.remove(redis.call("HGET", key.job(id), "task") or "", id, 0)
+    redis.call("UNLINK", key.job(id), key.message(id))
+end
+
 -- Keeps at most `dead_max` of them: the oldest go.
 local function trim_dead(dead_max)
     local over = redis.call("ZCARD", key.dead) - dead_max
     if over > 0 then
         for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(over, 100) - 1)) do
-            redis.call("ZREM", key.dead, id)
-            tasks.remove(redis.call("HGET", key.job(id), "task") or "", id, 0)
-            redis.call("UNLINK", key.job(id), key.message(id))
+            back.forget(id)
         end
     end
 end

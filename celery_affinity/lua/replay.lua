@@ -1,0 +1,25 @@
+-- replay: dead -> pending, because a person asked for it: as if it were published now, its deliveries forgotten.
+-- One whose message is gone (it had been acked: a lost one) stays where it is.
+-- RETURNS {more, replayed id, ...}
+-- Cost: at most 25 jobs in one call, by the caller.
+-- @include lib/keys.lua
+-- @include lib/full.lua
+-- @include lib/settings.lua
+-- @include lib/back.lua
+-- @include lib/fill.lua
+
+-- ARGV[1..]: job ids
+local now = clock.text(clock.now_us)
+local types, replayed = {}, {}
+for _, id in ipairs(ARGV) do
+    local row = redis.call("HMGET", key.job(id), "state", "type", "lane")
+    if row[1] == "dead" and redis.call("EXISTS", key.message(id)) == 1 then
+        redis.call("ZREM", key.dead, id)
+        redis.call("HDEL", key.job(id), "reason", "ended")
+        redis.call("HSET", key.job(id), "state", "pending", "enqueued", now, "deliveries", 0)
+        lanes.add(id, row[2], row[3], now)
+        types[#types + 1] = row[2]
+        replayed[#replayed + 1] = id
+    end
+end
+return { fill(types, "", read_settings())[1], unpack(replayed) }
