@@ -38,4 +38,4 @@ if redis.call("HEXISTS", key.capacity, type) == 0 then
     redis.call("HINCRBY", key.counters, "unserved", 1)
     return { 1, 0, 0 }
 end
-return { 1, fill({ type }, "", read_settings())[1], 1 }
+return { 1, fill({ type }, "", read_settings(), { [id] = message })[1], 1 }

@@ -5,16 +5,12 @@
 local claims = {}
 local KEEP_S = 60 -- a job's id is known for so long after its end: a repeated publish changes nothing
 
--- What a worker reads of a claimed job: a line of facts, then the message as kombu sent it.
-local function payload(id, fence, type, deliveries, enqueued)
-    local facts = table.concat({ id, fence, type, deliveries, enqueued }, " ")
-    return facts .. "\n" .. (redis.call("GET", key.message(id)) or "")
-end
-
--- RETURNS the payload of a job as it was granted, to send it again or to find it in an inbox.
-function claims.payload(id)
+-- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it, which is read unless
+-- it is given: whoever only publishes needs no right to read messages.
+function claims.payload(id, message)
     local row = redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued")
-    return payload(id, row[1], row[2], row[3], row[4])
+    local facts = table.concat({ id, row[1], row[2], row[3], row[4] }, " ")
+    return facts .. "\n" .. (message or redis.call("GET", key.message(id)) or "")
 end
 
 function claims.grant(id, worker)

@@ -96,9 +96,10 @@ local function goes_by_age(settings)
     return score.goes_by_age(tonumber(redis.call("GET", key.turn) or 0), settings.priority_percentage)
 end
 
--- `caller`: the worker whose jobs go into the reply instead of its inbox; "" for none.
+-- `caller`: the worker whose jobs go into the reply instead of its inbox; "" for none. `fresh`: job id -> its message, of
+-- a job that was just written.
 -- RETURNS {more (1 or 0), payload, ...}, and the ids that went into it.
-local function fill(types, caller, settings)
+local function fill(types, caller, settings, fresh)
     local reply, inline = { 0 }, {}
     local view = slots.view()
     local waiting = candidates(types, view, settings)
@@ -119,7 +120,7 @@ local function fill(types, caller, settings)
             reply[#reply + 1] = claims.payload(id)
             inline[#inline + 1] = id
         else
-            redis.call("LPUSH", key.inbox(worker), claims.payload(id))
+            redis.call("LPUSH", key.inbox(worker), claims.payload(id, fresh and fresh[id]))
         end
         reply[1] = moves == MAX_MOVES and 1 or 0
     end
