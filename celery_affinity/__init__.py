@@ -5,7 +5,7 @@ app.conf.broker_transport = "celery_affinity:Transport"
 
 from . import worker as _worker  # connects the signal handler that adds our step to workers
 from .affinity import Affinity
-from .errors import AffinityError, OptionError, SettingError, TransportError
+from .errors import AffinityError, OptionError, SchemaError, SettingError, TransportError
 from .explanation import Explanation
 from .observe import explain
 from .transport import Transport
@@ -15,6 +15,7 @@ __all__ = [
     "AffinityError",
     "Explanation",
     "OptionError",
+    "SchemaError",
     "SettingError",
     "Transport",
     "TransportError",

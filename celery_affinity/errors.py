@@ -13,6 +13,10 @@ class SettingError(AffinityError, ValueError):
     """A setting is unknown or its value is out of range."""
 
 
+class SchemaError(AffinityError):
+    """The server's data was written by another major version of this package."""
+
+
 class TransportError(AffinityError):
     """The app names this transport, but a connection would not use it."""
 

@@ -9,6 +9,9 @@ from urllib.parse import quote, unquote
 
 from .errors import SettingError
 
+#: The major version of what stands in these keys. Processes that write different ones must not share a server.
+SCHEMA = 1
+
 #: name -> (template after the base, Redis type, content). One ``%s`` for each argument.
 KEYS: dict[str, tuple[str, str, str]] = {
     "job": ("job:%s", "hash", "what is known of a job, without its message"),
@@ -37,6 +40,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "inbox": ("inbox:%s", "list", "worker -> claimed jobs that it has not read, oldest at the right"),
     "fence": ("fence", "string", "the last fencing number given"),
     "clock": ("clock", "hash", "when the server was last ticked, and since when silence counts, µs"),
+    "schema": ("schema", "string", "the major version of all this"),
     "settings": ("settings", "hash", "scheduling settings in force, by name, and their revision"),
     "conf": ("conf", "hash", "the same settings as an app.conf had them last: what a reset goes back to"),
     "conf_of": ("conf_of:%s", "hash", "app -> the same as its own app.conf had them last"),
@@ -82,7 +86,11 @@ class Keys:
 
 def lua_source() -> str:
     """Return the Lua table `key` with the same spelling: strings, or functions of their parts."""
-    lines = ["local base = KEYS[1] -- what every key of the cohort begins with", "local key = {}"]
+    lines = [
+        f"local SCHEMA = {SCHEMA} -- the major version of what stands in the keys",
+        "local base = KEYS[1] -- what every key of the cohort begins with",
+        "local key = {}",
+    ]
     for name, (template, kind, content) in KEYS.items():
         lines.append(f"-- {kind}: {content}")
         parts = template.count("%s")

@@ -16,11 +16,12 @@ from collections.abc import Collection, Iterable, Mapping
 
 from .choose import FreeWorker, choose
 from .in_force import InForce
+from .keys import SCHEMA
 from .model import Delivery, Job, Joined, Outcome, Published, Reason, Released, State, Synced, Ticked, Worker
 from .score import goes_by_age, overtakes, score
 
 #: Jobs moved by one call, so that no script runs for more than 5 ms: `more` says that the caller is to go on.
-MAX_MOVES = 25
+MAX_MOVES = 20
 
 #: Pending jobs deleted by one call.
 MAX_PURGED = 200
@@ -43,6 +44,8 @@ class Reference:
         self.workers: dict[str, Worker] = {}
         self.names: dict[str, str] = {}
         """Node name -> the worker that took it last."""
+        self.schema: int | None = None
+        """The major version of the data, once a worker has joined."""
         self.settings = InForce()
         self.turn = 0
         """Claims made since a share of them goes by age alone."""
@@ -153,6 +156,7 @@ class Reference:
 
         *settings*: what its app.conf says, which counts when it is new.
         """
+        self.schema = self.schema or SCHEMA
         replaced = self.settings.take(app, settings) if worker_id not in self.workers else []
         namesake = self.names.get(name)
         self.names[name] = worker_id

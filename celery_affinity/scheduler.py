@@ -6,13 +6,15 @@ number change nothing.
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import redis
-from redis.exceptions import BusyLoadingError, NoScriptError, ReadOnlyError, ResponseError
+from redis.exceptions import BusyLoadingError, NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
 
 from . import keys as key_names
+from .errors import SchemaError
 from .keys import Keys
 from .scripts import Argument, Script, load
 
@@ -21,7 +23,7 @@ _TRANSIENT = ("BUSY ", "LOADING", "READONLY", "TRYAGAIN", "MASTERDOWN", "CLUSTER
 
 
 #: Jobs that one call of a script moves at most, so that none runs for more than 5 ms.
-MOST = 25
+MOST = 20
 
 
 class Claim(NamedTuple):
@@ -130,6 +132,21 @@ class Scheduler:
     def close(self) -> None:
         """Close the connections that no thread is using; one that is in use goes with its last user."""
         self.client.connection_pool.disconnect(inuse_connections=False)
+
+    def check_schema(self) -> None:
+        """Say which schema is written here, or raise SchemaError if it is another than that of this process."""
+        name = self.keys.key("schema")
+        found = self.client.get(name)
+        if found is None:
+            with suppress(OutOfMemoryError):  # a full server: who comes later will say it
+                self.client.set(name, key_names.SCHEMA, nx=True)
+        elif found.decode() != str(key_names.SCHEMA):
+            older, newer = sorted((int(found), key_names.SCHEMA))
+            which = "this process" if older == key_names.SCHEMA else "the other processes of the fleet"
+            raise SchemaError(
+                f"the data at {self.keys.base} was written with schema {found.decode()}, this process writes schema "
+                f"{key_names.SCHEMA}: upgrade celery_affinity in {which} to a version that writes schema {newer}"
+            )
 
     def publish(
         self,

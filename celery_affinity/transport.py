@@ -109,7 +109,9 @@ class AffinityChannel(_StockChannel):
         """The arrows, on a client that adds no prefix: kombu's own prefixes only some keys."""
         pool = self.pool
         if self._scheduler is None or self._scheduler.client.connection_pool is not pool:
-            self._scheduler = self._scheduler_on(pool)
+            scheduler = self._scheduler_on(pool)
+            scheduler.check_schema()
+            self._scheduler = scheduler
         return self._scheduler
 
     def scheduler_of_its_own(self) -> Scheduler:
@@ -117,7 +119,9 @@ class AffinityChannel(_StockChannel):
         manager = getattr(self, "_sentinel_manager", None)
         pool = self._get_pool()
         self._sentinel_manager = manager  # the channel closes that of its own pool
-        return self._scheduler_on(pool)
+        scheduler = self._scheduler_on(pool)
+        scheduler.check_schema()
+        return scheduler
 
     def _scheduler_on(self, pool: redis.ConnectionPool) -> Scheduler:
         keys = Keys(global_keyprefix=self.global_keyprefix, namespace=self.namespace)

@@ -122,10 +122,9 @@ def expected(reference):
     _expect_tasks(reference, state)
     if reference.ticked_us is not None:
         state[key("clock")] = {"ticked": str(reference.ticked_us), "grace": str(reference.grace_us)}
-    if reference.turn:
-        state[key("turn")] = str(reference.turn)
-    if reference.fence:
-        state[key("fence")] = str(reference.fence)
+    for name, value in (("schema", reference.schema), ("turn", reference.turn), ("fence", reference.fence)):
+        if value:
+            state[key(name)] = str(value)
     return dict(state)
 
 

@@ -10,6 +10,7 @@ from kombu import Exchange, Queue
 from kombu.utils.json import dumps, loads
 
 from celery_affinity import Affinity, AffinityError, OptionError, Transport
+from celery_affinity.scheduler import Scheduler
 from celery_affinity.stamping import HEADER, is_ours
 
 
@@ -189,21 +190,18 @@ def test_two_calls_are_two_jobs(app):
     assert len(published(app)) == 2
 
 
-def test_a_repeated_publish_of_one_call_is_one_job(app):
+def test_a_repeated_publish_of_one_call_is_one_job(app, monkeypatch):
     """What kombu's publish retry does after a lost reply: the same message, put again."""
-    with app.connection_for_write() as connection:
-        channel = connection.default_channel
-        publish, replies = channel.scheduler.publish, []
+    publish, replies = Scheduler.publish, []
 
-        def lossy(*args, **kwargs):
-            replies.append(publish(*args, **kwargs))
-            if len(replies) == 1:
-                raise ConnectionError("the reply was lost")
+    def lossy(*args, **kwargs):
+        replies.append(publish(*args, **kwargs))
+        if len(replies) == 1:
+            raise ConnectionError("the reply was lost")
 
-        channel.scheduler.publish = lossy
-        with app.amqp.Producer(connection, auto_declare=False) as producer:
-            producer.channel.scheduler.publish = lossy
-            task(app, affinity="pdf").apply_async(producer=producer, retry=True, retry_policy={"interval_start": 0})
+    monkeypatch.setattr(Scheduler, "publish", lossy)
+    with app.connection_for_write() as connection, app.amqp.Producer(connection, auto_declare=False) as producer:
+        task(app, affinity="pdf").apply_async(producer=producer, retry=True, retry_policy={"interval_start": 0})
     assert [reply.fresh for reply in replies] == [True, False]
     assert len(published(app)) == 1
 

@@ -17,6 +17,7 @@ local types = workers.split(ARGV[6]) -- encoded, separated by blanks
 local app = ARGV[7] -- encoded
 -- ARGV[8..]: name, value of each setting in its app.conf
 
+redis.call("SET", key.schema, SCHEMA, "NX") -- on a server that was emptied under a running fleet
 local replaced = {}
 if redis.call("EXISTS", key.worker(worker)) == 1 then
     workers.detach(worker)
