@@ -4,8 +4,7 @@ import base64
 import json
 
 import pytest
-from celery import Celery, chain
-from celery.beat import Scheduler
+from celery import Celery, beat, chain
 from kombu import Exchange, Queue
 from kombu.utils.json import dumps, loads
 
@@ -95,7 +94,7 @@ def test_beat_entries_say_it(app):
             "options": {"affinity": Affinity("pdf", priority=4), "on_demand": True},
         }
     }
-    scheduler = Scheduler(app=app)
+    scheduler = beat.Scheduler(app=app)
     scheduler.apply_async(scheduler.schedule["nightly"], advance=False)
     assert one(app) == ("pdf", "demand.4")
 
