@@ -197,6 +197,7 @@ def test_a_repeated_publish_of_one_call_is_one_job(app, monkeypatch):
         replies.append(publish(*args, **kwargs))
         if len(replies) == 1:
             raise ConnectionError("the reply was lost")
+        return replies[-1]
 
     monkeypatch.setattr(Scheduler, "publish", lossy)
     with app.connection_for_write() as connection, app.amqp.Producer(connection, auto_declare=False) as producer:
