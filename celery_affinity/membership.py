@@ -73,9 +73,19 @@ class Membership:
         self._dispatcher.use(scheduler, quiet=False)
         if not self._started:
             self._started = True
+            self._warn_of_eviction()
             self._beats.start()
             self._dispatcher.start()
         self._beats.wake()
+
+    def _warn_of_eviction(self) -> None:
+        policy = self._scheduler.may_evict()
+        if policy:
+            logger.warning(
+                "The broker's maxmemory-policy is %s: when its memory is full it drops jobs. Set it to noeviction: "
+                "publishing then fails with a clear error, and all that is running goes on",
+                policy,
+            )
 
     def serve(self, type_: str, serves: bool) -> None:
         """Serve *type_* from now on, or no more: a consumer was added or cancelled."""

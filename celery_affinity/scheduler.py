@@ -148,6 +148,17 @@ class Scheduler:
                 f"{key_names.SCHEMA}: upgrade celery_affinity in {which} to a version that writes schema {newer}"
             )
 
+    def may_evict(self) -> str | None:
+        """Return the server's eviction policy if it can drop our keys when memory is full; None if not, or if unknown.
+
+        ``volatile-*`` can only drop what is kept of jobs that have ended.
+        """
+        try:
+            policy = str(self.client.info("memory").get("maxmemory_policy", ""))
+        except ResponseError:  # no right to ask
+            return None
+        return policy if policy.startswith("allkeys") else None
+
     def publish(
         self,
         job_id: str,

@@ -218,8 +218,8 @@ class AffinityChannel(_StockChannel):
             return
         try:
             consume(_as_consumed(claim, tag))
-        except self.connection_errors:
-            raise
+        except (redis.RedisError, OSError):
+            raise  # not of kombu's own list: a KeyError, say, is no lost connection here
         except Exception:
             logger.exception("Job %s of type %r cannot be read: it goes to the dead letters", claim.job_id, claim.type)
             self.claims.settle(tag, REJECTED)
