@@ -62,6 +62,8 @@ class Worker:
     seen_us: int
     accepting: bool = True
     """Whether jobs are placed on it."""
+    stalled: bool = False
+    """Whether its event loop stands still: then none are, whatever `accepting` says."""
     free: int = 0
     free_since_us: int = 0
     claims: dict[str, int] = field(default_factory=dict)
@@ -106,6 +108,20 @@ class Synced(NamedTuple):
     more: bool
     asked: list[tuple[str, int]]
     void: list[str]
+
+
+class Beaten(NamedTuple):
+    """Not *known*: nothing changed."""
+
+    known: bool
+    more: bool
+
+
+class Recovered(NamedTuple):
+    """*recovered*: jobs that came back."""
+
+    more: bool
+    recovered: int
 
 
 class Ticked(NamedTuple):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from . import keys, settings
 
-ARROWS = ("publish", "claim", "ack", "release", "requeue", "join", "sync", "leave", "tick", "purge")
+ARROWS = ("publish", "claim", "ack", "release", "requeue", "join", "sync", "beat", "leave", "recover", "tick", "purge")
 
 _GENERATED = {"lib/keys.lua": keys.lua_source, "lib/settings.lua": settings.lua_source}
 _INCLUDE = re.compile(r"^-- @include (\S+)$", re.MULTILINE)

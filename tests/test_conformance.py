@@ -185,7 +185,7 @@ class Conformance(RuleBasedStateMachine):
         return {
             each.id: each.slots - each.other - len(each.claims)
             for each in self.reference.workers.values()
-            if each.accepting
+            if each.accepting and not each.stalled
         }
 
     def idle_types(self):
@@ -371,6 +371,20 @@ class Conformance(RuleBasedStateMachine):
             other=other,
             draining=int(draining),
         )
+        self.compare(reply.more)
+
+    @often(5, index=indexes, turns=st.booleans())
+    def beat(self, index, turns):
+        worker = self.pick_worker(index)
+        reply = self.reference.beat(worker, turns=turns, now_us=self.now_us)
+        self.step("beat", [reply.known, reply.more], worker=worker, turns=int(turns))
+        self.compare(reply.more)
+
+    @often(2, index=indexes)
+    def recover(self, index):
+        worker = self.pick_worker(index)
+        reply = self.reference.recover(worker, now_us=self.now_us)
+        self.step("recover", [reply.more, reply.recovered], worker=worker)
         self.compare(reply.more)
 
     @often(2, index=indexes)
