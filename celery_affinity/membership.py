@@ -12,7 +12,9 @@ from redis.exceptions import RedisError
 from .beats import Beats
 from .claims import Claims
 from .dispatcher import Dispatcher
+from .guard import Guard, Kin
 from .knobs import Watch
+from .pulse import Pulse
 from .scheduler import Claim, Joining, Scheduler
 from .settings import PREFIX, Settings
 
@@ -25,7 +27,8 @@ _RETRY_S = 0.5
 class Membership:
     """One live worker. *slots* and *other* are asked at each beat (see `Joining`); *on_claims* gets jobs that follow.
 
-    *wake_loop* has the event loop flush soon; while there is no loop, the beats' thread does it.
+    *wake_loop* has the event loop flush soon; while there is no loop, the beats' thread does it. *kin* marks what this
+    process forks, None for no guard; *forks*: whether these are the pool's processes.
     """
 
     def __init__(
@@ -39,6 +42,8 @@ class Membership:
         other: Callable[[], int],
         wake_loop: Callable[[], None],
         on_claims: Callable[[list[Claim]], None],
+        kin: Kin | None = None,
+        forks: bool = False,
     ) -> None:
         self.id = uuid.uuid4().hex
         self.name = name
@@ -56,6 +61,12 @@ class Membership:
         self._draining = False
         self._in_trouble = False
         self._slots_told = 0
+        self._resumed = False
+        self._pulse = Pulse()
+        self._guard: Guard | None = None
+        if kin is not None:
+            interval_s = settings.heartbeat_interval
+            self._guard = Guard(self.id, name, interval_s, pulse=self._pulse, kin=kin, ends_children=forks)
         self._beats = Beats("affinity-beats", self._beat, settings.heartbeat_interval)
         self._dispatcher = Dispatcher(scheduler)
 
@@ -65,6 +76,8 @@ class Membership:
         """Enter the fleet, or come back to it, with *types*. Raises a redis error if the server does not answer."""
         self._types = tuple(types)
         self._use(scheduler)
+        self._pulse.turn()
+        self._tend_guard()
         try:
             self._join()
         except BaseException:
@@ -102,6 +115,12 @@ class Membership:
     def has_news(self) -> bool:
         """Whether there is something to flush, and a server that answers."""
         return self.claims.has_news and not self._in_trouble
+
+    def turned(self) -> None:
+        """Note a turn of the event loop."""
+        if self._pulse.turn():
+            self._resumed = True
+            self._beats.wake()
 
     def flush(self) -> list[Claim]:
         """Say what ended, from the event loop. Return the jobs that follow; none if the server does not answer."""
@@ -152,14 +171,18 @@ class Membership:
             self._scheduler.leave(self.id)
         except (RedisError, OSError) as exc:
             logger.warning("The broker does not answer: it will notice by silence that this worker left: %s", exc)
+        if self._guard is not None:
+            self._guard.dismiss()
 
     # -- the beats' thread
 
     def _beat(self) -> float | None:
+        self._tend_guard()
         try:
             self._flush_all()
             if self._rejoin:
                 self._join()
+            self._say_whether_the_loop_turns()
             self._sync()
         except (RedisError, OSError) as exc:
             self._trouble(exc)
@@ -174,6 +197,22 @@ class Membership:
             following = self.claims.flush(self._scheduler, inline=False)
             if following:
                 self._on_claims(following)
+
+    def _tend_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.tend(self._scheduler)
+
+    def _say_whether_the_loop_turns(self) -> None:
+        """Do here what the guard does as well, and sooner: it may not be there."""
+        if self._pulse.stands_still:
+            self._scheduler.beat(self.id, turns=False)
+        elif self._resumed:
+            self._resumed = False  # first: it may stand still again meanwhile
+            try:
+                self._scheduler.beat(self.id, turns=True)
+            except BaseException:
+                self._resumed = True
+                raise
 
     def _sync(self) -> None:
         slots = self._slots_told = self._slots()

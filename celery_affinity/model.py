@@ -66,6 +66,8 @@ class Worker:
     seen_us: int
     accepting: bool = True
     """Whether jobs are placed on it."""
+    stalled: bool = False
+    """Whether its event loop stands still: then none are, whatever `accepting` says."""
     free: int = 0
     free_since_us: int = 0
     claims: dict[str, int] = field(default_factory=dict)
@@ -119,6 +121,20 @@ class Synced(NamedTuple):
     asked: list[tuple[str, int]]
     void: list[str]
     revision: int
+
+
+class Beaten(NamedTuple):
+    """Not *known*: nothing changed."""
+
+    known: bool
+    more: bool
+
+
+class Recovered(NamedTuple):
+    """*recovered*: jobs that came back."""
+
+    more: bool
+    recovered: int
 
 
 class Ticked(NamedTuple):

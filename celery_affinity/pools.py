@@ -13,6 +13,13 @@ from typing import Any
 from celery.worker import state
 
 
+def forks(pool: Any) -> bool:
+    """Return whether *pool* runs tasks in processes that it forks."""
+    from celery.concurrency.prefork import TaskPool  # brings billiard's pool, which producers can do without
+
+    return isinstance(pool, TaskPool)
+
+
 def still_has(pool: Any, request: Any) -> bool:
     """Return whether *pool* runs *request* now or will."""
     if request is None or request._apply_result is None:

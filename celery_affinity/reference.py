@@ -17,7 +17,21 @@ from collections.abc import Collection, Iterable, Mapping
 from .choose import FreeWorker, choose
 from .in_force import InForce
 from .keys import SCHEMA
-from .model import Delivery, Job, Joined, Outcome, Published, Reason, Released, State, Synced, Ticked, Worker
+from .model import (
+    Beaten,
+    Delivery,
+    Job,
+    Joined,
+    Outcome,
+    Published,
+    Reason,
+    Recovered,
+    Released,
+    State,
+    Synced,
+    Ticked,
+    Worker,
+)
 from .score import goes_by_age, overtakes, score
 
 #: Jobs moved by one call, so that no script runs for more than 5 ms: `more` says that the caller is to go on.
@@ -28,6 +42,9 @@ MAX_PURGED = 200
 
 #: A tick that finds the last one older than this gives every worker a fresh timeout: nobody was listening.
 SILENCE_COUNTS_US = 3_000_000
+
+#: A worker whose jobs are being recovered was last heard of then: no beat stops the recovery.
+GIVEN_UP_US = 0
 
 #: Workers, by the time they joined, that tick for the fleet; all do when the last tick is older than this.
 TICKERS = 3
@@ -108,6 +125,8 @@ class Reference:
         if worker.sequence == sequence:
             still = [job for job_id, fence in worker.granted if (job := self._held(worker_id, job_id, fence))]
             return Released(False, [_delivery(job) for job in still])
+        if inline:
+            worker.stalled = False  # only the event loop takes jobs inline, so it turns
         types = set(worker.types)
         for job_id, fence, outcome in ends:
             job = self._held(worker_id, job_id, fence)
@@ -167,7 +186,7 @@ class Reference:
         else:
             self._forget_durations(worker)
             worker.name, worker.types, worker.slots, worker.other = name, frozenset(types), slots, other
-            worker.seen_us, worker.accepting, worker.free = now_us, True, 0
+            worker.seen_us, worker.accepting, worker.stalled, worker.free = now_us, True, False, 0
         self._settle(worker, now_us)
         more = self._fill(worker.types, now_us)
         return Joined(more, namesake if namesake != worker_id else None, replaced)
@@ -214,6 +233,28 @@ class Reference:
         ticker = self._is_ticker(worker, now_us)
         return Synced(True, ticker, self._fill(types, now_us), asked, void, self.settings.revision)
 
+    def beat(self, worker_id: str, *, turns: bool, now_us: int) -> Beaten:
+        """Keep a worker alive. While its event loop does not turn, it gets no job, and the unread ones go back."""
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.seen_us == GIVEN_UP_US:
+            return Beaten(False, False)
+        worker.seen_us = now_us
+        types: set[str] = set()
+        if not turns:
+            worker.stalled = True
+            self._settle(worker, now_us)
+            unread, worker.inbox = worker.inbox[:MAX_MOVES], worker.inbox[MAX_MOVES:]
+            for delivery in unread:
+                job = self._held(worker_id, delivery.job_id, delivery.fence)
+                if job:
+                    types |= self._put_back(job, now_us, counted=False)
+        elif worker.stalled:
+            worker.stalled = False
+            types = set(worker.types)
+            self._settle(worker, now_us)
+        more = self._fill(types, now_us)
+        return Beaten(True, more or (bool(worker.inbox) and not turns))
+
     def leave(self, worker_id: str, *, now_us: int) -> tuple[bool, bool]:
         """Take a worker out; what it holds is pending again. Return `more`, and whether it still holds something."""
         worker = self.workers.get(worker_id)
@@ -226,6 +267,15 @@ class Reference:
         if not worker.claims:
             self._remove(worker)
         return self._fill(types, now_us), bool(worker.claims)
+
+    def recover(self, worker_id: str, *, now_us: int) -> Recovered:
+        """Claimed -> pending, counted as a delivery: the worker is dead, says its guard."""
+        worker = self.workers.get(worker_id)
+        if worker is None:
+            return Recovered(False, 0)
+        types: set[str] = set()
+        recovered, gone = self._recover(worker, MAX_MOVES, types, now_us)
+        return Recovered(self._fill(types, now_us) or not gone, recovered)
 
     def tick(self, *, now_us: int) -> Ticked:
         """Scheduled -> pending where due; the jobs of workers that are silent for too long -> pending."""
@@ -414,7 +464,8 @@ class Reference:
 
     def _settle(self, worker: Worker, now_us: int) -> None:
         """Count the worker's free slots: derived from what it holds, so that no sequence of calls can leak one."""
-        free = max(0, worker.slots - worker.other - len(worker.claims)) if worker.accepting else 0
+        takes_jobs = worker.accepting and not worker.stalled
+        free = max(0, worker.slots - worker.other - len(worker.claims)) if takes_jobs else 0
         if free != worker.free:
             worker.free, worker.free_since_us = free, now_us
 
@@ -436,14 +487,10 @@ class Reference:
         recovered = dead = 0
         silent = sorted((each.seen_us, each.id) for each in self.workers.values() if each.seen_us <= silent_since_us)
         for _, worker_id in silent[:MAX_MOVES]:
-            worker = self.workers[worker_id]
-            self._close(worker, now_us)
-            for job_id in list(worker.claims):
-                if recovered == MAX_MOVES:
-                    return recovered, dead
-                types |= self._put_back(self.jobs[job_id], now_us, counted=True)
-                recovered += 1
-            self._remove(worker)
+            back, gone = self._recover(self.workers[worker_id], MAX_MOVES - recovered, types, now_us)
+            recovered += back
+            if not gone:
+                return recovered, dead
             dead += 1
         return recovered, dead
 
@@ -455,6 +502,21 @@ class Reference:
         for type_ in gone.types:
             if not sum(each.slots for each in others if type_ in each.types):
                 self.durations_us.pop(type_, None)
+
+    def _recover(self, worker: Worker, most: int, types: set[str], now_us: int) -> tuple[int, bool]:
+        """Put back at most so many jobs of a dead worker, adding to *types*; forget it when it holds none any more.
+
+        Return how many jobs came back, and whether the worker is gone.
+        """
+        self._close(worker, now_us)
+        worker.seen_us = GIVEN_UP_US
+        claimed = list(worker.claims)
+        for job_id in claimed[:most]:
+            types |= self._put_back(self.jobs[job_id], now_us, counted=True)
+        if len(claimed) > most:
+            return most, False
+        self._remove(worker)
+        return len(claimed), True
 
     def _is_ticker(self, worker: Worker, now_us: int) -> bool:
         first = sorted(self.workers.values(), key=lambda each: (each.joined_us, each.id))[:TICKERS]

@@ -250,11 +250,32 @@ class Scheduler:
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
         return Synced(bool(known), bool(ticker), pairs, [job_id.decode() for job_id in void], int(revision))
 
+    def beat(self, worker: str, *, turns: bool) -> bool:
+        """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.
+
+        While it does not turn, the worker gets no job, and what it has not read goes back.
+        """
+        while True:
+            known, more = self._run(load("beat"), worker=worker, turns=int(turns))
+            if not more:
+                return bool(known)
+            self._go_on(more, ())
+
     def leave(self, worker: str) -> None:
         """Take a worker out; what it still holds is pending again."""
         unfinished = True
         while unfinished:
             more, unfinished = self._run(load("leave"), worker=worker)
+            self._go_on(more, ())
+
+    def recover(self, worker: str) -> int:
+        """Take back what a worker held that is known to be dead, all of it. Return how many jobs."""
+        recovered = 0
+        while True:
+            more, count = self._run(load("recover"), worker=worker)
+            recovered += int(count)
+            if not more:
+                return recovered
             self._go_on(more, ())
 
     def tick(self) -> Ticked:

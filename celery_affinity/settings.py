@@ -43,6 +43,10 @@ def _one_of(*names: str) -> Check:
     return lambda value: None if value in names else accepted
 
 
+def _yes_or_no(value: object) -> str | None:
+    return None if isinstance(value, bool) else "True or False"
+
+
 def _task_types(value: object) -> str | None:
     good = isinstance(value, Mapping) and all(isinstance(part, str) and part for pair in value.items() for part in pair)
     return None if good else "a mapping of task name patterns to types, such as {'proj.pdf.*': 'pdf'}"
@@ -70,6 +74,8 @@ class Settings:
     """A worker that was not heard of for so long is dead: its jobs are pending again."""
     heartbeat_interval: float = _shared(5, _SECONDS, in_us=True, knob=False)
     """A worker says so often that it lives, and which jobs it holds."""
+    guard: bool = _setting(True, _yes_or_no)
+    """Whether a small process of its own beats for each worker, and reports its death at once."""
     priority_order: str = _shared("higher-first", _one_of("higher-first", "lower-first"))
     """Whether 10 or 0 is the highest priority; stock Redis has 0."""
     priority_percentage: int = _shared(100, _whole("a whole number from 0 to 100", lambda value: 0 <= value <= 100))

@@ -83,6 +83,9 @@ class AffinityChannel(_StockChannel):
     #: Called with a queue's name and whether it is consumed from now on, or no more.
     on_consume: Callable[[str, bool], None] | None = None
 
+    #: Called at each turn of a worker's loop, where that is no event loop but waits for events here: with green pools.
+    on_turn: Callable[[], None] | None = None
+
     _kept_client: redis.Redis | None = None
     _scheduler: Scheduler | None = None
 
@@ -279,6 +282,12 @@ class Transport(stock.Transport):
             self.Channel = SentinelChannel
             self.default_port = stock.SentinelTransport.default_port
         super().__init__(client, **kwargs)
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> Any:
+        for channel in self.channels:
+            if channel.on_turn is not None:
+                channel.on_turn()
+        return super().drain_events(connection, timeout=timeout)
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
         """Return the URL of the broker as users write it; Flower opens it."""

@@ -16,6 +16,7 @@ from kombu.log import get_logger
 
 from . import pools, request, urls
 from .errors import AffinityError, TransportError
+from .guard import Kin
 from .membership import Membership
 from .scheduler import Claim, Scheduler
 from .stamping import is_ours, settings_of
@@ -53,6 +54,7 @@ class AffinityStep(bootsteps.StartStopStep):
         self._channel = channel
         channel.claims = self._membership.claims
         channel.on_consume = self._membership.serve
+        channel.on_turn = self._membership.turned
         self._membership.join(scheduler, [queue.name for queue in consumer.task_consumer.queues])
         self._membership.renounce(self._still_has)  # what a lost connection made Celery drop
 
@@ -108,6 +110,8 @@ class AffinityStep(bootsteps.StartStopStep):
             other=_unclaimed_requests,
             wake_loop=self._wake_loop,
             on_claims=self._on_claims,
+            kin=self._consumer.controller.affinity_kin,
+            forks=pools.forks(self._consumer.pool),
         )
         if isinstance(self._consumer.pool, SoloPool):
             membership.claims.on_accepted = membership.flush_now
@@ -123,6 +127,7 @@ class AffinityStep(bootsteps.StartStopStep):
     def _on_tick(self) -> None:
         """Say what ended since the last turn, and start the jobs that follow."""
         membership = self._members
+        membership.turned()
         membership.notice_slots()
         if membership.has_news:
             self._following.extend(membership.flush())
@@ -212,7 +217,7 @@ def install(worker: Any) -> None:
             f"of {transport_cls.__module__}: write redis://, rediss://, sentinel://, or socket:///path/to/redis.sock "
             "(not redis+socket://)"
         )
-    settings_of(app)
+    worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked
     app.steps["consumer"].add(AffinityStep)
 
 

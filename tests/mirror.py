@@ -192,6 +192,8 @@ def _expect_worker(worker, entry):
         "accepting": str(int(worker.accepting)),
         "free": str(worker.free),
     }
+    if worker.stalled:
+        fields["stalled"] = "1"
     if worker.sequence is not None:
         granted = " ".join(f"{job} {fence}" for job, fence in worker.granted)
         fields |= {"sequence": worker.sequence, "granted": granted}

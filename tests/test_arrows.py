@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from celery_affinity.keys import Keys
-from celery_affinity.scheduler import Scheduler
+from celery_affinity.scheduler import MOST, Claim, Scheduler
+from celery_affinity.scripts import load
 
 from .clocked import ClockedScheduler, Fleet
 
@@ -324,6 +325,86 @@ def test_leaving_returns_what_is_held(fleet, redis_client):
     assert redis_client.zrange(Keys().key("beats"), 0, -1) == [b"two"]
     (claim,) = fleet.inbox("two")
     assert (claim.job_id, claim.deliveries) == ("job", 0)
+
+
+def test_a_guards_beats_keep_a_worker_that_says_nothing_itself(fleet):
+    fleet.publish("job", "pdf")
+    fleet.join("worker", "pdf")
+    for _ in range(20):
+        _silence(fleet, 5)
+        assert fleet.scheduler.beat("worker", turns=True)
+    assert fleet.claims("worker")
+    assert not fleet.scheduler.beat("stranger", turns=True)
+    _silence(fleet, 31)
+    assert not fleet.scheduler.beat("worker", turns=True), "it is dead"
+
+
+def test_a_late_beat_does_not_stop_a_recovery_that_is_under_way(fleet):
+    for number in range(60):
+        fleet.publish(f"job{number:02}", "pdf")
+    fleet.join("dead", "pdf", slots=60)
+    more, recovered = fleet.scheduler._run(load("recover"), worker="dead")
+    assert (more, recovered) == (1, MOST)
+    assert not fleet.scheduler.beat("dead", turns=True)
+    assert len(fleet.claims("dead")) == 60 - MOST
+    fleet.scheduler.advance(1)
+    _silence(fleet, 31)
+    assert not fleet.claims("dead"), "a tick goes on where the guard ended"
+
+
+def test_a_worker_whose_loop_stands_still_gets_no_job_and_what_it_has_not_read_goes_elsewhere(fleet):
+    for job in ("read", "unread"):
+        fleet.publish(job, "pdf")
+    fleet.join("stuck", "pdf", slots=3)
+    read = Claim.parse(fleet.scheduler.client.rpop(Keys().key("inbox", "stuck")))
+    fleet.join("other", "pdf", "excel")
+    fleet.scheduler.beat("stuck", turns=False)
+    assert fleet.claims("stuck") == {"read": read.fence}
+    (elsewhere,) = fleet.inbox("other")
+    assert (elsewhere.job_id, elsewhere.deliveries) == ("unread", 0)
+    fleet.publish("new", "pdf")
+    assert fleet.state("new") == "pending"
+    fleet.scheduler.beat("stuck", turns=True)
+    assert fleet.jobs("stuck") == ["new"]
+
+
+def test_a_loop_that_takes_its_next_job_inline_turns_again(fleet):
+    for job in ("long", "next", "third"):
+        fleet.publish(job, "pdf")
+    fleet.join("solo", "pdf")
+    (claim,) = fleet.inbox("solo")
+    fleet.scheduler.beat("solo", turns=False)
+    assert fleet.end("solo", claim, inline=False) == []
+    assert fleet.claims("solo") == {}, "another thread's word proves nothing"
+    fleet.scheduler.beat("solo", turns=True)
+    (claim,) = fleet.inbox("solo")
+    fleet.scheduler.beat("solo", turns=False)
+    (following,) = fleet.end("solo", claim, inline=True)
+    assert following.job_id == "third"
+
+
+def test_a_worker_that_joins_again_turns_again(fleet):
+    fleet.join("worker", "pdf")
+    fleet.scheduler.beat("worker", turns=False)
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    assert fleet.jobs("worker") == ["job"]
+
+
+def test_a_reported_death_brings_every_job_back_at_once_and_what_was_acked_is_lost(fleet, redis_client):
+    for number in range(120):
+        fleet.publish(f"job{number:03}", "pdf")
+    fleet.join("dead", "pdf", slots=120)
+    first = fleet.inbox("dead")[0]
+    fleet.scheduler.settle("dead", acks=[(first.job_id, first.fence)], ends=[], sequence=1, inline=False)
+    assert fleet.scheduler.recover("dead") == 120
+    assert fleet.state(first.job_id) == "dead"
+    assert redis_client.zcard(Keys().key("beats")) == 0
+    fleet.join("healthy", "pdf", slots=200)
+    again = fleet.inbox("healthy")
+    assert len(again) == 119
+    assert {claim.deliveries for claim in again} == {1}
+    assert fleet.scheduler.recover("dead") == 0, "said twice"
 
 
 def test_a_claim_is_asked_about_and_comes_back_only_when_it_is_renounced(fleet):

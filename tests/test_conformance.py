@@ -314,6 +314,20 @@ class Conformance(SideBySide):
         )
         self.compare(reply.more)
 
+    @often(5, index=indexes, turns=draw.booleans())
+    def beat(self, index, turns):
+        worker = self.pick_worker(index)
+        reply = self.reference.beat(worker, turns=turns, now_us=self.now_us)
+        self.step("beat", [reply.known, reply.more], worker=worker, turns=int(turns))
+        self.compare(reply.more)
+
+    @often(2, index=indexes)
+    def recover(self, index):
+        worker = self.pick_worker(index)
+        reply = self.reference.recover(worker, now_us=self.now_us)
+        self.step("recover", [reply.more, reply.recovered], worker=worker)
+        self.compare(reply.more)
+
     @often(2, index=indexes)
     def leave(self, index):
         self._leave(self.pick_worker(index))

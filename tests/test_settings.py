@@ -40,6 +40,7 @@ def test_a_celery_namespace_is_honoured():
             {"affinity_priority_order": "desc"},
             "affinity_priority_order must be 'higher-first' or 'lower-first', got: 'desc'",
         ),
+        ({"affinity_guard": "no"}, "affinity_guard must be True or False, got: 'no'"),
         ({"affinity_age_weight": 0}, "affinity_age_weight must be a number of points a second, above 0, got: 0"),
         ({"affinity_rarity_weight": -1}, "affinity_rarity_weight must be a number of points, 0 or more, got: -1"),
         ({"affinity_max_deliveries": 1.5}, "affinity_max_deliveries must be a whole number above 0, got: 1.5"),

@@ -16,7 +16,7 @@ local sequence = ARGV[2]
 local caller = ARGV[3] == "1" and worker or "" -- whether the caller takes jobs inline
 -- ARGV[4..]: job id, fencing number, outcome ("acked", "rejected", "unsettled", "returned") of each
 
-local last = redis.call("HMGET", key.worker(worker), "sequence", "granted")
+local last = redis.call("HMGET", key.worker(worker), "sequence", "granted", "stalled")
 if last[1] == sequence then
     local again = { 0 }
     for id, fence in string.gmatch(last[2], "(%S+) (%S+)") do
@@ -27,6 +27,9 @@ if last[1] == sequence then
     return again
 end
 
+if last[3] and caller ~= "" then
+    workers.resume(worker) -- jobs are taken inline from the event loop only, so it turns again
+end
 local settings = read_settings()
 local types = workers.types_of(worker)
 for i = 4, #ARGV, 3 do

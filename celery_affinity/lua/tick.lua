@@ -5,8 +5,7 @@
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
--- @include lib/workers.lua
--- @include lib/back.lua
+-- @include lib/recover.lua
 -- @include lib/fill.lua
 
 local MAX = 20
@@ -46,15 +45,11 @@ local function recover_the_dead(grace)
     end
     local silent = redis.call("ZRANGEBYSCORE", key.beats, "-inf", clock.text(silent_since), "LIMIT", 0, MAX)
     for _, worker in ipairs(silent) do
-        workers.close(worker)
-        for _, id in ipairs(redis.call("HKEYS", key.claims(worker))) do
-            if recovered == MAX then
-                return recovered, dead
-            end
-            types[#types + 1] = back.put(worker, id, true, settings)
-            recovered = recovered + 1
+        local back_again, gone = recover(worker, MAX - recovered, types, settings)
+        recovered = recovered + back_again
+        if not gone then
+            return recovered, dead
         end
-        workers.remove(worker)
         dead = dead + 1
     end
     return recovered, dead

@@ -1,11 +1,15 @@
 """An app whose tasks need different workers. Every start and end is written to a ledger outside of Redis."""
 
+import ctypes
 import os
 import sys
 import time
 
+from billiard.util import set_pdeathsig
 from celery import Celery
 from celery.exceptions import Ignore, Reject
+from celery.signals import worker_process_init
+from celery.worker.control import control_command
 
 from celery_affinity import Affinity
 
@@ -16,6 +20,7 @@ app.conf.update(
     affinity_worker_timeout=float(os.environ.get("WORKER_TIMEOUT", "30")),
     affinity_heartbeat_interval=float(os.environ.get("HEARTBEAT_INTERVAL", "5")),
     affinity_max_deliveries=int(os.environ.get("MAX_DELIVERIES", "20")),
+    affinity_guard=os.environ.get("GUARD", "1") == "1",
     task_acks_late=os.environ.get("ACKS_LATE") == "1",
     broker_transport_options={"master_name": os.environ.get("MASTER_NAME", "")},
     broker_connection_retry_on_startup=True,
@@ -75,6 +80,39 @@ def compute(job, seconds=0.0):
     while time.monotonic() < until:
         sum(range(1000))
     note("end", job)
+
+
+@app.task(affinity="pdf", acks_late=True, bind=True)
+def hold_the_interpreter(self, job, seconds=0.0):
+    """Keep the interpreter locked in a C call for so long, the first time."""
+    note("start", job)
+    if not self.request.delivery_info["redelivered"]:
+        ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+    note("end", job)
+
+
+@app.task(affinity="pdf")
+def send_off(job, seconds=0.0):
+    """Fork a process that goes into a session of its own, to outlive its worker."""
+    if os.fork() == 0:
+        os.setsid()
+        _work(job, seconds)
+        os._exit(0)
+
+
+@control_command(args=[("seconds", float)])
+def block(state, seconds):
+    """Block the event loop of a worker, and nothing else of it."""
+    note("start", "block")
+    time.sleep(seconds)
+    note("end", "block")
+
+
+@worker_process_init.connect
+def _outlive_the_parent(**_):
+    """Undo, if a test asks for it, what Celery does on Linux: let a pool process survive its parent."""
+    if os.environ.get("CHILDREN_SURVIVE") == "1":
+        set_pdeathsig(0)
 
 
 @app.task(affinity="pdf")

@@ -5,13 +5,13 @@ local slots = {}
 -- Brings the free slots of a worker up to date with what it holds: slots - claims - other running requests.
 -- Derived, not added up, so that no sequence of calls can leak one.
 function slots.settle(worker)
-    local row = redis.call("HMGET", key.worker(worker), "profile", "slots", "other", "accepting", "free")
+    local row = redis.call("HMGET", key.worker(worker), "profile", "slots", "other", "accepting", "free", "stalled")
     local profile, was = row[1], tonumber(row[5])
     if not profile then
         return
     end
     local free = 0
-    if row[4] == "1" then
+    if row[4] == "1" and not row[6] then
         free = math.max(0, tonumber(row[2]) - tonumber(row[3]) - redis.call("HLEN", key.claims(worker)))
     end
     if free == 0 then

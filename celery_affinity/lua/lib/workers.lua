@@ -35,6 +35,7 @@ function workers.attach(worker, profile, types)
     end
     change_slots(profile, types, tonumber(redis.call("HGET", key.worker(worker), "slots")))
     redis.call("HSET", key.worker(worker), "accepting", "1", "free", 0)
+    redis.call("HDEL", key.worker(worker), "stalled")
     slots.settle(worker)
 end
 
@@ -42,6 +43,17 @@ end
 function workers.close(worker)
     redis.call("HSET", key.worker(worker), "accepting", "0")
     slots.settle(worker)
+end
+
+-- The worker's event loop stands still: no job is placed on it until the loop turns again.
+function workers.stall(worker)
+    redis.call("HSET", key.worker(worker), "stalled", "1")
+    slots.settle(worker)
+end
+
+-- The loop turns. The caller settles the worker's slots. RETURNS whether it stood still before.
+function workers.resume(worker)
+    return redis.call("HDEL", key.worker(worker), "stalled") == 1
 end
 
 -- Takes a worker out of its profile; a profile goes with its last worker.

@@ -1,0 +1,49 @@
+-- beat: a worker's guard says that the worker lives, and whether its event loop turns. While it does not, no job is
+-- placed on the worker, and what it has not read goes back; what it holds it keeps.
+-- RETURNS {known, more}; known 0: an unknown worker, or one whose jobs are being recovered, changes nothing.
+-- Cost: O(1); when the loop stands still, O(moves * log n), at most 20 moves in one call.
+-- @include lib/keys.lua
+-- @include lib/full.lua
+-- @include lib/settings.lua
+-- @include lib/workers.lua
+-- @include lib/back.lua
+-- @include lib/fill.lua
+
+local worker = ARGV[1]
+local turns = ARGV[2] == "1"
+
+local MAX = 20
+
+-- What is still in the inbox was never read: taking it out proves it.
+local function return_unread(settings)
+    local types = {}
+    for _ = 1, MAX do
+        local unread = redis.call("RPOP", key.inbox(worker))
+        if not unread then
+            break
+        end
+        local id, fence = string.match(unread, "^(%S+) (%S+)")
+        if claims.held(worker, id, fence) then
+            types[#types + 1] = back.put(worker, id, false, settings)
+        end
+    end
+    return types
+end
+
+local seen = redis.call("ZSCORE", key.beats, worker)
+if not seen or tonumber(seen) == 0 then
+    return { 0, 0 }
+end
+redis.call("ZADD", key.beats, clock.text(clock.now_us), worker)
+local settings = read_settings()
+local types = {}
+if not turns then
+    workers.stall(worker)
+    types = return_unread(settings)
+elseif workers.resume(worker) then
+    types = workers.types_of(worker)
+    slots.settle(worker)
+end
+local filled = fill(types, "", settings)
+local more = (filled[1] == 1 or redis.call("LLEN", key.inbox(worker)) > 0 and not turns) and 1 or 0
+return { 1, more }

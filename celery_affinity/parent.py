@@ -1,0 +1,117 @@
+"""The process that a guard guards: whether it lives, is suspended, stands still, and what it leaves behind."""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+
+from .pulse import STALLED_AFTER_S, PulseReader
+
+
+class Parent:
+    """Our parent. *pulse*: a descriptor of its `pulse.Pulse`; *kin*: those of its `guard.Kin`, ours and its own."""
+
+    def __init__(self, pid: int, session: int, pulse: int, kin: tuple[int, int]) -> None:
+        self.pid = pid
+        self._session = session
+        self._kin_read, self._kin_write = kin
+        self._mark = os.fstat(self._kin_read)
+        self._pulse = PulseReader(pulse)
+        self.handle = _handle(pid)
+        self._sees_marks = self._has_mark(pid)  # then it sees those of what it forks: they are as readable
+
+    @property
+    def is_gone(self) -> bool:
+        # Its number may be another's by now, but a process is our parent until it ends.
+        return os.getppid() != self.pid
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was suspended, by a signal or a debugger."""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as stat:
+                state = stat.read().rpartition(b")")[2].split()[0]
+        except OSError:
+            if self.turns:
+                return False
+            state = _state_by_ps(self.pid)
+        return state[:1] in (b"T", b"t")
+
+    @property
+    def turns(self) -> bool:
+        """Whether its event loop turns."""
+        return time.monotonic() - self.turned_at_s <= STALLED_AFTER_S
+
+    @property
+    def turned_at_s(self) -> float:
+        return self._pulse.turned_at_s
+
+    # -- what it leaves behind
+
+    def end_children(self, until_s: float) -> bool:
+        """End the processes that it forked. Return whether they are gone."""
+        while True:
+            children = self._children()
+            for child in children:
+                _kill(child, self._has_mark)
+            if self._nobody_holds_the_mark() or (self._sees_marks and not children):
+                return True
+            if time.monotonic() > until_s:
+                return False
+            time.sleep(0.02)
+
+    def _children(self) -> list[int]:
+        """Return what it forked, and what that forked, but for those that went into a session of their own."""
+        try:
+            found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        except OSError:
+            return []
+        return [pid for pid in found if self._has_mark(pid) and _session(pid) == self._session]
+
+    def _has_mark(self, pid: int) -> bool:
+        try:
+            found = os.stat(f"/proc/{pid}/fd/{self._kin_write}")
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == (self._mark.st_dev, self._mark.st_ino)
+
+    def _nobody_holds_the_mark(self) -> bool:
+        return bool(select.select([self._kin_read], [], [], 0)[0])  # the pipe is at its end; nobody writes to it
+
+
+def _handle(pid: int) -> int | None:
+    """Return a descriptor that is readable when the process has ended; None where there is no such thing."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
+def _state_by_ps(pid: int) -> bytes:
+    import subprocess  # only where there is no /proc
+
+    return subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, check=False).stdout.strip()  # noqa: S603,S607
+
+
+def _kill(pid: int, is_the_one: Callable[[int], bool]) -> None:
+    """Send SIGKILL, if *is_the_one*: asked when the number cannot become another process's any more."""
+    handle = _handle(pid)
+    try:
+        if is_the_one(pid):
+            if handle is None:
+                os.kill(pid, signal.SIGKILL)
+            else:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except OSError:
+        pass  # gone by now, or no longer ours to end
+    finally:
+        if handle is not None:
+            os.close(handle)
