@@ -244,7 +244,7 @@ def test_what_selects_this_transport(broker_transport, ours):
 
 
 def test_a_thread_that_has_no_current_app_publishes_as_any_other(valkey, redis_client):
-    code = "from threading import Thread; from tests.apps.typed import excel; Thread(target=excel.delay, args=(1,)).start()"
+    code = "import threading, tests.apps.typed as app; threading.Thread(target=app.excel.delay, args='1').start()"
     env = {**os.environ, "BROKER_URL": valkey.url}
     subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=30)
     (job,) = redis_client.scan_iter("*job:*")
