@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 DOCS ?=
 STEPS ?= 100000
 SEED ?=
+SECONDS ?= 1200
 
-.PHONY: demo test conformance check format clean
+.PHONY: demo test conformance chaos check format clean
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
@@ -19,6 +20,10 @@ test: $(VENV)/.test
 # Random steps from a seed that it prints: `make conformance SEED=...` makes the same again. Some 60 steps a second.
 conformance: $(VENV)/.test
 	CONFORMANCE_STEPS=$(STEPS) CONFORMANCE_SEED=$(SEED) $(BIN)/python -m pytest tests/test_conformance.py -m conformance -s -o timeout=0 $(ARGS)
+
+# Faults while jobs run, for SECONDS; `make chaos SEED=...` has the same storms again, in another weather: time differs.
+chaos: $(VENV)/.test
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed "$(SEED)" --output build/chaos $(ARGS)
 
 check: $(VENV)/.test $(VENV)/.check
 	$(BIN)/ruff check .
