@@ -105,6 +105,15 @@ def test_a_second_run_is_explained_by_a_stop_past_the_timeout_and_not_by_a_short
     assert (story.judged(states={"job": "done"}).violations == []) is is_fine
 
 
+def test_a_zombie_may_come_back_after_the_other_run(story):
+    story.publish("job")
+    story.happen("stop", "pdf", 2, target=WORKER)
+    story.run("job", 7.5, 7.6, worker=OTHER, pid=OTHER)
+    story.happen("resume", "pdf", 9, target=WORKER)
+    story.run("job", 9.01, 9.02)
+    assert story.judged(states={"job": "done"}).violations == []
+
+
 @pytest.mark.parametrize(("forgets_s", "is_fine"), [(1, True), (0, False)])
 def test_only_what_the_servers_policy_may_lose_is_lost_or_run_again(story, forgets_s, is_fine):
     story.publish("gone", at=9.5)

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from pathlib import Path
 from celery import Celery
 from celery.exceptions import Retry
 from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
-from kombu.asynchronous import get_event_loop
 
 from celery_affinity.stamping import HEADER, Stamp  # its signal handler has to come before ours
 
@@ -121,13 +119,12 @@ def _noted(request) -> Iterator[None]:
 def _on_worker_init(**_):
     global _worker_pid
     _worker_pid = os.getpid()
-    if threading.current_thread() is threading.main_thread():
-        # In a turn of its own: the signal itself comes wherever the main thread is, locks held or not.
-        signal.signal(signal.SIGUSR2, lambda *_: get_event_loop().call_soon(time.sleep, BLOCK_S))
 
 
 @worker_ready.connect
-def _say_ready(**_):
+def _on_worker_ready(sender=None, **_):
+    # In a turn of its own: the signal itself comes wherever the main thread is, locks held or not.
+    signal.signal(signal.SIGUSR2, lambda *_: sender.hub.call_soon(time.sleep, BLOCK_S))
     os.write(1, b"worker ready.\n")  # the log has warnings only
 
 

@@ -87,7 +87,7 @@ def kill_dispatcher(on: Field) -> None:
 def kill_publisher(on: Field) -> None:
     """What it had left to publish is published by another."""
     if on.fleet.kill_publisher():
-        on.fleet.publish(f"heir-{on.rng.random()}", 150, 80)
+        on.fleet.publish(f"heir-{on.rng.random()}", 400, 80)
 
 
 def suspend_worker(on: Field) -> None:

@@ -83,14 +83,12 @@ def _judge_refusal(job: Job, book: Book, remains: Remains, violated) -> None:
 
 
 def _judge_repetitions(job: Job, book: Book, verdict: Verdict, violated) -> None:
-    """Every run but the last needs a reason why there was another."""
-    runs = sorted(job.runs, key=lambda run: run.start)
-    for run in runs[:-1]:
-        why = why_again(run, book)
-        if why is None:
-            violated("ran again without a reason")
-        elif not job.settled:
-            verdict.again[why] += 1
+    """Every run but one needs a reason why there was another. It may be the later one: a zombie's, back too late."""
+    reasons = [why_again(run, book) for run in job.runs]
+    if reasons.count(None) > 1:
+        violated("ran again without a reason")
+    elif len(reasons) > 1 and not job.settled:
+        verdict.again.update([why for why in reasons if why][: len(reasons) - 1])
 
 
 def _why_not_ended(job: Job, book: Book, remains: Remains) -> str | None:

@@ -58,12 +58,13 @@ class DurableServer:
 
     def lose_power(self) -> None:
         """End the process, and with it what its policy has not brought to the disk yet: at most."""
-        forgets_s = EVERYSEC_S if self.policy == "everysec" else 0.0
+        # The sizes are samples: what is cut off may be a little more.
+        forgets_s = EVERYSEC_S + 2 * _SAMPLE_S if self.policy == "everysec" else 0.0
         self._ledger.note("kill", "server", target=self._server.pid)
         at = self._ledger.note("down", "server", how="power lost", forgets_s=forgets_s)
         self._server.kill()
         if forgets_s:
-            synced = [size for sampled_at, size in tuple(self._sizes) if sampled_at <= at - forgets_s]
+            synced = [size for sampled_at, size in tuple(self._sizes) if sampled_at <= at - EVERYSEC_S]
             os.truncate(self._file(), synced[-1] if synced else 0)
 
     def lose_data(self) -> None:
@@ -138,7 +139,9 @@ class ReplicatedServers:
         self._master, self._replica = self._replica, self._master
         wait_until(lambda: self._role(self._master) == "master", 30, "the replica is master")
         self._ledger.note("up", "server")
-        self._replica.start()  # Sentinel makes the old master a replica
+        self._replica.start()
+        with redis.Redis(HOST, self._replica.port, socket_timeout=5) as client:
+            client.replicaof(HOST, self._master.port)  # as Sentinel would, ten seconds later
 
     def stop(self) -> None:
         for each in (self._sentinel, self._master, self._replica):

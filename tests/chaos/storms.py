@@ -24,9 +24,9 @@ STORMS = (
         "workers killed",
         "`kill -9` of workers, each replaced at once under the same name",
         (faults.kill_worker,),
-        (0.8, 2.5),
+        (0.5, 1.6),
     ),
-    Storm("pool processes killed", "`kill -9` of prefork pool processes", (faults.kill_pool_process,), (0.1, 0.6)),
+    Storm("pool processes killed", "`kill -9` of prefork pool processes", (faults.kill_pool_process,), (0.1, 0.4)),
     Storm(
         "publishers and dispatchers killed",
         "`kill -9` of publishers in the middle of a publish, and of a standalone dispatcher",
@@ -91,12 +91,18 @@ STORMS = (
         "mixed",
         "all of these but lost data and full memory, in one",
         (
-            *(faults.kill_worker, faults.kill_pool_process, faults.kill_pool_process, faults.kill_publisher),
-            *(faults.kill_dispatcher, faults.suspend_worker, faults.pause_worker, faults.block_loop),
+            *(faults.kill_worker, faults.kill_worker, faults.kill_pool_process, faults.kill_pool_process),
+            *(
+                faults.kill_publisher,
+                faults.kill_dispatcher,
+                faults.suspend_worker,
+                faults.pause_worker,
+                faults.block_loop,
+            ),
             *(faults.restart_worker, faults.start_twin, faults.kill_server, faults.lose_power, faults.kill_clients),
             *(faults.flush_scripts, faults.cut_link, faults.cut_in_reply, faults.delay_link, faults.silence_link),
         ),
-        (0.3, 1.2),
+        (0.3, 0.9),
     ),
     Storm(
         "mixed, replicated",
