@@ -22,7 +22,7 @@ TYPES = ("pdf", "excel", "index", "mail")
 QUEUE = "celery"
 
 #: Short, so that a death is noticed within a storm. The time that a reply may take is shorter still.
-WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 2.0
+WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 1.0
 
 #: How long SIGUSR2 keeps the event loop of a worker from turning.
 BLOCK_S = 7.0

@@ -81,7 +81,13 @@ class Campaign:
         began = monotonic()
         for number, offset in enumerate(offsets):
             # Done before the storm is: what is published last goes through it as well.
-            on.fleet.publish(f"{self._seed}-{number}", jobs // 2, jobs / 2 / (0.8 * seconds), offset)
+            on.fleet.publish(
+                f"{self._seed}-{number}",
+                jobs // 2,
+                jobs / 2 / (0.8 * seconds),
+                long=storm.long,
+                clock_offset_s=offset,
+            )
         on.wait(1)
         troubles = []
         try:

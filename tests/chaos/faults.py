@@ -77,7 +77,7 @@ def kill_worker(on: Field) -> None:
 
 
 def kill_pool_process(on: Field) -> None:
-    on.fleet.kill_pool_process(on.member())
+    on.fleet.kill_pool_process(on.member(), on.rng)
 
 
 def kill_dispatcher(on: Field) -> None:
@@ -110,6 +110,14 @@ def restart_worker(on: Field) -> None:
     on.fleet.restart(on.member())
 
 
+def restart_blocked_worker(on: Field) -> None:
+    """Stop a worker in good order while its loop does not turn: its inbox fills meanwhile."""
+    name = on.member()
+    on.fleet.block_loop(name)
+    on.wait(1)
+    on.fleet.restart(name)
+
+
 def start_twin(on: Field) -> None:
     if len(on.fleet.twins) < 2:
         on.fleet.start_twin(on.member())
@@ -139,7 +147,7 @@ def lose_data(on: Field) -> None:
 
 def _away(on: Field, end: Callable[[], None]) -> None:
     end()
-    on.wait(on.rng.choice((0.0, 0.5, 2.0, WORKER_TIMEOUT_S + 1)))  # also for longer than a worker may be silent
+    on.wait(on.rng.choice((0.0, 1.5, WORKER_TIMEOUT_S + 1)))  # also for longer than a worker may be silent
     on.durable().start()
 
 
@@ -171,7 +179,8 @@ def cut_link(on: Field) -> None:
 
 
 def cut_in_reply(on: Field) -> None:
-    name = on.rng.choice(LINKS)
+    """Lose a reply: what was asked for is done, and asked for again."""
+    name = on.rng.choice((*LINKS, *("publishers",) * 4))
     on.ledger.note("cut", name)
     on.links().cut_in_reply(name)
 
@@ -188,7 +197,7 @@ def silence_link(on: Field) -> None:
     name = on.rng.choice(LINKS)
     on.ledger.note("silence", name)
     on.links().silence(name)
-    on.later(on.rng.choice((0.5, 2, WORKER_TIMEOUT_S + 2)), lambda: _heal(on, name))
+    on.later(on.rng.choice((0.3, 1, 2, WORKER_TIMEOUT_S + 2)), lambda: _heal(on, name))
 
 
 def _heal(on: Field, name: str) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from random import Random
 
 import psutil
 
@@ -73,15 +74,14 @@ class Fleet:
         self._kill(worker, "worker")
         self.workers[name] = self._worker(_member(name))
 
-    def kill_pool_process(self, name: str) -> bool:
-        """Kill one pool process of a prefork worker. Return False if it has none now."""
-        worker = self.workers[name]
+    def kill_pool_process(self, name: str, rng: Random) -> None:
+        """Kill one pool process of a prefork worker, if it has one now."""
         with suppress(psutil.NoSuchProcess):
-            for child in psutil.Process(worker.pid).children():
+            children = psutil.Process(self.workers[name].pid).children()
+            if children:
+                child = rng.choice(children)
                 self._ledger.note("kill", "pool process", target=child.pid)
                 child.kill()
-                return True
-        return False
 
     def kill_dispatcher(self) -> None:
         assert self.dispatcher is not None, "started"
@@ -135,9 +135,11 @@ class Fleet:
         """Start a second worker with the node name of a live one."""
         self.twins.append(self._worker(_member(name)))
 
-    def publish(self, seed: str, jobs: int, rate: float, clock_offset_s: int = 0) -> None:
+    def publish(self, seed: str, jobs: int, rate: float, *, long: int = 3, clock_offset_s: int = 0) -> None:
+        """Start a publisher; *long*: its share of jobs that take a second or so, in percent."""
         self._batches += 1
-        command = [sys.executable, "-m", "tests.chaos.publisher", f"{seed}-{self._batches}", str(jobs), str(rate)]
+        command = [sys.executable, "-m", "tests.chaos.publisher"]
+        command += [f"{seed}-{self._batches}", str(jobs), str(rate), str(long)]
         env = {**self._env, "BROKER_URL": self._url_of("publishers"), "CLOCK_OFFSET_S": str(clock_offset_s)}
         self.publishers.append(Process("publisher", command, env))
 

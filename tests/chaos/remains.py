@@ -14,26 +14,8 @@ _CHUNK = 500
 #: Keys of kombu's: bindings and replies of remote control.
 _KOMBU = re.compile(r"_kombu\.binding(\.|_permanent\.|_deadlines).*|.+\.reply\.celery\.pidbox|unacked.*|/\d+\..*")
 
-#: Those that a quiet fleet may have; lanes, claims and inboxes are empty, and an empty key is none.
-_QUIET = {
-    "job",
-    "message",
-    "dead",
-    "profiles",
-    "serving",
-    "capacity",
-    "free_slots",
-    "free",
-    "members",
-    "worker",
-    "names",
-    "beats",
-    "joined",
-    "fence",
-    "clock",
-    "settings",
-    "counters",
-}
+#: Those that a quiet fleet has not: nothing waits, and an empty key is none.
+_BUSY = {"lane", "heads", "scheduled", "claims", "inbox"}
 
 
 @dataclass
@@ -140,7 +122,7 @@ def _look_at_keys(client: redis.Redis, remains: Remains) -> None:
                 remains.leaks.append(f"an unknown key: {found}")
             continue
         name, hit = match
-        if name not in _QUIET:
+        if name in _BUSY:
             remains.leaks.append(f"a key that a quiet fleet has not: {found}")
         elif name == "worker" and hit[1] not in live:
             remains.leaks.append(f"a key of a worker that is gone: {found}")

@@ -10,13 +10,16 @@ from .faults import Fault
 
 @dataclass(frozen=True)
 class Storm:
-    """*what*: for the table. *pause_s*: between two strikes, at least and at most. *replicated*: with a replica."""
+    """*what*: for the table. *pause_s*: between two strikes, at least and at most. *replicated*: with a replica.
+    *long*: the share of jobs that take a second or so, in percent: with many, those that come back have to wait.
+    """
 
     name: str
     what: str
     faults: tuple[Fault, ...]
     pause_s: tuple[float, float]
     replicated: bool = False
+    long: int = 3
 
 
 STORMS = (
@@ -38,15 +41,16 @@ STORMS = (
         "`SIGSTOP` of workers, for a moment or past the worker timeout, then `SIGCONT`",
         (faults.suspend_worker, faults.suspend_worker, faults.pause_worker),
         (1, 3),
+        long=9,
     ),
     Storm(
         "workers restarted", "`SIGTERM`: workers drain and leave while new ones start", (faults.restart_worker,), (1, 3)
     ),
     Storm(
         "loops blocked, names shared",
-        "event loops that do not turn for longer than the worker timeout; two live workers with one node name",
-        (faults.block_loop, faults.start_twin),
-        (1, 3),
+        "event loops that do not turn for longer than the worker timeout, also at `SIGTERM`; live workers of one node name",
+        (faults.block_loop, faults.restart_blocked_worker, faults.start_twin),
+        (0.6, 2),
     ),
     Storm(
         "server killed, AOF always",
@@ -78,8 +82,8 @@ STORMS = (
     Storm(
         "connections slow or half-open",
         "each chunk held back for up to 0.3 s; connections that go silent without an end, also past the worker timeout",
-        (faults.delay_link, faults.silence_link, faults.silence_link),
-        (1, 3),
+        (faults.delay_link, faults.silence_link, faults.silence_link, faults.silence_link),
+        (0.4, 1.5),
     ),
     Storm(
         "memory full",
