@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 DOCS ?=
 STEPS ?= 100000
 SEED ?=
+SECONDS ?= 1200
 
-.PHONY: demo test conformance seeded-faults million check format clean
+.PHONY: demo test conformance seeded-faults million chaos check format clean
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
@@ -28,6 +29,10 @@ seeded-faults: $(VENV)/.test
 # What each script and each report costs with a million jobs pending. Some ten minutes.
 million: $(VENV)/.test
 	$(BIN)/python -m tests.large $(ARGS)
+
+# Faults while jobs run, for SECONDS; `make chaos SEED=...` has the same storms again, in another weather: time differs.
+chaos: $(VENV)/.test
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed "$(SEED)" --output build/chaos $(ARGS)
 
 check: $(VENV)/.test $(VENV)/.check
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from celery import Celery, current_app
+from celery import Celery, _state, current_app
 from celery.signals import before_task_publish
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
@@ -72,10 +72,13 @@ def on_before_task_publish(
 
     Celery swallows errors here, so a refusal travels with the message.
     """
-    if headers is None or properties is None or not is_ours(current_app.conf.broker_transport):
+    if headers is None or properties is None:
+        return
+    app = _publishing_app()
+    if not is_ours(app.conf.broker_transport):
         return
     try:
-        headers[HEADER] = _stamp(sender or "", headers, properties)
+        headers[HEADER] = _stamp(app, sender or "", headers, properties)
     except AffinityError as exc:
         headers[HEADER] = {"refused": str(exc)}
 
@@ -89,12 +92,25 @@ def read(headers: Headers, properties: dict[str, Any]) -> Stamp:
     if not isinstance(header, dict) or "id" not in header:
         if isinstance(header, dict) and "refused" in header:
             raise OptionError(header["refused"])
-        header = headers[HEADER] = _stamp(headers.get("task") or "", headers, properties)
+        header = headers[HEADER] = _stamp(_publishing_app(), headers.get("task") or "", headers, properties)
     return Stamp(header["id"], header["type"], header["priority"], header["on_demand"], header["due"])
 
 
-def _stamp(name: str, headers: Headers, properties: dict[str, Any]) -> dict[str, Any]:
-    app = current_app._get_current_object()
+def _publishing_app() -> Celery:
+    """Return the app that publishes in this thread, as far as can be known.
+
+    Celery's current app is one for each thread, and in a thread where none was made or set it is the default app, which
+    knows nothing. Then it is the app that uses this transport, if there is just one.
+    """
+    current: Celery = current_app._get_current_object()
+    if _state._tls.current_app is None and not is_ours(current.conf.broker_transport):
+        ours = [app for app in tuple(_state._get_active_apps()) if is_ours(app.conf.broker_transport)]
+        if len(ours) == 1:
+            return ours[0]
+    return current
+
+
+def _stamp(app: Celery, name: str, headers: Headers, properties: dict[str, Any]) -> dict[str, Any]:
     settings = settings_of(app)
     first_try = headers.get(HEADER) or {}
     task = app.tasks.get(name)

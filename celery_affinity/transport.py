@@ -132,6 +132,13 @@ class AffinityChannel(_StockChannel):
 
     # -- publish
 
+    def basic_publish(self, *args: Any, **kwargs: Any) -> Any:
+        if self.connection is None:
+            # kombu declares a queue between taking the channel and publishing on it: a connection that broke meanwhile
+            # took the channel with it, and only an error of the connection makes kombu take the new one.
+            raise redis.ConnectionError("the channel was closed by a reconnect")
+        return super().basic_publish(*args, **kwargs)
+
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
         headers = message.get("headers") or {}
         if not stamping.is_job(headers):

@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from celery import Celery, beat, chain
@@ -236,3 +239,11 @@ def test_an_app_with_another_transport_is_left_alone(redis_client, valkey):
 )
 def test_what_selects_this_transport(broker_transport, ours):
     assert is_ours(broker_transport) is ours
+
+
+def test_a_thread_that_has_no_current_app_publishes_as_any_other(valkey, redis_client):
+    code = "import threading, tests.apps.typed as app; threading.Thread(target=app.excel.delay, args='1').start()"
+    env = {**os.environ, "BROKER_URL": valkey.url}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=30)
+    (job,) = redis_client.scan_iter("*job:*")
+    assert redis_client.hmget(job, "type", "lane") == [b"excel", b"queued.5"]

@@ -17,6 +17,7 @@ from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.keys import Keys
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
+from celery_affinity.transport import Channel
 
 from . import certificates
 from .ledger import Ledger
@@ -102,6 +103,23 @@ def test_connections_that_are_cut_again_and_again_lose_no_job_and_run_none_twice
     status = report.status()
     assert [each.pending for each in status.types] == [0]
     assert status.dead == 0
+
+
+def test_a_connection_that_breaks_while_declaring_loses_no_publish(valkey, redis_client, load_app, monkeypatch):
+    app = load_app(APP)
+    declare = Channel.queue_declare
+    broken = []
+
+    def declare_on_a_broken_connection(channel, *args, **kwargs):
+        if not broken:
+            broken.append(True)
+            raise redis.ConnectionError("cut")
+        return declare(channel, *args, **kwargs)
+
+    monkeypatch.setattr(Channel, "queue_declare", declare_on_a_broken_connection)
+    app.tasks[f"{APP}.early"].delay("job")
+    assert broken
+    assert [each.pending for each in report_of(valkey).status().types] == [1]
 
 
 def test_a_server_that_is_away_for_longer_than_the_worker_timeout_re_runs_nothing(tmp_path, ledger):

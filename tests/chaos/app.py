@@ -1,0 +1,164 @@
+"""The app under test. Each publish, each start and each end of a task is written to the ledger by whoever does it."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+
+from celery import Celery
+from celery.exceptions import Retry
+from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
+
+from celery_affinity.stamping import HEADER, Stamp  # its signal handler has to come before ours
+
+from .ledger import Ledger
+
+TYPES = ("pdf", "excel", "index", "mail")
+QUEUE = "celery"
+
+#: Short, so that a death is noticed within a storm. The time that a reply may take is shorter still.
+WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 1.0
+
+#: How long SIGUSR2 keeps the event loop of a worker from turning.
+BLOCK_S = 7.0
+
+ledger = Ledger(Path(os.environ.get("LEDGER", os.devnull)))
+
+# -- a host whose clock is wrong
+
+_offset_s = float(os.environ.get("CLOCK_OFFSET_S", "0"))
+if _offset_s:
+    _right_time = time.time
+    time.time = lambda: _right_time() + _offset_s
+
+
+class App(Celery):
+    def now(self):
+        return super().now() + timedelta(seconds=_offset_s)
+
+
+app = App("chaos", broker=os.environ.get("BROKER_URL"), backend=os.environ.get("RESULT_URL"))
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    affinity_worker_timeout=WORKER_TIMEOUT_S,
+    affinity_heartbeat_interval=HEARTBEAT_S,
+    broker_transport_options={
+        "master_name": os.environ.get("MASTER_NAME", ""),
+        "socket_timeout": REPLY_TIMEOUT_S,
+        "socket_connect_timeout": REPLY_TIMEOUT_S,
+        "health_check_interval": 2,  # how soon kombu looks whether its blocking read is half-open
+    },
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    # Outages are ridden out: what is published again after a lost reply has to count once.
+    task_publish_retry_policy={"max_retries": 300, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.4},
+    task_ignore_result=True,
+    worker_cancel_long_running_tasks_on_connection_loss=False,
+    worker_hijack_root_logger=True,
+)
+
+# -- what is written down
+
+_runs = count(1)
+_worker_pid = 0
+last_intended = ""
+
+
+def job_id(header: dict) -> str:
+    """Return the job's id in Redis, from the stamp of its message."""
+    return Stamp(header["id"], None, 0, False, None).job_id(QUEUE)
+
+
+@before_task_publish.connect
+def _note_intended(headers=None, **_):
+    global last_intended
+    stamp = headers[HEADER]
+    last_intended = job_id(stamp)
+    facts = {"task": headers["id"], "name": headers["task"].rpartition(".")[2], "try": headers["retries"]}
+    if stamp["due"] is not None:
+        facts["due"] = f"{time.monotonic() + stamp['due'] - time.time():.6f}"
+    ledger.note("intended", last_intended, **facts)
+
+
+@after_task_publish.connect
+def _note_accepted(headers=None, **_):
+    ledger.note("accepted", job_id(headers[HEADER]))
+
+
+@task_failure.connect
+def _note_failed(sender=None, exception=None, **_):
+    """Note the failure that no task could note itself: its pool process was lost."""
+    if os.getpid() == _worker_pid and type(exception).__name__ == "WorkerLostError":
+        ledger.note("failed", job_id(sender.request.affinity), error="WorkerLostError")
+
+
+@contextmanager
+def _noted(request) -> Iterator[None]:
+    job, run = job_id(request.affinity), f"{os.getpid()}.{next(_runs)}"
+    ledger.note("start", job, run=run, worker=_worker_pid)
+    outcome = "done"
+    try:
+        yield
+    except BaseException as exc:
+        # A retry that could not be published is a Reject; its reason is the error.
+        outcome = "retried" if isinstance(exc, Retry) else type(getattr(exc, "reason", None) or exc).__name__
+        raise
+    finally:
+        ledger.note("end", job, run=run, outcome=outcome)
+
+
+# -- a loop that does not turn
+
+
+@worker_init.connect
+def _on_worker_init(**_):
+    global _worker_pid
+    _worker_pid = os.getpid()
+
+
+@worker_ready.connect
+def _on_worker_ready(sender=None, **_):
+    # In a turn of its own: the signal itself comes wherever the main thread is, locks held or not.
+    signal.signal(signal.SIGUSR2, lambda *_: sender.hub.call_soon(time.sleep, BLOCK_S))
+    os.write(1, b"worker ready.\n")  # the log has warnings only
+
+
+# -- tasks
+
+
+@app.task(bind=True, acks_late=False)
+def early(self, seconds):
+    with _noted(self.request):
+        time.sleep(seconds)
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True)
+def late(self, seconds):
+    with _noted(self.request):
+        time.sleep(seconds)
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True, max_retries=2)
+def retrying(self, seconds):
+    with _noted(self.request):
+        time.sleep(seconds)
+        if self.request.retries < 2:
+            raise self.retry(countdown=random.uniform(0, 0.6))
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True, ignore_result=False)
+def part(self, number, seconds):
+    with _noted(self.request):
+        time.sleep(seconds)
+        return number
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True, affinity="index")
+def total(self, numbers):
+    with _noted(self.request):
+        return sum(numbers)

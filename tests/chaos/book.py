@@ -1,0 +1,216 @@
+"""The ledger, read: jobs with their runs, and what happened to processes, links and servers at what time."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+from .app import BLOCK_S, HEARTBEAT_S, REPLY_TIMEOUT_S, WORKER_TIMEOUT_S
+from .ledger import Event
+
+#: A worker tells the server of an end in its next turn; on a busy machine that takes a while. Also: how long a worker
+#: that was cut off takes to be heard again.
+TELLS_S = 1.5
+RETURNS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + TELLS_S
+
+#: How long after the end of each a worker is heard again.
+_HEARD_S = {"stop": HEARTBEAT_S + TELLS_S, "silence": RETURNS_S}
+
+#: So many pending jobs say nothing: they come and go.
+_IN_PASSING = 30
+
+
+@dataclass(slots=True)
+class Run:
+    """One start of a job, and its end if it came to it."""
+
+    id: str
+    pid: int
+    worker: int
+    start: float
+    end: float = inf
+    outcome: str = ""
+
+
+@dataclass(slots=True)
+class Job:
+    """A publish, and what became of it. Times are inf for what did not happen."""
+
+    id: str
+    task: str = ""
+    name: str = ""
+    intended: float = inf
+    accepted: float = inf
+    refused: str = ""
+    refused_at: float = inf
+    due: float = 0.0
+    failed: str = ""
+    runs: list[Run] = field(default_factory=list)
+    settled: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return any(run.end < inf for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A time in which something was wrong. *of*: the worker's pid or a name; 0 or "*" for all."""
+
+    what: str
+    of: object
+    since: float
+    until: float
+
+    def meets(self, since: float, until: float) -> bool:
+        return self.since <= until and since <= self.until
+
+
+class Book:
+    """Everything that was noted so far."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.touched: set[str] = set()
+        self.chords: dict[str, list[str]] = {}
+        self.jobs_of_task: dict[str, list[Job]] = defaultdict(list)
+        self.deaths: dict[int, float] = {}
+        self.left: dict[int, float] = {}
+        self.kills: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.fences: dict[int, list[Window]] = defaultdict(list)
+        self.amnesias: list[Window] = []
+        self.troubles: list[Window] = []
+        self.is_full: list[Window] = []
+        self.complaints: list[str] = []
+        self._runs: dict[str, Run] = {}
+        self._open: dict[tuple[str, str], Event] = {}
+        self._silences: dict[int, list[Window]] = defaultdict(list)
+        self._born: dict[str, list[int]] = defaultdict(list)
+
+    def read(self, events: Iterable[Event]) -> None:
+        for event in events:
+            read = getattr(self, f"_on_{event.kind}", None)
+            if read is not None:
+                read(event)
+
+    def job(self, id: str) -> Job:
+        self.touched.add(id)
+        if id not in self.jobs:
+            self.jobs[id] = Job(id)
+        return self.jobs[id]
+
+    # -- publishes and runs
+
+    def _on_intended(self, event: Event) -> None:
+        job = self.job(event.subject)
+        job.task, job.name, job.intended = event.facts["task"], event.facts["name"], event.at
+        job.due = float(event.facts.get("due", 0))
+        self.jobs_of_task[job.task].append(job)
+
+    def _on_accepted(self, event: Event) -> None:
+        self.job(event.subject).accepted = event.at
+
+    def _on_refused(self, event: Event) -> None:
+        job = self.job(event.subject)
+        job.refused, job.refused_at = f"{event.facts['error']}: {event.facts['text']}", event.at
+
+    def _on_start(self, event: Event) -> None:
+        run = Run(event.facts["run"], event.pid, int(event.facts["worker"]), event.at)
+        self._runs[run.id] = run
+        self.job(event.subject).runs.append(run)
+
+    def _on_end(self, event: Event) -> None:
+        run = self._runs[event.facts["run"]]
+        run.end, run.outcome = event.at, event.facts["outcome"]
+        self.job(event.subject)
+
+    def _on_failed(self, event: Event) -> None:
+        self.job(event.subject).failed = event.facts["error"]
+
+    def _on_chord(self, event: Event) -> None:
+        self.chords[event.subject] = event.facts["parts"].split(",")
+
+    # -- faults
+
+    def _on_kill(self, event: Event) -> None:
+        self.deaths[int(event.facts["target"])] = event.at
+        self.kills[event.subject] += 1
+
+    def _on_term(self, event: Event) -> None:
+        self.left[int(event.facts["target"])] = event.at
+        self.faults["restart"] += 1
+
+    def _on_born(self, event: Event) -> None:
+        self._born[event.subject].append(int(event.facts["target"]))
+
+    def _on_stop(self, event: Event) -> None:
+        self._begin(event, "stop")
+
+    def _on_resume(self, event: Event) -> None:
+        self._end_of(event, "stop", [int(event.facts["target"])])
+
+    def _on_block(self, event: Event) -> None:
+        pid = int(event.facts["target"])
+        self.faults["block"] += 1
+        self.troubles.append(Window("block", pid, event.at, event.at + BLOCK_S + TELLS_S))
+
+    def _on_silence(self, event: Event) -> None:
+        self._begin(event, "silence")
+
+    def _on_slow(self, event: Event) -> None:
+        self._begin(event, "slow")
+
+    def _on_healed(self, event: Event) -> None:
+        for what in ("silence", "slow"):
+            self._end_of(event, what, self._born[event.subject])
+
+    def _on_cut(self, event: Event) -> None:
+        self.faults["cut"] += 1
+        self.troubles.append(Window("cut", 0, event.at, event.at + RETURNS_S))
+
+    def _on_down(self, event: Event) -> None:
+        self._begin(event, event.facts["how"], as_what="down")
+
+    def _on_up(self, event: Event) -> None:
+        began = self._open[("down", event.subject)]
+        forgets_s = float(began.facts["forgets_s"])
+        if forgets_s:
+            self.amnesias.append(Window(began.facts["how"], 0, began.at - forgets_s, event.at))
+        self._end_of(event, "down", [0])
+
+    def _on_full(self, event: Event) -> None:
+        self._begin(event, "full")
+
+    def _on_relief(self, event: Event) -> None:
+        began = self._open.pop(("full", event.subject), None)
+        if began is not None:
+            self.is_full.append(Window("full", 0, began.at, event.at))
+            before, after = int(began.facts["pending"]), int(event.facts["pending"])
+            if before > _IN_PASSING and after >= before:
+                self.complaints.append(f"a full server's jobs were not worked off: {before} pending, then {after}")
+            if float(event.facts["silent_s"]) > _HEARD_S["stop"]:
+                self.complaints.append(f"a worker was silent for {event.facts['silent_s']} s while the server was full")
+
+    def _begin(self, event: Event, what: str, as_what: str | None = None) -> None:
+        self.faults[what] += 1
+        self._open.setdefault((as_what or what, event.subject), event)
+
+    def _end_of(self, event: Event, what: str, pids: list[int]) -> None:
+        began = self._open.pop((what, event.subject), None)
+        if began is None:
+            return
+        for pid in pids:
+            window = Window(what, pid, began.at, event.at + RETURNS_S)
+            self.troubles.append(window)
+            if what in ("stop", "silence"):
+                self._fence(pid, window)
+
+    def _fence(self, pid: int, window: Window) -> None:
+        """Note that a worker may have been taken for dead: what is hardly apart is one silence to the server."""
+        windows = self._silences[pid]
+        if windows and window.since <= windows[-1].until - RETURNS_S + _HEARD_S[window.what]:
+            window = Window(window.what, pid, windows.pop().since, window.until)
+        windows.append(window)
+        if window.until - RETURNS_S + _HEARD_S[window.what] - window.since >= WORKER_TIMEOUT_S:
+            self.fences[pid].append(window)

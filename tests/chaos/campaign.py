@@ -1,0 +1,140 @@
+"""A campaign: a fleet on its servers, storm after storm, each judged when all is quiet."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from time import monotonic, sleep
+
+from celery_affinity.embedded import EmbeddedServer
+
+from . import remains
+from .book import Book
+from .faults import Field
+from .fleet import MEMBERS, SLOTS, Fleet
+from .judge import Verdict, judge
+from .ledger import Ledger
+from .proxy import Proxy
+from .servers import DurableServer, ReplicatedServers
+from .storms import Storm
+
+#: All has to be quiet so soon after a storm.
+_QUIET_WITHIN_S = 90
+
+
+@dataclass
+class Outcome:
+    """A storm, what was done, and what came of it."""
+
+    storm: str
+    seconds: float
+    quiet_after_s: float
+    kills: dict[str, int]
+    faults: dict[str, int]
+    verdict: Verdict = field(default_factory=Verdict)
+
+
+class Campaign:
+    """One fleet and its servers; *replicated* or not. *seed*: of everything that is left to chance."""
+
+    def __init__(self, directory: Path, seed: str, *, replicated: bool) -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+        self.directory = directory
+        self._rng = Random(seed)
+        self._seed = seed
+        self.ledger = Ledger(directory / "ledger")
+        self.book = Book()
+        self._replicated = replicated
+        self._field: Field
+
+    @contextmanager
+    def running(self) -> Iterator["Campaign"]:
+        """Start everything; end it in any case, and leave the logs in the directory."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            results = stack.enter_context(EmbeddedServer())
+            env = {"RESULT_URL": results.url}
+            proxy = None
+            if self._replicated:
+                server = ReplicatedServers(self.directory, self.ledger)
+                env["MASTER_NAME"] = "main"
+                fleet = Fleet(self.ledger, lambda name: server.url, env)
+            else:
+                server = DurableServer(self.directory / "server", self.ledger)
+                proxy = Proxy(server.port)
+                stack.callback(proxy.close)
+                fleet = Fleet(self.ledger, proxy.url, env)
+            stack.callback(server.stop)
+            stack.callback(fleet.end)
+            stack.callback(self._keep_logs, fleet)
+            self._field = Field(self._rng, self.ledger, fleet, server, proxy)
+            fleet.start()
+            yield self
+
+    def storm(self, storm: Storm, seconds: float, jobs: int) -> Outcome:
+        """Publish so many jobs while *storm* blows for so long; judge what came of it."""
+        on = self._field
+        kills, faults = self.book.kills.copy(), self.book.faults.copy()
+        offsets = self._rng.choice(((0, 0), (3600, 0), (0, -3600)))
+        began = monotonic()
+        for number, offset in enumerate(offsets):
+            # Done before the storm is: what is published last goes through it as well.
+            on.fleet.publish(
+                f"{self._seed}-{number}",
+                jobs // 2,
+                jobs / 2 / (0.8 * seconds),
+                long=storm.long,
+                clock_offset_s=offset,
+            )
+        on.wait(1)
+        troubles = []
+        try:
+            while monotonic() - began < seconds:
+                self._rng.choice(storm.faults)(on)
+                on.wait(self._rng.uniform(*storm.pause_s))
+            on.heal()
+        except AssertionError as exc:  # what a fault waits for did not come
+            troubles.append(str(exc))
+        blown = monotonic()
+        if trouble := self._wait_until_quiet():
+            troubles.append(f"not quiet {_QUIET_WITHIN_S} s after the storm: {trouble}")
+        quiet = monotonic()
+        self.book.read(self.ledger.new())
+        verdict = judge(self.book, remains.look(on.server.client, SLOTS))
+        verdict.violations += troubles
+        verdict.violations += [f"{name} ended by itself" for name in on.fleet.ended_by_themselves()]
+        verdict.violations += self._strange_words()
+        if isinstance(on.server, DurableServer):
+            on.server.compact()
+        return Outcome(
+            storm.name,
+            round(blown - began, 1),
+            round(quiet - blown, 1),
+            dict(self.book.kills - kills),
+            dict(self.book.faults - faults),
+            verdict,
+        )
+
+    def _wait_until_quiet(self) -> str:
+        """Return why it is not quiet in the end, or "" when it is."""
+        fleet, until = self._field.fleet, monotonic() + _QUIET_WITHIN_S
+        try:
+            fleet.settle()
+        except AssertionError as exc:
+            return str(exc)
+        while (trouble := remains.why_not_quiet(self._field.server.client, len(MEMBERS))) and monotonic() < until:
+            sleep(0.1)
+        return trouble
+
+    def _strange_words(self) -> list[str]:
+        """Return lines of the logs that no fault should bring about."""
+        found = []
+        for name, log in self._field.fleet.logs().items():
+            found += [f"{name}: {line}" for line in log.splitlines() if "A beat failed" in line]
+        return found
+
+    def _keep_logs(self, fleet: Fleet) -> None:
+        for name, log in fleet.logs().items():
+            (self.directory / f"{name}.log").write_text(log)

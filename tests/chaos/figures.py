@@ -1,0 +1,117 @@
+"""The figures of a run, as JSON, as a table, and in the docs."""
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .campaign import Outcome
+from .storms import STORMS
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "reliability.md"
+_BEGIN, _END = "<!-- figures: begin, written by make chaos -->", "<!-- figures: end -->"
+
+
+@dataclass
+class Figures:
+    """All storms of one name together; of a run, all storms."""
+
+    storms: int = 0
+    accepted: int = 0
+    runs: int = 0
+    refused: int = 0
+    violations: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    again: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> None:
+        verdict = outcome.verdict
+        self.storms += 1
+        self.accepted += verdict.accepted
+        self.runs += verdict.runs
+        self.refused += verdict.refused
+        self.violations += len(verdict.violations)
+        for mine, others in (
+            (self.kills, outcome.kills),
+            (self.faults, outcome.faults),
+            (self.again, verdict.again),
+            (self.lost, verdict.lost),
+        ):
+            mine.update(others)
+
+
+def summed_up(outcomes: list[Outcome], seed: str, seconds: int) -> dict:
+    """Return the figures of a run: in all, and by storm."""
+    total, by_storm = Figures(), {storm.name: Figures() for storm in STORMS}
+    for outcome in outcomes:
+        total.add(outcome)
+        by_storm[outcome.storm].add(outcome)
+    return {
+        "seed": seed,
+        "seconds": seconds,
+        "total": vars(total),
+        "storms": {name: vars(each) for name, each in by_storm.items() if each.storms},
+        "outcomes": [{**vars(outcome), "verdict": vars(outcome.verdict)} for outcome in outcomes],
+    }
+
+
+def write(result: dict, directory: Path) -> None:
+    (directory / "figures.json").write_text(json.dumps(result, indent=2) + "\n")
+    (directory / "figures.md").write_text(as_markdown(result))
+
+
+def as_markdown(result: dict) -> str:
+    total = result["total"]
+    what = {storm.name: storm.what for storm in STORMS}
+    summary = (
+        f"Seed {result['seed']}: {total['storms']} storms in {result['seconds'] / 60:.0f} minutes, "
+        f"{total['accepted']:,} jobs accepted, {total['runs']:,} runs, {sum(total['kills'].values())} kills "
+        f"({_listed(total['kills'])}), {total['violations']} violations."
+    )
+    header = ("storm", "jobs", "kills", "run again, because", "not run to the end, because", "violations")
+    rows = [header, ("---",) * len(header)]
+    for name, each in result["storms"].items():
+        rows.append(
+            (
+                f"**{name}** ({each['storms']}): {what[name]}",
+                f"{each['accepted']:,}",
+                str(sum(each["kills"].values())),
+                _listed(each["again"]),
+                _listed(_with_refused(each)),
+                str(each["violations"]),
+            )
+        )
+    return "\n".join([summary, "", *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def in_a_line(outcome: Outcome) -> str:
+    verdict = outcome.verdict
+    facts = [
+        f"{outcome.storm}: {outcome.seconds} s, quiet {outcome.quiet_after_s} s later",
+        f"{verdict.accepted} jobs, {verdict.runs} runs",
+        f"kills: {_listed(outcome.kills)}",
+        f"faults: {_listed(outcome.faults)}",
+        f"again: {_listed(verdict.again)}",
+        f"lost: {_listed(verdict.lost)}",
+    ]
+    facts += [f"refused: {verdict.refused}"] if verdict.refused else []
+    return "; ".join(facts) + (f"; {len(verdict.violations)} VIOLATIONS" if verdict.violations else "")
+
+
+def write_docs(result: dict) -> None:
+    """Replace the table between the markers of the page."""
+    page = PAGE.read_text()
+    block = f"{_BEGIN}\n{as_markdown(result)}{_END}"
+    PAGE.write_text(re.sub(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", lambda _: block, page, flags=re.DOTALL))
+
+
+def _with_refused(figures: dict) -> dict[str, int]:
+    refused = {"refused at the caller": figures["refused"]} if figures["refused"] else {}
+    return {**figures["lost"], **refused}
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items())) or "0"

@@ -1,0 +1,221 @@
+"""The processes under test: six workers, a dispatcher, publishers. Faults happen to them by process id."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+
+import psutil
+
+from ..workers import Process, WorkerProcess, start_worker, wait_until
+from .ledger import Ledger
+
+APP = "tests.chaos.app"
+_READY_S = 60
+
+
+@dataclass(frozen=True)
+class Member:
+    """A worker of the fleet, whichever process runs it now."""
+
+    name: str
+    pool: str
+    slots: int
+    types: tuple[str, ...]
+    clock_offset_s: int = 0
+
+
+MEMBERS = (
+    Member("pdf", "prefork", 2, ("pdf",)),
+    Member("office", "prefork", 3, ("pdf", "excel"), clock_offset_s=3600),
+    Member("search", "threads", 4, ("excel", "index")),
+    Member("post", "prefork", 2, ("index", "mail")),
+    Member("mail", "threads", 3, ("mail",), clock_offset_s=-3600),
+    Member("versatile", "prefork", 3, ("pdf", "excel", "index", "mail")),
+)
+SLOTS = sum(member.slots for member in MEMBERS)
+
+
+class Fleet:
+    """Starts and ends the processes, and writes each violent end to the ledger before it comes.
+
+    *url_of* returns the broker's URL for a client, by name.
+    """
+
+    def __init__(self, ledger: Ledger, url_of: Callable[[str], str], env: dict[str, str]) -> None:
+        self._ledger, self._url_of = ledger, url_of
+        self._env = {**env, "LEDGER": str(ledger.path)}
+        self.workers: dict[str, WorkerProcess] = {}
+        self.twins: list[WorkerProcess] = []
+        self.publishers: list[Process] = []
+        self.dispatcher: Process | None = None
+        self._gone: list[Process] = []
+        self._stopped: dict[int, WorkerProcess] = {}
+        self._batches = 0
+
+    def start(self) -> None:
+        for member in MEMBERS:
+            self.workers[member.name] = self._worker(member)
+        self.dispatcher = self._dispatcher()
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        for worker in self.workers.values():
+            worker.wait_ready(_READY_S)
+
+    # -- what happens to them
+
+    def kill_worker(self, name: str) -> None:
+        """Kill a worker; its pool processes are on their own. A new one takes its name at once."""
+        worker = self.workers[name]
+        self._kill(worker, "worker")
+        self.workers[name] = self._worker(_member(name))
+
+    def kill_pool_process(self, name: str, rng: Random) -> None:
+        """Kill one pool process of a prefork worker, if it has one now."""
+        with suppress(psutil.NoSuchProcess):
+            children = psutil.Process(self.workers[name].pid).children()
+            if children:
+                child = rng.choice(children)
+                self._ledger.note("kill", "pool process", target=child.pid)
+                child.kill()
+
+    def kill_dispatcher(self) -> None:
+        assert self.dispatcher is not None, "started"
+        self._kill(self.dispatcher, "dispatcher")
+        self.dispatcher = self._dispatcher()
+
+    def kill_publisher(self) -> bool:
+        """Kill a publisher in the middle of its work. Return False if none is at work."""
+        for publisher in self.publishers:
+            if publisher.is_running:
+                self._kill(publisher, "publisher")
+                return True
+        return False
+
+    def suspend(self, name: str, *, pool_too: bool) -> Callable[[], None]:
+        """Stop a worker (SIGSTOP). Return what lets it go on."""
+        worker = self.workers[name]
+        children = psutil.Process(worker.pid).children() if pool_too else []
+        self._ledger.note("stop", name, target=worker.pid)
+        self._stopped[worker.pid] = worker
+        worker.signal(signal.SIGSTOP)
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.suspend()
+
+        def go_on() -> None:
+            for child in children:
+                with suppress(psutil.NoSuchProcess):
+                    child.resume()
+            if self._stopped.pop(worker.pid, None) and worker.is_running:
+                worker.signal(signal.SIGCONT)
+            self._ledger.note("resume", name, target=worker.pid)
+
+        return go_on
+
+    def block_loop(self, name: str) -> None:
+        """Keep the event loop of a worker from turning for `app.BLOCK_S`."""
+        worker = self.workers[name]
+        self._ledger.note("block", name, target=worker.pid)
+        worker.signal(signal.SIGUSR2)
+
+    def restart(self, name: str) -> None:
+        """Stop a worker in good order, and start the next one before it has gone."""
+        worker = self.workers[name]
+        self._ledger.note("term", name, target=worker.pid)
+        worker.term()
+        self._gone.append(worker)
+        self.workers[name] = self._worker(_member(name))
+
+    def start_twin(self, name: str) -> None:
+        """Start a second worker with the node name of a live one."""
+        self.twins.append(self._worker(_member(name)))
+
+    def publish(self, seed: str, jobs: int, rate: float, *, long: int = 3, clock_offset_s: int = 0) -> None:
+        """Start a publisher; *long*: its share of jobs that take a second or so, in percent."""
+        self._batches += 1
+        command = [sys.executable, "-m", "tests.chaos.publisher"]
+        command += [f"{seed}-{self._batches}", str(jobs), str(rate), str(long)]
+        env = {**self._env, "BROKER_URL": self._url_of("publishers"), "CLOCK_OFFSET_S": str(clock_offset_s)}
+        self.publishers.append(Process("publisher", command, env))
+
+    # -- between storms
+
+    def settle(self) -> None:
+        """End twins and what is left of killed processes; wait for publishers and for new workers."""
+        for twin in self.twins:
+            self._ledger.note("term", twin.name, target=twin.pid)
+            twin.term()
+        self._gone += self.twins
+        self.twins = []
+        for publisher in self.publishers:
+            wait_until(lambda each=publisher: not each.is_running, 120, "the publisher is done")
+        for each in (*self._gone, *self.publishers):
+            self._end(each)
+        self._gone, self.publishers = [], []
+        self.wait_ready()
+
+    def ended_by_themselves(self) -> list[str]:
+        """Return which processes ended without being told to."""
+        assert self.dispatcher is not None, "started"
+        return [each.name for each in (*self.workers.values(), self.dispatcher) if not each.is_running]
+
+    def logs(self) -> dict[str, str]:
+        return {f"{each.name}-{each.pid}": each.log() for each in self._all()}
+
+    def end(self) -> None:
+        for each in self._all():
+            each.end()
+
+    def _all(self) -> list[Process]:
+        others = [self.dispatcher] if self.dispatcher else []
+        return [*self.workers.values(), *self.twins, *self.publishers, *self._gone, *others]
+
+    def _end(self, process: Process) -> None:
+        """End a process that was killed, or is leaving; what it runs it may end before."""
+        wait_until(lambda: not _session(process.pid), 30, f"{process.name}, {process.pid} and its pool are gone")
+        process.end()
+
+    def _kill(self, process: Process, what: str) -> None:
+        self._ledger.note("kill", what, target=process.pid)
+        process.kill()
+        self._gone.append(process)
+
+    def _worker(self, member: Member) -> WorkerProcess:
+        env = {**self._env, "CLOCK_OFFSET_S": str(member.clock_offset_s)}
+        url = self._url_of(member.name)
+        worker = start_worker(
+            APP,
+            url,
+            member.types,
+            concurrency=member.slots,
+            pool=member.pool,
+            name=member.name,
+            env=env,
+            extra=["--loglevel", "WARNING", "--without-mingle"],
+        )
+        self._ledger.note("born", member.name, target=worker.pid)
+        return worker
+
+    def _dispatcher(self) -> Process:
+        env = {**self._env, "BROKER_URL": self._url_of("dispatcher")}
+        command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "dispatcher"]
+        return Process("dispatcher", command, env)
+
+
+def _member(name: str) -> Member:
+    return next(member for member in MEMBERS if member.name == name)
+
+
+def _session(pid: int) -> list[int]:
+    """Return the live processes of the session that *pid* began."""
+    found = []
+    for each in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getsid(each.pid) == pid and each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each.pid)
+    return found

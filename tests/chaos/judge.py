@@ -1,0 +1,204 @@
+"""Whether the book and Redis agree with what was promised. Strict: what no noted fault explains is a violation."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from math import inf
+
+from .book import RETURNS_S, TELLS_S, Book, Job, Run, Window
+from .remains import Remains
+
+#: A prefork child whose worker was killed may begin what it had been given: it does not know yet.
+ORPHAN_S = 2.0
+
+#: How early a job with an ETA may start: both ends read their clocks in several steps.
+EARLY_S = 0.05
+
+#: What a caller sees of a publish that failed: kombu's own error.
+REFUSED = "OperationalError"
+
+
+@dataclass
+class Verdict:
+    """What one storm came to. *again*, *lost*: how often each noted fault explains a repetition, or a loss."""
+
+    accepted: int = 0
+    runs: int = 0
+    refused: int = 0
+    again: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+
+
+def judge(book: Book, remains: Remains) -> Verdict:
+    """Judge the jobs that were touched since the last time."""
+    verdict = Verdict()
+    jobs = [book.jobs[touched] for touched in book.touched]
+    for job in jobs:
+        if not job.settled:
+            verdict.accepted += job.accepted < inf
+            verdict.refused += bool(job.refused)
+        _judge_job(job, book, remains, verdict)
+        job.settled = True
+    verdict.runs = sum(len(job.runs) for job in jobs)
+    _judge_chords(book, verdict)
+    verdict.violations += [*remains.leaks, *book.complaints]
+    book.complaints.clear()
+    book.touched.clear()
+    return verdict
+
+
+def _judge_job(job: Job, book: Book, remains: Remains, verdict: Verdict) -> None:
+    def violated(what: str) -> None:
+        verdict.violations.append(f"{what}: {told(job, book)}")
+
+    if job.intended == inf:
+        violated("ran, but was never published")
+    _judge_repetitions(job, book, verdict, violated)
+    if any(run.start < job.due - EARLY_S for run in job.runs):
+        violated("started before its time")
+    outcomes = {run.outcome for run in job.runs if run.end < inf} - {"done", "retried"}
+    if outcomes - {REFUSED} or (outcomes and not _is_publish_refused(job, book)):
+        violated(f"a task ended in {outcomes}")
+    if job.refused:
+        _judge_refusal(job, book, remains, violated)
+    elif job.accepted < inf and not job.ended and not job.settled:
+        why = _why_not_ended(job, book, remains)
+        if why is None:
+            violated("accepted, and neither ended nor pending nor a dead letter")
+        elif why == "stuck":
+            violated("accepted, and still waiting although workers are free")
+        else:
+            verdict.lost[why] += 1
+    if job.id in remains.reasons and remains.reasons[job.id] == "lost" and job.ended and not _disturbed(job, book):
+        violated("a dead letter that ended well, and nothing happened to its worker")
+
+
+def _judge_refusal(job: Job, book: Book, remains: Remains, violated) -> None:
+    """Only a server that is full, or away, may refuse; what a full one refused is not there."""
+    windows = [*book.is_full, *book.troubles]
+    if not job.refused.startswith(REFUSED) or not any(w.meets(job.intended, job.refused_at) for w in windows):
+        violated(f"a publish was refused with {job.refused!r}")
+    if "maxmemory" in job.refused and (job.runs or job.id in remains.states):
+        violated("refused for want of memory, but it is there")
+
+
+def _judge_repetitions(job: Job, book: Book, verdict: Verdict, violated) -> None:
+    """Every run but one needs a reason why there was another. It may be the later one: a zombie's, back too late."""
+    reasons = [why_again(run, book) for run in job.runs]
+    if reasons.count(None) > 1:
+        violated("ran again without a reason")
+    elif len(reasons) > 1 and not job.settled:
+        verdict.again.update([why for why in reasons if why][: len(reasons) - 1])
+
+
+def _why_not_ended(job: Job, book: Book, remains: Remains) -> str | None:
+    """Return what a job that has not ended came to: a fault that explains it, "stuck", or None."""
+    state, reason = remains.states.get(job.id), remains.reasons.get(job.id)
+    if state in ("pending", "scheduled", "claimed"):
+        return "stuck"
+    if reason == "lost":
+        return _disturbed(job, book) or _any_death(job, book)
+    if reason == "rejected" and _is_publish_refused(job, book):
+        return "its own publish was refused"
+    if job.failed and any(_death(run, book) for run in job.runs):
+        return "killed in the middle"
+    if job.failed and not job.runs:
+        return _any_death(job, book)
+    # With all data gone, the window begins before everything.
+    return next((f"forgotten: {w.what}" for w in book.amnesias if w.meets(job.intended, job.accepted)), None)
+
+
+# -- reasons
+
+
+def why_again(run: Run, book: Book) -> str | None:
+    """Return the noted fault because of which the job of *run* may have been given out again, or None."""
+    if _death(run, book):
+        return "its process was killed"
+    until = _told_by(run, book)
+    if any(window.meets(run.start, until) for window in book.fences.get(run.worker, ())):
+        return "its worker was fenced"
+    # Whoever was in the middle of something when the server came back goes on by what it knows.
+    forgotten = next((w for w in book.amnesias if w.meets(run.start - RETURNS_S, until)), None)
+    if forgotten is not None:
+        return f"forgotten: {forgotten.what}"
+    left = book.left.get(run.worker, inf)
+    if run.start <= left and any(w.meets(left, left + 15) for w in _troubles(run, book) if w.what != "block"):
+        return "its worker left during an outage"
+    return None
+
+
+def _death(run: Run, book: Book) -> bool:
+    """Whether the process of *run*, or its worker, was killed before the server can have been told of the end."""
+    told = _told_by(run, book)
+    own, workers = book.deaths.get(run.pid), book.deaths.get(run.worker)
+    if own is not None and run.start <= own <= told:
+        return True
+    return workers is not None and run.start - ORPHAN_S <= workers <= told
+
+
+def _told_by(run: Run, book: Book) -> float:
+    """Return when the server knows of the end at the latest: troubles of its worker put it off."""
+    told = run.end + TELLS_S
+    for window in _troubles(run, book):
+        if window.meets(run.end, told):
+            told = max(told, window.until + TELLS_S)
+    return told
+
+
+def _troubles(run: Run, book: Book) -> list[Window]:
+    return [window for window in book.troubles if window.of in (0, run.worker)]
+
+
+def _disturbed(job: Job, book: Book) -> str | None:
+    return next((why for run in job.runs if (why := why_again(run, book))), None)
+
+
+def _any_death(job: Job, book: Book) -> str | None:
+    """Explain a job that was acked, and whose process died before it could write that it starts."""
+    if job.runs:
+        return None
+    if any(at >= job.intended for at in book.deaths.values()):
+        return "killed before its first line"
+    fences = (window for windows in book.fences.values() for window in windows)
+    return "its worker was fenced" if any(window.until >= job.intended for window in fences) else None
+
+
+def _is_publish_refused(job: Job, book: Book) -> bool:
+    """Whether a publish out of this job's task (a retry, a chord's callback) may have been refused."""
+    windows = [*book.is_full, *book.troubles]
+    return any(window.meets(run.start, run.end) for window in windows for run in job.runs)
+
+
+# -- chords
+
+
+def _judge_chords(book: Book, verdict: Verdict) -> None:
+    for callback, parts in list(book.chords.items()):
+        jobs = [job for part in parts for job in book.jobs_of_task[part]]
+        if not any(job.ended for job in book.jobs_of_task[callback]):
+            # A part whose process died after its end had no time to count itself: Celery's own, on any broker.
+            disturbed = next((why for job in jobs if (why := _disturbed(job, book) or _any_loss(job, book))), None)
+            if disturbed is None:
+                verdict.violations.append(f"all parts of a chord ended, but not its callback {callback}")
+            else:
+                verdict.lost[f"chord: {disturbed}"] += 1
+        del book.chords[callback]
+
+
+def _any_loss(job: Job, book: Book) -> str | None:
+    if not job.ended:
+        return "a part did not end"
+    return "its publish was refused" if _is_publish_refused(job, book) else None
+
+
+def told(job: Job, book: Book) -> str:
+    """Return a job's story in one line."""
+    runs = [
+        f"run by {run.pid} of worker {run.worker} {run.start:.2f}..{run.end:.2f} {run.outcome}"
+        for run in sorted(job.runs, key=lambda run: run.start)
+    ]
+    facts = [f"{job.name} {job.id} task {job.task}", f"intended {job.intended:.2f}, accepted {job.accepted:.2f}"]
+    facts += [f"due {job.due:.2f}"] if job.due else []
+    facts += [f"failed: {job.failed}"] if job.failed else []
+    return "; ".join([*facts, *runs])

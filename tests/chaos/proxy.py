@@ -1,0 +1,135 @@
+"""A TCP proxy that breaks connections on purpose: each client has a link of its own to the server."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+HOST = "127.0.0.1"
+_CHUNK = 65536
+
+
+class _Pair:
+    """A client's connection and the one to the server."""
+
+    def __init__(self, link: "Link", client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self._link, self._ends = link, (client, server)
+        self._silent = asyncio.Event()  # set: nothing passes any more, and neither end is told
+
+    def go_silent(self) -> None:
+        self._silent.set()
+
+    def cut(self) -> None:
+        """End both connections at once, with a reset."""
+        for end in self._ends:
+            end.transport.abort()
+
+    async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool) -> None:
+        try:
+            while data := await reader.read(_CHUNK):
+                if self._link.delay_s:
+                    await asyncio.sleep(self._link.delay_s)
+                if self._link.silent:
+                    self._silent.set()
+                if self._silent.is_set():
+                    continue  # swallowed
+                if replies and self._link.cut_in_reply and len(data) > 1:
+                    self._link.cut_in_reply = False
+                    writer.write(data[: len(data) // 2])
+                    await writer.drain()
+                    break
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        if not self._silent.is_set():
+            self.cut()
+
+
+class Link:
+    """One client's way to the server. Faults are attributes, read at each chunk."""
+
+    def __init__(self, server_port: int) -> None:
+        self.server_port = server_port
+        self.port = 0
+        self.delay_s = 0.0
+        self.silent = False
+        self.cut_in_reply = False
+        self.pairs: set[_Pair] = set()
+
+    async def listen(self) -> None:
+        server = await asyncio.start_server(self._serve, HOST, 0)
+        self.port = server.sockets[0].getsockname()[1]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            server_reader, server_writer = await asyncio.open_connection(HOST, self.server_port)
+        except OSError:
+            writer.transport.abort()
+            return
+        pair = _Pair(self, writer, server_writer)
+        self.pairs.add(pair)
+        try:
+            await asyncio.gather(
+                pair.pump(reader, server_writer, replies=False), pair.pump(server_reader, writer, replies=True)
+            )
+        finally:
+            pair.cut()
+            self.pairs.discard(pair)
+
+
+class Proxy:
+    """Links by name, served by a thread of its own."""
+
+    def __init__(self, server_port: int) -> None:
+        self._server_port = server_port
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._links: dict[str, Link] = {}
+        self._thread.start()
+
+    def url(self, name: str) -> str:
+        """Return the broker's URL for *name*, over its own link."""
+        if name not in self._links:
+            self._links[name] = Link(self._server_port)
+            self._wait(self._links[name].listen())
+        return f"redis://{HOST}:{self._links[name].port}/0"
+
+    def cut(self, name: str) -> None:
+        """Reset the link's connections."""
+        self._do(lambda: [pair.cut() for pair in tuple(self._links[name].pairs)])
+
+    def cut_in_reply(self, name: str) -> None:
+        """Reset the next connection that gets a reply, in the middle of it."""
+        self._set(name, cut_in_reply=True)
+
+    def delay(self, name: str, seconds: float) -> None:
+        """Hold back each chunk, either way, for so long."""
+        self._set(name, delay_s=seconds)
+
+    def silence(self, name: str) -> None:
+        """Make every connection of the link half-open, and new ones too, until it is healed."""
+        self._set(name, silent=True)
+        self._do(lambda: [pair.go_silent() for pair in tuple(self._links[name].pairs)])
+
+    def heal(self, name: str) -> None:
+        """Let new connections work again; those that went silent stay so."""
+        self._set(name, delay_s=0.0, silent=False, cut_in_reply=False)
+
+    def close(self) -> None:
+        """End all links."""
+        for name in self._links:
+            self.cut(name)
+        self._do(self._loop.stop)
+        self._thread.join()
+
+    def _set(self, name: str, **values: Any) -> None:
+        self._do(lambda: [setattr(self._links[name], key, value) for key, value in values.items()])
+
+    def _do(self, call: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # closed
+            self._loop.call_soon_threadsafe(call)
+
+    def _wait(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)

@@ -1,0 +1,128 @@
+"""Which faults come together, how fast, and for how long."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from . import faults
+from .faults import Fault
+
+
+@dataclass(frozen=True)
+class Storm:
+    """*what*: for the table. *pause_s*: between two strikes, at least and at most. *replicated*: with a replica.
+    *long*: the share of jobs that take a second or so, in percent: with many, those that come back have to wait.
+    """
+
+    name: str
+    what: str
+    faults: tuple[Fault, ...]
+    pause_s: tuple[float, float]
+    replicated: bool = False
+    long: int = 3
+
+
+STORMS = (
+    Storm(
+        "workers killed",
+        "`kill -9` of workers, each replaced at once under the same name",
+        (faults.kill_worker,),
+        (0.5, 1.6),
+    ),
+    Storm("pool processes killed", "`kill -9` of prefork pool processes", (faults.kill_pool_process,), (0.1, 0.4)),
+    Storm(
+        "publishers and dispatchers killed",
+        "`kill -9` of publishers in the middle of a publish, and of a standalone dispatcher",
+        (faults.kill_publisher, faults.kill_publisher, faults.kill_dispatcher),
+        (0.3, 1.2),
+    ),
+    Storm(
+        "workers suspended",
+        "`SIGSTOP` of workers, for a moment or past the worker timeout, then `SIGCONT`",
+        (faults.suspend_worker, faults.suspend_worker, faults.pause_worker),
+        (1, 3),
+        long=9,
+    ),
+    Storm(
+        "workers restarted", "`SIGTERM`: workers drain and leave while new ones start", (faults.restart_worker,), (1, 3)
+    ),
+    Storm(
+        "loops blocked, names shared",
+        "event loops that do not turn for longer than the worker timeout, also at `SIGTERM`; live workers of one node name",
+        (faults.block_loop, faults.restart_blocked_worker, faults.start_twin),
+        (0.6, 2),
+    ),
+    Storm(
+        "server killed, AOF always",
+        "`kill -9` of the server or loss of its power, with `appendfsync always`; back at once or after an outage",
+        (faults.kill_server, faults.lose_power),
+        (2, 4),
+    ),
+    Storm(
+        "power lost, AOF everysec",
+        "the server loses power with `appendfsync everysec`: the last second of its file is cut off",
+        (faults.lose_power_everysec,),
+        (1, 3),
+    ),
+    Storm("data lost", "the server comes back empty", (faults.lose_data,), (4, 6)),
+    Storm(
+        "failover",
+        "the master is killed, Sentinel promotes its replica",
+        (faults.fail_over,),
+        (3, 5),
+        replicated=True,
+    ),
+    Storm(
+        "connections cut",
+        "`CLIENT KILL` of all, resets by a proxy, also in the middle of a reply; `SCRIPT FLUSH`",
+        (faults.kill_clients, faults.cut_link, faults.cut_link, faults.cut_in_reply, faults.flush_scripts),
+        (0.2, 0.8),
+    ),
+    Storm("scripts flushed", "`SCRIPT FLUSH`, again and again", (faults.flush_scripts,), (0.02, 0.3)),
+    Storm(
+        "connections slow or half-open",
+        "each chunk held back for up to 0.3 s; connections that go silent without an end, also past the worker timeout",
+        (faults.delay_link, faults.silence_link, faults.silence_link, faults.silence_link),
+        (0.4, 1.5),
+    ),
+    Storm(
+        "memory full",
+        "`maxmemory` reached with `noeviction`: publishes are refused, what is there is worked off",
+        (faults.fill_memory,),
+        (6, 8),
+    ),
+    Storm(
+        "mixed",
+        "all of these but lost data and full memory, in one",
+        (
+            *(faults.kill_worker, faults.kill_worker, faults.kill_pool_process, faults.kill_pool_process),
+            *(
+                faults.kill_publisher,
+                faults.kill_dispatcher,
+                faults.suspend_worker,
+                faults.pause_worker,
+                faults.block_loop,
+            ),
+            *(faults.restart_worker, faults.start_twin, faults.kill_server, faults.lose_power, faults.kill_clients),
+            *(faults.flush_scripts, faults.cut_link, faults.cut_in_reply, faults.delay_link, faults.silence_link),
+        ),
+        (0.3, 0.9),
+    ),
+    Storm(
+        "mixed, replicated",
+        "processes killed and suspended, connections cut and scripts flushed, around failovers",
+        (
+            *(faults.kill_worker, faults.kill_pool_process, faults.kill_publisher, faults.suspend_worker),
+            *(faults.kill_clients, faults.flush_scripts, faults.restart_worker, faults.fail_over),
+        ),
+        (0.8, 2),
+        replicated=True,
+    ),
+)
+
+
+def plan(rng: Random, only: str = "") -> Iterator[Storm]:
+    """Yield storms without end: all of them in an order of chance, then again. *only*: those whose name holds it."""
+    chosen = [storm for storm in STORMS if only in storm.name]
+    while True:
+        yield from rng.sample(chosen, len(chosen))
