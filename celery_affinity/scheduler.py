@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import redis
-from redis.exceptions import BusyLoadingError, NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import (
+    BusyLoadingError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+)
 
 from . import keys as key_names
 from .errors import SchemaError
@@ -138,7 +145,7 @@ class Scheduler:
         name = self.keys.key("schema")
         found = self.client.get(name)
         if found is None:
-            with suppress(OutOfMemoryError):  # a full server: who comes later will say it
+            with suppress(OutOfMemoryError, NoPermissionError):  # who may write, and can, will say it
                 self.client.set(name, key_names.SCHEMA, nx=True)
         elif found.decode() != str(key_names.SCHEMA):
             older, newer = sorted((int(found), key_names.SCHEMA))
@@ -363,6 +370,9 @@ class Scheduler:
         except ResponseError as exc:
             if str(exc).startswith(_TRANSIENT):
                 raise redis.ConnectionError(str(exc)) from exc
+            if isinstance(exc, NoPermissionError) or "ACL failure" in str(exc):
+                names = " and ".join(script.name for script, _ in calls)
+                raise NoPermissionError(f"the broker's user has no right to {names}: {exc}") from exc
             raise
 
     def _evalsha(self, calls: Sequence[tuple[Script, list[Argument]]]) -> list[Any]:
