@@ -33,8 +33,8 @@ _BEAT_TIMEOUT_S = 2.0
 _REPORT_TIMEOUT_S = 1.0
 
 #: The longest that the guard outlives its worker, s; and how much of it may go for the end of the pool's processes.
-_OUTLIVES_S = 2.0
-_KILL_S = 1.0
+_OUTLIVES_S = 1.0
+_KILL_S = 0.6
 
 
 class Arrows:
