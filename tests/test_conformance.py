@@ -62,7 +62,7 @@ a_setting = draw.sampled_from(
         ("rarity", "capacity"),
         ("priority_weight", "0.1"),
         ("age_weight", "0.3333333333333333"),
-        ("rarity_weight", "100000"),
+        ("rarity_weight", "3000"),
         ("rarity_weight", "100000"),
         ("rarity_weight", "0"),
         ("on_demand_weight", "1"),
@@ -118,7 +118,7 @@ class Conformance(SideBySide):
         return "enter", {
             "fleet": fleet(choices),
             "goes_on": draw.booleans()(choices),
-            "has_bursts": draw.sampled_from([False, False, False, True])(choices),
+            "has_bursts": draw.sampled_from([False, False, True])(choices),
             "is_full": draw.sampled_from([False, False, False, True])(choices),
             "given_settings": some_settings(choices),
         }
@@ -172,7 +172,7 @@ class Conformance(SideBySide):
         if known:
             self.compare(self._publish(known[-1 - index % len(known)], type_, False, 7, delay_us))
 
-    @often(4, number=draw.sampled_from([3, 3, 5, 5, 5, 8, 8, 55]), type_=types, delay_us=delays_us)
+    @often(4, number=draw.sampled_from([3, 3, 5, 5, 8, 55]), type_=types, delay_us=delays_us)
     def publish_many(self, number, type_, delay_us):
         if number > 50 and not self.has_room():
             return
@@ -182,10 +182,27 @@ class Conformance(SideBySide):
 
     @often(
         3,
+        jobs=draw.lists(draw.tuples(types, draw.booleans(), priorities), min_size=3, max_size=6),
+        times=draw.sampled_from([1, 1, 1, 20]),
+        given_settings=draw.sampled_from([{}, {"rarity": "free", "rarity_weight": "8000"}, {"rarity": "capacity"}]),
+    )
+    def see_many_fall_due(self, jobs, times, given_settings):
+        """Have one tick choose among jobs of several types, each with free slots: rarely does any other arrow."""
+        if times > 1 and not self.has_room():
+            return
+        self._configure(given_settings)
+        for type_, on_demand, priority in jobs * times:
+            self._publish(f"d{next(self.job_numbers)}", type_, on_demand, priority, _S)
+        self.compare()
+        self.pass_time(_S)
+        self.tick()
+
+    @often(
+        3,
         worker=draw.sampled_from(WORKERS),
         given=some_types,
         dies=draw.sampled_from([False, True, True]),
-        percentage=draw.sampled_from(["100", "50", "50"]),
+        percentage=draw.sampled_from(["100", "50", "50", "0"]),
         is_full=draw.sampled_from([False, True, True]),
     )
     def meet_a_backlog(self, worker, given, dies, percentage, is_full):
@@ -262,6 +279,17 @@ class Conformance(SideBySide):
             app=encode(app),
         )
         self.compare(reply.more)
+
+    @often(
+        1,
+        worker=draw.sampled_from(WORKERS),
+        said=draw.lists(draw.tuples(draw.sampled_from(APPS), draw.sampled_from(["1", "2"])), min_size=3, max_size=4),
+    )
+    def versions_alternate(self, worker, said):
+        """Join and leave, as old and new versions of apps do while they are rolled out."""
+        for app, deliveries in said:
+            self._leave(worker)
+            self._join(worker, TYPES[:1], 1, 0, {"max_deliveries": deliveries}, app)
 
     @often(
         8,
