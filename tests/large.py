@@ -115,6 +115,10 @@ class LargeFleet:
                 self.scheduler.leave("short")
                 self.publish_later(60)
                 self.scheduler.tick()
+        for turns in (False, True):
+            self.scheduler.beat("versatile", turns=turns)
+        self.join("killed", TYPES, 60)
+        self.scheduler.recover("killed")
         found = [job_id for job_id, _ in self.claims("versatile")[:20]]
         self.bury(found)
         self.scheduler.replay(found[:10])

@@ -157,8 +157,8 @@ def test_an_early_acked_job_of_a_killed_worker_is_lost_at_once(fleet):
     lost = fleet.tasks["early"].delay("early", 60)
     wait_until(lambda: fleet.acked() == 1, 10, "it is acked")
     worker.kill()
-    wait_until(fleet.report.dead, AT_ONCE_S, worker.log())
-    assert [(each.task_id, each.reason) for each in fleet.report.dead()] == [(lost.id, "lost")]
+    wait_until(fleet.dead, AT_ONCE_S, worker.log())
+    assert [(each.task_id, each.reason) for each in fleet.dead()] == [(lost.id, "lost")]
 
 
 def test_what_a_task_has_sent_off_for_good_is_spared(fleet):
@@ -184,6 +184,7 @@ def test_a_guard_that_dies_is_replaced(fleet):
     assert guard_of(worker) != first
     fleet.tasks["late"].delay("job", 60)
     wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
+    wait_until(lambda: guard_of(worker).net_connections(), 10, "it is on duty")
     worker.kill()
     wait_until(lambda: not fleet.names(), AT_ONCE_S, worker.log())
 

@@ -11,6 +11,7 @@ from time import monotonic, sleep
 import redis
 
 from celery_affinity.keys import Keys
+from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 
 from .app import WORKER_TIMEOUT_S
@@ -219,10 +220,10 @@ def fill_memory(on: Field) -> None:
 
 def _relieve(on: Field) -> None:
     client = on.durable().client
-    silent_s = max(worker.last_beat_s for worker in Report(client, Keys()).status().workers)
+    silent_s = max(worker.last_beat_s for worker in Report(Reader(client, Keys())).status().workers)
     on.ledger.note("relief", "server", pending=_pending(on), silent_s=silent_s)
     client.config_set("maxmemory", 0)
 
 
 def _pending(on: Field) -> int:
-    return sum(each.pending for each in Report(on.durable().client, Keys()).status().types)
+    return sum(each.pending for each in Report(Reader(on.durable().client, Keys())).status().types)

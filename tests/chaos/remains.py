@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import redis
 
 from celery_affinity.keys import KEYS, Keys
+from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 
 _CHUNK = 500
@@ -30,7 +31,7 @@ class Remains:
 def why_not_quiet(client: redis.Redis, workers: int) -> str:
     """Return what is still going on, "" if nothing is: all live workers are here, idle, and nothing waits."""
     try:
-        status = Report(client, Keys()).status()
+        status = Report(Reader(client, Keys())).status()
         claims = sum(1 for _ in client.scan_iter(Keys().key("claims", "*"), count=1000))
     except redis.RedisError as exc:
         return f"the server does not answer: {exc}"
@@ -124,12 +125,20 @@ def _look_at_keys(client: redis.Redis, remains: Remains) -> None:
         name, hit = match
         if name in _BUSY:
             remains.leaks.append(f"a key that a quiet fleet has not: {found}")
+        elif name == "task" and _is_task_of_nothing(client, found, remains):
+            remains.leaks.append(f"a key of a task whose jobs are gone: {found}")
         elif name == "worker" and hit[1] not in live:
             remains.leaks.append(f"a key of a worker that is gone: {found}")
         elif name in ("job", "message") and hit[1] not in remains.reasons and hit[1] not in remains.states:
             remains.leaks.append(f"a key of a job that is gone: {found}")
         elif name == "message" and remains.states.get(hit[1]) != "dead":
             remains.leaks.append(f"a message of a job that is {remains.states.get(hit[1])}: {found}")
+
+
+def _is_task_of_nothing(client: redis.Redis, name: str, remains: Remains) -> bool:
+    """Whether the index by task id keeps for good what is no dead letter."""
+    jobs = (client.get(name) or b"").decode().split()
+    return client.ttl(name) == -1 and not any(remains.states.get(job) == "dead" for job in jobs)
 
 
 def _text(row: dict[bytes, bytes]) -> dict[str, str]:
