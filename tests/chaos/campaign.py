@@ -98,13 +98,11 @@ class Campaign:
         except AssertionError as exc:  # what a fault waits for did not come
             troubles.append(str(exc))
         blown = monotonic()
-        if trouble := self._wait_until_quiet():
-            troubles.append(f"not quiet {_QUIET_WITHIN_S} s after the storm: {trouble}")
+        troubles += self._wait_until_quiet()
         quiet = monotonic()
         self.book.read(self.ledger.new())
         verdict = judge(self.book, remains.look(on.server.client, SLOTS))
         verdict.violations += troubles
-        verdict.violations += [f"{name} ended by itself" for name in on.fleet.ended_by_themselves()]
         verdict.violations += self._strange_words()
         if isinstance(on.server, DurableServer):
             on.server.compact()
@@ -117,16 +115,16 @@ class Campaign:
             verdict,
         )
 
-    def _wait_until_quiet(self) -> str:
-        """Return why it is not quiet in the end, or "" when it is."""
-        fleet, until = self._field.fleet, monotonic() + _QUIET_WITHIN_S
+    def _wait_until_quiet(self) -> list[str]:
+        """Return what went wrong on the way to quiet, and why it is not quiet in the end."""
+        fleet, until, found = self._field.fleet, monotonic() + _QUIET_WITHIN_S, []
         try:
-            fleet.settle()
-        except AssertionError as exc:
-            return str(exc)
+            found += [f"{name} ended by itself" for name in fleet.settle()]
+        except AssertionError as exc:  # what it waits for did not come
+            found.append(str(exc))
         while (trouble := remains.why_not_quiet(self._field.server.client, len(MEMBERS))) and monotonic() < until:
             sleep(0.1)
-        return trouble
+        return [*found, f"not quiet {_QUIET_WITHIN_S} s after the storm: {trouble}"] if trouble else found
 
     def _strange_words(self) -> list[str]:
         """Return lines of the logs that no fault should bring about."""

@@ -118,8 +118,10 @@ class Fleet:
         return go_on
 
     def block_loop(self, name: str) -> None:
-        """Keep the event loop of a worker from turning for `app.BLOCK_S`."""
+        """Keep the event loop of a worker, if it has one by now, from turning for `app.BLOCK_S`."""
         worker = self.workers[name]
+        if " ready." not in worker.log():
+            return  # it would not know the signal yet, and die of it
         self._ledger.note("block", name, target=worker.pid)
         worker.signal(signal.SIGUSR2)
 
@@ -145,8 +147,11 @@ class Fleet:
 
     # -- between storms
 
-    def settle(self) -> None:
-        """End twins and what is left of killed processes; wait for publishers and for new workers."""
+    def settle(self) -> list[str]:
+        """End twins and what is left of killed processes; wait for publishers and for new workers.
+
+        Return which of the others ended without being told to; new ones take their place.
+        """
         for twin in self.twins:
             self._ledger.note("term", twin.name, target=twin.pid)
             twin.term()
@@ -154,15 +159,19 @@ class Fleet:
         self.twins = []
         for publisher in self.publishers:
             wait_until(lambda each=publisher: not each.is_running, 120, "the publisher is done")
+        ended = [name for name, worker in self.workers.items() if not worker.is_running]
+        for name in ended:
+            self._gone.append(self.workers[name])
+            self.workers[name] = self._worker(_member(name))
+        if self.dispatcher is not None and not self.dispatcher.is_running:
+            ended.append(self.dispatcher.name)
+            self._gone.append(self.dispatcher)
+            self.dispatcher = self._dispatcher()
+        self.wait_ready()
         for each in (*self._gone, *self.publishers):
             self._end(each)
         self._gone, self.publishers = [], []
-        self.wait_ready()
-
-    def ended_by_themselves(self) -> list[str]:
-        """Return which processes ended without being told to."""
-        assert self.dispatcher is not None, "started"
-        return [each.name for each in (*self.workers.values(), self.dispatcher) if not each.is_running]
+        return ended
 
     def logs(self) -> dict[str, str]:
         return {f"{each.name}-{each.pid}": each.log() for each in self._all()}
