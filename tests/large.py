@@ -26,7 +26,6 @@ from celery_affinity.scheduler import End, Joining, Running, Scheduler
 from celery_affinity.scripts import ARROWS, load
 from celery_affinity.settings import Settings, complete
 
-TYPES = [f"type{number}" for number in range(20)]
 GOAL_SCRIPT_MS = 5
 GOAL_EXPLAIN_MS = 50
 NOTED_FROM_US = 100
@@ -36,6 +35,8 @@ _BATCH = 1000
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000_000)
+    parser.add_argument("--types", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=0, help="more workers, of one slot and one to three types each")
     parser.add_argument("--rounds", type=int, default=300)
     arguments = parser.parse_args()
     with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
@@ -44,10 +45,11 @@ def main():
         # Not 0: Valkey notes each command of a script as well, and is slowed down by that.
         client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
         client.config_set("slowlog-max-len", 10_000)
-        fleet = LargeFleet(client)
+        fleet = LargeFleet(client, arguments.types)
         began_s = time.monotonic()
         fleet.fill(arguments.jobs)
         print(f"{arguments.jobs:,} jobs published in {time.monotonic() - began_s:.0f} s")
+        fleet.crowd(arguments.workers)
         fleet.live(arguments.rounds)
         slowest_ms = fleet.script_times()
         explained_ms = fleet.report_times()
@@ -67,12 +69,14 @@ class Counting(Scheduler):
 
 
 class LargeFleet:
-    """Many pending jobs of 20 types, 11 priorities and both modes, and workers that serve 1 to 20 of the types."""
+    """Many pending jobs, 11 priorities and both modes, and workers that serve 1 to 20 of the types."""
 
-    def __init__(self, client, seed=1):
+    def __init__(self, client, types, seed=1):
         self.client = client
         self.scheduler = Counting(client, Keys())
         self.reader = Reader(client, Keys())
+        self.types = [f"type{number}" for number in range(types)]
+        self.served = self.types[:20]  # by one worker at most
         self.random = random.Random(seed)
         self.sequence = 0
         self.took_ms = {name: [] for name in ARROWS}
@@ -89,7 +93,7 @@ class LargeFleet:
     def _job(self, number, delay_us=0):
         return {
             "id": f"job{number}",
-            "type": self.random.choice(TYPES),
+            "type": self.random.choice(self.types),
             "mode": self.random.choice(["queued", "queued", "queued", "demand"]),
             "priority": self.random.randint(0, 10),
             "delay_us": delay_us,
@@ -101,23 +105,35 @@ class LargeFleet:
     def join(self, worker, types, slots):
         self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), Settings().shared())
 
+    def crowd(self, workers):
+        """Have many small workers join, and each beat once."""
+        for number in range(workers):
+            self.join(f"small{number}", self.random.sample(self.types, self.random.randint(1, 3)), 1)
+            if number % 100 == 0:
+                self.note_times()
+        for number in range(workers):
+            held = [Running(*each, 1000) for each in self.claims(f"small{number}")]
+            self.scheduler.sync(f"small{number}", held, slots=1, other=0, draining=False)
+            if number % 100 == 0:
+                self.note_times()
+
     def live(self, rounds):
         """Do all that workers do, at sizes at which calls stop and say `more`."""
-        self.join("specialist", TYPES[:1], 8)
-        self.join("versatile", TYPES, 100)
+        self.join("specialist", self.types[:1], 8)
+        self.join("versatile", self.served, 100)
         for round_ in range(rounds):
             self.release("specialist")
             self.release("versatile")
             self.sync("versatile")
             self.note_times()
             if round_ % 20 == 0:
-                self.join("short", TYPES, 120)
+                self.join("short", self.served, 120)
                 self.scheduler.leave("short")
                 self.publish_later(60)
                 self.scheduler.tick()
         for turns in (False, True):
             self.scheduler.beat("versatile", turns=turns)
-        self.join("killed", TYPES, 60)
+        self.join("killed", self.served, 60)
         self.scheduler.recover("killed")
         found = [job_id for job_id, _ in self.claims("versatile")[:20]]
         self.bury(found)
@@ -127,7 +143,7 @@ class LargeFleet:
         self.scheduler.configure({"age_weight": "16"})
         self.die("versatile")
         self.note_times()
-        self.scheduler.purge(TYPES[-1])
+        self.scheduler.purge(self.types[-1])
         self.note_times()
 
     def claims(self, worker):

@@ -5,8 +5,8 @@
 local claims = {}
 local KEEP_S = 60 -- a job's id is known for so long after its end: a repeated publish changes nothing
 
--- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it, which is read unless
--- it is given: whoever only publishes needs no right to read messages.
+-- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it, which is read
+-- unless it is given: whoever only publishes needs no right to read messages.
 function claims.payload(id, message)
     local row = redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued")
     local facts = table.concat({ id, row[1], row[2], row[3], row[4] }, " ")

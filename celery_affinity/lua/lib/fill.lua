@@ -96,8 +96,8 @@ local function goes_by_age(settings)
     return score.goes_by_age(tonumber(redis.call("GET", key.turn) or 0), settings.priority_percentage)
 end
 
--- `caller`: the worker whose jobs go into the reply instead of its inbox; "" for none. `fresh`: job id -> its message, of
--- a job that was just written.
+-- `caller`: the worker whose jobs go into the reply instead of its inbox; "" for none. `fresh`: job id -> its message,
+-- of a job that was just written.
 -- RETURNS {more (1 or 0), payload, ...}, and the ids that went into it.
 local function fill(types, caller, settings, fresh)
     local reply, inline = { 0 }, {}
