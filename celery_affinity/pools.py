@@ -5,7 +5,8 @@ Here claims outlive the connection. So what was already written to a pool proces
 what will surely not run is given back.
 """
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -42,6 +43,32 @@ def spare_what_is_written(pool: Any) -> None:
             return flush()
 
     pool.flush = sparing
+
+
+def keep_what_is_half_read(pool: Any) -> None:
+    """Make a prefork pool go on, after a reconnect, with the results that it was reading.
+
+    A process writes the length of a long result (an exception with its traceback, say) and then the result. Celery's
+    event loop forgets at a reconnect that it has read the one and not the other: it would take the other for a length,
+    and lose the task's end, or the worker.
+    """
+    results = getattr(getattr(pool, "_pool", None), "_result_handler", None)
+    receive: Callable[..., Generator[None, None, None]] | None = getattr(results, "_recv_message", None)
+    if results is None or receive is None or hasattr(receive, "__wrapped__"):
+        return
+    reading: dict[int, tuple[object, Generator[None, None, None]]] = {}
+
+    @wraps(receive)
+    def receiving(add_reader: Any, fd: int, *args: Any, **kwargs: Any) -> Generator[None, None, None]:
+        process = results.fileno_to_outq.get(fd)
+        reader, read = reading.get(fd, (None, None))
+        # A new process may have an old one's file number.
+        if read is None or reader is not process or inspect.getgeneratorstate(read) == inspect.GEN_CLOSED:
+            read = receive(add_reader, fd, *args, **kwargs)
+            reading[fd] = process, read
+        return read
+
+    results._recv_message = receiving
 
 
 @contextmanager

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 import redis
 from redis.exceptions import (
     BusyLoadingError,
+    ClusterDownError,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
+    TryAgainError,
 )
 
 from . import keys as key_names
@@ -25,7 +27,9 @@ from .errors import SchemaError
 from .keys import Keys
 from .scripts import Argument, Script, load
 
-#: What a server says of a state that will pass: the call is to be repeated, on another connection.
+#: What a server says of a state that will pass: the call is to be repeated, on another connection. redis-py has classes
+#: for most of these. NOSCRIPT twice in a row: the server lost its scripts again before it could run the one.
+_PASSING = (BusyLoadingError, ReadOnlyError, NoScriptError, TryAgainError, ClusterDownError)
 _TRANSIENT = ("BUSY ", "LOADING", "READONLY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED")
 
 
@@ -365,7 +369,7 @@ class Scheduler:
                 for script, _ in calls:
                     self.client.script_load(script.source)
                 return self._evalsha(calls)
-        except (ReadOnlyError, BusyLoadingError) as exc:
+        except _PASSING as exc:
             raise redis.ConnectionError(str(exc)) from exc
         except ResponseError as exc:
             if str(exc).startswith(_TRANSIENT):

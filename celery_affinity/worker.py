@@ -51,6 +51,7 @@ class AffinityStep(bootsteps.StartStopStep):
         if self._membership is None:
             self._membership = self._enter(scheduler)
             pools.spare_what_is_written(consumer.pool)
+            pools.keep_what_is_half_read(consumer.pool)
         self._channel = channel
         channel.claims = self._membership.claims
         channel.on_consume = self._membership.serve

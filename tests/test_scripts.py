@@ -3,8 +3,11 @@
 import re
 
 import pytest
+import redis
+from redis._parsers.base import BaseParser
 
 from celery_affinity.keys import KEYS, Keys, lua_source
+from celery_affinity.scheduler import Scheduler
 from celery_affinity.scripts import ARROWS, load
 from celery_affinity.settings import SettingError
 
@@ -45,6 +48,27 @@ def test_a_server_that_lost_its_scripts_is_given_them_again(redis_client):
     fleet.sequence = 1
     assert fleet.end("worker", claim) == []
     assert fleet.state("job") == "done"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "NOSCRIPT No matching script.",  # the second time in a row: lost again
+        "LOADING Redis is loading the dataset in memory",
+        "READONLY You can't write against a read only replica.",
+        "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        "CLUSTERDOWN The cluster is down",
+        "TRYAGAIN Multiple keys request during rehashing of slot",
+        "BUSY Redis is busy running a script.",
+    ],
+)
+def test_what_a_server_says_of_a_state_that_will_pass_is_an_error_of_the_connection(redis_client, monkeypatch, reply):
+    def answer(*_):
+        raise BaseParser.parse_error(reply)
+
+    monkeypatch.setattr(redis_client, "evalsha", answer)
+    with pytest.raises(redis.ConnectionError):
+        Scheduler(redis_client, Keys()).tick()
 
 
 def test_python_and_lua_spell_the_same_keys(redis_client):

@@ -19,7 +19,6 @@ from celery_affinity.stamping import HEADER, Stamp  # its signal handler has to 
 from .ledger import Ledger
 
 TYPES = ("pdf", "excel", "index", "mail")
-QUEUE = "celery"
 
 #: Short, so that a death is noticed within a storm. The time that a reply may take is shorter still.
 WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 1.0
@@ -69,17 +68,13 @@ _worker_pid = 0
 last_intended = ""
 
 
-def job_id(header: dict) -> str:
-    """Return the job's id in Redis, from the stamp of its message."""
-    return Stamp(header["id"], None, 0, False, None).job_id(QUEUE)
-
-
 @before_task_publish.connect
-def _note_intended(headers=None, **_):
+def _note_intended(headers=None, routing_key="", **_):
     global last_intended
     stamp = headers[HEADER]
-    last_intended = job_id(stamp)
+    last_intended = stamp["id"]
     facts = {"task": headers["id"], "name": headers["task"].rpartition(".")[2], "try": headers["retries"]}
+    facts["redis"] = Stamp(stamp["id"], None, 0, False, None).job_id(routing_key)
     if stamp["due"] is not None:
         facts["due"] = f"{time.monotonic() + stamp['due'] - time.time():.6f}"
     ledger.note("intended", last_intended, **facts)
@@ -87,19 +82,19 @@ def _note_intended(headers=None, **_):
 
 @after_task_publish.connect
 def _note_accepted(headers=None, **_):
-    ledger.note("accepted", job_id(headers[HEADER]))
+    ledger.note("accepted", headers[HEADER]["id"])
 
 
 @task_failure.connect
 def _note_failed(sender=None, exception=None, **_):
     """Note the failure that no task could note itself: its pool process was lost."""
     if os.getpid() == _worker_pid and type(exception).__name__ == "WorkerLostError":
-        ledger.note("failed", job_id(sender.request.affinity), error="WorkerLostError")
+        ledger.note("failed", sender.request.affinity["id"], error="WorkerLostError")
 
 
 @contextmanager
 def _noted(request) -> Iterator[None]:
-    job, run = job_id(request.affinity), f"{os.getpid()}.{next(_runs)}"
+    job, run = request.affinity["id"], f"{os.getpid()}.{next(_runs)}"
     ledger.note("start", job, run=run, worker=_worker_pid)
     outcome = "done"
     try:

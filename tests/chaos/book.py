@@ -34,9 +34,10 @@ class Run:
 
 @dataclass(slots=True)
 class Job:
-    """A publish, and what became of it. Times are inf for what did not happen."""
+    """A publish, by the id of its stamp, and what became of it. Times are inf for what did not happen."""
 
     id: str
+    redis_id: str = ""
     task: str = ""
     name: str = ""
     intended: float = inf
@@ -105,6 +106,7 @@ class Book:
     def _on_intended(self, event: Event) -> None:
         job = self.job(event.subject)
         job.task, job.name, job.intended = event.facts["task"], event.facts["name"], event.at
+        job.redis_id = event.facts.get("redis", event.subject)
         job.due = float(event.facts.get("due", 0))
         self.jobs_of_task[job.task].append(job)
 

@@ -161,7 +161,9 @@ class Fleet:
             wait_until(lambda each=publisher: not each.is_running, 120, "the publisher is done")
         ended = [name for name, worker in self.workers.items() if not worker.is_running]
         for name in ended:
-            self._gone.append(self.workers[name])
+            worker = self.workers[name]
+            self._ledger.path.with_name(f"{name}-{worker.pid}-ended.log").write_text(worker.log())
+            self._gone.append(worker)
             self.workers[name] = self._worker(_member(name))
         if self.dispatcher is not None and not self.dispatcher.is_running:
             ended.append(self.dispatcher.name)

@@ -69,7 +69,7 @@ def _judge_job(job: Job, book: Book, remains: Remains, verdict: Verdict) -> None
             violated("accepted, and still waiting although workers are free")
         else:
             verdict.lost[why] += 1
-    if job.id in remains.reasons and remains.reasons[job.id] == "lost" and job.ended and not _disturbed(job, book):
+    if remains.reasons.get(job.redis_id) == "lost" and job.ended and not _disturbed(job, book):
         violated("a dead letter that ended well, and nothing happened to its worker")
 
 
@@ -78,7 +78,7 @@ def _judge_refusal(job: Job, book: Book, remains: Remains, violated) -> None:
     windows = [*book.is_full, *book.troubles]
     if not job.refused.startswith(REFUSED) or not any(w.meets(job.intended, job.refused_at) for w in windows):
         violated(f"a publish was refused with {job.refused!r}")
-    if "maxmemory" in job.refused and (job.runs or job.id in remains.states):
+    if "maxmemory" in job.refused and (job.runs or job.redis_id in remains.states):
         violated("refused for want of memory, but it is there")
 
 
@@ -93,7 +93,7 @@ def _judge_repetitions(job: Job, book: Book, verdict: Verdict, violated) -> None
 
 def _why_not_ended(job: Job, book: Book, remains: Remains) -> str | None:
     """Return what a job that has not ended came to: a fault that explains it, "stuck", or None."""
-    state, reason = remains.states.get(job.id), remains.reasons.get(job.id)
+    state, reason = remains.states.get(job.redis_id), remains.reasons.get(job.redis_id)
     if state in ("pending", "scheduled", "claimed"):
         return "stuck"
     if reason == "lost":
@@ -198,7 +198,7 @@ def told(job: Job, book: Book) -> str:
         f"run by {run.pid} of worker {run.worker} {run.start:.2f}..{run.end:.2f} {run.outcome}"
         for run in sorted(job.runs, key=lambda run: run.start)
     ]
-    facts = [f"{job.name} {job.id} task {job.task}", f"intended {job.intended:.2f}, accepted {job.accepted:.2f}"]
+    facts = [f"{job.name} {job.redis_id} task {job.task}", f"intended {job.intended:.2f}, accepted {job.accepted:.2f}"]
     facts += [f"due {job.due:.2f}"] if job.due else []
     facts += [f"failed: {job.failed}"] if job.failed else []
     return "; ".join([*facts, *runs])

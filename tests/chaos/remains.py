@@ -11,6 +11,7 @@ from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 
 _CHUNK = 500
+_NO_KEY = -2
 
 #: Keys of kombu's: bindings and replies of remote control.
 _KOMBU = re.compile(r"_kombu\.binding(\.|_permanent\.|_deadlines).*|.+\.reply\.celery\.pidbox|unacked.*|/\d+\..*")
@@ -62,6 +63,8 @@ def _look_at_jobs(client: redis.Redis, remains: Remains) -> None:
             replies = pipe.execute()
         done = []
         for name, (state, reason), ttl in zip(names, replies[::2], replies[1::2], strict=True):
+            if ttl == _NO_KEY:
+                continue  # SCAN may name a key twice: it was deleted below
             job = name.decode().rpartition(":")[2]
             if state is None:
                 remains.leaks.append(f"half of a job: {name!r}")

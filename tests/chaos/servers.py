@@ -128,7 +128,7 @@ class ReplicatedServers:
 
     @property
     def client(self) -> redis.Redis:
-        return redis.Redis(HOST, self._master.port, socket_timeout=5)
+        return redis.Redis(HOST, self._sentinel.master_port(), socket_timeout=5)
 
     def fail_over(self) -> None:
         """Kill the master. The replica takes over; it may lack what the master had just accepted."""
@@ -137,6 +137,7 @@ class ReplicatedServers:
         self._ledger.note("down", "server", how="failed over", forgets_s=EVERYSEC_S)
         self._master.kill()
         self._master, self._replica = self._replica, self._master
+        wait_until(lambda: self._sentinel.master_port() == self._master.port, 30, "Sentinel names the new master")
         wait_until(lambda: self._role(self._master) == "master", 30, "the replica is master")
         self._ledger.note("up", "server")
         self._replica.start()
@@ -172,12 +173,17 @@ class _Sentinel(EmbeddedServer):
         self._config = directory / "sentinel.conf"
         self._config.write_text(
             f"sentinel monitor main {HOST} {master_port} 1\n"
-            "sentinel down-after-milliseconds main 1000\n"
+            "sentinel down-after-milliseconds main 3000\n"
             "sentinel failover-timeout main 5000\n"
         )
 
     def _arguments(self, port: int) -> list[str]:
         return [str(self._config), "--port", str(port), "--bind", HOST, "--sentinel"]
+
+    def master_port(self) -> int:
+        """Return the port of the server that Sentinel has for the master."""
+        with redis.Redis(HOST, self.port, socket_timeout=2) as client:
+            return int(client.sentinel_get_master_addr_by_name("main")[1])
 
     def knows_a_replica(self) -> bool:
         with redis.Redis(HOST, self.port, socket_timeout=2) as client:
