@@ -21,5 +21,5 @@ __all__ = [
     "TransportError",
     "explain",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 del _worker

@@ -1,6 +1,6 @@
 """A rolling upgrade from the previous release, and back: both versions run together on one server.
 
-`tests/releases/` keeps that release as it was published.
+`tests/releases/` keeps each release as it was built.
 """
 
 import os
