@@ -19,7 +19,7 @@ STEPS = int(os.environ.get("CONFORMANCE_STEPS", "10000"))
 
 _TEST = ("-m", "pytest", "tests/test_conformance.py", "-k", "valkey", "-q", "-p", "no:cacheprovider", "-o", "timeout=0")
 _FAILED_AT = re.compile(r"failed at step (\d+);")
-#: Not of ack, requeue and purge: their own first write frees memory.
+#: Not of ack, claim, drop, purge and requeue: their own first write frees memory.
 _INCLUDE_FULL = "-- @include lib/full.lua\n"
 
 
@@ -37,7 +37,6 @@ FAULTS = (
     Fault("publish", "tasks.add(task_id, id)\n", "\n"),
     Fault("claim", "fill(ARGV,", "fill({ ARGV[1] },"),
     Fault("claim", "return { fill(ARGV,", "return { 0 * fill(ARGV,"),
-    Fault("claim", _INCLUDE_FULL, ""),
     Fault("ack", "claims.held(worker, id, ARGV[i + 1])", 'redis.call("HEXISTS", key.claims(worker), id) == 1'),
     Fault("ack", 'redis.call("UNLINK", key.message(id))', ""),
     Fault("ack", "return acked", "return (#ARGV - 1) / 2"),
@@ -100,7 +99,6 @@ FAULTS = (
     Fault("replay", "fill(types,", "fill({},"),
     Fault("drop", 'redis.call("HGET", key.job(id), "state") == "dead"', "true"),
     Fault("drop", "back.forget(id)", 'redis.call("ZREM", key.dead, id)'),
-    Fault("drop", _INCLUDE_FULL, ""),
     # -- what they share
     Fault("lib/back", 'deliveries", 1) >= settings.max_deliveries', 'deliveries", 1) > settings.max_deliveries'),
     Fault("lib/back", 'if row[4] == "1" then', "if false then"),

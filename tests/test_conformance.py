@@ -11,12 +11,33 @@ from collections import Counter
 from itertools import count
 
 from celery_affinity.keys import encode
-from celery_affinity.reference import MAX_PURGED
+from celery_affinity.reference import MAX_MOVES, MAX_PURGED
 
 from . import draw
 from .invariants import idle_types
 from .mirror import KEYS, payload, profile
 from .side_by_side import REFUSED, SideBySide
+from .vocabulary import (
+    APPS,
+    BURST,
+    GONE,
+    NAMES,
+    SECOND_US,
+    SHARP_RARITY,
+    TYPES,
+    WORKERS,
+    delays_us,
+    indexes,
+    others,
+    outcomes,
+    priorities,
+    slots,
+    some_indexes,
+    some_settings,
+    some_types,
+    times_us,
+    types,
+)
 from .walk import Moves, run
 from .wire import Wire
 
@@ -24,59 +45,6 @@ STEPS = int(os.environ.get("CONFORMANCE_STEPS", "10000"))
 SEED = int(os.environ.get("CONFORMANCE_SEED") or random.randrange(2**32))
 SHRINK = os.environ.get("CONFORMANCE_SHRINK") != "0"
 STEPS_IN_A_RUN = 100  # the state grows with the steps, and with it the cost of one
-
-TYPES = ("pdf", "excel", "a {rare}: one")
-WORKERS = ("w0", "w1", "w2", "w3", "w4")
-APPS = ("shop", "shop", "an app: other")
-NAMES = dict(zip(WORKERS, ("one@host", "two@host", "a b@host", "one@host", "five@host"), strict=True))
-
-types = draw.sampled_from(TYPES)
-some_types = draw.sampled_from([TYPES[:1], TYPES[1:2], TYPES[2:], TYPES[:2], TYPES[:2], TYPES[1:], TYPES[1:], TYPES])
-priorities = draw.sampled_from([0, 0, 1, 5, 9, 10])
-delays_us = draw.sampled_from([0, 0, 0, 0, 0, 1, 1_000_000, 3_000_000, 64_000_000, -1_000_000])
-#: On both sides of every limit of time: a tick lately, a silence that counts, a beat, a timeout; and back.
-_S = 1_000_000
-times_us = draw.sampled_from(
-    [_S, _S, _S, _S + 1, 3 * _S, 3 * _S, 3 * _S + 1, 5 * _S, 5 * _S, 5 * _S + 1, 64 * _S, _S // 2, 1, -_S]
-)
-slots = draw.sampled_from([1, 1, 2, 3, 60])  # up to more than the moves of one call
-others = draw.sampled_from([0, 0, 0, 0, 0, 1, 3])
-#: Which of the workers, or of the claims: the last few stand for one that is gone, or never was.
-indexes = draw.integers(0, 119)
-some_indexes = draw.lists(indexes, min_size=1, max_size=3)
-GONE = 90
-outcomes = draw.sampled_from(["acked", "rejected", "unsettled", "returned"])
-a_setting = draw.sampled_from(
-    [
-        ("worker_timeout_us", "4000000"),
-        ("worker_timeout_us", "10000000"),
-        ("heartbeat_interval_us", "1000000"),
-        ("dead_max", "0"),
-        ("dead_max", "2"),
-        ("dead_max", "2"),
-        ("max_deliveries", "1"),
-        ("max_deliveries", "2"),
-        ("rarity", "free"),
-        ("rarity", "free"),
-        ("rarity", "free"),
-        ("rarity", "capacity"),
-        ("priority_weight", "0.1"),
-        ("age_weight", "0.3333333333333333"),
-        ("rarity_weight", "3000"),
-        ("rarity_weight", "100000"),
-        ("rarity_weight", "0"),
-        ("on_demand_weight", "1"),
-        ("on_demand_age_weight", "7.7"),
-        ("on_demand_age_cap_us", "3000000"),
-        ("on_demand_age_cap_us", "3000000"),
-        ("on_demand_age_cap_us", "3000000"),
-        ("priority_percentage", "50"),
-        ("priority_percentage", "0"),
-        ("priority_order", "lower-first"),
-        ("priority_order", "higher-first"),
-    ]
-)
-some_settings = draw.mapped(dict, draw.lists(a_setting, max_size=3))
 
 moves = Moves()
 often = moves.often
@@ -172,9 +140,9 @@ class Conformance(SideBySide):
         if known:
             self.compare(self._publish(known[-1 - index % len(known)], type_, False, 7, delay_us))
 
-    @often(4, number=draw.sampled_from([3, 3, 5, 5, 8, 55]), type_=types, delay_us=delays_us)
+    @often(4, number=draw.sampled_from([3, 3, 5, 5, 8, BURST]), type_=types, delay_us=delays_us)
     def publish_many(self, number, type_, delay_us):
-        if number > 50 and not self.has_room():
+        if number == BURST and not self.has_room():
             return
         for each in range(number):
             more = self._publish(f"m{next(self.job_numbers)}", type_, each % 7 == 0, each % 3, delay_us)
@@ -183,8 +151,8 @@ class Conformance(SideBySide):
     @often(
         3,
         jobs=draw.lists(draw.tuples(types, draw.booleans(), priorities), min_size=3, max_size=6),
-        times=draw.sampled_from([1, 1, 1, 20]),
-        given_settings=draw.sampled_from([{}, {"rarity": "free", "rarity_weight": "8000"}, {"rarity": "capacity"}]),
+        times=draw.sampled_from([1, 1, 1, 8]),
+        given_settings=draw.sampled_from([{}, SHARP_RARITY, SHARP_RARITY | {"rarity": "capacity"}]),
     )
     def see_many_fall_due(self, jobs, times, given_settings):
         """Have one tick choose among jobs of several types, each with free slots: rarely does any other arrow."""
@@ -192,38 +160,42 @@ class Conformance(SideBySide):
             return
         self._configure(given_settings)
         for type_, on_demand, priority in jobs * times:
-            self._publish(f"d{next(self.job_numbers)}", type_, on_demand, priority, _S)
+            self._publish(f"d{next(self.job_numbers)}", type_, on_demand, priority, SECOND_US)
         self.compare()
-        self.pass_time(_S)
+        self.pass_time(SECOND_US)
         self.tick()
 
     @often(
         3,
         worker=draw.sampled_from(WORKERS),
         given=some_types,
-        dies=draw.sampled_from([False, True, True]),
-        percentage=draw.sampled_from(["100", "50", "50", "0"]),
+        slots=draw.sampled_from([BURST, BURST, MAX_MOVES]),
+        end=draw.sampled_from(["it leaves", "it is silent", "its guard reports it"]),
+        percentage=draw.sampled_from(["100", "50", "0"]),
         is_full=draw.sampled_from([False, True, True]),
     )
-    def meet_a_backlog(self, worker, given, dies, percentage, is_full):
+    def meet_a_backlog(self, worker, given, slots, end, percentage, is_full):
         """Join with more slots than two calls can fill, and as many jobs waiting; then go, and purge the rest."""
         given = tuple(type_ for type_ in given if type_ not in idle_types(self.reference))
         if not given or not self.has_room():
             return
         self.has_bursts, self.is_full = False, is_full
         self._configure({"priority_percentage": percentage})
-        for number in range(110):
+        for number in range(BURST):
             self._publish(f"n{next(self.job_numbers)}", given[number % len(given)], False, number % 3, 0)
-        self._join(worker, given, 120, 0, {})
-        if dies:
-            self._be_silent(11, 3 * _S, {worker})
+        self._join(worker, given, slots, 0, {})
+        if end == "it is silent":
+            self._be_silent(11, 3 * SECOND_US, {worker})
+        elif end == "its guard reports it":
+            self._recover(worker)
+            self._beat(worker, turns=True)
         self._leave(worker)
         for type_ in given:
             self._purge(type_)
 
     def has_room(self):
-        """Return whether a burst makes no more jobs than one purge deletes: which it would leave is not said."""
-        return self.has_bursts and len(self.reference.jobs) + 110 < MAX_PURGED
+        """Return whether one purge still deletes all after a burst: which jobs it would leave is not said."""
+        return self.has_bursts and len(self.reference.jobs) + 2 * BURST < MAX_PURGED
 
     @often(1, type_=types)
     def purge(self, type_):
@@ -344,14 +316,18 @@ class Conformance(SideBySide):
 
     @often(5, index=indexes, turns=draw.booleans())
     def beat(self, index, turns):
-        worker = self.pick_worker(index)
+        self._beat(self.pick_worker(index), turns)
+
+    def _beat(self, worker, turns):
         reply = self.reference.beat(worker, turns=turns, now_us=self.now_us)
         self.step("beat", [reply.known, reply.more], worker=worker, turns=int(turns))
         self.compare(reply.more)
 
     @often(2, index=indexes)
     def recover(self, index):
-        worker = self.pick_worker(index)
+        self._recover(self.pick_worker(index))
+
+    def _recover(self, worker):
         reply = self.reference.recover(worker, now_us=self.now_us)
         self.step("recover", [reply.more, reply.recovered], worker=worker)
         self.compare(reply.more)
@@ -488,13 +464,13 @@ class Conformance(SideBySide):
     )
     def set_the_clock_back(self, index, outcome, on_demand, priority, some_indexes):
         """Set the clock back for the time of a publish and a release: what waits was published in the future."""
-        self.pass_time(-400 * _S)
+        self.pass_time(-400 * SECOND_US)
         worker = self.pick_worker(index)
         known = self.reference.workers.get(worker)
         for type_ in sorted(known.types) if known else TYPES:
             self.publish("b", type_, on_demand, priority, 0)
         self.release(some_indexes, outcome, inline=True)
-        self.pass_time(400 * _S)
+        self.pass_time(400 * SECOND_US)
 
     @often(5)
     def tick(self):

@@ -1,0 +1,70 @@
+"""What the walks of the conformance test choose from."""
+
+from celery_affinity.reference import MAX_MOVES
+
+from . import draw
+
+TYPES = ("pdf", "excel", "a {rare}: one")
+WORKERS = ("w0", "w1", "w2", "w3", "w4")
+APPS = ("shop", "shop", "an app: other")
+NAMES = dict(zip(WORKERS, ("one@host", "two@host", "a b@host", "one@host", "five@host"), strict=True))
+
+types = draw.sampled_from(TYPES)
+some_types = draw.sampled_from([TYPES[:1], TYPES[1:2], TYPES[2:], TYPES[:2], TYPES[:2], TYPES[1:], TYPES[1:], TYPES])
+priorities = draw.sampled_from([0, 0, 1, 5, 9, 10])
+delays_us = draw.sampled_from([0, 0, 0, 0, 0, 1, 1_000_000, 3_000_000, 64_000_000, -1_000_000])
+#: On both sides of every limit of time: a tick lately, a silence that counts, a beat, a timeout; and back.
+SECOND_US = _S = 1_000_000
+times_us = draw.sampled_from(
+    [_S, _S, _S, _S + 1, 3 * _S, 3 * _S, 3 * _S + 1, 5 * _S, 5 * _S, 5 * _S + 1, 64 * _S, _S // 2, 1, -_S]
+)
+#: More jobs, and more slots, than two calls move.
+BURST = 2 * MAX_MOVES + 10
+slots = draw.sampled_from([1, 1, 2, 3, BURST])
+others = draw.sampled_from([0, 0, 0, 0, 0, 1, 3])
+#: Which of the workers, or of the claims: the last few stand for one that is gone, or never was.
+indexes = draw.integers(0, 119)
+some_indexes = draw.lists(indexes, min_size=1, max_size=3)
+GONE = 90
+outcomes = draw.sampled_from(["acked", "rejected", "unsettled", "returned"])
+a_setting = draw.sampled_from(
+    [
+        ("worker_timeout_us", "4000000"),
+        ("worker_timeout_us", "10000000"),
+        ("heartbeat_interval_us", "1000000"),
+        ("dead_max", "0"),
+        ("dead_max", "2"),
+        ("dead_max", "2"),
+        ("max_deliveries", "1"),
+        ("max_deliveries", "2"),
+        ("rarity", "free"),
+        ("rarity", "free"),
+        ("rarity", "free"),
+        ("rarity", "capacity"),
+        ("priority_weight", "0.1"),
+        ("age_weight", "0.3333333333333333"),
+        ("rarity_weight", "3000"),
+        ("rarity_weight", "100000"),
+        ("rarity_weight", "0"),
+        ("on_demand_weight", "1"),
+        ("on_demand_age_weight", "7.7"),
+        ("on_demand_age_weight", "300"),
+        ("on_demand_age_weight", "300"),
+        ("on_demand_age_cap_us", "3000000"),
+        ("on_demand_age_cap_us", "3000000"),
+        ("on_demand_age_cap_us", "3000000"),
+        ("priority_percentage", "50"),
+        ("priority_percentage", "0"),
+        ("priority_order", "lower-first"),
+        ("priority_order", "higher-first"),
+    ]
+)
+some_settings = draw.mapped(dict, draw.lists(a_setting, max_size=3))
+
+#: With these a job's place is decided by how many slots fit it, as often as by its priority.
+SHARP_RARITY = {
+    "rarity": "free",
+    "rarity_weight": "8000",
+    "priority_weight": "1024",
+    "priority_percentage": "100",
+}
