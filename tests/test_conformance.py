@@ -170,7 +170,7 @@ class Conformance(SideBySide):
         worker=draw.sampled_from(WORKERS),
         given=some_types,
         slots=draw.sampled_from([BURST, BURST, MAX_MOVES]),
-        end=draw.sampled_from(["it leaves", "it is silent", "its guard reports it"]),
+        end=draw.sampled_from(["it leaves", "it is silent", "its guard reports it", "its guard reports it"]),
         percentage=draw.sampled_from(["100", "50", "0"]),
         is_full=draw.sampled_from([False, True, True]),
     )
@@ -187,6 +187,8 @@ class Conformance(SideBySide):
         if end == "it is silent":
             self._be_silent(11, 3 * SECOND_US, {worker})
         elif end == "its guard reports it":
+            if self.owed:
+                self.go_on(given)  # until it holds more than one call takes back
             self._recover(worker)
             self._beat(worker, turns=True)
         self._leave(worker)
