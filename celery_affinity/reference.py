@@ -35,7 +35,7 @@ from .model import (
 from .score import goes_by_age, overtakes, score
 
 #: Jobs moved by one call, so that no script runs for more than 5 ms: `more` says that the caller is to go on.
-MAX_MOVES = 20
+MAX_MOVES = 10
 
 #: Pending jobs deleted by one call.
 MAX_PURGED = 200

@@ -34,7 +34,7 @@ _TRANSIENT = ("BUSY ", "LOADING", "READONLY", "TRYAGAIN", "MASTERDOWN", "CLUSTER
 
 
 #: Jobs that one call of a script moves at most, so that none runs for more than 5 ms.
-MOST = 20
+MOST = 10
 
 
 class Claim(NamedTuple):

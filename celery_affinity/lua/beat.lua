@@ -1,7 +1,7 @@
 -- beat: a worker's guard says that the worker lives, and whether its event loop turns. While it does not, no job is
 -- placed on the worker, and what it has not read goes back; what it holds it keeps.
 -- RETURNS {known, more}; known 0: an unknown worker, or one whose jobs are being recovered, changes nothing.
--- Cost: O(1); when the loop stands still, O(moves * log n), at most 20 moves in one call.
+-- Cost: O(1); when the loop stands still, O(moves * log n), at most 10 moves in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
@@ -12,7 +12,7 @@
 local worker = ARGV[1]
 local turns = ARGV[2] == "1"
 
-local MAX = 20
+local MAX = 10
 
 -- What is still in the inbox was never read: taking it out proves it.
 local function return_unread(settings)

@@ -1,6 +1,6 @@
 -- drop: dead letters are deleted, because a person asked for it.
 -- RETURNS the number of jobs deleted; one that is not dead stays.
--- Cost: at most 20 jobs in one call, by the caller.
+-- Cost: at most 10 jobs in one call, by the caller.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/back.lua

@@ -1,6 +1,6 @@
 -- leave: a worker goes. What it still holds is pending again, its age intact; what had been acked is lost.
 -- RETURNS {more, unfinished}; unfinished 1: call again, it still holds something. An unknown worker changes nothing.
--- Cost: at most 20 claims in one call.
+-- Cost: at most 10 claims in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
@@ -9,7 +9,7 @@
 -- @include lib/fill.lua
 
 local worker = ARGV[1]
-local MAX = 20
+local MAX = 10
 
 if redis.call("EXISTS", key.worker(worker)) == 0 then
     return { 0, 0 }

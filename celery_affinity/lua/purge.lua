@@ -1,6 +1,6 @@
 -- purge: deletes pending jobs of a type, because a person asked for it.
 -- RETURNS {deleted, more}
--- Cost: at most 200 jobs in one call.
+-- Cost: at most 100 jobs in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/lanes.lua
@@ -8,7 +8,7 @@
 
 local type = ARGV[1] -- encoded
 
-local MAX = 200
+local MAX = 100
 local deleted = 0
 local heads = lanes.heads({ type })[type] or ""
 for lane in lanes.each(heads) do

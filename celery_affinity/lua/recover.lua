@@ -1,7 +1,7 @@
 -- recover: a worker is dead, says its guard, which saw it end. What it held is pending again, counted as a delivery;
 -- what had been acked is lost.
 -- RETURNS {more, recovered}; an unknown worker changes nothing.
--- Cost: O(moves * log n), at most 20 moves in one call.
+-- Cost: O(moves * log n), at most 10 moves in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
@@ -10,7 +10,7 @@
 
 local worker = ARGV[1]
 
-local MAX = 20
+local MAX = 10
 
 if redis.call("EXISTS", key.worker(worker)) == 0 then
     return { 0, 0 }

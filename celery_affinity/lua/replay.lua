@@ -1,7 +1,7 @@
 -- replay: dead -> pending, because a person asked for it: as if it were published now, its deliveries forgotten.
 -- One whose message is gone (it had been acked: a lost one) stays where it is.
 -- RETURNS {more, replayed id, ...}
--- Cost: at most 20 jobs in one call, by the caller.
+-- Cost: at most 10 jobs in one call, by the caller.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua

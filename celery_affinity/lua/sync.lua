@@ -3,7 +3,7 @@
 -- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision}
 -- known 0: join again. ticker 1: tick for the fleet. asked: claims that it did not name. void: named, no longer its.
 -- revision: that of the settings in force.
--- Cost: O(claims of the worker); at most 20 of them come back in one call.
+-- Cost: O(claims of the worker); at most 10 of them come back in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
@@ -17,7 +17,7 @@ local other = ARGV[3] -- slots taken by what no claim shows
 local draining = ARGV[4] == "1" -- it reads its inbox no more
 -- ARGV[5..]: job id, fencing number, µs since its task started (-1: not yet) of each claim it holds
 
-local MAX = 20
+local MAX = 10
 local TICKERS = 3
 local TICKED_LATELY_US = 1000000
 

@@ -1,14 +1,14 @@
 -- tick: what no event triggers. Scheduled jobs that are due become pending; the jobs of dead workers come back.
 -- Any number of dispatchers may call it.
 -- RETURNS {more, next_due_us, due, recovered, dead workers}; next_due_us: until the next scheduled job, -1 for none.
--- Cost: O(moves * log n), at most 20 of each kind in one call.
+-- Cost: O(moves * log n), at most 10 of each kind in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
 -- @include lib/recover.lua
 -- @include lib/fill.lua
 
-local MAX = 20
+local MAX = 10
 local SILENCE_COUNTS_US = 3000000
 local settings = read_settings()
 local types = {}

@@ -6,7 +6,7 @@
 -- @include lib/lanes.lua
 -- @include lib/score.lua
 -- @include lib/slots.lua
-local MAX_MOVES = 20 -- in one call of a script, so that none runs for more than 5 ms: a move takes some 60 µs
+local MAX_MOVES = 10 -- in one call of a script, so that none runs for more than 5 ms: a move takes some 0.1 ms
 
 -- The waiting jobs of some types, of each type the best at hand. Within a script time stands still, and rarity is the
 -- same for all lanes of a type: which of its lanes is best changes only when one of its jobs is taken.
