@@ -46,16 +46,16 @@ class Fleet:
         given = Settings(**(settings or {})).shared()
         return self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), given)
 
-    def publish(self, job, type_, *, priority=0, on_demand=False, delay_s=0.0):
+    def publish(self, job, type_, *, priority=0, on_demand=False, delay_s=0.0, task_id=None, message=None):
         return self.scheduler.publish(
             job,
             type_=type_,
             on_demand=on_demand,
             priority=priority,
             delay_us=round(delay_s * 1e6),
-            task_id=f"task-{job}",
+            task_id=task_id or f"task-{job}",
             task_name="tests.task",
-            message=f"message of {job}",
+            message=f"message of {job}" if message is None else message,
         ).fresh
 
     def inbox(self, worker):

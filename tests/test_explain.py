@@ -105,24 +105,11 @@ def test_an_early_acked_job_runs(fleet, reader):
     assert why(reader, "job").state == "running"
 
 
-def publish_for(fleet, job, task_id, type_="pdf"):
-    fleet.scheduler.publish(
-        job,
-        type_=type_,
-        on_demand=False,
-        priority=0,
-        delay_us=0,
-        task_id=task_id,
-        task_name="tests.task",
-        message="message",
-    )
-
-
 def test_a_retried_task_is_where_its_newest_job_is(fleet, reader):
     fleet.join("worker", "pdf")
-    publish_for(fleet, "first-try", "a task: {1}")
+    fleet.publish("first-try", "pdf", task_id="a task: {1}")
     (claim,) = fleet.inbox("worker")
-    publish_for(fleet, "second-try", "a task: {1}")
+    fleet.publish("second-try", "pdf", task_id="a task: {1}")
     found = explain(reader, "a task: {1}")
     assert (found.job_id, found.state, found.other_jobs) == ("second-try", "pending", ["first-try"])
     (following,) = fleet.end("worker", claim)

@@ -16,6 +16,7 @@ from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 from celery_affinity.scheduler import Scheduler
 
+from . import clocked
 from .ledger import Ledger
 from .workers import start_worker, wait_until
 
@@ -47,17 +48,8 @@ class Fleet:
         wait_until(lambda: Report(self.reader).status().workers, 30, f"it joins\n{worker.log()}")
         return worker
 
-    def publish(self, job, message, type_="pdf"):
-        self.scheduler.publish(
-            job,
-            type_=type_,
-            on_demand=False,
-            priority=0,
-            delay_us=0,
-            task_id=job,
-            task_name="poison",
-            message=message,
-        )
+    def publish(self, job, message):
+        clocked.Fleet(self.scheduler).publish(job, "pdf", message=message)
 
     def good(self, job, **options):
         self.app.send_task(f"{APP}.pdf", (job,), **{"affinity": "pdf", **options})
@@ -172,17 +164,9 @@ def test_a_task_may_have_any_id_and_name(fleet):
 def test_many_types_cost_no_more_than_their_jobs(redis_client):
     """Ten thousand types that nobody serves: they block nobody, and go with their jobs."""
     scheduler = Scheduler(redis_client, Keys())
+    fleet = clocked.Fleet(scheduler)
     for number in range(10_000):
-        scheduler.publish(
-            f"job{number}",
-            type_=f"type{number}",
-            on_demand=False,
-            priority=0,
-            delay_us=0,
-            task_id=f"task{number}",
-            task_name="t",
-            message="m",
-        )
+        fleet.publish(f"job{number}", f"type{number}")
     assert len(Report(Reader(redis_client, Keys())).status().types) == 10_000
     for number in range(10_000):
         assert scheduler.purge(f"type{number}") == 1
