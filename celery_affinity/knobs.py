@@ -85,7 +85,7 @@ def _check_together(own: Settings, values: Mapping[str, Value]) -> None:
         )
 
 
-class Watch:
+class SettingsLog:
     """Logs, in a worker, which of its app's settings are not those in force, and each change."""
 
     def __init__(self, own: Settings) -> None:

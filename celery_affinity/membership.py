@@ -13,7 +13,7 @@ from .beats import Beats
 from .claims import Claims
 from .dispatcher import Dispatcher
 from .guard import Guard, Kin
-from .knobs import Watch
+from .knobs import SettingsLog
 from .pulse import Pulse
 from .scheduler import Claim, Joining, Scheduler
 from .settings import PREFIX, Settings
@@ -50,7 +50,7 @@ class Membership:
         self._app = app
         self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), self._on_news)
         self._settings = settings
-        self._watch = Watch(settings)
+        self._settings_log = SettingsLog(settings)
         self._scheduler = scheduler
         self._slots, self._other = slots, other
         self._wake_loop, self._on_claims = wake_loop, on_claims
@@ -226,7 +226,7 @@ class Membership:
                 self._join()
             return
         self._dispatcher.use(self._scheduler, quiet=not synced.ticker)
-        self._watch.look(self._scheduler, synced.revision)
+        self._settings_log.look(self._scheduler, synced.revision)
         self._void(synced.void)
         given_back = self.claims.refuse(synced.asked)
         if given_back:

@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from .keys import Keys
+from .keys import Keys, encode
 
 #: Commands in one round trip: an observer must not hold the server up.
 _CHUNK = 500
@@ -76,6 +76,10 @@ class Reader:
         """Return the lanes of *types* (encoded; None: of all) that are not empty."""
         heads = self.hash("heads") if types is None else self.fields("heads", types)
         return [lane for type_, packed in heads.items() for lane in _unpack(type_, packed)]
+
+    def pending(self, type_: str) -> int:
+        """Return the number of pending jobs of a type."""
+        return sum(self.ask([("zcard", self.lane_key(lane)) for lane in self.lanes([encode(type_)])]))
 
     def lane_key(self, lane: Lane) -> str:
         return self.key("lane", lane.type, lane.name)

@@ -337,16 +337,6 @@ class Scheduler:
             in_force, conf = ({name.decode(): value.decode() for name, value in raw.items()} for raw in pipe.execute())
         return in_force, conf
 
-    def pending(self, type_: str) -> int:
-        """Return the number of pending jobs of a type."""
-        encoded = key_names.encode(type_)
-        packed = self.client.hget(self.keys.key("heads"), encoded) or b""
-        lanes = packed.decode().split()[::3]
-        with self.client.pipeline(transaction=False) as pipe:
-            for lane in lanes:
-                pipe.zcard(self.keys.key("lane", encoded, lane))
-            return int(sum(pipe.execute()))
-
     def _go_on(self, more: int, types: Sequence[str]) -> None:
         """Repeat the claim until no pending job and free slot are left side by side.
 

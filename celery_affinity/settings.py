@@ -112,10 +112,6 @@ class Settings:
                 f"or one late beat looks like death, got: {self.heartbeat_interval!r}"
             )
 
-    @property
-    def weights(self) -> Weights:
-        return weights(self.shared())
-
     def shared(self) -> dict[str, str]:
         """Return the settings that the scripts read, by their name in Redis; times in µs."""
         return {NAME_IN_REDIS[name]: to_redis(name, getattr(self, name)) for name in NAME_IN_REDIS}

@@ -23,6 +23,7 @@ from redis.retry import Retry
 from . import stamping, unserved, urls
 from .claims import ACKED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
 from .keys import Keys
+from .reader import Reader
 from .scheduler import Claim, Scheduler
 
 if TYPE_CHECKING:
@@ -160,14 +161,17 @@ class AffinityChannel(_StockChannel):
         if not published.served:
             unserved.warn(type_)
 
+    def _pending(self, queue: str) -> int:
+        return Reader(self.scheduler.client, self.scheduler.keys).pending(queue)
+
     def _size(self, queue: str) -> int:
-        return int(super()._size(queue)) + self.scheduler.pending(queue)
+        return int(super()._size(queue)) + self._pending(queue)
 
     def _purge(self, queue: str) -> int:
         return int(super()._purge(queue)) + self.scheduler.purge(queue)
 
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
-        return bool(super()._has_queue(queue, **kwargs)) or self.scheduler.pending(queue) > 0
+        return bool(super()._has_queue(queue, **kwargs)) or self._pending(queue) > 0
 
     # -- read
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from celery_affinity.keys import Keys
-from celery_affinity.scheduler import MOST, Claim, Scheduler
+from celery_affinity.scheduler import MOST, Claim, Joining, Scheduler
 from celery_affinity.scripts import load
 
 from .clocked import ClockedScheduler, Fleet
@@ -449,10 +449,7 @@ def test_a_worker_whose_pool_shrank_to_nothing_can_leave(fleet, redis_client):
 
 def test_a_namesake_is_named(fleet):
     assert fleet.join("one", "pdf").namesake is None
-    scheduler = fleet.scheduler
-    from celery_affinity.scheduler import Joining
-
-    assert scheduler.join(Joining("other", "one@host", ["pdf"], 1), {}).namesake == "one"
+    assert fleet.scheduler.join(Joining("other", "one@host", ["pdf"], 1), {}).namesake == "one"
 
 
 # -- many at once

@@ -82,7 +82,7 @@ def test_a_unix_socket(tmp_path):
     path = tmp_path / "valkey.sock"
     with EmbeddedServer(options=("--unixsocket", str(path))), connection(f"socket://{path}?virtual_host=1") as found:
         assert found.default_channel.client.ping()
-        assert found.default_channel.scheduler.pending("pdf") == 0
+        assert found.default_channel._size("pdf") == 0
 
 
 def test_no_password_in_what_inspect_stats_shows():
