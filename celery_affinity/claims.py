@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from .lease import Lease
 from .scheduler import MOST, Claim, End, Running, Scheduler
 
 #: What became of a message. Unsettled ones are pending again, counted as a delivery; returned ones too, not counted.
@@ -52,9 +53,10 @@ class _Batch:
 class Claims:
     """The claims of one worker, by delivery tag. *on_news* is called when there is something to flush."""
 
-    def __init__(self, worker: str, inbox: str, on_news: Callable[[], None]) -> None:
+    def __init__(self, worker: str, inbox: str, lease: Lease, on_news: Callable[[], None]) -> None:
         self.worker = worker
         self.inbox = inbox
+        self.lease = lease
         self._on_news = on_news
         #: Called when a task starts: a pool that blocks the loop sends its early ack before.
         self.on_accepted: Callable[[], object] = lambda: None
@@ -62,6 +64,7 @@ class Claims:
         self._flushing = threading.Lock()
         self._held: dict[str, Held] = {}
         self._refused: set[str] = set()
+        self._refused_up_to = 0
         self._acks: dict[str, Held] = {}
         self._ends: dict[str, Held] = {}
         self._batch: _Batch | None = None
@@ -72,7 +75,7 @@ class Claims:
         """Hold a claim that arrived. Return its delivery tag, or None if it must not run here (any more)."""
         tag = f"{claim.job_id}{_SEPARATOR}{claim.fence}"
         with self._lock:
-            if self._closed or tag in self._refused or tag in self._held:
+            if self._closed or tag in self._refused or tag in self._held or int(claim.fence) <= self._refused_up_to:
                 return None
             self._held[tag] = Held(claim.job_id, claim.fence, claim.type)
         return tag
@@ -106,6 +109,29 @@ class Claims:
                 return
             self._ends[tag] = held
         self._on_news()
+
+    def may_start(self, tag: str) -> bool:
+        """Return whether the task of a claim may start. If not, it is the worker's no more, or is given back, its
+        age intact: after a long silence nobody can say here whose it is.
+        """
+        with self._lock:
+            held = self._held.get(tag)
+            if held is None:
+                return False
+            if held.void:
+                del self._held[tag]
+                return False
+            if self.lease.holds:
+                return True
+            held.outcome = RETURNED
+            self._ends[tag] = held
+        self._on_news()
+        return False
+
+    def is_void(self, tag: str) -> bool:
+        """Return whether a claim is known to be the worker's no more."""
+        held = self._held.get(tag)
+        return held is not None and held.void
 
     def started(self, tag: str) -> None:
         """Note that the task of a claim has started."""
@@ -180,8 +206,16 @@ class Claims:
     def void(self, job_ids: Iterable[str]) -> list[Held]:
         """Note that these claims are no longer the worker's. Return those that were not known to be so."""
         gone = set(job_ids)
+        return self._void(lambda held: held.job_id in gone)
+
+    def void_up_to(self, fence: int) -> list[Held]:
+        """Note that no claim with a fencing number up to *fence* is the worker's, be it held or still to arrive."""
+        self._refused_up_to = fence
+        return self._void(lambda held: int(held.fence) <= fence)
+
+    def _void(self, is_gone: Callable[[Held], bool]) -> list[Held]:
         with self._lock:
-            fresh = [held for held in self._held.values() if held.job_id in gone and not held.void]
+            fresh = [held for held in self._held.values() if is_gone(held) and not held.void]
             for held in fresh:
                 held.void = True
         return fresh

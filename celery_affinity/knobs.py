@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from kombu.log import get_logger
 
@@ -103,6 +104,11 @@ class SettingsLog:
             before, self._known[each.name] = self._known[each.name], each
             self._tell(before, each)
         self._revision = revision
+
+    @property
+    def worker_timeout_s(self) -> float:
+        """The worker timeout that was last seen in force, s."""
+        return cast("float", self._known["worker_timeout"].value)
 
     def _tell(self, before: Knob, now: Knob) -> None:
         name = PREFIX + now.name

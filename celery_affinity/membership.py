@@ -10,10 +10,11 @@ from kombu.log import get_logger
 from redis.exceptions import RedisError
 
 from .beats import Beats
-from .claims import Claims
+from .claims import Claims, Held
 from .dispatcher import Dispatcher
 from .guard import Guard, Kin
 from .knobs import SettingsLog
+from .lease import Lease, now_s
 from .pulse import Pulse
 from .scheduler import Claim, Joining, Scheduler
 from .settings import PREFIX, Settings
@@ -25,7 +26,8 @@ _RETRY_S = 0.5
 
 
 class Membership:
-    """One live worker. *slots* and *other* are asked at each beat (see `Joining`); *on_claims* gets jobs that follow.
+    """One live worker. *slots* and *other* are asked at each beat (see `Joining`); *on_claims* gets jobs that follow,
+    *on_void* the claims that are the worker's no more.
 
     *wake_loop* has the event loop flush soon; while there is no loop, the beats' thread does it. *kin* marks what this
     process forks, None for no guard; *forks*: whether these are the pool's processes.
@@ -42,18 +44,20 @@ class Membership:
         other: Callable[[], int],
         wake_loop: Callable[[], None],
         on_claims: Callable[[list[Claim]], None],
+        on_void: Callable[[list[Held]], None],
         kin: Kin | None = None,
         forks: bool = False,
     ) -> None:
         self.id = uuid.uuid4().hex
         self.name = name
         self._app = app
-        self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), self._on_news)
+        lease = Lease(settings.worker_timeout)
+        self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), lease, self._on_news)
         self._settings = settings
         self._settings_log = SettingsLog(settings)
         self._scheduler = scheduler
         self._slots, self._other = slots, other
-        self._wake_loop, self._on_claims = wake_loop, on_claims
+        self._wake_loop, self._on_claims, self._on_void = wake_loop, on_claims, on_void
         self._types: tuple[str, ...] = ()
         self._rejoin = False
         self._started = False
@@ -215,35 +219,45 @@ class Membership:
                 raise
 
     def _sync(self) -> None:
+        asked_at_s = now_s()
         slots = self._slots_told = self._slots()
         synced = self._scheduler.sync(
             self.id, self.claims.running(), slots=slots, other=self._other_in_all(), draining=self._draining
         )
         if not synced.known:
-            self._void([job_id for job_id, _ in self.claims.numbers()])
+            self._void(self.claims.void([job_id for job_id, _ in self.claims.numbers()]))
             if not self._draining:
                 logger.warning("The broker had taken this worker for dead: it joins again")
                 self._join()
             return
         self._dispatcher.use(self._scheduler, quiet=not synced.ticker)
         self._settings_log.look(self._scheduler, synced.revision)
-        self._void(synced.void)
+        self._void(self.claims.void(synced.void))
+        self._renew_lease(asked_at_s)
         given_back = self.claims.refuse(synced.asked)
         if given_back:
             logger.info("Giving back %d job(s) that never arrived", len(given_back))
             self._scheduler.requeue(self.id, given_back, counted=False)
 
-    def _void(self, job_ids: Sequence[str]) -> None:
-        for held in self.claims.void(job_ids):
+    def _renew_lease(self, asked_at_s: float) -> None:
+        self.claims.lease.renew(asked_at_s=asked_at_s, timeout_s=self._settings_log.worker_timeout_s)
+
+    def _void(self, claims: list[Held]) -> None:
+        for held in claims:
             logger.warning(
                 "Job %s is no longer this worker's: what it still does for it counts for nothing", held.job_id
             )
+        if claims:
+            self._on_void(claims)
 
     def _join(self) -> None:
+        asked_at_s = now_s()
         slots = self._slots_told = self._slots()
         self._rejoin = False
         joining = Joining(self.id, self.name, self._types, slots, self._other_in_all(), self._app)
         joined = self._scheduler.join(joining, self._settings.shared())
+        self._void(self.claims.void_up_to(joined.void_up_to))
+        self._renew_lease(asked_at_s)
         for name in joined.replaced:
             logger.warning(
                 "%s is another in our app.conf than it was so far: ours counts for all workers from now on. "

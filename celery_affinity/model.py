@@ -95,11 +95,15 @@ class Published(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """*namesake*: a live worker that has the same node name. *replaced*: settings that were otherwise so far."""
+    """*namesake*: a live worker that has the same node name. *replaced*: settings that were otherwise so far.
+
+    *void_up_to*: claims with a fencing number up to this are not the worker's.
+    """
 
     more: bool
     namesake: str | None
     replaced: list[str]
+    void_up_to: int
 
 
 class Released(NamedTuple):

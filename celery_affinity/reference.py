@@ -180,6 +180,7 @@ class Reference:
         namesake = self.names.get(name)
         self.names[name] = worker_id
         worker = self.workers.get(worker_id)
+        void_up_to = 0 if worker and worker.accepting else self.fence
         if worker is None:
             worker = Worker(worker_id, name, frozenset(types), slots, other, joined_us=now_us, seen_us=now_us)
             self.workers[worker_id] = worker
@@ -189,7 +190,7 @@ class Reference:
             worker.seen_us, worker.accepting, worker.stalled, worker.free = now_us, True, False, 0
         self._settle(worker, now_us)
         more = self._fill(worker.types, now_us)
-        return Joined(more, namesake if namesake != worker_id else None, replaced)
+        return Joined(more, namesake if namesake != worker_id else None, replaced, void_up_to)
 
     def sync(
         self,

@@ -5,12 +5,17 @@ that do fire. The end that frees the slot is the one after which the pool can ru
 when its process does, not when it is announced as revoked.
 """
 
+import signal
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
+from billiard.common import TERM_SIGNAME
 from billiard.einfo import ExceptionInfo
 from celery.app.task import Task
+from celery.exceptions import TaskRevokedError
 from celery.utils.imports import symbol_by_name
+from celery.worker.state import active_requests, task_ready
+from kombu.log import get_logger
 
 from .claims import Claims, is_claim
 
@@ -19,18 +24,22 @@ if TYPE_CHECKING:
 else:
     _Request = object  # mixed into Celery's class, or into what a user derived from it
 
+logger = get_logger(__name__)
+
 
 class EndOfTask(_Request):
     """A mixin for ``celery.worker.request.Request`` and for what users derive from it."""
 
     _claims: Claims | None = None
+    _is_fenced = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Wrap the `on_success` that Celery generates in a subclass of its own for each task."""
+        """Wrap what Celery generates in a subclass of its own for each task."""
         super().__init_subclass__(**kwargs)
-        generated = cls.__dict__.get("on_success")
-        if generated is not None:
-            cls.on_success = _ending_on_success(generated)
+        for name, wrap in (("on_success", _ending_on_success), ("execute_using_pool", _starting_if_it_may)):
+            generated = cls.__dict__.get(name)
+            if generated is not None:
+                setattr(cls, name, wrap(generated))
 
     def __init__(self, message: Any, **options: Any) -> None:
         claims: Claims | None = getattr(message.channel, "claims", None)
@@ -43,9 +52,13 @@ class EndOfTask(_Request):
             self._claims, self._tag = claims, tag
             claims.bind(tag, self)
 
+    def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
+        self._give_up_unless_it_may_start(pool)
+        return super().execute_using_pool(pool, **kwargs)
+
     def on_failure(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return super().on_failure(*args, **kwargs)
+            return None if self._is_fenced else super().on_failure(*args, **kwargs)
         finally:
             self._end()
 
@@ -67,9 +80,34 @@ class EndOfTask(_Request):
         result = super().on_accepted(pid, time_accepted)
         if self._claims is not None:
             self._claims.started(self._tag)
+            if self._claims.is_void(self._tag):
+                self.fence()
         return result
 
+    def fence(self) -> None:
+        """Stop, where the pool can, what runs here of a job that another worker has by now, and say nothing of it.
+
+        What has ended meanwhile has ended.
+        """
+        if self not in active_requests:
+            return
+        self._is_fenced = True
+        try:
+            self._pool.terminate_job(self.worker_pid, getattr(signal, TERM_SIGNAME))
+        except NotImplementedError:
+            return  # threads and the solo pool run it to its end
+        logger.warning("Task %s[%s] is stopped: it is run by another worker by now", self.name, self.id)
+
+    def _give_up_unless_it_may_start(self, pool: Any) -> None:
+        self._pool = pool
+        if self._claims is not None and not self._claims.may_start(self._tag):
+            logger.info("Task %s[%s] is not started: it may be run by another worker by now", self.name, self.id)
+            task_ready(self)
+            raise TaskRevokedError(self.id)  # what makes Celery go on without it
+
     def _end(self) -> None:
+        if self._is_fenced:
+            task_ready(self)
         if self._claims is not None:
             self._claims.end(self._tag)
 
@@ -81,11 +119,20 @@ def _ending_on_success(generated: Any) -> Any:
         if isinstance(failed__retval__runtime, ExceptionInfo):
             return self.on_failure(failed__retval__runtime)
         try:
-            return generated(self, failed__retval__runtime, **kwargs)
+            return None if self._is_fenced else generated(self, failed__retval__runtime, **kwargs)
         finally:
             self._end()
 
     return on_success
+
+
+def _starting_if_it_may(generated: Any) -> Any:
+    @wraps(generated)
+    def execute_using_pool(self: Any, pool: Any, **kwargs: Any) -> Any:
+        self._give_up_unless_it_may_start(pool)
+        return generated(self, pool, **kwargs)
+
+    return execute_using_pool
 
 
 @cache

@@ -92,10 +92,15 @@ class Published(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """*namesake*: another live worker that has the node name. *replaced*: settings that were otherwise so far."""
+    """*namesake*: another live worker that has the node name. *replaced*: settings that were otherwise so far.
+
+    *void_up_to*: claims with a fencing number up to this one are not the worker's: it is new, or had been taken for
+    dead; 0 for one that came back in time.
+    """
 
     namesake: str | None
     replaced: list[str]
+    void_up_to: int
 
 
 class Running(NamedTuple):
@@ -232,7 +237,7 @@ class Scheduler:
 
     def join(self, joining: Joining, settings: dict[str, str]) -> Joined:
         """Enter *joining* as a live worker; *settings*: those of its app.conf, as `Settings.shared` has them."""
-        more, namesake, replaced = self._run(
+        more, namesake, replaced, void_up_to = self._run(
             load("join"),
             worker=joining.worker,
             name=key_names.encode(joining.name),
@@ -244,7 +249,7 @@ class Scheduler:
             rest=_flat(settings.items()),
         )
         self._go_on(more, joining.encoded_types)
-        return Joined(namesake.decode() or None, [name.decode() for name in replaced])
+        return Joined(namesake.decode() or None, [name.decode() for name in replaced], int(void_up_to))
 
     def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
         """Beat, and say which claims the worker holds."""

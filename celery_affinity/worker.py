@@ -15,6 +15,7 @@ from celery.worker import state
 from kombu.log import get_logger
 
 from . import pools, request, urls
+from .claims import ACKED, Held
 from .errors import AffinityError, TransportError
 from .guard import Kin
 from .membership import Membership
@@ -23,6 +24,9 @@ from .stamping import is_ours, settings_of
 from .transport import AffinityChannel, Transport
 
 logger = get_logger(__name__)
+
+#: How long a worker that comes back from a silence has to read which of its tasks have ended, s.
+_CATCHES_UP_S = 1.0
 
 
 class AffinityStep(bootsteps.StartStopStep):
@@ -111,6 +115,7 @@ class AffinityStep(bootsteps.StartStopStep):
             other=_unclaimed_requests,
             wake_loop=self._wake_loop,
             on_claims=self._on_claims,
+            on_void=self._on_void,
             kin=self._consumer.controller.affinity_kin,
             forks=pools.forks(self._consumer.pool),
         )
@@ -145,6 +150,16 @@ class AffinityStep(bootsteps.StartStopStep):
     def _on_claims(self, claims: list[Claim]) -> None:
         """Jobs that came in another thread's reply: the loop starts them."""
         self._following.extend(claims)
+        self._wake_loop()
+
+    def _on_void(self, claims: list[Held]) -> None:
+        """Stop the tasks that others run by now, but not those that Celery promised to run once at most: they are not.
+
+        A pool process may have ended its task long ago, and get the next one when that is noticed.
+        """
+        for held in claims:
+            if held.request is not None and held.outcome != ACKED:
+                self._consumer.timer.call_after(_CATCHES_UP_S, held.request.fence)
         self._wake_loop()
 
     def _wake_loop(self) -> None:

@@ -53,6 +53,7 @@ FAULTS = (
     Fault("join", 'key.joined, "NX", now', "key.joined, now"),
     Fault("join", "workers.detach(worker)", "workers.close(worker)"),
     Fault("join", 'namesake and namesake ~= worker and namesake or ""', 'namesake or ""'),
+    Fault("join", 'accepting == "1" and 0 or', "accepting and 0 or"),
     Fault("join", 'redis.call("SET", key.schema, SCHEMA, "NX")', ""),
     Fault("join", "key.beats, now", 'key.beats, "NX", now'),
     Fault("join", _INCLUDE_FULL, ""),

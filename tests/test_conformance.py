@@ -242,7 +242,7 @@ class Conformance(SideBySide):
         )
         self.step(
             "join",
-            [reply.more, reply.namesake or "", reply.replaced],
+            [reply.more, reply.namesake or "", reply.replaced, reply.void_up_to],
             *(part for pair in given_settings.items() for part in pair),
             worker=worker,
             name=encode(NAMES[worker]),

@@ -1,6 +1,7 @@
 -- join: a worker enters with its types and slots, or comes back with others; what it holds it keeps.
--- RETURNS {more, namesake, {replaced setting, ...}}; namesake: a live worker that has the same node name, or "".
--- replaced: settings that another app, or another version of this one, had otherwise.
+-- RETURNS {more, namesake, {replaced setting, ...}, void}; namesake: a live worker that has the same node name, or "".
+-- replaced: settings that another app, or another version of this one, had otherwise. void: claims with a fencing
+-- number up to this are not the worker's, if one is still on its way to it; 0: it keeps what it has.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
@@ -19,7 +20,9 @@ local app = ARGV[7] -- encoded
 
 redis.call("SET", key.schema, SCHEMA, "NX") -- on a server that was emptied under a running fleet
 local replaced = {}
-if redis.call("EXISTS", key.worker(worker)) == 1 then
+local accepting = redis.call("HGET", key.worker(worker), "accepting")
+local void = accepting == "1" and 0 or tonumber(redis.call("GET", key.fence) or 0)
+if accepting then
     workers.detach(worker)
 else
     -- One that comes back says nothing new: an old version of an app must not take back what a new one said.
@@ -34,4 +37,4 @@ redis.call("ZADD", key.joined, "NX", now, worker)
 workers.attach(worker, profile, types)
 
 local filled = fill(types, "", read_settings())
-return { filled[1], namesake and namesake ~= worker and namesake or "", replaced }
+return { filled[1], namesake and namesake ~= worker and namesake or "", replaced, void }

@@ -62,6 +62,7 @@ class Window:
     of: object
     since: float
     until: float
+    latest: float = 0.0  # where it is several: when the last one began
 
     def meets(self, since: float, until: float) -> bool:
         return self.since <= until and since <= self.until
@@ -211,8 +212,9 @@ class Book:
     def _fence(self, pid: int, window: Window) -> None:
         """Note that a worker may have been taken for dead: what is hardly apart is one silence to the server."""
         windows = self._silences[pid]
+        latest = window.since
         if windows and window.since <= windows[-1].until - RETURNS_S + _HEARD_S[window.what]:
-            window = Window(window.what, pid, windows.pop().since, window.until)
+            window = Window(window.what, pid, windows.pop().since, window.until, latest)
         windows.append(window)
         if window.until - RETURNS_S + _HEARD_S[window.what] - window.since >= WORKER_TIMEOUT_S:
             self.fences[pid].append(window)

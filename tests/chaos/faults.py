@@ -81,6 +81,10 @@ def kill_pool_process(on: Field) -> None:
     on.fleet.kill_pool_process(on.member(), on.rng)
 
 
+def kill_guard(on: Field) -> None:
+    on.fleet.kill_guard(on.member(), on.rng)
+
+
 def kill_dispatcher(on: Field) -> None:
     on.fleet.kill_dispatcher()
 

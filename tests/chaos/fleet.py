@@ -76,11 +76,19 @@ class Fleet:
 
     def kill_pool_process(self, name: str, rng: Random) -> None:
         """Kill one pool process of a prefork worker, if it has one now."""
+        self._kill_child(name, rng, "pool process")
+
+    def kill_guard(self, name: str, rng: Random) -> None:
+        """Kill the guard of a worker, if it has one now."""
+        self._kill_child(name, rng, "guard")
+
+    def _kill_child(self, name: str, rng: Random, what: str) -> None:
         with suppress(psutil.NoSuchProcess):
             children = psutil.Process(self.workers[name].pid).children()
-            if children:
-                child = rng.choice(children)
-                self._ledger.note("kill", "pool process", target=child.pid)
+            chosen = [child for child in children if _is_guard(child) == (what == "guard")]
+            if chosen:
+                child = rng.choice(chosen)
+                self._ledger.note("kill", what, target=child.pid)
                 child.kill()
 
     def kill_dispatcher(self) -> None:
@@ -216,6 +224,10 @@ class Fleet:
         env = {**self._env, "BROKER_URL": self._url_of("dispatcher")}
         command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "dispatcher"]
         return Process("dispatcher", command, env)
+
+
+def _is_guard(process: psutil.Process) -> bool:
+    return "guard of" in " ".join(process.cmdline())
 
 
 def _member(name: str) -> Member:

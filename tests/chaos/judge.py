@@ -4,11 +4,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
 
+from .app import WORKER_TIMEOUT_S
 from .book import RETURNS_S, TELLS_S, Book, Job, Run, Window
 from .remains import Remains
 
-#: A prefork child whose worker was killed may begin what it had been given: it does not know yet.
-ORPHAN_S = 2.0
+#: A prefork child whose worker was killed may begin what it had been given, until the guard has ended it.
+ORPHAN_S = 1.0
+
+#: So late, on a busy machine, a task may start that its worker still held for its own.
+STARTS_S = 1.0
 
 #: How early a job with an ETA may start: both ends read their clocks in several steps.
 EARLY_S = 0.05
@@ -116,7 +120,7 @@ def why_again(run: Run, book: Book) -> str | None:
     if _death(run, book):
         return "its process was killed"
     until = _told_by(run, book)
-    if any(window.meets(run.start, until) for window in book.fences.get(run.worker, ())):
+    if any(window.meets(run.start, until) and _is_its_own(run, window) for window in book.fences.get(run.worker, ())):
         return "its worker was fenced"
     # Whoever was in the middle of something when the server came back goes on by what it knows.
     forgotten = next((w for w in book.amnesias if w.meets(run.start - RETURNS_S, until)), None)
@@ -126,6 +130,11 @@ def why_again(run: Run, book: Book) -> str | None:
     if run.start <= left and any(w.meets(left, left + 15) for w in _troubles(run, book) if w.what != "block"):
         return "its worker left during an outage"
     return None
+
+
+def _is_its_own(run: Run, window: Window) -> bool:
+    """Whether a worker that was silent in *window* could still take the job of *run* for its own when it started."""
+    return run.start <= max(window.since, window.latest) + WORKER_TIMEOUT_S + STARTS_S
 
 
 def _death(run: Run, book: Book) -> bool:

@@ -31,9 +31,9 @@ STORMS = (
     ),
     Storm("pool processes killed", "`kill -9` of prefork pool processes", (faults.kill_pool_process,), (0.1, 0.4)),
     Storm(
-        "publishers and dispatchers killed",
-        "`kill -9` of publishers in the middle of a publish, and of a standalone dispatcher",
-        (faults.kill_publisher, faults.kill_publisher, faults.kill_dispatcher),
+        "publishers, dispatchers and guards killed",
+        "`kill -9` of publishers in the middle of a publish, of a standalone dispatcher, and of workers' guards",
+        (faults.kill_publisher, faults.kill_publisher, faults.kill_dispatcher, faults.kill_guard),
         (0.3, 1.2),
     ),
     Storm(
@@ -103,7 +103,14 @@ STORMS = (
                 faults.pause_worker,
                 faults.block_loop,
             ),
-            *(faults.restart_worker, faults.start_twin, faults.kill_server, faults.lose_power, faults.kill_clients),
+            *(
+                faults.kill_guard,
+                faults.restart_worker,
+                faults.start_twin,
+                faults.kill_server,
+                faults.lose_power,
+                faults.kill_clients,
+            ),
             *(faults.flush_scripts, faults.cut_link, faults.cut_in_reply, faults.delay_link, faults.silence_link),
         ),
         (0.3, 0.9),

@@ -1,0 +1,31 @@
+"""How long a worker may be sure that what it was given is still its own.
+
+Silence that is longer than the timeout looks like death: whoever comes back from it (SIGCONT, a machine that slept, a
+network that was cut) has to ask before it starts anything.
+"""
+
+import time
+
+#: A machine that sleeps is as silent as one that is cut off: the clock of this kind goes on, where there is one.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def now_s() -> float:
+    """Return the time of a clock that only grows, s."""
+    return time.clock_gettime(_CLOCK)
+
+
+class Lease:
+    """Holds for *timeout_s* from the moment at which the last question was asked that the server has answered."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._asked_at_s = now_s()
+
+    def renew(self, *, asked_at_s: float, timeout_s: float) -> None:
+        """Note that the server answered a worker as one that lives; *timeout_s*: the silence that it allows now."""
+        self._asked_at_s, self._timeout_s = asked_at_s, timeout_s
+
+    @property
+    def holds(self) -> bool:
+        return now_s() - self._asked_at_s < self._timeout_s
