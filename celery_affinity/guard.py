@@ -173,7 +173,6 @@ class Guard:
             "session": os.getsid(0),
             "server": describe(scheduler.client.connection_pool),
             "base": scheduler.keys.base,
-            "heads": scheduler.keys.key("heads"),
             "scripts": {name: {"sha": load(name).sha, "source": load(name).source} for name in _ARROWS},
         }
         command = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parent)]

@@ -247,8 +247,9 @@ class Membership:
             logger.warning(
                 "Job %s is no longer this worker's: what it still does for it counts for nothing", held.job_id
             )
-        if claims:
-            self._on_void(claims)
+        known = self._scheduler.known([held.job_id for held in claims]) if claims else set()
+        # What the server has forgotten altogether nobody else will run.
+        self._on_void([held for held in claims if held.job_id in known])
 
     def _join(self) -> None:
         asked_at_s = now_s()

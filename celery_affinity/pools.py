@@ -73,8 +73,14 @@ def keep_what_is_half_read(pool: Any) -> None:
 
 @contextmanager
 def _taken_for_accepted(pool: Any) -> Iterator[None]:
-    """Mark jobs that are being written, or were, as accepted: `flush` drops all others."""
-    written = [job for job in (_unfinished(pool) or {}).values() if not job._accepted and job._write_to is not None]
+    """Mark jobs that a live process has got, or is getting, as accepted: `flush` drops all others.
+
+    One whose process has died is back in the buffer that a flush empties, even if its process' pipe, and with it
+    `_write_to`, is another process' by now. One whose process dies meanwhile is not put back, being marked.
+    """
+    buffered = pool._pool.outbound_buffer
+    written = [job for job in (_unfinished(pool) or {}).values() if not job._accepted and _got_by_a_process(job)]
+    written = [job for job in written if job not in buffered]
     for job in written:
         job._accepted = True
     try:
@@ -82,6 +88,12 @@ def _taken_for_accepted(pool: Any) -> Iterator[None]:
     finally:
         for job in written:
             job._accepted = False
+            if not _got_by_a_process(job):
+                job.discard()
+
+
+def _got_by_a_process(job: Any) -> bool:
+    return job._write_to is not None and job._write_to._is_alive()
 
 
 def _unfinished(pool: Any) -> "dict[int, Any] | None":

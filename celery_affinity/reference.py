@@ -105,8 +105,8 @@ class Reference:
         return Published(1, self._fill({type_}, now_us), True)
 
     def claim(self, types: Iterable[str], *, now_us: int) -> bool:
-        """Pending -> inbox: go on where another arrow answered `more`. Return `more`."""
-        return self._fill(set(types), now_us)
+        """Pending -> inbox: go on where another arrow answered `more`; without types, for all. Return `more`."""
+        return self._fill(set(types) or {job.type for job in self.jobs.values()}, now_us)
 
     def ack(self, worker_id: str, acks: Iterable[tuple[str, int]]) -> int:
         """Settle messages; their slots stay taken until the release. Return how many the worker held."""

@@ -315,6 +315,13 @@ class Scheduler:
             if not more:
                 return deleted
 
+    def known(self, job_ids: Sequence[str]) -> set[str]:
+        """Return which of these jobs the server has, in whatever state; one that has ended is known for a while."""
+        with self.client.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.exists(self.keys.key("job", job_id))
+            return {job_id for job_id, found in zip(job_ids, pipe.execute(), strict=True) if found}
+
     def replay(self, job_ids: Sequence[str]) -> list[str]:
         """Have dead letters run again, as if published now. Return the ids of those that still have a message."""
         replayed: list[str] = []
@@ -345,11 +352,10 @@ class Scheduler:
     def _go_on(self, more: int, types: Sequence[str]) -> None:
         """Repeat the claim until no pending job and free slot are left side by side.
 
-        Without *types*, those of every waiting job: a reply said `more` without saying of what.
+        Without *types*, of all: a reply said `more` without saying of what.
         """
         while more:
-            waiting = types or [name.decode() for name in self.client.hkeys(self.keys.key("heads"))]
-            (more,) = self._run(load("claim"), rest=waiting)
+            (more,) = self._run(load("claim"), rest=types)
 
     def _run(self, script: Script, rest: Iterable[Argument] = (), **values: Argument) -> Any:
         (reply,) = self._run_together([(script, script.arguments(rest, **values))])

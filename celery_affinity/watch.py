@@ -65,7 +65,7 @@ class Arrows:
     def _go_on(self, more: int) -> None:
         """Repeat the claim until no pending job and free slot are left side by side (`scheduler.Scheduler`)."""
         while more:
-            (more,) = self._run("claim", *self._call("HKEYS", self._charge["heads"]))
+            (more,) = self._run("claim")
 
     def _run(self, arrow: str, *arguments: Any) -> Any:
         script = self._charge["scripts"][arrow]

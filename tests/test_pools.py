@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from celery.concurrency.asynpool import ResultHandler
 
-from celery_affinity.pools import keep_what_is_half_read
+from celery_affinity.pools import keep_what_is_half_read, spare_what_is_written
 
 
 @pytest.fixture
@@ -69,3 +69,55 @@ def test_half_a_result_of_a_dead_process_is_forgotten(pipe):
 def test_other_pools_are_left_alone():
     keep_what_is_half_read(SimpleNamespace())
     keep_what_is_half_read(SimpleNamespace(_pool=SimpleNamespace()))
+
+
+class PreforkPool:
+    """The part of a prefork pool that is flushed: it drops what nobody has accepted."""
+
+    def __init__(self, **jobs):
+        self.outbound_buffer = [job for job in jobs.values() if job.is_buffered]
+        self._cache = jobs
+        self._pool = self
+        self.dies_in_flush = None
+        for name, job in jobs.items():
+            job.discard = lambda name=name: self._cache.pop(name)
+        spare_what_is_written(self)
+
+    def flush(self):
+        for job in list(self._cache.values()):
+            if not job._accepted:
+                job.discard()
+        self.outbound_buffer.clear()
+        if self.dies_in_flush is not None:
+            self.dies_in_flush.lives = False
+
+
+def process(lives=True):
+    each = SimpleNamespace(lives=lives)
+    each._is_alive = lambda: each.lives
+    return each
+
+
+def job(process, *, is_buffered=False, accepted=False):
+    return SimpleNamespace(_write_to=process, _accepted=accepted, is_buffered=is_buffered)
+
+
+def test_a_reconnect_spares_what_a_process_has_and_nothing_else():
+    pool = PreforkPool(
+        running=job(process(), accepted=True),
+        in_the_pipe=job(process()),
+        not_written=job(None, is_buffered=True),
+        of_a_dead_process=job(process(lives=False)),
+        put_back_with_a_pipe_that_was_reused=job(process(), is_buffered=True),
+    )
+    pool.flush()
+    assert set(pool._cache) == {"running", "in_the_pipe"}
+    assert not pool._cache["in_the_pipe"]._accepted
+
+
+def test_what_a_process_had_that_dies_during_the_flush_is_not_spared():
+    dying = process()
+    pool = PreforkPool(in_the_pipe=job(dying), in_another=job(process()))
+    pool.dies_in_flush = dying
+    pool.flush()
+    assert set(pool._cache) == {"in_another"}

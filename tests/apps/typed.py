@@ -16,7 +16,7 @@ from celery_affinity import Affinity
 url = os.environ["BROKER_URL"]
 app = Celery("typed", broker=url, backend=os.environ.get("RESULT_URL", url.partition(";")[0]))
 app.conf.update(
-    broker_transport="celery_affinity:Transport",
+    broker_transport=os.environ.get("TRANSPORT", "celery_affinity:Transport"),
     affinity_worker_timeout=float(os.environ.get("WORKER_TIMEOUT", "30")),
     affinity_heartbeat_interval=float(os.environ.get("HEARTBEAT_INTERVAL", "5")),
     affinity_max_deliveries=int(os.environ.get("MAX_DELIVERIES", "20")),

@@ -8,11 +8,12 @@ from pathlib import Path
 from random import Random, SystemRandom
 from time import monotonic
 
+from ..page import RELIABILITY, write_block
 from . import figures
 from .campaign import Campaign, Outcome
 from .storms import STORMS, Storm, plan
 
-_JOBS_A_SECOND = 170
+_JOBS_A_SECOND = 210
 _SHOWN = 12
 
 
@@ -31,7 +32,7 @@ def main() -> int:
     figures.write(result, options.output)
     print(figures.as_markdown(result))
     if options.write_docs:
-        figures.write_docs(result)
+        write_block(RELIABILITY, figures.BLOCK, figures.as_markdown(result))
     return int(any(outcome.verdict.violations for outcome in outcomes))
 
 

@@ -20,6 +20,7 @@ from .ledger import Ledger
 from .proxy import Proxy
 from .servers import DurableServer, ReplicatedServers
 
+PREFORK = tuple(member for member in MEMBERS if member.pool == "prefork")
 LINKS = (*(member.name for member in MEMBERS), "publishers")
 
 
@@ -78,7 +79,7 @@ def kill_worker(on: Field) -> None:
 
 
 def kill_pool_process(on: Field) -> None:
-    on.fleet.kill_pool_process(on.member(), on.rng)
+    on.fleet.kill_pool_process(on.rng.choice(PREFORK).name, on.rng)
 
 
 def kill_guard(on: Field) -> None:

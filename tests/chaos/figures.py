@@ -1,7 +1,6 @@
 """The figures of a run, as JSON, as a table, and in the docs."""
 
 import json
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +8,7 @@ from pathlib import Path
 from .campaign import Outcome
 from .storms import STORMS
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "reliability.md"
-_BEGIN, _END = "<!-- figures: begin, written by make chaos -->", "<!-- figures: end -->"
+BLOCK = "chaos"
 
 
 @dataclass
@@ -99,13 +97,6 @@ def in_a_line(outcome: Outcome) -> str:
     ]
     facts += [f"refused: {verdict.refused}"] if verdict.refused else []
     return "; ".join(facts) + (f"; {len(verdict.violations)} VIOLATIONS" if verdict.violations else "")
-
-
-def write_docs(result: dict) -> None:
-    """Replace the table between the markers of the page."""
-    page = PAGE.read_text()
-    block = f"{_BEGIN}\n{as_markdown(result)}{_END}"
-    PAGE.write_text(re.sub(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", lambda _: block, page, flags=re.DOTALL))
 
 
 def _with_refused(figures: dict) -> dict[str, int]:

@@ -14,6 +14,9 @@ ORPHAN_S = 1.0
 #: So late, on a busy machine, a task may start that its worker still held for its own.
 STARTS_S = 1.0
 
+#: So soon after it goes on a pool process starts what it had been given before.
+PIPE_S = 0.1
+
 #: How early a job with an ETA may start: both ends read their clocks in several steps.
 EARLY_S = 0.05
 
@@ -133,8 +136,13 @@ def why_again(run: Run, book: Book) -> str | None:
 
 
 def _is_its_own(run: Run, window: Window) -> bool:
-    """Whether a worker that was silent in *window* could still take the job of *run* for its own when it started."""
-    return run.start <= max(window.since, window.latest) + WORKER_TIMEOUT_S + STARTS_S
+    """Whether a worker that was silent in *window* could still take the job of *run* for its own when it started.
+
+    A pool process that is stopped with its worker cannot: what it had just been given it starts when it goes on.
+    """
+    resumed = window.until - RETURNS_S
+    was_in_its_pipe = window.what == "stop" and abs(run.start - resumed) < PIPE_S
+    return was_in_its_pipe or run.start <= max(window.since, window.latest) + WORKER_TIMEOUT_S + STARTS_S
 
 
 def _death(run: Run, book: Book) -> bool:

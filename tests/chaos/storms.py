@@ -27,7 +27,7 @@ STORMS = (
         "workers killed",
         "`kill -9` of workers, each replaced at once under the same name",
         (faults.kill_worker,),
-        (0.5, 1.6),
+        (0.4, 1.3),
     ),
     Storm("pool processes killed", "`kill -9` of prefork pool processes", (faults.kill_pool_process,), (0.1, 0.4)),
     Storm(

@@ -1,0 +1,46 @@
+"""An app for a long steady load: each task notes how long it waited, and does nothing else."""
+
+import os
+import select
+import sys
+import time
+
+from celery import Celery
+
+TYPES = ("pdf", "excel", "index")
+
+app = Celery("steady", broker=os.environ["BROKER_URL"])
+app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True, task_acks_late=True)
+
+
+@app.task(name="work")  # the publisher runs this module as __main__
+def work(published_s):
+    """Write when it started, and how long after its publish."""
+    now_s = time.time()
+    descriptor = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, b"%.6f %.6f\n" % (now_s, now_s - published_s))
+    finally:
+        os.close(descriptor)
+
+
+def publish():
+    """Publish at the rate that standard input says, a line each time it changes; to its end."""
+    rate, number, due_s = 0.0, 0, time.monotonic()
+    with app.connection_for_write() as connection, app.amqp.Producer(connection, auto_declare=False) as producer:
+        while True:
+            wait_s = max(0.0, due_s - time.monotonic()) if rate else None
+            if select.select([sys.stdin], [], [], wait_s)[0]:
+                lines = os.read(sys.stdin.fileno(), 4096).split()  # several may have come
+                if not lines:
+                    return
+                rate, due_s = float(lines[-1]), time.monotonic()
+            else:
+                options = {"affinity": TYPES[number % 3], "priority": number % 11, "on_demand": number % 7 == 0}
+                work.apply_async((time.time(),), producer=producer, **options)
+                number += 1
+                due_s += 1 / rate
+
+
+if __name__ == "__main__":
+    publish()

@@ -1,0 +1,45 @@
+"""A broker blip: the connections of a worker break while its tasks run. Stock Celery runs them again, we do not."""
+
+import pytest
+from celery import Celery
+
+from .test_worker import APP, Fleet
+from .workers import start_worker, wait_until
+
+JOBS = tuple(f"job-{number}" for number in range(4))
+OURS, STOCK = "celery_affinity:Transport", "redis"
+
+
+@pytest.fixture
+def fleet(valkey, redis_client, tmp_path, load_app):
+    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
+
+
+def a_blip_while_they_run(fleet, pool, transport):
+    """Cut all connections while all jobs run, on a worker of *transport*. Return the worker, when all have a result."""
+    env = {"LEDGER": str(fleet.ledger.path), "TRANSPORT": transport}
+    worker = start_worker(APP, fleet.url, ["pdf"], pool=pool, concurrency=len(JOBS), env=env)
+    worker.wait_ready(30)
+    with Celery("producer", broker=fleet.url, backend=fleet.url, set_as_current=False) as producer:
+        producer.conf.broker_transport = transport
+        results = [producer.send_task(f"{APP}.late", (job, 4), queue="pdf") for job in JOBS]
+        wait_until(lambda: len(fleet.ledger.starts()) == len(JOBS), 15, f"all run\n{worker.log()}")
+        fleet.redis.client_kill_filter(_type="normal", skipme=True)
+        wait_until(lambda: "Connection to broker lost" in worker.log(), 10, "it notices")
+        assert sorted(result.get(timeout=20) for result in results) == sorted(JOBS)
+    return worker
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_running_acks_late_tasks_survive_a_blip_and_their_acks_land_after_the_reconnect(fleet, pool):
+    a_blip_while_they_run(fleet, pool, OURS)
+    wait_until(fleet.all_slots_are_free, 10, "the server knows of their ends")
+    assert sum(each.pending for each in fleet.report.status().types) == 0
+    assert fleet.tasks["late"].delay("next").get(timeout=10) == "next"
+    assert fleet.ledger.starts() == {**dict.fromkeys(JOBS, 1), "next": 1}
+
+
+def test_stock_celery_runs_them_again(fleet):
+    """The other side of the comparison: should this fail, Celery has mended it, and our docs are to say so."""
+    a_blip_while_they_run(fleet, "prefork", STOCK)
+    wait_until(lambda: sum(fleet.ledger.starts().values()) > len(JOBS), 20, "they run again")
