@@ -18,5 +18,5 @@ def test_every_script_and_report_is_measured():
         check=False,
     )
     assert not run.stderr
-    measured = {line.split()[0] for line in run.stdout.splitlines() if line}
-    assert measured >= {*ARROWS, "explain", "pending", "status"}
+    measured = {line.split("|")[1].strip().strip("`") for line in run.stdout.splitlines() if line.startswith("|")}
+    assert measured >= {*ARROWS, "report: explain", "report: pending", "report: status"}
