@@ -15,7 +15,7 @@ SCHEMA = 1
 #: name -> (template after the base, Redis type, content). One ``%s`` for each argument.
 KEYS: dict[str, tuple[str, str, str]] = {
     "job": ("job:%s", "hash", "what is known of a job, without its message"),
-    "message": ("message:%s", "string", "the message as kombu sent it, until it is acked"),
+    "message": ("message:%s", "string", "the message as kombu sent it, until the job has ended"),
     "lane": ("lane:%s:%s", "zset", "type, lane -> waiting job ids by enqueue time, µs"),
     "heads": ("heads", "hash", "type -> 'lane enqueued_us job_id' of each of its lanes that is not empty"),
     "scheduled": ("scheduled", "zset", "job ids that wait for their time, by due time, µs"),
@@ -25,6 +25,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "string",
         "task id -> its jobs that have not ended, separated by blanks; or the one that ended last",
     ),
+    "expires": ("expires", "zset", "job ids that end if they wait that long, by that time, µs"),
+    "stamped": ("stamped:%s", "zset", "stamp ('name:value') -> job ids whose message bears it, by publish time, µs"),
+    "revoked": ("revoked:%s", "string", "task id that was revoked: kept for some hours"),
+    "revoked_stamp": ("revoked_stamp:%s", "string", "stamp that was revoked: kept for some hours"),
+    "untold": ("untold", "zset", "job ids that ended without a worker, by when their callers are to be told, µs"),
     "profiles": ("profiles", "hash", "profile -> its types, separated by blanks"),
     "serving": ("serving:%s", "zset", "type -> profiles that serve it, by their number of types"),
     "capacity": ("capacity", "hash", "type -> slots of live workers that serve it"),

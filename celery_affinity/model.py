@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-State = Literal["scheduled", "pending", "claimed", "done", "dead"]
+State = Literal["scheduled", "pending", "claimed", "done", "dead", "revoked", "expired"]
 
 #: How a claimed job ended: settled well, refused for good, neither of both, or sent back by a worker that did not start
 #: it.
@@ -35,9 +35,13 @@ class Job:
     enqueued_us: int
     state: State
     message: str | None
-    """None once it is acked."""
+    """None once it has ended."""
     task_id: str = ""
     task_name: str = ""
+    expires_us: int | None = None
+    """When it ends if it still waits."""
+    stamps: tuple[str, ...] = ()
+    """What its message bears, "name:value"."""
     published_us: int | None = None
     """When it was published, if it had to wait for its time."""
     deliveries: int = 0
@@ -50,6 +54,10 @@ class Job:
     """When its task started, as its worker said; None until it has."""
     ended_us: int | None = None
     reason: Reason | None = None
+    is_listed: bool = True
+    """Whether a dead one is among those that are kept: others go when their callers have been told."""
+    asked: int = 0
+    """How often somebody asked for its end to tell its caller, and did not say that it was done."""
 
 
 @dataclass
@@ -84,7 +92,7 @@ class Worker:
 
 
 class Published(NamedTuple):
-    """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled.
+    """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled, 3 revoked before, or expired.
 
     Not *served*: it is pending, and no live worker serves its type.
     """
@@ -142,10 +150,27 @@ class Recovered(NamedTuple):
 
 
 class Ticked(NamedTuple):
-    """*next_due_us*: until the next scheduled job is due, None if there is none."""
+    """*next_due_us*: until the next scheduled job is due, None if there is none. *untold*: some ends are to be told."""
 
     more: bool
     next_due_us: int | None
     due: int
     recovered: int
     dead_workers: int
+    untold: bool
+
+
+class Ending(NamedTuple):
+    """How a job ended without a worker. *how*: "revoked", "expired", or the `Reason` for which it is dead.
+
+    *asked*: how often it was asked for before. *message*: None if it is gone.
+    """
+
+    job_id: str
+    how: str
+    type: str
+    task_id: str
+    task_name: str
+    deliveries: int
+    asked: int
+    message: str | None

@@ -13,6 +13,7 @@ Every arrow that adds a job or a slot ends with `fill`, the one place where a jo
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from typing import Literal
 
 from .choose import FreeWorker, choose
 from .in_force import InForce
@@ -20,6 +21,7 @@ from .keys import SCHEMA
 from .model import (
     Beaten,
     Delivery,
+    Ending,
     Job,
     Joined,
     Outcome,
@@ -38,7 +40,7 @@ from .score import goes_by_age, overtakes, score
 MAX_MOVES = 10
 
 #: Pending jobs deleted by one call.
-MAX_PURGED = 200
+MAX_PURGED = 100
 
 #: A tick that finds the last one older than this gives every worker a fresh timeout: nobody was listening.
 SILENCE_COUNTS_US = 3_000_000
@@ -69,6 +71,15 @@ class Reference:
         self.durations_us: dict[str, int] = {}
         """Type -> moving average of its jobs' time in a slot."""
         self.counters: Counter[str] = Counter()
+        self.untold: dict[str, int] = {}
+        """Jobs whose end their callers do not know -> when they are to be told, µs."""
+        self.revoked: dict[str, int] = {}
+        """Task ids that were revoked -> when, µs; a server forgets them later."""
+        self.revoked_stamps: dict[str, int] = {}
+        self.expiring: dict[str, int] = {}
+        """Jobs -> when they end if they still wait, µs."""
+        self.stamped: dict[str, dict[str, int]] = {}
+        """Stamp -> the jobs that bear it -> when they were published, µs."""
         self.fence = 0
         self.ticked_us: int | None = None
         self.grace_us: int | None = None
@@ -87,17 +98,27 @@ class Reference:
         task_id: str,
         task_name: str,
         message: str,
+        expires_us: int | None = None,
+        stamps: Collection[str] = (),
         now_us: int,
     ) -> Published:
-        """Client -> pending, or scheduled for *delay_us*. A known id changes nothing."""
+        """Client -> pending, or scheduled for *delay_us*. A known id changes nothing.
+
+        *expires_us*: until it ends if it still waits.
+        """
         if job_id in self.jobs:
             return Published(0, False, True)
         due_us = now_us + max(0, delay_us)
         state: State = "scheduled" if delay_us > 0 else "pending"
-        self.jobs[job_id] = Job(job_id, type_, on_demand, priority, due_us, state, message, task_id, task_name)
+        job = Job(job_id, type_, on_demand, priority, due_us, state, message, task_id, task_name)
+        self.jobs[job_id] = job
         self._add_to_task(task_id, job_id)
+        self._trace(job, None if expires_us is None else now_us + expires_us, stamps, now_us)
+        if self._is_revoked(job) or (expires_us is not None and expires_us <= 0):
+            self._end(job, "revoked" if self._is_revoked(job) else "expired", now_us)
+            return Published(3, False, True)
         if delay_us > 0:
-            self.jobs[job_id].published_us = now_us
+            job.published_us = now_us
             return Published(2, False, True)
         if not self._capacity(type_):
             self.counters["unserved"] += 1
@@ -112,7 +133,7 @@ class Reference:
         """Settle messages; their slots stay taken until the release. Return how many the worker held."""
         held = [job for job_id, fence in acks if (job := self._held(worker_id, job_id, fence))]
         for job in held:
-            job.message, job.acked = None, True
+            job.acked = True
         return len(held)
 
     def release(
@@ -279,11 +300,15 @@ class Reference:
         return Recovered(self._fill(types, now_us) or not gone, recovered)
 
     def tick(self, *, now_us: int) -> Ticked:
-        """Scheduled -> pending where due; the jobs of workers that are silent for too long -> pending."""
+        """Scheduled -> pending where due; the jobs of workers that are silent for too long -> pending.
+
+        What waits and has expired ends.
+        """
         if self.ticked_us is None or not 0 <= now_us - self.ticked_us <= SILENCE_COUNTS_US:
             self.grace_us = now_us
         self.ticked_us = now_us
 
+        expired = self._end_expired(now_us)
         scheduled = sorted((job.enqueued_us, job.id) for job in self.jobs.values() if job.state == "scheduled")
         due = [self.jobs[job_id] for due_us, job_id in scheduled if due_us <= now_us][:MAX_MOVES]
         for job in due:
@@ -291,10 +316,55 @@ class Reference:
 
         types = {job.type for job in due}
         recovered, dead = self._recover_the_dead(types, now_us)
-        more = self._fill(types, now_us) or MAX_MOVES in (len(due), recovered)
+        more = self._fill(types, now_us) or MAX_MOVES in (expired, len(due), recovered)
         waiting = scheduled[len(due) :]
         next_due_us = max(0, waiting[0][0] - now_us) if waiting else None
-        return Ticked(more, next_due_us, len(due), recovered, dead)
+        untold = any(when_us <= now_us for when_us in self.untold.values())
+        return Ticked(more, next_due_us, len(due), recovered, dead, untold)
+
+    def revoke(self, task_ids: Iterable[str], *, now_us: int) -> int:
+        """End the waiting jobs of these tasks, and what is published of them from now on. Return how many."""
+        ended = 0
+        for task_id in task_ids:
+            self.revoked[task_id] = now_us
+            ended += sum([self._end_waiting(self.jobs[each], "revoked", now_us) for each in self._jobs_of(task_id)])
+        return ended
+
+    def revoke_stamped(self, stamps: Iterable[str], *, now_us: int) -> tuple[int, bool]:
+        """End the waiting jobs that bear one of these stamps, as `revoke` does. Return how many, and `more`."""
+        ended = looked_at = 0
+        for stamp in stamps:
+            self.revoked_stamps[stamp] = now_us
+            bearing = sorted((at_us, job_id) for job_id, at_us in self.stamped.get(stamp, {}).items())
+            for _, job_id in bearing[: MAX_MOVES - looked_at]:
+                del self.stamped[stamp][job_id]
+                looked_at += 1
+                ended += self._end_waiting(self.jobs[job_id], "revoked", now_us)
+        return ended, looked_at == MAX_MOVES
+
+    def announce(self, *, again_us: int, now_us: int) -> list[Ending]:
+        """Return ends to be told to their callers. What is not said to be `told` comes again *again_us* later."""
+        due = sorted((when_us, job_id) for job_id, when_us in self.untold.items() if when_us <= now_us)[:MAX_MOVES]
+        found = []
+        for _, job_id in due:
+            self.untold[job_id] = now_us + again_us
+            job = self.jobs[job_id]
+            how = job.reason or job.state
+            asked, job.asked = job.asked, job.asked + 1
+            found.append(Ending(job_id, how, job.type, job.task_id, job.task_name, job.deliveries, asked, job.message))
+        return found
+
+    def told(self, job_ids: Iterable[str]) -> int:
+        """Note that the callers of these jobs know how they ended. Return how many did not before."""
+        untold = [self.jobs[job_id] for job_id in dict.fromkeys(job_ids) if self.untold.pop(job_id, None) is not None]
+        for job in untold:
+            job.asked = 0
+            if job.state != "dead":
+                job.message = None
+                self._keep_last_of_task(job)
+            elif not job.is_listed:
+                self._forget(job)
+        return len(untold)
 
     def purge(self, type_: str) -> tuple[int, bool]:
         """Delete pending jobs of a type, because a person asked for it. Return how many, and `more`.
@@ -311,6 +381,10 @@ class Reference:
         replayed = [job for job in self._dead(job_ids) if job.message is not None]
         for job in replayed:
             job.state, job.enqueued_us, job.deliveries, job.reason, job.ended_us = "pending", now_us, 0, None, None
+            job.acked, job.asked, job.is_listed = False, 0, True
+            self.untold.pop(job.id, None)
+            self._fade(job)
+            job.expires_us, job.stamps = None, ()
         return self._fill({job.type for job in replayed}, now_us), [job.id for job in replayed]
 
     def drop(self, job_ids: Iterable[str]) -> int:
@@ -407,18 +481,24 @@ class Reference:
         average_us = self.durations_us.get(job.type, duration_us)
         self.durations_us[job.type] = average_us + (duration_us - average_us) // 8
         self._drop(job)
-        if not self._take_from_task(job):
-            self.tasks[job.task_id] = [job.id]
+        self._fade(job)
+        self._keep_last_of_task(job)
         job.state, job.ended_us, job.message = "done", now_us, None
 
     def _put_back(self, job: Job, now_us: int, *, counted: bool) -> set[str]:
         """Take a job from its worker: pending again, dead if it came back too often, lost if it had been acked.
 
-        Return the types that gained a pending job.
+        One that was revoked meanwhile, or has expired, ends. Return the types that gained a pending job.
         """
         self._drop(job)
         if job.acked:
             self._bury(job, "lost", now_us)
+            return set()
+        if job.expires_us is not None and job.expires_us <= now_us:
+            self._end(job, "expired", now_us)
+            return set()
+        if self._is_revoked(job):
+            self._end(job, "revoked", now_us)
             return set()
         job.deliveries += counted
         if counted and job.deliveries >= int(self.settings.get("max_deliveries")):
@@ -431,20 +511,80 @@ class Reference:
         """Put a job among the dead letters, of which the newest are kept."""
         job.state, job.reason, job.ended_us = "dead", reason, now_us
         self.counters[reason] += 1
-        dead = sorted((each.ended_us or 0, each.id) for each in self.jobs.values() if each.state == "dead")
+        if reason != "rejected":
+            self.untold[job.id] = now_us
+        dead = sorted((each.ended_us or 0, each.id) for each in self.jobs.values() if _is_dead_letter(each))
         for _, job_id in dead[: max(0, len(dead) - int(self.settings.get("dead_max")))][:100]:
-            self._forget(self.jobs[job_id])
+            if job_id in self.untold:
+                self.jobs[job_id].is_listed = False
+            else:
+                self._forget(self.jobs[job_id])
 
     def _forget(self, job: Job) -> None:
         del self.jobs[job.id]
+        self.untold.pop(job.id, None)
+        self._fade(job)
         if not self._take_from_task(job):
             self.tasks.pop(job.task_id, None)
 
+    # -- a job that ends without a worker
+
+    def _end_waiting(self, job: Job, how: Literal["revoked", "expired"], now_us: int) -> bool:
+        """End a job if it waits; a claimed one is its worker's. Return whether it did."""
+        if job.state not in ("pending", "scheduled"):
+            return False
+        self._end(job, how, now_us)
+        return True
+
+    def _end(self, job: Job, how: Literal["revoked", "expired"], now_us: int) -> None:
+        job.state, job.ended_us = how, now_us
+        self.untold[job.id] = now_us
+        self.counters[how] += 1
+        self._fade(job)
+
+    def _end_expired(self, now_us: int) -> int:
+        """End what waits and has expired. Return how many were looked at; what is not waiting is looked at once."""
+        due = sorted((at_us, job_id) for job_id, at_us in self.expiring.items() if at_us <= now_us)[:MAX_MOVES]
+        for _, job_id in due:
+            del self.expiring[job_id]
+            self._end_waiting(self.jobs[job_id], "expired", now_us)
+        return len(due)
+
+    def _is_revoked(self, job: Job) -> bool:
+        return (bool(job.task_id) and job.task_id in self.revoked) or any(
+            each in self.revoked_stamps for each in job.stamps
+        )
+
+    # -- what finds a job
+
+    def _trace(self, job: Job, expires_us: int | None, stamps: Collection[str], now_us: int) -> None:
+        job.expires_us, job.stamps = expires_us, tuple(stamps)
+        for stamp in stamps:
+            self.stamped.setdefault(stamp, {})[job.id] = now_us
+        if expires_us is not None:
+            self.expiring[job.id] = expires_us
+
+    def _fade(self, job: Job) -> None:
+        for stamp in job.stamps:
+            self.stamped.get(stamp, {}).pop(job.id, None)
+        self.expiring.pop(job.id, None)
+
+    def _jobs_of(self, task_id: str) -> list[str]:
+        return list(self.tasks.get(task_id, ()))
+
+    def _keep_last_of_task(self, job: Job) -> None:
+        if not self._take_from_task(job):
+            self.tasks[job.task_id] = [job.id]
+
     def _add_to_task(self, task_id: str, job_id: str) -> None:
         jobs = self.tasks.setdefault(task_id, [])
-        if any(self.jobs[each].state == "done" for each in jobs):
+        if any(self._has_ended(self.jobs[each]) for each in jobs):
             jobs.clear()
         jobs.append(job_id)
+
+    def _has_ended(self, job: Job) -> bool:
+        """Whether a job is only known for a while, and will be forgotten."""
+        return job.state in ("done", "revoked", "expired") and job.id not in self.untold
 
     def _take_from_task(self, job: Job) -> list[str]:
         """Return the jobs of its task that are left."""
@@ -522,6 +662,10 @@ class Reference:
     def _is_ticker(self, worker: Worker, now_us: int) -> bool:
         first = sorted(self.workers.values(), key=lambda each: (each.joined_us, each.id))[:TICKERS]
         return worker in first or now_us - (self.ticked_us or 0) > TICKED_LATELY_US
+
+
+def _is_dead_letter(job: Job) -> bool:
+    return job.state == "dead" and job.is_listed
 
 
 def _delivery(job: Job) -> Delivery:

@@ -31,6 +31,9 @@ ARROWS = (
     "configure",
     "replay",
     "drop",
+    "revoke",
+    "announce",
+    "told",
 )
 
 _GENERATED = {"lib/keys.lua": keys.lua_source, "lib/settings.lua": settings.lua_source}

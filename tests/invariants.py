@@ -7,6 +7,9 @@ from .mirror import KEYS
 #: Where a job can be, but for the inboxes: what is there is claimed. Done is no place.
 _PLACES = tuple(KEYS.base + name for name in ("scheduled", "lane:", "claims:", "dead"))
 
+#: Ended, and in no place.
+_NOWHERE = ("done", "revoked", "expired")
+
 
 def check_that_each_job_is_in_one_place(reference, state):
     places = Counter()
@@ -14,7 +17,8 @@ def check_that_each_job_is_in_one_place(reference, state):
         if name.startswith(_PLACES):
             places.update(members.keys())
     for job in reference.jobs.values():
-        assert places.pop(job.id, 0) == (job.state != "done"), f"{job.id} is in no place, or in several"
+        is_somewhere = job.state not in _NOWHERE and job.is_listed
+        assert places.pop(job.id, 0) == is_somewhere, f"{job.id} is in no place, or in several"
     assert not places, f"only a place knows of {places}"
 
 

@@ -107,7 +107,7 @@ def expected(reference):
 
     for job in reference.jobs.values():
         _expect_job(job, entry)
-        state[key("job", job.id)] = _job_hash(job)
+        state[key("job", job.id)] = _job_hash(job) | _if_forgotten(reference, job)
         if job.message is not None:
             state[key("message", job.id)] = job.message
     for worker in reference.workers.values():
@@ -120,6 +120,7 @@ def expected(reference):
         entry(["names"], encode(name), worker)
     _expect_settings(reference, entry)
     _expect_tasks(reference, state)
+    _expect_traces(reference, state, entry)
     if reference.ticked_us is not None:
         state[key("clock")] = {"ticked": str(reference.ticked_us), "grace": str(reference.grace_us)}
     for name, value in (("schema", reference.schema), ("turn", reference.turn), ("fence", reference.fence)):
@@ -128,9 +129,22 @@ def expected(reference):
     return dict(state)
 
 
+def _expect_traces(reference, state, entry):
+    for job_id, when_us in reference.untold.items():
+        entry(["untold"], job_id, when_us)
+    for job_id, at_us in reference.expiring.items():
+        entry(["expires"], job_id, at_us)
+    for stamp, bearing in reference.stamped.items():
+        for job_id, at_us in bearing.items():
+            entry(["stamped", stamp], job_id, at_us)
+    for name, revoked in (("revoked", reference.revoked), ("revoked_stamp", reference.revoked_stamps)):
+        for each in revoked:
+            state[key(name, encode(each) if name == "revoked" else each)] = "1 (forgotten in 60 s)"
+
+
 def _expect_tasks(reference, state):
     for task, jobs in reference.tasks.items():
-        ended = " (forgotten in 60 s)" if any(reference.jobs[job].state == "done" for job in jobs) else ""
+        ended = " (forgotten in 60 s)" if any(reference._has_ended(reference.jobs[job]) for job in jobs) else ""
         state[key("task", encode(task))] = " ".join(jobs) + ended
 
 
@@ -152,7 +166,7 @@ def _expect_job(job, entry):
         entry(["lane", encode(job.type), lane(job)], job.id, job.enqueued_us)
     elif job.state == "scheduled":
         entry(["scheduled"], job.id, job.enqueued_us)
-    elif job.state == "dead":
+    elif job.state == "dead" and job.is_listed:
         entry(["dead"], job.id, job.ended_us)
 
 
@@ -174,13 +188,21 @@ def _job_hash(job):
         found |= {"worker": job.worker, "fence": str(job.fence), "claimed": str(job.claimed_us)}
     if job.started_us is not None:
         found["started"] = str(job.started_us)
-    if job.state in ("done", "dead"):
+    if job.expires_us is not None:
+        found["expires"] = str(job.expires_us)
+    if job.stamps:
+        found["stamps"] = " ".join(job.stamps)
+    if job.asked:
+        found["asked"] = str(job.asked)
+    if job.state in ("done", "dead", "revoked", "expired"):
         found["ended"] = str(job.ended_us)
     if job.state == "dead":
         found["reason"] = job.reason
-    if job.state == "done":
-        found["forgotten in 60 s"] = True
     return found
+
+
+def _if_forgotten(reference, job):
+    return {"forgotten in 60 s": True} if reference._has_ended(job) else {}
 
 
 def _expect_worker(worker, entry):

@@ -25,6 +25,7 @@ class SideBySide:
         self.now_us, self.told_us = START_US, None
         self.awaited = []  # (what was called, what the reference answered) of each call whose reply is not read yet
         self.granted = []  # (worker, job id, fencing number) of every claim there was
+        self.told_at_us = {}
         self.goes_on = False  # whether callers go on at once where a reply says `more`
         self.owed = False  # whether a reply said `more`, and nobody has gone on since
         self.full_next = False  # whether the server's memory is full at the next arrow ...
@@ -89,8 +90,14 @@ class SideBySide:
         """Let time pass. What ended a minute ago is forgotten; the server would do it by its own clock, not by ours."""
         self.now_us += by_us
         for job in [*self.reference.jobs.values()]:
-            if job.state == "done" and self.now_us - job.ended_us >= _FORGOTTEN_AFTER_US:
+            ended_us = self.told_at_us.get(job.id, job.ended_us)
+            if self.reference._has_ended(job) and self.now_us - ended_us >= _FORGOTTEN_AFTER_US:
                 self._forget(job)
+        for name, revoked in (("revoked", self.reference.revoked), ("revoked_stamp", self.reference.revoked_stamps)):
+            for each, at_us in [*revoked.items()]:
+                if self.now_us - at_us >= _FORGOTTEN_AFTER_US:
+                    del revoked[each]
+                    self.call("UNLINK", key(name, encode(each) if name == "revoked" else each), reply=1)
 
     def _forget(self, job):
         keys = [key("job", job.id)]

@@ -24,9 +24,11 @@ from .vocabulary import (
     NAMES,
     SECOND_US,
     SHARP_RARITY,
+    STAMPS,
     TYPES,
     WORKERS,
     delays_us,
+    expiries_us,
     indexes,
     others,
     outcomes,
@@ -34,6 +36,7 @@ from .vocabulary import (
     slots,
     some_indexes,
     some_settings,
+    some_stamps,
     some_types,
     times_us,
     types,
@@ -99,7 +102,7 @@ class Conformance(SideBySide):
 
     # -- jobs
 
-    def _publish(self, job_id, type_, on_demand, priority, delay_us):
+    def _publish(self, job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):
         given = {"type_": type_, "on_demand": on_demand, "priority": priority, "delay_us": delay_us}
         described = {
             "task_id": f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % 3}",
@@ -114,11 +117,14 @@ class Conformance(SideBySide):
             "delay_us": delay_us,
             **described,
             "task_id": encode(described["task_id"]),
+            "expires_us": "" if expires_us is None else expires_us,
+            "stamps": " ".join(stamps),
         }
         if self.full_next and job_id not in self.reference.jobs:
             self.step("publish", REFUSED, **arguments)
             return False
-        reply = self.reference.publish(job_id, **given, **described, now_us=self.now_us)
+        ends = {"expires_us": expires_us, "stamps": stamps}
+        reply = self.reference.publish(job_id, **given, **described, **ends, now_us=self.now_us)
         self.step("publish", list(reply), **arguments)
         return reply.more
 
@@ -129,10 +135,12 @@ class Conformance(SideBySide):
         on_demand=draw.booleans(),
         priority=priorities,
         delay_us=delays_us,
+        expires_us=expiries_us,
+        stamps=some_stamps,
     )
-    def publish(self, letter, type_, on_demand, priority, delay_us):
+    def publish(self, letter, type_, on_demand, priority, delay_us, expires_us, stamps):
         job_id = f"{letter}{next(self.job_numbers)}"
-        self.compare(self._publish(job_id, type_, on_demand, priority, delay_us))
+        self.compare(self._publish(job_id, type_, on_demand, priority, delay_us, expires_us, stamps))
 
     @often(1, index=draw.integers(0, 20), type_=types, delay_us=delays_us)
     def publish_again(self, index, type_, delay_us):
@@ -198,6 +206,57 @@ class Conformance(SideBySide):
     def has_room(self):
         """Return whether one purge still deletes all after a burst: which jobs it would leave is not said."""
         return self.has_bursts and len(self.reference.jobs) + 2 * BURST < MAX_PURGED
+
+    @often(2, number=draw.sampled_from([1, 1, 2, 5, MAX_MOVES + 2]), how=draw.sampled_from(["expire", "stamp", "task"]))
+    def end_many(self, number, how):
+        """Have jobs that wait end, more than one call looks at, now and then."""
+        for each in range(number):
+            expires_us = SECOND_US if how == "expire" else None
+            stamps = STAMPS[:1] if how == "stamp" else ()
+            delay_us = 64 * SECOND_US if each % 2 else 0
+            self._publish(f"e{next(self.job_numbers)}", TYPES[0], False, each % 3, delay_us, expires_us, stamps)
+        self.compare()
+        if how == "expire":
+            self.pass_time(SECOND_US)
+            self.tick()
+        elif how == "stamp":
+            self._revoke_stamped(STAMPS[:1])
+        else:
+            self._revoke([f"task of e {number}" for number in range(3)])
+
+    @often(2, letter=draw.sampled_from("abem"), numbers=draw.lists(draw.integers(0, 2), min_size=1, max_size=2))
+    def revoke(self, letter, numbers):
+        self._revoke([f"task of {letter} {number}" for number in numbers])
+
+    def _revoke(self, task_ids):
+        ended = self.reference.revoke(task_ids, now_us=self.now_us)
+        self.step("revoke", [ended, 0], *map(encode, task_ids), by="task", keep_s=60)
+        self.compare()
+
+    @often(1, stamps=draw.sampled_from([STAMPS[:1], STAMPS[:2], STAMPS[2:]]))
+    def revoke_stamped(self, stamps):
+        self._revoke_stamped(stamps)
+
+    def _revoke_stamped(self, stamps):
+        ended, more = self.reference.revoke_stamped(stamps, now_us=self.now_us)
+        self.step("revoke", [ended, more], *stamps, by="stamp", keep_s=60)
+        self.compare()
+
+    @often(4, again_us=draw.sampled_from([0, 1, SECOND_US]))
+    def announce(self, again_us):
+        endings = self.reference.announce(again_us=again_us, now_us=self.now_us)
+        self.step("announce", [part for each in endings for part in _as_found(each)], again_us=again_us)
+        self.compare()
+
+    @often(4, some_indexes=some_indexes)
+    def tell(self, some_indexes):
+        """Say of some ends, and now and then of another job, that they were told."""
+        choices = [list(self.reference.untold), [*self.reference.jobs, "no-job"]]
+        picks = [choices[0] if choices[0] and index < GONE else choices[1] for index in some_indexes]
+        ids = [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
+        self.told_at_us |= {job_id: self.now_us for job_id in ids if job_id in self.reference.untold}
+        self.step("told", self.reference.told(ids), *ids)
+        self.compare()
 
     @often(1, type_=types)
     def purge(self, type_):
@@ -470,7 +529,7 @@ class Conformance(SideBySide):
         worker = self.pick_worker(index)
         known = self.reference.workers.get(worker)
         for type_ in sorted(known.types) if known else TYPES:
-            self.publish("b", type_, on_demand, priority, 0)
+            self.publish("b", type_, on_demand, priority, 0, None, ())
         self.release(some_indexes, outcome, inline=True)
         self.pass_time(400 * SECOND_US)
 
@@ -478,7 +537,8 @@ class Conformance(SideBySide):
     def tick(self):
         reply = self.reference.tick(now_us=self.now_us)
         next_due_us = -1 if reply.next_due_us is None else reply.next_due_us
-        self.step("tick", [reply.more, str(next_due_us), reply.due, reply.recovered, reply.dead_workers])
+        counts = [reply.due, reply.recovered, reply.dead_workers, reply.untold]
+        self.step("tick", [reply.more, str(next_due_us), *counts])
         self.compare(reply.more)
 
     @often(
@@ -509,6 +569,12 @@ class Conformance(SideBySide):
     @often(2)
     def the_memory_is_full_at_the_next_call(self):
         self.full_next = True
+
+
+def _as_found(ending):
+    """Return what the script replies of an ending."""
+    job_id, how, type_, task_id, name, deliveries, asked, message = ending
+    return [job_id, how, encode(type_), encode(task_id), name, str(deliveries), asked, message or ""]
 
 
 def test_the_server_does_what_the_reference_does(redis_client):

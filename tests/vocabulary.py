@@ -13,6 +13,9 @@ types = draw.sampled_from(TYPES)
 some_types = draw.sampled_from([TYPES[:1], TYPES[1:2], TYPES[2:], TYPES[:2], TYPES[:2], TYPES[1:], TYPES[1:], TYPES])
 priorities = draw.sampled_from([0, 0, 1, 5, 9, 10])
 delays_us = draw.sampled_from([0, 0, 0, 0, 0, 1, 1_000_000, 3_000_000, 64_000_000, -1_000_000])
+expiries_us = draw.sampled_from([None, None, None, None, None, None, 0, -1, 1, 1_000_000, 3_000_000, 64_000_000])
+STAMPS = ("tenant:a", "tenant:b", "run%20of:7")
+some_stamps = draw.sampled_from([(), (), (), (), STAMPS[:1], STAMPS[:1], STAMPS[:2], STAMPS[1:]])
 #: On both sides of every limit of time: a tick lately, a silence that counts, a beat, a timeout; and back.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(

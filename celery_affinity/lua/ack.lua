@@ -1,4 +1,5 @@
--- ack: the message is settled. Its body is deleted; the slot stays taken until the job's release.
+-- ack: the message is settled: the job will not run again. The slot stays taken until its release, and the message
+-- stays until then: should the worker die, it says whom to tell.
 -- RETURNS the number of jobs acked; a stale fencing number changes nothing.
 -- @include lib/keys.lua
 -- @include lib/full.lua
@@ -10,7 +11,6 @@ local acked = 0
 for i = 2, #ARGV, 2 do
     local id = ARGV[i]
     if claims.held(worker, id, ARGV[i + 1]) then
-        redis.call("UNLINK", key.message(id))
         redis.call("HSET", key.job(id), "acked", 1)
         acked = acked + 1
     end

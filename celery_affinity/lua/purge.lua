@@ -4,7 +4,7 @@
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/lanes.lua
--- @include lib/tasks.lua
+-- @include lib/traces.lua
 
 local type = ARGV[1] -- encoded
 
@@ -16,7 +16,7 @@ for lane in lanes.each(heads) do
     redis.call("ZREMRANGEBYRANK", key.lane(type, lane), 0, #ids - 1)
     heads = lanes.look(type, lane, heads)
     for _, id in ipairs(ids) do
-        tasks.remove(redis.call("HGET", key.job(id), "task") or "", id, 0)
+        traces.remove(id, 0)
         redis.call("UNLINK", key.job(id), key.message(id))
     end
     deleted = deleted + #ids

@@ -1,5 +1,5 @@
--- replay: dead -> pending, because a person asked for it: as if it were published now, its deliveries forgotten.
--- One whose message is gone (it had been acked: a lost one) stays where it is.
+-- replay: dead -> pending, because a person asked for it: as if it were published now, its deliveries forgotten, and
+-- whatever would have ended it while it waited. One whose message is gone stays where it is.
 -- RETURNS {more, replayed id, ...}
 -- Cost: at most 10 jobs in one call, by the caller.
 -- @include lib/keys.lua
@@ -12,10 +12,12 @@
 local now = clock.text(clock.now_us)
 local types, replayed = {}, {}
 for _, id in ipairs(ARGV) do
-    local row = redis.call("HMGET", key.job(id), "state", "type", "lane")
+    local row = redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires")
     if row[1] == "dead" and redis.call("EXISTS", key.message(id)) == 1 then
         redis.call("ZREM", key.dead, id)
-        redis.call("HDEL", key.job(id), "reason", "ended")
+        redis.call("ZREM", key.untold, id)
+        traces.fade(id, row[4], row[5])
+        redis.call("HDEL", key.job(id), "reason", "ended", "acked", "asked", "expires", "stamps")
         redis.call("HSET", key.job(id), "state", "pending", "enqueued", now, "deliveries", 0)
         lanes.add(id, row[2], row[3], now)
         types[#types + 1] = row[2]

@@ -1,6 +1,8 @@
--- tick: what no event triggers. Scheduled jobs that are due become pending; the jobs of dead workers come back.
+-- tick: what no event triggers. Scheduled jobs that are due become pending; waiting ones that have expired end; the
+-- jobs of dead workers come back.
 -- Any number of dispatchers may call it.
--- RETURNS {more, next_due_us, due, recovered, dead workers}; next_due_us: until the next scheduled job, -1 for none.
+-- RETURNS {more, next_due_us, due, recovered, dead workers, untold}; next_due_us: until the next scheduled job, -1 for
+-- none. untold 1: the ends of some jobs are to be told (`announce`).
 -- Cost: O(moves * log n), at most 10 of each kind in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
@@ -36,6 +38,16 @@ local function promote_due()
     return #due
 end
 
+-- RETURNS how many were looked at: what a worker has by now is its own.
+local function end_expired()
+    local expired = redis.call("ZRANGEBYSCORE", key.expires, "-inf", clock.text(clock.now_us), "LIMIT", 0, MAX)
+    for _, id in ipairs(expired) do
+        redis.call("ZREM", key.expires, id)
+        ends.waiting(id, "expired")
+    end
+    return #expired
+end
+
 -- RETURNS how many jobs came back, and how many workers were dead.
 local function recover_the_dead(grace)
     local recovered, dead = 0, 0
@@ -56,11 +68,13 @@ local function recover_the_dead(grace)
 end
 
 local grace = silence_began()
+local expired = end_expired()
 local due = promote_due()
 local recovered, dead = recover_the_dead(grace)
 local filled = fill(types, "", settings)
 
 local next_due = redis.call("ZRANGE", key.scheduled, 0, 0, "WITHSCORES")[2]
 local next_due_us = next_due and math.max(0, tonumber(next_due) - clock.now_us) or -1
-local more = (filled[1] == 1 or due == MAX or recovered == MAX) and 1 or 0
-return { more, clock.text(next_due_us), due, recovered, dead }
+local more = (filled[1] == 1 or expired == MAX or due == MAX or recovered == MAX) and 1 or 0
+local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.text(clock.now_us), "LIMIT", 0, 1)
+return { more, clock.text(next_due_us), due, recovered, dead, #untold }

@@ -1,35 +1,46 @@
 -- back: the ways a claimed job leaves its slot without having been done: pending again, or dead.
 -- @include lib/claims.lua
+-- @include lib/ends.lua
 -- @include lib/lanes.lua
 local back = {}
 
 -- Deletes a dead letter.
 function back.forget(id)
     redis.call("ZREM", key.dead, id)
-    tasks.remove(redis.call("HGET", key.job(id), "task") or "", id, 0)
+    redis.call("ZREM", key.untold, id)
+    traces.remove(id, 0)
     redis.call("UNLINK", key.job(id), key.message(id))
 end
 
--- Keeps at most `dead_max` of them: the oldest go.
+-- Keeps at most `dead_max` of them: the oldest go, those whose callers do not know yet as soon as they do.
 local function trim_dead(dead_max)
     local over = redis.call("ZCARD", key.dead) - dead_max
     if over > 0 then
         for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(over, 100) - 1)) do
-            back.forget(id)
+            if redis.call("ZSCORE", key.untold, id) then
+                redis.call("ZREM", key.dead, id)
+            else
+                back.forget(id)
+            end
         end
     end
 end
 
+-- A rejected one is told of by its worker, the others by whoever asks (`announce`).
 function back.bury(id, reason, settings)
     local now = clock.text(clock.now_us)
     redis.call("HSET", key.job(id), "state", "dead", "reason", reason, "ended", now)
     redis.call("ZADD", key.dead, now, id)
     redis.call("HINCRBY", key.counters, reason, 1)
+    if reason ~= "rejected" then
+        redis.call("ZADD", key.untold, now, id)
+    end
     trim_dead(settings.dead_max)
 end
 
 -- Takes a job from its worker: pending again with its first enqueue time, or dead if it came back too often
--- (counted), or lost if it had been acked: Celery promised at most once.
+-- (counted), or lost if it had been acked: Celery promised at most once. One that has been revoked, or has expired,
+-- ends here.
 -- RETURNS its type if it is pending again.
 function back.put(worker, id, counted, settings)
     local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked")
@@ -40,6 +51,11 @@ function back.put(worker, id, counted, settings)
     end
     if row[4] == "1" then
         back.bury(id, "lost", settings)
+        return nil
+    end
+    local ended = ends.meanwhile(id)
+    if ended then
+        ends.note(id, ended)
         return nil
     end
     if counted and redis.call("HINCRBY", key.job(id), "deliveries", 1) >= settings.max_deliveries then

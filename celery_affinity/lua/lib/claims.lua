@@ -1,9 +1,8 @@
 -- claims: a job held by a worker's slot, with a fencing number that grows at each delivery.
 -- @include lib/clock.lua
 -- @include lib/slots.lua
--- @include lib/tasks.lua
+-- @include lib/traces.lua
 local claims = {}
-local KEEP_S = 60 -- a job's id is known for so long after its end: a repeated publish changes nothing
 
 -- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it, which is read
 -- unless it is given: whoever only publishes needs no right to read messages.
@@ -43,16 +42,16 @@ end
 
 -- The job has ended well: only what is known of it is kept for a while. The caller settles the worker's slots.
 function claims.finish(worker, id)
-    local row = redis.call("HMGET", key.job(id), "type", "claimed", "task")
+    local row = redis.call("HMGET", key.job(id), "type", "claimed")
     claims.drop(worker, id)
     redis.call("UNLINK", key.message(id))
     if not row[2] then
         return -- the server has lost the job
     end
     note_duration(row[1], math.max(0, clock.now_us - tonumber(row[2])))
-    tasks.remove(row[3], id, KEEP_S)
+    traces.remove(id, traces.KEEP_S)
     redis.call("HSET", key.job(id), "state", "done", "ended", clock.text(clock.now_us))
-    redis.call("EXPIRE", key.job(id), KEEP_S)
+    redis.call("EXPIRE", key.job(id), traces.KEEP_S)
 end
 
 function claims.is_unread(worker, id)

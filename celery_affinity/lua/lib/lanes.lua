@@ -73,6 +73,16 @@ function lanes.add(id, type, lane, enqueued)
     end
 end
 
+-- Takes any job out of its lane.
+function lanes.remove(id, type, lane)
+    redis.call("ZREM", key.lane(type, lane), id)
+    local heads = redis.call("HGET", key.heads, type) or ""
+    local _, _, _, head_id = find(heads, lane)
+    if head_id == id then
+        lanes.write(type, lanes.look(type, lane, heads))
+    end
+end
+
 -- RETURNS heads with what is now the first job of `lane`. The caller writes them.
 function lanes.look(type, lane, heads)
     local first = redis.call("ZRANGE", key.lane(type, lane), 0, 0, "WITHSCORES")

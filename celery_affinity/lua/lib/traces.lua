@@ -1,0 +1,54 @@
+-- traces: what finds a job besides its lane: its task id, its stamps, the time at which it expires.
+-- @include lib/clock.lua
+-- @include lib/tasks.lua
+local traces = { KEEP_S = 60 } -- a job's id is known for so long after its end: a repeated publish changes nothing
+
+-- RETURNS an iterator over stamps, "name:value", both encoded.
+local function each(stamps)
+    return string.gmatch(stamps or "", "%S+")
+end
+
+-- RETURNS whether a task, or one of the stamps that its message bears, was revoked.
+function traces.is_revoked(task, stamps)
+    if task ~= "" and redis.call("EXISTS", key.revoked(task)) == 1 then
+        return true
+    end
+    for stamp in each(stamps) do
+        if redis.call("EXISTS", key.revoked_stamp(stamp)) == 1 then
+            return true
+        end
+    end
+    return false
+end
+
+-- `expires`: µs, "" for never.
+function traces.add(id, task, stamps, expires)
+    tasks.add(task, id)
+    if stamps ~= "" then
+        redis.call("HSET", key.job(id), "stamps", stamps)
+        for stamp in each(stamps) do
+            redis.call("ZADD", key.stamped(stamp), clock.text(clock.now_us), id)
+        end
+    end
+    if expires ~= "" then
+        redis.call("HSET", key.job(id), "expires", expires)
+        redis.call("ZADD", key.expires, expires, id)
+    end
+end
+
+-- The job waits no more: nothing that ends a waiting job needs to find it.
+function traces.fade(id, stamps, expires)
+    for stamp in each(stamps) do
+        redis.call("ZREM", key.stamped(stamp), id)
+    end
+    if expires then
+        redis.call("ZREM", key.expires, id)
+    end
+end
+
+-- The job is to be forgotten, in `keep_s` seconds if it was the last of its task.
+function traces.remove(id, keep_s)
+    local row = redis.call("HMGET", key.job(id), "task", "stamps", "expires")
+    traces.fade(id, row[2], row[3])
+    tasks.remove(row[1] or "", id, keep_s)
+end
