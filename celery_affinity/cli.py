@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
+from socket import gethostname
 from typing import Any
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from . import explanation, knobs, render
+from .announcer import Announcer
 from .cli_common import AS_JSON, print_json, reader_of, scheduler_of
 from .cli_dead import dead
 from .dispatcher import Dispatcher
@@ -182,9 +184,13 @@ def dispatcher(ctx: click.Context) -> None:
     ended = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: ended.set())
-    with scheduler_of(ctx) as scheduler:
-        loop = Dispatcher(scheduler)
+    app = ctx.obj.app
+    app.loader.import_default_modules()  # the tasks whose ends it tells
+    hostname = f"dispatcher@{gethostname()}"
+    with scheduler_of(ctx) as scheduler, app.connection_for_write() as connection:
+        events = app.events.Dispatcher(connection, hostname=hostname, enabled=bool(app.conf.worker_send_task_events))
+        loop = Dispatcher(scheduler, Announcer(app, hostname, lambda: events).announce)
         loop.start()
-        click.echo(f"dispatcher ready on {ctx.obj.app.connection_for_write().as_uri()}")
+        click.echo(f"dispatcher ready on {app.connection_for_write().as_uri()}")
         ended.wait()
         loop.stop()

@@ -1,5 +1,7 @@
 """The loop that ticks: what no event triggers. Every worker embeds one; `celery affinity dispatcher` runs one alone."""
 
+from collections.abc import Callable
+
 from kombu.log import get_logger
 from redis.exceptions import RedisError
 
@@ -11,15 +13,22 @@ logger = get_logger(__name__)
 #: Longest pause between two ticks, s: a job that is scheduled meanwhile is late by no more.
 LONGEST_PAUSE_S = 0.2
 
+#: Pause of a dispatcher that others tick for, s.
+QUIET_PAUSE_S = 5.0
+
 #: Pause after a tick that the server did not answer, s.
 _PAUSE_AFTER_ERROR_S = 1.0
 
 
 class Dispatcher:
-    """Ticks *scheduler* until it is stopped, from a thread. Any number may run; they elect nobody."""
+    """Ticks *scheduler* until it is stopped, from a thread. Any number may run; they elect nobody.
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    *announce* tells the ends that no worker tells.
+    """
+
+    def __init__(self, scheduler: Scheduler, announce: Callable[[Scheduler], None]) -> None:
         self._scheduler = scheduler
+        self._announce = announce
         self._quiet = False
         self._in_trouble = False
         self._beats = Beats("affinity-dispatcher", self._tick, LONGEST_PAUSE_S)
@@ -32,14 +41,20 @@ class Dispatcher:
 
     def use(self, scheduler: Scheduler, *, quiet: bool) -> None:
         """Go on with *scheduler*; *quiet*: do not tick, others do."""
+        was_quiet, self._quiet = self._quiet, quiet
         self._scheduler = scheduler
-        self._quiet = quiet
+        if was_quiet and not quiet:
+            self._beats.wake()
 
     def _tick(self) -> float:
-        if self._quiet:
-            return LONGEST_PAUSE_S
         try:
+            if self._quiet:
+                # Those that tick may be of other apps, which cannot tell what ended of this one's.
+                self._announce(self._scheduler)
+                return QUIET_PAUSE_S
             ticked = self._scheduler.tick()
+            if ticked.untold:
+                self._announce(self._scheduler)
         except (RedisError, OSError) as exc:
             if not self._in_trouble:
                 logger.warning("The broker does not answer a tick, scheduled jobs wait: %s", exc)

@@ -71,7 +71,8 @@ class Waiting:
 class Explanation:
     """Where a task's newest job is.
 
-    *state*: "scheduled", "pending", "claimed", "running", "done", "dead" or "unknown", of which nothing else is known.
+    *state*: "scheduled", "pending", "claimed", "running", "done", "dead", "revoked" or "expired" (while it waited), or
+    "unknown", of which nothing else is known.
     *since_s*: since when, *now_s*: when it was looked at, both Unix time by the server's clock. *priority*: 0..10, 10
     highest. *due_s*: Unix time of its ETA. *deliveries*: how often it came back from a worker that died. *other_jobs*:
     the same task's other jobs that have not ended (copies for other queues, a try before a retry).
@@ -120,7 +121,7 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
         since_us, note = row.get("published", since_us), _missed_ticks(reader, now_us)
     elif state == "claimed":
         state, since_us, note = _held(reader, row, ids[-1], now_us, settings)
-    elif state in ("done", "dead"):
+    elif state in ("done", "dead", "revoked", "expired"):
         since_us = row["ended"]
     waiting = _waiting(reader, lane, now_us, settings) if state == "pending" else None
     if state == "pending" and waiting is None:

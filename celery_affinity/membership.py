@@ -27,7 +27,7 @@ _RETRY_S = 0.5
 
 class Membership:
     """One live worker. *slots* and *other* are asked at each beat (see `Joining`); *on_claims* gets jobs that follow,
-    *on_void* the claims that are the worker's no more.
+    *on_void* the claims that are the worker's no more. *announce* tells ends that no worker tells.
 
     *wake_loop* has the event loop flush soon; while there is no loop, the beats' thread does it. *kin* marks what this
     process forks, None for no guard; *forks*: whether these are the pool's processes.
@@ -45,6 +45,7 @@ class Membership:
         wake_loop: Callable[[], None],
         on_claims: Callable[[list[Claim]], None],
         on_void: Callable[[list[Held]], None],
+        announce: Callable[[Scheduler], None],
         kin: Kin | None = None,
         forks: bool = False,
     ) -> None:
@@ -72,7 +73,7 @@ class Membership:
             interval_s = settings.heartbeat_interval
             self._guard = Guard(self.id, name, interval_s, pulse=self._pulse, kin=kin, ends_children=forks)
         self._beats = Beats("affinity-beats", self._beat, settings.heartbeat_interval)
-        self._dispatcher = Dispatcher(scheduler)
+        self._dispatcher = Dispatcher(scheduler, announce)
 
     # -- the worker's side
 

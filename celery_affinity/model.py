@@ -56,8 +56,8 @@ class Job:
     reason: Reason | None = None
     is_listed: bool = True
     """Whether a dead one is among those that are kept: others go when their callers have been told."""
-    asked: int = 0
-    """How often somebody asked for its end to tell its caller, and did not say that it was done."""
+    left: tuple[str, ...] = ()
+    """Apps that do not know its task, and leave it to another to tell its caller how it ended."""
 
 
 @dataclass
@@ -163,7 +163,7 @@ class Ticked(NamedTuple):
 class Ending(NamedTuple):
     """How a job ended without a worker. *how*: "revoked", "expired", or the `Reason` for which it is dead.
 
-    *asked*: how often it was asked for before. *message*: None if it is gone.
+    *since_us*: how long ago. *message*: None if it is gone.
     """
 
     job_id: str
@@ -172,5 +172,5 @@ class Ending(NamedTuple):
     task_id: str
     task_name: str
     deliveries: int
-    asked: int
+    since_us: int
     message: str | None

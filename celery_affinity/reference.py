@@ -42,6 +42,10 @@ MAX_MOVES = 10
 #: Pending jobs deleted by one call.
 MAX_PURGED = 100
 
+#: Ends that one call looks at, to find those that are to be told; and how long an app leaves one to others.
+MAX_LOOKED_AT = 100
+OTHERS_HAVE_US = 15_000_000
+
 #: A tick that finds the last one older than this gives every worker a fresh timeout: nobody was listening.
 SILENCE_COUNTS_US = 3_000_000
 
@@ -342,23 +346,38 @@ class Reference:
                 ended += self._end_waiting(self.jobs[job_id], "revoked", now_us)
         return ended, looked_at == MAX_MOVES
 
-    def announce(self, *, again_us: int, now_us: int) -> list[Ending]:
-        """Return ends to be told to their callers. What is not said to be `told` comes again *again_us* later."""
-        due = sorted((when_us, job_id) for job_id, when_us in self.untold.items() if when_us <= now_us)[:MAX_MOVES]
-        found = []
-        for _, job_id in due:
-            self.untold[job_id] = now_us + again_us
+    def announce(self, *, app: str, again_us: int, now_us: int) -> list[Ending]:
+        """Return ends to be told to their callers. What is not said to be `told` comes again *again_us* later.
+
+        What *app* has left to others comes to it again only when they had their time.
+        """
+        due = sorted((when_us, job_id) for job_id, when_us in self.untold.items() if when_us <= now_us)
+        found: list[Ending] = []
+        for _, job_id in due[:MAX_LOOKED_AT]:
             job = self.jobs[job_id]
+            since_us = max(0, now_us - (job.ended_us or 0))
+            if len(found) == MAX_MOVES or (app in job.left and since_us < OTHERS_HAVE_US):
+                continue
+            self.untold[job_id] = now_us + again_us
             how = job.reason or job.state
-            asked, job.asked = job.asked, job.asked + 1
-            found.append(Ending(job_id, how, job.type, job.task_id, job.task_name, job.deliveries, asked, job.message))
+            found.append(
+                Ending(job_id, how, job.type, job.task_id, job.task_name, job.deliveries, since_us, job.message)
+            )
         return found
+
+    def leave_to_others(self, job_ids: Iterable[str], *, app: str, now_us: int) -> int:
+        """Note that *app* does not know the tasks of these jobs. Return how many are not told of."""
+        untold = [self.jobs[job_id] for job_id in job_ids if job_id in self.untold]
+        for job in untold:
+            job.left = (*job.left, app)
+            self.untold[job.id] = now_us
+        return len(untold)
 
     def told(self, job_ids: Iterable[str]) -> int:
         """Note that the callers of these jobs know how they ended. Return how many did not before."""
         untold = [self.jobs[job_id] for job_id in dict.fromkeys(job_ids) if self.untold.pop(job_id, None) is not None]
         for job in untold:
-            job.asked = 0
+            job.left = ()
             if job.state != "dead":
                 job.message = None
                 self._keep_last_of_task(job)
@@ -381,7 +400,7 @@ class Reference:
         replayed = [job for job in self._dead(job_ids) if job.message is not None]
         for job in replayed:
             job.state, job.enqueued_us, job.deliveries, job.reason, job.ended_us = "pending", now_us, 0, None, None
-            job.acked, job.asked, job.is_listed = False, 0, True
+            job.acked, job.left, job.is_listed = False, (), True
             self.untold.pop(job.id, None)
             self._fade(job)
             job.expires_us, job.stamps = None, ()

@@ -126,12 +126,32 @@ class Synced(NamedTuple):
 
 
 class Ticked(NamedTuple):
-    """What a tick did. *next_due_s*: until the next scheduled job is due, None if there is none."""
+    """What a tick did. *next_due_s*: until the next scheduled job is due, None if there is none.
+
+    *untold*: there are ends to be told (`Scheduler.announce`).
+    """
 
     next_due_s: float | None
     due: int
     recovered: int
     dead_workers: int
+    untold: bool
+
+
+class Ending(NamedTuple):
+    """A job that ended without a worker. *how*: "revoked", "expired", "lost" or "max_deliveries".
+
+    *since_s*: how long ago. *message*: as kombu sent it, b"" if it is gone.
+    """
+
+    job_id: str
+    how: str
+    type: str
+    task_id: str
+    task_name: str
+    deliveries: int
+    since_s: float
+    message: bytes
 
 
 class Scheduler:
@@ -186,8 +206,13 @@ class Scheduler:
         task_id: str,
         task_name: str,
         message: bytes | str,
+        expires_us: int | None = None,
+        stamps: Sequence[str] = (),
     ) -> Published:
-        """Put a job into its lane, or among the scheduled for *delay_us*. A known id changes nothing."""
+        """Put a job into its lane, or among the scheduled for *delay_us*. A known id changes nothing.
+
+        *expires_us*: until it ends if it still waits. *stamps*: by which it can be revoked, as `revoking.stamp` writes.
+        """
         encoded = key_names.encode(type_)
         state, more, served = self._run(
             load("publish"),
@@ -198,6 +223,8 @@ class Scheduler:
             delay_us=delay_us,
             task_id=key_names.encode(task_id),
             task_name=task_name,
+            expires_us="" if expires_us is None else expires_us,
+            stamps=" ".join(stamps),
             message=message,
         )
         self._go_on(more, [encoded])
@@ -298,13 +325,47 @@ class Scheduler:
         """Promote what is due and recover the jobs of dead workers, all of them."""
         due = recovered = dead = 0
         while True:
-            more, next_due_us, *counts = self._run(load("tick"))
+            more, next_due_us, *counts, untold = self._run(load("tick"))
             due, recovered, dead = due + counts[0], recovered + counts[1], dead + counts[2]
             if not more:
                 break
             self._go_on(more, ())
         next_due_s = None if int(next_due_us) < 0 else int(next_due_us) / 1e6
-        return Ticked(next_due_s, due, recovered, dead)
+        return Ticked(next_due_s, due, recovered, dead, bool(untold))
+
+    def revoke(self, task_ids: Sequence[str], stamps: Sequence[str], *, keep_s: int) -> int:
+        """End the waiting jobs of these tasks, and those that bear one of these stamps. Return how many there were.
+
+        What is published under them within *keep_s* seconds ends as well.
+        """
+        revoked = 0
+        tasks = [key_names.encode(task_id) for task_id in task_ids]
+        for by, names in (("task", tasks), ("stamp", stamps)):
+            for first in range(0, len(names), MOST):
+                more: int = 1
+                while more:
+                    count, more = self._run(load("revoke"), by=by, keep_s=keep_s, rest=names[first : first + MOST])
+                    revoked += int(count)
+        return revoked
+
+    def announce(self, app: str, *, again_s: float) -> list[Ending]:
+        """Return ends to be told to their callers, ten at most. What is not said to be `told` comes again later.
+
+        *app*: who asks; what it has left to others it does not get, until they had their time.
+        """
+        flat = self._run(load("announce"), again_us=round(again_s * 1e6), app=key_names.encode(app))
+        size = len(Ending._fields)
+        return [_ending(flat[first : first + size]) for first in range(0, len(flat), size)]
+
+    def told(self, job_ids: Sequence[str]) -> None:
+        """Note that the callers of these jobs know how they ended."""
+        if job_ids:
+            self._run(load("told"), left_by="", rest=job_ids)
+
+    def leave_to_others(self, app: str, job_ids: Sequence[str]) -> None:
+        """Note that *app* cannot tell the callers of these jobs, since it does not know their tasks."""
+        if job_ids:
+            self._run(load("told"), left_by=key_names.encode(app), rest=job_ids)
 
     def purge(self, type_: str) -> int:
         """Delete the pending jobs of a type. Return how many there were."""
@@ -389,6 +450,20 @@ class Scheduler:
                 pipe.evalsha(script.sha, 1, self.keys.base, *arguments)
             replies: list[Any] = pipe.execute()
             return replies
+
+
+def _ending(row: Sequence[Any]) -> Ending:
+    job_id, how, type_, task_id, name, deliveries, since_us, message = row
+    return Ending(
+        job_id.decode(),
+        how.decode(),
+        key_names.decode(type_.decode()),
+        key_names.decode(task_id.decode()),
+        name.decode(),
+        int(deliveries),
+        int(since_us) / 1e6,
+        message,
+    )
 
 
 def _flat(rows: Iterable[Iterable[Argument]]) -> list[Argument]:

@@ -35,13 +35,17 @@ Headers = dict[str, Any]
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a message says of its job. *type* None: the queue it is sent to. *due*: Unix time in s, None for now."""
+    """What a message says of its job. *type* None: the queue it is sent to.
+
+    *due*, *expires*: Unix times in s, None for now and for never.
+    """
 
     publish_id: str
     type: str | None
     priority: int
     on_demand: bool
     due: float | None
+    expires: float | None = None
 
     def job_id(self, queue: str) -> str:
         """Return the id of the copy for *queue*: the same each time this publish is repeated."""
@@ -51,6 +55,10 @@ class Stamp:
     def delay_us(self) -> int:
         """Return how long the job has still to wait, by this host's clock: it also set the time, from a countdown."""
         return 0 if self.due is None else max(0, round((self.due - time.time()) * 1e6))
+
+    def expires_us(self) -> int | None:
+        """Return how long the job may wait before it expires, by the same clock; None for ever."""
+        return None if self.expires is None else round((self.expires - time.time()) * 1e6)
 
 
 def is_ours(broker_transport: object) -> bool:
@@ -93,7 +101,9 @@ def read(headers: Headers, properties: dict[str, Any]) -> Stamp:
         if isinstance(header, dict) and "refused" in header:
             raise OptionError(header["refused"])
         header = headers[HEADER] = _stamp(_publishing_app(), headers.get("task") or "", headers, properties)
-    return Stamp(header["id"], header["type"], header["priority"], header["on_demand"], header["due"])
+    return Stamp(
+        header["id"], header["type"], header["priority"], header["on_demand"], header["due"], header.get("expires")
+    )
 
 
 def _publishing_app() -> Celery:
@@ -129,7 +139,8 @@ def _stamp(app: Celery, name: str, headers: Headers, properties: dict[str, Any])
         "type": _first(source.type for source in sources),
         "priority": _priority(sources, properties, getattr(task, "priority", None), settings),
         "on_demand": _first(on_demands) or False,
-        "due": _due(headers.get("eta"), app),
+        "due": _moment(headers.get("eta"), app),
+        "expires": _moment(headers.get("expires"), app),
     }
 
 
@@ -156,12 +167,12 @@ def _first(values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _due(eta: object, app: Celery) -> float | None:
-    """Return the time of an ETA header. One that cannot be read is the worker's to refuse, as in stock Celery."""
-    if not eta:
+def _moment(given: object, app: Celery) -> float | None:
+    """Return the time of a header. One that cannot be read is the worker's to refuse, as in stock Celery."""
+    if not given:
         return None
     try:
-        when: datetime = maybe_make_aware(maybe_iso8601(eta), app.timezone)
+        when: datetime = maybe_make_aware(maybe_iso8601(given), app.timezone)
     except (ValueError, TypeError, AttributeError):
         return None
     return when.timestamp()

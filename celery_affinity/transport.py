@@ -20,7 +20,7 @@ from kombu.utils.url import as_url
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from . import stamping, unserved, urls
+from . import revoking, stamping, unserved, urls
 from .claims import ACKED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
 from .keys import Keys
 from .reader import Reader
@@ -156,10 +156,18 @@ class AffinityChannel(_StockChannel):
             delay_us=stamp.delay_us(),
             task_id=str(headers.get("id") or properties.get("correlation_id") or ""),
             task_name=str(headers.get("task") or ""),
+            expires_us=stamp.expires_us(),
+            stamps=revoking.stamps_of(headers),
             message=dumps(message),
         )
         if not published.served:
             unserved.warn(type_)
+
+    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
+        revoked = revoking.read(exchange, message)
+        if revoked is not None:
+            self.scheduler.revoke(*revoked, keep_s=revoking.KEPT_FOR_S)
+        super()._put_fanout(exchange, message, routing_key, **kwargs)
 
     def _pending(self, queue: str) -> int:
         return Reader(self.scheduler.client, self.scheduler.keys).pending(queue)

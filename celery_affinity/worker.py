@@ -15,6 +15,7 @@ from celery.worker import state
 from kombu.log import get_logger
 
 from . import pools, request, urls
+from .announcer import Announcer
 from .claims import ACKED, Held
 from .errors import AffinityError, TransportError
 from .guard import Kin
@@ -116,12 +117,16 @@ class AffinityStep(bootsteps.StartStopStep):
             wake_loop=self._wake_loop,
             on_claims=self._on_claims,
             on_void=self._on_void,
+            announce=Announcer(self._consumer.app, self._consumer.hostname, self._eventer).announce,
             kin=self._consumer.controller.affinity_kin,
             forks=pools.forks(self._consumer.pool),
         )
         if isinstance(self._consumer.pool, SoloPool):
             membership.claims.on_accepted = membership.flush_now
         return membership
+
+    def _eventer(self) -> Any:
+        return getattr(self._consumer, "event_dispatcher", None)
 
     def _still_has(self, celery_request: object) -> bool:
         return pools.still_has(self._consumer.pool, celery_request)

@@ -154,6 +154,8 @@ class LargeFleet:
             "delay_us": delay_us,
             "task_id": f"task-{number}",
             "task_name": "proj.tasks.render",
+            "expires_us": "",
+            "stamps": "",
             "message": "x" * 700,  # what Celery sends for a small task
         }
 

@@ -192,8 +192,8 @@ def _job_hash(job):
         found["expires"] = str(job.expires_us)
     if job.stamps:
         found["stamps"] = " ".join(job.stamps)
-    if job.asked:
-        found["asked"] = str(job.asked)
+    if job.left:
+        found["left"] = " ".join(map(encode, job.left))
     if job.state in ("done", "dead", "revoked", "expired"):
         found["ended"] = str(job.ended_us)
     if job.state == "dead":

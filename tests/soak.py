@@ -89,17 +89,23 @@ class Soak:
         self._publisher.stdin.flush()
 
     def find_rate(self, seconds: float) -> float:
-        """Return the highest steady rate, jobs a second: up while the queue is short, down when it grows."""
+        """Return the highest steady rate, jobs a second: up while the queue is short, down when it grows.
+
+        The publisher may be what cannot do more: then it is down as well.
+        """
         rate, kept = 100.0, []
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.publish_at(rate)
-            time.sleep(1.5)
-            if self._pending() <= SHORT_QUEUE:
-                kept.append(rate)
+            self._ledger.read()
+            began_s = time.monotonic()
+            time.sleep(2)
+            started = self._ledger.read().count("\n") / (time.monotonic() - began_s)
+            if self._pending() <= SHORT_QUEUE and started > 0.9 * rate:
+                kept.append(started)
                 rate *= 1.15
             else:
-                rate *= 0.8
+                rate *= 0.85
         self.publish_at(1)
         while self._pending():
             time.sleep(0.1)

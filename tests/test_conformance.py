@@ -242,10 +242,16 @@ class Conformance(SideBySide):
         self.step("revoke", [ended, more], *stamps, by="stamp", keep_s=60)
         self.compare()
 
-    @often(4, again_us=draw.sampled_from([0, 1, SECOND_US]))
-    def announce(self, again_us):
-        endings = self.reference.announce(again_us=again_us, now_us=self.now_us)
-        self.step("announce", [part for each in endings for part in _as_found(each)], again_us=again_us)
+    @often(4, app=draw.sampled_from(APPS), again_us=draw.sampled_from([0, 1, SECOND_US]), leaves=draw.booleans())
+    def announce(self, app, again_us, leaves):
+        """Ask for ends, and leave them to others, now and then."""
+        endings = self.reference.announce(app=app, again_us=again_us, now_us=self.now_us)
+        found = [part for each in endings for part in _as_found(each)]
+        self.step("announce", found, app=encode(app), again_us=again_us)
+        if leaves:
+            ids = [each.job_id for each in endings]
+            left = self.reference.leave_to_others(ids, app=app, now_us=self.now_us)
+            self.step("told", left, *ids, left_by=encode(app))
         self.compare()
 
     @often(4, some_indexes=some_indexes)
@@ -255,7 +261,7 @@ class Conformance(SideBySide):
         picks = [choices[0] if choices[0] and index < GONE else choices[1] for index in some_indexes]
         ids = [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
         self.told_at_us |= {job_id: self.now_us for job_id in ids if job_id in self.reference.untold}
-        self.step("told", self.reference.told(ids), *ids)
+        self.step("told", self.reference.told(ids), *ids, left_by="")
         self.compare()
 
     @often(1, type_=types)
@@ -573,8 +579,8 @@ class Conformance(SideBySide):
 
 def _as_found(ending):
     """Return what the script replies of an ending."""
-    job_id, how, type_, task_id, name, deliveries, asked, message = ending
-    return [job_id, how, encode(type_), encode(task_id), name, str(deliveries), asked, message or ""]
+    job_id, how, type_, task_id, name, deliveries, since_us, message = ending
+    return [job_id, how, encode(type_), encode(task_id), name, str(deliveries), str(since_us), message or ""]
 
 
 def test_the_server_does_what_the_reference_does(redis_client):

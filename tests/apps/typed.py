@@ -22,6 +22,7 @@ app.conf.update(
     affinity_max_deliveries=int(os.environ.get("MAX_DELIVERIES", "20")),
     affinity_guard=os.environ.get("GUARD", "1") == "1",
     task_acks_late=os.environ.get("ACKS_LATE") == "1",
+    worker_send_task_events=os.environ.get("EVENTS") == "1",
     broker_transport_options={"master_name": os.environ.get("MASTER_NAME", "")},
     broker_connection_retry_on_startup=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
@@ -136,9 +137,9 @@ def ignore(job):
 
 
 @app.task(affinity="pdf", acks_late=True, bind=True)
-def reject(self, job, requeue=False):
+def reject(self, job, requeue=False, for_ever=False):
     note("start", job)
-    if self.request.delivery_info["redelivered"]:
+    if self.request.delivery_info["redelivered"] and not for_ever:
         return "again"
     raise Reject(job, requeue=requeue)
 

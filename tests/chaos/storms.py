@@ -27,9 +27,9 @@ STORMS = (
         "workers killed",
         "`kill -9` of workers, each replaced at once under the same name",
         (faults.kill_worker,),
-        (0.4, 1.3),
+        (0.3, 1.0),
     ),
-    Storm("pool processes killed", "`kill -9` of prefork pool processes", (faults.kill_pool_process,), (0.1, 0.4)),
+    Storm("pool processes killed", "`kill -9` of prefork pool processes", (faults.kill_pool_process,), (0.05, 0.2)),
     Storm(
         "publishers, dispatchers and guards killed",
         "`kill -9` of publishers in the middle of a publish, of a standalone dispatcher, and of workers' guards",
