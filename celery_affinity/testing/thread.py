@@ -86,7 +86,8 @@ class WorkerThread:
         controller = WorkController(
             app=self._app,
             hostname=self.name,
-            queues=list(self.types) or None,
+            # Without any, Celery 5.5 would serve whatever this process has published to as well.
+            queues=list(self.types or self._app.amqp.Queues(self._app.conf.task_queues)),
             pool="solo" if self._concurrency == 1 else "threads",
             concurrency=self._concurrency,
             ready_callback=self._on_ready,
@@ -116,5 +117,5 @@ class WorkerThread:
 
     def _clean_up(self) -> None:
         state.should_stop = None
-        self._app.amqp.queues._consume_from = self._selected  # or the next worker without types would have these
+        self._app.amqp.queues._consume_from = self._selected
         _one_at_a_time.release()
