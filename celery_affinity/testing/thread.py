@@ -1,0 +1,121 @@
+"""A worker in a thread of the tests' own process, whose tasks see what a test has patched."""
+
+import socket
+import threading
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+from celery import Celery, _state
+from celery.worker import WorkController, state
+
+from .app import TestingError, check_concurrency, check_types
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+_POLL_S = 0.05
+
+#: How often the worker's loop turns while nothing happens, s: what `stop` waits for.
+_TURN_S = 0.05
+
+#: Celery keeps what its worker holds in module variables: a process has room for one.
+_one_at_a_time = threading.Lock()
+
+
+class WorkerThread:
+    """A worker of *app* that serves *types*, or the default queue if none is given.
+
+    Its pool is solo, or with a *concurrency* above 1 threads. It logs through the process' own loggers, and has no
+    guard, since it cannot die alone.
+    """
+
+    def __init__(self, app: Celery, *types: str, concurrency: int = 1) -> None:
+        self.types = check_types(types)
+        self.name = f"thread@{socket.gethostname()}"
+        self._app = app
+        self._concurrency = check_concurrency(concurrency)
+        self._ready = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._selected: Any = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(self.types) or 'of the default queue'}>"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the worker, and wait until it has joined. Raises TestingError."""
+        if not _one_at_a_time.acquire(blocking=False):
+            raise TestingError(
+                "a process has room for one worker in a thread, and has one: give it all the types at once, "
+                "or take affinity_worker_process for more workers"
+            )
+        self._selected = self._app.amqp.queues._consume_from
+        try:
+            controller = self._controller()
+        except BaseException as exc:
+            self._clean_up()
+            if isinstance(exc, SystemExit):  # a worker that refuses its settings
+                raise TestingError(str(exc)) from exc
+            raise
+        self._thread = threading.Thread(target=self._run, args=(controller,), name=self.name, daemon=True)
+        self._thread.start()
+        self._wait_until_ready()
+
+    def stop(self) -> None:
+        """Stop the worker: it ends what runs, and gives back the rest. Raises TestingError if a task does not end."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        state.should_stop = 0
+        thread.join(STOP_TIMEOUT_S)
+        if thread.is_alive():
+            raise TestingError(f"{self!r} runs a task that did not end within {STOP_TIMEOUT_S:.0f} s")
+        self._clean_up()
+
+    # -- its pieces
+
+    def _controller(self) -> Any:
+        controller = WorkController(
+            app=self._app,
+            hostname=self.name,
+            # Without any, Celery 5.5 would serve whatever this process has published to as well.
+            queues=list(self.types or self._app.amqp.Queues(self._app.conf.task_queues)),
+            pool="solo" if self._concurrency == 1 else "threads",
+            concurrency=self._concurrency,
+            ready_callback=self._on_ready,
+            without_heartbeat=True,
+            without_gossip=True,
+            without_mingle=True,
+        )
+        controller.affinity_kin = None  # no guard
+        _state._set_task_join_will_block(False)  # this process is a pool's now, but the test is to get results
+        return controller
+
+    def _on_ready(self, consumer: Any) -> None:
+        consumer.timer.call_repeatedly(_TURN_S, lambda: None)
+        self._ready.set()
+
+    def _run(self, controller: Any) -> None:
+        self._app.set_current()
+        controller.start()
+
+    def _wait_until_ready(self) -> None:
+        assert self._thread is not None
+        deadline = monotonic() + START_TIMEOUT_S
+        while not self._ready.wait(_POLL_S):
+            if not self._thread.is_alive() or monotonic() > deadline:
+                self.stop()
+                raise TestingError(f"{self!r} did not start; its log says why")
+
+    def _clean_up(self) -> None:
+        state.should_stop = None
+        self._app.amqp.queues._consume_from = self._selected
+        _one_at_a_time.release()

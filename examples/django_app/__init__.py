@@ -1,0 +1,11 @@
+"""A Django project whose invoices are rendered by workers for PDFs.
+
+celery -A examples.django_app worker -Q pdf -c 1
+python -m examples.django_app runserver
+curl http://localhost:8000/invoices/7                a user waits for this one
+curl --request POST http://localhost:8000/nightly    and nobody for these
+"""
+
+from .celery import app as celery_app
+
+__all__ = ["celery_app"]

@@ -1,0 +1,11 @@
+"""The Celery app, as Celery's manual has it for Django: all of its settings stand in `settings.py`."""
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "examples.django_app.settings")
+
+app = Celery("examples.django_app")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks(["examples.django_app"])
