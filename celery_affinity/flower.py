@@ -1,7 +1,7 @@
 """Flower's broker page, its API and its metrics, with what is pending and claimed here.
 
 Flower reads the length of a list for each queue, and knows no plugins; but it opens our transport in its own process.
-There two of its methods are wrapped, if they are what they were in the versions that this was tested with (2.1, 2.2).
+There two of its methods are wrapped, if they are what they were in the versions that this was tested with (2.0 to 2.2).
 """
 
 import asyncio
@@ -139,8 +139,14 @@ def _queues_with_ours(original: Callable[..., Awaitable[list[Row]]], observer: O
         if status is None:
             return await original(self, names)
         ours = {each.type: each for each in status.types}
+        known = list(names)
         # Flower names the queues of the workers it knows. A type that nobody serves is the one to be seen here.
-        rows = await original(self, sorted({*names, *ours}))
+        missing = set(ours).difference(known)
+        try:
+            rows = await original(self, sorted({*known, *missing}))
+        except Exception:  # its user may have no right to lists that it would not have asked for
+            rows = await original(self, known)
+            rows += [{"name": type_, "messages": 0} for type_ in sorted(missing)]
         return merged(rows, ours, status)
 
     return queues

@@ -8,13 +8,16 @@ import shutil
 import socket
 import subprocess
 import sys
+import tomllib
 import urllib.error
 import urllib.request
 
 import pytest
 import redis
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from celery_affinity import cli
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.keys import Keys
 from celery_affinity.metrics import FIGURES
@@ -25,8 +28,9 @@ from celery_affinity.scheduler import Scheduler
 from . import certificates
 from .clocked import Fleet
 from .test_cli import APP, affinity
+from .test_docs import blocks, commands
 from .test_transport import _Sentinel, tls_options
-from .workers import Process, start_worker, wait_until
+from .workers import ROOT, Process, start_worker, wait_until
 
 PREFIX = "celery_affinity_"
 
@@ -50,7 +54,14 @@ class Flower:
         arguments = [f"--port={port}", "--address=127.0.0.1"]
         env = {"BROKER_URL": url, "LEDGER": os.devnull, "FLOWER_UNAUTHENTICATED_API": "true", **(env or {})}
         self.process = Process("flower", [sys.executable, *command, *arguments], env)
-        self.process.wait_for("Visit me at", 30)
+        self.process.wait_for("Visit me at", 60)
+        wait_until(self._listens, 30, "it listens: before 2.1 it says so too early")
+
+    def _listens(self):
+        try:
+            return self.get("/healthcheck") == "OK"
+        except urllib.error.URLError:
+            return False
 
     def get(self, path):
         with urllib.request.urlopen(self.url + path, timeout=30) as answer:
@@ -263,21 +274,19 @@ def test_a_socket_has_metrics_though_flower_has_no_page_for_it(tmp_path):
 
 
 def test_a_broker_that_goes_away_and_comes_back():
-    server = EmbeddedServer()
-    server.start()
-    flower = Flower(server.url, env={"RESULT_URL": "cache+memory://"})
-    assert flower.metrics()[("up",)] == 1
-    server.kill()
-    assert flower.metrics() == {("up",): 0}
-    assert flower.page() == {}
-    (warning,) = warnings(flower)
-    assert "the broker gives none" in warning
-    server.start()
-    with redis.Redis.from_url(server.url) as client:
-        Fleet(Scheduler(client, Keys())).publish("job", "pdf")
-    wait_until(lambda: flower.metrics().get(("unserved_jobs", "pdf")) == 1, 20, "the figures are back")
-    assert flower.lengths()["pdf"]["messages_ready"] == 1
-    server.stop()
+    with EmbeddedServer() as server:
+        flower = Flower(server.url, env={"RESULT_URL": "cache+memory://"})
+        assert flower.metrics()[("up",)] == 1
+        server.kill()
+        assert flower.metrics() == {("up",): 0}
+        assert "flower_events" in flower.get("/metrics")
+        (warning,) = warnings(flower)
+        assert "the broker gives none" in warning
+        server.start()
+        with redis.Redis.from_url(server.url) as client:
+            Fleet(Scheduler(client, Keys())).publish("job", "pdf")
+        wait_until(lambda: flower.metrics().get(("unserved_jobs", "pdf")) == 1, 20, "the figures are back")
+        assert flower.lengths()["pdf"]["messages_ready"] == 1
 
 
 def test_data_of_another_version_leaves_flower_as_it_is(valkey, redis_client):
@@ -356,38 +365,41 @@ def test_a_command_beside_an_installed_flower_has_no_metrics(valkey):
 # -- what it costs
 
 
-def calls(client):
-    return {name: stats["calls"] for name, stats in client.info("commandstats").items()}
-
-
 def look(client):
-    """Return what a look at the fleet has the server do: command -> calls."""
-    before = calls(client)
+    """Return what a look at the fleet has the server do: calls by command, and how many bytes it sends."""
+    before, sent_before = client.info("commandstats"), client.info("stats")["total_net_output_bytes"]
     Report(Reader(client, Keys())).status()
-    after = calls(client)
-    return {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
+    sent, after = client.info("stats")["total_net_output_bytes"], client.info("commandstats")
+    calls = {name: after[name]["calls"] - before.get(name, {"calls": 0})["calls"] for name in after}
+    return {name: number for name, number in calls.items() if number}, sent - sent_before
 
 
 def test_a_look_costs_the_same_however_many_jobs_wait_and_writes_nothing(valkey, fleet, redis_client):
     fleet.join("one", "pdf", "excel", slots=4)
+    fleet.publish("later", "pdf", delay_s=600)
     for number in range(10):
         fleet.publish(f"few{number}", "pdf")
-    few = look(redis_client)
+    look(redis_client)  # each command has been called once
+    few, few_bytes = look(redis_client)
     for number in range(500):
         fleet.publish(f"many{number}", "pdf")
         fleet.publish(f"later{number}", "pdf", delay_s=600)
-    assert look(redis_client) == few
+    many, many_bytes = look(redis_client)
+    assert many == few
+    assert abs(many_bytes - few_bytes) < 200, "numbers have more digits, and `info` counts itself"
     known = redis_client.command()
-    writes = {f"cmdstat_{name}" for name, command in known.items() if "write" in command["flags"]}
+    writes = {f"cmdstat_{name.lower()}" for name, command in known.items() if "write" in command["flags"]}
+    assert "cmdstat_hset" in writes
     assert not writes & few.keys()
 
 
 def test_claims_of_specialists_are_counted_not_read(valkey, fleet, redis_client):
     fleet.join("one", "pdf", slots=300)
-    idle = look(redis_client)
+    look(redis_client)
+    idle, _ = look(redis_client)
     for number in range(300):
         fleet.publish(f"job{number}", "pdf")
-    busy = look(redis_client)
+    busy, _ = look(redis_client)
     assert busy == idle
     (pdf,) = Report(Reader(redis_client, Keys())).status().types
     assert (pdf.claimed, pdf.pending) == (300, 0)
@@ -416,3 +428,56 @@ def test_names_of_figures_say_their_unit():
     for figure in FIGURES:
         assert re.fullmatch(r"celery_affinity_[a-z_]+", figure.name)
         assert figure.name.endswith(("_jobs", "_seconds", "_slots", "_workers", "_letters", "_jobs_total", "_up"))
+
+
+# -- what docs/how-to/flower.md says
+
+
+PAGE = ROOT / "docs/how-to/flower.md"
+
+
+def test_the_page_lists_every_metric():
+    page = PAGE.read_text()
+    listed = re.findall(rf"^\| `({PREFIX}\w+)`", page, re.MULTILINE)
+    assert listed == [figure.name for figure in FIGURES]
+    for figure in FIGURES:
+        assert f"| `{figure.name}` | {', '.join(f'`{label}`' for label in figure.labels)} | {figure.help} |" in page
+    assert f"more than {MOST_CLAIMS_READ:,} in all" in page
+
+
+def test_the_pages_commands_and_what_they_say(valkey, fleet):
+    page = blocks(PAGE)
+    install, start = commands(page["start"])
+    assert install == ["pip", "install", "celery-affinity[flower]"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert "flower" in extras
+    assert start == ["celery", "-A", "shop", "flower", "--port=5555"]
+    for number in range(3):
+        fleet.publish(f"job{number}", "drawing")
+    flower = Flower(valkey.url, command=["-m", *[APP if word == "shop" else word for word in start[:-1]]])
+    (curl,) = commands(page["api"])
+    shown = json.loads(page["lengths"])
+    rows = json.loads(flower.get(curl[-1].removeprefix("http://localhost:5555")))["active_queues"]
+    assert shown == {"active_queues": [row for row in rows if row["name"] == "drawing"]}
+    wanted = yaml.safe_load(page["prometheus.yml"])["scrape_configs"][0]["static_configs"]
+    assert wanted == [{"targets": ["localhost:5555"]}]
+
+
+def test_the_pages_alerts_name_metrics_and_labels_that_there_are():
+    labels = {figure.name: set(figure.labels) for figure in FIGURES}
+    (group,) = yaml.safe_load(blocks(PAGE)["alerts.yml"])["groups"]
+    for rule in group["rules"]:
+        named = set(re.findall(rf"{PREFIX}\w+", rule["expr"]))
+        assert named
+        assert named <= labels.keys(), rule["alert"]
+        used = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        assert used <= set.union(*(labels[name] for name in named)), rule["alert"]
+
+
+def test_the_pages_affinity_commands_are_there():
+    words = re.findall(r"affinity ([a-z]+(?: list)?)(?: TASK_ID)?[`)\"]", PAGE.read_text())
+    assert {"status", "pending", "explain", "dead list", "dispatcher"} <= set(words)
+    for each in set(words):
+        command = cli.affinity
+        for word in each.split():
+            command = command.commands[word]
