@@ -43,7 +43,7 @@ def install(connection: Any) -> None:
             return
         _installed = True
     try:
-        _wrap(Observer(connection))
+        _wrap(Observer(connection.clone()))  # the connection itself is its owner's, to close and to forget
     except (ImportError, AttributeError, TypeError) as exc:
         if "flower" in sys.argv:  # elsewhere it is merely installed
             _warn_of_another_flower(exc)

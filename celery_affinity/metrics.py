@@ -70,7 +70,12 @@ FIGURES = (
         _by_type(lambda each: each.oldest_wait_s or 0),
     ),
     Figure(f"{_PREFIX}slots", "Slots of live workers that serve the type.", ("type",), _by_type(attrgetter("slots"))),
-    Figure(f"{_PREFIX}free_slots", "Those of them that are free.", ("type",), _by_type(attrgetter("free"))),
+    Figure(
+        f"{_PREFIX}free_slots",
+        "Free slots of live workers that serve the type.",
+        ("type",),
+        _by_type(attrgetter("free")),
+    ),
     Figure(f"{_PREFIX}scheduled_jobs", "Jobs that wait for their ETA.", (), lambda status: [((), status.scheduled)]),
     Figure(f"{_PREFIX}workers", "Live workers.", ("state",), _workers),
     Figure(f"{_PREFIX}dead_letters", "Dead letters that are kept.", (), lambda status: [((), status.dead)]),
