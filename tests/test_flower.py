@@ -289,15 +289,16 @@ def test_a_broker_that_goes_away_and_comes_back():
         assert flower.lengths()["pdf"]["messages_ready"] == 1
 
 
-def test_data_of_another_version_leaves_flower_as_it_is(valkey, redis_client):
-    redis_client.set(Keys().key("schema"), "99")
-    redis_client.lpush("celery", "a message")
-    flower = Flower(valkey.url)
-    assert flower.lengths() == {"celery": {"messages": 1}}
-    assert flower.page() == {"celery": {"messages": "1", **dict.fromkeys(COLUMNS[1:], UNKNOWN)}}
-    assert flower.metrics() == {("up",): 0}
-    (warning,) = warnings(flower)
-    assert "written with schema 99" in warning
+def test_data_of_another_version_leaves_flower_as_it_is():
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
+        client.set(Keys().key("schema"), "99")
+        client.lpush("celery", "a message")
+        flower = Flower(server.url)
+        assert flower.lengths() == {"celery": {"messages": 1}}
+        assert flower.page() == {"celery": {"messages": "1", **dict.fromkeys(COLUMNS[1:], UNKNOWN)}}
+        assert flower.metrics() == {("up",): 0}
+        (warning,) = warnings(flower)
+        assert "written with schema 99" in warning
 
 
 ANOTHER_FLOWER = """
@@ -340,7 +341,7 @@ def test_another_version_of_flower_is_left_as_it_is(reason, valkey, fleet, redis
     assert reason in warning
 
 
-def test_other_processes_import_nothing_of_it(valkey):
+def test_other_processes_import_nothing_of_it(valkey, redis_client):
     code = (
         f"import sys; from {APP} import app; app.connection().default_channel.scheduler; "
         "print([name for name in sys.modules if name.split('.')[0] in ('flower', 'prometheus_client')]"
@@ -351,7 +352,7 @@ def test_other_processes_import_nothing_of_it(valkey):
     assert run.stdout == "[]\n"
 
 
-def test_a_command_beside_an_installed_flower_has_no_metrics(valkey):
+def test_a_command_beside_an_installed_flower_has_no_metrics(valkey, redis_client):
     code = (
         f"import sys, flower.command; from {APP} import app; app.connection().default_channel.scheduler; "
         "import prometheus_client; found = prometheus_client.generate_latest().decode(); "
