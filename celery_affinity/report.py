@@ -1,18 +1,27 @@
 """What an observer sees: it reads, and changes nothing."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .keys import decode
+from .keys import decode, encode
 from .reader import Lane, Reader, as_text
+
+#: Claims whose types are read one by one, at most: what an observer costs must not grow with the fleet.
+MOST_CLAIMS_READ = 1000
 
 
 @dataclass(frozen=True)
 class TypeStatus:
-    """A type with pending jobs or live workers. *oldest_wait_s*: None if nothing is pending."""
+    """A type with pending or claimed jobs, or live workers. *oldest_wait_s*: None if nothing is pending.
+
+    *claimed*: jobs that workers hold; None if versatile workers hold more than `MOST_CLAIMS_READ`.
+    """
 
     type: str
     pending: int
     on_demand: int
+    claimed: int | None
     oldest_wait_s: float | None
     slots: int
     free: int
@@ -68,22 +77,25 @@ class Report:
         profiles = read.hash("profiles")
         free = _free_by_type(profiles, read.hash("free_slots"))
         scheduled, dead = read.ask([("zcard", read.key("scheduled")), ("zcard", read.key("dead"))])
+        workers = self._workers(profiles, now_us)
         return Status(
-            self._types(read.hash("capacity"), free, now_us),
-            self._workers(profiles, now_us),
+            self._types(read.hash("capacity"), free, self._claimed(workers), now_us),
+            workers,
             scheduled,
             dead,
             {name: int(count) for name, count in sorted(read.hash("counters").items())},
         )
 
-    def _types(self, capacity: dict[str, str], free: dict[str, int], now_us: int) -> list[TypeStatus]:
+    def _types(
+        self, capacity: dict[str, str], free: dict[str, int], claimed: dict[str, int | None], now_us: int
+    ) -> list[TypeStatus]:
         lanes = self._reader.lanes()
         lengths = self._reader.ask([("zcard", self._reader.lane_key(lane)) for lane in lanes])
-        by_type: dict[str, list[tuple[Lane, int]]] = {type_: [] for type_ in capacity}
+        by_type: dict[str, list[tuple[Lane, int]]] = {type_: [] for type_ in (*capacity, *claimed)}
         for lane, length in zip(lanes, lengths, strict=True):
             by_type.setdefault(lane.type, []).append((lane, length))
         return [
-            _type_status(type_, waiting, int(capacity.get(type_, 0)), free.get(type_, 0), now_us)
+            _type_status(type_, waiting, int(capacity.get(type_, 0)), free.get(type_, 0), claimed.get(type_, 0), now_us)
             for type_, waiting in sorted(by_type.items())
         ]
 
@@ -109,13 +121,40 @@ class Report:
             )
         return sorted(workers, key=lambda worker: (worker.name, worker.id))
 
+    def _claimed(self, workers: Sequence[WorkerStatus]) -> dict[str, int | None]:
+        """Return claimed jobs by type (encoded); None where they are too many to tell.
 
-def _type_status(type_: str, waiting: list[tuple[Lane, int]], slots: int, free: int, now_us: int) -> TypeStatus:
+        A count says it all of a worker that serves one type. What a versatile one holds has to be looked at; it holds
+        no more than it has slots.
+        """
+        read = self._reader
+        held = read.ask([("hlen", read.key("claims", worker.id)) for worker in workers])
+        claimed: Counter[str] = Counter()
+        versatile: list[WorkerStatus] = []
+        to_read = 0
+        for worker, claims in zip(workers, held, strict=True):
+            if claims and len(worker.types) == 1:
+                claimed[encode(worker.types[0])] += claims
+            elif claims:
+                versatile.append(worker)
+                to_read += claims
+        if to_read > MOST_CLAIMS_READ:
+            return {**claimed, **{encode(type_): None for worker in versatile for type_ in worker.types}}
+        jobs = read.ask([("hkeys", read.key("claims", worker.id)) for worker in versatile])
+        types = read.ask([("hget", read.key("job", job.decode()), "type") for each in jobs for job in each])
+        claimed.update(type_.decode() for type_ in types if type_ is not None)  # None: ended meanwhile
+        return dict(claimed)
+
+
+def _type_status(
+    type_: str, waiting: list[tuple[Lane, int]], slots: int, free: int, claimed: int | None, now_us: int
+) -> TypeStatus:
     oldest_us = min((lane.enqueued_us for lane, _ in waiting), default=None)
     return TypeStatus(
         type=decode(type_),
         pending=sum(length for _, length in waiting),
         on_demand=sum(length for lane, length in waiting if lane.on_demand),
+        claimed=claimed,
         oldest_wait_s=None if oldest_us is None else max(0, now_us - oldest_us) / 1e6,
         slots=slots,
         free=free,

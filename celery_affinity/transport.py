@@ -4,6 +4,7 @@
 and its replies, events) take kombu's own ways.
 """
 
+import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -301,6 +302,10 @@ class Transport(stock.Transport):
             self.Channel = SentinelChannel
             self.default_port = stock.SentinelTransport.default_port
         super().__init__(client, **kwargs)
+        if "flower" in sys.modules:
+            from . import flower  # not at the top: other processes do without
+
+            flower.install(client)
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> Any:
         for channel in self.channels:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.error
 
 import pytest
 import redis
@@ -15,6 +16,7 @@ from .clocked import Fleet
 from .ledger import Ledger
 from .test_cli import APP, affinity
 from .test_docs import blocks
+from .test_flower import Flower
 from .workers import start_worker, wait_until
 
 
@@ -56,6 +58,23 @@ def test_producer_worker_and_observer_work_together(as_user, redis_client, tmp_p
     assert "scheduled for later: 1" in affinity(as_user("observer"), "status").stdout
     refused = [entry["object"] for entry in redis_client.acl_log()]
     assert not refused, f"somebody tried what it may not: {refused}"
+
+
+def test_flower_works_with_the_rights_of_a_worker(as_user, redis_client):
+    worker = start_worker(APP, as_user("worker"), ["pdf"], env={"LEDGER": os.devnull})
+    worker.wait_ready(30)
+    Fleet(Scheduler(redis_client, Keys())).publish("unserved", "drawing")
+    redis_client.lpush("pdf", "sent by a producer on stock Redis")
+    flower = Flower(as_user("worker"))
+
+    def lengths():
+        try:
+            return {name: row["messages"] for name, row in flower.lengths().items()}
+        except urllib.error.HTTPError:  # it does not know the worker yet, and has no right to the list of `celery`
+            return None
+
+    assert wait_until(lengths, 60, "Flower asks for the queues of the worker") == {"drawing": 1, "pdf": 1}
+    assert flower.metrics()[("unserved_jobs", "drawing")] == 1
 
 
 def test_a_producer_cannot_read_messages_nor_purge_nor_set(as_user, redis_client):

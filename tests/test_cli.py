@@ -82,6 +82,7 @@ def test_status_as_json(valkey, fleet):
     found = json.loads(affinity(valkey.url, "status", "--json").stdout)
     drawing, pdf = found["types"]
     assert (pdf["type"], pdf["pending"], pdf["slots"], pdf["free"], pdf["busy"]) == ("pdf", 0, 2, 1, 1)
+    assert (pdf["claimed"], drawing["claimed"]) == (1, 0)
     assert pdf["oldest_wait_s"] is None
     assert (drawing["unserved"], drawing["pending"]) == (True, 1)
     assert drawing["oldest_wait_s"] >= 0

@@ -1,6 +1,7 @@
 """An app whose tasks need different workers. Every start and end is written to a ledger outside of Redis."""
 
 import ctypes
+import json
 import os
 import sys
 import time
@@ -28,6 +29,7 @@ app.conf.update(
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=True,
 )
+app.conf.update(json.loads(os.environ.get("CONF", "{}")))
 
 
 def note(event: str, job: object) -> None:
