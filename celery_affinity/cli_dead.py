@@ -87,18 +87,27 @@ def _chosen(ids: tuple[str, ...], all_: bool, chosen: dict[str, Any]) -> Filter:
 @click.pass_context
 @handle_preload_options
 def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: bool, **chosen: Any) -> None:
-    """Have dead letters run again, as if they were published now."""
+    """Have dead letters run again, as if they were published now.
+
+    Lost ones, which may have done their work before their worker died, only by their ids or with --reason lost.
+    """
     which = _chosen(ids, all_, chosen)
     with scheduler_of(ctx) as scheduler:
         found = letters.find(reader_on(scheduler), which)
-        replayed = scheduler.replay([letter.job_id for letter in found])
-    left = [letter for letter in found if letter.job_id not in replayed]
+        meant = [letter for letter in found if letter.reason != "lost" or which.ids or which.reason == "lost"]
+        replayed = scheduler.replay([letter.job_id for letter in meant])
+    left = [letter.job_id for letter in found if letter.job_id not in replayed]
     if as_json:
-        print_json({"replayed": replayed, "left": [letter.job_id for letter in left]})
+        print_json({"replayed": replayed, "left": left})
         return
     click.echo(f"{len(replayed)} replayed")
-    if left:
-        click.echo(f"{len(left)} left: their messages are gone, since they had been acked before their worker died")
+    lost = len(found) - len(meant)
+    if lost:
+        click.echo(
+            f"{lost} left: lost with their worker, they may have done their work; --reason lost runs them as well"
+        )
+    if len(left) > lost:
+        click.echo(f"{len(left) - lost} left: their messages are gone")
 
 
 @dead.command("drop", cls=CeleryCommand)

@@ -93,10 +93,21 @@ def test_letters_are_replayed_by_command(valkey, mixed):
     run = affinity(valkey.url, "dead", "replay", "--all")
     assert run.stdout.splitlines() == [
         "2 replayed",
-        "1 left: their messages are gone, since they had been acked before their worker died",
+        "1 left: lost with their worker, they may have done their work; --reason lost runs them as well",
     ]
     assert mixed.state("bad") == mixed.state("sheet") == "pending"
     assert mixed.state("lost") == "dead"
+    assert affinity(valkey.url, "dead", "replay", "--reason", "lost").stdout == "1 replayed\n"
+    assert mixed.state("lost") == "pending"
+
+
+def test_what_has_no_message_any_more_is_not_replayed(valkey, redis_client, mixed):
+    redis_client.delete(Keys().key("message", "bad"))
+    assert affinity(valkey.url, "dead", "replay", "bad").stdout.splitlines() == [
+        "0 replayed",
+        "1 left: their messages are gone",
+    ]
+    assert mixed.state("bad") == "dead"
 
 
 def test_letters_are_dropped_after_a_question(valkey, mixed):
