@@ -1,8 +1,17 @@
-"""A broker blip: the connections of a worker break while its tasks run. Stock Celery runs them again, we do not."""
+"""A broker blip, and an outage: connections break while tasks run. Stock Celery runs these again, we do not."""
+
+import time
 
 import pytest
+import redis
 from celery import Celery
 
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.keys import Keys
+from celery_affinity.reader import Reader
+from celery_affinity.report import Report
+
+from .ledger import Ledger
 from .test_worker import APP, Fleet
 from .workers import start_worker, wait_until
 
@@ -43,3 +52,30 @@ def test_stock_celery_runs_them_again(fleet):
     """The other side of the comparison: should this fail, Celery has mended it, and our docs are to say so."""
     a_blip_while_they_run(fleet, "prefork", STOCK)
     wait_until(lambda: sum(fleet.ledger.starts().values()) > len(JOBS), 20, "they run again")
+
+
+def test_a_server_that_is_down_for_three_worker_timeouts_has_nothing_run_again(tmp_path, valkey, load_app):
+    ledger = Ledger(tmp_path / "ledger")
+    timeout_s = 2
+    with EmbeddedServer(directory=tmp_path / "server", options=("--appendonly", "yes")) as server:
+        env = {"LEDGER": str(ledger.path), "WORKER_TIMEOUT": str(timeout_s), "HEARTBEAT_INTERVAL": "0.5"}
+        env["RESULT_URL"] = valkey.url
+        workers = [
+            start_worker(APP, server.url, ["pdf"], pool=pool, concurrency=2, env=env) for pool in ("prefork", "threads")
+        ]
+        for worker in workers:
+            worker.wait_ready(30)
+        with Celery("producer", broker=server.url, set_as_current=False) as producer:
+            producer.conf.broker_transport = OURS
+            for job in JOBS:
+                producer.send_task(f"{APP}.late", (job, 3 * timeout_s + 4), queue="pdf")
+        wait_until(lambda: len(ledger.starts()) == len(JOBS), 15, "all run")
+        server.kill()
+        time.sleep(3 * timeout_s)  # the outage
+        server.start()
+        wait_until(lambda: len(ledger.ends()) == len(JOBS), 30, "all end")
+        with redis.Redis.from_url(server.url) as client:
+            status = Report(Reader(client, Keys())).status
+            wait_until(lambda: sum(each.free for each in status().workers) == len(JOBS), 20, "the server knows of it")
+            assert sum(each.pending for each in status().types) == 0
+    assert ledger.starts() == dict.fromkeys(JOBS, 1)
