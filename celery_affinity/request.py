@@ -12,6 +12,7 @@ from billiard.einfo import ExceptionInfo
 from celery.app.task import Task
 from celery.utils.imports import symbol_by_name
 
+from . import stamping
 from .claims import Claims, is_claim
 
 if TYPE_CHECKING:
@@ -41,7 +42,15 @@ class EndOfTask(_Request):
         super().__init__(message, **options)
         if claims is not None and is_claim(tag):
             self._claims, self._tag = claims, tag
+            self._show_its_eta()
             claims.bind(tag, self)
+
+    def _show_its_eta(self) -> None:
+        """Let the task see the ETA that its caller gave; the message has none any more, so that nobody waits for it."""
+        stamp = self._request_dict.get(stamping.HEADER)
+        eta = stamp.get("eta") if isinstance(stamp, dict) else None
+        if eta:
+            self._request_dict["eta"] = eta
 
     def on_failure(self, *args: Any, **kwargs: Any) -> Any:
         try:
