@@ -8,7 +8,7 @@ STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
 
-.PHONY: demo test conformance seeded-faults million chaos check format clean
+.PHONY: demo test conformance seeded-faults million chaos parity check format clean
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
@@ -34,6 +34,11 @@ million: $(VENV)/.test
 # Faults while jobs run, for SECONDS; `make chaos SEED=...` has the same storms again, in another weather: time differs.
 chaos: $(VENV)/.test
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed "$(SEED)" --output build/chaos $(ARGS)
+
+# Celery's own integration tests, which it fetches, on stock Celery and on ours, compared. Some 40 minutes;
+# ARGS=t/integration/test_inspect.py tries a part.
+parity: $(VENV)/.test $(VENV)/.parity
+	$(BIN)/python -m tests.parity $(ARGS)
 
 check: $(VENV)/.test $(VENV)/.check
 	$(BIN)/ruff check .
