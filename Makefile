@@ -8,7 +8,7 @@ STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
 
-.PHONY: demo test conformance seeded-faults million chaos soak check format clean
+.PHONY: demo test conformance seeded-faults million chaos soak parity check format clean
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
@@ -35,10 +35,7 @@ million: $(VENV)/.test
 chaos: $(VENV)/.test
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed "$(SEED)" --output build/chaos $(ARGS)
 
-# Whether memory, latency and open files stay flat under the highest steady load; SECONDS=600 for ten minutes.
-soak: SECONDS = 600
-soak: $(VENV)/.test
-	$(BIN)/python -m tests.soak --seconds $(SECONDS) $(ARGS)
+.PHONY: demo test conformance seeded-faults million chaos soak parity check format clean
 
 check: $(VENV)/.test $(VENV)/.check
 	$(BIN)/ruff check .

@@ -196,6 +196,11 @@ class Claims:
                 for held in self._held.values()
             ]
 
+    def unsettled_count(self) -> int:
+        """Return how many claims have been neither acked nor rejected."""
+        with self._lock:
+            return sum(held.outcome == UNSETTLED and not held.void for held in self._held.values())
+
     def refuse(self, numbers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         """Never run these claims, should they still arrive. Return those that are not held: they can be given back."""
         with self._lock:

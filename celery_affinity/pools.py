@@ -21,6 +21,12 @@ def forks(pool: Any) -> bool:
     return isinstance(pool, TaskPool)
 
 
+def size(pool: Any) -> int:
+    """Return how many tasks *pool* can run at a time: none if it was terminated, where Celery's own count fails."""
+    terminated = forks(pool) and pool._pool is None
+    return 0 if terminated else int(pool.num_processes)
+
+
 def still_has(pool: Any, request: Any) -> bool:
     """Return whether *pool* runs *request* now or will."""
     if request is None or request._apply_result is None:

@@ -17,6 +17,7 @@ from celery.utils.imports import symbol_by_name
 from celery.worker.state import active_requests, task_ready
 from kombu.log import get_logger
 
+from . import stamping
 from .claims import Claims, is_claim
 
 if TYPE_CHECKING:
@@ -50,11 +51,19 @@ class EndOfTask(_Request):
         super().__init__(message, **options)
         if claims is not None and is_claim(tag):
             self._claims, self._tag = claims, tag
+            self._show_its_eta()
             claims.bind(tag, self)
 
     def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
         self._give_up_unless_it_may_start(pool)
         return super().execute_using_pool(pool, **kwargs)
+
+    def _show_its_eta(self) -> None:
+        """Let the task see the ETA that its caller gave; the message has none any more, so that nobody waits for it."""
+        stamp = self._request_dict.get(stamping.HEADER)
+        eta = stamp.get("eta") if isinstance(stamp, dict) else None
+        if eta:
+            self._request_dict["eta"] = eta
 
     def on_failure(self, *args: Any, **kwargs: Any) -> Any:
         try:

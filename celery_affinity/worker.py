@@ -80,6 +80,9 @@ class AffinityStep(bootsteps.StartStopStep):
             semaphore = getattr(consumer.controller, "semaphore", None)
             if semaphore is not None:
                 semaphore.clear()  # a request that waits for a pool process is given back, so it must not start
+            unsettled = self._membership.claims.unsettled_count()
+            if unsettled and state.should_terminate:  # cold: what still runs is not acked, and goes back as well
+                logger.warning("Restoring %d unacknowledged message(s)", unsettled)  # people look for kombu's words
             self._membership.drain(self._still_has)
 
     def terminate(self, consumer: Any) -> None:
@@ -133,7 +136,7 @@ class AffinityStep(bootsteps.StartStopStep):
 
     def _slots(self) -> int:
         # With --autoscale the pool only grows if there is more to do than it can do now.
-        return int(getattr(self._consumer.controller, "max_concurrency", None) or self._consumer.pool.num_processes)
+        return int(getattr(self._consumer.controller, "max_concurrency", None) or pools.size(self._consumer.pool))
 
     def _on_tick(self) -> None:
         """Say what ended since the last turn, and start the jobs that follow."""

@@ -151,6 +151,20 @@ def test_a_warm_shutdown_finishes_what_runs_and_returns_the_rest(fleet):
     assert [result.get(timeout=10) for result in waiting] == [f"waiting-{number}" for number in range(5)]
 
 
+def test_a_cold_shutdown_gives_back_what_runs_and_says_how_much(fleet):
+    worker = fleet.start("leaving", "pdf", pool="prefork", concurrency=2)
+    late, early = fleet.tasks["late"].delay("late", 30), fleet.tasks["early"].delay("early", 30)
+    wait_until(lambda: len(fleet.ledger.starts()) == 2 and fleet.acked() == 1, 10, "both run")
+    worker.signal(signal.SIGQUIT)
+    worker.wait(20)
+    assert "Restoring 1 unacknowledged message(s)" in worker.log()
+    assert "A beat failed" not in worker.log(), "the pool is gone before the worker is"
+    fleet.start("next", "pdf", pool="solo")
+    assert late.get(timeout=20) == "late"
+    assert fleet.ledger.starts() == {"late": 2, "early": 1}
+    assert early.state == "RETRY", "so does Celery tell that it cancelled a task"
+
+
 def test_a_suspended_workers_late_ack_changes_nothing(fleet):
     zombie = fleet.start("zombie", "pdf", pool="solo", timeout_s=2, beat_s=0.5)
     result = fleet.tasks["late"].delay("job", 3)

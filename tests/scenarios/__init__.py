@@ -1,0 +1,30 @@
+"""What apps do, once on stock Celery and once on ours; `tests/test_parity.py` compares what came of it.
+
+A scenario is a function of a `Side` that returns what an app, its users or its operators can see, as plain data.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .side import Side
+
+
+class Scenario(NamedTuple):
+    function: Callable[[Side], Any]
+    differs: str  # why ours is known to differ, if it is
+
+    def __str__(self) -> str:
+        return self.function.__name__
+
+
+SCENARIOS: list[Scenario] = []
+
+
+def scenario(function: Callable[[Side], Any] | None = None, *, differs: str = "") -> Any:
+    """Register a scenario. *differs* marks a known difference, which is then expected to show."""
+
+    def register(function: Callable[[Side], Any]) -> Callable[[Side], Any]:
+        SCENARIOS.append(Scenario(function, differs))
+        return function
+
+    return register if function is None else register(function)
