@@ -36,6 +36,8 @@ class Held:
     request: Any = None
     outcome: str = UNSETTLED
     void: bool = False
+    given_up: bool = False
+    taken_s: float = field(default_factory=time.monotonic)
     started_s: float | None = None
 
     @property
@@ -215,7 +217,10 @@ class Claims:
 
     def _void(self, is_gone: Callable[[Held], bool]) -> list[Held]:
         with self._lock:
-            fresh = [held for held in self._held.values() if is_gone(held) and not held.void]
+            # What has ended is being told, perhaps at this very moment, in another thread.
+            fresh = [
+                held for tag, held in self._held.items() if tag not in self._ends and is_gone(held) and not held.void
+            ]
             for held in fresh:
                 held.void = True
         return fresh
@@ -224,6 +229,28 @@ class Claims:
         """Return how many requests run here without a claim: each takes a slot all the same."""
         with self._lock:
             return sum(held.void for held in self._held.values())
+
+    def find(self, tag: str) -> Held | None:
+        """Return a claim that is held."""
+        return self._held.get(tag)
+
+    def unfinished(self) -> int:
+        """Return how many claims have a slot here, or wait for one: neither ended nor given up."""
+        with self._lock:
+            return sum(tag not in self._ends and not held.given_up for tag, held in self._held.items())
+
+    def give_up(self, tags: Iterable[str]) -> None:
+        """Note that these claims will not start, though they are still held: `let_go` is next."""
+        with self._lock:
+            for tag in tags:
+                if tag in self._held:
+                    self._held[tag].given_up = True
+
+    def let_go(self) -> list[tuple[str, str]]:
+        """Hold no more what was given up. Return its numbers."""
+        with self._lock:
+            tags = [tag for tag, held in self._held.items() if held.given_up and tag not in self._ends]
+            return [self._held.pop(tag).number for tag in tags]
 
     def renounce(self, keeps: Callable[[Any], bool]) -> list[tuple[str, str]]:
         """Let go of the claims whose request *keeps* does not keep (None: there is no request). Return them."""

@@ -18,6 +18,7 @@ from . import pools, request, urls
 from .claims import ACKED, Held
 from .errors import AffinityError, TransportError
 from .guard import Kin
+from .limits import Limits
 from .membership import Membership
 from .scheduler import Claim, Scheduler
 from .stamping import is_ours, settings_of
@@ -38,6 +39,7 @@ class AffinityStep(bootsteps.StartStopStep):
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         self._consumer = consumer
         self._membership: Membership | None = None
+        self._limits: Limits | None = None
         self._channel: AffinityChannel | None = None
         self._following: deque[Claim] = deque()
         self._waker: _Waker | None = None
@@ -50,12 +52,14 @@ class AffinityStep(bootsteps.StartStopStep):
         channel: AffinityChannel = consumer.task_consumer.channel
         for task in consumer.app.tasks.values():
             request.install(task)
-        consumer.update_strategies()
         scheduler = channel.scheduler_of_its_own()
-        if self._membership is None:
+        if self._membership is None or self._limits is None:
             self._membership = self._enter(scheduler)
+            self._limits = self._watch_limits(self._membership)
             pools.spare_what_is_written(consumer.pool)
             pools.keep_what_is_half_read(consumer.pool)
+        consumer.update_strategies()
+        self._limits.look()  # what a lost connection made Celery drop from them lends no more
         self._channel = channel
         channel.claims = self._membership.claims
         channel.on_consume = self._membership.serve
@@ -79,6 +83,8 @@ class AffinityStep(bootsteps.StartStopStep):
             semaphore = getattr(consumer.controller, "semaphore", None)
             if semaphore is not None:
                 semaphore.clear()  # a request that waits for a pool process is given back, so it must not start
+            if self._limits is not None:
+                self._limits.close()  # the same of one that waits for a rate limit: timers go on while the pool drains
             self._membership.drain(self._still_has)
 
     def terminate(self, consumer: Any) -> None:
@@ -122,6 +128,15 @@ class AffinityStep(bootsteps.StartStopStep):
         if isinstance(self._consumer.pool, SoloPool):
             membership.claims.on_accepted = membership.flush_now
         return membership
+
+    def _watch_limits(self, membership: Membership) -> Limits:
+        return Limits(
+            self._consumer,
+            waits=membership.lend,
+            room=membership.room,
+            find=membership.claims.find,
+            give_back=membership.give_back,
+        )
 
     def _still_has(self, celery_request: object) -> bool:
         return pools.still_has(self._consumer.pool, celery_request)

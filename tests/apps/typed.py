@@ -61,6 +61,11 @@ def index(job, seconds=0.0):
     return _work(job, seconds)
 
 
+@app.task(affinity="mail", rate_limit=os.environ.get("RATE_LIMIT"))
+def mail(job, seconds=0.0):
+    return _work(job, seconds)
+
+
 @app.task(affinity="pdf", acks_late=True, bind=True)
 def late(self, job, seconds=0.0):
     """Work for *seconds* the first time, and no time when it is run again."""
