@@ -78,6 +78,30 @@ class Membership:
         self._beats = Beats("affinity-beats", self._beat, settings.heartbeat_interval)
         self._dispatcher = Dispatcher(scheduler)
 
+    # -- what it is
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return self._scheduler
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return self._types
+
+    @property
+    def withdrawn(self) -> frozenset[str]:
+        """Types of which it takes no job for a moment."""
+        return self._withdrawn
+
+    @property
+    def lent(self) -> int:
+        return self._lending().lent
+
+    @property
+    def drained(self) -> bool:
+        """Whether it takes no job until it is told to."""
+        return self.claims.drained
+
     # -- the worker's side
 
     def join(self, scheduler: Scheduler, types: Sequence[str]) -> None:
@@ -165,6 +189,19 @@ class Membership:
     def give_back(self, tags: Sequence[str]) -> None:
         """Give back claims that will not start here."""
         self.claims.give_up(tags)
+        self._beats.wake()
+
+    def pause(self, keeps: Callable[[object], bool]) -> list[Held]:
+        """Take no new job until `resume`, and give back what has not started. Return that."""
+        self._rejoin = True  # before anything is given back: it would come again
+        given_up = self.claims.drain(keeps)
+        self._beats.wake()
+        return given_up
+
+    def resume(self) -> None:
+        """Take jobs again."""
+        self.claims.drained = False
+        self._rejoin = True
         self._beats.wake()
 
     def renounce(self, keeps: Callable[[object], bool]) -> None:
@@ -281,6 +318,8 @@ class Membership:
         self._rejoin = False
         self._withdrawn = withdrawn = self._lending().withdrawn
         types = [type_ for type_ in self._types if type_ not in withdrawn]
+        if self.drained:
+            types, withdrawn = [], frozenset()
         joining = Joining(self.id, self.name, types, slots, self._other_in_all(), self._app, sorted(withdrawn))
         joined = self._scheduler.join(joining, self._settings.shared())
         self._void(self.claims.void_up_to(joined.void_up_to))

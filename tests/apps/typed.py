@@ -23,6 +23,7 @@ app.conf.update(
     affinity_guard=os.environ.get("GUARD", "1") == "1",
     task_acks_late=os.environ.get("ACKS_LATE") == "1",
     broker_transport_options={"master_name": os.environ.get("MASTER_NAME", "")},
+    worker_pool_restarts=os.environ.get("POOL_RESTARTS") == "1",
     broker_connection_retry_on_startup=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=True,
