@@ -2,11 +2,16 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
+from celery_affinity.claims import Claims
+from celery_affinity.lease import Lease
+from celery_affinity.scheduler import Claim
 
 from .test_worker import APP, Fleet
 from .workers import start_worker, wait_until
@@ -74,7 +79,7 @@ def test_what_waits_in_redis_is_listed_once_for_the_fleet_as_celery_lists_it(fle
         pending.id: "pending",
     }
 
-    first.kill()
+    first.signal(signal.SIGSTOP)
     wait_until(lambda: len(inspect(fleet, "scheduled")["second"]) == 2, 10, "the other one lists them")
 
 
@@ -146,6 +151,17 @@ def test_a_drained_worker_goes_on_with_what_runs_and_takes_nothing_until_it_is_t
     wait_until(fleet.all_slots_are_free, 10, "no slot is lost")
     assert set(fleet.ledger.starts().values()) == {1}
     assert "no longer" not in worker.log()
+
+
+def test_what_a_drain_gives_up_does_not_start_any_more():
+    claims = Claims("worker", "inbox", Lease(30), on_news=lambda: None)
+    runs, waits = (claims.take(Claim(job, "7", "pdf", 0, 0, b"")) for job in ("runs", "waits"))
+    claims.bind(runs, "a request")
+    assert [held.job_id for held in claims.drain(lambda request: request == "a request")] == ["waits"]
+    assert (claims.may_start(runs), claims.may_start(waits)) == (True, False)
+    assert claims.unfinished() == 1
+    assert claims.let_go() == [("waits", "7")]
+    assert claims.let_go() == []
 
 
 def test_our_commands_say_so_in_a_worker_of_another_transport(fleet):

@@ -167,25 +167,77 @@ def test_a_worker_with_no_other_types_stays_with_its_limited_one(fleet):
     assert worker_of(fleet, "worker").withdrawn == []
 
 
+class Bucket:
+    """The part of Celery's consumer that has token buckets, with one of them: four jobs came, one found a token."""
+
+    def __init__(self):
+        self.started, self.told, self.given_back = [], [], []
+        self.room = 5
+        self.bucket = TokenBucket(0.001)
+        self.consumer = SimpleNamespace(
+            task_buckets={"mail": self.bucket},
+            timer=SimpleNamespace(call_after=lambda *_, **__: None),
+            _limit_order=0,
+            reset_rate_limits=None,
+            on_task_request=self.started.append,
+        )
+        for name in ("_schedule_bucket_request", "_limit_move_to_pool", "_limit_task"):
+            setattr(self.consumer, name, MethodType(getattr(Consumer, name), self.consumer))
+        self.claims = {
+            tag: Held(tag, fence, "mail") for tag, fence in [("a", "9"), ("b", "11"), ("c", "10"), ("d", "8")]
+        }
+        Limits(
+            self.consumer,
+            waits=self.told.append,
+            room=lambda: self.room,
+            find=self.claims.get,
+            give_back=self.given_back.extend,
+        )
+        for tag in self.claims:
+            self.consumer._limit_task(Request(tag), self.bucket, 1)
+
+    def a_token_comes(self):
+        self.bucket._tokens = 1
+        self.consumer._schedule_bucket_request(self.bucket)
+
+    def waiting(self):
+        return [request._tag for request, _ in self.bucket.contents]
+
+
+class Request(SimpleNamespace):
+    __hash__ = object.__hash__
+
+    def __init__(self, tag):
+        super().__init__(_tag=tag, _claims=True, id=tag, name="mail")
+
+
 def test_what_waits_goes_in_the_order_in_which_it_was_claimed():
-    started = []
-    consumer = SimpleNamespace(
-        task_buckets={"mail": TokenBucket(0.001)},
-        timer=SimpleNamespace(call_after=lambda *_, **__: None),
-        _limit_order=0,
-        reset_rate_limits=None,
-        on_task_request=None,
-        _limit_move_to_pool=started.append,
-    )
-    consumer._schedule_bucket_request = MethodType(Consumer._schedule_bucket_request, consumer)
-    claims = {tag: Held(tag, fence, "mail") for tag, fence in [("a", "9"), ("b", "11"), ("c", "10"), ("d", "8")]}
-    told = []
-    Limits(consumer, waits=told.append, room=lambda: 5, find=claims.get, give_back=None)
-    for tag in claims:
-        Consumer._limit_task(consumer, SimpleNamespace(_tag=tag, _claims=True), consumer.task_buckets["mail"], 1)
-    assert [request._tag for request in started] == ["a"], "it had come when there was a token"
-    assert [request._tag for request, _ in consumer.task_buckets["mail"].contents] == ["d", "c", "b"]
-    assert told[-1] == {"mail": 3}
+    limits = Bucket()
+    assert [request._tag for request in limits.started] == ["a"], "it had come when there was a token"
+    assert limits.waiting() == ["d", "c", "b"]
+    assert limits.told[-1] == {"mail": 3}
+    limits.a_token_comes()
+    assert limits.started[-1]._tag == "d"
+    assert limits.told[-1] == {"mail": 2}
+
+
+def test_when_no_slot_is_left_all_that_waits_goes_back_or_it_would_overtake_the_first():
+    limits = Bucket()
+    limits.room = -3  # the three that wait have lent theirs
+    limits.a_token_comes()
+    assert limits.given_back == ["d", "c", "b"]
+    assert (len(limits.started), limits.waiting(), limits.told[-1]) == (1, [], {})
+
+
+def test_a_job_that_came_for_a_slot_that_is_needed_again_goes_back():
+    limits = Bucket()
+    limits.room = -3
+    limits.consumer.on_task_request(Request("another"))
+    assert limits.started[-1]._tag == "another", "it has the last slot"
+    limits.room = -4
+    limits.consumer.on_task_request(Request("one more"))
+    assert limits.given_back == ["one more"]
+    assert limits.started[-1]._tag == "another"
 
 
 def test_how_many_slots_are_lent():
