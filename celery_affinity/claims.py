@@ -36,11 +36,25 @@ class Held:
     request: Any = None
     outcome: str = UNSETTLED
     void: bool = False
+    given_up: bool = False
+    taken_s: float = field(default_factory=time.monotonic)
     started_s: float | None = None
 
     @property
     def number(self) -> tuple[str, str]:
         return self.job_id, self.fence
+
+    def described(self) -> dict[str, Any]:
+        """Return what `inspect affinity` shows; *age_s*: since it arrived, *running_s*: since its task started."""
+        now_s = time.monotonic()
+        return {
+            "job": self.job_id,
+            "task": getattr(self.request, "id", None),
+            "name": getattr(self.request, "name", None),
+            "type": self.type,
+            "age_s": round(now_s - self.taken_s, 3),
+            "running_s": None if self.started_s is None else round(now_s - self.started_s, 3),
+        }
 
 
 @dataclass
@@ -70,6 +84,8 @@ class Claims:
         self._batch: _Batch | None = None
         self._sequence = 0
         self._closed = False
+        #: Whether those that still arrive are to be given back.
+        self.drained = False
 
     def take(self, claim: Claim) -> str | None:
         """Hold a claim that arrived. Return its delivery tag, or None if it must not run here (any more)."""
@@ -117,6 +133,8 @@ class Claims:
         with self._lock:
             held = self._held.get(tag)
             if held is None:
+                return False
+            if held.given_up:
                 return False
             if held.void:
                 del self._held[tag]
@@ -220,7 +238,10 @@ class Claims:
 
     def _void(self, is_gone: Callable[[Held], bool]) -> list[Held]:
         with self._lock:
-            fresh = [held for held in self._held.values() if is_gone(held) and not held.void]
+            # What has ended is being told, perhaps at this very moment, in another thread.
+            fresh = [
+                held for tag, held in self._held.items() if tag not in self._ends and is_gone(held) and not held.void
+            ]
             for held in fresh:
                 held.void = True
         return fresh
@@ -230,11 +251,49 @@ class Claims:
         with self._lock:
             return sum(held.void for held in self._held.values())
 
+    def held(self) -> list[Held]:
+        """Return every claim that is held."""
+        with self._lock:
+            return list(self._held.values())
+
+    def find(self, tag: str) -> Held | None:
+        """Return a claim that is held."""
+        return self._held.get(tag)
+
+    def unfinished(self) -> int:
+        """Return how many claims have a slot here, or wait for one: neither ended nor given up."""
+        with self._lock:
+            return sum(tag not in self._ends and not held.given_up for tag, held in self._held.items())
+
+    def give_up(self, tags: Iterable[str]) -> None:
+        """Note that these claims will not start, though they are still held: `let_go` is next."""
+        with self._lock:
+            for tag in tags:
+                if tag in self._held:
+                    self._held[tag].given_up = True
+
+    def let_go(self) -> list[tuple[str, str]]:
+        """Hold no more what was given up. Return its numbers."""
+        with self._lock:
+            tags = [tag for tag, held in self._held.items() if held.given_up and tag not in self._ends]
+            return [self._held.pop(tag).number for tag in tags]
+
     def renounce(self, keeps: Callable[[Any], bool]) -> list[tuple[str, str]]:
         """Let go of the claims whose request *keeps* does not keep (None: there is no request). Return them."""
         with self._lock:
-            dropped = [tag for tag, held in self._held.items() if tag not in self._ends and not keeps(held.request)]
-            return [self._held.pop(tag).number for tag in dropped]
+            return [self._held.pop(tag).number for tag in self._dropped(keeps)]
+
+    def drain(self, keeps: Callable[[Any], bool]) -> list[Held]:
+        """Give up the same, and what still arrives, until `drained` is False again. Return what was given up."""
+        self.drained = True
+        with self._lock:
+            dropped = [self._held[tag] for tag in self._dropped(keeps) if not self._held[tag].given_up]
+            for held in dropped:
+                held.given_up = True
+        return dropped
+
+    def _dropped(self, keeps: Callable[[Any], bool]) -> list[str]:
+        return [tag for tag, held in self._held.items() if tag not in self._ends and not keeps(held.request)]
 
     def close(self) -> None:
         """Take no more claims: the worker drains."""

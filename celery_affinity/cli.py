@@ -12,7 +12,7 @@ from typing import Any
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from . import explanation, knobs, render
+from . import explanation, knobs, remote, render  # noqa: F401  # remote: so that `celery inspect` knows our commands
 from .announcer import Announcer
 from .cli_common import AS_JSON, print_json, reader_of, scheduler_of
 from .cli_dead import dead

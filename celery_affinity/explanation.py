@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from . import bound
-from .keys import decode, encode
+from .keys import decode, encode, unmarked
 from .order import Group, Order, ahead, order_now
 from .reader import Lane, Reader
 from .score import MICRO
@@ -199,7 +199,12 @@ def _waiting(reader: Reader, lane: Lane, now_us: int, settings: Mapping[str, str
     bound_s = bound.seconds(lane.priority, lane.on_demand, order.weights)
     type_ = decode(lane.type)
     slots = [
-        Slots([decode(each) for each in types], fleet.workers[profile], fleet.slots[profile], fleet.free[profile])
+        Slots(
+            [decode(unmarked(each)) for each in types],
+            fleet.workers[profile],
+            fleet.slots[profile],
+            fleet.free[profile],
+        )
         for profile, types in fleet.types.items()
     ]
     return Waiting(
@@ -208,7 +213,7 @@ def _waiting(reader: Reader, lane: Lane, now_us: int, settings: Mapping[str, str
         rank=1 + sum(group.jobs for group in groups),
         ahead=groups,
         slots=slots,
-        blocked_by=_blocked_by(type_, slots),
+        blocked_by=_blocked_by(type_, slots, withdrawn=reader.capacity([lane.type]).get(lane.type, 0)),
         bound_s=bound_s,
         passed_until_s=lane.enqueued_us / MICRO + bound_s,
         estimate_s=_estimate_s(reader, lane.type, groups, fleet),
@@ -243,8 +248,11 @@ def _fleet_for(reader: Reader, type_: str) -> _Fleet:
     )
 
 
-def _blocked_by(type_: str, slots: Sequence[Slots]) -> str:
+def _blocked_by(type_: str, slots: Sequence[Slots], withdrawn: int) -> str:
+    """*withdrawn*: the slots of live workers, if all of these take none of the type for a moment."""
     total, free = (sum(getattr(each, name) for each in slots) for name in ("slots", "free"))
+    if not total and withdrawn:
+        return "a rate limit: enough jobs wait for it in the workers that serve the type"
     if not total:
         return f"no live worker serves type {type_!r}: start one with -Q {type_}"
     if free:
@@ -260,7 +268,7 @@ def _estimate_s(reader: Reader, type_: str, groups: Sequence[Group], fleet: _Fle
     """
     types = sorted({type_, *(encode(group.type) for group in groups)})
     known = {name: int(value) / MICRO for name, value in reader.fields("durations", types).items()}
-    capacity = reader.fields("capacity", types)
+    capacity = reader.capacity(types)
     ours = sum(fleet.slots.values())
     if not known or not ours:
         return None
@@ -269,5 +277,5 @@ def _estimate_s(reader: Reader, type_: str, groups: Sequence[Group], fleet: _Fle
     for group in groups:
         name = encode(group.type)
         shared = sum(fleet.slots[profile] for profile in fleet.serving(name))
-        work_s += group.jobs * known.get(name, usual_s) * shared / max(1, shared, int(capacity.get(name, shared)))
+        work_s += group.jobs * known.get(name, usual_s) * shared / max(1, shared, capacity.get(name, shared))
     return work_s / ours

@@ -30,7 +30,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "revoked": ("revoked:%s", "string", "task id that was revoked: kept for some hours"),
     "revoked_stamp": ("revoked_stamp:%s", "string", "stamp that was revoked: kept for some hours"),
     "untold": ("untold", "zset", "job ids that ended without a worker, by when their callers are to be told, µs"),
-    "profiles": ("profiles", "hash", "profile -> its types, separated by blanks"),
+    "profiles": (
+        "profiles",
+        "hash",
+        "profile -> its types, separated by blanks; %21 marks one that it has withdrawn from",
+    ),
     "serving": ("serving:%s", "zset", "type -> profiles that serve it, by their number of types"),
     "capacity": ("capacity", "hash", "type -> slots of live workers that serve it"),
     "slots": ("slots", "hash", "profile -> slots of its workers"),
@@ -53,6 +57,25 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "durations": ("durations", "hash", "type -> moving average of its jobs' time in a slot, µs"),
     "counters": ("counters", "hash", "events since the start, by name"),
 }
+
+
+#: Begins what a profile has instead of a type that its workers serve, but take nothing of for a moment.
+_WITHDRAWN = "!"
+
+
+def withdrawn(type_: str) -> str:
+    """Return what stands for *type_* (not encoded) in the profile of workers that have withdrawn from it."""
+    return _WITHDRAWN + type_
+
+
+def marked(type_: str) -> str:
+    """Return the same for *type_* that is encoded."""
+    return encode(_WITHDRAWN) + type_
+
+
+def unmarked(type_: str) -> str:
+    """Return the type that *type_*, encoded and in a profile, is or stands for."""
+    return type_.removeprefix(encode(_WITHDRAWN))
 
 
 def encode(name: str) -> str:
@@ -93,6 +116,7 @@ def lua_source() -> str:
     """Return the Lua table `key` with the same spelling: strings, or functions of their parts."""
     lines = [
         f"local SCHEMA = {SCHEMA} -- the major version of what stands in the keys",
+        f'local WITHDRAWN = "{encode(_WITHDRAWN)}" -- before a type, in a profile: withdrawn from it for a moment',
         "local base = KEYS[1] -- what every key of the cohort begins with",
         "local key = {}",
     ]

@@ -4,6 +4,7 @@ It lasts from the first join to the end of the process, across reconnects of the
 """
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from kombu.log import get_logger
@@ -15,6 +16,7 @@ from .dispatcher import Dispatcher
 from .guard import Guard, Kin
 from .knobs import SettingsLog
 from .lease import Lease, now_s
+from .lending import Lending, lending
 from .pulse import Pulse
 from .scheduler import Claim, Joining, Scheduler
 from .settings import PREFIX, Settings
@@ -60,6 +62,8 @@ class Membership:
         self._slots, self._other = slots, other
         self._wake_loop, self._on_claims, self._on_void = wake_loop, on_claims, on_void
         self._types: tuple[str, ...] = ()
+        self._waiting: Counter[str] = Counter()
+        self._withdrawn: frozenset[str] = frozenset()
         self._rejoin = False
         self._started = False
         self._loop_runs = False
@@ -74,6 +78,30 @@ class Membership:
             self._guard = Guard(self.id, name, interval_s, pulse=self._pulse, kin=kin, ends_children=forks)
         self._beats = Beats("affinity-beats", self._beat, settings.heartbeat_interval)
         self._dispatcher = Dispatcher(scheduler, announce)
+
+    # -- what it is
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return self._scheduler
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return self._types
+
+    @property
+    def withdrawn(self) -> frozenset[str]:
+        """Types of which it takes no job for a moment."""
+        return self._withdrawn
+
+    @property
+    def lent(self) -> int:
+        return self._lending().lent
+
+    @property
+    def drained(self) -> bool:
+        """Whether it takes no job until it is told to."""
+        return self.claims.drained
 
     # -- the worker's side
 
@@ -149,12 +177,40 @@ class Membership:
             self._slots_told = self._slots()
             self._beats.wake()
 
+    def lend(self, waiting: Counter[str]) -> None:
+        """Lend the slots of claims that wait for a rate limit: *waiting* says how many do, by type."""
+        if waiting != self._waiting:
+            self._waiting = waiting
+            self._beats.wake()
+
+    def room(self) -> int:
+        """Return how many more jobs the pool could start now: what the server counts, as far as it is known here."""
+        return self._slots() - self._other() - self.claims.unfinished()
+
+    def give_back(self, tags: Sequence[str]) -> None:
+        """Give back claims that will not start here."""
+        self.claims.give_up(tags)
+        self._beats.wake()
+
+    def pause(self, keeps: Callable[[object], bool]) -> list[Held]:
+        """Take no new job until `resume`, and give back what has not started. Return that."""
+        self._rejoin = True  # before anything is given back: it would come again
+        given_up = self.claims.drain(keeps)
+        self._beats.wake()
+        return given_up
+
+    def resume(self) -> None:
+        """Take jobs again."""
+        self.claims.drained = False
+        self._rejoin = True
+        self._beats.wake()
+
     def renounce(self, keeps: Callable[[object], bool]) -> None:
         """Give back the claims that the worker dropped (see `Claims.renounce`), their age intact."""
         numbers = self.claims.renounce(keeps)
         if numbers:
             logger.info("Giving back %d job(s) that a reconnect dropped", len(numbers))
-            self._scheduler.requeue(self.id, numbers, counted=False)
+        self._requeue(numbers)
 
     def drain(self, keeps: Callable[[object], bool]) -> None:
         """Take no new job, and give back what has not started."""
@@ -185,10 +241,11 @@ class Membership:
         self._tend_guard()
         try:
             self._flush_all()
-            if self._rejoin:
+            if self._rejoin or (self._lending().withdrawn != self._withdrawn and not self._draining):
                 self._join()
             self._say_whether_the_loop_turns()
             self._sync()
+            self._requeue(self.claims.let_go())  # after the sync: until then the server may hold their slots for free
         except (RedisError, OSError) as exc:
             self._trouble(exc)
             return _RETRY_S
@@ -238,7 +295,11 @@ class Membership:
         given_back = self.claims.refuse(synced.asked)
         if given_back:
             logger.info("Giving back %d job(s) that never arrived", len(given_back))
-            self._scheduler.requeue(self.id, given_back, counted=False)
+        self._requeue(given_back)
+
+    def _requeue(self, numbers: list[tuple[str, str]]) -> None:
+        if numbers:
+            self._scheduler.requeue(self.id, numbers, counted=False)
 
     def _renew_lease(self, asked_at_s: float) -> None:
         self.claims.lease.renew(asked_at_s=asked_at_s, timeout_s=self._settings_log.worker_timeout_s)
@@ -256,7 +317,11 @@ class Membership:
         asked_at_s = now_s()
         slots = self._slots_told = self._slots()
         self._rejoin = False
-        joining = Joining(self.id, self.name, self._types, slots, self._other_in_all(), self._app)
+        self._withdrawn = withdrawn = self._lending().withdrawn
+        types = [type_ for type_ in self._types if type_ not in withdrawn]
+        if self.drained:
+            types, withdrawn = [], frozenset()
+        joining = Joining(self.id, self.name, types, slots, self._other_in_all(), self._app, sorted(withdrawn))
         joined = self._scheduler.join(joining, self._settings.shared())
         self._void(self.claims.void_up_to(joined.void_up_to))
         self._renew_lease(asked_at_s)
@@ -277,7 +342,10 @@ class Membership:
         self._scheduler = scheduler
 
     def _other_in_all(self) -> int:
-        return self._other() + self.claims.void_count()
+        return self._other() + self.claims.void_count() - self._lending().lent
+
+    def _lending(self) -> Lending:
+        return lending(self._waiting, self._types, self._slots())
 
     def _on_news(self) -> None:
         if self._loop_runs and not self._in_trouble:

@@ -69,7 +69,7 @@ class Worker:
     types: frozenset[str]
     slots: int
     other: int
-    """Slots taken by what no claim shows."""
+    """Slots taken by what no claim shows, less those that claims lend while they wait for a rate limit."""
     joined_us: int
     seen_us: int
     accepting: bool = True

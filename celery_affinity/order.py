@@ -94,13 +94,13 @@ class Order:
 
 def order_now(reader: Reader, types: Sequence[str] | None, now_us: int, settings: Mapping[str, str]) -> Order:
     """Return the order of the waiting jobs of *types* (encoded; None: all) as the settings have it now."""
-    capacity = reader.hash("capacity") if types is None else reader.fields("capacity", types)
+    capacity = reader.capacity(types)
     # With "free", a release sees just the slot that it frees: rare or common, each type has one.
     by_free_slots = settings["rarity"] == "free"
     return Order(
         now_us,
         weights(settings),
-        {type_: 1 if by_free_slots else int(slots) for type_, slots in capacity.items()},
+        {type_: 1 if by_free_slots else slots for type_, slots in capacity.items()},
         by_age_alone=settings["priority_percentage"] == "0",
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from .keys import Keys, encode
+from .keys import Keys, encode, marked, unmarked
 
 #: Commands in one round trip: an observer must not hold the server up.
 _CHUNK = 500
@@ -71,6 +71,18 @@ class Reader:
             return {}
         values = self.ask_one("hmget", self.key(name), fields)
         return {field: value.decode() for field, value in zip(fields, values, strict=True) if value is not None}
+
+    def capacity(self, types: Sequence[str] | None = None) -> dict[str, int]:
+        """Return the slots of the live workers that serve each of *types* (encoded; None: of all).
+
+        Those count too that have withdrawn from it for a moment: they serve it.
+        """
+        named = None if types is None else [*types, *(marked(type_) for type_ in types)]
+        found = self.hash("capacity") if named is None else self.fields("capacity", named)
+        slots: dict[str, int] = {}
+        for type_, number in found.items():
+            slots[unmarked(type_)] = slots.get(unmarked(type_), 0) + int(number)
+        return slots
 
     def lanes(self, types: Sequence[str] | None = None) -> list[Lane]:
         """Return the lanes of *types* (encoded; None: of all) that are not empty."""

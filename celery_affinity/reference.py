@@ -17,7 +17,7 @@ from typing import Literal
 
 from .choose import FreeWorker, choose
 from .in_force import InForce
-from .keys import SCHEMA
+from .keys import SCHEMA, withdrawn
 from .model import (
     Beaten,
     Delivery,
@@ -124,7 +124,7 @@ class Reference:
         if delay_us > 0:
             job.published_us = now_us
             return Published(2, False, True)
-        if not self._capacity(type_):
+        if not self._capacity(type_) and not self._capacity(withdrawn(type_)):
             self.counters["unserved"] += 1
             return Published(1, False, False)
         return Published(1, self._fill({type_}, now_us), True)
@@ -624,7 +624,7 @@ class Reference:
 
     def _settle(self, worker: Worker, now_us: int) -> None:
         """Count the worker's free slots: derived from what it holds, so that no sequence of calls can leak one."""
-        takes_jobs = worker.accepting and not worker.stalled
+        takes_jobs = worker.accepting and not worker.stalled and worker.slots > 0
         free = max(0, worker.slots - worker.other - len(worker.claims)) if takes_jobs else 0
         if free != worker.free:
             worker.free, worker.free_since_us = free, now_us

@@ -33,7 +33,9 @@ def _type_row(each: TypeStatus) -> tuple[str, ...]:
 
 
 def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
-    note = "drains" if each.draining else ""
+    note = "drains" if each.draining else "takes no jobs" if not each.types else ""
+    if each.withdrawn:
+        note = f"{note} rate limit: takes no more {', '.join(each.withdrawn)} for a moment".strip()
     beat = f"{duration(each.last_beat_s)} ago"
     return each.name, ",".join(each.types), str(each.slots), str(each.free), beat, note
 

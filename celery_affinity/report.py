@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .keys import decode, encode
+from .keys import decode, encode, unmarked
 from .reader import Lane, Reader, as_text
 
 #: Claims whose types are read one by one, at most: what an observer costs must not grow with the fleet.
@@ -38,7 +38,10 @@ class TypeStatus:
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """A live worker. *last_beat_s*: seconds since it was heard of."""
+    """A live worker. *last_beat_s*: seconds since it was heard of.
+
+    *withdrawn*: those of its *types* of which it takes none for a moment, too many waiting in it for a rate limit.
+    """
 
     name: str
     id: str
@@ -47,6 +50,7 @@ class WorkerStatus:
     free: int
     draining: bool
     last_beat_s: float
+    withdrawn: list[str]
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Report:
         scheduled, dead = read.ask([("zcard", read.key("scheduled")), ("zcard", read.key("dead"))])
         workers = self._workers(profiles, now_us)
         return Status(
-            self._types(read.hash("capacity"), free, self._claimed(workers), now_us),
+            self._types(read.capacity(), free, self._claimed(workers), now_us),
             workers,
             scheduled,
             dead,
@@ -87,7 +91,7 @@ class Report:
         )
 
     def _types(
-        self, capacity: dict[str, str], free: dict[str, int], claimed: dict[str, int | None], now_us: int
+        self, capacity: dict[str, int], free: dict[str, int], claimed: dict[str, int | None], now_us: int
     ) -> list[TypeStatus]:
         lanes = self._reader.lanes()
         lengths = self._reader.ask([("zcard", self._reader.lane_key(lane)) for lane in lanes])
@@ -95,7 +99,7 @@ class Report:
         for lane, length in zip(lanes, lengths, strict=True):
             by_type.setdefault(lane.type, []).append((lane, length))
         return [
-            _type_status(type_, waiting, int(capacity.get(type_, 0)), free.get(type_, 0), claimed.get(type_, 0), now_us)
+            _type_status(type_, waiting, capacity.get(type_, 0), free.get(type_, 0), claimed.get(type_, 0), now_us)
             for type_, waiting in sorted(by_type.items())
         ]
 
@@ -108,15 +112,17 @@ class Report:
             row = as_text(raw)
             if not row:
                 continue  # it left between the two calls
+            types = profiles.get(row["profile"], "").split()
             workers.append(
                 WorkerStatus(
                     name=decode(row["name"]),
                     id=worker.decode(),
-                    types=[decode(type_) for type_ in profiles.get(row["profile"], "").split()],
+                    types=sorted(decode(unmarked(type_)) for type_ in types),
                     slots=int(row["slots"]),
                     free=int(row["free"]),
                     draining=row["accepting"] == "0",
                     last_beat_s=max(0.0, now_us - seen_us) / 1e6,
+                    withdrawn=[decode(unmarked(type_)) for type_ in types if type_ != unmarked(type_)],
                 )
             )
         return sorted(workers, key=lambda worker: (worker.name, worker.id))

@@ -65,7 +65,10 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Joining:
-    """What a worker of *app* says of itself when it joins. *slots*: its concurrency; *other*: slots no claim shows."""
+    """What a worker of *app* says of itself when it joins. *slots*: its concurrency.
+
+    *other*: slots no claim shows, less those that claims lend. *withdrawn*: types that it will serve again soon.
+    """
 
     worker: str
     name: str
@@ -73,10 +76,13 @@ class Joining:
     slots: int
     other: int = 0
     app: str = ""
+    withdrawn: Sequence[str] = ()
 
     @property
     def encoded_types(self) -> list[str]:
-        return sorted(key_names.encode(type_) for type_ in set(self.types))
+        """The types of its profile. One that it has withdrawn from counts for its size: it does not get specialised."""
+        types = {*self.types, *map(key_names.withdrawn, self.withdrawn)}
+        return sorted(map(key_names.encode, types))
 
     @property
     def profile(self) -> str:

@@ -229,14 +229,14 @@ class AffinityChannel(_StockChannel):
     def deliver(self, claim: Claim) -> None:
         """Hand a claimed job to the consumer of its queue.
 
-        One that nobody here consumes any more is given back; one that cannot be read goes to the dead letters.
+        One that nobody here consumes, or not now, is given back; one that cannot be read goes to the dead letters.
         """
         assert self.claims is not None
         tag = self.claims.take(claim)
         if tag is None:
             return
         consume = self.connection._callbacks.get(claim.type)
-        if consume is None:
+        if consume is None or self.claims.drained:
             self.claims.settle(tag, RETURNED)
             return
         try:

@@ -14,13 +14,15 @@ from celery.signals import worker_init
 from celery.worker import state
 from kombu.log import get_logger
 
-from . import pools, request, urls
+from . import pools, remote, request, urls
 from .announcer import Announcer
 from .claims import ACKED, Held
 from .errors import AffinityError, TransportError
 from .guard import Kin
+from .limits import Limits
 from .membership import Membership
 from .scheduler import Claim, Scheduler
+from .settings import Settings
 from .stamping import is_ours, settings_of
 from .transport import AffinityChannel, Transport
 
@@ -38,10 +40,12 @@ class AffinityStep(bootsteps.StartStopStep):
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         self._consumer = consumer
-        self._membership: Membership | None = None
+        self.membership: Membership | None = None
+        self._limits: Limits | None = None
         self._channel: AffinityChannel | None = None
         self._following: deque[Claim] = deque()
         self._waker: _Waker | None = None
+        consumer.affinity = self  # where commands of remote control look for it
         super().__init__(consumer, **kwargs)
 
     # -- bootstep
@@ -49,41 +53,44 @@ class AffinityStep(bootsteps.StartStopStep):
     def start(self, consumer: Any) -> None:
         """Join, at the start and again after each reconnect."""
         channel: AffinityChannel = consumer.task_consumer.channel
-        for task in consumer.app.tasks.values():
-            request.install(task)
-        consumer.update_strategies()
         scheduler = channel.scheduler_of_its_own()
-        if self._membership is None:
-            self._membership = self._enter(scheduler)
+        if self.membership is None or self._limits is None:
+            self.membership = self._enter(scheduler)
+            self._limits = self._watch_limits(self.membership)
+            self._install_requests()
             pools.spare_what_is_written(consumer.pool)
             pools.keep_what_is_half_read(consumer.pool)
+        consumer.update_strategies()
+        self._limits.look()  # what a lost connection made Celery drop from them lends no more
         self._channel = channel
-        channel.claims = self._membership.claims
-        channel.on_consume = self._membership.serve
-        channel.on_turn = self._membership.turned
-        self._membership.join(scheduler, [queue.name for queue in consumer.task_consumer.queues])
-        self._membership.renounce(self._still_has)  # what a lost connection made Celery drop
+        channel.claims = self.membership.claims
+        channel.on_consume = self.membership.serve
+        channel.on_turn = self.membership.turned
+        self.membership.join(scheduler, [queue.name for queue in consumer.task_consumer.queues])
+        self.membership.renounce(self._still_has)  # what a lost connection made Celery drop
 
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
         """Flush at each turn of the loop."""
         self._waker = _Waker()
         hub.add_reader(self._waker.fileno(), self._waker.drain)
         hub.on_tick.add(self._on_tick)
-        self._members.loop_runs(True)
+        self.members.loop_runs(True)
 
     def stop(self, consumer: Any) -> None:
         """Before a reconnect: wait for the next start. At a shutdown: take no new job."""
         self._close_loop()
         if self._channel is not None:
             self._channel.on_consume = None  # what is cancelled now is not the worker's wish
-        if self._membership is not None and consumer.blueprint.state != bootsteps.RUN:
+        if self.membership is not None and consumer.blueprint.state != bootsteps.RUN:
             semaphore = getattr(consumer.controller, "semaphore", None)
             if semaphore is not None:
                 semaphore.clear()  # a request that waits for a pool process is given back, so it must not start
-            unsettled = self._membership.claims.unsettled_count()
+            unsettled = self.membership.claims.unsettled_count()
             if unsettled and state.should_terminate:  # cold: what still runs is not acked, and goes back as well
                 logger.warning("Restoring %d unacknowledged message(s)", unsettled)  # people look for kombu's words
-            self._membership.drain(self._still_has)
+            if self._limits is not None:
+                self._limits.close()  # the same of one that waits for a rate limit: timers go on while the pool drains
+            self.membership.drain(self._still_has)
 
     def terminate(self, consumer: Any) -> None:
         """Do at a cold shutdown what is done at a warm one."""
@@ -92,30 +99,65 @@ class AffinityStep(bootsteps.StartStopStep):
     def shutdown(self, consumer: Any) -> None:
         """Leave, after the pool has drained."""
         self._close_loop()
-        if self._membership is not None:
-            self._membership.leave()
+        if self.membership is not None:
+            self.membership.leave()
 
     def info(self, consumer: Any) -> dict[str, Any]:
         """Return what `inspect stats` shows."""
-        if self._membership is None:
+        if self.membership is None:
             return {}
-        claims = len(self._membership.claims.numbers())
-        return {"affinity": {"worker": self._membership.id, "slots": self._slots(), "claims": claims}}
+        claims = len(self.membership.claims.numbers())
+        lent = self.membership.lent
+        return {"affinity": {"worker": self.membership.id, "slots": self.slots(), "claims": claims, "lent": lent}}
+
+    # -- remote control
+
+    @property
+    def members(self) -> Membership:
+        assert self.membership is not None, "started"
+        return self.membership
+
+    @property
+    def settings(self) -> Settings:
+        return settings_of(self._consumer.app)
+
+    def slots(self) -> int:
+        """Return how many jobs the pool runs at once. With --autoscale it grows only if there is more to do."""
+        controller = self._consumer.controller
+        scaled: Any = getattr(controller, "autoscaler", None) or controller
+        return int(getattr(scaled, "max_concurrency", None) or pools.size(self._consumer.pool))
+
+    def drain(self) -> tuple[int, int]:
+        """Take no new job until `Membership.resume`. Return how many were given back, and how many go on."""
+        assert self._limits is not None, "started"
+        self._limits.close()
+        given_up = self.members.pause(self._still_has)
+        for held in given_up:
+            if held.request is not None:
+                state.task_ready(held.request)
+        self._limits.look()
+        return len(given_up), self.members.claims.unfinished()
 
     # -- its pieces
 
-    @property
-    def _members(self) -> Membership:
-        assert self._membership is not None, "started"
-        return self._membership
+    def _install_requests(self) -> None:
+        """Have the requests of all tasks tell their end, of those too that a reload of modules brings."""
+        update_strategies = self._consumer.update_strategies
+
+        def update() -> None:
+            for task in self._consumer.app.tasks.values():
+                request.install(task)
+            update_strategies()
+
+        self._consumer.update_strategies = update
 
     def _enter(self, scheduler: Scheduler) -> Membership:
         membership = Membership(
             self._consumer.hostname,
             self._consumer.app.main or "",
-            settings_of(self._consumer.app),
+            self.settings,
             scheduler,
-            slots=self._slots,
+            slots=self.slots,
             other=_unclaimed_requests,
             wake_loop=self._wake_loop,
             on_claims=self._on_claims,
@@ -131,16 +173,21 @@ class AffinityStep(bootsteps.StartStopStep):
     def _eventer(self) -> Any:
         return getattr(self._consumer, "event_dispatcher", None)
 
+    def _watch_limits(self, membership: Membership) -> Limits:
+        return Limits(
+            self._consumer,
+            waits=membership.lend,
+            room=membership.room,
+            find=membership.claims.find,
+            give_back=membership.give_back,
+        )
+
     def _still_has(self, celery_request: object) -> bool:
         return pools.still_has(self._consumer.pool, celery_request)
 
-    def _slots(self) -> int:
-        # With --autoscale the pool only grows if there is more to do than it can do now.
-        return int(getattr(self._consumer.controller, "max_concurrency", None) or pools.size(self._consumer.pool))
-
     def _on_tick(self) -> None:
         """Say what ended since the last turn, and start the jobs that follow."""
-        membership = self._members
+        membership = self.members
         membership.turned()
         membership.notice_slots()
         if membership.has_news:
@@ -176,8 +223,8 @@ class AffinityStep(bootsteps.StartStopStep):
             waker.wake()
 
     def _close_loop(self) -> None:
-        if self._membership is not None:
-            self._membership.loop_runs(False)
+        if self.membership is not None:
+            self.membership.loop_runs(False)
         hub = self._consumer.hub
         if hub is not None:
             hub.on_tick.discard(self._on_tick)
@@ -243,6 +290,7 @@ def install(worker: Any) -> None:
         )
     worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked
     app.steps["consumer"].add(AffinityStep)
+    remote.replace()
 
 
 @worker_init.connect

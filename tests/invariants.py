@@ -43,7 +43,9 @@ def check_that_no_slot_is_idle(reference):
 def free_slots(reference):
     workers = reference.workers.values()
     return {
-        each.id: each.slots - each.other - len(each.claims) for each in workers if each.accepting and not each.stalled
+        each.id: each.slots - each.other - len(each.claims)
+        for each in workers
+        if each.accepting and not each.stalled and each.slots
     }
 
 

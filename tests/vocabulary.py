@@ -1,5 +1,6 @@
 """What the walks of the conformance test choose from."""
 
+from celery_affinity.keys import withdrawn
 from celery_affinity.reference import MAX_MOVES
 
 from . import draw
@@ -10,7 +11,10 @@ APPS = ("shop", "shop", "an app: other")
 NAMES = dict(zip(WORKERS, ("one@host", "two@host", "a b@host", "one@host", "five@host"), strict=True))
 
 types = draw.sampled_from(TYPES)
-some_types = draw.sampled_from([TYPES[:1], TYPES[1:2], TYPES[2:], TYPES[:2], TYPES[:2], TYPES[1:], TYPES[1:], TYPES])
+WITHDRAWN = (withdrawn(TYPES[0]), TYPES[1])
+some_types = draw.sampled_from(
+    [TYPES[:1], TYPES[1:2], TYPES[2:], TYPES[:2], TYPES[:2], TYPES[1:], TYPES[1:], TYPES, WITHDRAWN]
+)
 priorities = draw.sampled_from([0, 0, 1, 5, 9, 10])
 delays_us = draw.sampled_from([0, 0, 0, 0, 0, 1, 1_000_000, 3_000_000, 64_000_000, -1_000_000])
 expiries_us = draw.sampled_from([None, None, None, None, None, None, 0, -1, 1, 1_000_000, 3_000_000, 64_000_000])
@@ -24,7 +28,7 @@ times_us = draw.sampled_from(
 #: More jobs, and more slots, than two calls move.
 BURST = 2 * MAX_MOVES + 10
 slots = draw.sampled_from([1, 1, 2, 3, BURST])
-others = draw.sampled_from([0, 0, 0, 0, 0, 1, 3])
+others = draw.sampled_from([0, 0, 0, 0, 0, 1, 3, -1, -1, -3])
 #: Which of the workers, or of the claims: the last few stand for one that is gone, or never was.
 indexes = draw.integers(0, 119)
 some_indexes = draw.lists(indexes, min_size=1, max_size=3)

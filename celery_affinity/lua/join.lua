@@ -12,7 +12,7 @@
 local worker = ARGV[1] -- one for each run of a worker process
 local name = ARGV[2] -- node name, encoded
 local slots_in_all = ARGV[3]
-local other = ARGV[4] -- slots taken by what no claim shows
+local other = ARGV[4] -- slots taken by what no claim shows, less those that claims lend
 local profile = ARGV[5] -- one for each set of types
 local types = workers.split(ARGV[6]) -- encoded, separated by blanks
 local app = ARGV[7] -- encoded

@@ -42,7 +42,8 @@ if delay_us > 0 then
     return { 2, 0, 1 }
 end
 lanes.add(id, type, lane, due)
-if redis.call("HEXISTS", key.capacity, type) == 0 then
+local live = redis.call("HMGET", key.capacity, type, WITHDRAWN .. type)
+if not live[1] and not live[2] then
     redis.call("HINCRBY", key.counters, "unserved", 1)
     return { 1, 0, 0 }
 end

@@ -13,7 +13,7 @@
 
 local worker = ARGV[1]
 local slots_in_all = tonumber(ARGV[2])
-local other = ARGV[3] -- slots taken by what no claim shows
+local other = ARGV[3] -- slots taken by what no claim shows, less those that claims lend
 local draining = ARGV[4] == "1" -- it reads its inbox no more
 -- ARGV[5..]: job id, fencing number, µs since its task started (-1: not yet) of each claim it holds
 

@@ -25,6 +25,7 @@ app.conf.update(
     task_acks_late=os.environ.get("ACKS_LATE") == "1",
     worker_send_task_events=os.environ.get("EVENTS") == "1",
     broker_transport_options={"master_name": os.environ.get("MASTER_NAME", "")},
+    worker_pool_restarts=os.environ.get("POOL_RESTARTS") == "1",
     broker_connection_retry_on_startup=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=True,
@@ -61,6 +62,11 @@ def excel(job, seconds=0.0):
 
 @app.task(affinity="index")
 def index(job, seconds=0.0):
+    return _work(job, seconds)
+
+
+@app.task(affinity="mail", rate_limit=os.environ.get("RATE_LIMIT"))
+def mail(job, seconds=0.0):
     return _work(job, seconds)
 
 

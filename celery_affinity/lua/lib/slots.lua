@@ -2,7 +2,8 @@
 -- @include lib/clock.lua
 local slots = {}
 
--- Brings the free slots of a worker up to date with what it holds: slots - claims - other running requests.
+-- Brings the free slots of a worker up to date with what it holds: slots - claims - other running requests, of which
+-- there are less than none when claims that wait for a rate limit lend their slots.
 -- Derived, not added up, so that no sequence of calls can leak one.
 function slots.settle(worker)
     local row = redis.call("HMGET", key.worker(worker), "profile", "slots", "other", "accepting", "free", "stalled")
@@ -11,7 +12,7 @@ function slots.settle(worker)
         return
     end
     local free = 0
-    if row[4] == "1" and not row[6] then
+    if row[4] == "1" and not row[6] and tonumber(row[2]) > 0 then -- who has no slot has none to lend
         free = math.max(0, tonumber(row[2]) - tonumber(row[3]) - redis.call("HLEN", key.claims(worker)))
     end
     if free == 0 then

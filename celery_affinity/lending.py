@@ -1,0 +1,27 @@
+"""What a worker tells the server of the jobs that wait in it for a rate limit."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+
+class Lending(NamedTuple):
+    """*lent*: slots that are free though claims hold them. *withdrawn*: types of which no more jobs are wanted now."""
+
+    lent: int
+    withdrawn: frozenset[str]
+
+
+def lending(waiting: Mapping[str, int], types: Collection[str], slots: int) -> Lending:
+    """Return what follows from the number of jobs that wait, by type, on a worker that serves *types*.
+
+    Each slot that is lent may bring one more job to wait. So while more wait than half as many as there are slots, the
+    worker serves its other types alone; one that has no others lends no more than that.
+    """
+    most = slots // 2
+    total = sum(waiting.values())
+    if total <= most:
+        return Lending(total, frozenset())
+    withdrawn = frozenset(type_ for type_ in types if waiting.get(type_))
+    if withdrawn == frozenset(types):
+        return Lending(most, frozenset())
+    return Lending(total, withdrawn)

@@ -1,0 +1,148 @@
+"""Remote control: `inspect affinity`, `control affinity_drain` and its way back; in Celery's lists what waits in Redis.
+
+Commands belong to a process, not to an app. Our own say so in a worker of another transport; those of Celery's that
+know more here are replaced in workers of this transport alone.
+"""
+
+from typing import Any
+
+from celery.worker import control
+
+from . import knobs, listing
+from .reader import Reader
+from .settings import PREFIX
+
+State = Any  # of a command: Celery's, with the consumer
+Reply = dict[str, Any]
+
+_stock_scheduled = control.scheduled
+_stock_query_task = control.query_task
+_stock_time_limit = control.time_limit
+_stock_pool_grow = control.pool_grow
+_stock_autoscale = control.autoscale
+
+
+def replace() -> None:
+    """Have `inspect` list what waits in Redis, and some of `control` take effect at once."""
+    control.inspect_command(alias="dump_schedule")(scheduled)
+    control.inspect_command(variadic="ids", signature="[id1 [id2 [... [idN]]]]")(query_task)
+    control.control_command(
+        args=[("task_name", str), ("soft", float), ("hard", float)], signature="<task_name> <soft_secs> [hard_secs]"
+    )(time_limit)
+    control.control_command(args=[("n", int)], signature="[N=1]")(pool_grow)
+    control.control_command(args=[("max", int), ("min", int)], signature="[max [min]]")(autoscale)
+
+
+@control.inspect_command()
+def affinity(state: State, **_: Any) -> Reply:
+    """Show what this worker can do, holds, lends and has been told."""
+    step = _step(state)
+    if step is None:
+        return _not_ours(state)
+    members = step.members
+    reader = Reader(members.scheduler.client, members.scheduler.keys)
+    free, stalled = reader.ask_one("hmget", reader.key("worker", members.id), ["free", "stalled"])
+    in_force = knobs.read(members.scheduler, step.settings)
+    return {
+        "worker": members.id,
+        "types": sorted(members.types),
+        "withdrawn": sorted(members.withdrawn),
+        "slots": step.slots(),
+        "free": int(free or 0),
+        "lent": members.lent,
+        "drained": members.drained,
+        "stalled": stalled is not None,
+        "claims": [each.described() for each in members.claims.held()],
+        "settings": {PREFIX + each.name: each.value for each in in_force},
+    }
+
+
+@control.control_command()
+def affinity_drain(state: State, **_: Any) -> Reply:
+    """Take no new jobs, and give back those that have not started, until affinity_resume."""
+    step = _step(state)
+    if step is None:
+        return _not_ours(state)
+    given_back, running = step.drain()
+    return control.ok(f"takes no new jobs; {given_back} given back, {running} running")  # type: ignore[no-any-return]
+
+
+@control.control_command()
+def affinity_resume(state: State, **_: Any) -> Reply:
+    """Take jobs again after affinity_drain."""
+    step = _step(state)
+    if step is None:
+        return _not_ours(state)
+    step.members.resume()
+    return control.ok("takes jobs")  # type: ignore[no-any-return]
+
+
+def scheduled(state: State, **kwargs: Any) -> list[Reply]:
+    """List of currently scheduled ETA/countdown tasks; one worker lists those that wait in Redis."""
+    found: list[Reply] = _stock_scheduled(state, **kwargs)
+    reader = _reader_of_the_spokesman(state)
+    return found if reader is None else [*found, *listing.scheduled(reader, _arguments(state), state.hostname)]
+
+
+def query_task(state: State, ids: Any, **kwargs: Any) -> Reply:
+    """Query for task information by id; one worker answers for those that wait in Redis."""
+    found: Reply = _stock_query_task(state, ids, **kwargs)
+    reader = _reader_of_the_spokesman(state)
+    if reader is not None:
+        asked = [each for each in control.maybe_list(ids) if each not in found]
+        found.update(listing.of_tasks(reader, asked, _arguments(state), state.hostname))
+    return found
+
+
+def time_limit(state: State, task_name: str | None = None, **kwargs: Any) -> Reply:
+    """Tell worker(s) to modify the time limit for task by type."""
+    reply: Reply = _stock_time_limit(state, task_name=task_name, **kwargs)
+    state.consumer.update_strategies()  # they have taken down the limits that tasks had so far
+    return reply
+
+
+def pool_grow(state: State, n: int = 1, **kwargs: Any) -> Reply:
+    """Grow pool by n processes/threads."""
+    reply: Reply = _stock_pool_grow(state, n, **kwargs)
+    state.consumer.pool.maintain_pool()  # the server knows of the new slots by now; Celery starts processes 5 s later
+    return reply
+
+
+def autoscale(state: State, max: int | None = None, min: int | None = None) -> Reply:
+    """Modify autoscale settings."""
+    reply: Reply = _stock_autoscale(state, max, min)
+    state.consumer.pool.maintain_pool()
+    return reply
+
+
+def _step(state: State) -> Any:
+    return getattr(state.consumer, "affinity", None)
+
+
+def _not_ours(state: State) -> Reply:
+    transport = state.app.conf.broker_transport
+    return control.nok(f"this worker's broker_transport is {transport!r}")  # type: ignore[no-any-return]
+
+
+def _reader_of_the_spokesman(state: State) -> Reader | None:
+    step = _step(state)
+    if step is None:
+        return None
+    reader = Reader(step.members.scheduler.client, step.members.scheduler.keys)
+    return reader if listing.spokesman(reader) == step.members.id else None
+
+
+def _arguments(state: State) -> listing.Arguments:
+    """Return what reads a message's arguments: those of one that is not accepted here as they are shown to people."""
+    consumer = state.consumer.task_consumer
+
+    def read(raw: dict[str, Any]) -> tuple[Any, Any]:
+        message = consumer.channel.message_to_python(raw)
+        message.accept = consumer.accept
+        try:
+            args, kwargs, _ = message.payload
+        except Exception:  # whatever a sender's serializer may do
+            args, kwargs = (raw["headers"].get(name) for name in ("argsrepr", "kwargsrepr"))
+        return args, kwargs
+
+    return read
