@@ -84,9 +84,8 @@ def _taken_for_accepted(pool: Any) -> Iterator[None]:
     One whose process has died is back in the buffer that a flush empties, even if its process' pipe, and with it
     `_write_to`, is another process' by now. One whose process dies meanwhile is not put back, being marked.
     """
-    buffered = pool._pool.outbound_buffer
     written = [job for job in (_unfinished(pool) or {}).values() if not job._accepted and _got_by_a_process(job)]
-    written = [job for job in written if job not in buffered]
+    written = [job for job in written if job not in pool._pool.outbound_buffer]
     for job in written:
         job._accepted = True
     try:

@@ -460,6 +460,16 @@ class Conformance(SideBySide):
         self.compare(more)
 
     @often(1, indexes=some_indexes)
+    def lose_a_message(self, indexes):
+        """Have the message of a dead letter be gone, as an old version left those of jobs that had been acked."""
+        for job_id in self.pick_dead(indexes):
+            job = self.reference.jobs.get(job_id)
+            if job and job.state == "dead" and job.message is not None:
+                job.message = None
+                self.call("UNLINK", KEYS.key("message", job_id), reply=1)
+        self.compare()
+
+    @often(1, indexes=some_indexes)
     def drop(self, indexes):
         ids = self.pick_dead(indexes)
         self.step("drop", self.reference.drop(ids), *ids)

@@ -57,7 +57,7 @@ def _active(side):
     return _all(side.inspect().active())
 
 
-@scenario(differs="tasks with an ETA wait in Redis, where no worker's inspection finds them")
+@scenario
 def what_waits_for_its_time_is_seen(side):
     result = side.tasks().add.apply_async((1, 1), countdown=2)
 
