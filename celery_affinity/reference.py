@@ -385,15 +385,19 @@ class Reference:
                 self._forget(job)
         return len(untold)
 
-    def purge(self, type_: str) -> tuple[int, bool]:
-        """Delete pending jobs of a type, because a person asked for it. Return how many, and `more`.
+    def purge(self, type_: str, scheduled: Iterable[str] = ()) -> tuple[int, bool]:
+        """Delete waiting jobs of a type, because a person asked: pending ones, and the scheduled ones of those named.
 
-        Which of them go first is not said.
+        Return how many, and `more`. Which of the pending ones go first is not said.
         """
+        named = [self.jobs[job_id] for job_id in dict.fromkeys(scheduled) if job_id in self.jobs]
+        waiting = [job for job in named if job.state == "scheduled" and job.type == type_]
+        for job in waiting:
+            self._forget(job)
         pending = [job.id for job in self._pending({type_})]
         for job_id in pending[:MAX_PURGED]:
             self._forget(self.jobs[job_id])
-        return min(len(pending), MAX_PURGED), len(pending) > MAX_PURGED
+        return len(waiting) + min(len(pending), MAX_PURGED), len(pending) > MAX_PURGED
 
     def replay(self, job_ids: Iterable[str], *, now_us: int) -> tuple[bool, list[str]]:
         """Dead -> pending as if published now, if the message is still there. Return `more` and the jobs that are."""

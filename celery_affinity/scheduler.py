@@ -5,7 +5,7 @@ number change nothing.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -35,6 +35,9 @@ _TRANSIENT = ("BUSY ", "LOADING", "READONLY", "TRYAGAIN", "MASTERDOWN", "CLUSTER
 
 #: Jobs that one call of a script moves at most, so that none runs for more than 5 ms.
 MOST = 10
+
+#: Scheduled jobs that are looked at together.
+_PAGE = 100
 
 
 class Claim(NamedTuple):
@@ -374,13 +377,29 @@ class Scheduler:
             self._run(load("told"), left_by=key_names.encode(app), rest=job_ids)
 
     def purge(self, type_: str) -> int:
-        """Delete the pending jobs of a type. Return how many there were."""
-        deleted: int = 0
-        while True:
-            count, more = self._run(load("purge"), type=key_names.encode(type_))
+        """Delete the waiting jobs of a type: pending ones, and those that wait for their time. Return how many."""
+        encoded = key_names.encode(type_)
+        deleted, more = 0, 1
+        while more:
+            count, more = self._run(load("purge"), type=encoded)
             deleted += int(count)
-            if not more:
-                return deleted
+        for waiting in self._scheduled(encoded):
+            count, _ = self._run(load("purge"), type=encoded, rest=waiting)
+            deleted += int(count)
+        return deleted
+
+    def _scheduled(self, encoded_type: str) -> Iterator[list[str]]:
+        """Yield the ids of the jobs of a type that wait for their time, a page at a time."""
+        # From the last page on: what is deleted of one moves none of those before it.
+        for first in reversed(range(0, self.client.zcard(self.keys.key("scheduled")), _PAGE)):
+            ids = [
+                job_id.decode() for job_id in self.client.zrange(self.keys.key("scheduled"), first, first + _PAGE - 1)
+            ]
+            with self.client.pipeline(transaction=False) as pipe:
+                for job_id in ids:
+                    pipe.hget(self.keys.key("job", job_id), "type")
+                types = pipe.execute()
+            yield [job_id for job_id, type_ in zip(ids, types, strict=True) if type_ == encoded_type.encode()]
 
     def known(self, job_ids: Sequence[str]) -> set[str]:
         """Return which of these jobs the server has, in whatever state; one that has ended is known for a while."""

@@ -495,3 +495,14 @@ def test_eight_publishers_and_eight_workers_at_once_run_each_of_20000_jobs_exact
     for thread in threads:
         thread.join()
     assert sorted(ran) == sorted(f"job{job}" for job in range(jobs))
+
+
+def test_a_purge_deletes_what_is_pending_and_what_waits_for_its_time_of_its_type_alone(fleet, redis_client):
+    for number in range(250):
+        fleet.publish(f"later{number}", "pdf" if number % 2 else "excel", delay_s=60)
+        fleet.publish(f"now{number}", "pdf" if number % 2 else "excel")
+    assert fleet.scheduler.purge("pdf") == 250
+    assert fleet.scheduler.purge("pdf") == 0
+    assert redis_client.zcard(fleet.scheduler.keys.key("scheduled")) == 125
+    assert fleet.scheduler.purge("excel") == 250
+    assert list(redis_client.scan_iter(fleet.scheduler.keys.key("job", "*"))) == []

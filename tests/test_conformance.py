@@ -264,13 +264,16 @@ class Conformance(SideBySide):
         self.step("told", self.reference.told(ids), *ids, left_by="")
         self.compare()
 
-    @often(1, type_=types)
-    def purge(self, type_):
-        self._purge(type_)
+    @often(1, type_=types, some_indexes=some_indexes)
+    def purge(self, type_, some_indexes):
+        known = [*self.reference.jobs, "no-job"]
+        waiting = [job.id for job in self.reference.jobs.values() if job.state == "scheduled"] or known
+        picks = [waiting if index < GONE else known for index in some_indexes]
+        self._purge(type_, [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)])
 
-    def _purge(self, type_):
-        deleted, more = self.reference.purge(type_)
-        self.step("purge", [deleted, more], type=encode(type_))
+    def _purge(self, type_, scheduled=()):
+        deleted, more = self.reference.purge(type_, scheduled)
+        self.step("purge", [deleted, more], *scheduled, type=encode(type_))
         self.compare()
 
     @often(2, given=some_types)

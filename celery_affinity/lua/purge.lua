@@ -1,28 +1,44 @@
--- purge: deletes pending jobs of a type, because a person asked for it.
+-- purge: deletes waiting jobs of a type, because a person asked for it: pending ones, and those that are named and wait
+-- for their time.
 -- RETURNS {deleted, more}
--- Cost: at most 100 jobs in one call.
+-- Cost: at most 100 jobs of each kind in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/lanes.lua
 -- @include lib/traces.lua
 
 local type = ARGV[1] -- encoded
+-- ARGV[2..]: ids of scheduled jobs, 100 at most
 
 local MAX = 100
 local deleted = 0
+local function forget(id)
+    traces.remove(id, 0)
+    redis.call("UNLINK", key.job(id), key.message(id))
+end
+
+for i = 2, #ARGV do
+    local row = redis.call("HMGET", key.job(ARGV[i]), "state", "type")
+    if row[1] == "scheduled" and row[2] == type then
+        redis.call("ZREM", key.scheduled, ARGV[i])
+        forget(ARGV[i])
+        deleted = deleted + 1
+    end
+end
+
+local of_lanes = 0
 local heads = lanes.heads({ type })[type] or ""
 for lane in lanes.each(heads) do
-    local ids = redis.call("ZRANGE", key.lane(type, lane), 0, MAX - deleted - 1)
+    local ids = redis.call("ZRANGE", key.lane(type, lane), 0, MAX - of_lanes - 1)
     redis.call("ZREMRANGEBYRANK", key.lane(type, lane), 0, #ids - 1)
     heads = lanes.look(type, lane, heads)
     for _, id in ipairs(ids) do
-        traces.remove(id, 0)
-        redis.call("UNLINK", key.job(id), key.message(id))
+        forget(id)
     end
-    deleted = deleted + #ids
-    if deleted == MAX then
+    of_lanes = of_lanes + #ids
+    if of_lanes == MAX then
         break
     end
 end
 lanes.write(type, heads)
-return { deleted, heads ~= "" and 1 or 0 }
+return { deleted + of_lanes, heads ~= "" and 1 or 0 }
