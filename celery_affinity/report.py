@@ -29,7 +29,7 @@ class TypeStatus:
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """A live worker. *last_beat_s*: seconds since it was heard of."""
+    """A live worker. *last_beat_s*: seconds since it was heard of. *stalled*: its event loop stands still."""
 
     name: str
     id: str
@@ -38,6 +38,7 @@ class WorkerStatus:
     free: int
     draining: bool
     last_beat_s: float
+    stalled: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Report:
                     free=int(row["free"]),
                     draining=row["accepting"] == "0",
                     last_beat_s=max(0.0, now_us - seen_us) / 1e6,
+                    stalled=row.get("stalled") == "1",
                 )
             )
         return sorted(workers, key=lambda worker: (worker.name, worker.id))

@@ -5,6 +5,7 @@ Installed in every worker whose app names this transport, by the signal handler 
 
 import os
 import threading
+import time
 from collections import deque
 from typing import Any
 
@@ -22,6 +23,7 @@ from .membership import Membership
 from .scheduler import Claim, Scheduler
 from .stamping import is_ours, settings_of
 from .transport import AffinityChannel, Transport
+from .versions import versions
 
 logger = get_logger(__name__)
 
@@ -92,11 +94,19 @@ class AffinityStep(bootsteps.StartStopStep):
             self._membership.leave()
 
     def info(self, consumer: Any) -> dict[str, Any]:
-        """Return what `inspect stats` shows."""
-        if self._membership is None:
-            return {}
-        claims = len(self._membership.claims.numbers())
-        return {"affinity": {"worker": self._membership.id, "slots": self._slots(), "claims": claims}}
+        """Return what `inspect stats` shows, also of a worker that has not joined yet."""
+        shown: dict[str, Any] = {
+            "app": consumer.app.main or "",
+            "guard": consumer.controller.affinity_kin is not None,
+            "time": time.time(),
+            "versions": versions(),
+        }
+        if self._membership is not None:
+            claims = len(self._membership.claims.numbers())
+            shown |= {"worker": self._membership.id, "slots": self._slots(), "claims": claims}
+        if self._channel is not None:
+            shown["namespace"] = self._channel.namespace
+        return {"affinity": shown}
 
     # -- its pieces
 
