@@ -2,12 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from queue import Empty, Queue
 from typing import Any
 
 import redis
 from celery import Celery
+from kombu import Producer
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError, ResponseError
 
@@ -27,7 +29,7 @@ from .transport import AffinityChannel
 PATIENCE_S = 5.0
 
 #: Longest wait for all of it, s, and twice what workers are given.
-_MOST_S = 30.0
+_MOST_S = 25.0
 
 _TRANSPORT = "celery_affinity:Transport"
 
@@ -40,23 +42,31 @@ def survey(app: Celery, *, fleet: bool = True, answers_within_s: float = 1.0) ->
     own = look_at(app)
     if own.url_refused:
         return Facts(own)
-    found: list[Facts] = []
-    # A thread, since some waits are not ours to bound: kombu repeats a broadcast for ever, a look-up of a name takes
-    # what the resolver takes.
-    looks = threading.Thread(target=lambda: found.append(_ask_all(app, own, fleet, answers_within_s)), daemon=True)
-    looks.start()
+    # A thread, since some waits are not ours to bound: a look-up of a host's name takes what the resolver takes, and
+    # closing the connection to a server that stopped is worth no wait.
+    found: Queue[Facts | Exception] = Queue()
+    arguments = app, own, answers_within_s if fleet else None, found
+    threading.Thread(target=_ask_all, args=arguments, daemon=True).start()
     most_s = _MOST_S + 2 * answers_within_s
-    looks.join(most_s)
-    return found[0] if found else Facts(own, away=f"no end within {most_s:g} s")
+    try:
+        facts = found.get(timeout=most_s)
+    except Empty:
+        return Facts(own, away=f"no end within {most_s:g} s")
+    if isinstance(facts, Exception):
+        raise facts
+    return facts
 
 
-def _ask_all(app: Celery, own: App, fleet: bool, answers_within_s: float) -> Facts:
+def _ask_all(app: Celery, own: App, answers_within_s: float | None, found: "Queue[Facts | Exception]") -> None:
     with _connection(app) as connection:
         try:
             connection.ensure_connection(max_retries=len(connection.alt) or 1, interval_start=0, timeout=PATIENCE_S)
-            return _on(connection, app, own, answers_within_s if fleet else None)
+            found.put(_on(connection, app, own, answers_within_s))
         except (OperationalError, RedisError, AffinityError, OSError, ValueError, *connection.connection_errors) as exc:
-            return Facts(own, away=str(exc) or type(exc).__name__)  # ValueError: kombu's, for a database or a master
+            # ValueError: kombu's, for a database or a master that is none.
+            found.put(Facts(own, away=str(exc) or type(exc).__name__))
+        except Exception as exc:  # raised where it is waited for
+            found.put(exc)
 
 
 def _connection(app: Celery) -> Any:
@@ -199,12 +209,11 @@ def _answers(app: Celery, connection: Any, reader: Reader, within_s: float) -> t
     """Ask all workers on the broker, whatever their transport."""
     first_s = reader.now_us() / 1e6
     stats = _ask(app, connection, "stats", within_s, None)
-    last_s = reader.now_us() / 1e6
     if not stats:
         return ()
-    queues = dict(_ask(app, connection, "active_queues", within_s, len(stats)))
+    queues = {name: said for name, said, _ in _ask(app, connection, "active_queues", within_s, len(stats))}
 
-    def answer(name: str, said: dict[str, Any]) -> Answer:
+    def answer(name: str, said: dict[str, Any], took_s: float) -> Answer:
         ours = said.get("affinity")
         its_queues = queues.get(name) or []
         of_worker = ours if isinstance(ours, dict) else {}
@@ -218,16 +227,44 @@ def _answers(app: Celery, connection: Any, reader: Reader, within_s: float) -> t
             namespace=of_worker.get("namespace"),
             guard=of_worker.get("guard"),
             versions=of_worker.get("versions") or {},
-            clock_ahead_s=None if clock_s is None else _outside(float(clock_s), first_s, last_s),
+            clock_ahead_s=None if clock_s is None else _outside(float(clock_s), first_s, first_s + took_s),
         )
 
-    return tuple(answer(name, said) for name, said in stats if isinstance(said, dict))
+    return tuple(answer(*each) for each in stats if isinstance(each[1], dict))
 
 
-def _ask(app: Celery, connection: Any, command: str, within_s: float, limit: int | None) -> list[tuple[str, Any]]:
-    """Return (node name, answer) of each worker. `inspect` merges those of one name, and warns."""
-    replies = app.control.broadcast(command, reply=True, timeout=within_s, connection=connection, limit=limit) or []
-    return [each for reply in replies for each in reply.items()]
+def _ask(
+    app: Celery, connection: Any, command: str, within_s: float, limit: int | None
+) -> list[tuple[str, Any, float]]:
+    """Return (node name, answer, seconds it took) of each worker. `inspect` merges those of one name, and warns."""
+    replies: list[tuple[str, Any, float]] = []
+    began_s = time.monotonic()
+
+    def note(reply: dict[str, Any]) -> None:
+        replies.extend((name, said, time.monotonic() - began_s) for name, said in reply.items())
+
+    mailbox = app.control.mailbox(connection)  # a copy, for this connection
+    mailbox.producer_pool = _Producers(connection)
+    mailbox._broadcast(command, reply=True, timeout=within_s, limit=limit, callback=note)
+    return replies
+
+
+class _Producers:
+    """What a mailbox takes producers from. The app's own pool has other connections, of the app's transport."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    @contextmanager
+    def acquire(self) -> Iterator[Producer]:
+        yield _ProducerThatTriesOnce(self._connection.default_channel, auto_declare=False)
+
+
+class _ProducerThatTriesOnce(Producer):
+    """kombu's mailbox has its producers try again for ever."""
+
+    def publish(self, *args: Any, **kwargs: Any) -> Any:
+        return super().publish(*args, **{**kwargs, "retry": False})
 
 
 def _stock_messages(reader: Reader, channel: AffinityChannel, queues: Iterable[str]) -> dict[str, int]:

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from celery_affinity.checks import LEVELS, Facts, Level, check
 from celery_affinity.checks.facts import Answer, App, Backend, Fleet, Member, Server, Setting
 from celery_affinity.cli_check import exit_code
@@ -103,13 +101,16 @@ def test_a_good_fleet_has_no_finding():
     assert check(GOOD) == []
 
 
-@pytest.mark.parametrize(("id_", "facts", "word"), CASES, ids=[case[0] for case in CASES])
-def test_a_finding(id_, facts, word):
-    (finding,) = check(facts)
-    assert finding.id == id_
-    assert word in finding.what
-    assert finding.todo
-    assert finding.level == LEVELS[id_]
+def test_every_finding_comes_with_its_facts_and_no_other_does():
+    found = {id_: check(facts) for id_, facts, _ in CASES}
+    assert {id_: [finding.id for finding in findings] for id_, findings in found.items()} == {
+        id_: [id_] for id_, _, _ in CASES
+    }
+    for id_, _, word in CASES:
+        (finding,) = found[id_]
+        assert word in finding.what, id_
+        assert finding.todo
+        assert finding.level == LEVELS[id_]
 
 
 def test_every_finding_has_a_case():
@@ -123,21 +124,18 @@ def test_the_worst_comes_first():
     assert ids(facts) == ["replica", "persistence-off", "prefetch"]
 
 
-@pytest.mark.parametrize(
-    ("found", "strict", "code"),
-    [
+def test_the_exit_code():
+    by_id = {id_: facts for id_, facts, _ in CASES}
+    for found, strict, code in [
         ([], True, 0),
         (["prefetch"], True, 0),
         (["dead-letters"], False, 0),
         (["dead-letters"], True, 1),
         (["dead-letters", "eviction"], False, 2),
         (["eviction"], True, 2),
-    ],
-)
-def test_the_exit_code(found, strict, code):
-    by_id = {id_: facts for id_, facts, _ in CASES}
-    findings = [finding for id_ in found for finding in check(by_id[id_])]
-    assert exit_code(findings, strict) == code
+    ]:
+        findings = [finding for id_ in found for finding in check(by_id[id_])]
+        assert exit_code(findings, strict) == code, found
 
 
 def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
@@ -148,12 +146,8 @@ def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
     }  # fmt: skip
 
 
-# -- what is no finding
-
-
-@pytest.mark.parametrize(
-    "facts",
-    [
+def test_what_is_no_finding():
+    for facts in [
         fleet(answers=(ANSWER, replace(STOCK, queues=("other",)))),  # another app's worker, on queues of its own
         fleet(answers=(ANSWER, replace(ANSWER, id="id2", app="bank", namespace="bank"))),  # a fleet of another app
         fleet(members=(ONE, Member("id2", "two@h", ("money",))), answers=(
@@ -168,10 +162,8 @@ def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
         answers(clock_ahead_s=-3.0),
         member(last_beat_s=11.0),
         replace(GOOD, fleet=None),
-    ],
-)  # fmt: skip
-def test_no_finding(facts):
-    assert ids(facts) == []
+    ]:  # fmt: skip
+        assert ids(facts) == [], facts
 
 
 def test_types_of_a_fleet_without_workers_are_said_once():
