@@ -14,6 +14,7 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 
 from . import explanation, knobs, remote, render  # noqa: F401  # remote: so that `celery inspect` knows our commands
 from .announcer import Announcer
+from .cli_check import check_command
 from .cli_common import AS_JSON, print_json, reader_of, scheduler_of
 from .cli_dead import dead
 from .dispatcher import Dispatcher
@@ -31,6 +32,7 @@ def affinity(ctx: click.Context) -> None:
     """Schedule tasks by affinity: look at the fleet, turn its knobs, run a dispatcher."""
 
 
+affinity.add_command(check_command)
 affinity.add_command(dead)
 
 

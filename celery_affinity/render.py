@@ -1,10 +1,12 @@
 """What the commands print for people: tables and paragraphs. `--json` prints the same objects as they are."""
 
+import textwrap
 import time
 from collections.abc import Sequence
 
 import click
 
+from .checks import Facts, Finding, Level
 from .explanation import Explanation, Slots, Waiting
 from .knobs import Knob
 from .letters import DeadLetter, Shown
@@ -33,11 +35,57 @@ def _type_row(each: TypeStatus) -> tuple[str, ...]:
 
 
 def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
-    note = "drains" if each.draining else "takes no jobs" if not each.types else ""
-    if each.withdrawn:
-        note = f"{note} rate limit: takes no more {', '.join(each.withdrawn)} for a moment".strip()
+    notes = ["drains"] if each.draining else ["takes no jobs"] if not each.types else []
+    notes += ["its event loop stands still"] if each.stalled else []
+    notes += [f"rate limit: takes no more {', '.join(each.withdrawn)} for a moment"] if each.withdrawn else []
+    note = "; ".join(notes)
     beat = f"{duration(each.last_beat_s)} ago"
     return each.name, ",".join(each.types), str(each.slots), str(each.free), beat, note
+
+
+_COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
+
+
+def findings(facts: Facts, found: Sequence[Finding]) -> str:
+    """Return what a check looked at, what it found, and how many of each level."""
+    blocks = [_looked_at(facts), *(_finding(each) for each in found), _counts(found)]
+    return "\n\n".join(blocks)
+
+
+def _looked_at(facts: Facts) -> str:
+    server, fleet = facts.server, facts.fleet
+    parts = [f"app {facts.app.name}", f"broker {facts.app.broker}"]
+    if server is not None and server.refused is None:
+        parts.append(f"{server.kind} {'.'.join(map(str, server.version))}")
+    if fleet is not None:
+        answered = _many(len(fleet.answers), "worker")
+        parts.append(f"{len(fleet.members)} alive, {answered} answered")
+    else:
+        parts.append("workers not looked at")
+    return printable(", ".join(parts))
+
+
+def _finding(each: Finding) -> str:
+    head = click.style(f"{each.level.upper():8}{each.id}", fg=_COLOURS[each.level], bold=True)
+    lines = [*_wrapped(each.what, ""), *_wrapped(each.todo, "-> ")]
+    return "\n".join([head, *lines])
+
+
+def _wrapped(text: str, mark: str) -> list[str]:
+    return textwrap.wrap(
+        printable(text),
+        width=100,
+        initial_indent=" " * 8 + mark,
+        subsequent_indent=" " * (8 + len(mark)),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _counts(found: Sequence[Finding]) -> str:
+    if not found:
+        return "nothing found"
+    return ", ".join(_many(sum(each.level is level for each in found), level) for level in Level)
 
 
 def letters(found: Sequence[DeadLetter]) -> str:

@@ -38,7 +38,7 @@ class TypeStatus:
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """A live worker. *last_beat_s*: seconds since it was heard of.
+    """A live worker. *last_beat_s*: seconds since it was heard of. *stalled*: its event loop stands still.
 
     *withdrawn*: those of its *types* of which it takes none for a moment, too many waiting in it for a rate limit.
     """
@@ -51,6 +51,7 @@ class WorkerStatus:
     draining: bool
     last_beat_s: float
     withdrawn: list[str]
+    stalled: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class Report:
                     draining=row["accepting"] == "0",
                     last_beat_s=max(0.0, now_us - seen_us) / 1e6,
                     withdrawn=[decode(unmarked(type_)) for type_ in types if type_ != unmarked(type_)],
+                    stalled=row.get("stalled") == "1",
                 )
             )
         return sorted(workers, key=lambda worker: (worker.name, worker.id))

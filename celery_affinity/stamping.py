@@ -128,7 +128,7 @@ def _stamp(app: Celery, name: str, headers: Headers, properties: dict[str, Any])
         as_affinity(properties.pop("affinity", None)),
         _from_first_try(first_try),
         as_affinity(getattr(task, "affinity", None)),
-        Affinity(_type_by_name(name, settings)),
+        Affinity(type_by_name(name, settings)),
     ]
     on_demand = properties.pop("on_demand", None)
     on_demands = [source.on_demand for source in sources]
@@ -178,7 +178,8 @@ def _moment(given: object, app: Celery) -> float | None:
     return when.timestamp()
 
 
-def _type_by_name(name: str, settings: Settings) -> str | None:
+def type_by_name(name: str, settings: Settings) -> str | None:
+    """Return the type that ``affinity_task_types`` has for the task *name*."""
     return _match(name, tuple(settings.task_types.items()))
 
 

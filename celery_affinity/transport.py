@@ -96,8 +96,13 @@ class AffinityChannel(_StockChannel):
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
         # A command that redis-py repeats by itself would count twice; ours are repeated where that is known.
         params = {**super()._connparams(asynchronous), "retry": Retry(NoBackoff(), 0)}
-        if not asynchronous and not params.get("socket_timeout"):
-            params["socket_timeout"] = _REPLY_TIMEOUT_S
+        connect_timeout_s = self.connection.client.connect_timeout or _REPLY_TIMEOUT_S
+        if not params.get("socket_timeout"):
+            # An asynchronous connection is read when there is something to read, but for the PING that opens a channel:
+            # a server that takes connections and never answers is not connected to.
+            params["socket_timeout"] = connect_timeout_s if asynchronous else _REPLY_TIMEOUT_S
+        if "host" in params and not params.get("socket_connect_timeout"):  # without host: a socket in the file system
+            params["socket_connect_timeout"] = connect_timeout_s
         return params
 
     @contextmanager

@@ -5,6 +5,7 @@ Installed in every worker whose app names this transport, by the signal handler 
 
 import os
 import threading
+import time
 from collections import deque
 from typing import Any
 
@@ -25,6 +26,7 @@ from .scheduler import Claim, Scheduler
 from .settings import Settings
 from .stamping import is_ours, settings_of
 from .transport import AffinityChannel, Transport
+from .versions import versions
 
 logger = get_logger(__name__)
 
@@ -103,12 +105,20 @@ class AffinityStep(bootsteps.StartStopStep):
             self.membership.leave()
 
     def info(self, consumer: Any) -> dict[str, Any]:
-        """Return what `inspect stats` shows."""
-        if self.membership is None:
-            return {}
-        claims = len(self.membership.claims.numbers())
-        lent = self.membership.lent
-        return {"affinity": {"worker": self.membership.id, "slots": self.slots(), "claims": claims, "lent": lent}}
+        """Return what `inspect stats` shows, also of a worker that has not joined yet."""
+        shown: dict[str, Any] = {
+            "app": consumer.app.main or "",
+            "guard": consumer.controller.affinity_kin is not None,
+            "time": time.time(),
+            "versions": versions(),
+        }
+        if self.membership is not None:
+            claims = len(self.membership.claims.numbers())
+            shown |= {"worker": self.membership.id, "slots": self.slots(), "claims": claims}
+            shown["lent"] = self.membership.lent
+        if self._channel is not None:
+            shown["namespace"] = self._channel.namespace
+        return {"affinity": shown}
 
     # -- remote control
 

@@ -1,0 +1,95 @@
+"""What a check finds, and how bad it is."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    """An *error*: jobs are lost, stuck or refused now, or will be. A *warning*: a risk. A *note*: good to know."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+#: Every finding there is, by its id. The how-to on `check` says of each what to do.
+LEVELS = {
+    # the app
+    "transport": Level.ERROR,
+    "broker-url": Level.ERROR,
+    "settings": Level.ERROR,
+    "imports": Level.ERROR,
+    "unknown-option": Level.WARNING,
+    "void-options": Level.NOTE,
+    "priority-order": Level.WARNING,
+    "prefetch": Level.NOTE,
+    "cancel-on-loss": Level.WARNING,
+    "tls-unverified": Level.WARNING,
+    "results-never-expire": Level.WARNING,
+    "results-share-memory": Level.NOTE,
+    # the server
+    "broker-away": Level.ERROR,
+    "server-unknown": Level.NOTE,
+    "server-too-old": Level.ERROR,
+    "server-untested": Level.WARNING,
+    "cluster": Level.WARNING,
+    "replica": Level.ERROR,
+    "schema": Level.ERROR,
+    "eviction": Level.ERROR,
+    "memory-full": Level.ERROR,
+    "memory-nearly-full": Level.WARNING,
+    "memory-unlimited": Level.NOTE,
+    "persistence-off": Level.WARNING,
+    "snapshots-only": Level.NOTE,
+    "persistence-fails": Level.ERROR,
+    "connections-nearly-full": Level.WARNING,
+    "clock-here": Level.WARNING,
+    # the workers
+    "remote-control": Level.WARNING,
+    "no-workers": Level.WARNING,
+    "stock-worker": Level.ERROR,
+    "worker-elsewhere": Level.WARNING,
+    "worker-mute": Level.NOTE,
+    "worker-silent": Level.WARNING,
+    "worker-stalled": Level.WARNING,
+    "worker-idle": Level.WARNING,
+    "namesakes": Level.WARNING,
+    "no-guard": Level.NOTE,
+    "affinity-versions": Level.WARNING,
+    "versions": Level.NOTE,
+    "clock-worker": Level.WARNING,
+    # the jobs
+    "type-waits": Level.ERROR,
+    "type-unserved": Level.WARNING,
+    "stock-messages": Level.ERROR,
+    "nobody-ticks": Level.ERROR,
+    "dead-letters": Level.WARNING,
+    "unserved": Level.NOTE,
+    "settings-differ": Level.WARNING,
+    "settings-changed": Level.NOTE,
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """*what* is so, in a sentence or two, and what to do about it."""
+
+    id: str
+    what: str
+    todo: str
+
+    def __post_init__(self) -> None:
+        if self.id not in LEVELS:
+            raise KeyError(self.id)
+
+    @property
+    def level(self) -> Level:
+        return LEVELS[self.id]
+
+
+def listed(names: Iterable[str], most: int = 5) -> str:
+    """Return *names* as people list them; those past *most* are counted."""
+    every = list(names)
+    shown = ", ".join(every[:most])
+    return f"{shown} and {len(every) - most} more" if len(every) > most else shown
