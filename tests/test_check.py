@@ -175,6 +175,22 @@ def test_a_server_that_stops_in_the_middle_is_away(new_app, monkeypatch):
             server.kill()  # one that is stopped does not hear that it is to end
 
 
+@pytest.mark.timeout(20)
+def test_workers_are_asked_once_where_kombu_would_try_for_ever(new_app, monkeypatch):
+    monkeypatch.setattr(survey_module, "PATIENCE_S", 0.3)
+    with (
+        EmbeddedServer() as server,
+        survey_module._connection(new_app(server.url)) as connection,
+        survey_module._Producers(connection).acquire() as producer,
+    ):
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(redis.TimeoutError):
+                producer.publish({}, exchange="", routing_key="x", retry=True)
+        finally:
+            server.kill()
+
+
 def test_another_transport_is_named_and_the_server_looked_at(valkey, redis_client):
     said, found = checked(valkey.url, "--no-fleet", app="tests.apps.ordinary", code=2, STOCK="1")
     assert "broker_transport is None" in said["transport"]
