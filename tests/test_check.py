@@ -107,7 +107,9 @@ def test_a_fleet_with_a_stock_worker_and_one_in_another_namespace(valkey, redis_
 
 def test_a_healthy_fleet_passes_strictly():
     with EmbeddedServer(options=("--appendonly", "yes", "--maxmemory", "512mb")) as server:
-        worker = start_worker(APP, server.url, ["pdf", "excel", "index", "celery"], name="all", pool="solo", env=QUIET)
+        worker = start_worker(
+            APP, server.url, ["pdf", "excel", "index", "mail", "celery"], name="all", pool="solo", env=QUIET
+        )
         worker.wait_ready(30)
         run = affinity(server.url, "check", "--strict")
     assert run.returncode == 0, run.stdout + run.stderr

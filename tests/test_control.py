@@ -96,7 +96,8 @@ def test_stock_commands_answer(fleet):
     assert ask(fleet, "conf")["broker_transport"] == "celery_affinity:Transport"
     assert "celery_affinity" in ask(fleet, "report")["ok"]
     stats = ask(fleet, "stats")
-    assert stats["affinity"] == {"worker": told(fleet, "worker").id, "slots": 2, "claims": 1, "lent": 0}
+    ours = {"worker": told(fleet, "worker").id, "slots": 2, "claims": 1, "lent": 0}
+    assert ours.items() <= stats["affinity"].items()
 
 
 def test_inspect_affinity_on_the_command_line(fleet):
