@@ -21,7 +21,8 @@ end
 local found, count = {}, 0
 local now = clock.text(clock.now_us)
 for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", now, "LIMIT", 0, LOOKED_AT)) do
-    local row = redis.call("HMGET", key.job(id), "state", "reason", "type", "task", "name", "deliveries", "ended", "left")
+    local row = redis.call("HMGET", key.job(id),
+        "state", "reason", "type", "task", "name", "deliveries", "ended", "left")
     local since_us = math.max(0, clock.now_us - tonumber(row[7]))
     if count < MAX and not is_left(row[8], since_us) then
         count = count + 1
