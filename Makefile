@@ -14,9 +14,9 @@ SECONDS ?= 1200
 demo: $(VENV)/.demo
 	@$(BIN)/python -m examples.pipeline $(if $(DOCS),--docs "$(DOCS)")
 
-# Two at a time; ARGS="-n 0 -s tests/test_worker.py" runs a part by itself.
+# Three at a time, since most of them wait; ARGS="-n 0 -s tests/test_worker.py" runs a part by itself.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 # More of the random steps that `make test` makes 10,000 of, from a seed that it prints: SEED=... makes the same again.
 # Some 600 a second, on each server.
