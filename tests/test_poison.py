@@ -182,7 +182,7 @@ def test_an_eviction_policy_that_drops_jobs_is_reported(fleet):
 
 
 def test_a_full_server_refuses_a_publish_with_a_clear_error_and_goes_on_with_the_rest(fleet):
-    fleet.start("pdf")
+    fleet.start("pdf").wait_ready(30)  # until then it declares queues of its own, which a full server refuses
     for number in range(3):
         fleet.good(f"job{number}", kwargs={"seconds": 1}, ignore_result=True)  # its backend is on the same server
     before = fleet.redis.dbsize()
