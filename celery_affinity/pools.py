@@ -79,26 +79,26 @@ def keep_what_is_half_read(pool: Any) -> None:
 
 @contextmanager
 def _taken_for_accepted(pool: Any) -> Iterator[None]:
-    """Mark jobs that a live process has got, or is getting, as accepted: `flush` drops all others.
+    """Mark jobs that a process has got, or is getting, as accepted: `flush` drops all others.
 
-    One whose process has died is back in the buffer that a flush empties, even if its process' pipe, and with it
-    `_write_to`, is another process' by now. One whose process dies meanwhile is not put back, being marked.
+    One that a dead process has got is dropped afterwards: only for a job that it finds does the pool throw away the
+    pipe, which the next process would read otherwise, and run what was dropped. One that is back in the buffer that a
+    flush empties is dropped by it, even if its process' pipe, and with it `_write_to`, is another process' by now.
     """
-    written = [job for job in (_unfinished(pool) or {}).values() if not job._accepted and _got_by_a_process(job)]
-    written = [job for job in written if job not in pool._pool.outbound_buffer]
-    for job in written:
+    written = [
+        (job, job._write_to)
+        for job in (_unfinished(pool) or {}).values()
+        if job._write_to is not None and not job._accepted and job not in pool._pool.outbound_buffer
+    ]
+    for job, _ in written:
         job._accepted = True
     try:
         yield
     finally:
-        for job in written:
+        for job, process in written:
             job._accepted = False
-            if not _got_by_a_process(job):
+            if not process._is_alive():
                 job.discard()
-
-
-def _got_by_a_process(job: Any) -> bool:
-    return job._write_to is not None and job._write_to._is_alive()
 
 
 def _unfinished(pool: Any) -> "dict[int, Any] | None":

@@ -2,11 +2,13 @@
 
 import os
 import pickle
+import signal
 import struct
 from types import SimpleNamespace
 
 import pytest
-from celery.concurrency.asynpool import ResultHandler
+from celery.concurrency.asynpool import AsynPool, ResultHandler
+from kombu.asynchronous import Hub, get_event_loop, set_event_loop
 
 from celery_affinity.pools import keep_what_is_half_read, spare_what_is_written
 
@@ -107,7 +109,6 @@ def test_a_reconnect_spares_what_a_process_has_and_nothing_else():
         running=job(process(), accepted=True),
         in_the_pipe=job(process()),
         not_written=job(None, is_buffered=True),
-        of_a_dead_process=job(process(lives=False)),
         put_back_with_a_pipe_that_was_reused=job(process(), is_buffered=True),
     )
     pool.flush()
@@ -115,9 +116,59 @@ def test_a_reconnect_spares_what_a_process_has_and_nothing_else():
     assert not pool._cache["in_the_pipe"]._accepted
 
 
-def test_what_a_process_had_that_dies_during_the_flush_is_not_spared():
+def test_what_a_dead_process_had_is_not_spared():
     dying = process()
-    pool = PreforkPool(in_the_pipe=job(dying), in_another=job(process()))
+    pool = PreforkPool(in_the_pipe=job(dying), of_a_dead_one=job(process(lives=False)), in_another=job(process()))
     pool.dies_in_flush = dying
     pool.flush()
     assert set(pool._cache) == {"in_another"}
+
+
+@pytest.fixture
+def hub():
+    before = get_event_loop()
+    hub = Hub()
+    set_event_loop(hub)
+    yield hub
+    hub.close()
+    set_event_loop(before)
+
+
+@pytest.fixture
+def asynpool(hub):
+    pool = AsynPool(processes=1, threads=False)
+    pool.register_with_event_loop(hub)
+    yield pool
+    pool.terminate()
+
+
+def _turn_until(hub, true):
+    loop = hub.create_loop()
+    for _ in range(2000):
+        if true():
+            return
+        hub.call_later(0.01, lambda: None)
+        next(loop)
+    raise AssertionError("the loop turns, and it does not come true")
+
+
+def _note(path, text):
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_what_a_dead_process_has_not_read_is_not_read_by_the_next(hub, asynpool, tmp_path):
+    pool = SimpleNamespace(_pool=asynpool, flush=asynpool.flush)
+    spare_what_is_written(pool)
+    _turn_until(hub, lambda: asynpool._all_inqueues)
+    (process,) = asynpool._pool
+    os.kill(process.pid, signal.SIGSTOP)
+    dropped = asynpool.apply_async(_note, (tmp_path / "ran", "dropped "))
+    _turn_until(hub, lambda: dropped._write_to is not None)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    pool.flush()
+    assert dropped not in asynpool._cache.values()
+    following = asynpool.apply_async(_note, (tmp_path / "ran", "following"))
+    _turn_until(hub, following.ready)
+    assert (tmp_path / "ran").read_text() == "following"
