@@ -189,7 +189,7 @@ def dispatcher(ctx: click.Context) -> None:
     app = ctx.obj.app
     app.loader.import_default_modules()  # the tasks whose ends it tells
     hostname = f"dispatcher@{gethostname()}"
-    with scheduler_of(ctx) as scheduler, app.connection_for_write() as connection:
+    with scheduler_of(ctx, patient_until=ended) as scheduler, app.connection_for_write() as connection:
         events = app.events.Dispatcher(connection, hostname=hostname, enabled=bool(app.conf.worker_send_task_events))
         loop = Dispatcher(scheduler, Announcer(app, hostname, lambda: events).announce)
         loop.start()

@@ -1,10 +1,12 @@
 """What the commands share: the way to the broker, and how they print."""
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
+from kombu import Connection
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
@@ -14,18 +16,39 @@ from .reader import Reader
 from .scheduler import Scheduler
 
 
+#: Pause before a broker that does not answer is asked again, s.
+_RETRY_S = 1.0
+
+
 @contextmanager
-def scheduler_of(ctx: click.Context) -> Iterator[Scheduler]:
-    """Yield the arrows on the app's broker, or end the command with a line that says what is wrong."""
+def scheduler_of(ctx: click.Context, *, patient_until: threading.Event | None = None) -> Iterator[Scheduler]:
+    """Yield the arrows on the app's broker, or end the command with a line that says what is wrong.
+
+    A broker that does not answer is asked again, with *patient_until*, until that event is set.
+    """
     app = ctx.obj.app
     with app.connection_for_write() as connection:
+        no_answer = (OperationalError, RedisError, *connection.connection_errors)
         try:
-            connection.ensure_connection(max_retries=1)
-            yield scheduler_on(connection, app.conf.broker_transport)
-        except (OperationalError, RedisError, *connection.connection_errors) as exc:
+            while True:
+                try:
+                    scheduler = _first_answer(connection, app.conf.broker_transport)
+                    break
+                except no_answer as exc:
+                    if patient_until is None or patient_until.is_set():
+                        raise
+                    click.echo(f"the broker {connection.as_uri()} does not answer, trying again: {exc}", err=True)
+                    patient_until.wait(_RETRY_S)
+            yield scheduler
+        except no_answer as exc:
             raise click.ClickException(f"the broker {connection.as_uri()} does not answer: {exc}") from exc
         except AffinityError as exc:
             raise click.ClickException(str(exc)) from exc
+
+
+def _first_answer(connection: Connection, transport: str) -> Scheduler:
+    connection.ensure_connection(max_retries=1)
+    return scheduler_on(connection, transport)
 
 
 @contextmanager

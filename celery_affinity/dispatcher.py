@@ -48,21 +48,20 @@ class Dispatcher:
 
     def _tick(self) -> float:
         try:
-            if self._quiet:
-                # Those that tick may be of other apps, which cannot tell what ended of this one's.
-                self._announce(self._scheduler)
-                return QUIET_PAUSE_S
-            ticked = self._scheduler.tick()
-            if ticked.untold:
+            # A quiet one looks as well: those that tick may be of other apps, which cannot tell what ended of its own.
+            ticked = None if self._quiet else self._scheduler.tick()
+            if ticked is None or ticked.untold:
                 self._announce(self._scheduler)
         except (RedisError, OSError) as exc:
             if not self._in_trouble:
-                logger.warning("The broker does not answer a tick, scheduled jobs wait: %s", exc)
+                logger.warning("The broker does not answer the dispatcher, scheduled jobs wait: %s", exc)
             self._in_trouble = True
             return _PAUSE_AFTER_ERROR_S
         if self._in_trouble:
-            logger.info("The broker answers ticks again")
+            logger.info("The broker answers the dispatcher again")
         self._in_trouble = False
+        if ticked is None:
+            return QUIET_PAUSE_S
         if ticked.dead_workers:
             logger.warning(
                 "%d silent worker(s) taken for dead, %d of their jobs back", ticked.dead_workers, ticked.recovered

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import celery_affinity
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.keys import Keys
 from celery_affinity.scheduler import Scheduler
 
@@ -102,6 +103,35 @@ def test_a_dispatcher_alone_promotes_scheduled_jobs_and_recovers_those_of_the_de
     wait_until(lambda: fleet.state("orphan") == "pending", 10, "the dead worker's job is back")
     dispatcher.term()
     assert dispatcher.wait(10) == 0
+
+
+@pytest.fixture
+def broker_that_is_away():
+    server = EmbeddedServer()
+    server.start()
+    server.stop()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def waiting_dispatcher(broker_that_is_away):
+    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "dispatcher"]
+    dispatcher = Process("dispatcher", command, {"BROKER_URL": broker_that_is_away.url, "LEDGER": os.devnull})
+    dispatcher.wait_for("does not answer, trying again", 20)
+    return dispatcher
+
+
+def test_a_dispatcher_waits_for_a_broker_that_is_away(waiting_dispatcher, broker_that_is_away):
+    broker_that_is_away.start()
+    waiting_dispatcher.wait_for("dispatcher ready on redis://", 20)
+    waiting_dispatcher.term()
+    assert waiting_dispatcher.wait(10) == 0
+
+
+def test_a_dispatcher_that_waits_for_its_broker_can_be_ended(waiting_dispatcher):
+    waiting_dispatcher.term()
+    assert waiting_dispatcher.wait(10) == 1
 
 
 def test_another_transport_is_named(valkey):
