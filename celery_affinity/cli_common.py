@@ -15,7 +15,6 @@ from .observe import reader_on, scheduler_on
 from .reader import Reader
 from .scheduler import Scheduler
 
-
 #: Pause before a broker that does not answer is asked again, s.
 _RETRY_S = 1.0
 
