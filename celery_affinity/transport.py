@@ -7,7 +7,7 @@ and its replies, events) take kombu's own ways.
 import sys
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -52,18 +52,27 @@ class QoS(stock.QoS):
         # A claimed job has its slot, so prefetch must not keep it in the inbox.
         return self.channel.claims is not None or super().can_consume()
 
+    def can_prefetch(self) -> bool:
+        """Return whether kombu's own queues may be read."""
+        return bool(super().can_consume())
+
     def append(self, message: Any, delivery_tag: str) -> None:
         if not is_claim(delivery_tag):
             super().append(message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
-        self._settle(delivery_tag, ACKED) if is_claim(delivery_tag) else super().ack(delivery_tag)
+        if is_claim(delivery_tag):
+            self._settle(delivery_tag, ACKED)
+        else:
+            super().ack(delivery_tag)
+            self.channel.look_again()
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         if is_claim(delivery_tag):
             self._settle(delivery_tag, UNSETTLED if requeue else REJECTED)
         else:
             super().reject(delivery_tag, requeue=requeue)
+            self.channel.look_again()
 
     def _settle(self, delivery_tag: str, outcome: str) -> None:
         if self.channel.claims is not None:
@@ -74,13 +83,15 @@ class AffinityChannel(_StockChannel):
     """What this transport changes in kombu's Redis channels, with and without Sentinel."""
 
     QoS = QoS
-    max_priority = 10
 
     #: Transport option: the first part of the hash tag of all keys.
     namespace = "affinity"
 
     #: The claims of the worker that consumes from this channel; None on every other channel.
     claims: Claims | None = None
+
+    #: Whether a queue is scheduled; asked of the worker that consumes from this channel.
+    schedules: Callable[[str], bool] = staticmethod(lambda _: True)
 
     #: Called with a queue's name and whether it is consumed from now on, or no more.
     on_consume: Callable[[str, bool], None] | None = None
@@ -90,6 +101,7 @@ class AffinityChannel(_StockChannel):
 
     _kept_client: redis.Redis | None = None
     _scheduler: Scheduler | None = None
+    _polls_inbox_alone = False
 
     # -- connections
 
@@ -151,6 +163,10 @@ class AffinityChannel(_StockChannel):
         if not stamping.is_job(headers):
             super()._put(queue, message, **kwargs)
             return
+        unscheduled = stamping.as_stock(queue, message)
+        if unscheduled is not None:
+            super()._put(*unscheduled, **kwargs)
+            return
         properties = message["properties"]
         stamp = stamping.read(headers, properties)
         type_ = stamp.type or queue
@@ -191,16 +207,19 @@ class AffinityChannel(_StockChannel):
 
     def basic_consume(self, queue: str, *args: Any, **kwargs: Any) -> Any:
         result = super().basic_consume(queue, *args, **kwargs)
-        if self.on_consume is not None:
-            self.on_consume(queue, True)
+        self._note_consumer(queue, True)
         return result
 
     def _basic_cancel(self, consumer_tag: str) -> Any:
         queue = self._tag_to_queue.get(consumer_tag)
         result = super()._basic_cancel(consumer_tag)
-        if self.on_consume is not None and queue is not None:
-            self.on_consume(queue, False)
+        if queue is not None:
+            self._note_consumer(queue, False)
         return result
+
+    def _note_consumer(self, queue: str, consumes: bool) -> None:
+        if self.on_consume is not None and self.schedules(queue):
+            self.on_consume(queue, consumes)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         if self.claims is None:
@@ -209,7 +228,39 @@ class AffinityChannel(_StockChannel):
             return
         connection = self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
-        connection.send_command("BRPOP", self.claims.inbox, timeout or _INBOX_TIMEOUT_S)
+        self._polls_inbox_alone = True  # an ack in another thread must find one or the other
+        lists = self._lists_to_read()
+        self._polls_inbox_alone = not lists
+        connection.send_command("BRPOP", self.claims.inbox, self._nudges, *lists, timeout or _INBOX_TIMEOUT_S)
+
+    def _lists_to_read(self) -> list[str]:
+        """Return the lists of the queues that are not scheduled, in kombu's order; none while prefetch forbids it."""
+        if not self.qos.can_prefetch():
+            return []
+        queues = [each for each in self._queue_cycle.consume(len(self.active_queues)) if not self.schedules(each)]
+        lists = [self._q_for_pri(queue, priority) for priority in self.priority_steps for queue in queues]
+        return [f"{self.global_keyprefix}{each}" for each in lists]
+
+    @property
+    def _nudges(self) -> str:
+        assert self.claims is not None
+        return self.scheduler.keys.key("nudges", self.claims.worker)
+
+    def look_again(self) -> None:
+        """Have the lists read that prefetch has kept out of the wait for the inbox, as soon as it allows them."""
+        if self._in_poll and self._polls_inbox_alone and self._consumes_from_lists() and self.qos.can_prefetch():
+            self._polls_inbox_alone = False
+            with suppress(redis.RedisError, OSError):  # the wait ends by itself as well
+                self._nudge()
+
+    def _consumes_from_lists(self) -> bool:
+        return self.claims is not None and not all(map(self.schedules, self.active_queues))
+
+    def _nudge(self) -> None:
+        with self.scheduler.client.pipeline(transaction=False) as pipe:
+            pipe.lpush(self._nudges, "")
+            pipe.expire(self._nudges, _REPLY_TIMEOUT_S)
+            pipe.execute()
 
     def _brpop_read(self, **options: Any) -> bool:
         if self.claims is None:
@@ -224,11 +275,13 @@ class AffinityChannel(_StockChannel):
             self._in_poll = None
         if not reply:
             raise Empty
-        queue, item = bytes_to_str(reply[0]), reply[1]
-        if self.claims.inbox.endswith(queue):  # kombu takes its prefix off
+        name, item = bytes_to_str(reply[0]), reply[1]
+        if name == self.claims.inbox.removeprefix(self.global_keyprefix):  # kombu takes its prefix off
             self.deliver(Claim.parse(item))
-        else:  # asked for before the worker joined: a late reply to mingle
-            self.connection._deliver(loads(bytes_to_str(item)), queue.rsplit(self.sep, 1)[0])
+        elif name != self._nudges.removeprefix(self.global_keyprefix):
+            queue = name.rsplit(self.sep, 1)[0]
+            self._queue_cycle.rotate(queue)
+            self.connection._deliver(loads(bytes_to_str(item)), queue)
         return True
 
     def deliver(self, claim: Claim) -> None:

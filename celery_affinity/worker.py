@@ -66,9 +66,11 @@ class AffinityStep(bootsteps.StartStopStep):
         self._limits.look()  # what a lost connection made Celery drop from them lends no more
         self._channel = channel
         channel.claims = self.membership.claims
+        channel.schedules = self.settings.schedules
         channel.on_consume = self.membership.serve
         channel.on_turn = self.membership.turned
-        self.membership.join(scheduler, [queue.name for queue in consumer.task_consumer.queues])
+        queues = [queue.name for queue in consumer.task_consumer.queues]
+        self.membership.join(scheduler, [queue for queue in queues if channel.schedules(queue)])
         self.membership.renounce(self._still_has)  # what a lost connection made Celery drop
 
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
