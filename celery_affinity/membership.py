@@ -32,7 +32,8 @@ _OTHER_INTERVAL_S = 0.5
 
 class Membership:
     """One live worker. *slots* and *other* are asked at each beat (see `Joining`); *on_claims* gets jobs that follow,
-    *on_void* the claims that are the worker's no more. *announce* tells ends that no worker tells.
+    *on_void* the claims that are the worker's no more. *announce* tells ends that no worker tells, *ingest*
+    moves what stock producers sent.
 
     *wake_loop* has the event loop flush soon; while there is no loop, the beats' thread does it. *kin* marks what this
     process forks, None for no guard; *forks*: whether these are the pool's processes.
@@ -51,6 +52,7 @@ class Membership:
         on_claims: Callable[[list[Claim]], None],
         on_void: Callable[[list[Held]], None],
         announce: Callable[[Scheduler], None],
+        ingest: Callable[[Scheduler], int],
         kin: Kin | None = None,
         forks: bool = False,
     ) -> None:
@@ -81,7 +83,7 @@ class Membership:
             interval_s = settings.heartbeat_interval
             self._guard = Guard(self.id, name, interval_s, pulse=self._pulse, kin=kin, ends_children=forks)
         self._beats = Beats("affinity-beats", self._beat, settings.heartbeat_interval)
-        self._dispatcher = Dispatcher(scheduler, announce)
+        self._dispatcher = Dispatcher(scheduler, announce, ingest)
 
     # -- what it is
 

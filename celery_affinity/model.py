@@ -10,7 +10,7 @@ State = Literal["scheduled", "pending", "claimed", "done", "dead", "revoked", "e
 Outcome = Literal["acked", "rejected", "unsettled", "returned"]
 
 #: Why a job is among the dead letters.
-Reason = Literal["rejected", "max_deliveries", "lost"]
+Reason = Literal["rejected", "max_deliveries", "lost", "unreadable"]
 
 
 class Delivery(NamedTuple):
@@ -93,6 +93,8 @@ class Worker:
 
 class Published(NamedTuple):
     """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled, 3 revoked before, or expired.
+
+    Of `ingest` also -1: the message is not next in its list, and 4: it is a dead letter.
 
     Not *served*: it is pending, and no live worker serves its type.
     """

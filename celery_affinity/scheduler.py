@@ -100,6 +100,26 @@ class Published(NamedTuple):
     served: bool
 
 
+class Stock(NamedTuple):
+    """A message of stock Celery, the next one in the *list* of a queue, and the job that is to be made of it.
+
+    Not *readable*: only the first three and *message* say something.
+    """
+
+    job_id: str
+    list: bytes | str
+    type: str
+    message: bytes
+    readable: bool = True
+    on_demand: bool = False
+    priority: int = 0
+    delay_us: int = 0
+    task_id: str = ""
+    task_name: str = ""
+    expires_us: int | None = None
+    stamps: Sequence[str] = ()
+
+
 class Joined(NamedTuple):
     """*namesake*: another live worker that has the node name. *replaced*: settings that were otherwise so far.
 
@@ -238,6 +258,18 @@ class Scheduler:
         )
         self._go_on(more, [encoded])
         return Published(bool(state), bool(served))
+
+    def ingest(self, messages: Sequence[Stock]) -> int:
+        """Move messages from lists of stock Celery into their lanes, in order. Return how many were there still.
+
+        Give ten at most, those of one list as they follow each other there.
+        """
+        script = load("ingest")
+        calls = [(script, script.arguments((), **_as_ingested(each))) for each in messages]
+        replies = self._run_together(calls)
+        types = {key_names.encode(each.type) for each, (_, more, _) in zip(messages, replies, strict=True) if more}
+        self._go_on(bool(types), sorted(types))
+        return sum(state > 0 for state, _, _ in replies)
 
     def settle(
         self, worker: str, *, acks: Sequence[tuple[str, str]], ends: Sequence[End], sequence: int, inline: bool
@@ -475,6 +507,23 @@ class Scheduler:
                 pipe.evalsha(script.sha, 1, self.keys.base, *arguments)
             replies: list[Any] = pipe.execute()
             return replies
+
+
+def _as_ingested(given: Stock) -> dict[str, Argument]:
+    return {
+        "list": given.list,
+        "readable": int(given.readable),
+        "id": given.job_id,
+        "type": key_names.encode(given.type),
+        "mode": "demand" if given.on_demand else "queued",
+        "priority": given.priority,
+        "delay_us": given.delay_us,
+        "task_id": key_names.encode(given.task_id),
+        "task_name": given.task_name,
+        "expires_us": "" if given.expires_us is None else given.expires_us,
+        "stamps": " ".join(given.stamps),
+        "message": given.message,
+    }
 
 
 def _ending(row: Sequence[Any]) -> Ending:

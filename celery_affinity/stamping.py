@@ -117,7 +117,7 @@ def as_stock(queue: str, message: Headers) -> tuple[str, Headers] | None:
     headers = {name: value for name, value in message["headers"].items() if name != HEADER}
     properties = dict(message["properties"])
     if "given" in header:
-        properties["priority"] = header["given"]
+        properties["priority"] = header["given"] or 0
     if type_ != queue:  # kombu puts what is not acked back where this says
         properties["delivery_info"] = {"exchange": "", "routing_key": type_}
     return type_, {**message, "headers": headers, "properties": properties}
@@ -163,15 +163,15 @@ def _stamp(app: Celery, name: str, headers: Headers, properties: dict[str, Any])
     try:
         priority = _priority(sources, properties, getattr(task, "priority", None), settings)
     except OptionError as exc:
-        return {"refused": str(exc), "type": type_, "given": given}
+        return {"refused": str(exc), "type": type_}
     return {
         "id": uuid.uuid4().hex,
         "type": type_,
         "priority": priority,
         **({} if properties["priority"] == (given or 0) else {"given": given}),
         "on_demand": _first(on_demands) or False,
-        "due": _moment(headers.get("eta"), app),
-        "expires": _moment(headers.get("expires"), app),
+        "due": moment(headers.get("eta"), app),
+        "expires": moment(headers.get("expires"), app),
     }
 
 
@@ -191,14 +191,19 @@ def _priority(sources: list[Affinity], properties: dict[str, Any], of_task: int 
     order = [option, *rest, given] if given == of_task else [option, given, *rest]
     chosen = check_priority(_first(order) or 0)
     properties["priority"] = chosen
-    return MAX_PRIORITY - chosen if settings.priority_order == "lower-first" else chosen
+    return as_counted(chosen, settings)
+
+
+def as_counted(priority: int, settings: Settings) -> int:
+    """Return a priority as the scripts count it, 10 highest, of one as the app does."""
+    return MAX_PRIORITY - priority if settings.priority_order == "lower-first" else priority
 
 
 def _first(values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _moment(given: object, app: Celery) -> float | None:
+def moment(given: object, app: Celery) -> float | None:
     """Return the time of a header. One that cannot be read is the worker's to refuse, as in stock Celery."""
     if not given:
         return None

@@ -320,14 +320,18 @@ def _as_consumed(claim: Claim, tag: str) -> dict[str, Any]:
     held. The ETA that the caller gave stays in our header.
     """
     message: dict[str, Any] = loads(bytes_to_str(claim.message))
-    headers, properties = message["headers"], message["properties"]
+    headers = message["headers"] = message.get("headers") or {}  # producers in other languages leave out what they can
+    properties = message["properties"]
     properties["delivery_tag"] = tag
     information = properties.setdefault("delivery_info", {})
-    information["redelivered"] = claim.deliveries > 0
-    if information.get("exchange") == "":
-        information["routing_key"] = claim.type
+    # Stock Celery's own mark stays: what kombu restored came from a list.
+    information["redelivered"] = claim.deliveries > 0 or information.get("redelivered") is True
+    if not information.get("exchange"):
+        information.update(exchange="", routing_key=claim.type)
     if headers.get("eta"):
-        headers[stamping.HEADER]["eta"], headers["eta"] = headers["eta"], None
+        ours = headers.get(stamping.HEADER)
+        headers[stamping.HEADER] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
+        headers["eta"] = None
     return message
 
 

@@ -20,6 +20,7 @@ from .announcer import Announcer
 from .claims import ACKED, Held
 from .errors import AffinityError, TransportError
 from .guard import Kin
+from .ingest import Ingest
 from .limits import Limits
 from .membership import Membership
 from .scheduler import Claim, Scheduler
@@ -174,6 +175,7 @@ class AffinityStep(bootsteps.StartStopStep):
             wake_loop=self._wake_loop,
             on_claims=self._on_claims,
             on_void=self._on_void,
+            ingest=Ingest(self._consumer.app).run,
             announce=Announcer(self._consumer.app, self._consumer.hostname, self._eventer).announce,
             kin=self._consumer.controller.affinity_kin,
             forks=pools.forks(self._consumer.pool),

@@ -31,12 +31,17 @@ class Fault(NamedTuple):
 
 FAULTS = (
     # -- arrows
-    Fault("publish", 'redis.call("EXISTS", key.job(id)) == 1', 'redis.call("EXISTS", key.message(id)) == 1'),
-    Fault("publish", "clock.now_us + math.max(0, delay_us)", "clock.now_us + delay_us"),
-    Fault("publish", "if delay_us > 0 then", "if delay_us > 1 then"),
-    Fault("publish", "tonumber(expires_us) <= 0", "tonumber(expires_us) < 0"),
-    Fault("publish", "local is_revoked = traces.is_revoked(task_id, stamps)", "local is_revoked = false"),
-    Fault("publish", 'is_revoked and "revoked" or "expired"', 'is_expired and "expired" or "revoked"'),
+    Fault("lib/publish", 'redis.call("EXISTS", key.job(id)) == 1', 'redis.call("EXISTS", key.message(id)) == 1'),
+    Fault("lib/publish", "clock.now_us + math.max(0, delay_us)", "clock.now_us + delay_us"),
+    Fault("lib/publish", "if delay_us > 0 then", "if delay_us > 1 then"),
+    Fault("lib/publish", "tonumber(expires_us) <= 0", "tonumber(expires_us) < 0"),
+    Fault("lib/publish", "local is_revoked = traces.is_revoked(job.task_id, job.stamps)", "local is_revoked = false"),
+    Fault("lib/publish", 'is_revoked and "revoked" or "expired"', 'is_expired and "expired" or "revoked"'),
+    Fault("lib/publish", "traces.add(id, job.task_id, job.stamps, expires)", 'traces.add(id, job.task_id, "", expires)'),
+    Fault("ingest", 'redis.call("LINDEX", list, -1) ~= message', "false"),
+    Fault("ingest", 'redis.call("EXISTS", key.job(id)) == 1', "false"),
+    Fault("ingest", 'redis.call("RPOP", list)', 'redis.call("LPOP", list)'),
+    Fault("ingest", "if not readable then", "if false then"),
     Fault("claim", "fill(#ARGV > 0 and ARGV or", "fill(#ARGV > 0 and { ARGV[1] } or"),
     Fault("claim", "return { fill(", "return { 0 * fill("),
     Fault("claim", "if tonumber(free[i + 1]) > 0 then", "if tonumber(free[i + 1]) > 1 then"),

@@ -82,6 +82,8 @@ def test_priorities_of_other_queues_are_kombus_own(fleet):
     for job, priority in (("nine", 9), ("fifty", 50), ("three", 3), ("zero", 0), ("unset", None)):
         fleet.send(job, "mail", priority=priority)
     assert fleet.lists("mail") == [2, 1, 0, 2]
+    fleet.send("of its affinity", "other", task="excel")
+    assert fleet.lists("other") == [1, 0, 0, 0], "the priority of Affinity is for scheduled queues"
     with pytest.raises(OptionError, match="priority"):
         fleet.send("refused", "pdf", priority=50)
     message = json.loads(fleet.redis.lindex("mail\x06\x169", 0))
