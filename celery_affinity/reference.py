@@ -618,10 +618,12 @@ class Reference:
         return list(self.tasks.get(task_id, ()))
 
     def _keep_last_of_task(self, job: Job) -> None:
-        if not self._take_from_task(job):
+        if job.task_id and not self._take_from_task(job):
             self.tasks[job.task_id] = [job.id]
 
     def _add_to_task(self, task_id: str, job_id: str) -> None:
+        if not task_id:
+            return
         jobs = self.tasks.setdefault(task_id, [])
         if any(self._has_ended(self.jobs[each]) for each in jobs):
             jobs.clear()

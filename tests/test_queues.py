@@ -24,9 +24,9 @@ class MixedFleet(Fleet):
     def start(self, name, *queues, conf=CONF, **options):
         return super().start(name, *queues, CONF=json.dumps(conf), **options)
 
-    def start_stock(self, name, *queues, **conf):
+    def start_stock(self, name, *queues, pool="solo", **conf):
         env = {"LEDGER": str(self.ledger.path), "TRANSPORT": "redis", "CONF": json.dumps(conf)}
-        worker = start_worker(APP, self.url, queues, name=name, pool="solo", env=env)
+        worker = start_worker(APP, self.url, queues, name=name, pool=pool, env=env)
         worker.wait_ready(30)
         return worker
 
