@@ -19,7 +19,7 @@ STEPS = int(os.environ.get("CONFORMANCE_STEPS", "10000"))
 
 _TEST = ("-m", "pytest", "tests/test_conformance.py", "-k", "valkey", "-q", "-p", "no:cacheprovider", "-o", "timeout=0")
 _FAILED_AT = re.compile(r"failed at step (\d+);")
-#: Not of ack, claim, drop, purge and requeue: their own first write frees memory.
+#: Not of ack, claim, drop, ingest, purge and requeue: their own first write frees memory.
 _INCLUDE_FULL = "-- @include lib/full.lua\n"
 
 
