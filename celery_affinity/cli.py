@@ -192,7 +192,7 @@ def dispatcher(ctx: click.Context) -> None:
     hostname = f"dispatcher@{gethostname()}"
     with scheduler_of(ctx) as scheduler, app.connection_for_write() as connection:
         events = app.events.Dispatcher(connection, hostname=hostname, enabled=bool(app.conf.worker_send_task_events))
-        loop = Dispatcher(scheduler, Announcer(app, hostname, lambda: events).announce, Ingest(app).run)
+        loop = Dispatcher(scheduler, Announcer(app, hostname, lambda: events).announce, Ingest(app))
         loop.start()
         click.echo(f"dispatcher ready on {app.connection_for_write().as_uri()}")
         ended.wait()

@@ -14,6 +14,7 @@ from .beats import Beats
 from .claims import Claims, Held
 from .dispatcher import Dispatcher
 from .guard import Guard, Kin
+from .ingest import Ingest
 from .knobs import SettingsLog
 from .lease import Lease, now_s
 from .lending import Lending, lending
@@ -32,8 +33,7 @@ _OTHER_INTERVAL_S = 0.5
 
 class Membership:
     """One live worker. *slots* and *other* are asked at each beat (see `Joining`); *on_claims* gets jobs that follow,
-    *on_void* the claims that are the worker's no more. *announce* tells ends that no worker tells, *ingest*
-    moves what stock producers sent.
+    *on_void* the claims that are the worker's no more. *announce* and *ingest*: see `Dispatcher`.
 
     *wake_loop* has the event loop flush soon; while there is no loop, the beats' thread does it. *kin* marks what this
     process forks, None for no guard; *forks*: whether these are the pool's processes.
@@ -52,7 +52,7 @@ class Membership:
         on_claims: Callable[[list[Claim]], None],
         on_void: Callable[[list[Held]], None],
         announce: Callable[[Scheduler], None],
-        ingest: Callable[[Scheduler], int],
+        ingest: Ingest,
         kin: Kin | None = None,
         forks: bool = False,
     ) -> None:

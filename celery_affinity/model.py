@@ -1,5 +1,6 @@
 """Jobs and workers as the scheduling rules see them, and what the arrows reply. Times are µs of the server's clock."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -152,7 +153,10 @@ class Recovered(NamedTuple):
 
 
 class Ticked(NamedTuple):
-    """*next_due_us*: until the next scheduled job is due, None if there is none. *untold*: some ends are to be told."""
+    """*next_due_us*: until the next scheduled job is due, None if there is none. *untold*: some ends are to be told.
+
+    *lists*: those with messages of stock Celery.
+    """
 
     more: bool
     next_due_us: int | None
@@ -160,6 +164,7 @@ class Ticked(NamedTuple):
     recovered: int
     dead_workers: int
     untold: bool
+    lists: Sequence[str]
 
 
 class Ending(NamedTuple):

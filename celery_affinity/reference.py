@@ -325,10 +325,10 @@ class Reference:
         recovered, gone = self._recover(worker, MAX_MOVES, types, now_us)
         return Recovered(self._fill(types, now_us) or not gone, recovered)
 
-    def tick(self, *, now_us: int) -> Ticked:
+    def tick(self, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
         """Scheduled -> pending where due; the jobs of workers that are silent for too long -> pending.
 
-        What waits and has expired ends.
+        What waits and has expired ends. Of *lists* those are returned that hold messages.
         """
         if self.ticked_us is None or not 0 <= now_us - self.ticked_us <= SILENCE_COUNTS_US:
             self.grace_us = now_us
@@ -346,7 +346,8 @@ class Reference:
         waiting = scheduled[len(due) :]
         next_due_us = max(0, waiting[0][0] - now_us) if waiting else None
         untold = any(when_us <= now_us for when_us in self.untold.values())
-        return Ticked(more, next_due_us, len(due), recovered, dead, untold)
+        filled = [each for each in lists if self.lists.get(each)]
+        return Ticked(more, next_due_us, len(due), recovered, dead, untold, filled)
 
     def revoke(self, task_ids: Iterable[str], *, now_us: int) -> int:
         """End the waiting jobs of these tasks, and what is published of them from now on. Return how many."""

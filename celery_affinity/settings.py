@@ -108,6 +108,8 @@ class Settings:
     """Task name pattern -> type, for producers that do not have the tasks' code."""
     queues: Sequence[str] = _setting(("*",), _queues)
     """Patterns of the queues that are scheduled; the others are kombu's own, as without this transport."""
+    ingest: bool = _setting(True, _yes_or_no)
+    """Whether what stock Celery's producers send to a scheduled queue is scheduled."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -25,7 +25,7 @@ from . import revoking, stamping, unserved, urls
 from .claims import ACKED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
 from .keys import Keys
 from .reader import Reader
-from .scheduler import Claim, Scheduler
+from .scheduler import Claim, Job, Scheduler
 
 if TYPE_CHECKING:
     from kombu.transport.redis import Channel as _StockChannel
@@ -171,16 +171,18 @@ class AffinityChannel(_StockChannel):
         stamp = stamping.read(headers, properties)
         type_ = stamp.type or queue
         published = self.scheduler.publish(
-            stamp.job_id(queue),
-            type_=type_,
-            on_demand=stamp.on_demand,
-            priority=stamp.priority,
-            delay_us=stamp.delay_us(),
-            task_id=str(headers.get("id") or properties.get("correlation_id") or ""),
-            task_name=str(headers.get("task") or ""),
-            expires_us=stamp.expires_us(),
-            stamps=revoking.stamps_of(headers),
-            message=dumps(message),
+            Job(
+                stamp.job_id(queue),
+                type_,
+                dumps(message),
+                on_demand=stamp.on_demand,
+                priority=stamp.priority,
+                delay_us=stamp.delay_us(),
+                task_id=str(headers.get("id") or properties.get("correlation_id") or ""),
+                task_name=str(headers.get("task") or ""),
+                expires_us=stamp.expires_us(),
+                stamps=revoking.stamps_of(headers),
+            )
         )
         if not published.served:
             unserved.warn(type_)

@@ -175,8 +175,8 @@ class AffinityStep(bootsteps.StartStopStep):
             wake_loop=self._wake_loop,
             on_claims=self._on_claims,
             on_void=self._on_void,
-            ingest=Ingest(self._consumer.app).run,
             announce=Announcer(self._consumer.app, self._consumer.hostname, self._eventer).announce,
+            ingest=Ingest(self._consumer.app),
             kin=self._consumer.controller.affinity_kin,
             forks=pools.forks(self._consumer.pool),
         )

@@ -25,7 +25,7 @@ from celery_affinity.keys import Keys
 from celery_affinity.order import order_now, upcoming
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
-from celery_affinity.scheduler import End, Joining, Running, Scheduler, Stock
+from celery_affinity.scheduler import End, Job, Joining, Running, Scheduler
 from celery_affinity.scripts import ARROWS, load
 from celery_affinity.settings import Settings, complete
 
@@ -241,8 +241,9 @@ class LargeFleet:
         """Move messages of stock Celery; the size of one is what Celery sends for a small task."""
         name, messages = f"list of {self.types[0]}", [str(each).zfill(700).encode() for each in range(number)]
         self.client.lpush(name, *messages)
+        assert self.scheduler.tick([f"empty {each}" for each in range(399)] + [name]).lists == [name]
         for each, message in enumerate(messages):
-            self.scheduler.ingest([Stock(f"stock{each}", name, self.types[0], message)])
+            self.scheduler.ingest(name, [Job(f"stock{each}", self.types[0], message)])
 
     def die(self, worker):
         """Have a worker be silent for longer than its timeout, ticked all the while."""

@@ -37,7 +37,7 @@ FAULTS = (
     Fault("lib/publish", "tonumber(expires_us) <= 0", "tonumber(expires_us) < 0"),
     Fault("lib/publish", "local is_revoked = traces.is_revoked(job.task_id, job.stamps)", "local is_revoked = false"),
     Fault("lib/publish", 'is_revoked and "revoked" or "expired"', 'is_expired and "expired" or "revoked"'),
-    Fault("lib/publish", "traces.add(id, job.task_id, job.stamps, expires)", 'traces.add(id, job.task_id, "", expires)'),
+    Fault("lib/publish", "traces.add(id, job.task_id, job.stamps,", 'traces.add(id, job.task_id, "",'),
     Fault("ingest", 'redis.call("LINDEX", list, -1) ~= message', "false"),
     Fault("ingest", 'redis.call("EXISTS", key.job(id)) == 1', "false"),
     Fault("ingest", 'redis.call("RPOP", list)', 'redis.call("LPOP", list)'),
@@ -124,6 +124,8 @@ FAULTS = (
     Fault("tick", "expired == MAX or ", ""),
     Fault("tick", 'ends.waiting(id, "expired")', 'ends.note(id, "expired")'),
     Fault("tick", "recovered, dead, #untold", "recovered, dead, 0"),
+    Fault("tick", 'redis.pcall("EXISTS", unpack(lists)) ~= 0', 'redis.pcall("EXISTS", lists[1]) ~= 0'),
+    Fault("tick", 'redis.pcall("EXISTS", list) ~= 0', "true"),
     Fault("replay", "traces.fade(id, row[4], row[5])", ""),
     Fault("replay", '"acked", "left", "expires"', '"left", "expires"'),
     # -- what they share

@@ -609,10 +609,11 @@ class Conformance(SideBySide):
 
     @often(5)
     def tick(self):
-        reply = self.reference.tick(now_us=self.now_us)
+        lists = [f"stock {type_}" for type_ in TYPES]
+        reply = self.reference.tick(lists, now_us=self.now_us)
         next_due_us = -1 if reply.next_due_us is None else reply.next_due_us
         counts = [reply.due, reply.recovered, reply.dead_workers, reply.untold]
-        self.step("tick", [reply.more, str(next_due_us), *counts])
+        self.step("tick", [reply.more, str(next_due_us), *counts, reply.lists], *lists)
         self.compare(reply.more)
 
     @often(

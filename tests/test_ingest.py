@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from celery_affinity import stamping
+from celery_affinity import revoking, stamping
 from celery_affinity.ingest import Ingest
 from celery_affinity.keys import Keys
-from celery_affinity.scheduler import Scheduler
+from celery_affinity.scheduler import Job, Joining, Scheduler
 from celery_affinity.settings import Settings
 
 from .clocked import Fleet as Jobs
@@ -53,6 +53,13 @@ def wire(task_id="t", *, priority=0, version=2, args=("job",), **headers):
     return json.dumps(message if headers is None else {**message, "headers": headers})
 
 
+def move(jobs, app):
+    """Do what a dispatcher does for stock producers."""
+    ingest = Ingest(app)
+    while ingest.move(jobs.scheduler, jobs.scheduler.tick(ingest.lists(jobs.scheduler)).lists):
+        pass
+
+
 def lanes(jobs):
     """Return the waiting tasks of `pdf` by lane, the oldest first."""
     client, keys = jobs.scheduler.client, jobs.scheduler.keys
@@ -63,12 +70,18 @@ def lanes(jobs):
     return found
 
 
+def states(jobs, *tasks):
+    client, keys = jobs.scheduler.client, jobs.scheduler.keys
+    ids = [client.get(keys.key("task", task)).decode() for task in tasks]
+    return [client.hget(keys.key("job", job_id), "state").decode() for job_id in ids]
+
+
 def test_messages_are_moved_in_order_by_their_priority(jobs, redis_client, app):
     for number in range(25):
         redis_client.lpush("pdf", wire(f"t{number}"))
     redis_client.lpush("pdf\x06\x163", wire("three", priority=3), wire("five", priority=5))
     redis_client.lpush("pdf\x06\x169", wire("fifty", priority=50))
-    assert Ingest(app).run(jobs.scheduler) == 28
+    move(jobs, app)
     assert lanes(jobs) == {
         "queued.0": [f"t{number}" for number in range(25)],
         "queued.3": ["three"],
@@ -76,15 +89,22 @@ def test_messages_are_moved_in_order_by_their_priority(jobs, redis_client, app):
         "queued.10": ["fifty"],
     }
     assert not redis_client.exists("pdf", "pdf\x06\x163", "pdf\x06\x169")
-    assert Ingest(app).run(jobs.scheduler) == 0
 
 
 def test_priorities_count_as_the_app_counts_them(jobs, redis_client, app, monkeypatch):
     monkeypatch.setitem(stamping._SETTINGS, app, Settings(priority_order="lower-first"))
     redis_client.lpush("pdf", wire("zero"))
     redis_client.lpush("pdf\x06\x169", wire("nine", priority=9))
-    Ingest(app).run(jobs.scheduler)
+    move(jobs, app)
     assert lanes(jobs) == {"queued.10": ["zero"], "queued.1": ["nine"]}
+
+
+def test_a_producer_in_another_language_can_say_that_a_user_waits(jobs, redis_client, app):
+    message = json.loads(wire("now"))
+    message["properties"]["on_demand"] = True
+    redis_client.lpush("pdf", json.dumps(message))
+    move(jobs, app)
+    assert lanes(jobs) == {"demand.0": ["now"]}
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -92,19 +112,27 @@ def test_eta_and_expiry_are_kept(jobs, redis_client, app, version):
     redis_client.lpush("pdf", wire("later", version=version, eta="2099-01-01T00:00:00+00:00"))
     redis_client.lpush("pdf", wire("expired", version=version, expires="2001-01-01T00:00:00+00:00"))
     redis_client.lpush("pdf", wire("past", version=version, eta="2001-01-01T00:00:00+00:00"))
-    assert Ingest(app).run(jobs.scheduler) == 3
-    keys = jobs.scheduler.keys
-    states = {
-        task: redis_client.hget(keys.key("job", redis_client.get(keys.key("task", task)).decode()), "state")
-        for task in ("later", "expired", "past")
-    }
-    assert states == {"later": b"scheduled", "expired": b"expired", "past": b"pending"}
+    redis_client.lpush("pdf", wire("expires", version=version, expires="2099-01-01T00:00:00+00:00"))
+    move(jobs, app)
+    assert states(jobs, "later", "expired", "past", "expires") == ["scheduled", "expired", "pending", "pending"]
+    assert redis_client.zcard(Keys().key("expires")) == 1
+
+
+def test_what_was_revoked_before_it_was_moved_is_not_run(jobs, redis_client, app):
+    jobs.scheduler.revoke(["by id"], [], keep_s=60)
+    jobs.scheduler.revoke([], [revoking.stamp("customer", "7")], keep_s=60)
+    redis_client.lpush("pdf", wire("by id"), wire("by id", version=1))
+    redis_client.lpush("pdf", wire("by stamp", stamps={"customer": ["7"]}, stamped_headers=["customer"], customer="7"))
+    move(jobs, app)
+    assert lanes(jobs) == {}
+    assert redis_client.hget(Keys().key("counters"), "revoked") == b"3"
+    assert redis_client.zcard(Keys().key("untold")) == 3, "their callers are told"
 
 
 @pytest.mark.parametrize("garbage", ["no json", "[]", "{}"])
 def test_what_nobody_can_read_is_a_dead_letter_and_holds_up_nothing(jobs, redis_client, app, garbage):
     redis_client.lpush("pdf", garbage, wire("next"))
-    assert Ingest(app).run(jobs.scheduler) == 2
+    move(jobs, app)
     assert lanes(jobs) == {"queued.0": ["next"]}
     (dead,) = redis_client.zrange(Keys().key("dead"), 0, -1)
     assert redis_client.hget(Keys().key("job", dead.decode()), "reason") == b"unreadable"
@@ -114,26 +142,51 @@ def test_what_nobody_can_read_is_a_dead_letter_and_holds_up_nothing(jobs, redis_
 
 def test_lists_of_queues_that_nobody_serves_here_are_left_alone(jobs, redis_client, app):
     redis_client.lpush("excel", wire("other"))
-    assert Ingest(app).run(jobs.scheduler) == 0
+    move(jobs, app)
     assert redis_client.llen("excel") == 1
+
+
+def test_an_app_can_leave_all_lists_alone(jobs, redis_client, app, monkeypatch):
+    monkeypatch.setitem(stamping._SETTINGS, app, Settings(ingest=False))
+    redis_client.lpush("pdf", wire("job"))
+    move(jobs, app)
+    assert redis_client.llen("pdf") == 1
+
+
+def test_a_key_that_is_no_list_holds_up_no_other_queue(jobs, redis_client, app):
+    jobs.join("other", "excel", "index")
+    redis_client.set("excel", "of another program")
+    redis_client.lpush("index", wire("job"))
+    move(jobs, app)
+    assert not redis_client.exists("index")
+    assert redis_client.get("excel") == b"of another program"
+
+
+def test_a_queue_whose_workers_wait_for_a_rate_limit_is_served(redis_client, app):
+    jobs = Jobs(Scheduler(redis_client, Keys()))
+    jobs.scheduler.join(Joining("worker", "worker@host", ["excel"], 1, withdrawn=["pdf"]), Settings().shared())
+    redis_client.lpush("pdf", wire("job"))
+    move(jobs, app)
+    assert lanes(jobs) == {"queued.0": ["job"]}
 
 
 def test_messages_that_are_alike_are_several_jobs(jobs, redis_client, app):
     message = wire("same")
     redis_client.lpush("pdf", message, message, message)
-    assert Ingest(app).run(jobs.scheduler) == 3
+    move(jobs, app)
     assert lanes(jobs) == {"queued.0": ["same"] * 3}
 
 
-def test_two_that_look_at_the_same_messages_move_each_once(jobs, redis_client, app):
-    for number in range(10):
-        redis_client.lpush("pdf", wire(f"t{number}"))
-    one, two = Ingest(app), Ingest(app)
-    (seen_by_one,) = one._batches(jobs.scheduler, {"pdf": "pdf"})
-    (seen_by_two,) = two._batches(jobs.scheduler, {"pdf": "pdf"})
-    assert jobs.scheduler.ingest(seen_by_one[:4]) == 4
-    assert jobs.scheduler.ingest(seen_by_two) == 6, "the four that are gone change nothing"
-    assert jobs.scheduler.ingest(seen_by_one) == 0
+def test_two_that_look_at_the_same_messages_move_each_once(jobs, redis_client):
+    messages = [wire(f"t{number}") for number in range(10)]
+    redis_client.lpush("pdf", *messages)
+    one, two = (
+        [Job(f"{who}{number}", "pdf", message, task_id=f"t{number}") for number, message in enumerate(messages)]
+        for who in ("one", "two")
+    )
+    assert jobs.scheduler.ingest("pdf", one[:4]) == 4
+    assert jobs.scheduler.ingest("pdf", two) == 6, "the four that are gone change nothing"
+    assert jobs.scheduler.ingest("pdf", one) == 0
     assert lanes(jobs) == {"queued.0": [f"t{number}" for number in range(10)]}
 
 
@@ -141,7 +194,7 @@ def test_a_full_server_still_moves_messages(jobs, redis_client, app):
     redis_client.lpush("pdf", wire("job"))
     redis_client.config_set("maxmemory", "1")
     try:
-        assert Ingest(app).run(jobs.scheduler) == 1
+        move(jobs, app)
     finally:
         redis_client.config_set("maxmemory", "0")
     assert lanes(jobs) == {"queued.0": ["job"]}
@@ -154,18 +207,38 @@ def test_transport_options_say_where_the_lists_are(redis_client, app, monkeypatc
     monkeypatch.setitem(app.conf, "broker_transport_options", options)
     redis_client.lpush("shop:pdf", wire("zero"))
     redis_client.lpush("shop:pdf:5", wire("five", priority=5))
-    assert Ingest(app).run(jobs.scheduler) == 2
+    move(jobs, app)
+    assert not redis_client.exists("shop:pdf", "shop:pdf:5")
 
 
-def test_nothing_to_move_costs_one_command(jobs, redis_client, app):
+def test_each_of_many_queues_has_its_turn(redis_client, app):
+    jobs = Jobs(Scheduler(redis_client, Keys()))
+    types = [f"type {number}" for number in range(250)]
+    jobs.join("worker", *types)
     ingest = Ingest(app)
-    ingest.run(jobs.scheduler)
+    seen = [ingest.lists(jobs.scheduler) for _ in range(3)]
+    assert {len(lists) for lists in seen} == {400}
+    assert {name for lists in seen for name in lists} >= set(types)
+
+
+def test_a_long_backlog_does_not_hold_up_what_is_due(jobs, redis_client, app):
+    redis_client.lpush("pdf", *(wire(f"t{number}") for number in range(600)))
+    ingest = Ingest(app)
+    assert ingest.move(jobs.scheduler, jobs.scheduler.tick(ingest.lists(jobs.scheduler)).lists), "there is more"
+    assert redis_client.llen("pdf") == 100
+
+
+def test_nothing_to_move_costs_no_command_but_the_tick(jobs, redis_client, app):
+    ingest = Ingest(app)
+    ingest.lists(jobs.scheduler)
     before = redis_client.info("commandstats")
     for _ in range(10):
-        ingest.run(jobs.scheduler)
+        assert not ingest.move(jobs.scheduler, jobs.scheduler.tick(ingest.lists(jobs.scheduler)).lists)
     after = redis_client.info("commandstats")
     calls = {name: row["calls"] - before.get(name, {"calls": 0})["calls"] for name, row in after.items()}
-    assert {name: count for name, count in calls.items() if count and name != "cmdstat_info"} == {"cmdstat_exists": 10}
+    assert calls["cmdstat_evalsha"] == 10
+    assert calls["cmdstat_exists"] == 10, "one look at all lists, inside of the script"
+    assert not calls.get("cmdstat_lrange")
 
 
 # -- real workers
