@@ -252,17 +252,17 @@ class AffinityChannel(_StockChannel):
         """Have the lists read that prefetch has kept out of the wait for the inbox, as soon as it allows them."""
         if self._in_poll and self._polls_inbox_alone and self._consumes_from_lists() and self.qos.can_prefetch():
             self._polls_inbox_alone = False
-            with suppress(redis.RedisError, OSError):  # the wait ends by itself as well
-                self._nudge()
+            self._nudge()
 
     def _consumes_from_lists(self) -> bool:
         return self.claims is not None and not all(map(self.schedules, self.active_queues))
 
     def _nudge(self) -> None:
-        with self.scheduler.client.pipeline(transaction=False) as pipe:
+        """End the wait that is under way."""
+        with suppress(redis.RedisError, OSError), self.scheduler.client.pipeline(transaction=False) as pipe:
             pipe.lpush(self._nudges, "")
             pipe.expire(self._nudges, _REPLY_TIMEOUT_S)
-            pipe.execute()
+            pipe.execute()  # if it cannot be, the wait ends by itself
 
     def _brpop_read(self, **options: Any) -> bool:
         if self.claims is None:
@@ -279,7 +279,8 @@ class AffinityChannel(_StockChannel):
             raise Empty
         name, item = bytes_to_str(reply[0]), reply[1]
         if name == self.claims.inbox.removeprefix(self.global_keyprefix):  # kombu takes its prefix off
-            self.deliver(Claim.parse(item))
+            if not self._closing:  # else the next sync notices that it never arrived
+                self.deliver(Claim.parse(item))
         elif name != self._nudges.removeprefix(self.global_keyprefix):
             queue = name.rsplit(self.sep, 1)[0]
             self._queue_cycle.rotate(queue)
@@ -309,9 +310,12 @@ class AffinityChannel(_StockChannel):
 
     def close(self) -> None:
         self.on_consume = None  # what is cancelled now is not the worker's wish
-        if self.claims is not None:
-            # An answer still in the socket is noticed by the next sync; waiting for one would hold up the shutdown.
-            self._in_poll = None
+        if self.claims is not None and self._in_poll:
+            if self._polls_inbox_alone:
+                # An answer still in the socket is noticed by the next sync; waiting for one would hold up the shutdown.
+                self._in_poll = None
+            else:  # a message of a list that is in the socket is nowhere else: kombu reads it, and puts it back
+                self._nudge()
         super().close()
 
 

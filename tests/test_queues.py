@@ -9,7 +9,10 @@ import time
 import pytest
 
 from celery_affinity import stamping
+from celery_affinity.claims import Claims
 from celery_affinity.errors import OptionError
+from celery_affinity.keys import Keys
+from celery_affinity.lease import Lease
 from celery_affinity.settings import Settings
 
 from .test_worker import APP, POOLS, Fleet
@@ -135,6 +138,34 @@ def test_a_killed_workers_message_of_another_queue_is_restored_by_kombu(fleet):
     fleet.start("healthy", "pdf", "mail", pool="solo", conf=conf)
     wait_until(lambda: fleet.ledger.ends()["late"], 15, "it runs again")
     assert fleet.ledger.starts() == {"late": 2}
+
+
+@pytest.fixture
+def reading(fleet):
+    """A worker's channel that waits for its inbox and for `mail`."""
+    with fleet.app.connection_for_read() as connection:
+        channel = connection.default_channel
+        channel.claims = Claims("worker", Keys().key("inbox", "worker"), Lease(30), lambda: None)
+        channel.schedules = lambda queue: queue == "pdf"
+        channel.basic_consume("mail", no_ack=False, callback=lambda message: None, consumer_tag="tag")
+        connection.transport.cycle._register_BRPOP(channel)
+        wait_until(lambda: fleet.redis.info("clients")["blocked_clients"], 5, "it waits")
+        yield channel
+
+
+def test_a_message_that_comes_while_a_worker_ends_stays_in_its_list(fleet, reading):
+    fleet.send("late", "mail")
+    wait_until(lambda: not fleet.redis.exists("mail"), 5, "it is in the socket")
+    reading.basic_cancel("tag")
+    reading.close()
+    assert fleet.lists("mail") == [1, 0, 0, 0]
+    assert not fleet.redis.exists("unacked")
+
+
+def test_a_worker_that_ends_does_not_wait_for_messages(fleet, reading):
+    began_s = time.monotonic()
+    reading.close()
+    assert time.monotonic() - began_s < 0.9, "less than any wait for a list"
 
 
 def test_stock_workers_and_ours_share_a_queue(fleet):
