@@ -1,10 +1,19 @@
 """The how-to on moving a fleet, step by step, with jobs of every kind under way: each runs once."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
+import redis
+from kombu import Connection
+
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.keys import Keys
+from celery_affinity.reader import Reader
 
 from .test_cli import affinity
 from .test_queues import APP, MixedFleet
@@ -72,15 +81,55 @@ def test_back(fleet):
     sent = send_scheduled(fleet, "scheduled")
     assert not is_drained(fleet), "one job still waits for its time"
     sent |= send_backlog(fleet, "stock")
-    stock = fleet.start_stock("stock", "pdf", pool="threads")
-    wait_until(lambda: is_drained(fleet) and fleet.ledger.ends().keys() >= sent, 60, "drained")
+    wait_until(lambda: not fleet.redis.exists("pdf"), 10, "it is taken over")
     ours.term()
     assert ours.wait(20) == 0
-    sent |= {"afterwards"}
+    ours = fleet.start("draining", "pdf", pool="threads", conf={"affinity_ingest": False})
+    of_stock = [f"backlog-{number}" for number in range(20)]
+    fleet.send_from_stock(*(("late", (job, 0.01), {"queue": "pdf"}) for job in of_stock))
+    wait_until(lambda: is_drained(fleet), 60, "drained")
+    assert fleet.lists("pdf") == [20, 0, 0, 0], "what came meanwhile is for stock workers"
+    stock = fleet.start_stock("stock", "pdf", pool="threads")
+    ours.term()
+    assert ours.wait(20) == 0
+    sent |= {"afterwards", *of_stock}
     fleet.send_from_stock(("late", ("afterwards", 0), {"queue": "pdf"}))
-    wait_until(lambda: fleet.ledger.ends()["afterwards"], 20, f"the stock worker runs it\n{stock.log()}")
+    wait_until(lambda: fleet.ledger.ends().keys() >= sent, 20, f"the stock worker runs it\n{stock.log()}")
     assert fleet.ledger.starts() == dict.fromkeys(sent, 1)
     assert is_drained(fleet)
+
+
+def test_a_reader_with_bare_kombu_sees_stocks_list_alone(fleet):
+    fleet.send("scheduled", "pdf")
+    fleet.send_from_stock(("late", ("in-the-list",), {"queue": "pdf"}))
+    with Connection(fleet.url) as connection, connection.SimpleQueue("pdf") as queue:
+        message = queue.get(timeout=5)
+        assert message.payload[0] == ["in-the-list"]
+        message.ack()
+        with pytest.raises(queue.Empty):
+            queue.get(timeout=1)
+
+
+def test_celery_migrate_moves_stocks_lists_to_a_server_with_workers_of_ours(fleet):
+    with EmbeddedServer() as old:
+        env = {**os.environ, "LEDGER": str(fleet.ledger.path), "BROKER_URL": old.url}
+        code = f"from {APP} import app; app.send_task('{APP}.late', ['job'], queue='pdf')"
+        for transport in ("redis", "celery_affinity:Transport"):
+            subprocess.run([sys.executable, "-c", code], env={**env, "TRANSPORT": transport}, check=True, timeout=30)
+        migrate = [sys.executable, "-m", "celery", "-A", APP, "migrate", old.url, fleet.url, "-Q", "pdf", "-t", "2"]
+        subprocess.run(migrate, env=env, check=True, timeout=30)
+        with redis.Redis.from_url(old.url) as client:
+            assert Reader(client, Keys()).pending("pdf") == 1, "the scheduled one stays there"
+    fleet.start("ours", "pdf", pool="solo", conf={})
+    wait_until(lambda: fleet.ledger.ends()["job"], 10, "the other is run")
+
+
+def test_a_message_that_is_no_task_is_a_dead_letter(fleet):
+    fleet.start("ours", "pdf", pool="solo", conf={})
+    with Connection(fleet.url) as connection, connection.SimpleQueue("pdf") as queue:
+        queue.put({"hello": "world"})
+    wait_until(lambda: fleet.dead(), 10, "it is refused")
+    fleet.send("late", "pdf").get(timeout=10)
 
 
 def test_the_pages_commands_work_and_its_warning_is_ours(fleet):

@@ -16,8 +16,8 @@ class Backend:
 class App:
     """What the app says. URLs are without passwords. Not *schedules_all*: some queues are left to kombu.
 
-    *declared*: type that is scheduled -> who says so, such as ``task shop.render``. *priorities*: who uses Celery's own priority.
-    *void*: Celery's settings that were changed and do nothing here, with their values.
+    *declared*: type that is scheduled -> who says so, such as ``task shop.render``. *priorities*: who uses Celery's
+    own priority. *void*: Celery's settings that were changed and do nothing here, with their values.
     """
 
     broker: str = "redis://localhost:6379/0"
