@@ -6,6 +6,7 @@ from kombu.log import get_logger
 from redis.exceptions import RedisError
 
 from .beats import Beats
+from .ingest import Ingest
 from .scheduler import Scheduler
 
 logger = get_logger(__name__)
@@ -23,12 +24,13 @@ _PAUSE_AFTER_ERROR_S = 1.0
 class Dispatcher:
     """Ticks *scheduler* until it is stopped, from a thread. Any number may run; they elect nobody.
 
-    *announce* tells the ends that no worker tells.
+    *announce* tells the ends that no worker tells; *ingest* moves what stock producers sent.
     """
 
-    def __init__(self, scheduler: Scheduler, announce: Callable[[Scheduler], None]) -> None:
+    def __init__(self, scheduler: Scheduler, announce: Callable[[Scheduler], None], ingest: Ingest) -> None:
         self._scheduler = scheduler
         self._announce = announce
+        self._ingest = ingest
         self._quiet = False
         self._in_trouble = False
         self._beats = Beats("affinity-dispatcher", self._tick, LONGEST_PAUSE_S)
@@ -49,9 +51,10 @@ class Dispatcher:
     def _tick(self) -> float:
         try:
             # A quiet one looks as well: those that tick may be of other apps, which cannot tell what ended of its own.
-            ticked = None if self._quiet else self._scheduler.tick()
+            ticked = None if self._quiet else self._scheduler.tick(self._ingest.lists(self._scheduler))
             if ticked is None or ticked.untold:
                 self._announce(self._scheduler)
+            goes_on = ticked is not None and self._ingest.move(self._scheduler, ticked.lists)
         except (RedisError, OSError) as exc:
             if not self._in_trouble:
                 logger.warning("The broker does not answer the dispatcher, scheduled jobs wait: %s", exc)
@@ -66,6 +69,6 @@ class Dispatcher:
             logger.warning(
                 "%d silent worker(s) taken for dead, %d of their jobs back", ticked.dead_workers, ticked.recovered
             )
-        if ticked.next_due_s is None:
-            return LONGEST_PAUSE_S
-        return min(LONGEST_PAUSE_S, ticked.next_due_s)
+        if goes_on:
+            return 0.0
+        return LONGEST_PAUSE_S if ticked.next_due_s is None else min(LONGEST_PAUSE_S, ticked.next_due_s)

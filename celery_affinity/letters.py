@@ -9,7 +9,7 @@ from .keys import decode, encode
 from .reader import Reader, as_text
 
 #: Why a job is a dead letter.
-REASONS = ("rejected", "max_deliveries", "lost")
+REASONS = ("rejected", "max_deliveries", "lost", "unreadable")
 
 _PAGE = 500
 

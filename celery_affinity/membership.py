@@ -14,6 +14,7 @@ from .beats import Beats
 from .claims import Claims, Held
 from .dispatcher import Dispatcher
 from .guard import Guard, Kin
+from .ingest import Ingest
 from .knobs import SettingsLog
 from .lease import Lease, now_s
 from .lending import Lending, lending
@@ -26,10 +27,13 @@ logger = get_logger(__name__)
 #: Pause before what the server did not answer is said again, s.
 _RETRY_S = 0.5
 
+#: Shortest time between two times that the server is told of slots taken or freed without a claim, s.
+_OTHER_INTERVAL_S = 0.5
+
 
 class Membership:
     """One live worker. *slots* and *other* are asked at each beat (see `Joining`); *on_claims* gets jobs that follow,
-    *on_void* the claims that are the worker's no more. *announce* tells ends that no worker tells.
+    *on_void* the claims that are the worker's no more. *announce* and *ingest*: see `Dispatcher`.
 
     *wake_loop* has the event loop flush soon; while there is no loop, the beats' thread does it. *kin* marks what this
     process forks, None for no guard; *forks*: whether these are the pool's processes.
@@ -48,6 +52,7 @@ class Membership:
         on_claims: Callable[[list[Claim]], None],
         on_void: Callable[[list[Held]], None],
         announce: Callable[[Scheduler], None],
+        ingest: Ingest,
         kin: Kin | None = None,
         forks: bool = False,
     ) -> None:
@@ -69,7 +74,8 @@ class Membership:
         self._loop_runs = False
         self._draining = False
         self._in_trouble = False
-        self._slots_told = 0
+        self._slots_told = self._other_told = 0
+        self._told_at_s = 0.0
         self._resumed = False
         self._pulse = Pulse()
         self._guard: Guard | None = None
@@ -77,7 +83,7 @@ class Membership:
             interval_s = settings.heartbeat_interval
             self._guard = Guard(self.id, name, interval_s, pulse=self._pulse, kin=kin, ends_children=forks)
         self._beats = Beats("affinity-beats", self._beat, settings.heartbeat_interval)
-        self._dispatcher = Dispatcher(scheduler, announce)
+        self._dispatcher = Dispatcher(scheduler, announce, ingest)
 
     # -- what it is
 
@@ -172,9 +178,12 @@ class Membership:
             self._on_claims(following)
 
     def notice_slots(self) -> None:
-        """Tell the server at once when the pool has grown or shrunk."""
+        """Tell the server at once when the pool has grown or shrunk, and soon what else takes slots, or no more."""
         if self._slots() != self._slots_told:
             self._slots_told = self._slots()
+            self._beats.wake()
+        elif now_s() - self._told_at_s > _OTHER_INTERVAL_S and self._other_in_all() != self._other_told:
+            self._told_at_s = now_s()
             self._beats.wake()
 
     def lend(self, waiting: Counter[str]) -> None:
@@ -277,11 +286,10 @@ class Membership:
                 raise
 
     def _sync(self) -> None:
-        asked_at_s = now_s()
+        asked_at_s = self._told_at_s = now_s()
         slots = self._slots_told = self._slots()
-        synced = self._scheduler.sync(
-            self.id, self.claims.running(), slots=slots, other=self._other_in_all(), draining=self._draining
-        )
+        other = self._other_told = self._other_in_all()
+        synced = self._scheduler.sync(self.id, self.claims.running(), slots=slots, other=other, draining=self._draining)
         if not synced.known:
             self._void(self.claims.void([job_id for job_id, _ in self.claims.numbers()]))
             if not self._draining:
@@ -314,14 +322,15 @@ class Membership:
         self._on_void([held for held in claims if held.job_id in known])
 
     def _join(self) -> None:
-        asked_at_s = now_s()
+        asked_at_s = self._told_at_s = now_s()
         slots = self._slots_told = self._slots()
+        other = self._other_told = self._other_in_all()
         self._rejoin = False
         self._withdrawn = withdrawn = self._lending().withdrawn
         types = [type_ for type_ in self._types if type_ not in withdrawn]
         if self.drained:
             types, withdrawn = [], frozenset()
-        joining = Joining(self.id, self.name, types, slots, self._other_in_all(), self._app, sorted(withdrawn))
+        joining = Joining(self.id, self.name, types, slots, other, self._app, sorted(withdrawn))
         joined = self._scheduler.join(joining, self._settings.shared())
         self._void(self.claims.void_up_to(joined.void_up_to))
         self._renew_lease(asked_at_s)

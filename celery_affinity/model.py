@@ -1,5 +1,6 @@
 """Jobs and workers as the scheduling rules see them, and what the arrows reply. Times are µs of the server's clock."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -10,7 +11,7 @@ State = Literal["scheduled", "pending", "claimed", "done", "dead", "revoked", "e
 Outcome = Literal["acked", "rejected", "unsettled", "returned"]
 
 #: Why a job is among the dead letters.
-Reason = Literal["rejected", "max_deliveries", "lost"]
+Reason = Literal["rejected", "max_deliveries", "lost", "unreadable"]
 
 
 class Delivery(NamedTuple):
@@ -94,6 +95,8 @@ class Worker:
 class Published(NamedTuple):
     """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled, 3 revoked before, or expired.
 
+    Of `ingest` also -1: the message is not next in its list, and 4: it is a dead letter.
+
     Not *served*: it is pending, and no live worker serves its type.
     """
 
@@ -150,7 +153,10 @@ class Recovered(NamedTuple):
 
 
 class Ticked(NamedTuple):
-    """*next_due_us*: until the next scheduled job is due, None if there is none. *untold*: some ends are to be told."""
+    """*next_due_us*: until the next scheduled job is due, None if there is none. *untold*: some ends are to be told.
+
+    *lists*: those with messages of stock Celery.
+    """
 
     more: bool
     next_due_us: int | None
@@ -158,6 +164,7 @@ class Ticked(NamedTuple):
     recovered: int
     dead_workers: int
     untold: bool
+    lists: Sequence[str]
 
 
 class Ending(NamedTuple):

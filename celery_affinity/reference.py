@@ -13,7 +13,7 @@ Every arrow that adds a job or a slot ends with `fill`, the one place where a jo
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from .choose import FreeWorker, choose
 from .in_force import InForce
@@ -84,6 +84,8 @@ class Reference:
         """Jobs -> when they end if they still wait, µs."""
         self.stamped: dict[str, dict[str, int]] = {}
         """Stamp -> the jobs that bear it -> when they were published, µs."""
+        self.lists: dict[str, list[str]] = {}
+        """Lists of stock Celery -> what waits there, the next one first."""
         self.fence = 0
         self.ticked_us: int | None = None
         self.grace_us: int | None = None
@@ -128,6 +130,26 @@ class Reference:
             self.counters["unserved"] += 1
             return Published(1, False, False)
         return Published(1, self._fill({type_}, now_us), True)
+
+    def ingest(
+        self, list_: str, job_id: str, *, message: str, readable: bool, type_: str, now_us: int, **job: Any
+    ) -> Published:
+        """A list of stock Celery -> pending or scheduled, as `publish` does; or dead, if it is not *readable*.
+
+        If *message* is not the next one there, nothing changes.
+        """
+        waiting = self.lists.get(list_, [])
+        if waiting[:1] != [message]:
+            return Published(-1, False, True)
+        if job_id in self.jobs:
+            return Published(0, False, True)
+        waiting.pop(0)
+        if readable:
+            return self.publish(job_id, type_=type_, message=message, now_us=now_us, **job)
+        unreadable = Job(job_id, type_, job["on_demand"], job["priority"], now_us, "pending", message)
+        self.jobs[job_id] = unreadable
+        self._bury(unreadable, "unreadable", now_us)
+        return Published(4, False, True)
 
     def claim(self, types: Iterable[str], *, now_us: int) -> bool:
         """Pending -> inbox: go on where another arrow answered `more`; without types, for all. Return `more`."""
@@ -303,10 +325,10 @@ class Reference:
         recovered, gone = self._recover(worker, MAX_MOVES, types, now_us)
         return Recovered(self._fill(types, now_us) or not gone, recovered)
 
-    def tick(self, *, now_us: int) -> Ticked:
+    def tick(self, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
         """Scheduled -> pending where due; the jobs of workers that are silent for too long -> pending.
 
-        What waits and has expired ends.
+        What waits and has expired ends. Of *lists* those are returned that hold messages.
         """
         if self.ticked_us is None or not 0 <= now_us - self.ticked_us <= SILENCE_COUNTS_US:
             self.grace_us = now_us
@@ -324,7 +346,8 @@ class Reference:
         waiting = scheduled[len(due) :]
         next_due_us = max(0, waiting[0][0] - now_us) if waiting else None
         untold = any(when_us <= now_us for when_us in self.untold.values())
-        return Ticked(more, next_due_us, len(due), recovered, dead, untold)
+        filled = [each for each in lists if self.lists.get(each)]
+        return Ticked(more, next_due_us, len(due), recovered, dead, untold, filled)
 
     def revoke(self, task_ids: Iterable[str], *, now_us: int) -> int:
         """End the waiting jobs of these tasks, and what is published of them from now on. Return how many."""
@@ -534,7 +557,7 @@ class Reference:
         """Put a job among the dead letters, of which the newest are kept."""
         job.state, job.reason, job.ended_us = "dead", reason, now_us
         self.counters[reason] += 1
-        if reason != "rejected":
+        if reason not in ("rejected", "unreadable"):
             self.untold[job.id] = now_us
         dead = sorted((each.ended_us or 0, each.id) for each in self.jobs.values() if _is_dead_letter(each))
         for _, job_id in dead[: max(0, len(dead) - int(self.settings.get("dead_max")))][:100]:
@@ -596,10 +619,12 @@ class Reference:
         return list(self.tasks.get(task_id, ()))
 
     def _keep_last_of_task(self, job: Job) -> None:
-        if not self._take_from_task(job):
+        if job.task_id and not self._take_from_task(job):
             self.tasks[job.task_id] = [job.id]
 
     def _add_to_task(self, task_id: str, job_id: str) -> None:
+        if not task_id:
+            return
         jobs = self.tasks.setdefault(task_id, [])
         if any(self._has_ended(self.jobs[each]) for each in jobs):
             jobs.clear()

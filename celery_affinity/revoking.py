@@ -45,7 +45,7 @@ def read(exchange: str, message: Mapping[str, Any]) -> Revoked | None:
     """Return what a broadcast revokes for the whole fleet; None if it is something else."""
     if not exchange.endswith(".pidbox"):
         return None
-    command = _decoded(message)
+    command = decoded(message)
     if not isinstance(command, dict) or any(command.get(each) for each in ("destination", "pattern", "matcher")):
         return None  # only some of the workers are to refuse it
     arguments = command.get("arguments") or {}
@@ -56,7 +56,8 @@ def read(exchange: str, message: Mapping[str, Any]) -> Revoked | None:
     return None
 
 
-def _decoded(message: Mapping[str, Any]) -> object:
+def decoded(message: Mapping[str, Any]) -> object:
+    """Return the body of a message, if it is JSON; None if not."""
     body = message.get("body") or ""
     if (message.get("properties") or {}).get("body_encoding") == "base64":
         body = base64.b64decode(body)

@@ -100,6 +100,41 @@ class Published(NamedTuple):
     served: bool
 
 
+class Job(NamedTuple):
+    """A job to be, and its *message*. *delay_us*: until it is due. *expires_us*: until it ends if it still waits.
+
+    *stamps*: by which it can be revoked, as `revoking.stamp` writes them. Not *readable*: nothing but its message and
+    where that was found is known.
+    """
+
+    id: str
+    type: str
+    message: bytes | str
+    on_demand: bool = False
+    priority: int = 0
+    delay_us: int = 0
+    task_id: str = ""
+    task_name: str = ""
+    expires_us: int | None = None
+    stamps: Sequence[str] = ()
+    readable: bool = True
+
+    def arguments(self) -> dict[str, Argument]:
+        """Return what the scripts take that make a job."""
+        return {
+            "id": self.id,
+            "type": key_names.encode(self.type),
+            "mode": "demand" if self.on_demand else "queued",
+            "priority": self.priority,
+            "delay_us": self.delay_us,
+            "task_id": key_names.encode(self.task_id),
+            "task_name": self.task_name,
+            "expires_us": "" if self.expires_us is None else self.expires_us,
+            "stamps": " ".join(self.stamps),
+            "message": self.message,
+        }
+
+
 class Joined(NamedTuple):
     """*namesake*: another live worker that has the node name. *replaced*: settings that were otherwise so far.
 
@@ -137,7 +172,7 @@ class Synced(NamedTuple):
 class Ticked(NamedTuple):
     """What a tick did. *next_due_s*: until the next scheduled job is due, None if there is none.
 
-    *untold*: there are ends to be told (`Scheduler.announce`).
+    *untold*: there are ends to be told (`Scheduler.announce`). *lists*: those that hold messages.
     """
 
     next_due_s: float | None
@@ -145,6 +180,7 @@ class Ticked(NamedTuple):
     recovered: int
     dead_workers: int
     untold: bool
+    lists: list[str]
 
 
 class Ending(NamedTuple):
@@ -204,40 +240,24 @@ class Scheduler:
             return None
         return policy if policy.startswith("allkeys") else None
 
-    def publish(
-        self,
-        job_id: str,
-        *,
-        type_: str,
-        on_demand: bool,
-        priority: int,
-        delay_us: int,
-        task_id: str,
-        task_name: str,
-        message: bytes | str,
-        expires_us: int | None = None,
-        stamps: Sequence[str] = (),
-    ) -> Published:
-        """Put a job into its lane, or among the scheduled for *delay_us*. A known id changes nothing.
-
-        *expires_us*: until it ends if it still waits. *stamps*: by which it can be revoked, as `revoking.stamp` writes.
-        """
-        encoded = key_names.encode(type_)
-        state, more, served = self._run(
-            load("publish"),
-            id=job_id,
-            type=encoded,
-            mode="demand" if on_demand else "queued",
-            priority=priority,
-            delay_us=delay_us,
-            task_id=key_names.encode(task_id),
-            task_name=task_name,
-            expires_us="" if expires_us is None else expires_us,
-            stamps=" ".join(stamps),
-            message=message,
-        )
-        self._go_on(more, [encoded])
+    def publish(self, job: Job) -> Published:
+        """Put a job into its lane, or among the scheduled. A known id changes nothing."""
+        state, more, served = self._run(load("publish"), (), **job.arguments())
+        self._go_on(more, [key_names.encode(job.type)])
         return Published(bool(state), bool(served))
+
+    def ingest(self, list_: str, jobs: Sequence[Job]) -> int:
+        """Move messages from a list of stock Celery into their lanes. Return how many were there still.
+
+        *jobs*: ten at most, of one type, the one that is next in the list first.
+        """
+        script = load("ingest")
+        calls = [
+            (script, script.arguments((), list=list_, readable=int(job.readable), **job.arguments())) for job in jobs
+        ]
+        replies = self._run_together(calls)
+        self._go_on(any(more for _, more, _ in replies), [key_names.encode(job.type) for job in jobs[:1]])
+        return sum(state > 0 for state, _, _ in replies)
 
     def settle(
         self, worker: str, *, acks: Sequence[tuple[str, str]], ends: Sequence[End], sequence: int, inline: bool
@@ -330,17 +350,20 @@ class Scheduler:
                 return recovered
             self._go_on(more, ())
 
-    def tick(self) -> Ticked:
-        """Promote what is due and recover the jobs of dead workers, all of them."""
+    def tick(self, lists: Sequence[str] = ()) -> Ticked:
+        """Promote what is due and recover the jobs of dead workers, all of them.
+
+        *lists* of stock Celery, some hundred at most, are looked at.
+        """
         due = recovered = dead = 0
         while True:
-            more, next_due_us, *counts, untold = self._run(load("tick"))
+            more, next_due_us, *counts, untold, filled = self._run(load("tick"), lists)
             due, recovered, dead = due + counts[0], recovered + counts[1], dead + counts[2]
             if not more:
                 break
             self._go_on(more, ())
         next_due_s = None if int(next_due_us) < 0 else int(next_due_us) / 1e6
-        return Ticked(next_due_s, due, recovered, dead, bool(untold))
+        return Ticked(next_due_s, due, recovered, dead, bool(untold), [name.decode() for name in filled])
 
     def revoke(self, task_ids: Sequence[str], stamps: Sequence[str], *, keep_s: int) -> int:
         """End the waiting jobs of these tasks, and those that bear one of these stamps. Return how many there were.

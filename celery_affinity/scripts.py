@@ -17,6 +17,7 @@ from . import keys, settings
 
 ARROWS = (
     "publish",
+    "ingest",
     "claim",
     "ack",
     "release",

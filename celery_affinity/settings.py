@@ -6,9 +6,11 @@ all processes through Redis; the knobs among them can be changed at run time.
 """
 
 import difflib
+import fnmatch
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any
 
 from .errors import SettingError
@@ -50,6 +52,11 @@ def _yes_or_no(value: object) -> str | None:
 def _task_types(value: object) -> str | None:
     good = isinstance(value, Mapping) and all(isinstance(part, str) and part for pair in value.items() for part in pair)
     return None if good else "a mapping of task name patterns to types, such as {'proj.pdf.*': 'pdf'}"
+
+
+def _queues(value: object) -> str | None:
+    good = isinstance(value, list | tuple) and all(isinstance(each, str) and each for each in value)
+    return None if good else "a list of queue name patterns, such as ['pdf', 'reports.*']"
 
 
 _SECONDS = _number("a number of seconds above 0", lambda value: value > 0)
@@ -99,6 +106,10 @@ class Settings:
         default_factory=dict, metadata={"check": _task_types, "in_redis": None, "knob": False}
     )
     """Task name pattern -> type, for producers that do not have the tasks' code."""
+    queues: Sequence[str] = _setting(("*",), _queues)
+    """Patterns of the queues that are scheduled; the others are kombu's own, as without this transport."""
+    ingest: bool = _setting(True, _yes_or_no)
+    """Whether what stock Celery's producers send to a scheduled queue is scheduled."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -112,9 +123,18 @@ class Settings:
                 f"or one late beat looks like death, got: {self.heartbeat_interval!r}"
             )
 
+    def schedules(self, queue: str) -> bool:
+        """Return whether *queue* (a type) is scheduled."""
+        return _matches(queue, tuple(self.queues))
+
     def shared(self) -> dict[str, str]:
         """Return the settings that the scripts read, by their name in Redis; times in µs."""
         return {NAME_IN_REDIS[name]: to_redis(name, getattr(self, name)) for name in NAME_IN_REDIS}
+
+
+@lru_cache(maxsize=4096)
+def _matches(queue: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(queue, pattern) for pattern in patterns)
 
 
 _FIELDS = {each.name: each for each in fields(Settings)}

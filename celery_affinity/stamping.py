@@ -96,14 +96,38 @@ def read(headers: Headers, properties: dict[str, Any]) -> Stamp:
 
     Raises OptionError if the message asks for what cannot be.
     """
-    header = headers.get(HEADER)
-    if not isinstance(header, dict) or "id" not in header:
-        if isinstance(header, dict) and "refused" in header:
-            raise OptionError(header["refused"])
-        header = headers[HEADER] = _stamp(_publishing_app(), headers.get("task") or "", headers, properties)
+    header = _stamped(headers, properties)
+    if "refused" in header:
+        raise OptionError(header["refused"])
     return Stamp(
         header["id"], header["type"], header["priority"], header["on_demand"], header["due"], header.get("expires")
     )
+
+
+def as_stock(queue: str, message: Headers) -> tuple[str, Headers] | None:
+    """Return the queue and the message of a job that is not scheduled, as Celery alone would send it.
+
+    None for one that is scheduled. A message that asks for what cannot be is refused by `read`, unless it is only its
+    priority: outside of our queues kombu bends that to what it has.
+    """
+    header = _stamped(message["headers"], message["properties"])
+    type_ = header.get("type") or queue
+    if "type" not in header or settings_of(_publishing_app()).schedules(type_):
+        return None
+    headers = {name: value for name, value in message["headers"].items() if name != HEADER}
+    properties = dict(message["properties"])
+    if "given" in header:
+        properties["priority"] = header["given"] or 0
+    if type_ != queue:  # kombu puts what is not acked back where this says
+        properties["delivery_info"] = {"exchange": "", "routing_key": type_}
+    return type_, {**message, "headers": headers, "properties": properties}
+
+
+def _stamped(headers: Headers, properties: dict[str, Any]) -> dict[str, Any]:
+    header = headers.get(HEADER)
+    if not isinstance(header, dict) or not {"id", "refused"} & header.keys():
+        header = headers[HEADER] = _stamp(_publishing_app(), headers.get("task") or "", headers, properties)
+    return header
 
 
 def _publishing_app() -> Celery:
@@ -134,13 +158,20 @@ def _stamp(app: Celery, name: str, headers: Headers, properties: dict[str, Any])
     on_demands = [source.on_demand for source in sources]
     if on_demand is not None:
         on_demands.insert(0, check_on_demand(on_demand))
+    given = properties.get("priority")
+    type_ = _first(source.type for source in sources)
+    try:
+        priority = _priority(sources, properties, getattr(task, "priority", None), settings)
+    except OptionError as exc:
+        return {"refused": str(exc), "type": type_}
     return {
         "id": uuid.uuid4().hex,
-        "type": _first(source.type for source in sources),
-        "priority": _priority(sources, properties, getattr(task, "priority", None), settings),
+        "type": type_,
+        "priority": priority,
+        **({} if properties["priority"] == (given or 0) else {"given": given}),
         "on_demand": _first(on_demands) or False,
-        "due": _moment(headers.get("eta"), app),
-        "expires": _moment(headers.get("expires"), app),
+        "due": moment(headers.get("eta"), app),
+        "expires": moment(headers.get("expires"), app),
     }
 
 
@@ -160,14 +191,19 @@ def _priority(sources: list[Affinity], properties: dict[str, Any], of_task: int 
     order = [option, *rest, given] if given == of_task else [option, given, *rest]
     chosen = check_priority(_first(order) or 0)
     properties["priority"] = chosen
-    return MAX_PRIORITY - chosen if settings.priority_order == "lower-first" else chosen
+    return as_counted(chosen, settings)
+
+
+def as_counted(priority: int, settings: Settings) -> int:
+    """Return a priority as the scripts count it, 10 highest, of one as the app does."""
+    return MAX_PRIORITY - priority if settings.priority_order == "lower-first" else priority
 
 
 def _first(values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _moment(given: object, app: Celery) -> float | None:
+def moment(given: object, app: Celery) -> float | None:
     """Return the time of a header. One that cannot be read is the worker's to refuse, as in stock Celery."""
     if not given:
         return None

@@ -41,7 +41,7 @@ def look_at(app: Celery) -> App:
     broker, url_refused = _parse(url)
     use_ssl = app.conf.broker_use_ssl
     given_ssl = use_ssl if isinstance(use_ssl, Mapping) else {}
-    declared = dict(_by_type(_declared(app, own, refused)))
+    declared = dict(_by_type(each for each in _declared(app, own, refused) if own.schedules(each[0])))
     return App(
         name=app.main or "",
         broker=urls.masked(url),
@@ -56,6 +56,7 @@ def look_at(app: Celery) -> App:
             *SentinelChannel.from_transport_options,
             *_OPTIONS_OF_CONNECTIONS,
         ),
+        schedules_all="*" in own.queues,
         priority_order_is_set=any(key.lower().endswith(PREFIX + "priority_order") for key in app.conf.keys()),  # noqa: SIM118  # Celery's conf iterates over other keys
         priorities=tuple(_priorities(app)),
         void={name: app.conf[name] for name, default in _PREFETCH.items() if app.conf[name] != default},

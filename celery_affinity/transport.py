@@ -7,7 +7,7 @@ and its replies, events) take kombu's own ways.
 import sys
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from . import revoking, stamping, unserved, urls
 from .claims import ACKED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
 from .keys import Keys
 from .reader import Reader
-from .scheduler import Claim, Scheduler
+from .scheduler import Claim, Job, Scheduler
 
 if TYPE_CHECKING:
     from kombu.transport.redis import Channel as _StockChannel
@@ -52,18 +52,27 @@ class QoS(stock.QoS):
         # A claimed job has its slot, so prefetch must not keep it in the inbox.
         return self.channel.claims is not None or super().can_consume()
 
+    def can_prefetch(self) -> bool:
+        """Return whether kombu's own queues may be read."""
+        return bool(super().can_consume())
+
     def append(self, message: Any, delivery_tag: str) -> None:
         if not is_claim(delivery_tag):
             super().append(message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
-        self._settle(delivery_tag, ACKED) if is_claim(delivery_tag) else super().ack(delivery_tag)
+        if is_claim(delivery_tag):
+            self._settle(delivery_tag, ACKED)
+        else:
+            super().ack(delivery_tag)
+            self.channel.look_again()
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         if is_claim(delivery_tag):
             self._settle(delivery_tag, UNSETTLED if requeue else REJECTED)
         else:
             super().reject(delivery_tag, requeue=requeue)
+            self.channel.look_again()
 
     def _settle(self, delivery_tag: str, outcome: str) -> None:
         if self.channel.claims is not None:
@@ -74,13 +83,15 @@ class AffinityChannel(_StockChannel):
     """What this transport changes in kombu's Redis channels, with and without Sentinel."""
 
     QoS = QoS
-    max_priority = 10
 
     #: Transport option: the first part of the hash tag of all keys.
     namespace = "affinity"
 
     #: The claims of the worker that consumes from this channel; None on every other channel.
     claims: Claims | None = None
+
+    #: Whether a queue is scheduled; asked of the worker that consumes from this channel.
+    schedules: Callable[[str], bool] = staticmethod(lambda _: True)
 
     #: Called with a queue's name and whether it is consumed from now on, or no more.
     on_consume: Callable[[str, bool], None] | None = None
@@ -90,6 +101,7 @@ class AffinityChannel(_StockChannel):
 
     _kept_client: redis.Redis | None = None
     _scheduler: Scheduler | None = None
+    _polls_inbox_alone = False
 
     # -- connections
 
@@ -151,20 +163,26 @@ class AffinityChannel(_StockChannel):
         if not stamping.is_job(headers):
             super()._put(queue, message, **kwargs)
             return
+        unscheduled = stamping.as_stock(queue, message)
+        if unscheduled is not None:
+            super()._put(*unscheduled, **kwargs)
+            return
         properties = message["properties"]
         stamp = stamping.read(headers, properties)
         type_ = stamp.type or queue
         published = self.scheduler.publish(
-            stamp.job_id(queue),
-            type_=type_,
-            on_demand=stamp.on_demand,
-            priority=stamp.priority,
-            delay_us=stamp.delay_us(),
-            task_id=str(headers.get("id") or properties.get("correlation_id") or ""),
-            task_name=str(headers.get("task") or ""),
-            expires_us=stamp.expires_us(),
-            stamps=revoking.stamps_of(headers),
-            message=dumps(message),
+            Job(
+                stamp.job_id(queue),
+                type_,
+                dumps(message),
+                on_demand=stamp.on_demand,
+                priority=stamp.priority,
+                delay_us=stamp.delay_us(),
+                task_id=str(headers.get("id") or properties.get("correlation_id") or ""),
+                task_name=str(headers.get("task") or ""),
+                expires_us=stamp.expires_us(),
+                stamps=revoking.stamps_of(headers),
+            )
         )
         if not published.served:
             unserved.warn(type_)
@@ -191,16 +209,19 @@ class AffinityChannel(_StockChannel):
 
     def basic_consume(self, queue: str, *args: Any, **kwargs: Any) -> Any:
         result = super().basic_consume(queue, *args, **kwargs)
-        if self.on_consume is not None:
-            self.on_consume(queue, True)
+        self._note_consumer(queue, True)
         return result
 
     def _basic_cancel(self, consumer_tag: str) -> Any:
         queue = self._tag_to_queue.get(consumer_tag)
         result = super()._basic_cancel(consumer_tag)
-        if self.on_consume is not None and queue is not None:
-            self.on_consume(queue, False)
+        if queue is not None:
+            self._note_consumer(queue, False)
         return result
+
+    def _note_consumer(self, queue: str, consumes: bool) -> None:
+        if self.on_consume is not None and self.schedules(queue):
+            self.on_consume(queue, consumes)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         if self.claims is None:
@@ -209,7 +230,39 @@ class AffinityChannel(_StockChannel):
             return
         connection = self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
-        connection.send_command("BRPOP", self.claims.inbox, timeout or _INBOX_TIMEOUT_S)
+        self._polls_inbox_alone = True  # an ack in another thread must find one or the other
+        lists = self._lists_to_read()
+        self._polls_inbox_alone = not lists
+        connection.send_command("BRPOP", self.claims.inbox, self._nudges, *lists, timeout or _INBOX_TIMEOUT_S)
+
+    def _lists_to_read(self) -> list[str]:
+        """Return the lists of the queues that are not scheduled, in kombu's order; none while prefetch forbids it."""
+        if not self.qos.can_prefetch():
+            return []
+        queues = [each for each in self._queue_cycle.consume(len(self.active_queues)) if not self.schedules(each)]
+        lists = [self._q_for_pri(queue, priority) for priority in self.priority_steps for queue in queues]
+        return [f"{self.global_keyprefix}{each}" for each in lists]
+
+    @property
+    def _nudges(self) -> str:
+        assert self.claims is not None
+        return self.scheduler.keys.key("nudges", self.claims.worker)
+
+    def look_again(self) -> None:
+        """Have the lists read that prefetch has kept out of the wait for the inbox, as soon as it allows them."""
+        if self._in_poll and self._polls_inbox_alone and self._consumes_from_lists() and self.qos.can_prefetch():
+            self._polls_inbox_alone = False
+            self._nudge()
+
+    def _consumes_from_lists(self) -> bool:
+        return self.claims is not None and not all(map(self.schedules, self.active_queues))
+
+    def _nudge(self) -> None:
+        """End the wait that is under way."""
+        with suppress(redis.RedisError, OSError), self.scheduler.client.pipeline(transaction=False) as pipe:
+            pipe.lpush(self._nudges, "")
+            pipe.expire(self._nudges, _REPLY_TIMEOUT_S)
+            pipe.execute()  # if it cannot be, the wait ends by itself
 
     def _brpop_read(self, **options: Any) -> bool:
         if self.claims is None:
@@ -224,11 +277,14 @@ class AffinityChannel(_StockChannel):
             self._in_poll = None
         if not reply:
             raise Empty
-        queue, item = bytes_to_str(reply[0]), reply[1]
-        if self.claims.inbox.endswith(queue):  # kombu takes its prefix off
-            self.deliver(Claim.parse(item))
-        else:  # asked for before the worker joined: a late reply to mingle
-            self.connection._deliver(loads(bytes_to_str(item)), queue.rsplit(self.sep, 1)[0])
+        name, item = bytes_to_str(reply[0]), reply[1]
+        if name == self.claims.inbox.removeprefix(self.global_keyprefix):  # kombu takes its prefix off
+            if not self._closing:  # else the next sync notices that it never arrived
+                self.deliver(Claim.parse(item))
+        elif name != self._nudges.removeprefix(self.global_keyprefix):
+            queue = name.rsplit(self.sep, 1)[0]
+            self._queue_cycle.rotate(queue)
+            self.connection._deliver(loads(bytes_to_str(item)), queue)
         return True
 
     def deliver(self, claim: Claim) -> None:
@@ -254,9 +310,12 @@ class AffinityChannel(_StockChannel):
 
     def close(self) -> None:
         self.on_consume = None  # what is cancelled now is not the worker's wish
-        if self.claims is not None:
-            # An answer still in the socket is noticed by the next sync; waiting for one would hold up the shutdown.
-            self._in_poll = None
+        if self.claims is not None and self._in_poll:
+            if self._polls_inbox_alone:
+                # An answer still in the socket is noticed by the next sync; waiting for one would hold up the shutdown.
+                self._in_poll = None
+            else:  # a message of a list that is in the socket is nowhere else: kombu reads it, and puts it back
+                self._nudge()
         super().close()
 
 
@@ -267,14 +326,18 @@ def _as_consumed(claim: Claim, tag: str) -> dict[str, Any]:
     held. The ETA that the caller gave stays in our header.
     """
     message: dict[str, Any] = loads(bytes_to_str(claim.message))
-    headers, properties = message["headers"], message["properties"]
+    headers = message["headers"] = message.get("headers") or {}  # producers in other languages leave out what they can
+    properties = message["properties"]
     properties["delivery_tag"] = tag
     information = properties.setdefault("delivery_info", {})
-    information["redelivered"] = claim.deliveries > 0
-    if information.get("exchange") == "":
-        information["routing_key"] = claim.type
+    # Stock Celery's own mark stays: what kombu restored came from a list.
+    information["redelivered"] = claim.deliveries > 0 or information.get("redelivered") is True
+    if not information.get("exchange"):
+        information.update(exchange="", routing_key=claim.type)
     if headers.get("eta"):
-        headers[stamping.HEADER]["eta"], headers["eta"] = headers["eta"], None
+        ours = headers.get(stamping.HEADER)
+        headers[stamping.HEADER] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
+        headers["eta"] = None
     return message
 
 

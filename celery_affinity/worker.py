@@ -20,6 +20,7 @@ from .announcer import Announcer
 from .claims import ACKED, Held
 from .errors import AffinityError, TransportError
 from .guard import Kin
+from .ingest import Ingest
 from .limits import Limits
 from .membership import Membership
 from .scheduler import Claim, Scheduler
@@ -66,9 +67,11 @@ class AffinityStep(bootsteps.StartStopStep):
         self._limits.look()  # what a lost connection made Celery drop from them lends no more
         self._channel = channel
         channel.claims = self.membership.claims
+        channel.schedules = self.settings.schedules
         channel.on_consume = self.membership.serve
         channel.on_turn = self.membership.turned
-        self.membership.join(scheduler, [queue.name for queue in consumer.task_consumer.queues])
+        queues = [queue.name for queue in consumer.task_consumer.queues]
+        self.membership.join(scheduler, [queue for queue in queues if channel.schedules(queue)])
         self.membership.renounce(self._still_has)  # what a lost connection made Celery drop
 
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
@@ -173,6 +176,7 @@ class AffinityStep(bootsteps.StartStopStep):
             on_claims=self._on_claims,
             on_void=self._on_void,
             announce=Announcer(self._consumer.app, self._consumer.hostname, self._eventer).announce,
+            ingest=Ingest(self._consumer.app),
             kin=self._consumer.controller.affinity_kin,
             forks=pools.forks(self._consumer.pool),
         )

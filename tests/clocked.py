@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import cache
 
-from celery_affinity.scheduler import Claim, End, Joining, Scheduler
+from celery_affinity.scheduler import Claim, End, Job, Joining, Scheduler
 from celery_affinity.scripts import Script
 from celery_affinity.settings import Settings
 
@@ -48,14 +48,16 @@ class Fleet:
 
     def publish(self, job, type_, *, priority=0, on_demand=False, delay_s=0.0, task_id=None, message=None):
         return self.scheduler.publish(
-            job,
-            type_=type_,
-            on_demand=on_demand,
-            priority=priority,
-            delay_us=round(delay_s * 1e6),
-            task_id=task_id or f"task-{job}",
-            task_name="tests.task",
-            message=f"message of {job}" if message is None else message,
+            Job(
+                job,
+                type_,
+                f"message of {job}" if message is None else message,
+                on_demand=on_demand,
+                priority=priority,
+                delay_us=round(delay_s * 1e6),
+                task_id=task_id or f"task-{job}",
+                task_name="tests.task",
+            )
         ).fresh
 
     def inbox(self, worker):

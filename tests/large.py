@@ -25,7 +25,7 @@ from celery_affinity.keys import Keys
 from celery_affinity.order import order_now, upcoming
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
-from celery_affinity.scheduler import End, Joining, Running, Scheduler
+from celery_affinity.scheduler import End, Job, Joining, Running, Scheduler
 from celery_affinity.scripts import ARROWS, load
 from celery_affinity.settings import Settings, complete
 
@@ -201,6 +201,7 @@ class LargeFleet:
         while endings := self.scheduler.announce("large", again_s=60):
             self.scheduler.told([ending.job_id for ending in endings])
         self.scheduler.configure({"age_weight": "16"})
+        self.ingest(60)
         self.die("versatile")
         self.note_times()
         self.scheduler.purge(self.types[-1])
@@ -235,6 +236,14 @@ class LargeFleet:
         for _ in range(number):
             self.sequence += 1
             self.scheduler._run(script, **self._job(f"-later{self.sequence}", delay_us=1))
+
+    def ingest(self, number):
+        """Move messages of stock Celery; the size of one is what Celery sends for a small task."""
+        name, messages = f"list of {self.types[0]}", [str(each).zfill(700).encode() for each in range(number)]
+        self.client.lpush(name, *messages)
+        assert self.scheduler.tick([f"empty {each}" for each in range(399)] + [name]).lists == [name]
+        for each, message in enumerate(messages):
+            self.scheduler.ingest(name, [Job(f"stock{each}", self.types[0], message)])
 
     def die(self, worker):
         """Have a worker be silent for longer than its timeout, ticked all the while."""

@@ -121,6 +121,7 @@ def expected(reference):
     _expect_settings(reference, entry)
     _expect_tasks(reference, state)
     _expect_traces(reference, state, entry)
+    state |= {name: [*reversed(messages)] for name, messages in reference.lists.items() if messages}
     if reference.ticked_us is not None:
         state[key("clock")] = {"ticked": str(reference.ticked_us), "grace": str(reference.grace_us)}
     for name, value in (("schema", reference.schema), ("turn", reference.turn), ("fence", reference.fence)):

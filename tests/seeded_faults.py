@@ -19,7 +19,7 @@ STEPS = int(os.environ.get("CONFORMANCE_STEPS", "10000"))
 
 _TEST = ("-m", "pytest", "tests/test_conformance.py", "-k", "valkey", "-q", "-p", "no:cacheprovider", "-o", "timeout=0")
 _FAILED_AT = re.compile(r"failed at step (\d+);")
-#: Not of ack, claim, drop, purge and requeue: their own first write frees memory.
+#: Not of ack, claim, drop, ingest, purge and requeue: their own first write frees memory.
 _INCLUDE_FULL = "-- @include lib/full.lua\n"
 
 
@@ -31,12 +31,17 @@ class Fault(NamedTuple):
 
 FAULTS = (
     # -- arrows
-    Fault("publish", 'redis.call("EXISTS", key.job(id)) == 1', 'redis.call("EXISTS", key.message(id)) == 1'),
-    Fault("publish", "clock.now_us + math.max(0, delay_us)", "clock.now_us + delay_us"),
-    Fault("publish", "if delay_us > 0 then", "if delay_us > 1 then"),
-    Fault("publish", "tonumber(expires_us) <= 0", "tonumber(expires_us) < 0"),
-    Fault("publish", "local is_revoked = traces.is_revoked(task_id, stamps)", "local is_revoked = false"),
-    Fault("publish", 'is_revoked and "revoked" or "expired"', 'is_expired and "expired" or "revoked"'),
+    Fault("lib/publish", 'redis.call("EXISTS", key.job(id)) == 1', 'redis.call("EXISTS", key.message(id)) == 1'),
+    Fault("lib/publish", "clock.now_us + math.max(0, delay_us)", "clock.now_us + delay_us"),
+    Fault("lib/publish", "if delay_us > 0 then", "if delay_us > 1 then"),
+    Fault("lib/publish", "tonumber(expires_us) <= 0", "tonumber(expires_us) < 0"),
+    Fault("lib/publish", "local is_revoked = traces.is_revoked(job.task_id, job.stamps)", "local is_revoked = false"),
+    Fault("lib/publish", 'is_revoked and "revoked" or "expired"', 'is_expired and "expired" or "revoked"'),
+    Fault("lib/publish", "traces.add(id, job.task_id, job.stamps,", 'traces.add(id, job.task_id, "",'),
+    Fault("ingest", 'redis.call("LINDEX", list, -1) ~= message', "false"),
+    Fault("ingest", 'redis.call("EXISTS", key.job(id)) == 1', "false"),
+    Fault("ingest", 'redis.call("RPOP", list)', 'redis.call("LPOP", list)'),
+    Fault("ingest", "if not readable then", "if false then"),
     Fault("claim", "fill(#ARGV > 0 and ARGV or", "fill(#ARGV > 0 and { ARGV[1] } or"),
     Fault("claim", "return { fill(", "return { 0 * fill("),
     Fault("claim", "if tonumber(free[i + 1]) > 0 then", "if tonumber(free[i + 1]) > 1 then"),
@@ -119,6 +124,8 @@ FAULTS = (
     Fault("tick", "expired == MAX or ", ""),
     Fault("tick", 'ends.waiting(id, "expired")', 'ends.note(id, "expired")'),
     Fault("tick", "recovered, dead, #untold", "recovered, dead, 0"),
+    Fault("tick", 'redis.pcall("EXISTS", unpack(lists)) ~= 0', 'redis.pcall("EXISTS", lists[1]) ~= 0'),
+    Fault("tick", 'redis.pcall("EXISTS", list) ~= 0', "true"),
     Fault("replay", "traces.fade(id, row[4], row[5])", ""),
     Fault("replay", '"acked", "left", "expires"', '"left", "expires"'),
     # -- what they share

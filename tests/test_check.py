@@ -91,7 +91,7 @@ def test_a_fleet_with_a_stock_worker_and_one_in_another_namespace(valkey, redis_
     with Celery("old", broker=valkey.url, set_as_current=False) as producer:
         producer.conf.broker_transport = "redis"
         for priority in (0, 9):
-            producer.send_task("x", queue="excel", priority=priority, ignore_result=True)
+            producer.send_task("x", queue="mail", priority=priority, ignore_result=True)
     said, found = checked(valkey.url, "--timeout", "3", code=2)
     assert [name.partition("@")[0] for name in found["workers"]] == ["else", "ours", "stock"]
     assert re.search(r"stock@\S+ consumes pdf with another transport", said["stock-worker"])
@@ -99,7 +99,7 @@ def test_a_fleet_with_a_stock_worker_and_one_in_another_namespace(valkey, redis_
     assert re.search(r"else@\S+ of this app is in namespace 'elsewhere'", said["worker-elsewhere"])
     assert re.search(r"else@\S+ is 3,600 s ahead of the server's", said["clock-worker"])
     assert "ours@" not in said["clock-worker"]
-    assert "2 message(s) lie in stock Celery's list of queue 'excel'" in said["stock-messages"]
+    assert "2 message(s) lie in stock Celery's list of queue 'mail'" in said["stock-messages"]
     assert "'index', which task tests.apps.typed.index declares" in said["type-unserved"]
     assert "'pdf'" not in said["type-unserved"]
     assert not {"versions", "affinity-versions", "worker-mute", "nobody-ticks", "no-guard"} & set(said)
@@ -311,6 +311,9 @@ def test_what_an_app_gets_wrong(new_app):
     assert ids(new_app(url.replace("redis", "rediss") + "?ssl_cert_reqs=none")) == {"tls-unverified"}
     assert ids(new_app(url.replace("redis", "rediss"))) == set()
     assert ids(new_app(url, include=("no.such.module",))) == {"imports"}
+    mixed = new_app(url, affinity_queues=["pdf"], worker_prefetch_multiplier=1, task_routes={"shop.*": "mail"})
+    assert ids(mixed) == set()
+    assert set(look_at(mixed).declared) <= {"pdf"}
     wrong = new_app(url)
     wrong.task(nothing, name="bad", shared=False, affinity=3)
     assert ids(wrong) == {"settings"}

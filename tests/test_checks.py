@@ -76,7 +76,7 @@ CASES = [
     ("worker-silent", member(last_beat_s=20), "20 s ago"),
     ("worker-stalled", member(stalled=True), "one@h stands still"),
     ("worker-idle", fleet(members=(ONE, Member("id2", "two@h", ("celery",))), answers=(
-        ANSWER, replace(ANSWER, name="two@h", id="id2"))), "two@h serves celery"),
+        ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("celery",)))), "two@h serves celery"),
     ("namesakes", fleet(members=(ONE, replace(ONE, id="id2")), answers=(ANSWER, replace(ANSWER, id="id2"))), "2 live"),
     ("no-guard", answers(guard=False), "one@h"),
     ("affinity-versions", answers(versions={**VERSIONS, "celery_affinity": "2.0"}), "2.0 on one@h"),
@@ -84,7 +84,8 @@ CASES = [
     ("clock-worker", answers(clock_ahead_s=3600.0), "3,600 s ahead"),
     ("type-waits", fleet(pending={"drawing": 3}), "3 job(s) of type 'drawing'"),
     ("type-unserved", app(declared=OWN_NOT_SERVED), "'drawing', which task shop.draw declares"),
-    ("stock-messages", fleet(stock_messages={"pdf": 2}), "queue 'pdf'"),
+    ("stock-messages", fleet(stock_messages={"drawing": 2}), "queue 'drawing'"),
+    ("stock-producer", fleet(stock_messages={"pdf": 2}), "queue 'pdf'"),
     ("nobody-ticks", fleet(ticked_s=60.0, scheduled=4), "not for 60 s"),
     ("dead-letters", fleet(dead=2), "2 job(s)"),
     ("unserved", fleet(unserved=5), "5 job(s)"),
@@ -142,7 +143,7 @@ def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
     """So that a level is not changed in passing: pipelines stop at errors."""
     assert {id_ for id_, level in LEVELS.items() if level is Level.ERROR} == {
         "transport", "broker-url", "settings", "imports", "broker-away", "server-too-old", "replica", "schema",
-        "eviction", "memory-full", "persistence-fails", "stock-worker", "type-waits", "stock-messages", "nobody-ticks",
+        "eviction", "memory-full", "persistence-fails", "type-waits", "stock-messages", "nobody-ticks",
     }  # fmt: skip
 
 
@@ -161,6 +162,10 @@ def test_what_is_no_finding():
         server(clock_here_s=2.0),
         answers(clock_ahead_s=-3.0),
         member(last_beat_s=11.0),
+        app(options=("visibility_timeout",), void={"worker_prefetch_multiplier": 1}, schedules_all=False),
+        fleet(members=(ONE, Member("id2", "two@h", ())), answers=(  # drained, or of queues that are not scheduled
+            ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("mail",)))),
+        fleet(answers=(ANSWER, replace(STOCK, queues=("mail",))), stock_messages={"mail": 2}),  # these work them off
         replace(GOOD, fleet=None),
     ]:  # fmt: skip
         assert ids(facts) == [], facts

@@ -53,6 +53,33 @@ moves = Moves()
 often = moves.often
 
 
+def _job(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):
+    """Return a job as the reference takes it, and as the scripts do."""
+    given = {
+        "type_": type_,
+        "on_demand": on_demand,
+        "priority": priority,
+        "delay_us": delay_us,
+        "task_id": f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % 3}",
+        "task_name": "t",
+        "message": f"message of {job_id}\n\\u00e9",
+        "expires_us": expires_us,
+        "stamps": stamps,
+    }
+    arguments = {
+        **given,
+        "id": job_id,
+        "type": encode(type_),
+        "mode": "demand" if on_demand else "queued",
+        "task_id": encode(given["task_id"]),
+        "expires_us": "" if expires_us is None else expires_us,
+        "stamps": " ".join(stamps),
+    }
+    for name in ("type_", "on_demand"):
+        del arguments[name]
+    return given, arguments
+
+
 class Conformance(SideBySide):
     """The moves of the two."""
 
@@ -103,30 +130,58 @@ class Conformance(SideBySide):
     # -- jobs
 
     def _publish(self, job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):
-        given = {"type_": type_, "on_demand": on_demand, "priority": priority, "delay_us": delay_us}
-        described = {
-            "task_id": f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % 3}",
-            "task_name": "t",
-            "message": f"message of {job_id}\n\\u00e9",
-        }
-        arguments = {
-            "id": job_id,
-            "type": encode(type_),
-            "mode": "demand" if on_demand else "queued",
-            "priority": priority,
-            "delay_us": delay_us,
-            **described,
-            "task_id": encode(described["task_id"]),
-            "expires_us": "" if expires_us is None else expires_us,
-            "stamps": " ".join(stamps),
-        }
+        given, arguments = _job(job_id, type_, on_demand, priority, delay_us, expires_us, stamps)
         if self.full_next and job_id not in self.reference.jobs:
             self.step("publish", REFUSED, **arguments)
             return False
-        ends = {"expires_us": expires_us, "stamps": stamps}
-        reply = self.reference.publish(job_id, **given, **described, **ends, now_us=self.now_us)
+        reply = self.reference.publish(job_id, **given, now_us=self.now_us)
         self.step("publish", list(reply), **arguments)
         return reply.more
+
+    @often(
+        4,
+        letters=draw.lists(draw.sampled_from("abc"), min_size=1, max_size=3),
+        type_=types,
+        priority=priorities,
+        delay_us=delays_us,
+        expires_us=expiries_us,
+        stamps=some_stamps,
+        how=draw.sampled_from(["in order", "in order", "in order", "in order", "in order", "another first", "again"]),
+        readable=draw.sampled_from([True, True, True, False]),
+    )
+    def ingest(self, letters, type_, priority, delay_us, expires_us, stamps, how, readable):
+        """Send some messages as stock Celery does, and move them; now and then one that is not next, or one twice."""
+        jobs = [f"{letter}{next(self.job_numbers)}" for letter in letters]
+        list_ = f"stock {type_}"
+        waiting = self.reference.lists.setdefault(list_, [])
+        for job_id in jobs:
+            waiting.append(f"message of {job_id}\n\\u00e9")
+            self.call("LPUSH", list_, waiting[-1], reply=len(waiting))
+        ends = {"expires_us": expires_us, "stamps": stamps}
+        for job_id in reversed(jobs) if how == "another first" else jobs * 2 if how == "again" else jobs:
+            given, arguments = _job(job_id, type_, priority == 9, priority, delay_us, **ends)
+            if not readable:
+                arguments |= {"task_id": "", "task_name": ""}
+            reply = self.reference.ingest(list_, job_id, **given, readable=readable, now_us=self.now_us)
+            self.step("ingest", list(reply), list=list_, readable=int(readable), **arguments)
+            self.compare(reply.more)
+
+    @often(1, index=draw.integers(0, 20), type_=types)
+    def ingest_again(self, index, type_):
+        """Move what is next in a list under an id that is known."""
+        known = list(self.reference.jobs)
+        if known:
+            job_id = known[-1 - index % len(known)]
+            list_, message = f"stock {type_}", f"message of {job_id}\n\\u00e9"
+            waiting = self.reference.lists.setdefault(list_, [])
+            waiting.insert(0, message)
+            self.call("RPUSH", list_, message, reply=len(waiting))
+            given, arguments = _job(job_id, type_, False, 0, 0)
+            reply = self.reference.ingest(list_, job_id, **given, readable=True, now_us=self.now_us)
+            self.step("ingest", list(reply), list=list_, readable=1, **arguments)
+            waiting.pop(0)
+            self.call("RPOP", list_, reply=message)
+            self.compare()
 
     @often(
         12,
@@ -554,10 +609,11 @@ class Conformance(SideBySide):
 
     @often(5)
     def tick(self):
-        reply = self.reference.tick(now_us=self.now_us)
+        lists = [f"stock {type_}" for type_ in TYPES]
+        reply = self.reference.tick(lists, now_us=self.now_us)
         next_due_us = -1 if reply.next_due_us is None else reply.next_due_us
         counts = [reply.due, reply.recovered, reply.dead_workers, reply.untold]
-        self.step("tick", [reply.more, str(next_due_us), *counts])
+        self.step("tick", [reply.more, str(next_due_us), *counts, reply.lists], *lists)
         self.compare(reply.more)
 
     @often(

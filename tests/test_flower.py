@@ -152,8 +152,8 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
     excel.delay("excel")
     pdf.apply_async(("drawing 1",), affinity="drawing")
     pdf.apply_async(("drawing 2",), affinity="drawing")
-    redis_client.lpush("excel", *["sent by a producer on stock Redis"] * 3)
-    redis_client.lpush("excel\x06\x163", "with a priority")
+    redis_client.lpush("drawing", *["sent by a producer on stock Redis"] * 3)
+    redis_client.lpush("drawing\x06\x163", "with a priority")
 
     before = status(valkey.url)
     metrics = flower.metrics()
@@ -165,7 +165,7 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
         "pdf": (4, 3),
     }
 
-    in_lists = {"excel": 4}
+    in_lists = {"drawing": 4}  # nobody serves it, so they stay there
     consumers = {"drawing": 0, "excel": 1, "pdf": 2}
     assert flower.lengths() == {
         name: {
@@ -177,8 +177,8 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
         for name, each in types.items()
     }
     assert flower.page() == {
-        "drawing": {"messages": "2", "unacked": "0", "ready": "2", "consumers": "0", "idle since": UNKNOWN},
-        "excel": {"messages": "5", "unacked": "1", "ready": "5", "consumers": "1", "idle since": UNKNOWN},
+        "drawing": {"messages": "6", "unacked": "0", "ready": "6", "consumers": "0", "idle since": UNKNOWN},
+        "excel": {"messages": "1", "unacked": "1", "ready": "1", "consumers": "1", "idle since": UNKNOWN},
         "pdf": {"messages": "4", "unacked": "3", "ready": "4", "consumers": "2", "idle since": UNKNOWN},
     }
 
@@ -206,6 +206,7 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
         ("dead_lettered_jobs_total", "rejected"): before["counters"]["rejected"],
         ("dead_lettered_jobs_total", "max_deliveries"): 0,
         ("dead_lettered_jobs_total", "lost"): 0,
+        ("dead_lettered_jobs_total", "unreadable"): 0,
         ("published_unserved_jobs_total",): before["counters"]["unserved"],
     }
     assert (metrics[("scheduled_jobs",)], metrics[("dead_letters",)]) == (2, 1)

@@ -45,6 +45,14 @@ def test_a_celery_namespace_is_honoured():
         ({"affinity_rarity_weight": -1}, "affinity_rarity_weight must be a number of points, 0 or more, got: -1"),
         ({"affinity_max_deliveries": 1.5}, "affinity_max_deliveries must be a whole number above 0, got: 1.5"),
         ({"affinity_task_types": {"a": 1}}, "affinity_task_types must be a mapping of task name patterns to types"),
+        (
+            {"affinity_queues": "pdf"},
+            "affinity_queues must be a list of queue name patterns, such as ['pdf', 'reports.*'], got: 'pdf'",
+        ),
+        (
+            {"affinity_queues": [""]},
+            "affinity_queues must be a list of queue name patterns, such as ['pdf', 'reports.*'], got: ['']",
+        ),
         ({"affinity_worker_timeout": 6}, "affinity_heartbeat_interval must be at most half of affinity_worker_timeout"),
         (
             {"affinity_hartbeat_interval": 5},

@@ -72,11 +72,12 @@ def unknown_option(facts: Facts) -> Iterator[Finding]:
 
 def void_options(facts: Facts) -> Iterator[Finding]:
     void = sorted(set(facts.app.options) & set(VOID_OPTIONS))
-    if void:
+    if void and facts.app.schedules_all:
         yield Finding(
             "void-options",
             f"broker_transport_options has what does nothing for jobs here: {listed(void, 20)}.",
-            "Take it out: no job is run again because of a time that ran out, and the score alone says what is next.",
+            "Take it out once no worker and no producer has stock Celery's transport: no job is run again because of a "
+            "time that ran out, and the score alone says what is next.",
         )
 
 
@@ -93,7 +94,7 @@ def priority_order(facts: Facts) -> Iterator[Finding]:
 
 
 def prefetch(facts: Facts) -> Iterator[Finding]:
-    if facts.app.void:
+    if facts.app.void and facts.app.schedules_all:
         given = listed(f"{name} = {value!r}" for name, value in facts.app.void.items())
         yield Finding(
             "prefetch",

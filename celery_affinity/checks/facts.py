@@ -14,10 +14,10 @@ class Backend:
 
 @dataclass(frozen=True)
 class App:
-    """What the app says. URLs are without passwords.
+    """What the app says. URLs are without passwords. Not *schedules_all*: some queues are left to kombu.
 
-    *declared*: type -> who says so, such as ``task shop.render``. *priorities*: who uses Celery's own priority.
-    *void*: Celery's settings that were changed and do nothing here, with their values.
+    *declared*: type that is scheduled -> who says so, such as ``task shop.render``. *priorities*: who uses Celery's
+    own priority. *void*: Celery's settings that were changed and do nothing here, with their values.
     """
 
     broker: str = "redis://localhost:6379/0"
@@ -28,6 +28,7 @@ class App:
     not_imported: str | None = None
     options: tuple[str, ...] = ()
     known_options: tuple[str, ...] = ()
+    schedules_all: bool = True
     priority_order_is_set: bool = True
     priorities: tuple[str, ...] = ()
     void: Mapping[str, object] = field(default_factory=dict)

@@ -48,7 +48,7 @@ LEVELS = {
     # the workers
     "remote-control": Level.WARNING,
     "no-workers": Level.WARNING,
-    "stock-worker": Level.ERROR,
+    "stock-worker": Level.WARNING,
     "worker-elsewhere": Level.WARNING,
     "worker-mute": Level.NOTE,
     "worker-silent": Level.WARNING,
@@ -63,6 +63,7 @@ LEVELS = {
     "type-waits": Level.ERROR,
     "type-unserved": Level.WARNING,
     "stock-messages": Level.ERROR,
+    "stock-producer": Level.NOTE,
     "nobody-ticks": Level.ERROR,
     "dead-letters": Level.WARNING,
     "unserved": Level.NOTE,

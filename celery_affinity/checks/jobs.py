@@ -38,14 +38,22 @@ def type_unserved(fleet: Fleet, app: App) -> Iterator[Finding]:
 
 @of_fleet
 def stock_messages(fleet: Fleet) -> Iterator[Finding]:
+    of_stock_workers = {queue for answer in fleet.answers if not answer.ours for queue in answer.queues}
     for queue, count in sorted(fleet.stock_messages.items()):
-        yield Finding(
-            "stock-messages",
-            f"{count:,} message(s) lie in stock Celery's list of queue {queue!r}: a producer with stock Celery's "
-            "transport put them there, and no worker with this one reads them.",
-            'Set broker_transport = "celery_affinity:Transport" in that producer. To have these run, let a worker with '
-            f'stock Celery\'s transport (broker_transport = "redis") work off -Q {queue}.',
-        )
+        lie = f"{count:,} message(s) lie in stock Celery's list of queue {queue!r}: a producer with stock Celery's "
+        if queue in fleet.served:
+            yield Finding(
+                "stock-producer",
+                f"{lie}transport sends there, and workers of ours take over what comes.",
+                'Set broker_transport = "celery_affinity:Transport" in that producer. If they stay there: workers do '
+                "not take them with affinity_ingest = False, or without a right to the list (their log says so).",
+            )
+        elif queue not in of_stock_workers:
+            yield Finding(
+                "stock-messages",
+                f"{lie}transport put them there, and no worker serves it.",
+                f"Start a worker with -Q {queue}: it takes them over.",
+            )
 
 
 @of_fleet

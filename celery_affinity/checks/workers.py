@@ -65,7 +65,7 @@ def stock_worker(fleet: Fleet, app: App) -> Iterator[Finding]:
             yield Finding(
                 "stock-worker",
                 f"Worker {answer.name} consumes {listed(shared)} with another transport than this: it gets none of "
-                "these jobs, and what it publishes no worker of ours gets.",
+                "these jobs, only what comes from producers like it while it is free.",
                 'Start it again with broker_transport = "celery_affinity:Transport", as the others have it.',
             )
 
@@ -128,9 +128,10 @@ def worker_idle(fleet: Fleet, app: App) -> Iterator[Finding]:
     if not app.declared:
         return
     wanted = {*app.declared, *fleet.pending}
-    of_app = {answer.id for answer in fleet.answers if answer.id and answer.app == app.name}
+    queues = {answer.id: answer.queues for answer in fleet.answers if answer.id and answer.app == app.name}
     for member in fleet.members:
-        if member.id in of_app and wanted.isdisjoint(member.types):
+        # One that consumes more than it serves is drained, or has queues that are not scheduled.
+        if member.id in queues and wanted.isdisjoint(member.types) and set(queues[member.id]) <= set(member.types):
             yield Finding(
                 "worker-idle",
                 f"Worker {member.name} serves {listed(member.types) or 'nothing'}, which no task of this app declares "

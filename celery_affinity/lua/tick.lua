@@ -1,14 +1,17 @@
 -- tick: what no event triggers. Scheduled jobs that are due become pending; waiting ones that have expired end; the
 -- jobs of dead workers come back.
 -- Any number of dispatchers may call it.
--- RETURNS {more, next_due_us, due, recovered, dead workers, untold}; next_due_us: until the next scheduled job, -1 for
--- none. untold 1: the ends of some jobs are to be told (`announce`).
--- Cost: O(moves * log n), at most 10 of each kind in one call.
+-- RETURNS {more, next_due_us, due, recovered, dead workers, untold, {list, ...}}; next_due_us: until the next scheduled
+-- job, -1 for none. untold 1: the ends of some jobs are to be told (`announce`). list: one of those that it was asked
+-- about, with messages for `ingest`.
+-- Cost: O(moves * log n), at most 10 of each kind in one call; O(lists).
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
 -- @include lib/recover.lua
 -- @include lib/fill.lua
+
+-- ARGV[1..]: lists of stock Celery, some hundred at most
 
 local MAX = 10
 local SILENCE_COUNTS_US = 3000000
@@ -67,6 +70,19 @@ local function recover_the_dead(grace)
     return recovered, dead
 end
 
+-- One that this user may not look at is returned as well: who means to move what is there will learn it.
+local function with_messages(lists)
+    local found = {}
+    if #lists > 0 and redis.pcall("EXISTS", unpack(lists)) ~= 0 then
+        for _, list in ipairs(lists) do
+            if redis.pcall("EXISTS", list) ~= 0 then
+                found[#found + 1] = list
+            end
+        end
+    end
+    return found
+end
+
 local grace = silence_began()
 local expired = end_expired()
 local due = promote_due()
@@ -77,4 +93,4 @@ local next_due = redis.call("ZRANGE", key.scheduled, 0, 0, "WITHSCORES")[2]
 local next_due_us = next_due and math.max(0, tonumber(next_due) - clock.now_us) or -1
 local more = (filled[1] == 1 or expired == MAX or due == MAX or recovered == MAX) and 1 or 0
 local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.text(clock.now_us), "LIMIT", 0, 1)
-return { more, clock.text(next_due_us), due, recovered, dead, #untold }
+return { more, clock.text(next_due_us), due, recovered, dead, #untold, with_messages(ARGV) }

@@ -4,6 +4,7 @@ import signal
 import sys
 
 from celery_affinity.dispatcher import Dispatcher
+from celery_affinity.ingest import Ingest
 
 TYPES = ("pdf", "excel", "index", "mail", "image")
 
@@ -12,7 +13,7 @@ def main(first, step, jobs):
     from .typed import app, tally  # not above: the tests import TYPES without a broker
 
     with app.connection_for_write() as connection:
-        dispatcher = Dispatcher(connection.default_channel.scheduler, announce=lambda scheduler: None)
+        dispatcher = Dispatcher(connection.default_channel.scheduler, lambda scheduler: None, Ingest(app))
         dispatcher.start()
         for job in range(first, jobs, step):
             tally.apply_async((job,), affinity=TYPES[job % 5], priority=job % 11, on_demand=job % 7 == 0)

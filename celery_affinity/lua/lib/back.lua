@@ -26,13 +26,14 @@ local function trim_dead(dead_max)
     end
 end
 
--- A rejected one is told of by its worker, the others by whoever asks (`announce`).
+-- A rejected one is told of by its worker, an unreadable one has no caller that is known, the others are told of by
+-- whoever asks (`announce`).
 function back.bury(id, reason, settings)
     local now = clock.text(clock.now_us)
     redis.call("HSET", key.job(id), "state", "dead", "reason", reason, "ended", now)
     redis.call("ZADD", key.dead, now, id)
     redis.call("HINCRBY", key.counters, reason, 1)
-    if reason ~= "rejected" then
+    if reason ~= "rejected" and reason ~= "unreadable" then
         redis.call("ZADD", key.untold, now, id)
     end
     trim_dead(settings.dead_max)

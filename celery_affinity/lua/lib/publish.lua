@@ -1,0 +1,42 @@
+-- publish: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
+-- @include lib/ends.lua
+-- @include lib/fill.lua
+
+-- Writes what is known of `job` and its message, in `state`. The first write is one that a full server may refuse.
+local function write_job(job, state, enqueued)
+    redis.call("HSET", key.job(job.id), "type", job.type, "lane", lanes.name(job.mode, job.priority),
+        "enqueued", enqueued, "deliveries", 0, "task", job.task_id, "name", job.task_name, "state", state)
+    redis.call("SET", key.message(job.id), job.message)
+end
+
+-- `job`: a table by the names that publish.lua gives its arguments. RETURNS what publish does.
+local function publish(job)
+    local id, type, delay_us, expires_us = job.id, job.type, job.delay_us, job.expires_us
+    if redis.call("EXISTS", key.job(id)) == 1 then
+        return { 0, 0, 1 }
+    end
+
+    local due = clock.text(clock.now_us + math.max(0, delay_us))
+    write_job(job, delay_us > 0 and "scheduled" or "pending", due)
+    local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
+    local is_revoked = traces.is_revoked(job.task_id, job.stamps)
+    local expires = expires_us ~= "" and clock.text(clock.now_us + tonumber(expires_us)) or ""
+    traces.add(id, job.task_id, job.stamps, expires)
+    if is_expired or is_revoked then
+        ends.note(id, is_revoked and "revoked" or "expired")
+        return { 3, 0, 1 }
+    end
+
+    if delay_us > 0 then
+        redis.call("HSET", key.job(id), "published", clock.text(clock.now_us))
+        redis.call("ZADD", key.scheduled, due, id)
+        return { 2, 0, 1 }
+    end
+    lanes.add(id, type, lanes.name(job.mode, job.priority), due)
+    local live = redis.call("HMGET", key.capacity, type, WITHDRAWN .. type)
+    if not live[1] and not live[2] then
+        redis.call("HINCRBY", key.counters, "unserved", 1)
+        return { 1, 0, 0 }
+    end
+    return { 1, fill({ type }, "", read_settings(), { [id] = job.message })[1], 1 }
+end
