@@ -28,8 +28,10 @@ def main(words: Sequence[str] | None = None) -> int:
     run, results = Run.now(options), Results()
     for name in arguments.parts or options.parts:
         print(f"{name}:", file=sys.stderr, flush=True)
-        results[name] = PARTS[name](options)
-        print(f"{name}\n{report.as_text(report.part_rows(results[name]))}\n", flush=True)
+        measured = PARTS[name](options)
+        for part in measured:
+            print(f"{part}\n{report.as_text(report.part_rows(measured[part]))}\n", flush=True)
+        results |= measured
     found = report.outcomes(results)
     shown = [each for each in found if each.value is not None] if arguments.parts or options.only else found
     print(report.as_text(report.goal_rows(shown)))

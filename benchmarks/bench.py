@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -37,23 +38,33 @@ class Publisher:
     """A client process of a system, which publishes on demand."""
 
     def __init__(self, variant: Variant, url: str, directory: Path) -> None:
-        self.ledger = Ledger(directory / f"{variant.system}-published")
+        ledger = directory / "published"  # none of a client's own business, but the app wants one
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.apps.publisher", variant.system],
             cwd=directory,
-            env={**os.environ, **variant.environment(url, self.ledger.path)},
+            env={**os.environ, **variant.environment(url, ledger)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
-    def publish(
-        self, count: int, way: str = "delay", *, first: int = 0, ledger: Ledger | None = None
-    ) -> dict[str, Any]:
-        """Publish tasks numbered from *first* on; with a *ledger*, each when it says that the last one has started."""
+    def publish(self, count: int, way: str = "delay", first: int = 0) -> dict[str, Any]:
+        """Publish tasks numbered from *first* on, and return the `seconds` and the `cpu_s` that it took."""
+        return self._ask({"how": "all at once", "way": way, "first": first, "count": count})
+
+    def publish_one_at_a_time(self, count: int, ledger: Ledger) -> list[int]:
+        """Publish each task when the last one has started; return when each was, in ns of the monotonic clock."""
+        reply = self._ask({"how": "one at a time", "count": count, "ledger": str(ledger.path)})
+        return list(reply["published_ns"])
+
+    def publish_by_chance(self, **wanted: Any) -> dict[int, int]:
+        """Publish two streams of tasks (see `apps.publisher.by_chance`); return when each was, by its number."""
+        reply = self._ask({"how": "by chance", **wanted})
+        return {int(number): ns for number, ns in reply["published_ns"].items()}
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None, "opened as a pipe"
         assert self._process.stdout is not None, "opened as a pipe"
-        request = {"way": way, "first": first, "count": count, "ledger": str(ledger.path) if ledger else ""}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         reply = self._process.stdout.readline()
@@ -73,7 +84,7 @@ class Bench:
     def __init__(self, executable: str | None = None) -> None:
         self.server = EmbeddedServer(executable=executable)
         self._stack = ExitStack()
-        self._backlogs: dict[tuple[str, int], int] = {}
+        self._backlogs: dict[tuple[str, str, int], int] = {}
         self._publishers: dict[tuple[str, str], Publisher] = {}
 
     def __enter__(self) -> Self:
@@ -110,30 +121,37 @@ class Bench:
     @contextmanager
     def worker(self, variant: Variant, database: int = LIVE, ledger: Ledger | None = None) -> Iterator[Process]:
         """Run a worker of *variant*; it is stopped in good order."""
-        environment = variant.environment(self.url(database), (ledger or self.ledger).path)
-        process = Process(variant.name, variant.command(), environment, cwd=self.directory)
-        try:
+        with self.killed_worker(variant, database, ledger) as process:
             yield process
             process.term()
             process.wait(20)
+
+    @contextmanager
+    def killed_worker(self, variant: Variant, database: int = LIVE, ledger: Ledger | None = None) -> Iterator[Process]:
+        """Run a worker of *variant*; it ends by kill -9, with its pool."""
+        noted = self.ledger if ledger is None else ledger  # an empty one is false
+        environment = variant.environment(self.url(database), noted.path)
+        process = Process(variant.name, variant.command(), environment, cwd=self.directory)
+        try:
+            yield process
         finally:
             process.end()
 
-    def restock(self, variant: Variant, count: int) -> None:
+    def restock(self, variant: Variant, count: int, way: str = "delay") -> None:
         """Have *count* messages of the variant's system wait, as its own client published them, and nothing else.
 
         They are published once, and copied for every round.
         """
-        key = variant.system, count
+        key = variant.stored_as, way, count
         if key not in self._backlogs:
             database = self._backlogs[key] = len(self._backlogs) + 1
-            self.publisher(variant, database).publish(count)
+            self.publisher(replace(variant, system=variant.stored_as), database).publish(count, way)
         database = self._backlogs[key]
         self.client.flushdb()
         with self.client_of(database) as source:
-            found = waiting(variant.system, source)
+            found = waiting(variant.stored_as, source)
             if found != count:
-                raise BenchmarkError(f"{found} messages of {variant.system} wait, not {count}")
+                raise BenchmarkError(f"{found} messages of {variant.stored_as} wait, not {count}")
             names = list(source.scan_iter(count=1000))
             for first in range(0, len(names), 1000):
                 with source.pipeline(transaction=False) as pipe:
@@ -157,6 +175,11 @@ class Bench:
             before = len(noted)
 
 
+def say(text: str) -> None:
+    """Tell how far it is, beside the results."""
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
 def in_turn(subjects: Sequence[S], rounds: int, measure: Callable[[S], dict[str, float]]) -> Part:
     """Measure all *subjects* one after the other, so many times: what disturbs the machine disturbs all of them."""
     part = Part()
@@ -165,5 +188,5 @@ def in_turn(subjects: Sequence[S], rounds: int, measure: Callable[[S], dict[str,
             figures = measure(subject)
             part.add(subject, figures)
             shown = ", ".join(f"{name} {value:,.1f}" for name, value in figures.items())
-            print(f"  {round_}/{rounds}  {subject.name}: {shown}", file=sys.stderr, flush=True)
+            say(f"{round_}/{rounds}  {subject.name}: {shown}")
     return part

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .load import LOAD
 from .results import Results, figure, ratio
-from .systems import AFFINITY, DRAMATIQ, LOOKAHEAD, STOCK, Variant
+from .systems import AFFINITY, DRAMATIQ, LOOKAHEAD, SLOTS, STOCK, Variant
 
 Reached = Callable[[Results], float | None]
 
@@ -116,4 +117,55 @@ PUBLISHING = (
     at_most(1, "server CPU, publish to ack, solo", _server_cpu, note=_SAME),
 )
 
-GOALS = (*DRAINING, *PUBLISHING)
+WAITING = (
+    *(
+        at_most(limit, f"idle latency, {pool}, {figure}", ratio("latency", figure, _strict(pool), _stock(pool)))
+        for figure, limit in (("p50", 0.65), ("p99", 0.7))
+        for pool in SLOTS
+    ),
+    *(
+        at_most(2, f"requests of an idle worker, {pool}", figure("idle", "requests", _strict(pool)), "a second")
+        for pool in SLOTS
+    ),
+    at_most(
+        20,
+        f"on-demand p99 at {LOAD:.0%} load, beyond a task's length",
+        figure("load", "beyond", _strict("prefork")),
+        "ms",
+    ),
+    at_least(0.85, "slots used by tasks of 10 ms, prefork 2", figure("slots", "used", _strict("prefork")), ""),
+)
+
+
+def _longest(results: Results) -> float | None:
+    part = results.get("scripts")
+    return max(part.median(name, part.names()[0]) or 0 for name in part.figures) if part else None
+
+
+AT_SCALE = (
+    at_most(5, "longest script call at the most pending jobs", _longest, "ms"),
+    at_most(
+        1.3,
+        "release and claim, 1,000,000 pending against 1,000",
+        ratio("arrows", "release + claim", "pending 1,000,000", "pending 1,000"),
+        note="",
+    ),
+    at_most(
+        2, "release and claim, 50 types served against 3", ratio("arrows", "release + claim", "served 50", "served 3")
+    ),
+    *(
+        at_most(
+            1.5,
+            f"memory of a pending job, {server}",
+            ratio("memory", "bytes", f"{server}, {AFFINITY}", f"{server}, {STOCK}"),
+        )
+        for server in ("valkey", "redis")
+    ),
+)
+
+SAFE = tuple(
+    at_most(0, f"tasks lost in 50 kills, {pool}", figure("loss", "lost", _strict(pool)), "tasks", _SAME)
+    for pool in ("solo", "prefork")
+)
+
+GOALS = (*DRAINING, *PUBLISHING, *WAITING, *AT_SCALE, *SAFE)

@@ -35,8 +35,8 @@ def _descriptor() -> int:
 class Ledger:
     """What the tasks have noted so far."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
         self.clear()
 
     def clear(self) -> None:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 import psutil
 import redis
 
+#: Requests of a reading itself.
+_OWN_REQUESTS = 2
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -16,6 +19,15 @@ class Reading:
     server_cpu_s: float
     requests: int
     sent_bytes: int
+
+    def a_second_since(self, before: "Reading") -> dict[str, float]:
+        """Return what went on each second since another reading."""
+        seconds = self.seconds - before.seconds
+        return {
+            "requests": (self.requests - before.requests - _OWN_REQUESTS) / seconds,
+            "worker_us": 1e6 * (self.worker_cpu_s - before.worker_cpu_s) / seconds,
+            "server_us": 1e6 * (self.server_cpu_s - before.server_cpu_s) / seconds,
+        }
 
 
 class Meter:
@@ -44,10 +56,10 @@ class Meter:
 
 
 def per_task(before: Reading, after: Reading, tasks: int) -> dict[str, float]:
-    """Return the costs of each of *tasks*; the two requests of a reading itself are left out."""
+    """Return the costs of each of *tasks*."""
     return {
         "worker_us": 1e6 * (after.worker_cpu_s - before.worker_cpu_s) / tasks,
         "server_us": 1e6 * (after.server_cpu_s - before.server_cpu_s) / tasks,
-        "requests": (after.requests - before.requests - 2) / tasks,
+        "requests": (after.requests - before.requests - _OWN_REQUESTS) / tasks,
         "bytes": (after.sent_bytes - before.sent_bytes) / tasks,
     }

@@ -12,13 +12,26 @@ S = TypeVar("S", bound=Subject)
 
 @dataclass(frozen=True)
 class Options:
-    """*only*: words of the names of subjects. *before*: another checkout, measured as well. *server*: an executable."""
+    """*only*: words of the names of subjects. *before*: another checkout, measured as well. *server*: an executable.
+
+    *largest*: of the scales of the part `arrows`. *live_rounds*: in which its largest fleet does all that fleets do.
+    """
 
     parts: tuple[str, ...]
-    rounds: int
-    drain_tasks: int
-    publish_tasks: int
-    every_variant: bool
+    rounds: int = 5
+    every_variant: bool = True
+    publish_tasks: int = 2000
+    drain_tasks: int = 6000
+    latency_jobs: int = 300
+    idle_s: float = 20.0
+    idle_rounds: int = 5
+    load_s: float = 30.0
+    slot_tasks: int = 1000
+    arrow_calls: int = 200
+    largest: int = 1_000_000
+    live_rounds: int = 100
+    memory_jobs: int = 6000
+    kills: int = 50
     only: tuple[str, ...] = ()
     before: Path | None = None
     server: str | None = None
@@ -28,18 +41,22 @@ class Options:
         return [each for each in subjects if set(self.only) <= set(each.name.replace(",", " ").split())]
 
 
-FULL = Options(
-    parts=("publish", "drain"),
-    rounds=5,
-    drain_tasks=6000,
-    publish_tasks=2000,
-    every_variant=True,
-)
+_QUICK_PARTS = ("publish", "drain", "latency", "idle", "load", "slots", "arrows", "memory")
+
+FULL = Options(parts=(*_QUICK_PARTS, "loss"))
 
 QUICK = Options(
-    parts=("publish", "drain"),
+    parts=_QUICK_PARTS,
     rounds=3,
-    drain_tasks=1500,
-    publish_tasks=1000,
     every_variant=False,
+    publish_tasks=1000,
+    drain_tasks=1500,
+    latency_jobs=60,
+    idle_rounds=1,
+    load_s=10.0,
+    slot_tasks=200,
+    arrow_calls=100,
+    largest=10_000,
+    live_rounds=21,
+    memory_jobs=2000,
 )

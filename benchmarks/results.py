@@ -18,6 +18,14 @@ class Subject(Protocol):
     def beside(self) -> str | None: ...
 
 
+@dataclass(frozen=True)
+class Named:
+    """A subject that is compared with nothing."""
+
+    name: str
+    beside: str | None = None
+
+
 @dataclass
 class Part:
     """The figures of each subject by its name, and what each is compared with."""

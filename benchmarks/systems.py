@@ -19,6 +19,9 @@ ROOT = Path(__file__).parents[1]
 
 STOCK, AFFINITY, DRAMATIQ = "stock", "affinity", "dramatiq"
 
+#: Celery with a broker that does nothing, in the worker's own process: what no transport can be better than.
+FLOOR = "floor"
+
 #: This transport as it is in another directory, to see what a change gave.
 BEFORE = "before"
 
@@ -64,13 +67,18 @@ class Variant:
         return Variant(STOCK, self.pool, self.late, prefetch=None if self.lookahead or self.system == STOCK else 1).name
 
     @property
+    def stored_as(self) -> str:
+        """Return the system that publishes what this one runs."""
+        return STOCK if self.system == FLOOR else self.system
+
+    @property
     def slots(self) -> int:
         return SLOTS[self.pool]
 
     @property
     def is_for_a_goal(self) -> bool:
         """Whether a goal compares it: late acks, and stock as it is nearest to ours."""
-        return self.late and (self.system != STOCK or self.prefetch == 1 or has_lookahead())
+        return self.late and self.system != FLOOR and (self.system != STOCK or self.prefetch == 1 or has_lookahead())
 
     def command(self) -> list[str]:
         if self.system == DRAMATIQ:
@@ -88,6 +96,8 @@ class Variant:
             conf["affinity_lookahead"] = self.lookahead
         if self.system in (AFFINITY, BEFORE):
             conf["broker_transport"] = "celery_affinity:Transport"
+        if self.system == FLOOR:
+            conf["broker_transport"] = "benchmarks.apps.nothing:Transport"
         paths = [str(path) for path in (self.source, ROOT) if path]
         return {
             "BENCHMARK_CONF": json.dumps(conf),
@@ -110,6 +120,8 @@ def variants(before: Path | None = None) -> list[Variant]:
                 found.append(Variant(AFFINITY, pool, late, lookahead=LOOKAHEAD[pool]))
         if pool == "threads":
             found.append(Variant(DRAMATIQ, pool))
+        if pool == "solo":
+            found.append(Variant(FLOOR, pool))
     if before:
         found += [replace(each, system=BEFORE, source=before) for each in found if each.system == AFFINITY]
     return found
@@ -117,6 +129,8 @@ def variants(before: Path | None = None) -> list[Variant]:
 
 def waiting(system: str, client: redis.Redis) -> int:
     """Return how many messages wait in the database of *client*, or are held by a worker."""
+    if system == FLOOR:
+        return 0
     if system == STOCK:
         return int(client.llen("celery")) + int(client.hlen("unacked"))
     if system == DRAMATIQ:
