@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tests.page import write_block
+
 from . import report
 from .options import FULL, QUICK, Options
 from .parts import PARTS
@@ -20,6 +22,7 @@ from .run import Run
 from .systems import ROOT
 
 OUTPUT = ROOT / "build" / "bench"
+PERFORMANCE = ROOT / "docs" / "explanation" / "performance.md"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -36,6 +39,8 @@ def main(words: Sequence[str] | None = None) -> int:
     shown = [each for each in found if each.value is not None] if arguments.parts or options.only else found
     print(report.as_text(report.goal_rows(shown)))
     run.write(arguments.output, results, found)
+    if arguments.write_docs:
+        write_block(PERFORMANCE, "bench", run.as_markdown(found))
     return int(arguments.goals and any(each.verdict != "ok" for each in found))
 
 
@@ -45,12 +50,19 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, fewer tasks, and only what has a goal")
-    parser.add_argument("--only", default="", help="words of the names of what is measured, as in 'solo late'")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="WORDS",
+        help="words of the names of what is measured, as in 'solo late'; given again: those as well",
+    )
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--tasks", type=int, help="how many to drain, and to publish")
     parser.add_argument("--before", type=Path, help="another checkout of this project, measured in turn with this one")
     parser.add_argument("--server", help="an executable other than Valkey's from the package index: redis-server")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="directory for the results; build/bench")
+    parser.add_argument("--write-docs", action="store_true", help=f"write the table of goals into {PERFORMANCE.name}")
     parser.add_argument("--goals", action="store_true", help="end with 1 unless every goal is reached")
     arguments = parser.parse_args(words)
     for part in arguments.parts:
@@ -66,7 +78,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         "publish_tasks": arguments.tasks,
         "before": arguments.before and arguments.before.resolve(),
         "server": arguments.server,
-        "only": tuple(arguments.only.split()),
+        "only": tuple(frozenset(words.split()) for words in arguments.only),
     }
     return replace(QUICK if arguments.quick else FULL, **{name: value for name, value in given.items() if value})
 

