@@ -8,7 +8,7 @@ STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
 
-.PHONY: demo test conformance seeded-faults million chaos soak parity check format clean
+.PHONY: demo test conformance seeded-faults million bench bench-quick chaos soak parity check format clean
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
@@ -30,6 +30,14 @@ seeded-faults: $(VENV)/.test
 # What each script and each report costs with a million jobs pending. Some ten minutes.
 million: $(VENV)/.test
 	$(BIN)/python -m tests.large $(ARGS)
+
+# How fast it is beside stock Celery and dramatiq, in turn. Some 50 minutes, or some 4 for the short of it;
+# ARGS='drain --only "solo late" --rounds 5' repeats a part.
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-quick: $(VENV)/.bench
+	$(BIN)/python -m benchmarks --quick $(ARGS)
 
 # Faults while jobs run, for SECONDS; `make chaos SEED=...` has the same storms again, in another weather: time differs.
 chaos: $(VENV)/.test

@@ -126,12 +126,13 @@ class Counting(Scheduler):
 class LargeFleet:
     """Many pending jobs, 11 priorities and both modes, and workers that serve 1 to 20 of the types."""
 
-    def __init__(self, client, types, seed=1):
+    def __init__(self, client, types, priorities=11, seed=1):
         self.client = client
         self.scheduler = Counting(client, Keys())
         self.reader = Reader(client, Keys())
         self.types = [f"type{number}" for number in range(types)]
         self.served = self.types[:20]  # by one worker at most
+        self.priorities = priorities
         self.random = random.Random(seed)
         self.sequence = 0
         self.took_ms = {name: [] for name in ARROWS}
@@ -150,7 +151,7 @@ class LargeFleet:
             "id": f"job{number}",
             "type": self.random.choice(self.types),
             "mode": self.random.choice(["queued", "queued", "queued", "demand"]),
-            "priority": self.random.randint(0, 10),
+            "priority": self.random.randrange(self.priorities),
             "delay_us": delay_us,
             "task_id": f"task-{number}",
             "task_name": "proj.tasks.render",

@@ -36,13 +36,13 @@ def wait_until(predicate: Callable[[], T], timeout: float, message: str) -> T:
 class Process:
     """A program in a session of its own, so that what it starts can be ended with it."""
 
-    def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], cwd: Path = ROOT) -> None:
         self.name = name
         self.command = tuple(command)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
         self._popen = subprocess.Popen(
             self.command,
-            cwd=ROOT,
+            cwd=cwd,
             env={**os.environ, **env},
             stdin=subprocess.DEVNULL,
             stdout=self._log,

@@ -1,0 +1,112 @@
+"""A client: publishes what each line of standard input asks for, and answers with what that took."""
+
+import json
+import random
+import sys
+import time
+
+import celery_affinity
+from benchmarks.ledger import Ledger
+
+BATCH = 1000
+
+#: Between two jobs that are to find the worker idle, s.
+PAUSE_S = (0.015, 0.025)
+
+
+def celery_ways():
+    """Return the ways to publish of Celery, by name: functions of the numbers that tasks are to get."""
+    from .celery_app import app, lasting, noop
+
+    def delay(numbers):
+        for number in numbers:
+            noop.delay(number)
+
+    def batch(numbers):
+        with app.producer_pool.acquire(block=True) as producer, producer.batch(max_size=BATCH):
+            for number in numbers:
+                noop.apply_async((number,), producer=producer)
+
+    def many(numbers):
+        celery_affinity.publish_many(noop, ((number,) for number in numbers))
+
+    def lasting_10_ms(numbers):
+        for number in numbers:
+            lasting.delay(number, 0.010)
+
+    return {"delay": delay, "batch": batch, "publish_many": many, "lasting": lasting_10_ms}
+
+
+def dramatiq_ways():
+    from .dramatiq_app import noop
+
+    def delay(numbers):
+        for number in numbers:
+            noop.send(number)
+
+    return {"delay": delay}
+
+
+def all_at_once(publish, request):
+    """Publish as fast as can be; return what it took."""
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    publish(range(request["first"], request["first"] + request["count"]))
+    return {"seconds": time.perf_counter() - began_s, "cpu_s": time.process_time() - began_cpu_s}
+
+
+def one_at_a_time(publish, request):
+    """Publish each when the last has started; return when each was published."""
+    ledger, pause, published_ns = Ledger(request["ledger"]), random.Random(1), []
+    for number in range(request["count"]):
+        published_ns.append(time.monotonic_ns())
+        publish([number])
+        time.sleep(pause.uniform(*PAUSE_S))
+        deadline = time.monotonic() + 30
+        while len(ledger) <= number:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"task {number} has not started")
+            time.sleep(0.005)
+    return {"published_ns": published_ns}
+
+
+def by_chance(request):
+    """Publish tasks of both modes, each at its rate and by chance, for so many seconds; return when each was.
+
+    The numbers of on-demand tasks begin with `first_on_demand`.
+    """
+    from .celery_app import lasting
+
+    chance = random.Random(request["seed"])
+    began_s = time.monotonic()
+    queued = _arrivals(chance, request["queued"], request["seconds"], 0)
+    on_demand = _arrivals(chance, request["on_demand"], request["seconds"], request["first_on_demand"])
+    published_ns = {}
+    for due_s, number, lasts_s in sorted([*queued, *on_demand]):
+        time.sleep(max(0.0, began_s + due_s - time.monotonic()))
+        published_ns[number] = time.monotonic_ns()
+        lasting.apply_async((number, lasts_s), on_demand=number >= request["first_on_demand"])
+    return {"published_ns": published_ns}
+
+
+def _arrivals(chance, stream, seconds, first):
+    due_s, number = 0.0, first
+    while (due_s := due_s + chance.expovariate(stream["rate"])) < seconds:
+        yield due_s, number, stream["lasts_s"]
+        number += 1
+
+
+def main():
+    ways = dramatiq_ways() if sys.argv[1] == "dramatiq" else celery_ways()
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["how"] == "all at once":
+            reply = all_at_once(ways[request["way"]], request)
+        elif request["how"] == "one at a time":
+            reply = one_at_a_time(ways["delay"], request)
+        else:
+            reply = by_chance(request)
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""What publish and release cost the server, and how that grows: with pending jobs, types, workers and priorities.
+
+Each scale fills a database of its own on one server, so that all of them are measured in turn.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+
+import redis
+
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.scheduler import Claim, End, Joining
+from celery_affinity.settings import Settings
+from tests.large import NOTED_FROM_US, LargeFleet
+
+from .bench import say
+
+_WORKER = "measured"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A fleet, and what is pending there. *served*: types of the worker that is measured; the others serve 1 to 3.
+
+    *axis*: what grows along the scales that it is one of.
+    """
+
+    axis: str
+    pending: int = 20_000
+    types: int = 8
+    served: int = 3
+    workers: int = 0
+    priorities: int = 11
+
+    @property
+    def value(self) -> int:
+        return int(getattr(self, self.axis))
+
+    @property
+    def name(self) -> str:
+        return f"{self.axis} {self.value:,}"
+
+    @property
+    def beside(self) -> str | None:
+        return None
+
+    @property
+    def is_for_a_goal(self) -> bool:
+        return self.axis == "pending" or (self.axis == "served" and self.served in (3, 50))
+
+
+_AXES = {
+    "pending": (Scale("pending"), (1_000, 10_000, 100_000, 1_000_000)),
+    "types": (Scale("types"), (3, 10, 100, 1_000)),
+    "served": (Scale("served", types=100), (1, 3, 10, 50, 100)),
+    "workers": (Scale("workers", types=20), (10, 100, 1_000, 5_000)),
+    "priorities": (Scale("priorities"), (1, 3, 11)),
+}
+
+
+def scales(most: int) -> list[Scale]:
+    """Return the scales with no more than *most* of anything."""
+    return [
+        replace(base, **{"pending": min(base.pending, most), axis: value})
+        for axis, (base, values) in _AXES.items()
+        for value in values
+        if value <= most
+    ]
+
+
+class Fleet:
+    """A database that is filled to a scale; its only slot that becomes free is that of the worker that is measured."""
+
+    def __init__(self, client: redis.Redis, scale: Scale) -> None:
+        self.scale = scale
+        self.name, self.beside = scale.name, scale.beside
+        self.large = LargeFleet(client, scale.types, scale.priorities)
+        self.client = client
+        self._scheduler = self.large.scheduler
+        self._published = self._sequence = 0
+        self.large.crowd(scale.workers)
+        self.placed_us = self._place() if scale.workers else None
+        self.large.fill(scale.pending)
+        served = self.large.types[: scale.served]
+        self._scheduler.join(Joining(_WORKER, f"{_WORKER}@host", served, slots=1), Settings().shared())
+        self._types = served
+        ((job_id, fence),) = self.large.claims(_WORKER)
+        self._held = Claim(job_id, fence, "", 0, 0, b"")
+
+    def costs(self, calls: int) -> dict[str, float]:
+        """Return the server's CPU time of a publish, and of a release that brings the next job, µs.
+
+        *script*: by the clock, and without the connection's part. As many jobs are pending before as after.
+        """
+        publish = self._timed(self._publish, calls)
+        release = self._timed(self._release, calls)
+        placed = {} if self.placed_us is None else {"publish to idle": self.placed_us}
+        return {
+            "publish": publish[1],
+            "release + claim": release[1],
+            "publish, script": publish[0],
+            "release + claim, script": release[0],
+            **placed,
+        }
+
+    def _timed(self, call, calls: int) -> tuple[float, float]:
+        self.client.config_resetstat()
+        before = self.client.info("cpu")
+        for _ in range(calls):
+            call()
+        after = self.client.info("cpu")
+        script = self.client.info("commandstats")["cmdstat_evalsha"]
+        cpu_s = sum(after[name] - before[name] for name in ("used_cpu_user", "used_cpu_sys"))
+        return script["usec"] / script["calls"], 1e6 * cpu_s / script["calls"]
+
+    def _publish(self) -> None:
+        self._publish_of(self.large.random.choice(self._types))
+
+    def _publish_of(self, type_: str) -> None:
+        self._published += 1
+        self._scheduler.publish(
+            f"measured{self._published}",
+            type_=type_,
+            on_demand=self._published % 4 == 0,
+            priority=self._published % self.scale.priorities,
+            delay_us=0,
+            task_id=f"measured{self._published}",
+            task_name="proj.tasks.render",
+            message="x" * 700,
+        )
+
+    def _release(self) -> None:
+        self._sequence += 1
+        end = End(self._held.job_id, self._held.fence, "acked")
+        (self._held,) = self._scheduler.settle(_WORKER, acks=[], ends=[end], sequence=self._sequence, inline=True)
+
+    def _place(self) -> float:
+        """Return the time of a publish that meets idle workers; at most as many as there are for its type."""
+        capacity = self.large.reader.capacity(self.large.types)
+        type_ = max(capacity, key=lambda name: capacity[name])
+        return self._timed(lambda: self._publish_of(type_), max(1, min(100, capacity[type_] // 2)))[1]
+
+
+@contextmanager
+def fleets(found: Sequence[Scale], executable: str | None) -> Iterator[list[Fleet]]:
+    """Fill a server with a database for each scale."""
+    with ExitStack() as stack:
+        server = stack.enter_context(EmbeddedServer(executable=executable, options=("--databases", str(len(found)))))
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, server.pid, -20)  # what else runs here is not what is measured
+        built = []
+        for number, scale in enumerate(found):
+            url = f"{server.url.rpartition('/')[0]}/{number}"
+            client = stack.enter_context(redis.Redis.from_url(url))
+            say(f"filling: {scale.name}")
+            built.append(Fleet(client, scale))
+        yield built
+
+
+def longest_script_ms(fleet: Fleet, rounds: int) -> dict[str, float]:
+    """Return how long the longest call of each script took, while workers do all that they do."""
+    fleet.client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
+    fleet.client.config_set("slowlog-max-len", 10_000)
+    fleet.large.note_times()
+    fleet.large.live(rounds)
+    return {name: times.high for name, times in fleet.large.script_times().items()}

@@ -1,0 +1,34 @@
+"""How fast a worker runs no-op tasks that wait already, and what each costs."""
+
+from collections import Counter
+
+from tests.workers import wait_until
+
+from .bench import Bench, BenchmarkError
+from .ledger import Record
+from .meter import per_task
+from .systems import Variant, waiting
+
+
+def drain(bench: Bench, variant: Variant, tasks: int) -> dict[str, float]:
+    """Return tasks a second, from the start of the first to that of the last, and costs. Each must have run once."""
+    bench.restock(variant, tasks)
+    bench.ledger.clear()
+    with bench.worker(variant) as worker:
+        meter = bench.meter(worker.pid)
+        bench.wait_for_tasks(worker, 1)
+        already, before = len(bench.ledger), meter.read()
+        bench.wait_for_tasks(worker, tasks)
+        after = meter.read()
+        wait_until(lambda: not waiting(variant.system, bench.client), 10, f"{variant.name} settles every message")
+    records = bench.ledger.records()
+    check_each_ran_once(records, tasks, variant.name)
+    seconds = (records[-1].ns - records[0].ns) / 1e9
+    return {"rate": (tasks - 1) / seconds, **per_task(before, after, tasks - already)}
+
+
+def check_each_ran_once(records: list[Record], tasks: int, name: str) -> None:
+    runs = Counter(record.number for record in records)
+    lost = sum(not runs[number] for number in range(tasks))
+    if lost or runs.total() != tasks:
+        raise BenchmarkError(f"{name}: of {tasks} tasks {lost} were lost, and there were {runs.total()} runs")

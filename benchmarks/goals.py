@@ -1,0 +1,171 @@
+"""What is to be reached, against stock Celery with the same guarantees, in one place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .load import LOAD
+from .results import Results, figure, ratio
+from .systems import AFFINITY, DRAMATIQ, LOOKAHEAD, SLOTS, STOCK, Variant
+
+Reached = Callable[[Results], float | None]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """*reached* must be at least, or at most, *limit*. *note*: what it is compared with."""
+
+    name: str
+    reached: Reached
+    limit: float
+    at_least: bool
+    unit: str = "x"
+    note: str = ""
+
+    @property
+    def wanted(self) -> str:
+        return f"{'>=' if self.at_least else '<='} {self.limit:g} {self.unit}".strip()
+
+    def is_met_by(self, value: float) -> bool:
+        return value >= self.limit if self.at_least else value <= self.limit
+
+
+def at_least(limit: float, name: str, reached: Reached, unit: str = "x", note: str = "") -> Goal:
+    return Goal(name, reached, limit, True, unit, note)
+
+
+def at_most(limit: float, name: str, reached: Reached, unit: str = "x", note: str = "") -> Goal:
+    return Goal(name, reached, limit, False, unit, note)
+
+
+def _strict(pool: str) -> str:
+    return Variant(AFFINITY, pool).name
+
+
+def _ahead(pool: str) -> str:
+    return Variant(AFFINITY, pool, lookahead=LOOKAHEAD[pool]).name
+
+
+def _stock(pool: str, prefetch: int | None = 1) -> str:
+    return Variant(STOCK, pool, prefetch=prefetch).name
+
+
+def _server_cpu(results: Results) -> float | None:
+    """Return our server time for a task, published and run, as a ratio to stock's."""
+    found = [
+        figure(part, "server_us", subject)(results)
+        for part, subject in (
+            ("publish", f"{AFFINITY}, delay"),
+            ("drain", _strict("solo")),
+            ("publish", f"{STOCK}, delay"),
+            ("drain", _stock("solo")),
+        )
+    ]
+    known = [each for each in found if each is not None]
+    return sum(known[:2]) / sum(known[2:]) if len(known) == len(found) else None
+
+
+#: What a worker says in the background is within a few requests in a thousand tasks.
+_BACKGROUND = 0.02
+
+_SAME = "late acks, prefetch 1"
+_AHEAD_SAME = "late acks, default prefetch"
+
+DRAINING = (
+    at_least(2.5, "drain, solo, one job per slot", ratio("drain", "rate", _strict("solo"), _stock("solo")), note=_SAME),
+    at_least(4, "drain, threads 8", ratio("drain", "rate", _strict("threads"), _stock("threads")), note=_SAME),
+    at_least(
+        1,
+        "drain, threads 8, against dramatiq's",
+        ratio("drain", "rate", _strict("threads"), Variant(DRAMATIQ, "threads").name),
+        note="dramatiq, 8 threads",
+    ),
+    at_least(
+        2.3,
+        "drain, prefork 2, one job per slot",
+        ratio("drain", "rate", _strict("prefork"), _stock("prefork")),
+        note=_SAME,
+    ),
+    *(
+        at_least(
+            3,
+            f"drain, {pool}, look-ahead {LOOKAHEAD[pool]}",
+            ratio("drain", "rate", _ahead(pool), _stock(pool, None)),
+            note=_AHEAD_SAME,
+        )
+        for pool in ("solo", "prefork")
+    ),
+    at_most(1 + _BACKGROUND, "requests a task, solo", figure("drain", "requests", _strict("solo")), "requests"),
+    at_most(
+        0.2,
+        f"requests a task, solo, look-ahead {LOOKAHEAD['solo']}",
+        figure("drain", "requests", _ahead("solo")),
+        "requests",
+    ),
+)
+
+PUBLISHING = (
+    at_least(1.35, "publish, delay", ratio("publish", "rate", f"{AFFINITY}, delay", f"{STOCK}, delay")),
+    at_least(
+        2.4, "publish, Celery's batch", ratio("publish", "rate", f"{AFFINITY}, batch", f"{STOCK}, delay"), note="delay"
+    ),
+    at_least(
+        6,
+        "publish, publish_many",
+        ratio("publish", "rate", f"{AFFINITY}, publish_many", f"{STOCK}, delay"),
+        note="delay",
+    ),
+    at_most(1, "server CPU, publish to ack, solo", _server_cpu, note=_SAME),
+)
+
+WAITING = (
+    *(
+        at_most(limit, f"idle latency, {pool}, {figure}", ratio("latency", figure, _strict(pool), _stock(pool)))
+        for figure, limit in (("p50", 0.65), ("p99", 0.7))
+        for pool in SLOTS
+    ),
+    *(
+        at_most(2, f"requests of an idle worker, {pool}", figure("idle", "requests", _strict(pool)), "a second")
+        for pool in SLOTS
+    ),
+    at_most(
+        20,
+        f"on-demand p99 at {LOAD:.0%} load, beyond a task's length",
+        figure("load", "beyond", _strict("prefork")),
+        "ms",
+    ),
+    at_least(0.85, "slots used by tasks of 10 ms, prefork 2", figure("slots", "used", _strict("prefork")), ""),
+)
+
+
+def _longest(results: Results) -> float | None:
+    part = results.get("scripts")
+    return max(part.median(name, part.names()[0]) or 0 for name in part.figures) if part else None
+
+
+AT_SCALE = (
+    at_most(5, "longest script call at the most pending jobs", _longest, "ms"),
+    at_most(
+        1.3,
+        "release and claim, 1,000,000 pending against 1,000",
+        ratio("arrows", "release + claim", "pending 1,000,000", "pending 1,000"),
+        note="",
+    ),
+    at_most(
+        2, "release and claim, 50 types served against 3", ratio("arrows", "release + claim", "served 50", "served 3")
+    ),
+    *(
+        at_most(
+            1.5,
+            f"memory of a pending job, {server}",
+            ratio("memory", "bytes", f"{server}, {AFFINITY}", f"{server}, {STOCK}"),
+        )
+        for server in ("valkey", "redis")
+    ),
+)
+
+SAFE = tuple(
+    at_most(0, f"tasks lost in 50 kills, {pool}", figure("loss", "lost", _strict(pool)), "tasks", _SAME)
+    for pool in ("solo", "prefork")
+)
+
+GOALS = (*DRAINING, *PUBLISHING, *WAITING, *AT_SCALE, *SAFE)

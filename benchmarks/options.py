@@ -1,0 +1,69 @@
+"""How much is measured, and of what."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from .results import Subject
+
+S = TypeVar("S", bound=Subject)
+
+
+@dataclass(frozen=True)
+class Options:
+    """*only*: words of the names of subjects, any of these sets. *before*: another checkout, measured as well.
+
+    *server*: an executable. *largest*: of the scales of the part `arrows`. *live_rounds*: in which its largest fleet
+    does all that fleets do.
+    """
+
+    parts: tuple[str, ...]
+    rounds: int = 5
+    every_variant: bool = True
+    publish_tasks: int = 2000
+    drain_tasks: int = 6000
+    latency_jobs: int = 300
+    idle_s: float = 20.0
+    idle_rounds: int = 5
+    load_s: float = 30.0
+    slot_tasks: int = 1000
+    arrow_calls: int = 200
+    largest: int = 1_000_000
+    live_rounds: int = 100
+    memory_jobs: int = 6000
+    kills: int = 50
+    only: tuple[frozenset[str], ...] = ()
+    before: Path | None = None
+    server: str | None = None
+
+    def chosen(self, subjects: Sequence[S]) -> list[S]:
+        """Return the subjects whose names have all the words of one of the sets."""
+        if not self.only:
+            return list(subjects)
+        return [each for each in subjects if any(words <= _words(each.name) for words in self.only)]
+
+
+def _words(name: str) -> set[str]:
+    return set(name.replace(",", " ").split())
+
+
+_QUICK_PARTS = ("publish", "drain", "latency", "idle", "load", "slots", "arrows", "memory")
+
+FULL = Options(parts=(*_QUICK_PARTS, "loss"))
+
+QUICK = Options(
+    parts=_QUICK_PARTS,
+    rounds=3,
+    every_variant=False,
+    publish_tasks=1000,
+    drain_tasks=1500,
+    latency_jobs=60,
+    idle_rounds=1,
+    load_s=10.0,
+    slot_tasks=200,
+    arrow_calls=100,
+    largest=10_000,
+    live_rounds=21,
+    memory_jobs=2000,
+)

@@ -1,0 +1,119 @@
+"""The parts: each is measured on a server of its own."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from .arrows import fleets, longest_script_ms, scales
+from .bench import Bench, in_turn
+from .drain import drain
+from .idle import idle
+from .latency import compared, latency, posts
+from .load import on_demand, slots
+from .loss import loss
+from .memory import Store, memory
+from .options import Options
+from .publish import publish, ways
+from .results import Named, Part, Results
+from .systems import AFFINITY, BEFORE, DRAMATIQ, STOCK, Variant, variants
+
+#: An older server, which many still run; measured where it is installed.
+_OTHER_SERVER = "redis-server"
+
+
+def measure_publish(options: Options) -> Results:
+    before = next((each for each in variants(options.before) if each.system == BEFORE), None)
+    subjects = options.chosen(ways(before))
+    with Bench(options.server) as bench:
+        return {"publish": in_turn(subjects, options.rounds, lambda way: publish(bench, way, options.publish_tasks))}
+
+
+def measure_drain(options: Options) -> Results:
+    subjects = options.chosen(_variants(options))
+    with Bench(options.server) as bench:
+        return {"drain": in_turn(subjects, options.rounds, lambda each: drain(bench, each, options.drain_tasks))}
+
+
+def measure_latency(options: Options) -> Results:
+    subjects = options.chosen(compared(_variants(options)))
+    with Bench(options.server) as bench, posts(bench, subjects) as found:
+        return {"latency": in_turn(found, options.rounds, lambda post: latency(post, options.latency_jobs))}
+
+
+def measure_idle(options: Options) -> Results:
+    subjects = options.chosen(compared(_variants(options)))
+    return {"idle": idle(subjects, options.idle_s, options.idle_rounds, options.server)}
+
+
+def measure_load(options: Options) -> Results:
+    subjects = options.chosen([each for each in _of_prefork(options) if each.system in (AFFINITY, BEFORE)])
+    turns: Counter[str] = Counter()
+
+    def measure(variant: Variant) -> dict[str, float]:
+        turns[variant.name] += 1
+        return on_demand(bench, variant, options.load_s, seed=turns[variant.name])
+
+    with Bench(options.server) as bench:
+        return {"load": in_turn(subjects, options.rounds, measure)}
+
+
+def measure_slots(options: Options) -> Results:
+    with Bench(options.server) as bench:
+        return {
+            "slots": in_turn(
+                options.chosen(_of_prefork(options)),
+                options.rounds,
+                lambda variant: slots(bench, variant, options.slot_tasks),
+            )
+        }
+
+
+def measure_arrows(options: Options) -> Results:
+    """Also `scripts`: the longest call of each at the largest number of pending jobs."""
+    found = [each for each in scales(options.largest) if options.every_variant or each.is_for_a_goal]
+    with fleets(options.chosen(found), options.server) as built:
+        results = {"arrows": in_turn(built, options.rounds, lambda fleet: fleet.costs(options.arrow_calls))}
+        pending = [fleet for fleet in built if fleet.scale.axis == "pending"]
+        if pending:
+            scripts = results["scripts"] = Part()
+            for name, longest_ms in longest_script_ms(pending[-1], options.live_rounds).items():
+                scripts.add(Named(name), {f"longest of {pending[-1].scale.pending:,}, ms": longest_ms})
+    return results
+
+
+def measure_memory(options: Options) -> Results:
+    systems = (Variant(STOCK, "solo"), Variant(AFFINITY, "solo"), Variant(DRAMATIQ, "threads"))
+    servers = {"valkey": None, "redis": _OTHER_SERVER} if shutil.which(_OTHER_SERVER) else {"valkey": None}
+    with ExitStack() as stack:
+        benches = {name: stack.enter_context(Bench(executable)) for name, executable in servers.items()}
+        stores = [Store(variant, bench, name) for name, bench in benches.items() for variant in systems]
+        return {"memory": in_turn(options.chosen(stores), 1, lambda store: memory(store, options.memory_jobs))}
+
+
+def measure_loss(options: Options) -> Results:
+    alike = [each for each in compared(_variants(options)) if each.pool != "threads"]
+    with Bench(options.server) as bench:
+        return {"loss": in_turn(options.chosen(alike), 1, lambda variant: loss(bench, variant, options.kills))}
+
+
+def _variants(options: Options) -> list[Variant]:
+    return [each for each in variants(options.before) if options.every_variant or each.is_for_a_goal]
+
+
+def _of_prefork(options: Options) -> list[Variant]:
+    """Return the workers with two processes whose tasks are safe in a crash."""
+    return [each for each in variants(options.before) if each.pool == "prefork" and each.late]
+
+
+PARTS: dict[str, Callable[[Options], Results]] = {
+    "publish": measure_publish,
+    "drain": measure_drain,
+    "latency": measure_latency,
+    "idle": measure_idle,
+    "load": measure_load,
+    "slots": measure_slots,
+    "arrows": measure_arrows,
+    "memory": measure_memory,
+    "loss": measure_loss,
+}

@@ -1,0 +1,61 @@
+"""How fast clients publish, and what each message costs."""
+
+from dataclasses import dataclass
+
+import celery_affinity
+
+from .bench import Bench, BenchmarkError
+from .meter import per_task
+from .systems import AFFINITY, DRAMATIQ, FLOOR, STOCK, Variant, waiting
+
+_WARM_UP = 100
+
+
+@dataclass(frozen=True)
+class Way:
+    """A system, and a way to publish."""
+
+    variant: Variant
+    way: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.variant.system}, {self.way}"
+
+    @property
+    def beside(self) -> str | None:
+        return None if self.name == f"{STOCK}, delay" else f"{STOCK}, delay"
+
+
+def ways(before: Variant | None = None) -> list[Way]:
+    """Return what is compared; `publish_many` where this package has it."""
+    found = [
+        Way(Variant(STOCK, "solo"), "delay"),
+        Way(Variant(AFFINITY, "solo"), "delay"),
+        Way(Variant(STOCK, "solo"), "batch"),
+        Way(Variant(AFFINITY, "solo"), "batch"),
+        Way(Variant(DRAMATIQ, "threads"), "delay"),
+        Way(Variant(FLOOR, "solo"), "delay"),
+    ]
+    if hasattr(celery_affinity, "publish_many"):
+        found.append(Way(Variant(AFFINITY, "solo"), "publish_many"))
+    if before:
+        found += [Way(before, "delay"), Way(before, "batch")]
+    return found
+
+
+def publish(bench: Bench, way: Way, tasks: int) -> dict[str, float]:
+    """Return messages a second, and costs. All must have arrived."""
+    publisher = bench.publisher(way.variant)
+    bench.client.flushdb()
+    publisher.publish(_WARM_UP, way.way)
+    meter = bench.meter()
+    before = meter.read()
+    took = publisher.publish(tasks, way.way)
+    after = meter.read()
+    found = waiting(way.variant.system, bench.client)
+    if found != _WARM_UP + tasks and way.variant.system != FLOOR:
+        raise BenchmarkError(f"{way.name}: {found} messages wait, not {_WARM_UP + tasks}")
+    costs = per_task(before, after, tasks)
+    del costs["worker_us"]
+    return {"rate": tasks / took["seconds"], "client_us": 1e6 * took["cpu_s"] / tasks, **costs}

@@ -1,0 +1,67 @@
+"""The figures as text: a table of goals, and one for each part."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .goals import GOALS, Goal
+from .results import Part, Results
+
+NOT_MEASURED = "not measured"
+
+
+class Outcome(NamedTuple):
+    """A goal and what was reached, None if not measured."""
+
+    goal: Goal
+    value: float | None
+
+    @property
+    def verdict(self) -> str:
+        if self.value is None:
+            return NOT_MEASURED
+        return "ok" if self.goal.is_met_by(self.value) else "missed"
+
+    @property
+    def shown(self) -> str:
+        return "-" if self.value is None else f"{self.value:.3g} {self.goal.unit}"
+
+
+def outcomes(results: Results) -> list[Outcome]:
+    return [Outcome(goal, goal.reached(results)) for goal in GOALS]
+
+
+def goal_rows(found: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """Return the table of goals, its header first."""
+    header = ("what", "compared with stock's", "goal", "reached", "")
+    return [header, *((each.goal.name, each.goal.note, each.goal.wanted, each.shown, each.verdict) for each in found)]
+
+
+def part_rows(part: Part) -> list[tuple[str, ...]]:
+    """Return the medians of a part, its header first; of the first figure also the ratio, and its range."""
+    names = part.names()
+    rows = []
+    for subject, beside in part.beside.items():
+        ratios = part.ratios(subject, beside, names[0])
+        compared = f"{part.ratio(subject, beside, names[0]):.2f}" if ratios else "-"
+        spread = f"{min(ratios):.2f}-{max(ratios):.2f}" if ratios else ""
+        rows.append((subject, compared, spread, *(_number(part.median(subject, name)) for name in names)))
+    return [("", "x stock", "range", *names), *rows]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def as_text(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table for a terminal: the first column to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def as_markdown(rows: Sequence[Sequence[str]]) -> str:
+    rule = ("---", *("---:",) * (len(rows[0]) - 1))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])) + "\n"
