@@ -169,9 +169,7 @@ class Fleet:
             wait_until(lambda each=publisher: not each.is_running, 120, "the publisher is done")
         ended = [name for name, worker in self.workers.items() if not worker.is_running]
         for name in ended:
-            worker = self.workers[name]
-            self._ledger.path.with_name(f"{name}-{worker.pid}-ended.log").write_text(worker.log())
-            self._gone.append(worker)
+            self._gone.append(self.workers[name])
             self.workers[name] = self._worker(_member(name))
         if self.dispatcher is not None and not self.dispatcher.is_running:
             ended.append(self.dispatcher.name)
@@ -197,6 +195,8 @@ class Fleet:
     def _end(self, process: Process) -> None:
         """End a process that was killed, or is leaving; what it runs it may end before."""
         wait_until(lambda: not _session(process.pid), 30, f"{process.name}, {process.pid} and its pool are gone")
+        if process.name != "publisher":
+            self._ledger.path.with_name(f"{process.name}-{process.pid}-ended.log").write_text(process.log())
         process.end()
 
     def _kill(self, process: Process, what: str) -> None:
