@@ -58,8 +58,8 @@ class Run:
         about = self.described()
         versions = ", ".join(f"{name} {number}" for name, number in _versions().items())
         summary = (
-            f"{about['cores']} cores, {about['server']}, Python {platform.python_version()}, {versions}; "
-            f"medians of {self.options.rounds} rounds of {self.options.drain_tasks:,} tasks; load {self.load:.1f} before."
+            f"{about['cores']} cores, {about['server']}, Python {platform.python_version()}, {versions}; medians of "
+            f"{self.options.rounds} rounds of {self.options.drain_tasks:,} tasks; load {self.load:.1f} before."
         )
         return f"{summary}\n\n{as_markdown(goal_rows(outcomes))}"
 
