@@ -103,7 +103,7 @@ def _variants(options: Options) -> list[Variant]:
 
 def _of_prefork(options: Options) -> list[Variant]:
     """Return the workers with two processes whose tasks are safe in a crash."""
-    return [each for each in variants(options.before) if each.pool == "prefork" and each.late]
+    return [each for each in _variants(options) if each.pool == "prefork" and each.late]
 
 
 PARTS: dict[str, Callable[[Options], Results]] = {

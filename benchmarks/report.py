@@ -37,15 +37,26 @@ def goal_rows(found: Sequence[Outcome]) -> list[tuple[str, ...]]:
 
 
 def part_rows(part: Part) -> list[tuple[str, ...]]:
-    """Return the medians of a part, its header first; of the first figure also the ratio, and its range."""
+    """Return the medians of a part, its header first; of the first figure also the ratio, and its range.
+
+    So too the ratio of the first CPU time: it moves less when other processes take the machine's cores.
+    """
     names = part.names()
+    cpu = next((name for name in names[1:] if name.endswith("_us")), "")
     rows = []
     for subject, beside in part.beside.items():
         ratios = part.ratios(subject, beside, names[0])
         compared = f"{part.ratio(subject, beside, names[0]):.2f}" if ratios else "-"
         spread = f"{min(ratios):.2f}-{max(ratios):.2f}" if ratios else ""
-        rows.append((subject, compared, spread, *(_number(part.median(subject, name)) for name in names)))
-    return [("", "x stock", "range", *names), *rows]
+        less = part.ratio(subject, beside, cpu)
+        rows.append(
+            (
+                *(subject, compared, spread),
+                *([f"{less:.2f}" if less else "-"] if cpu else []),
+                *(_number(part.median(subject, name)) for name in names),
+            )
+        )
+    return [("", "x stock", "range", *([f"x {cpu}"] if cpu else []), *names), *rows]
 
 
 def _number(value: float | None) -> str:

@@ -59,7 +59,7 @@ class Run:
         versions = ", ".join(f"{name} {number}" for name, number in _versions().items())
         summary = (
             f"{about['cores']} cores, {about['server']}, Python {platform.python_version()}, {versions}; medians of "
-            f"{self.options.rounds} rounds; the load of the machine was {self.load:.1f} before."
+            f"{self.options.rounds} rounds of {self.options.drain_tasks:,} tasks; load {self.load:.1f} before."
         )
         return f"{summary}\n\n{as_markdown(goal_rows(outcomes))}"
 

@@ -77,7 +77,7 @@ class Variant:
 
     @property
     def is_for_a_goal(self) -> bool:
-        """Whether a goal compares it: late acks, and stock as it is nearest to ours."""
+        """Whether a goal compares it: with late acks, and stock with its default prefetch only beside look-ahead."""
         return self.late and self.system != FLOOR and (self.system != STOCK or self.prefetch == 1 or has_lookahead())
 
     def command(self) -> list[str]:
