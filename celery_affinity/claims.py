@@ -74,6 +74,8 @@ class Claims:
         self._on_news = on_news
         #: Called when a task starts: a pool that blocks the loop sends its early ack before.
         self.on_accepted: Callable[[], object] = lambda: None
+        #: Called with the seconds for which a task has run.
+        self.on_length: Callable[[float], object] = lambda _: None
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._held: dict[str, Held] = {}
@@ -124,6 +126,8 @@ class Claims:
             if held is None or tag in self._ends:
                 return
             self._ends[tag] = held
+        if held.started_s is not None:
+            self.on_length(time.monotonic() - held.started_s)
         self._on_news()
 
     def may_start(self, tag: str) -> bool:
@@ -132,9 +136,7 @@ class Claims:
         """
         with self._lock:
             held = self._held.get(tag)
-            if held is None:
-                return False
-            if held.given_up:
+            if held is None or held.given_up or tag in self._ends:
                 return False
             if held.void:
                 del self._held[tag]
@@ -162,10 +164,14 @@ class Claims:
     def has_news(self) -> bool:
         return bool(self._batch or self._acks or self._ends)
 
-    def flush(self, scheduler: Scheduler, *, inline: bool) -> list[Claim]:
+    @property
+    def has_acks(self) -> bool:
+        return bool(self._acks)
+
+    def flush(self, scheduler: Scheduler, *, inline: bool, most_ahead: int = 0) -> list[Claim]:
         """Tell the server what ended and was acked, some of it if it is much: `has_news` says whether to go on.
 
-        Return the jobs that follow, if they come *inline*.
+        Return the jobs that follow, if they come *inline*: *most_ahead* beyond the worker's slots.
 
         Raises a redis error if the server does not answer; the next call says the same again, and it counts once.
         """
@@ -179,6 +185,7 @@ class Claims:
                 ends=[End(held.job_id, held.fence, held.outcome) for _, held in batch.ends],
                 sequence=batch.sequence,
                 inline=inline,
+                most_ahead=most_ahead,
             )
             self._batch = None
             with self._lock:
@@ -264,6 +271,14 @@ class Claims:
         """Return how many claims have a slot here, or wait for one: neither ended nor given up."""
         with self._lock:
             return sum(tag not in self._ends and not held.given_up for tag, held in self._held.items())
+
+    def give_back_unstarted(self) -> None:
+        """Give back what no request has been made of: the event loop stands still."""
+        with self._lock:
+            for tag, held in self._held.items():
+                if held.request is None and held.outcome == UNSETTLED and not held.void:
+                    held.outcome = RETURNED
+                    self._ends[tag] = held
 
     def give_up(self, tags: Iterable[str]) -> None:
         """Note that these claims will not start, though they are still held: `let_go` is next."""

@@ -17,7 +17,7 @@ from .announcer import Announcer
 from .cli_check import check_command
 from .cli_common import AS_JSON, print_json, reader_of, scheduler_of
 from .cli_dead import dead
-from .dispatcher import Dispatcher
+from .dispatcher import SHORT_PAUSE_S, Dispatcher
 from .ingest import Ingest
 from .keys import encode
 from .order import Next, order_now, upcoming
@@ -192,7 +192,9 @@ def dispatcher(ctx: click.Context) -> None:
     hostname = f"dispatcher@{gethostname()}"
     with scheduler_of(ctx, patient_until=ended) as scheduler, app.connection_for_write() as connection:
         events = app.events.Dispatcher(connection, hostname=hostname, enabled=bool(app.conf.worker_send_task_events))
-        loop = Dispatcher(scheduler, Announcer(app, hostname, lambda: events).announce, Ingest(app))
+        loop = Dispatcher(
+            scheduler, Announcer(app, hostname, lambda: events).announce, Ingest(app), pause_s=SHORT_PAUSE_S
+        )
         loop.start()
         click.echo(f"dispatcher ready on {app.connection_for_write().as_uri()}")
         ended.wait()

@@ -1,5 +1,6 @@
 """The loop that ticks: what no event triggers. Every worker embeds one; `celery affinity dispatcher` runs one alone."""
 
+import time
 from collections.abc import Callable
 
 from kombu.log import get_logger
@@ -11,8 +12,14 @@ from .scheduler import Scheduler
 
 logger = get_logger(__name__)
 
-#: Longest pause between two ticks, s: a job that is scheduled meanwhile is late by no more.
-LONGEST_PAUSE_S = 0.2
+#: Longest pause between two ticks, s. A worker is told of a job that is due sooner (`publish`).
+LONGEST_PAUSE_S = 1.0
+
+#: The same of a dispatcher alone, which nobody tells, and of all while stock Celery's producers send: the messages wait.
+SHORT_PAUSE_S = 0.2
+
+#: So long after the last message of a stock producer the next is expected, s.
+_PRODUCERS_SEND_S = 10.0
 
 #: Pause of a dispatcher that others tick for, s.
 QUIET_PAUSE_S = 5.0
@@ -24,22 +31,35 @@ _PAUSE_AFTER_ERROR_S = 1.0
 class Dispatcher:
     """Ticks *scheduler* until it is stopped, from a thread. Any number may run; they elect nobody.
 
-    *announce* tells the ends that no worker tells; *ingest* moves what stock producers sent.
+    *announce* tells the ends that no worker tells; *ingest* moves what stock producers sent. *pause_s*: the longest.
     """
 
-    def __init__(self, scheduler: Scheduler, announce: Callable[[Scheduler], None], ingest: Ingest) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        announce: Callable[[Scheduler], None],
+        ingest: Ingest,
+        *,
+        pause_s: float = LONGEST_PAUSE_S,
+    ) -> None:
         self._scheduler = scheduler
         self._announce = announce
         self._ingest = ingest
         self._quiet = False
         self._in_trouble = False
-        self._beats = Beats("affinity-dispatcher", self._tick, LONGEST_PAUSE_S)
+        self._pause_s = pause_s
+        self._expects_messages_until_s = 0.0
+        self._beats = Beats("affinity-dispatcher", self._tick, pause_s)
 
     def start(self) -> None:
         self._beats.start()
 
     def stop(self) -> None:
         self._beats.stop()
+
+    def wake(self) -> None:
+        """Tick now."""
+        self._beats.wake()
 
     def use(self, scheduler: Scheduler, *, quiet: bool) -> None:
         """Go on with *scheduler*; *quiet*: do not tick, others do."""
@@ -69,6 +89,9 @@ class Dispatcher:
             logger.warning(
                 "%d silent worker(s) taken for dead, %d of their jobs back", ticked.dead_workers, ticked.recovered
             )
+        if ticked.lists:
+            self._expects_messages_until_s = time.monotonic() + _PRODUCERS_SEND_S
         if goes_on:
             return 0.0
-        return LONGEST_PAUSE_S if ticked.next_due_s is None else min(LONGEST_PAUSE_S, ticked.next_due_s)
+        pause_s = SHORT_PAUSE_S if time.monotonic() < self._expects_messages_until_s else self._pause_s
+        return pause_s if ticked.next_due_s is None else min(pause_s, ticked.next_due_s)

@@ -47,6 +47,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "joined": ("joined", "zset", "workers by the time they joined, µs"),
     "claims": ("claims:%s", "hash", "worker -> job ids it holds, each with its fencing number"),
     "inbox": ("inbox:%s", "list", "worker -> claimed jobs that it has not read, oldest at the right"),
+    "ahead": ("ahead", "hash", "type -> the worker that took jobs of it beyond its slots last"),
     "nudges": ("nudges:%s", "list", "worker -> a sign that it may read the queues that are not scheduled again"),
     "fence": ("fence", "string", "the last fencing number given"),
     "clock": ("clock", "hash", "when the server was last ticked, and since when silence counts, µs"),

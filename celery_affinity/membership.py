@@ -161,18 +161,23 @@ class Membership:
             self._resumed = True
             self._beats.wake()
 
-    def flush(self) -> list[Claim]:
-        """Say what ended, from the event loop. Return the jobs that follow; none if the server does not answer."""
+    def flush(self, most_ahead: int = 0) -> list[Claim]:
+        """Say what ended, from the event loop. Return the jobs that follow; none if the server does not answer.
+
+        *most_ahead*: how many there may be beyond the worker's slots.
+        """
         if self._in_trouble:
             return []
         try:
-            return self.claims.flush(self._scheduler, inline=not self._draining)
+            return self.claims.flush(self._scheduler, inline=not self._draining, most_ahead=most_ahead)
         except (RedisError, OSError) as exc:
             self._trouble(exc)
             return []
 
-    def flush_now(self) -> None:
+    def ack_now(self) -> None:
         """Say what is to be said before a task that blocks the loop starts."""
+        if not self.claims.has_acks:
+            return
         following = self.flush()
         if following:
             self._on_claims(following)
@@ -191,6 +196,10 @@ class Membership:
         if waiting != self._waiting:
             self._waiting = waiting
             self._beats.wake()
+
+    def tick(self) -> None:
+        """Tick now: a job is due sooner than the last tick could know."""
+        self._dispatcher.wake()
 
     def room(self) -> int:
         """Return how many more jobs the pool could start now: what the server counts, as far as it is known here."""
@@ -277,6 +286,7 @@ class Membership:
         """Do here what the guard does as well, and sooner: it may not be there."""
         if self._pulse.stands_still:
             self._scheduler.beat(self.id, turns=False)
+            self.claims.give_back_unstarted()
         elif self._resumed:
             self._resumed = False  # first: it may stand still again meanwhile
             try:

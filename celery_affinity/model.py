@@ -81,8 +81,8 @@ class Worker:
     free_since_us: int = 0
     claims: dict[str, int] = field(default_factory=dict)
     """Job id -> fencing number, in the order they were granted."""
-    inbox: list[Delivery] = field(default_factory=list)
-    """Claimed jobs that it has not read, the oldest first."""
+    inbox: list[Delivery | str] = field(default_factory=list)
+    """Claimed jobs and signs that it has not read, the oldest first."""
     sequence: str | None = None
     """The number of its last release ..."""
     granted: list[tuple[str, int]] = field(default_factory=list)

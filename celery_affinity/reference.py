@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from .choose import FreeWorker, choose
 from .in_force import InForce
-from .keys import SCHEMA, withdrawn
+from .keys import SCHEMA, encode, withdrawn
 from .model import (
     Beaten,
     Delivery,
@@ -54,7 +54,11 @@ GIVEN_UP_US = 0
 
 #: Workers, by the time they joined, that tick for the fleet; all do when the last tick is older than this.
 TICKERS = 3
+
 TICKED_LATELY_US = 1_000_000
+
+#: Workers tick so often when nothing is due before, µs.
+TICK_US = 1_000_000
 
 
 class Reference:
@@ -74,6 +78,8 @@ class Reference:
         """Claims made since a share of them goes by age alone."""
         self.durations_us: dict[str, int] = {}
         """Type -> moving average of its jobs' time in a slot."""
+        self.ahead: dict[str, str] = {}
+        """Type -> the worker that took jobs of it beyond its slots last."""
         self.counters: Counter[str] = Counter()
         self.untold: dict[str, int] = {}
         """Jobs whose end their callers do not know -> when they are to be told, µs."""
@@ -125,6 +131,8 @@ class Reference:
             return Published(3, False, True)
         if delay_us > 0:
             job.published_us = now_us
+            if delay_us < TICK_US and self._first_scheduled() is job:
+                self._have_one_tick()
             return Published(2, False, True)
         if not self._capacity(type_) and not self._capacity(withdrawn(type_)):
             self.counters["unserved"] += 1
@@ -163,9 +171,19 @@ class Reference:
         return len(held)
 
     def release(
-        self, worker_id: str, sequence: str, ends: Iterable[tuple[str, int, Outcome]], *, inline: bool, now_us: int
+        self,
+        worker_id: str,
+        sequence: str,
+        ends: Iterable[tuple[str, int, Outcome]],
+        *,
+        inline: bool,
+        now_us: int,
+        most_ahead: int = 0,
     ) -> Released:
-        """Claimed -> done, dead or pending: the slots are free again. A repeated *sequence* gets the same reply."""
+        """Claimed -> done, dead or pending: the slots are free again. A repeated *sequence* gets the same reply.
+
+        *most_ahead*: jobs that the worker takes beyond its slots.
+        """
         worker = self.workers.get(worker_id)
         if worker is None:
             return Released(False, [])
@@ -189,6 +207,10 @@ class Reference:
         self._settle(worker, now_us)
         deliveries: list[Delivery] = []
         more = self._fill(types, now_us, worker if inline else None, deliveries)
+        if not more:
+            if inline:
+                self._fill_ahead(worker, most_ahead, now_us, deliveries)
+            self._ask_for_what_is_ahead(worker)
         worker.sequence = sequence
         worker.granted = [(delivery.job_id, delivery.fence) for delivery in deliveries]
         return Released(more, deliveries)
@@ -279,7 +301,10 @@ class Reference:
         self._settle(worker, now_us)
 
         ticker = self._is_ticker(worker, now_us)
-        return Synced(True, ticker, self._fill(types, now_us), asked, void, self.settings.revision)
+        more = self._fill(types, now_us)
+        if not more:
+            self._ask_for_what_is_ahead(worker)
+        return Synced(True, ticker, more, asked, void, self.settings.revision)
 
     def beat(self, worker_id: str, *, turns: bool, now_us: int) -> Beaten:
         """Keep a worker alive. While its event loop does not turn, it gets no job, and the unread ones go back."""
@@ -293,7 +318,7 @@ class Reference:
             self._settle(worker, now_us)
             unread, worker.inbox = worker.inbox[:MAX_MOVES], worker.inbox[MAX_MOVES:]
             for delivery in unread:
-                job = self._held(worker_id, delivery.job_id, delivery.fence)
+                job = None if isinstance(delivery, str) else self._held(worker_id, delivery.job_id, delivery.fence)
                 if job:
                     types |= self._put_back(job, now_us, counted=False)
         elif worker.stalled:
@@ -462,12 +487,11 @@ class Reference:
         The jobs that *caller* gets are added to *inline* instead of its inbox.
         """
         for _ in range(MAX_MOVES):
-            percentage = int(self.settings.get("priority_percentage"))
-            job = self._best_job(types, now_us, by_age=goes_by_age(self.turn, percentage))
+            fits = {type_: self._slots_that_fit(type_) for type_ in types if self._best_worker(type_)}
+            job = self._next_job(fits, now_us)
             worker = self._best_worker(job.type) if job else None
             if job is None or worker is None:
                 return False
-            self.turn += percentage < 100
             delivery = self._grant(job, worker, now_us)
             if worker is caller and inline is not None:
                 inline.append(delivery)
@@ -475,8 +499,49 @@ class Reference:
                 worker.inbox.append(delivery)
         return True
 
-    def _best_job(self, types: Collection[str], now_us: int, *, by_age: bool) -> Job | None:
-        fits = {type_: self._slots_that_fit(type_) for type_ in types if self._best_worker(type_)}
+    def _fill_ahead(self, worker: Worker, most: int, now_us: int, inline: list[Delivery]) -> None:
+        """Give *worker* what waits for a slot of its types, until it holds *most* jobs beyond its slots."""
+        takes_jobs = worker.accepting and not worker.stalled and worker.slots > 0
+        room = min(most, worker.slots + most - worker.other - len(worker.claims)) if takes_jobs else 0
+        by_free = self.settings.get("rarity") == "free"
+        for _ in range(min(room, MAX_MOVES)):
+            fits = {type_: 1 if by_free else self._slots_that_fit(type_) for type_ in worker.types}
+            job = self._next_job(fits, now_us)
+            if job is None:
+                return
+            inline.append(self._grant(job, worker, now_us))
+            self.ahead[job.type] = worker.id
+
+    def _ask_for_what_is_ahead(self, worker: Worker) -> None:
+        """Ask who took jobs of the types of *worker* ahead last for as many as it has free slots."""
+        if not worker.free:
+            return
+        for type_ in sorted(worker.types & self.ahead.keys(), key=encode):
+            holder = self.workers.get(self.ahead.pop(type_))
+            if holder and holder is not worker:
+                types = " ".join(sorted(map(encode, worker.types)))
+                holder.inbox.append(f"\nback {worker.free} {types}")
+                return
+
+    def _first_scheduled(self) -> Job | None:
+        scheduled = (job for job in self.jobs.values() if job.state == "scheduled")
+        return min(scheduled, key=lambda job: (job.enqueued_us, job.id), default=None)
+
+    def _have_one_tick(self) -> None:
+        """Give a sign to one of those that tick for the fleet."""
+        for worker in self._tickers():
+            if worker.accepting and not worker.stalled:
+                worker.inbox.append("\ntick")
+                return
+
+    def _next_job(self, fits: Mapping[str, int], now_us: int) -> Job | None:
+        """Return the best job of the types in *fits*, with the slots that fit each."""
+        percentage = int(self.settings.get("priority_percentage"))
+        job = self._best_job(fits, now_us, by_age=goes_by_age(self.turn, percentage))
+        self.turn += job is not None and percentage < 100
+        return job
+
+    def _best_job(self, fits: Mapping[str, int], now_us: int, *, by_age: bool) -> Job | None:
         coefficients = self.settings.weights
         best: tuple[int, int, str] | None = None
         for job in self._pending(fits):
@@ -691,6 +756,7 @@ class Reference:
         for type_ in gone.types:
             if not sum(each.slots for each in others if type_ in each.types):
                 self.durations_us.pop(type_, None)
+                self.ahead.pop(type_, None)
 
     def _recover(self, worker: Worker, most: int, types: set[str], now_us: int) -> tuple[int, bool]:
         """Put back at most so many jobs of a dead worker, adding to *types*; forget it when it holds none any more.
@@ -707,8 +773,11 @@ class Reference:
         self._remove(worker)
         return len(claimed), True
 
+    def _tickers(self) -> list[Worker]:
+        return sorted(self.workers.values(), key=lambda each: (each.joined_us, each.id))[:TICKERS]
+
     def _is_ticker(self, worker: Worker, now_us: int) -> bool:
-        first = sorted(self.workers.values(), key=lambda each: (each.joined_us, each.id))[:TICKERS]
+        first = self._tickers()
         return worker in first or now_us - (self.ticked_us or 0) > TICKED_LATELY_US
 
 

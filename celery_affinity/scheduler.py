@@ -260,19 +260,29 @@ class Scheduler:
         return sum(state > 0 for state, _, _ in replies)
 
     def settle(
-        self, worker: str, *, acks: Sequence[tuple[str, str]], ends: Sequence[End], sequence: int, inline: bool
+        self,
+        worker: str,
+        *,
+        acks: Sequence[tuple[str, str]],
+        ends: Sequence[End],
+        sequence: int,
+        inline: bool,
+        most_ahead: int = 0,
     ) -> list[Claim]:
         """Ack messages, and release the slots of jobs that ended, in one round trip. Return the jobs that follow.
 
         *acks*: (job id, fencing number). *sequence*: grows with each call that is not a repetition. *inline*: whether
-        the caller takes its next jobs from here; else they go to its inbox.
+        the caller takes its next jobs from here; else they go to its inbox. *most_ahead*: how many it then holds beyond
+        its slots at most.
         """
         calls = []
         if acks:
             calls.append((load("ack"), load("ack").arguments(worker=worker, rest=_flat(acks))))
         if ends:
             release = load("release")
-            arguments = release.arguments(rest=_flat(ends), worker=worker, sequence=sequence, caller=int(inline))
+            arguments = release.arguments(
+                rest=_flat(ends), worker=worker, sequence=sequence, caller=int(inline), most_ahead=most_ahead
+            )
             calls.append((release, arguments))
         if not calls:
             return []

@@ -111,6 +111,9 @@ class Settings:
     ingest: bool = _setting(True, _yes_or_no)
     """Whether what stock Celery's producers send to a scheduled queue is scheduled."""
 
+    lookahead: int = _setting(0, _whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000))
+    """Jobs that a worker holds beyond its slots, for very short tasks."""
+
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)

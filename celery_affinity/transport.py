@@ -93,6 +93,9 @@ class AffinityChannel(_StockChannel):
     #: Whether a queue is scheduled; asked of the worker that consumes from this channel.
     schedules: Callable[[str], bool] = staticmethod(lambda _: True)
 
+    #: Called with the words of a sign that came to the worker's inbox instead of a job.
+    on_sign: Callable[[list[str]], None] | None = None
+
     #: Called with a queue's name and whether it is consumed from now on, or no more.
     on_consume: Callable[[str, bool], None] | None = None
 
@@ -280,22 +283,32 @@ class AffinityChannel(_StockChannel):
         name, item = bytes_to_str(reply[0]), reply[1]
         if name == self.claims.inbox.removeprefix(self.global_keyprefix):  # kombu takes its prefix off
             if not self._closing:  # else the next sync notices that it never arrived
-                self.deliver(Claim.parse(item))
+                self._read_inbox(item)
         elif name != self._nudges.removeprefix(self.global_keyprefix):
             queue = name.rsplit(self.sep, 1)[0]
             self._queue_cycle.rotate(queue)
             self.connection._deliver(loads(bytes_to_str(item)), queue)
         return True
 
+    def _read_inbox(self, item: bytes) -> None:
+        if not item.startswith(b"\n"):
+            self.deliver(Claim.parse(item))
+        elif self.on_sign is not None:
+            self.on_sign(item.decode().split())
+
     def deliver(self, claim: Claim) -> None:
-        """Hand a claimed job to the consumer of its queue.
+        """Hand a claimed job to the consumer of its queue, unless it must not run here."""
+        assert self.claims is not None
+        tag = self.claims.take(claim)
+        if tag is not None:
+            self.consume(claim, tag)
+
+    def consume(self, claim: Claim, tag: str) -> None:
+        """Hand a claimed job, which is held, to the consumer of its queue.
 
         One that nobody here consumes, or not now, is given back; one that cannot be read goes to the dead letters.
         """
         assert self.claims is not None
-        tag = self.claims.take(claim)
-        if tag is None:
-            return
         consume = self.connection._callbacks.get(claim.type)
         if consume is None or self.claims.drained:
             self.claims.settle(tag, RETURNED)

@@ -16,10 +16,12 @@ from celery.worker import state
 from kombu.log import get_logger
 
 from . import pools, remote, request, urls
+from .ahead import Ahead
 from .announcer import Announcer
-from .claims import ACKED, Held
+from .claims import ACKED, RETURNED, Held
 from .errors import AffinityError, TransportError
 from .guard import Kin
+from .keys import decode
 from .ingest import Ingest
 from .limits import Limits
 from .membership import Membership
@@ -47,6 +49,7 @@ class AffinityStep(bootsteps.StartStopStep):
         self._limits: Limits | None = None
         self._channel: AffinityChannel | None = None
         self._following: deque[Claim] = deque()
+        self._ahead = Ahead(settings_of(consumer.app).lookahead)
         self._waker: _Waker | None = None
         consumer.affinity = self  # where commands of remote control look for it
         super().__init__(consumer, **kwargs)
@@ -70,6 +73,8 @@ class AffinityStep(bootsteps.StartStopStep):
         channel.schedules = self.settings.schedules
         channel.on_consume = self.membership.serve
         channel.on_turn = self.membership.turned
+        channel.on_sign = self._on_sign
+        self._ahead.clear()  # what a lost connection made Celery drop, as the rest
         queues = [queue.name for queue in consumer.task_consumer.queues]
         self.membership.join(scheduler, [queue for queue in queues if channel.schedules(queue)])
         self.membership.renounce(self._still_has)  # what a lost connection made Celery drop
@@ -84,6 +89,7 @@ class AffinityStep(bootsteps.StartStopStep):
     def stop(self, consumer: Any) -> None:
         """Before a reconnect: wait for the next start. At a shutdown: take no new job."""
         self._close_loop()
+        self._ahead.clear()
         if self._channel is not None:
             self._channel.on_consume = None  # what is cancelled now is not the worker's wish
         if self.membership is not None and consumer.blueprint.state != bootsteps.RUN:
@@ -144,6 +150,7 @@ class AffinityStep(bootsteps.StartStopStep):
         """Take no new job until `Membership.resume`. Return how many were given back, and how many go on."""
         assert self._limits is not None, "started"
         self._limits.close()
+        self._ahead.clear()
         given_up = self.members.pause(self._still_has)
         for held in given_up:
             if held.request is not None:
@@ -181,7 +188,8 @@ class AffinityStep(bootsteps.StartStopStep):
             forks=pools.forks(self._consumer.pool),
         )
         if isinstance(self._consumer.pool, SoloPool):
-            membership.claims.on_accepted = membership.flush_now
+            membership.claims.on_accepted = membership.ack_now
+        membership.claims.on_length = self._ahead.note_length
         return membership
 
     def _eventer(self) -> Any:
@@ -204,17 +212,43 @@ class AffinityStep(bootsteps.StartStopStep):
         membership = self.members
         membership.turned()
         membership.notice_slots()
-        if membership.has_news:
-            self._following.extend(membership.flush())
+        started = self._start_what_is_ahead()
+        if membership.has_news and not self._ahead.ends_can_wait(self._consumer.hub.call_later):
+            self._following.extend(membership.flush(self._ahead.most(self.slots())))
         arrived = len(self._following)
         for _ in range(arrived):
-            self._deliver(self._following.popleft())
-        if arrived or membership.has_news:
+            self._receive(self._following.popleft())
+        if started or arrived or (membership.has_news and not self._ahead):
             self._wake_loop()  # the pool's own part of this turn may be over: it writes what it got in the next
 
-    def _deliver(self, claim: Claim) -> None:
+    def _receive(self, claim: Claim) -> None:
         assert self._channel is not None, "the loop runs"
-        self._channel.deliver(claim)
+        if self._ahead.is_off or (not self._ahead and self._free_slots() > 0):
+            self._channel.deliver(claim)
+            return
+        tag = self.members.claims.take(claim)
+        if tag is not None:
+            self._ahead.add(claim, tag)
+
+    def _start_what_is_ahead(self) -> bool:
+        """Start as many jobs that were taken ahead as slots are free. Return whether there were any."""
+        started = min(len(self._ahead), self._free_slots()) if self._ahead else 0
+        for _ in range(started):
+            assert self._channel is not None, "the loop runs"
+            self._channel.consume(*self._ahead.next())
+        return started > 0
+
+    def _free_slots(self) -> int:
+        return self.members.room() + len(self._ahead)
+
+    def _on_sign(self, words: list[str]) -> None:
+        """Do what the server asks for instead of giving a job."""
+        if words[0] == "tick":
+            self.members.tick()
+        elif words[0] == "back":
+            at_most, types = int(words[1]), {decode(type_) for type_ in words[2:]}
+            for tag in self._ahead.give_back(types, at_most):
+                self.members.claims.settle(tag, RETURNED)
 
     def _on_claims(self, claims: list[Claim]) -> None:
         """Jobs that came in another thread's reply: the loop starts them."""

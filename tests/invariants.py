@@ -23,15 +23,20 @@ def check_that_each_job_is_in_one_place(reference, state):
 
 
 def check_placements(reference, granted):
-    """Go back through the claims that were just *granted*, the last first: each went to the most specialised slot."""
+    """Go back through the claims that were just *granted*, the last first: each went to the most specialised slot.
+
+    What a worker took ahead fitted no free slot at all.
+    """
     free = free_slots(reference)
     for job in reversed(granted):
         worker = reference.workers[job.worker]
         free[worker.id] += 1
-        assert free[worker.id] > 0, f"{worker.id} got {job.id} with no slot free"
+        ahead = free[worker.id] <= 0
+        assert not ahead or reference.ahead[job.type] == worker.id, f"{worker.id} got {job.id} with no slot free"
         for each in reference.workers.values():
             idle = free.get(each.id, 0) > 0 and job.type in each.types
-            assert not (idle and len(each.types) < len(worker.types)), f"{job.id} would have fitted {each.id}"
+            better = ahead or len(each.types) < len(worker.types)
+            assert not (idle and better), f"{job.id} would have fitted {each.id}"
 
 
 def check_that_no_slot_is_idle(reference):

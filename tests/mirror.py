@@ -94,6 +94,8 @@ def lane(job):
 
 
 def payload(delivery):
+    if isinstance(delivery, str):
+        return delivery  # a sign
     job_id, fence, type_, deliveries, enqueued_us, message = delivery
     return f"{job_id} {fence} {encode(type_)} {deliveries} {enqueued_us}\n{message}"
 
@@ -214,6 +216,7 @@ def _expect_worker(worker, entry):
         "other": str(worker.other),
         "accepting": str(int(worker.accepting)),
         "free": str(worker.free),
+        "reads_signs": "1",
     }
     if worker.stalled:
         fields["stalled"] = "1"
@@ -246,6 +249,8 @@ def _expect_counts(reference, entry):
             entry(["free_slots"], profile(types), str(free[types]))
         for type_ in types:
             entry(["serving", encode(type_)], profile(types), len(types))
+    for type_, worker in reference.ahead.items():
+        entry(["ahead"], encode(type_), worker)
     for type_, slots in capacity.items():
         if slots:
             entry(["capacity"], encode(type_), str(slots))

@@ -483,9 +483,10 @@ class Conformance(SideBySide):
         index=indexes,
         number=draw.integers(1, 4),
         early=draw.booleans(),
+        most_ahead=draw.sampled_from((0, 0, 1, 3)),
         outcomes=draw.lists(outcomes, min_size=4, max_size=4),
     )
-    def work(self, index, number, early, outcomes):
+    def work(self, index, number, early, most_ahead, outcomes):
         """Do as a worker does: read a job, ack it early or at its end, release its slot and go on with what it got."""
         worker = self.pick_worker(index)
         for outcome in outcomes[:number]:
@@ -496,7 +497,7 @@ class Conformance(SideBySide):
             claim = next(iter(held.items()))
             if early:
                 self._ack(worker, [claim])
-            self.released = worker, str(next(self.sequences)), [(*claim, outcome)], True
+            self.released = worker, str(next(self.sequences)), [(*claim, outcome)], True, most_ahead
             self._release(*self.released)
 
     @often(3, changes=some_settings, resets=some_settings)
@@ -551,10 +552,12 @@ class Conformance(SideBySide):
         self.step("ack", acked, *(part for pair in acks for part in pair), worker=worker)
         self.compare()
 
-    @often(8, indexes=some_indexes, outcome=outcomes, inline=draw.booleans())
-    def release(self, indexes, outcome, inline):
+    @often(
+        8, indexes=some_indexes, outcome=outcomes, inline=draw.booleans(), most_ahead=draw.sampled_from((0, 0, 2, 12))
+    )
+    def release(self, indexes, outcome, inline, most_ahead=0):
         worker, claims = self.pick_claims(indexes)
-        self.released = worker, str(next(self.sequences)), [(*claim, outcome) for claim in claims], inline
+        self.released = worker, str(next(self.sequences)), [(*claim, outcome) for claim in claims], inline, most_ahead
         self._release(*self.released)
 
     @often(3, lost=draw.booleans())
@@ -567,8 +570,8 @@ class Conformance(SideBySide):
             self._requeue(known.id, known.granted[:1], counted=False)
         self._release(*self.released)
 
-    def _release(self, worker, sequence, ends, inline):
-        reply = self.reference.release(worker, sequence, ends, inline=inline, now_us=self.now_us)
+    def _release(self, worker, sequence, ends, inline, most_ahead):
+        reply = self.reference.release(worker, sequence, ends, inline=inline, most_ahead=most_ahead, now_us=self.now_us)
         self.step(
             "release",
             [reply.more, *map(payload, reply.deliveries)],
@@ -576,6 +579,7 @@ class Conformance(SideBySide):
             worker=worker,
             sequence=sequence,
             caller=int(inline),
+            most_ahead=most_ahead,
         )
         self.compare(reply.more)
 

@@ -23,7 +23,7 @@ local function return_unread(settings)
             break
         end
         local id, fence = string.match(unread, "^(%S+) (%S+)")
-        if claims.held(worker, id, fence) then
+        if id and claims.held(worker, id, fence) then -- a sign is no job
             types[#types + 1] = back.put(worker, id, false, settings)
         end
     end

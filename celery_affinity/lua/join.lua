@@ -31,7 +31,8 @@ end
 local namesake = redis.call("HGET", key.names, name)
 local now = clock.text(clock.now_us)
 redis.call("HSET", key.names, name, worker)
-redis.call("HSET", key.worker(worker), "name", name, "profile", profile, "slots", slots_in_all, "other", other)
+redis.call("HSET", key.worker(worker), "name", name, "profile", profile, "slots", slots_in_all, "other", other,
+    "reads_signs", 1)
 redis.call("ZADD", key.beats, now, worker)
 redis.call("ZADD", key.joined, "NX", now, worker)
 workers.attach(worker, profile, types)

@@ -10,11 +10,13 @@
 -- @include lib/workers.lua
 -- @include lib/back.lua
 -- @include lib/fill.lua
+-- @include lib/ahead.lua
 
 local worker = ARGV[1]
 local sequence = ARGV[2]
 local caller = ARGV[3] == "1" and worker or "" -- whether the caller takes jobs inline
--- ARGV[4..]: job id, fencing number, outcome ("acked", "rejected", "unsettled", "returned") of each
+local most_ahead = tonumber(ARGV[4]) -- jobs it takes beyond its slots, inline
+-- ARGV[5..]: job id, fencing number, outcome ("acked", "rejected", "unsettled", "returned") of each
 
 local last = redis.call("HMGET", key.worker(worker), "sequence", "granted", "stalled")
 if last[1] == sequence then
@@ -32,7 +34,7 @@ if last[3] and caller ~= "" then
 end
 local settings = read_settings()
 local types = workers.types_of(worker)
-for i = 4, #ARGV, 3 do
+for i = 5, #ARGV, 3 do
     local id, outcome = ARGV[i], ARGV[i + 2]
     if claims.held(worker, id, ARGV[i + 1]) then
         if outcome == "acked" or redis.call("HGET", key.job(id), "acked") == "1" then
@@ -48,6 +50,12 @@ end
 slots.settle(worker)
 
 local reply, inline = fill(types, caller, settings)
+if reply[1] == 0 then
+    if most_ahead > 0 and caller ~= "" then
+        ahead.fill(worker, most_ahead, settings, reply, inline)
+    end
+    ahead.ask(worker)
+end
 if redis.call("EXISTS", key.worker(worker)) == 1 then
     local granted = {}
     for _, id in ipairs(inline) do

@@ -10,6 +10,7 @@
 -- @include lib/workers.lua
 -- @include lib/back.lua
 -- @include lib/fill.lua
+-- @include lib/ahead.lua
 
 local worker = ARGV[1]
 local slots_in_all = tonumber(ARGV[2])
@@ -18,7 +19,6 @@ local draining = ARGV[4] == "1" -- it reads its inbox no more
 -- ARGV[5..]: job id, fencing number, µs since its task started (-1: not yet) of each claim it holds
 
 local MAX = 10
-local TICKERS = 3
 local TICKED_LATELY_US = 1000000
 
 -- A worker that was closed while it was silent has to join again before jobs are placed on it.
@@ -75,5 +75,9 @@ slots.settle(worker)
 
 local ticked = tonumber(redis.call("HGET", key.clock, "ticked") or 0)
 local rank = redis.call("ZRANK", key.joined, worker)
-local ticker = (rank and rank < TICKERS) or clock.now_us - ticked > TICKED_LATELY_US
-return { 1, ticker and 1 or 0, fill(types, "", settings)[1], asked, void, settings.revision }
+local ticker = (rank and rank < workers.TICKERS) or clock.now_us - ticked > TICKED_LATELY_US
+local more = fill(types, "", settings)[1]
+if more == 0 then
+    ahead.ask(worker)
+end
+return { 1, ticker and 1 or 0, more, asked, void, settings.revision }

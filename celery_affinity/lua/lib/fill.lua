@@ -97,11 +97,11 @@ local function goes_by_age(settings)
 end
 
 -- `caller`: the worker whose jobs go into the reply instead of its inbox; "" for none. `fresh`: job id -> its message,
--- of a job that was just written.
+-- of a job that was just written. `view`: of the slots to fill, if not of all that are free.
 -- RETURNS {more (1 or 0), payload, ...}, and the ids that went into it.
-local function fill(types, caller, settings, fresh)
+local function fill(types, caller, settings, fresh, view)
     local reply, inline = { 0 }, {}
-    local view = slots.view()
+    view = view or slots.view()
     local waiting = candidates(types, view, settings)
     for moves = 1, MAX_MOVES do
         local job = waiting.best(goes_by_age(settings))

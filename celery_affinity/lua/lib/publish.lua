@@ -1,6 +1,8 @@
 -- publish: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
 -- @include lib/ends.lua
 -- @include lib/fill.lua
+-- @include lib/workers.lua
+local TICK_US = 1000000 -- workers tick so often when nothing is due before
 
 -- Writes what is known of `job` and its message, in `state`. The first write is one that a full server may refuse.
 local function write_job(job, state, enqueued)
@@ -30,6 +32,9 @@ local function publish(job)
     if delay_us > 0 then
         redis.call("HSET", key.job(id), "published", clock.text(clock.now_us))
         redis.call("ZADD", key.scheduled, due, id)
+        if delay_us < TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
+            workers.have_one_tick() -- it knows of no job that is due so soon
+        end
         return { 2, 0, 1 }
     end
     lanes.add(id, type, lanes.name(job.mode, job.priority), due)

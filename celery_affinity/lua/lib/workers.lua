@@ -1,7 +1,7 @@
 -- workers: who is alive, with which types and how many slots.
 -- @include lib/clock.lua
 -- @include lib/slots.lua
-local workers = {}
+local workers = { TICKERS = 3 } -- how many tick for the fleet: those that joined first
 
 function workers.split(types)
     local list = {}
@@ -71,6 +71,7 @@ function workers.detach(worker)
             redis.call("ZREM", key.serving(type), row[1])
             if redis.call("HEXISTS", key.capacity, type) == 0 then
                 redis.call("HDEL", key.durations, type)
+                redis.call("HDEL", key.ahead, type)
             end
         end
     end
@@ -82,6 +83,17 @@ function workers.resize(worker, now_slots)
     if was ~= now_slots then
         change_slots(row[2], workers.types_of(worker), now_slots - was)
         redis.call("HSET", key.worker(worker), "slots", now_slots)
+    end
+end
+
+-- Has one of those that tick for the fleet do it now, if its loop turns. Its inbox gets a sign, which is no job.
+function workers.have_one_tick()
+    for _, worker in ipairs(redis.call("ZRANGE", key.joined, 0, workers.TICKERS - 1)) do
+        local row = redis.call("HMGET", key.worker(worker), "accepting", "stalled", "reads_signs")
+        if row[1] == "1" and not row[2] and row[3] then
+            redis.call("LPUSH", key.inbox(worker), "\ntick")
+            return
+        end
     end
 end
 

@@ -1,0 +1,83 @@
+"""Jobs that a worker holds beyond its slots (`affinity_lookahead`), for tasks that are shorter than a round trip.
+
+They wait here, in the worker's own memory, and start when a slot is free; nothing of them is in the pool. Another worker
+that has nothing to do gets them back through the server.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+
+from .scheduler import Claim
+
+#: What is ahead is to be started within so many seconds, or it is not taken ahead: others may have the time for it.
+_STARTS_WITHIN_S = 0.5
+
+#: So long, s, the ends of tasks wait for others while there is something to start: then they are told together.
+_ENDS_WAIT_S = 0.01
+
+#: Weight of the last task in the average of their lengths.
+_SHARE_OF_THE_LAST = 1 / 8
+
+
+class Ahead:
+    """At most *most* jobs that have not started, first in, first out, each with its delivery tag."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: deque[tuple[Claim, str]] = deque()
+        self._average_s = 0.0
+        self._news_since_s: float | None = None
+
+    @property
+    def is_off(self) -> bool:
+        return self._most == 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def most(self, slots: int) -> int:
+        """Return how many jobs to hold beyond *slots*: fewer if tasks are long."""
+        if self._average_s * self._most <= _STARTS_WITHIN_S * slots:
+            return self._most
+        return int(_STARTS_WITHIN_S * slots / self._average_s)
+
+    def note_length(self, seconds: float) -> None:
+        """Note for how long a task has run."""
+        self._average_s += (seconds - self._average_s) * _SHARE_OF_THE_LAST
+
+    def add(self, claim: Claim, tag: str) -> None:
+        self._waiting.append((claim, tag))
+
+    def next(self) -> tuple[Claim, str]:
+        """Take the job that is to start next."""
+        return self._waiting.popleft()
+
+    def give_back(self, types: Collection[str], at_most: int) -> list[str]:
+        """Return the tags of jobs of *types* that will not start here, those that came last."""
+        given: list[tuple[Claim, str]] = []
+        for each in reversed(self._waiting):
+            if len(given) < at_most and each[0].type in types:
+                given.append(each)
+        for each in given:
+            self._waiting.remove(each)
+        return [tag for _, tag in given]
+
+    def clear(self) -> None:
+        """Start none of them."""
+        self._waiting.clear()
+
+    def ends_can_wait(self, call_later: Callable[[float, Callable[[], object]], object]) -> bool:
+        """Return whether to tell later what has ended: a release brings as many jobs as there is room for.
+
+        *call_later* makes the event loop turn then.
+        """
+        now_s = time.monotonic()
+        if len(self._waiting) <= self._most // 4:
+            self._news_since_s = None
+        elif self._news_since_s is None:
+            self._news_since_s = now_s
+            call_later(_ENDS_WAIT_S, lambda: None)
+        elif now_s - self._news_since_s >= _ENDS_WAIT_S:
+            self._news_since_s = None
+        return self._news_since_s is not None

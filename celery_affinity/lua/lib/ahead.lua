@@ -1,0 +1,63 @@
+-- ahead: jobs that a worker holds beyond its slots (`affinity_lookahead`), to start them when its slots are free: for
+-- tasks that are shorter than a round trip. Who has a free slot and nothing to do asks for those that have not started.
+-- @include lib/fill.lua
+-- @include lib/workers.lua
+local ahead = {}
+local MOST_TYPES = 1000 -- `unpack` fails near 8,000 values
+
+-- A view, as `slots.view`, of the jobs that `worker` may hold beyond its slots, `most` of them.
+local function view_of(worker, most)
+    local row = redis.call("HMGET", key.worker(worker), "slots", "other", "accepting", "stalled", "profile")
+    local room = 0
+    if row[3] == "1" and not row[4] and tonumber(row[1]) > 0 then
+        room = math.min(most, tonumber(row[1]) + most - tonumber(row[2]) - redis.call("HLEN", key.claims(worker)))
+    end
+    local view = {}
+    function view.free_for()
+        return 1
+    end
+    function view.any_free()
+        return room > 0
+    end
+    function view.best()
+        return worker, row[5]
+    end
+    function view.taken()
+        room = room - 1
+    end
+    return view
+end
+
+-- Gives `worker` what waits for a slot of its types, until it holds `most` jobs beyond its slots, as `fill` does: adds
+-- to its `reply` and `inline`. No slot that fits is free: it follows a `fill` that has not answered `more`.
+function ahead.fill(worker, most, settings, reply, inline)
+    local types = workers.types_of(worker)
+    local more, ids = fill(types, worker, settings, nil, view_of(worker, most))
+    for i, id in ipairs(ids) do
+        reply[#reply + 1], inline[#inline + 1] = more[i + 1], id
+        redis.call("HSET", key.ahead, redis.call("HGET", key.job(id), "type"), worker)
+    end
+end
+
+-- `worker` has nothing to do for a free slot: asks who took jobs of its types ahead last for as many of those as it has
+-- free slots. They come back through `release`, and are placed again.
+function ahead.ask(worker)
+    if redis.call("EXISTS", key.ahead) == 0 then
+        return
+    end
+    local free = tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
+    local types = workers.types_of(worker)
+    if free == 0 or #types == 0 then
+        return
+    end
+    local looked_at = math.min(#types, MOST_TYPES)
+    for i, holder in ipairs(redis.call("HMGET", key.ahead, unpack(types, 1, looked_at))) do
+        if holder then
+            redis.call("HDEL", key.ahead, types[i])
+            if holder ~= worker and redis.call("EXISTS", key.worker(holder)) == 1 then
+                redis.call("LPUSH", key.inbox(holder), "\nback " .. free .. " " .. table.concat(types, " "))
+                return
+            end
+        end
+    end
+end
