@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import redis
 
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.scheduler import Claim, End, Joining
+from celery_affinity.scheduler import Claim, End, Job, Joining
 from celery_affinity.settings import Settings
 from tests.large import NOTED_FROM_US, LargeFleet
 
@@ -121,14 +121,15 @@ class Fleet:
     def _publish_of(self, type_: str) -> None:
         self._published += 1
         self._scheduler.publish(
-            f"measured{self._published}",
-            type_=type_,
-            on_demand=self._published % 4 == 0,
-            priority=self._published % self.scale.priorities,
-            delay_us=0,
-            task_id=f"measured{self._published}",
-            task_name="proj.tasks.render",
-            message="x" * 700,
+            Job(
+                f"measured{self._published}",
+                type_,
+                "x" * 700,
+                on_demand=self._published % 4 == 0,
+                priority=self._published % self.scale.priorities,
+                task_id=f"measured{self._published}",
+                task_name="proj.tasks.render",
+            )
         )
 
     def _release(self) -> None:

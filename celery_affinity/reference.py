@@ -13,7 +13,7 @@ Every arrow that adds a job or a slot ends with `fill`, the one place where a jo
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from .choose import FreeWorker, choose
 from .in_force import InForce
@@ -140,7 +140,21 @@ class Reference:
         return Published(1, self._fill({type_}, now_us), True)
 
     def ingest(
-        self, list_: str, job_id: str, *, message: str, readable: bool, type_: str, now_us: int, **job: Any
+        self,
+        list_: str,
+        job_id: str,
+        *,
+        readable: bool,
+        type_: str,
+        on_demand: bool,
+        priority: int,
+        delay_us: int,
+        task_id: str,
+        task_name: str,
+        message: str,
+        expires_us: int | None = None,
+        stamps: Collection[str] = (),
+        now_us: int,
     ) -> Published:
         """A list of stock Celery -> pending or scheduled, as `publish` does; or dead, if it is not *readable*.
 
@@ -153,8 +167,20 @@ class Reference:
             return Published(0, False, True)
         waiting.pop(0)
         if readable:
-            return self.publish(job_id, type_=type_, message=message, now_us=now_us, **job)
-        unreadable = Job(job_id, type_, job["on_demand"], job["priority"], now_us, "pending", message)
+            return self.publish(
+                job_id,
+                type_=type_,
+                on_demand=on_demand,
+                priority=priority,
+                delay_us=delay_us,
+                task_id=task_id,
+                task_name=task_name,
+                message=message,
+                expires_us=expires_us,
+                stamps=stamps,
+                now_us=now_us,
+            )
+        unreadable = Job(job_id, type_, on_demand, priority, now_us, "pending", message)
         self.jobs[job_id] = unreadable
         self._bury(unreadable, "unreadable", now_us)
         return Published(4, False, True)

@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import sys
 import uuid
 
 import pytest
@@ -14,7 +16,7 @@ from celery_affinity.settings import Settings
 
 from .clocked import Fleet as Jobs
 from .test_queues import APP, MixedFleet
-from .workers import wait_until
+from .workers import Process, wait_until
 
 
 @pytest.fixture
@@ -241,7 +243,21 @@ def test_nothing_to_move_costs_no_command_but_the_tick(jobs, redis_client, app):
     assert not calls.get("cmdstat_lrange")
 
 
-# -- real workers
+# -- real processes
+
+
+def test_a_dispatcher_that_dies_amid_a_backlog_loses_nothing_and_doubles_nothing(jobs, valkey, redis_client):
+    for first in range(0, 5000, 100):
+        redis_client.lpush("pdf", *(wire(f"t{number}") for number in range(first, first + 100)))
+    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "dispatcher"]
+    env = {"BROKER_URL": valkey.url, "LEDGER": os.devnull}
+    doomed = Process("doomed", command, env)
+    wait_until(lambda: redis_client.llen("pdf") < 4500, 20, "it is at work")
+    doomed.kill()
+    assert redis_client.llen("pdf") > 1000, "it died amid the backlog"
+    others = [Process(f"other {number}", command, env) for number in range(2)]
+    wait_until(lambda: not redis_client.exists("pdf"), 30, f"the others go on\n{others[0].log()}")
+    assert lanes(jobs) == {"queued.0": [f"t{number}" for number in range(5000)]}
 
 
 @pytest.mark.parametrize("pool", ["prefork", "solo"])

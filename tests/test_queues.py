@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from celery.exceptions import TaskRevokedError
 
 from celery_affinity import stamping
 from celery_affinity.claims import Claims
@@ -177,6 +178,28 @@ def test_stock_workers_and_ours_share_a_queue(fleet):
     wait_until(lambda: len(fleet.ledger.ends()) == 31, 15, "all ran")
     assert set(fleet.ledger.starts().values()) == {1}
     assert len({entry.pid for entry in fleet.ledger.entries()}) == 2, "both had some"
+
+
+def test_remote_control_sees_both_kinds(fleet):
+    fleet.start("mixed", "pdf", "mail", pool="threads")
+    later = [fleet.send("later", queue, countdown=60).id for queue in ("mail", "pdf")]
+    revoked = fleet.send("revoked", "mail", countdown=8)
+    inspect = fleet.app.control.inspect(timeout=1)
+
+    def scheduled():
+        (found,) = (inspect.scheduled() or {"": []}).values()
+        return {each["request"]["id"] for each in found}
+
+    wait_until(lambda: scheduled() == {*later, revoked.id}, 10, "all of them are shown, each once")
+    revoked.revoke()
+    fleet.send("running", "mail", 3)
+    wait_until(lambda: fleet.ledger.starts()["running"], 10, "it runs")
+    (active,) = inspect.active().values()
+    assert [each["args"][0] for each in active] == ["running"]
+    (queues,) = inspect.active_queues().values()
+    assert {queue["name"] for queue in queues} == {"pdf", "mail"}
+    with pytest.raises(TaskRevokedError):
+        revoked.get(timeout=10)
 
 
 def test_size_purge_and_existence_count_what_is_in_lists(fleet):
