@@ -126,6 +126,7 @@ class Claims:
             if held is None or tag in self._ends:
                 return
             self._ends[tag] = held
+            self._acks.pop(tag, None)  # told with the end
         if held.started_s is not None:
             self.on_length(time.monotonic() - held.started_s)
         self._on_news()
@@ -200,8 +201,6 @@ class Claims:
                 return None
             self._sequence += 1
             ends = list(islice(self._ends.items(), MOST))
-            for tag in self._ends:
-                self._acks.pop(tag, None)  # told with the end
             acks = list(islice(self._acks.items(), MOST))
             for tag, _ in acks:
                 del self._acks[tag]
