@@ -617,7 +617,8 @@ class Reference:
         duration_us = max(0, now_us - (job.claimed_us or 0))
         average_us = self.durations_us.get(job.type, duration_us)
         self.durations_us[job.type] = average_us + (duration_us - average_us) // 8
-        self._drop(job)
+        assert job.worker is not None
+        del self.workers[job.worker].claims[job.id]
         self._fade(job)
         self._keep_last_of_task(job)
         job.state, job.ended_us, job.message = "done", now_us, None

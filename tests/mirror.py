@@ -187,7 +187,7 @@ def _job_hash(job):
         found["published"] = str(job.published_us)
     if job.acked:
         found["acked"] = "1"
-    if job.state == "claimed":
+    if job.state in ("claimed", "done"):
         found |= {"worker": job.worker, "fence": str(job.fence), "claimed": str(job.claimed_us)}
     if job.started_us is not None:
         found["started"] = str(job.started_us)

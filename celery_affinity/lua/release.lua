@@ -18,22 +18,23 @@ local caller = ARGV[3] == "1" and worker or "" -- whether the caller takes jobs 
 local most_ahead = tonumber(ARGV[4]) -- jobs it takes beyond its slots, inline
 -- ARGV[5..]: job id, fencing number, outcome ("acked", "rejected", "unsettled", "returned") of each
 
-local last = redis.call("HMGET", key.worker(worker), "sequence", "granted", "stalled")
-if last[1] == sequence then
+local row = redis.call("HMGET", key.worker(worker), "sequence", "granted", "stalled", "profile")
+if row[1] == sequence then
     local again = { 0 }
-    for id, fence in string.gmatch(last[2], "(%S+) (%S+)") do
+    for id, fence in string.gmatch(row[2], "(%S+) (%S+)") do
         if claims.held(worker, id, fence) then
-            again[#again + 1] = claims.payload(id)
+            again[#again + 1] = claims.payload_again(id)
         end
     end
     return again
 end
 
-if last[3] and caller ~= "" then
+if row[3] and caller ~= "" then
     workers.resume(worker) -- jobs are taken inline from the event loop only, so it turns again
 end
 local settings = read_settings()
-local types = workers.types_of(worker)
+local served = workers.split(row[4] and redis.call("HGET", key.profiles, row[4]))
+local types = { unpack(served) }
 for i = 5, #ARGV, 3 do
     local id, outcome = ARGV[i], ARGV[i + 2]
     if claims.held(worker, id, ARGV[i + 1]) then
@@ -47,19 +48,20 @@ for i = 5, #ARGV, 3 do
         end
     end
 end
-slots.settle(worker)
 
-local reply, inline = fill(types, caller, settings)
+local view = slots.view()
+view.freed(worker, served)
+local reply, inline = fill(types, caller, settings, nil, view)
 if reply[1] == 0 then
     if most_ahead > 0 and caller ~= "" then
-        ahead.fill(worker, most_ahead, settings, reply, inline)
+        ahead.fill(worker, served, most_ahead, settings, reply, inline)
     end
-    ahead.ask(worker)
+    ahead.ask(worker, served)
 end
-if redis.call("EXISTS", key.worker(worker)) == 1 then
+if row[4] then
     local granted = {}
-    for _, id in ipairs(inline) do
-        granted[#granted + 1] = id .. " " .. redis.call("HGET", key.claims(worker), id)
+    for _, job in ipairs(inline) do
+        granted[#granted + 1] = job.id .. " " .. job.fence
     end
     redis.call("HSET", key.worker(worker), "sequence", sequence, "granted", table.concat(granted, " "))
 end

@@ -1,13 +1,12 @@
 -- ahead: jobs that a worker holds beyond its slots (`affinity_lookahead`), to start them when its slots are free: for
 -- tasks that are shorter than a round trip. Who has a free slot and nothing to do asks for those that have not started.
 -- @include lib/fill.lua
--- @include lib/workers.lua
 local ahead = {}
 local MOST_TYPES = 1000 -- `unpack` fails near 8,000 values
 
 -- A view, as `slots.view`, of the jobs that `worker` may hold beyond its slots, `most` of them.
 local function view_of(worker, most)
-    local row = redis.call("HMGET", key.worker(worker), "slots", "other", "accepting", "stalled", "profile")
+    local row = redis.call("HMGET", key.worker(worker), "slots", "other", "accepting", "stalled")
     local room = 0
     if row[3] == "1" and not row[4] and tonumber(row[1]) > 0 then
         room = math.min(most, tonumber(row[1]) + most - tonumber(row[2]) - redis.call("HLEN", key.claims(worker)))
@@ -20,33 +19,32 @@ local function view_of(worker, most)
         return room > 0
     end
     function view.best()
-        return worker, row[5]
+        return worker
     end
-    function view.taken()
+    function view.take()
         room = room - 1
     end
+    function view.settle() end -- it has no slot free before and after
     return view
 end
 
--- Gives `worker` what waits for a slot of its types, until it holds `most` jobs beyond its slots, as `fill` does: adds
+-- Gives `worker` what waits for a slot of its `types`, until it holds `most` jobs beyond its slots, as `fill` does: adds
 -- to its `reply` and `inline`. No slot that fits is free: it follows a `fill` that has not answered `more`.
-function ahead.fill(worker, most, settings, reply, inline)
-    local types = workers.types_of(worker)
-    local more, ids = fill(types, worker, settings, nil, view_of(worker, most))
-    for i, id in ipairs(ids) do
-        reply[#reply + 1], inline[#inline + 1] = more[i + 1], id
-        redis.call("HSET", key.ahead, redis.call("HGET", key.job(id), "type"), worker)
+function ahead.fill(worker, types, most, settings, reply, inline)
+    local more, granted = fill(types, worker, settings, nil, view_of(worker, most))
+    for i, job in ipairs(granted) do
+        reply[#reply + 1], inline[#inline + 1] = more[i + 1], job
+        redis.call("HSET", key.ahead, job.type, worker)
     end
 end
 
--- `worker` has nothing to do for a free slot: asks who took jobs of its types ahead last for as many of those as it has
+-- `worker` has nothing to do for a free slot: asks who took jobs of its `types` ahead last for as many of those as it has
 -- free slots. They come back through `release`, and are placed again.
-function ahead.ask(worker)
+function ahead.ask(worker, types)
     if redis.call("EXISTS", key.ahead) == 0 then
         return
     end
     local free = tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
-    local types = workers.types_of(worker)
     if free == 0 or #types == 0 then
         return
     end

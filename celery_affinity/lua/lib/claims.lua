@@ -6,18 +6,24 @@ local claims = {}
 
 -- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it, which is read
 -- unless it is given: whoever only publishes needs no right to read messages.
-function claims.payload(id, message)
-    local row = redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued")
-    local facts = table.concat({ id, row[1], row[2], row[3], row[4] }, " ")
+function claims.payload(id, fence, type, enqueued, message)
+    local deliveries = redis.call("HGET", key.job(id), "deliveries")
+    local facts = table.concat({ id, fence, type, deliveries, enqueued }, " ")
     return facts .. "\n" .. (message or redis.call("GET", key.message(id)) or "")
 end
 
+-- RETURNS the same of a job that was claimed before.
+function claims.payload_again(id)
+    local row = redis.call("HMGET", key.job(id), "fence", "type", "enqueued")
+    return claims.payload(id, row[1], row[2], row[3])
+end
+
+-- The caller sees to the worker's slots.
 function claims.grant(id, worker)
     local fence = redis.call("INCR", key.fence)
     redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
         "claimed", clock.text(clock.now_us))
     redis.call("HSET", key.claims(worker), id, fence)
-    slots.settle(worker)
     return fence
 end
 
@@ -42,18 +48,18 @@ end
 
 -- The job has ended well: only what is known of it is kept for a while. The caller settles the worker's slots.
 function claims.finish(worker, id)
-    local row = redis.call("HMGET", key.job(id), "type", "claimed")
-    claims.drop(worker, id)
+    redis.call("HDEL", key.claims(worker), id)
     redis.call("UNLINK", key.message(id))
+    local row = redis.call("HMGET", key.job(id), "type", "claimed", "task", "stamps", "expires")
     if not row[2] then
         return -- the server has lost the job
     end
     note_duration(row[1], math.max(0, clock.now_us - tonumber(row[2])))
-    traces.remove(id, traces.KEEP_S)
+    traces.forget(id, row[3], row[4], row[5], traces.KEEP_S)
     redis.call("HSET", key.job(id), "state", "done", "ended", clock.text(clock.now_us))
     redis.call("EXPIRE", key.job(id), traces.KEEP_S)
 end
 
 function claims.is_unread(worker, id)
-    return redis.call("LREM", key.inbox(worker), 1, claims.payload(id)) == 1
+    return redis.call("LREM", key.inbox(worker), 1, claims.payload_again(id)) == 1
 end

@@ -14,7 +14,8 @@ local function candidates(types, view, settings)
     local all = {}
     local heads = lanes.heads(types)
     local best, oldest, touched = {}, {}, {}
-    local standings, on_demands, capacity = {}, {}, {}
+    local standings, on_demands = {}, {}
+    local capacity -- type -> slots of the live workers that serve it
 
     local function points_of(lane, enqueued_us)
         if not standings[lane] then
@@ -28,10 +29,10 @@ local function candidates(types, view, settings)
         if settings.rarity == "free" then
             return view.free_for(type)
         end
-        if not capacity[type] then
-            capacity[type] = tonumber(redis.call("HGET", key.capacity, type) or 1)
+        if not capacity then
+            capacity = lanes.capacity(heads)
         end
-        return capacity[type]
+        return tonumber(capacity[type] or 1)
     end
 
     -- RETURNS the head of `type` that goes first, its score without rarity; false if a rule keeps all of them back.
@@ -47,6 +48,7 @@ local function candidates(types, view, settings)
                 local points = by_age and 0 or points_of(lane, enqueued_us)
                 if not first or score.overtakes(points, enqueued_us, id, first.points, first.enqueued_us, first.id) then
                     first = { points = points, enqueued_us = enqueued_us, id = id, type = type, lane = lane }
+                    first.enqueued = enqueued
                 end
             end
         end
@@ -98,7 +100,7 @@ end
 
 -- `caller`: the worker whose jobs go into the reply instead of its inbox; "" for none. `fresh`: job id -> its message,
 -- of a job that was just written. `view`: of the slots to fill, if not of all that are free.
--- RETURNS {more (1 or 0), payload, ...}, and the ids that went into it.
+-- RETURNS {more (1 or 0), payload, ...}, and {id, fence, type} of each that went into it.
 local function fill(types, caller, settings, fresh, view)
     local reply, inline = { 0 }, {}
     view = view or slots.view()
@@ -108,22 +110,23 @@ local function fill(types, caller, settings, fresh, view)
         if not job then
             break
         end
-        local id, type = job.id, job.type
-        local worker, profile = view.best(type)
+        local id, worker = job.id, view.best(job.type)
+        view.take(worker)
         waiting.take(job)
-        claims.grant(id, worker)
-        view.taken(profile)
+        local fence = claims.grant(id, worker)
         if settings.priority_percentage ~= 100 then
             redis.call("INCR", key.turn)
         end
+        local payload = claims.payload(id, fence, job.type, job.enqueued, fresh and fresh[id])
         if worker == caller then
-            reply[#reply + 1] = claims.payload(id)
-            inline[#inline + 1] = id
+            reply[#reply + 1] = payload
+            inline[#inline + 1] = { id = id, fence = fence, type = job.type }
         else
-            redis.call("LPUSH", key.inbox(worker), claims.payload(id, fresh and fresh[id]))
+            redis.call("LPUSH", key.inbox(worker), payload)
         end
         reply[1] = moves == MAX_MOVES and 1 or 0
     end
     waiting.write()
+    view.settle()
     return reply, inline
 end

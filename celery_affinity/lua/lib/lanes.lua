@@ -39,19 +39,33 @@ local function with_head(heads, lane, enqueued, id)
     return table.concat(parts, " ")
 end
 
--- RETURNS type -> its heads, for those of `types` that have a waiting job.
-function lanes.heads(types)
-    local heads = {}
+-- RETURNS type -> its field in the hash `name`, for those of `types` that have one.
+local function fields(name, types)
+    local values = {}
     for first = 1, #types, CHUNK do
         local last = math.min(first + CHUNK - 1, #types)
-        local found = redis.call("HMGET", key.heads, unpack(types, first, last))
+        local found = redis.call("HMGET", name, unpack(types, first, last))
         for i, value in ipairs(found) do
             if value then
-                heads[types[first + i - 1]] = value
+                values[types[first + i - 1]] = value
             end
         end
     end
-    return heads
+    return values
+end
+
+-- RETURNS type -> its heads, for those of `types` that have a waiting job.
+function lanes.heads(types)
+    return fields(key.heads, types)
+end
+
+-- RETURNS type -> slots of live workers that serve it, for those of `heads` that are served.
+function lanes.capacity(heads)
+    local types = {}
+    for type in pairs(heads) do
+        types[#types + 1] = type
+    end
+    return fields(key.capacity, types)
 end
 
 -- Writes the heads of `type`, once for all that was taken from its lanes.

@@ -2,23 +2,27 @@
 -- @include lib/clock.lua
 local slots = {}
 
--- Brings the free slots of a worker up to date with what it holds: slots - claims - other running requests, of which
--- there are less than none when claims that wait for a rate limit lend their slots.
--- Derived, not added up, so that no sequence of calls can leak one.
-function slots.settle(worker)
+-- RETURNS the profile of a worker, its free slots as they are, and as they are written: slots - claims - other running
+-- requests, of which there are less than none when claims that wait for a rate limit lend their slots. Derived, not
+-- added up, so that no sequence of calls can leak one. nil for a worker that is not known.
+local function count(worker)
     local row = redis.call("HMGET", key.worker(worker), "profile", "slots", "other", "accepting", "free", "stalled")
-    local profile, was = row[1], tonumber(row[5])
-    if not profile then
-        return
+    if not row[1] then
+        return nil
     end
     local free = 0
     if row[4] == "1" and not row[6] and tonumber(row[2]) > 0 then -- who has no slot has none to lend
         free = math.max(0, tonumber(row[2]) - tonumber(row[3]) - redis.call("HLEN", key.claims(worker)))
     end
-    if free == 0 then
-        redis.call("ZREM", key.free(profile), worker)
-    elseif free ~= was then
+    return row[1], free, tonumber(row[5])
+end
+
+-- Writes that the free slots of a worker changed.
+local function write(worker, profile, free, was)
+    if free > 0 then
         redis.call("ZADD", key.free(profile), clock.now_us, worker)
+    elseif was > 0 then
+        redis.call("ZREM", key.free(profile), worker)
     end
     if free ~= was then
         redis.call("HSET", key.worker(worker), "free", free)
@@ -26,33 +30,93 @@ function slots.settle(worker)
     end
 end
 
--- A view of the free slots that lasts for one call of a script: it reads each figure once and is told of each grant.
+-- Brings the free slots of a worker up to date with what it holds.
+function slots.settle(worker)
+    local profile, free, was = count(worker)
+    if profile and free ~= was then
+        write(worker, profile, free, was)
+    end
+end
+
+-- A view of the free slots that lasts for one call of a script: it reads each figure once, is told what changes, and
+-- writes that at its end (`settle`).
 function slots.view()
-    local view = { serving = {}, free = {} }
+    local view = {}
+    local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots
+    local changed, changed_in = {}, {} -- worker -> its slots; profile -> those of its workers
+    local caller, caller_left, sure = nil, 0, {} -- who calls, and the types that it serves
 
     local function profiles_of(type)
-        if not view.serving[type] then
-            view.serving[type] = redis.call("ZRANGE", key.serving(type), 0, -1, "WITHSCORES")
+        if not serving[type] then
+            serving[type] = redis.call("ZRANGE", key.serving(type), 0, -1, "WITHSCORES")
         end
-        return view.serving[type]
+        return serving[type]
     end
 
     local function free_slots(profile)
-        if not view.free[profile] then
-            view.free[profile] = tonumber(redis.call("HGET", key.free_slots, profile) or 0)
+        if not free[profile] then
+            free[profile] = tonumber(redis.call("HGET", key.free_slots, profile) or 0)
         end
-        return view.free[profile]
+        return free[profile]
+    end
+
+    local function change(worker, profile, left, was)
+        local slot = { worker = worker, profile = profile, left = left, was = was }
+        changed[worker] = slot
+        changed_in[profile] = changed_in[profile] or {}
+        table.insert(changed_in[profile], slot)
+        free[profile] = free_slots(profile) + left - was
+        return slot
+    end
+
+    -- The longest idle worker of a profile, then the smaller id. RETURNS it, and since when.
+    local function longest_idle(profile)
+        local others = changed_in[profile] or {}
+        local members = redis.call("ZRANGE", key.free(profile), 0, #others, "WITHSCORES")
+        local best, best_since
+        for i = 1, #members, 2 do
+            if not changed[members[i]] then
+                best, best_since = members[i], tonumber(members[i + 1])
+                break
+            end
+        end
+        for _, each in ipairs(others) do
+            local since = clock.now_us
+            if each.left > 0
+                and (not best or since < best_since or (since == best_since and each.worker < best)) then
+                best, best_since = each.worker, since
+            end
+        end
+        return best, best_since
+    end
+
+    -- `worker`, which calls, and serves `types`, holds less than before.
+    function view.freed(worker, types)
+        local profile, left, was = count(worker)
+        if not profile then
+            return
+        end
+        caller, caller_left = worker, left
+        if left ~= was then
+            change(worker, profile, left, was)
+        end
+        for _, type in ipairs(types) do
+            sure[type] = true
+        end
     end
 
     function view.free_for(type)
-        local free, profiles = 0, profiles_of(type)
+        local sum, profiles = 0, profiles_of(type)
         for i = 1, #profiles, 2 do
-            free = free + free_slots(profiles[i])
+            sum = sum + free_slots(profiles[i])
         end
-        return free
+        return sum
     end
 
     function view.any_free(type)
+        if sure[type] and (changed[caller] and changed[caller].left or caller_left) > 0 then
+            return true
+        end
         local profiles = profiles_of(type)
         for i = 1, #profiles, 2 do
             if free_slots(profiles[i]) > 0 then
@@ -63,28 +127,35 @@ function slots.view()
     end
 
     -- The most specialised worker with a free slot; then the longest idle; then the smaller id.
-    -- RETURNS worker, profile
     function view.best(type)
         local profiles = profiles_of(type)
-        local best, best_profile, best_size, best_since
+        local best, best_size, best_since
         for i = 1, #profiles, 2 do
             local profile, size = profiles[i], tonumber(profiles[i + 1])
             if best and size > best_size then
                 break
             end
             if free_slots(profile) > 0 then
-                local first = redis.call("ZRANGE", key.free(profile), 0, 0, "WITHSCORES")
-                local worker, since = first[1], tonumber(first[2])
+                local worker, since = longest_idle(profile)
                 if not best or since < best_since or (since == best_since and worker < best) then
-                    best, best_profile, best_size, best_since = worker, profile, size, since
+                    best, best_size, best_since = worker, size, since
                 end
             end
         end
-        return best, best_profile
+        return best
     end
 
-    function view.taken(profile)
-        view.free[profile] = view.free[profile] - 1
+    -- `worker` is about to get a job.
+    function view.take(worker)
+        local slot = changed[worker] or change(worker, count(worker))
+        slot.left = slot.left - 1
+        free[slot.profile] = free[slot.profile] - 1
+    end
+
+    function view.settle()
+        for worker, each in pairs(changed) do
+            write(worker, each.profile, each.left, each.was)
+        end
     end
 
     return view

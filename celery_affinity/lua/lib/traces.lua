@@ -46,9 +46,14 @@ function traces.fade(id, stamps, expires)
     end
 end
 
--- The job is to be forgotten, in `keep_s` seconds if it was the last of its task.
+-- The job of `task`, with `stamps`, which `expires`, is to be forgotten, in `keep_s` seconds if it was the last of it.
+function traces.forget(id, task, stamps, expires, keep_s)
+    traces.fade(id, stamps, expires)
+    tasks.remove(task or "", id, keep_s)
+end
+
+-- The same of a job of which only the id is known.
 function traces.remove(id, keep_s)
     local row = redis.call("HMGET", key.job(id), "task", "stamps", "expires")
-    traces.fade(id, row[2], row[3])
-    tasks.remove(row[1] or "", id, keep_s)
+    traces.forget(id, row[1], row[2], row[3], keep_s)
 end
