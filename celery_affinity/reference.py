@@ -218,7 +218,7 @@ class Reference:
             return Released(False, [_delivery(job) for job in still])
         if inline:
             worker.stalled = False  # only the event loop takes jobs inline, so it turns
-        types = set(worker.types)
+        again: set[str] = set()
         for job_id, fence, outcome in ends:
             job = self._held(worker_id, job_id, fence)
             if job is None:
@@ -229,10 +229,10 @@ class Reference:
                 self._drop(job)
                 self._bury(job, "rejected", now_us)
             else:
-                types |= self._put_back(job, now_us, counted=outcome == "unsettled")
+                again |= self._put_back(job, now_us, counted=outcome == "unsettled")
         self._settle(worker, now_us)
         deliveries: list[Delivery] = []
-        more = self._fill(types, now_us, worker if inline else None, deliveries)
+        more = self._fill(again | worker.types, now_us, worker, deliveries if inline else None, again=again)
         if not more:
             if inline:
                 self._fill_ahead(worker, most_ahead, now_us, deliveries)
@@ -507,13 +507,16 @@ class Reference:
         now_us: int,
         caller: Worker | None = None,
         inline: list[Delivery] | None = None,
+        again: Collection[str] | None = None,
     ) -> bool:
         """Place the best job of *types* on its best slot until none fits. Return `more` after `MAX_MOVES`.
 
-        The jobs that *caller* gets are added to *inline* instead of its inbox.
+        The jobs that *caller* gets are added to *inline* instead of its inbox. Of types that are not in *again*, no
+        free slot is left when *caller* has none: each was looked at when it became free, or when the jobs came.
         """
         for _ in range(MAX_MOVES):
-            fits = {type_: self._slots_that_fit(type_) for type_ in types if self._best_worker(type_)}
+            open_types = types if again is None or (caller and caller.free) else again
+            fits = {type_: self._slots_that_fit(type_) for type_ in open_types if self._best_worker(type_)}
             job = self._next_job(fits, now_us)
             worker = self._best_worker(job.type) if job else None
             if job is None or worker is None:

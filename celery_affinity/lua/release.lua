@@ -33,8 +33,8 @@ if row[3] and caller ~= "" then
     workers.resume(worker) -- jobs are taken inline from the event loop only, so it turns again
 end
 local settings = read_settings()
-local served = workers.split(row[4] and redis.call("HGET", key.profiles, row[4]))
-local types = { unpack(served) }
+local types = workers.split(row[4] and redis.call("HGET", key.profiles, row[4])) -- of the worker, then those in `again`
+local again = {} -- types of jobs that come back
 for i = 5, #ARGV, 3 do
     local id, outcome = ARGV[i], ARGV[i + 2]
     if claims.held(worker, id, ARGV[i + 1]) then
@@ -44,19 +44,29 @@ for i = 5, #ARGV, 3 do
             claims.drop(worker, id)
             back.bury(id, "rejected", settings)
         else
-            types[#types + 1] = back.put(worker, id, outcome == "unsettled", settings)
+            local type = back.put(worker, id, outcome == "unsettled", settings)
+            if type then
+                again[type] = true
+            end
         end
     end
 end
 
 local view = slots.view()
-view.freed(worker, served)
+view.freed(worker, types, again)
+local served = #types
+for type in pairs(again) do
+    types[#types + 1] = type
+end
 local reply, inline = fill(types, caller, settings, nil, view)
 if reply[1] == 0 then
-    if most_ahead > 0 and caller ~= "" then
-        ahead.fill(worker, served, most_ahead, settings, reply, inline)
+    for i = #types, served + 1, -1 do
+        types[i] = nil
     end
-    ahead.ask(worker, served)
+    if most_ahead > 0 and caller ~= "" then
+        ahead.fill(worker, types, most_ahead, settings, reply, inline)
+    end
+    ahead.ask(worker, types)
 end
 if row[4] then
     local granted = {}

@@ -44,7 +44,8 @@ function slots.view()
     local view = {}
     local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots
     local changed, changed_in = {}, {} -- worker -> its slots; profile -> those of its workers
-    local caller, caller_left, sure = nil, 0, {} -- who calls, and the types that it serves
+    local caller, caller_left = nil, 0
+    local sure = {} -- types that no free slot fits but the caller's
 
     local function profiles_of(type)
         if not serving[type] then
@@ -90,8 +91,9 @@ function slots.view()
         return best, best_since
     end
 
-    -- `worker`, which calls, and serves `types`, holds less than before.
-    function view.freed(worker, types)
+    -- `worker`, which calls, and serves `types`, holds less than before. Every other free slot was looked at when it
+    -- became free, or when the jobs came that are pending: it fits at most those of the types in `again`, which come now.
+    function view.freed(worker, types, again)
         local profile, left, was = count(worker)
         if not profile then
             return
@@ -101,7 +103,7 @@ function slots.view()
             change(worker, profile, left, was)
         end
         for _, type in ipairs(types) do
-            sure[type] = true
+            sure[type] = not again[type]
         end
     end
 
@@ -114,8 +116,8 @@ function slots.view()
     end
 
     function view.any_free(type)
-        if sure[type] and (changed[caller] and changed[caller].left or caller_left) > 0 then
-            return true
+        if sure[type] then
+            return (changed[caller] and changed[caller].left or caller_left) > 0
         end
         local profiles = profiles_of(type)
         for i = 1, #profiles, 2 do
