@@ -4,6 +4,7 @@ All keys of a cohort share one hash tag, so that they live on one shard:
 ``<global_keyprefix>{<namespace>:<cohort>}:<name>``. The Lua side is generated from `KEYS`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -114,22 +115,22 @@ class Keys:
         return self.base + KEYS[name][0] % parts
 
 
+def lua_expression(name: str, parts: Sequence[str]) -> str:
+    """Return Lua for the key *name* of *parts*, which are Lua themselves., and encoded."""
+    template = KEYS[name][0]
+    pieces = template.split("%s")
+    if len(pieces) != len(parts) + 1:
+        raise ValueError(f"key.{name} takes {len(pieces) - 1} parts, got: {parts}")
+    spelled = [f'"{pieces[0]}"']
+    for part, piece in zip(parts, pieces[1:], strict=True):
+        spelled += [part, f'"{piece}"'] if piece else [part]
+    return f"(base .. {' .. '.join(spelled)})"
+
+
 def lua_source() -> str:
-    """Return the Lua table `key` with the same spelling: strings, or functions of their parts."""
-    lines = [
-        f"local SCHEMA = {SCHEMA} -- the major version of what stands in the keys",
-        f'local WITHDRAWN = "{encode(_WITHDRAWN)}" -- before a type, in a profile: withdrawn from it for a moment',
-        "local base = KEYS[1] -- what every key of the cohort begins with",
-        "local key = {}",
-    ]
-    for name, (template, kind, content) in KEYS.items():
-        lines.append(f"-- {kind}: {content}")
-        parts = template.count("%s")
-        if not parts:
-            lines.append(f'key.{name} = base .. "{template}"')
-            continue
-        arguments = ", ".join("ab"[:parts])
-        pieces = template.split("%s")
-        spelled = " .. ".join(f'"{piece}" .. {argument}' for piece, argument in zip(pieces, "ab"[:parts], strict=False))
-        lines.append(f"function key.{name}({arguments}) return base .. {spelled} end")
-    return "\n".join(lines) + "\n"
+    """Return what scripts begin with; `lua_expression` spells the keys themselves."""
+    return (
+        f"local SCHEMA = {SCHEMA} -- the major version of what stands in the keys\n"
+        f'local WITHDRAWN = "{encode(_WITHDRAWN)}" -- before a type, in a profile: withdrawn from it for a moment\n'
+        "local base = KEYS[1] -- what every key of the cohort begins with\n"
+    )

@@ -12,8 +12,8 @@ Every arrow that adds a job or a slot ends with `fill`, the one place where a jo
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from typing import Literal
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from .choose import FreeWorker, choose
 from .in_force import InForce
@@ -99,62 +99,18 @@ class Reference:
 
     # -- the arrows
 
-    def publish(
-        self,
-        job_id: str,
-        *,
-        type_: str,
-        on_demand: bool,
-        priority: int,
-        delay_us: int,
-        task_id: str,
-        task_name: str,
-        message: str,
-        expires_us: int | None = None,
-        stamps: Collection[str] = (),
-        now_us: int,
-    ) -> Published:
-        """Client -> pending, or scheduled for *delay_us*. A known id changes nothing.
+    def publish(self, jobs: Sequence[tuple[str, Mapping[str, Any]]], *, now_us: int) -> list[Published]:
+        """Client -> pending, or scheduled. A known id changes nothing. The first reply says `more`.
 
-        *expires_us*: until it ends if it still waits.
+        *jobs*: the id of each, and what `_put` takes. They stay in order: each is enqueued 1 µs after the one before.
         """
-        if job_id in self.jobs:
-            return Published(0, False, True)
-        due_us = now_us + max(0, delay_us)
-        state: State = "scheduled" if delay_us > 0 else "pending"
-        job = Job(job_id, type_, on_demand, priority, due_us, state, message, task_id, task_name)
-        self.jobs[job_id] = job
-        self._add_to_task(task_id, job_id)
-        self._trace(job, None if expires_us is None else now_us + expires_us, stamps, now_us)
-        if self._is_revoked(job) or (expires_us is not None and expires_us <= 0):
-            self._end(job, "revoked" if self._is_revoked(job) else "expired", now_us)
-            return Published(3, False, True)
-        if delay_us > 0:
-            job.published_us = now_us
-            if delay_us < TICK_US and self._first_scheduled() is job:
-                self._have_one_tick()
-            return Published(2, False, True)
-        if not self._capacity(type_) and not self._capacity(withdrawn(type_)):
-            self.counters["unserved"] += 1
-            return Published(1, False, False)
-        return Published(1, self._fill({type_}, now_us), True)
+        put = [self._put(job_id, nth, now_us, **job) for nth, (job_id, job) in enumerate(jobs)]
+        types = {job["type_"] for (_, job), (state, served) in zip(jobs, put, strict=True) if state == 1 and served}
+        more = self._fill(types, now_us)
+        return [Published(state, more and not nth, served) for nth, (state, served) in enumerate(put)]
 
     def ingest(
-        self,
-        list_: str,
-        job_id: str,
-        *,
-        readable: bool,
-        type_: str,
-        on_demand: bool,
-        priority: int,
-        delay_us: int,
-        task_id: str,
-        task_name: str,
-        message: str,
-        expires_us: int | None = None,
-        stamps: Collection[str] = (),
-        now_us: int,
+        self, list_: str, job_id: str, *, message: str, readable: bool, type_: str, now_us: int, **job: Any
     ) -> Published:
         """A list of stock Celery -> pending or scheduled, as `publish` does; or dead, if it is not *readable*.
 
@@ -167,20 +123,9 @@ class Reference:
             return Published(0, False, True)
         waiting.pop(0)
         if readable:
-            return self.publish(
-                job_id,
-                type_=type_,
-                on_demand=on_demand,
-                priority=priority,
-                delay_us=delay_us,
-                task_id=task_id,
-                task_name=task_name,
-                message=message,
-                expires_us=expires_us,
-                stamps=stamps,
-                now_us=now_us,
-            )
-        unreadable = Job(job_id, type_, on_demand, priority, now_us, "pending", message)
+            (published,) = self.publish([(job_id, {"type_": type_, "message": message, **job})], now_us=now_us)
+            return published
+        unreadable = Job(job_id, type_, job["on_demand"], job["priority"], now_us, "pending", message)
         self.jobs[job_id] = unreadable
         self._bury(unreadable, "unreadable", now_us)
         return Published(4, False, True)
@@ -667,6 +612,49 @@ class Reference:
         self._fade(job)
         if not self._take_from_task(job):
             self.tasks.pop(job.task_id, None)
+
+    # -- a message becomes a job
+
+    def _put(
+        self,
+        job_id: str,
+        nth: int,
+        now_us: int,
+        *,
+        type_: str,
+        on_demand: bool,
+        priority: int,
+        delay_us: int,
+        task_id: str,
+        task_name: str,
+        message: str,
+        expires_us: int | None = None,
+        stamps: Collection[str] = (),
+    ) -> tuple[int, bool]:
+        """Add a job. Return its state and whether it is served, as `Published` has them.
+
+        *expires_us*: until it ends if it still waits.
+        """
+        if job_id in self.jobs:
+            return 0, True
+        due_us = now_us + nth + max(0, delay_us)
+        state: State = "scheduled" if delay_us > 0 else "pending"
+        job = Job(job_id, type_, on_demand, priority, due_us, state, message, task_id, task_name)
+        self.jobs[job_id] = job
+        self._add_to_task(task_id, job_id)
+        self._trace(job, None if expires_us is None else now_us + expires_us, stamps, now_us)
+        if self._is_revoked(job) or (expires_us is not None and expires_us <= 0):
+            self._end(job, "revoked" if self._is_revoked(job) else "expired", now_us)
+            return 3, True
+        if delay_us > 0:
+            job.published_us = now_us
+            if delay_us < TICK_US and self._first_scheduled() is job:
+                self._have_one_tick()
+            return 2, True
+        if not self._capacity(type_) and not self._capacity(withdrawn(type_)):
+            self.counters["unserved"] += 1
+            return 1, False
+        return 1, True
 
     # -- a job that ends without a worker
 

@@ -8,12 +8,13 @@ signature: `Script.arguments` takes the values by these names, so the two sides 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha1
 from importlib.resources import files
 from pathlib import Path
 
 from . import keys, settings
+from .linking import linked
 
 ARROWS = (
     "publish",
@@ -41,7 +42,6 @@ _GENERATED = {"lib/keys.lua": keys.lua_source, "lib/settings.lua": settings.lua_
 _INCLUDE = re.compile(r"^-- @include (\S+)$", re.MULTILINE)
 _BINDING = re.compile(r"^local (\w+) = .*?\bARGV\[(\d+)\]", re.MULTILINE)
 _REST = re.compile(r"^-- ARGV\[(\d+)\.\.\]", re.MULTILINE)
-
 Argument = str | bytes | int
 
 
@@ -54,7 +54,7 @@ class Script:
     names: tuple[str, ...]
     takes_rest: bool
 
-    @property
+    @cached_property
     def sha(self) -> str:
         return sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
@@ -77,7 +77,12 @@ def load(name: str) -> Script:
     if sorted(bindings) != list(range(1, len(bindings) + 1)) or rest not in ([], [len(bindings) + 1]):
         raise ValueError(f"{name}.lua must bind ARGV[1] to ARGV[n], each once, then say what follows from ARGV[n+1] on")
     names = tuple(bindings[position] for position in sorted(bindings))
-    return Script(name, _assemble(own, set()), names, bool(rest))
+    return Script(name, linked(assembled(name)), names, bool(rest))
+
+
+def assembled(name: str) -> str:
+    """Return the script of the arrow *name* as it reads, with its includes."""
+    return _assemble(_read(f"{name}.lua"), set())
 
 
 def _read(path: str) -> str:
@@ -102,4 +107,4 @@ def write_all(directory: Path) -> None:
     """Write every assembled script into *directory*, for a linter."""
     directory.mkdir(parents=True, exist_ok=True)
     for name in ARROWS:
-        (directory / f"{name}.lua").write_text(load(name).source, encoding="utf-8")
+        (directory / f"{name}.lua").write_text(assembled(name), encoding="utf-8")

@@ -21,8 +21,8 @@ from .announcer import Announcer
 from .claims import ACKED, RETURNED, Held
 from .errors import AffinityError, TransportError
 from .guard import Kin
-from .keys import decode
 from .ingest import Ingest
+from .keys import decode
 from .limits import Limits
 from .membership import Membership
 from .scheduler import Claim, Scheduler

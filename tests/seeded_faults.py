@@ -32,7 +32,10 @@ class Fault(NamedTuple):
 FAULTS = (
     # -- arrows
     Fault("lib/publish", 'redis.call("EXISTS", key.job(id)) == 1', 'redis.call("EXISTS", key.message(id)) == 1'),
-    Fault("lib/publish", "clock.now_us + math.max(0, delay_us)", "clock.now_us + delay_us"),
+    Fault("lib/publish", "enqueued_us + math.max(0, delay_us)", "enqueued_us + delay_us"),
+    Fault("lib/publish", "if view.any_free(type) then", "if view.any_free(types[1]) then"),
+    Fault("publish", "put(job, clock.now_us + nth)", "put(job, clock.now_us)"),
+    Fault("publish", "not seen[job.type] and job.type or nil", "#types == 0 and job.type or nil"),
     Fault("lib/publish", "if delay_us > 0 then", "if delay_us > 1 then"),
     Fault("lib/publish", "tonumber(expires_us) <= 0", "tonumber(expires_us) < 0"),
     Fault("lib/publish", "local is_revoked = traces.is_revoked(job.task_id, job.stamps)", "local is_revoked = false"),
@@ -186,7 +189,8 @@ FAULTS = (
     Fault("lib/slots", "if best and size > best_size then", "if best and size >= best_size then"),
     Fault("lib/slots", "since < best_since", "since > best_since"),
     Fault("lib/slots", "worker < best)", "worker > best)"),
-    Fault("lib/tasks", "ended and id or ids", "not ids and id or ids"),
+    Fault("lib/tasks", 'has_ended and "" or', ""),
+    Fault("lib/tasks", 'id, "NX") then', "id) then"),
     Fault("lib/tasks", "elseif keep_s > 0 and", "elseif keep_s > 60 and"),
     Fault("lib/tasks", "if each ~= id then", "if true then"),
     Fault("lib/workers", "#types, profile)", "1, profile)"),

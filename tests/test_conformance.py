@@ -12,6 +12,7 @@ from itertools import count
 
 from celery_affinity.keys import encode
 from celery_affinity.reference import MAX_MOVES, MAX_PURGED
+from celery_affinity.scripts import load
 
 from . import draw
 from .invariants import idle_types
@@ -129,14 +130,20 @@ class Conformance(SideBySide):
 
     # -- jobs
 
-    def _publish(self, job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):
-        given, arguments = _job(job_id, type_, on_demand, priority, delay_us, expires_us, stamps)
-        if self.full_next and job_id not in self.reference.jobs:
-            self.step("publish", REFUSED, **arguments)
+    def _publish(self, job_id, *job):
+        return self._publish_together([(job_id, *job)])
+
+    def _publish_together(self, jobs):
+        given, arguments = zip(*(_job(*job) for job in jobs), strict=True)
+        rest = [further[name] for further in arguments[1:] for name in load("publish").names]
+        if self.full_next and not all(job[0] in self.reference.jobs for job in jobs):
+            self.step("publish", REFUSED, *rest, **arguments[0])
             return False
-        reply = self.reference.publish(job_id, **given, now_us=self.now_us)
-        self.step("publish", list(reply), **arguments)
-        return reply.more
+        ids = [job[0] for job in jobs]
+        first, *further = self.reference.publish(list(zip(ids, given, strict=True)), now_us=self.now_us)
+        reply = [*first, *(value for each in further for value in (each.state, each.served))]
+        self.step("publish", reply, *rest, **arguments[0])
+        return first.more
 
     @often(
         4,
@@ -196,6 +203,25 @@ class Conformance(SideBySide):
     def publish(self, letter, type_, on_demand, priority, delay_us, expires_us, stamps):
         job_id = f"{letter}{next(self.job_numbers)}"
         self.compare(self._publish(job_id, type_, on_demand, priority, delay_us, expires_us, stamps))
+
+    @often(
+        4,
+        letters=draw.lists(draw.sampled_from("abc"), min_size=2, max_size=6),
+        type_indexes=some_indexes,
+        delay_us=delays_us,
+        expires_us=expiries_us,
+        stamps=some_stamps,
+        known=draw.sampled_from([False, False, False, True]),
+    )
+    def publish_together(self, letters, type_indexes, delay_us, expires_us, stamps, known):
+        """Publish several jobs in one call, of which the first has times and stamps; now and then one of them twice."""
+        ids = [f"{letter}{next(self.job_numbers)}" for letter in letters]
+        ids += (ids[:1] + list(self.reference.jobs)[-1:]) if known else []
+        jobs = [
+            (job_id, TYPES[type_indexes[nth % len(type_indexes)] % len(TYPES)], nth % 3 == 0, nth % 11, 0)
+            for nth, job_id in enumerate(ids)
+        ]
+        self.compare(self._publish_together([(*jobs[0][:4], delay_us, expires_us, stamps), *jobs[1:]]))
 
     @often(1, index=draw.integers(0, 20), type_=types, delay_us=delays_us)
     def publish_again(self, index, type_, delay_us):

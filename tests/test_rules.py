@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from celery_affinity.choose import FreeWorker, choose
 from celery_affinity.keys import Keys, decode, encode
 from celery_affinity.score import MICRO, Terms, Weights, overtakes, score
-from celery_affinity.scripts import load
+from celery_affinity.scripts import assembled
 
 from .clocked import ClockedScheduler, Fleet
 
@@ -30,7 +30,7 @@ some_weights = st.builds(
 @pytest.fixture
 def lua_score(redis_client):
     """The score of ``lua/lib/score.lua``, run on the server."""
-    source = load("publish").source
+    source = assembled("publish")
     begin, end = source.index("local score = {}"), source.index("-- Whether a job runs before")
     script = redis_client.register_script(
         source[begin:end]

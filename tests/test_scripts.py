@@ -6,7 +6,7 @@ import pytest
 import redis
 from redis._parsers.base import BaseParser
 
-from celery_affinity.keys import KEYS, Keys, lua_source
+from celery_affinity.keys import KEYS, Keys, lua_expression, lua_source
 from celery_affinity.scheduler import Scheduler
 from celery_affinity.scripts import ARROWS, load
 from celery_affinity.settings import SettingError
@@ -75,7 +75,7 @@ def test_python_and_lua_spell_the_same_keys(redis_client):
     keys = Keys(global_keyprefix="p:", namespace="n", cohort="c")
     for name, (template, _, _) in KEYS.items():
         parts = ["x", "y"][: template.count("%s")]
-        expression = f"key.{name}" + (f"({', '.join(repr(part) for part in parts)})" if parts else "")
+        expression = lua_expression(name, [repr(part) for part in parts])
         spelled = redis_client.eval(f"{lua_source()}\nreturn {expression}", 1, keys.base)
         assert spelled.decode() == keys.key(name, *parts)
 

@@ -37,4 +37,5 @@ if not readable then
     back.bury(id, "unreadable", read_settings())
     return { 4, 0, 1 }
 end
-return publish(job)
+local state, served = put(job, clock.now_us)
+return { state, state == 1 and served == 1 and place({ type }, { [id] = message }) or 0, served }

@@ -1,10 +1,11 @@
--- publish: client -> pending, or scheduled if its time is still to come. Places the job at once if a slot is free.
+-- publish: client -> pending, or scheduled if its time is still to come. Places the jobs at once if slots are free.
 -- A known id changes nothing: a call repeated after a lost reply publishes once.
--- RETURNS {state, more, served}; state 0: known already, 1: pending or placed, 2: scheduled, 3: revoked before, or
--- expired. served 0: it is pending, and no live worker serves its type.
--- Cost: O(log n) in pending jobs. Its first write may be refused by a full server, before anything is written.
+-- RETURNS {state, more, served, state, served, ...}; state 0: known already, 1: pending or placed, 2: scheduled,
+-- 3: revoked before, or expired. served 0: it is pending, and no live worker serves its type. A pair for each further
+-- job.
+-- Cost: O(log n) in pending jobs, for each job. Its first write may be refused by a full server, before anything is
+-- written.
 -- @include lib/keys.lua
--- @include lib/settings.lua
 -- @include lib/publish.lua
 
 local id = ARGV[1]
@@ -17,8 +18,29 @@ local task_name = ARGV[7]
 local expires_us = ARGV[8] -- until it expires; "" for never
 local stamps = ARGV[9] -- "name:value", encoded, separated by blanks
 local message = ARGV[10] -- as kombu sends it
+-- ARGV[11..]: the same of each further job
 
-return publish({
+local reply, types, fresh, seen = {}, {}, {}, {}
+
+-- `nth`: from 0; those of one call are a µs apart, so that they stay in order.
+local function add(nth, job)
+    local state, served = put(job, clock.now_us + nth)
+    reply[2 * nth + 1], reply[2 * nth + 2] = state, served
+    if state == 1 and served == 1 then
+        types[#types + 1] = not seen[job.type] and job.type or nil
+        seen[job.type], fresh[job.id] = true, job.message
+    end
+end
+
+add(0, {
     id = id, type = type, mode = mode, priority = priority, delay_us = delay_us, task_id = task_id,
     task_name = task_name, expires_us = expires_us, stamps = stamps, message = message,
 })
+for i = 11, #ARGV, 10 do
+    add((i - 1) / 10, {
+        id = ARGV[i], type = ARGV[i + 1], mode = ARGV[i + 2], priority = ARGV[i + 3], delay_us = tonumber(ARGV[i + 4]),
+        task_id = ARGV[i + 5], task_name = ARGV[i + 6], expires_us = ARGV[i + 7], stamps = ARGV[i + 8],
+        message = ARGV[i + 9],
+    })
+end
+return { reply[1], place(types, fresh), unpack(reply, 2) }

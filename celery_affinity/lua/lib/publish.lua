@@ -1,6 +1,6 @@
 -- publish: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
 -- @include lib/ends.lua
--- @include lib/fill.lua
+-- @include lib/slots.lua
 -- @include lib/workers.lua
 local TICK_US = 1000000 -- workers tick so often when nothing is due before
 
@@ -11,14 +11,15 @@ local function write_job(job, state, enqueued)
     redis.call("SET", key.message(job.id), job.message)
 end
 
--- `job`: a table by the names that publish.lua gives its arguments. RETURNS what publish does.
-local function publish(job)
+-- `job`: a table by the names that publish.lua gives its arguments. `enqueued_us`: when it was published.
+-- RETURNS its state, and served, as publish does; the caller places what is pending.
+local function put(job, enqueued_us)
     local id, type, delay_us, expires_us = job.id, job.type, job.delay_us, job.expires_us
     if redis.call("EXISTS", key.job(id)) == 1 then
-        return { 0, 0, 1 }
+        return 0, 1
     end
 
-    local due = clock.text(clock.now_us + math.max(0, delay_us))
+    local due = clock.text(enqueued_us + math.max(0, delay_us))
     write_job(job, delay_us > 0 and "scheduled" or "pending", due)
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
     local is_revoked = traces.is_revoked(job.task_id, job.stamps)
@@ -26,7 +27,7 @@ local function publish(job)
     traces.add(id, job.task_id, job.stamps, expires)
     if is_expired or is_revoked then
         ends.note(id, is_revoked and "revoked" or "expired")
-        return { 3, 0, 1 }
+        return 3, 1
     end
 
     if delay_us > 0 then
@@ -35,13 +36,35 @@ local function publish(job)
         if delay_us < TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
             workers.have_one_tick() -- it knows of no job that is due so soon
         end
-        return { 2, 0, 1 }
+        return 2, 1
     end
     lanes.add(id, type, lanes.name(job.mode, job.priority), due)
     local live = redis.call("HMGET", key.capacity, type, WITHDRAWN .. type)
     if not live[1] and not live[2] then
         redis.call("HINCRBY", key.counters, "unserved", 1)
-        return { 1, 0, 0 }
+        return 1, 0
     end
-    return { 1, fill({ type }, "", read_settings(), { [id] = job.message })[1], 1 }
+    return 1, 1
+end
+
+local function is_slot_free(types)
+    local view = slots.view()
+    for _, type in ipairs(types) do
+        if view.any_free(type) then
+            return true
+        end
+    end
+    return false
+end
+
+-- Places pending jobs of `their_types`, as `fill` does; `messages`: theirs, by their ids. RETURNS more.
+-- Most publishes meet no free slot, and the functions that place a job cost more to define than all that a publish
+-- calls: they are defined once a free slot is seen.
+local function place(their_types, messages)
+    if not is_slot_free(their_types) then
+        return 0
+    end
+-- @include lib/settings.lua
+-- @include lib/fill.lua
+    return fill(their_types, "", read_settings(), messages)[1]
 end

@@ -6,9 +6,12 @@ function tasks.add(task, id)
     if task == "" then
         return
     end
-    local ids = redis.call("GET", key.task(task))
-    local ended = not ids or redis.call("PTTL", key.task(task)) ~= -1
-    redis.call("SET", key.task(task), ended and id or ids .. " " .. id)
+    if redis.call("SET", key.task(task), id, "NX") then
+        return
+    end
+    local has_ended = redis.call("PTTL", key.task(task)) ~= -1
+    local others = has_ended and "" or redis.call("GET", key.task(task)) .. " "
+    redis.call("SET", key.task(task), others .. id)
 end
 
 -- Takes `id` out; the last one of its task is kept for `keep_s` seconds, if that is above 0.
