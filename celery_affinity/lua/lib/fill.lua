@@ -14,15 +14,17 @@ local function candidates(types, view, settings)
     local all = {}
     local heads = lanes.heads(types)
     local best, oldest, touched = {}, {}, {}
-    local standings, on_demands = {}, {}
+    local kinds = {} -- lane -> what its name says
     local capacity -- type -> slots of the live workers that serve it
 
     local function points_of(lane, enqueued_us)
-        if not standings[lane] then
+        local kind = kinds[lane]
+        if not kind then
             local on_demand, priority = lanes.kind(lane)
-            standings[lane], on_demands[lane] = score.standing(priority, on_demand, settings), on_demand
+            kind = { standing = score.standing(priority, on_demand, settings), on_demand = on_demand }
+            kinds[lane] = kind
         end
-        return standings[lane] + score.patience(on_demands[lane], clock.now_us - enqueued_us, settings)
+        return kind.standing + score.patience(kind.on_demand, clock.now_us - enqueued_us, settings)
     end
 
     local function slots_that_fit(type)
@@ -41,19 +43,21 @@ local function candidates(types, view, settings)
         if known[type] ~= nil then
             return known[type]
         end
-        local first = false
+        -- A versatile worker has hundreds of lanes to look through: no table for each, and few calls.
+        local best_points, best_us, best_enqueued, best_id, best_lane
         for lane, enqueued, id in lanes.each(heads[type]) do
-            if filters.admit(type, lane, id) then
+            if filters.none or filters.admit(type, lane, id) then
                 local enqueued_us = tonumber(enqueued)
                 local points = by_age and 0 or points_of(lane, enqueued_us)
-                if not first or score.overtakes(points, enqueued_us, id, first.points, first.enqueued_us, first.id) then
-                    first = { points = points, enqueued_us = enqueued_us, id = id, type = type, lane = lane }
-                    first.enqueued = enqueued
+                if not best_id or points > best_points
+                    or (points == best_points and score.is_older(enqueued_us, id, best_us, best_id)) then
+                    best_points, best_us, best_enqueued, best_id, best_lane = points, enqueued_us, enqueued, id, lane
                 end
             end
         end
-        known[type] = first
-        return first
+        known[type] = best_id and { points = best_points, enqueued_us = best_us, enqueued = best_enqueued, id = best_id,
+            lane = best_lane, type = type } or false
+        return known[type]
     end
 
     -- RETURNS the head that goes first of all those that a free slot fits, or nil.
@@ -64,7 +68,8 @@ local function candidates(types, view, settings)
             if head then
                 local points = by_age and 0 or head.points + score.rarity(slots_that_fit(type), settings)
                 local enqueued_us, id = head.enqueued_us, head.id
-                if not first or score.overtakes(points, enqueued_us, id, most, first.enqueued_us, first.id) then
+                if not first or points > most
+                    or (points == most and score.is_older(enqueued_us, id, first.enqueued_us, first.id)) then
                     first, most = head, points
                 end
             end

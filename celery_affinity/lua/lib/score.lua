@@ -2,7 +2,7 @@
 -- changes, what grows with age, and what is the same for all jobs of a type, so that a claim computes each just once.
 local score = {}
 local MICRO = 1000000
-local floor, min, max = math.floor, math.min, math.max
+local floor, min = math.floor, math.min
 
 function score.standing(priority, on_demand, settings)
     if settings.turned == 1 then
@@ -13,7 +13,9 @@ function score.standing(priority, on_demand, settings)
 end
 
 function score.patience(on_demand, age_us, settings)
-    age_us = max(0, age_us)
+    if age_us < 0 then
+        return 0
+    end
     local points = floor(age_us * settings.age_weight)
     if on_demand then
         points = points + floor(min(age_us, settings.on_demand_age_cap_us) * settings.on_demand_age_weight)
@@ -30,11 +32,8 @@ function score.goes_by_age(turn, priority_percentage)
     return turn * priority_percentage % 100 >= priority_percentage
 end
 
--- Whether a job runs before another. Ties: the older job, then the smaller id.
-function score.overtakes(points, enqueued_us, id, others_points, others_enqueued_us, others_id)
-    if points ~= others_points then
-        return points > others_points
-    end
+-- Which of two jobs with the same score runs first: the older one, then the one with the smaller id.
+function score.is_older(enqueued_us, id, others_enqueued_us, others_id)
     if enqueued_us ~= others_enqueued_us then
         return enqueued_us < others_enqueued_us
     end

@@ -44,7 +44,7 @@ function slots.view()
     local view = {}
     local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots
     local changed, changed_in = {}, {} -- worker -> its slots; profile -> those of its workers
-    local caller, caller_left = nil, 0
+    local callers = nil -- the slots of who calls
     local sure = {} -- types that no free slot fits but the caller's
 
     local function profiles_of(type)
@@ -61,12 +61,16 @@ function slots.view()
         return free[profile]
     end
 
-    local function change(worker, profile, left, was)
-        local slot = { worker = worker, profile = profile, left = left, was = was }
-        changed[worker] = slot
-        changed_in[profile] = changed_in[profile] or {}
-        table.insert(changed_in[profile], slot)
-        free[profile] = free_slots(profile) + left - was
+    local function slots_of(worker)
+        local profile, left, was = count(worker)
+        return profile and { worker = worker, profile = profile, left = left, was = was }
+    end
+
+    local function change(slot)
+        changed[slot.worker] = slot
+        changed_in[slot.profile] = changed_in[slot.profile] or {}
+        table.insert(changed_in[slot.profile], slot)
+        free[slot.profile] = free_slots(slot.profile) + slot.left - slot.was
         return slot
     end
 
@@ -94,13 +98,12 @@ function slots.view()
     -- `worker`, which calls, and serves `types`, holds less than before. Every other free slot was looked at when it
     -- became free, or when the jobs came that are pending: it fits at most those of the types in `again`, which come now.
     function view.freed(worker, types, again)
-        local profile, left, was = count(worker)
-        if not profile then
+        callers = slots_of(worker)
+        if not callers then
             return
         end
-        caller, caller_left = worker, left
-        if left ~= was then
-            change(worker, profile, left, was)
+        if callers.left ~= callers.was then
+            change(callers)
         end
         for _, type in ipairs(types) do
             sure[type] = not again[type]
@@ -117,7 +120,7 @@ function slots.view()
 
     function view.any_free(type)
         if sure[type] then
-            return (changed[caller] and changed[caller].left or caller_left) > 0
+            return callers.left > 0
         end
         local profiles = profiles_of(type)
         for i = 1, #profiles, 2 do
@@ -149,7 +152,10 @@ function slots.view()
 
     -- `worker` is about to get a job.
     function view.take(worker)
-        local slot = changed[worker] or change(worker, count(worker))
+        local slot = changed[worker]
+        if not slot then
+            slot = change(callers and callers.worker == worker and callers or slots_of(worker))
+        end
         slot.left = slot.left - 1
         free[slot.profile] = free[slot.profile] - 1
     end
