@@ -1,7 +1,7 @@
 """Jobs that a worker holds beyond its slots (`affinity_lookahead`), for tasks that are shorter than a round trip.
 
-They wait here, in the worker's own memory, and start when a slot is free; nothing of them is in the pool. Another worker
-that has nothing to do gets them back through the server.
+They wait here, in the worker's own memory, and start when a slot is free; nothing of them is in the pool. The server
+asks for them when another worker has nothing to do.
 """
 
 import time

@@ -175,6 +175,8 @@ class Reference:
                 self._bury(job, "rejected", now_us)
             else:
                 again |= self._put_back(job, now_us, counted=outcome == "unsettled")
+        if len(worker.claims) > worker.slots - worker.other:
+            self.ahead |= dict.fromkeys(again, worker.id)
         self._settle(worker, now_us)
         deliveries: list[Delivery] = []
         more = self._fill(again | worker.types, now_us, worker, deliveries if inline else None, again=again)
@@ -230,6 +232,8 @@ class Reference:
             worker.seen_us, worker.accepting, worker.stalled, worker.free = now_us, True, False, 0
         self._settle(worker, now_us)
         more = self._fill(worker.types, now_us)
+        if not more:
+            self._ask_for_what_is_ahead(worker)
         return Joined(more, namesake if namesake != worker_id else None, replaced, void_up_to)
 
     def sync(

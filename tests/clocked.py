@@ -65,16 +65,23 @@ class Fleet:
         key = self.scheduler.keys.key("inbox", worker)
         payloads = []
         while payload := self.scheduler.client.rpop(key):
-            payloads.append(Claim.parse(payload))
+            if not payload.startswith(b"\n"):  # a sign
+                payloads.append(Claim.parse(payload))
         return payloads
+
+    def signs(self, worker):
+        """Return the words of the signs in a worker's inbox, unread."""
+        payloads = self.scheduler.client.lrange(self.scheduler.keys.key("inbox", worker), 0, -1)
+        return [payload.decode().split() for payload in reversed(payloads) if payload.startswith(b"\n")]
 
     def jobs(self, worker):
         return [claim.job_id for claim in self.inbox(worker)]
 
-    def end(self, worker, claim, outcome="acked", *, inline=True):
+    def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0):
         self.sequence += 1
+        ends = [End(claim.job_id, claim.fence, outcome) for claim in claims]
         return self.scheduler.settle(
-            worker, acks=[], ends=[End(claim.job_id, claim.fence, outcome)], sequence=self.sequence, inline=inline
+            worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, most_ahead=most_ahead
         )
 
     def claims(self, worker):

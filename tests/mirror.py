@@ -118,6 +118,8 @@ def expected(reference):
             state[key("inbox", worker.id)] = [payload(delivery) for delivery in reversed(worker.inbox)]
     _expect_counts(reference, entry)
     _expect_heads(reference, entry)
+    for type_, worker in reference.ahead.items():
+        entry(["ahead"], encode(type_), worker)
     for name, worker in reference.names.items():
         entry(["names"], encode(name), worker)
     _expect_settings(reference, entry)
@@ -249,8 +251,6 @@ def _expect_counts(reference, entry):
             entry(["free_slots"], profile(types), str(free[types]))
         for type_ in types:
             entry(["serving", encode(type_)], profile(types), len(types))
-    for type_, worker in reference.ahead.items():
-        entry(["ahead"], encode(type_), worker)
     for type_, slots in capacity.items():
         if slots:
             entry(["capacity"], encode(type_), str(slots))

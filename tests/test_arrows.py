@@ -203,7 +203,7 @@ def test_an_acked_job_keeps_its_slot_until_its_release(fleet):
     fleet.scheduler.settle("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
     assert fleet.jobs("worker") == []
     fleet.sequence = 1
-    (following,) = fleet.end("worker", claim, "unsettled")
+    (following,) = fleet.end("worker", claim, outcome="unsettled")
     assert following.job_id == "two"
     assert fleet.state("one") == "done"
 
@@ -215,7 +215,7 @@ def test_an_unsettled_end_brings_the_job_back_in_its_place_and_counts(fleet):
     fleet.join("worker", "pdf")
     (claim,) = fleet.inbox("worker")
     fleet.scheduler.advance(10)
-    (again,) = fleet.end("worker", claim, "unsettled")
+    (again,) = fleet.end("worker", claim, outcome="unsettled")
     assert (again.job_id, again.deliveries, again.enqueued_us) == ("job", 1, claim.enqueued_us)
 
 
@@ -224,8 +224,8 @@ def test_a_job_that_comes_back_too_often_is_a_dead_letter(fleet):
     fleet.join("worker", "pdf", settings={"max_deliveries": 3})
     (claim,) = fleet.inbox("worker")
     for _ in range(2):
-        (claim,) = fleet.end("worker", claim, "unsettled")
-    assert fleet.end("worker", claim, "unsettled") == []
+        (claim,) = fleet.end("worker", claim, outcome="unsettled")
+    assert fleet.end("worker", claim, outcome="unsettled") == []
     assert fleet.state("job") == "dead"
 
 
@@ -235,7 +235,7 @@ def test_the_dead_letters_are_bounded(fleet, redis_client):
         fleet.scheduler.advance(1)
         fleet.publish(f"job{number}", "pdf")
         (claim,) = fleet.inbox("worker")
-        fleet.end("worker", claim, "rejected")
+        fleet.end("worker", claim, outcome="rejected")
     assert redis_client.zrange(Keys().key("dead"), 0, -1) == [b"job2", b"job3"]
     assert not redis_client.exists(Keys().key("job", "job0"), Keys().key("message", "job0"))
 

@@ -23,7 +23,7 @@ def bury(fleet, job, type_="pdf", outcome="rejected", acked=False):
         fleet.scheduler.settle("worker", acks=[claim[:2]], ends=[], sequence=fleet.sequence, inline=False)
         fleet.scheduler.leave("worker")
     else:
-        fleet.end("worker", claim, outcome)
+        fleet.end("worker", claim, outcome=outcome)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_letter_is_shown_with_what_was_asked_of_the_task(valkey, redis_client,
     result = app.send_task("some.task", ("an argument",), {"pages": 3}, queue="pdf")
     fleet.join("worker", "pdf")
     (claim,) = fleet.inbox("worker")
-    fleet.end("worker", claim, "rejected")
+    fleet.end("worker", claim, outcome="rejected")
     shown = affinity(valkey.url, "dead", "show", result.id).stdout
     assert "('an argument',)" in shown
     assert "{'pages': 3}" in shown
@@ -79,7 +79,7 @@ def test_a_letter_that_is_replayed_runs_as_if_published_now(redis_client):
     fleet.join("worker", "pdf", settings={"max_deliveries": 1})
     fleet.publish("bad", "pdf")
     (claim,) = fleet.inbox("worker")
-    fleet.end("worker", claim, "unsettled")
+    fleet.end("worker", claim, outcome="unsettled")
     assert fleet.state("bad") == "dead"
     fleet.scheduler.advance(100)
     assert fleet.scheduler.replay(["bad", "nobody"]) == ["bad"]

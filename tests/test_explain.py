@@ -92,7 +92,7 @@ def test_a_dead_letter_says_why(fleet, reader):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("worker")
-    fleet.end("worker", claim, "rejected")
+    fleet.end("worker", claim, outcome="rejected")
     assert (why(reader, "job").state, why(reader, "job").reason) == ("dead", "rejected")
 
 

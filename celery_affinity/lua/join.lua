@@ -8,6 +8,7 @@
 -- @include lib/knobs.lua
 -- @include lib/workers.lua
 -- @include lib/fill.lua
+-- @include lib/ahead.lua
 
 local worker = ARGV[1] -- one for each run of a worker process
 local name = ARGV[2] -- node name, encoded
@@ -37,5 +38,8 @@ redis.call("ZADD", key.beats, now, worker)
 redis.call("ZADD", key.joined, "NX", now, worker)
 workers.attach(worker, profile, types)
 
-local filled = fill(types, "", read_settings())
-return { filled[1], namesake and namesake ~= worker and namesake or "", replaced, void }
+local more = fill(types, "", read_settings())[1]
+if more == 0 then
+    ahead.ask(worker, types)
+end
+return { more, namesake and namesake ~= worker and namesake or "", replaced, void }

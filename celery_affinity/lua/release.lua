@@ -52,6 +52,9 @@ for i = 5, #ARGV, 3 do
     end
 end
 
+if next(again) then
+    ahead.gave_back(worker, again)
+end
 local view = slots.view()
 view.freed(worker, types, again)
 local served = #types

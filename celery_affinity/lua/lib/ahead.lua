@@ -38,6 +38,16 @@ function ahead.fill(worker, types, most, settings, reply, inline)
     end
 end
 
+-- `worker` gave back jobs of the types in `again`. If it holds more, it may be asked once more.
+function ahead.gave_back(worker, again)
+    local row = redis.call("HMGET", key.worker(worker), "slots", "other")
+    if row[1] and redis.call("HLEN", key.claims(worker)) > tonumber(row[1]) - tonumber(row[2]) then
+        for type in pairs(again) do
+            redis.call("HSET", key.ahead, type, worker)
+        end
+    end
+end
+
 -- `worker` has nothing to do for a free slot: asks who took jobs of its `types` ahead last for as many of those as it has
 -- free slots. They come back through `release`, and are placed again.
 function ahead.ask(worker, types)
