@@ -163,18 +163,7 @@ class Reference:
             return Released(False, [_delivery(job) for job in still])
         if inline:
             worker.stalled = False  # only the event loop takes jobs inline, so it turns
-        again: set[str] = set()
-        for job_id, fence, outcome in ends:
-            job = self._held(worker_id, job_id, fence)
-            if job is None:
-                continue
-            if outcome == "acked" or job.acked:
-                self._finish(job, now_us)
-            elif outcome == "rejected":
-                self._drop(job)
-                self._bury(job, "rejected", now_us)
-            else:
-                again |= self._put_back(job, now_us, counted=outcome == "unsettled")
+        again = self._take_ends(worker, ends, now_us)
         if len(worker.claims) > worker.slots - worker.other:
             self.ahead |= dict.fromkeys(again, worker.id)
         self._settle(worker, now_us)
@@ -187,6 +176,22 @@ class Reference:
         worker.sequence = sequence
         worker.granted = [(delivery.job_id, delivery.fence) for delivery in deliveries]
         return Released(more, deliveries)
+
+    def _take_ends(self, worker: Worker, ends: Iterable[tuple[str, int, Outcome]], now_us: int) -> set[str]:
+        """Note how claims ended. Return the types of those that are pending again."""
+        again: set[str] = set()
+        for job_id, fence, outcome in ends:
+            job = self._held(worker.id, job_id, fence)
+            if job is None:
+                continue
+            if outcome == "acked" or job.acked:
+                self._finish(job, now_us)
+            elif outcome == "rejected":
+                self._drop(job)
+                self._bury(job, "rejected", now_us)
+            else:
+                again |= self._put_back(job, now_us, counted=outcome == "unsettled")
+        return again
 
     def requeue(self, worker_id: str, claims: Iterable[tuple[str, int]], *, counted: bool, now_us: int) -> bool:
         """Claimed -> pending with the first enqueue time, *counted* as a delivery or not. Return `more`."""

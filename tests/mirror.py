@@ -118,10 +118,7 @@ def expected(reference):
             state[key("inbox", worker.id)] = [payload(delivery) for delivery in reversed(worker.inbox)]
     _expect_counts(reference, entry)
     _expect_heads(reference, entry)
-    for type_, worker in reference.ahead.items():
-        entry(["ahead"], encode(type_), worker)
-    for name, worker in reference.names.items():
-        entry(["names"], encode(name), worker)
+    _expect_names(reference, entry)
     _expect_settings(reference, entry)
     _expect_tasks(reference, state)
     _expect_traces(reference, state, entry)
@@ -132,6 +129,13 @@ def expected(reference):
         if value:
             state[key(name)] = str(value)
     return dict(state)
+
+
+def _expect_names(reference, entry):
+    for type_, worker in reference.ahead.items():
+        entry(["ahead"], encode(type_), worker)
+    for name, worker in reference.names.items():
+        entry(["names"], encode(name), worker)
 
 
 def _expect_traces(reference, state, entry):
