@@ -13,7 +13,7 @@ from .scheduler import Scheduler
 logger = get_logger(__name__)
 
 #: Longest pause between two ticks, s. A worker is told of a job that is due sooner (`publish`).
-LONGEST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 1.25
 
 #: The same of a dispatcher alone, which nobody tells, and of all while stock Celery's producers send: messages wait.
 SHORT_PAUSE_S = 0.2

@@ -28,7 +28,7 @@ from .stamping import Stamp, as_counted, moment, settings_of
 logger = get_logger(__name__)
 
 #: Which queues live workers serve is asked so often, s.
-_SERVED_FOR_S = 5.0
+_SERVED_FOR_S = 15.0
 
 #: Queues that one tick looks at.
 _QUEUES_IN_A_TICK = 100

@@ -55,10 +55,10 @@ GIVEN_UP_US = 0
 #: Workers, by the time they joined, that tick for the fleet; all do when the last tick is older than this.
 TICKERS = 3
 
-TICKED_LATELY_US = 1_000_000
+TICKED_LATELY_US = 2_000_000
 
 #: Workers tick so often when nothing is due before, µs.
-TICK_US = 1_000_000
+TICK_US = 1_250_000
 
 
 class Reference:

@@ -31,7 +31,7 @@ some_weights = st.builds(
 def lua_score(redis_client):
     """The score of ``lua/lib/score.lua``, run on the server."""
     source = assembled("publish")
-    begin, end = source.index("local score = {}"), source.index("-- Whether a job runs before")
+    begin, end = source.index("local score = {}"), source.index("-- Which of two jobs with the same")
     script = redis_client.register_script(
         source[begin:end]
         + """

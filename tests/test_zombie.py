@@ -66,14 +66,14 @@ def test_a_task_that_another_runs_by_now_is_stopped_and_says_nothing(fleet, pool
 
 def test_what_celery_promised_to_run_once_is_not_stopped(fleet):
     zombie = start(fleet, "zombie", "prefork")
-    fleet.tasks["early"].delay("job", 5)
+    fleet.tasks["early"].delay("job", 15)
     wait_until(lambda: fleet.acked() == 1, 10, "it runs, and is acked")
     zombie.signal(signal.SIGSTOP)
     start(fleet, "healthy", "solo")
     wait_until(lambda: [letter.reason for letter in fleet.dead()] == ["lost"], 10, "it is given up for lost")
     zombie.signal(signal.SIGCONT)
     wait_until(lambda: "no longer this worker's" in zombie.log(), 10, "it learns of it")
-    wait_until(lambda: fleet.ledger.ends()["job"], 10, "it runs to its end")
+    wait_until(lambda: fleet.ledger.ends()["job"], 25, "it runs to its end")
     assert fleet.ledger.starts() == {"job": 1}
 
 

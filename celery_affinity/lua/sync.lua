@@ -19,7 +19,7 @@ local draining = ARGV[4] == "1" -- it reads its inbox no more
 -- ARGV[5..]: job id, fencing number, µs since its task started (-1: not yet) of each claim it holds
 
 local MAX = 10
-local TICKED_LATELY_US = 1000000
+local TICKED_LATELY_US = 2000000
 
 -- A worker that was closed while it was silent has to join again before jobs are placed on it.
 local accepting = redis.call("HGET", key.worker(worker), "accepting")

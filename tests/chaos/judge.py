@@ -149,9 +149,8 @@ def _death(run: Run, book: Book) -> bool:
     """Whether the process of *run*, or its worker, was killed before the server can have been told of the end."""
     told = _told_by(run, book)
     own, workers = book.deaths.get(run.pid), book.deaths.get(run.worker)
-    if own is not None and own <= told:  # a kill is noted before it is done: the process may start something yet
-        return True
-    return workers is not None and run.start - ORPHAN_S <= workers <= told
+    # A kill is noted before it is done: the process may start something yet.
+    return any(at is not None and run.start - ORPHAN_S <= at <= told for at in (own, workers))
 
 
 def _told_by(run: Run, book: Book) -> float:

@@ -2,7 +2,7 @@
 -- @include lib/ends.lua
 -- @include lib/slots.lua
 -- @include lib/workers.lua
-local TICK_US = 1000000 -- workers tick so often when nothing is due before
+local TICK_US = 1250000 -- workers tick so often when nothing is due before
 
 -- Writes what is known of `job` and its message, in `state`. The first write is one that a full server may refuse.
 local function write_job(job, state, enqueued)
