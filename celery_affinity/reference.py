@@ -472,7 +472,8 @@ class Reference:
             open_types = types if again is None or (caller and caller.free) else again
             fits = {type_: self._slots_that_fit(type_) for type_ in open_types if self._best_worker(type_)}
             job = self._next_job(fits, now_us)
-            worker = self._best_worker(job.type) if job else None
+            is_callers = job and again is not None and job.type not in again
+            worker = caller if is_callers else self._best_worker(job.type) if job else None
             if job is None or worker is None:
                 return False
             delivery = self._grant(job, worker, now_us)

@@ -40,6 +40,6 @@ workers.attach(worker, profile, types)
 
 local more = fill(types, "", read_settings())[1]
 if more == 0 then
-    ahead.ask(worker, types)
+    ahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end
 return { more, namesake and namesake ~= worker and namesake or "", replaced, void }

@@ -18,10 +18,11 @@ local caller = ARGV[3] == "1" and worker or "" -- whether the caller takes jobs 
 local most_ahead = tonumber(ARGV[4]) -- jobs it takes beyond its slots, inline
 -- ARGV[5..]: job id, fencing number, outcome ("acked", "rejected", "unsettled", "returned") of each
 
-local row = redis.call("HMGET", key.worker(worker), "sequence", "granted", "stalled", "profile")
-if row[1] == sequence then
+local row = redis.call("HMGET", key.worker(worker), "sequence", "granted", unpack(slots.FIELDS))
+local last, granted_last = table.remove(row, 1), table.remove(row, 1)
+if last == sequence then
     local again = { 0 }
-    for id, fence in string.gmatch(row[2], "(%S+) (%S+)") do
+    for id, fence in string.gmatch(granted_last, "(%S+) (%S+)") do
         if claims.held(worker, id, fence) then
             again[#again + 1] = claims.payload_again(id)
         end
@@ -29,11 +30,12 @@ if row[1] == sequence then
     return again
 end
 
-if row[3] and caller ~= "" then
+if row[6] and caller ~= "" then
     workers.resume(worker) -- jobs are taken inline from the event loop only, so it turns again
+    row[6] = false
 end
 local settings = read_settings()
-local types = workers.split(row[4] and redis.call("HGET", key.profiles, row[4])) -- of the worker, then those in `again`
+local types = workers.split(row[1] and redis.call("HGET", key.profiles, row[1])) -- of the worker, then those in `again`
 local again = {} -- types of jobs that come back
 for i = 5, #ARGV, 3 do
     local id, outcome = ARGV[i], ARGV[i + 2]
@@ -56,7 +58,7 @@ if next(again) then
     ahead.gave_back(worker, again)
 end
 local view = slots.view()
-view.freed(worker, types, again)
+view.freed(worker, row, types, again)
 local served = #types
 for type in pairs(again) do
     types[#types + 1] = type
@@ -69,9 +71,9 @@ if reply[1] == 0 then
     if most_ahead > 0 and caller ~= "" then
         ahead.fill(worker, types, most_ahead, settings, reply, inline)
     end
-    ahead.ask(worker, types)
+    ahead.ask(worker, types, view.callers_left())
 end
-if row[4] then
+if row[1] then
     local granted = {}
     for _, job in ipairs(inline) do
         granted[#granted + 1] = job.id .. " " .. job.fence

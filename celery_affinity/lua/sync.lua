@@ -78,6 +78,6 @@ local rank = redis.call("ZRANK", key.joined, worker)
 local ticker = (rank and rank < workers.TICKERS) or clock.now_us - ticked > TICKED_LATELY_US
 local more = fill(types, "", settings)[1]
 if more == 0 then
-    ahead.ask(worker, workers.types_of(worker))
+    ahead.ask(worker, workers.types_of(worker), tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end
 return { 1, ticker and 1 or 0, more, asked, void, settings.revision }

@@ -50,12 +50,8 @@ end
 
 -- `worker` has nothing to do for a free slot: asks who took jobs of its `types` ahead last for as many of those as it has
 -- free slots. They come back through `release`, and are placed again.
-function ahead.ask(worker, types)
-    if redis.call("EXISTS", key.ahead) == 0 then
-        return
-    end
-    local free = tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
-    if free == 0 or #types == 0 then
+function ahead.ask(worker, types, free)
+    if free == 0 or #types == 0 or redis.call("EXISTS", key.ahead) == 0 then
         return
     end
     local looked_at = math.min(#types, MOST_TYPES)

@@ -1,12 +1,12 @@
 -- slots: free slots are counted per profile (the set of types a worker serves), not per type and worker.
 -- @include lib/clock.lua
-local slots = {}
+local slots = { FIELDS = { "profile", "slots", "other", "accepting", "free", "stalled" } } -- of a worker's hash
 
 -- RETURNS the profile of a worker, its free slots as they are, and as they are written: slots - claims - other running
 -- requests, of which there are less than none when claims that wait for a rate limit lend their slots. Derived, not
 -- added up, so that no sequence of calls can leak one. nil for a worker that is not known.
-local function count(worker)
-    local row = redis.call("HMGET", key.worker(worker), "profile", "slots", "other", "accepting", "free", "stalled")
+local function count(worker, row)
+    row = row or redis.call("HMGET", key.worker(worker), unpack(slots.FIELDS))
     if not row[1] then
         return nil
     end
@@ -61,8 +61,8 @@ function slots.view()
         return free[profile]
     end
 
-    local function slots_of(worker)
-        local profile, left, was = count(worker)
+    local function slots_of(worker, row)
+        local profile, left, was = count(worker, row)
         return profile and { worker = worker, profile = profile, left = left, was = was }
     end
 
@@ -97,8 +97,9 @@ function slots.view()
 
     -- `worker`, which calls, and serves `types`, holds less than before. Every other free slot was looked at when it
     -- became free, or when the jobs came that are pending: it fits at most those of the types in `again`, which come now.
-    function view.freed(worker, types, again)
-        callers = slots_of(worker)
+    -- `row`: its `slots.FIELDS`.
+    function view.freed(worker, row, types, again)
+        callers = slots_of(worker, row)
         if not callers then
             return
         end
@@ -133,6 +134,9 @@ function slots.view()
 
     -- The most specialised worker with a free slot; then the longest idle; then the smaller id.
     function view.best(type)
+        if sure[type] then
+            return callers.worker
+        end
         local profiles = profiles_of(type)
         local best, best_size, best_since
         for i = 1, #profiles, 2 do
@@ -148,6 +152,10 @@ function slots.view()
             end
         end
         return best
+    end
+
+    function view.callers_left()
+        return callers and callers.left or 0
     end
 
     -- `worker` is about to get a job.
