@@ -241,20 +241,43 @@ def _number_or_text(text: str) -> Value:
 _DEFAULTS = {**Settings().shared(), "turned": "0", "revision": "0"}
 
 
+#: What a claim needs, all at once; of the others a script needs one or two, if any.
+_FOR_A_CLAIM = (
+    "priority_percentage",
+    "priority_weight",
+    "age_weight",
+    "rarity_weight",
+    "on_demand_weight",
+    "on_demand_age_weight",
+    "on_demand_age_cap_us",
+    "rarity",
+    "turned",
+)
+
+
 def lua_source() -> str:
-    """Return the Lua function that reads the settings in force: the defaults, overlaid with those in Redis."""
+    """Return the Lua functions that read the settings in force, each when it is needed: the default if Redis has none."""
     defaults = "".join(f"    {name} = {_lua_value(value)},\n" for name, value in _DEFAULTS.items())
+    names = ", ".join(f'"{name}"' for name in _FOR_A_CLAIM)
     return (
         "local DEFAULTS = {\n"
         f"{defaults}"
         "}\n"
+        f"local FOR_A_CLAIM = {{ {names} }}\n"
+        "\n"
         "local function read_settings()\n"
-        "    local settings = setmetatable({}, { __index = DEFAULTS })\n"
-        '    local given = redis.call("HGETALL", key.settings)\n'
-        "    for i = 1, #given, 2 do\n"
-        "        settings[given[i]] = tonumber(given[i + 1]) or given[i + 1]\n"
+        "    return setmetatable({}, { __index = function(settings, name)\n"
+        '        local value = redis.call("HGET", key.settings, name)\n'
+        "        settings[name] = tonumber(value) or value or DEFAULTS[name]\n"
+        "        return settings[name]\n"
+        "    end })\n"
+        "end\n"
+        "\n"
+        "local function read_for_a_claim(settings)\n"
+        '    local values = redis.call("HMGET", key.settings, unpack(FOR_A_CLAIM))\n'
+        "    for i, name in ipairs(FOR_A_CLAIM) do\n"
+        "        settings[name] = tonumber(values[i]) or values[i] or DEFAULTS[name]\n"
         "    end\n"
-        "    return settings\n"
         "end\n"
     )
 

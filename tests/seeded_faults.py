@@ -68,7 +68,7 @@ FAULTS = (
     Fault("lib/ahead", 'row[3] == "1" and not row[4] and tonumber', "tonumber"),
     Fault("lib/ahead", "if holder ~= worker and", "if"),
     Fault("lib/ahead", '            redis.call("HDEL", key.ahead, types[i])\n', ""),
-    Fault("lib/ahead", "if free == 0 or #types == 0 then", "if #types == 0 then"),
+    Fault("lib/ahead", "if free == 0 or #types == 0 or", "if #types == 0 or"),
     Fault("lib/ahead", "> tonumber(row[1]) - tonumber(row[2])", ">= tonumber(row[1]) - tonumber(row[2])"),
     Fault("lib/publish", "delay_us < TICK_US and", ""),
     Fault("lib/publish", "[1] == id then", "[1] then"),

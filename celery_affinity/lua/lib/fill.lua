@@ -5,6 +5,7 @@
 -- @include lib/filters.lua
 -- @include lib/lanes.lua
 -- @include lib/score.lua
+-- @include lib/settings.lua
 -- @include lib/slots.lua
 local MAX_MOVES = 10 -- in one call of a script, so that none runs for more than 5 ms: a move takes some 0.1 ms
 
@@ -13,6 +14,10 @@ local MAX_MOVES = 10 -- in one call of a script, so that none runs for more than
 local function candidates(types, view, settings)
     local all = {}
     local heads = lanes.heads(types)
+    all.any = next(heads) ~= nil
+    if all.any then
+        read_for_a_claim(settings)
+    end
     local best, oldest, touched = {}, {}, {}
     local kinds = {} -- lane -> what its name says
     local capacity -- type -> slots of the live workers that serve it
@@ -111,7 +116,7 @@ local function fill(types, caller, settings, fresh, view)
     view = view or slots.view()
     local waiting = candidates(types, view, settings)
     for moves = 1, MAX_MOVES do
-        local job = waiting.best(goes_by_age(settings))
+        local job = waiting.any and waiting.best(goes_by_age(settings))
         if not job then
             break
         end
