@@ -256,7 +256,7 @@ _FOR_A_CLAIM = (
 
 
 def lua_source() -> str:
-    """Return the Lua functions that read the settings in force, each when it is needed: the default if Redis has none."""
+    """Return the Lua functions that read the settings in force, each when it is needed; or its default."""
     defaults = "".join(f"    {name} = {_lua_value(value)},\n" for name, value in _DEFAULTS.items())
     names = ", ".join(f'"{name}"' for name in _FOR_A_CLAIM)
     return (
