@@ -8,7 +8,7 @@ STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
 
-.PHONY: demo test conformance seeded-faults million bench bench-quick chaos soak parity check format clean
+.PHONY: demo test conformance seeded-faults million bench bench-quick chaos soak parity matrix check format clean
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
@@ -43,7 +43,19 @@ bench-quick: $(VENV)/.bench
 chaos: $(VENV)/.test
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed "$(SEED)" --output build/chaos $(ARGS)
 
-.PHONY: demo test conformance seeded-faults million chaos soak parity check format clean
+# Whether memory, latency and open files stay flat under the highest steady load; SECONDS=600 for ten minutes.
+soak: SECONDS = 600
+soak: $(VENV)/.test
+	$(BIN)/python -m tests.soak --seconds $(SECONDS) $(ARGS)
+
+# Celery's own integration tests on stock Celery and on ours, compared. Some 35 minutes.
+parity: $(VENV)/.parity
+	$(BIN)/python -m tests.parity $(ARGS)
+
+# The oldest and the newest packages and Pythons that are supported, each in an environment of its own under build/matrix.
+# Some five minutes each; ARGS="oldest --write-docs" runs one, and writes the table of what was run into the README.
+matrix: $(VENV)/.test
+	$(BIN)/python -m tests.matrix $(ARGS)
 
 check: $(VENV)/.test $(VENV)/.check
 	$(BIN)/ruff check .

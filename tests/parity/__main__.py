@@ -10,9 +10,7 @@ from . import suite
 from .sides import TRANSPORTS, Outcome, run
 
 #: Why a test does not pass here, as far as it is known: shown beside it. It is a failure all the same.
-KNOWN = {
-    "t/integration/test_inspect.py::test_Inspect::test_scheduled": "a task with an ETA waits in Redis, not in a worker",
-}
+KNOWN: dict[str, str] = {}
 
 _FINE = ("passed", "skipped", "xfailed", "xpassed")
 
