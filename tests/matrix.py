@@ -55,7 +55,7 @@ class Corner:
 
 
 CORNERS = (
-    Corner("oldest", "3.11", ("celery==5.5.0", "kombu==5.5.0", "redis==5.2.0")),
+    Corner("oldest", "3.11", ("celery==5.5.0", "kombu==5.5.2", "redis==5.2.0")),
     Corner("middle", "3.12", ("celery==5.6.3", "kombu<5.7")),
     Corner("newest", "3.13"),
 )
