@@ -8,7 +8,7 @@ what will surely not run is given back.
 import inspect
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 from celery.worker import state
@@ -16,9 +16,14 @@ from celery.worker import state
 
 def forks(pool: Any) -> bool:
     """Return whether *pool* runs tasks in processes that it forks."""
+    return isinstance(pool, _prefork())
+
+
+@cache
+def _prefork() -> Any:
     from celery.concurrency.prefork import TaskPool  # brings billiard's pool, which producers can do without
 
-    return isinstance(pool, TaskPool)
+    return TaskPool
 
 
 def size(pool: Any) -> int:
