@@ -226,6 +226,11 @@ class AffinityChannel(_StockChannel):
         if self.on_consume is not None and self.schedules(queue):
             self.on_consume(queue, consumes)
 
+    def _receive_one(self, c: Any) -> Any:
+        # redis-py waits for the rest of a message for as long as it takes: the event loop would wait with it, for ever
+        # on a connection that went silent amid one.
+        return super()._receive_one(_Impatient(c))
+
     def _brpop_start(self, timeout: float | None = None) -> None:
         if self.claims is None:
             # kombu 5.5 takes None for "for ever": its own default has to stay its own.
@@ -352,6 +357,19 @@ def _as_consumed(claim: Claim, tag: str) -> dict[str, Any]:
         headers[stamping.HEADER] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
         headers["eta"] = None
     return message
+
+
+class _Impatient:
+    """A redis-py PubSub that there is something to read from; it waits for the rest no longer than for a reply."""
+
+    def __init__(self, pubsub: Any) -> None:
+        self._pubsub = pubsub
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pubsub, name)
+
+    def parse_response(self) -> Any:
+        return self._pubsub.parse_response(block=False, timeout=self._pubsub.connection.socket_timeout)
 
 
 class Channel(AffinityChannel, stock.Channel):

@@ -1,5 +1,6 @@
 """A broker blip, and an outage: connections break while tasks run. Stock Celery runs these again, we do not."""
 
+import json
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from celery_affinity.keys import Keys
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 
+from .chaos.proxy import Proxy
 from .ledger import Ledger
 from .test_worker import APP, Fleet
 from .workers import start_worker, wait_until
@@ -79,3 +81,18 @@ def test_a_server_that_is_down_for_three_worker_timeouts_has_nothing_run_again(t
             wait_until(lambda: sum(each.free for each in status().workers) == len(JOBS), 20, "the server knows of it")
             assert sum(each.pending for each in status().types) == 0
     assert ledger.starts() == dict.fromkeys(JOBS, 1)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_connection_that_goes_silent_amid_a_broadcast_does_not_hold_up_the_worker(fleet, pool):
+    proxy = Proxy(int(fleet.redis.connection_pool.connection_kwargs["port"]))
+    try:
+        env = {"LEDGER": str(fleet.ledger.path), "CONF": json.dumps({"broker_connection_timeout": 1.0})}
+        worker = start_worker(APP, proxy.url("worker"), ["pdf"], pool=pool, env=env)
+        worker.wait_ready(30)
+        proxy.stall_in("worker", b"pmessage")
+        fleet.app.control.broadcast("ping")
+        wait_until(lambda: "Connection to broker lost" in worker.log(), 20, "it gives the connection up")
+        assert fleet.tasks["late"].delay("job").get(timeout=20) == "job"
+    finally:
+        proxy.close()

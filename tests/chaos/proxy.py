@@ -34,6 +34,12 @@ class _Pair:
                     self._silent.set()
                 if self._silent.is_set():
                     continue  # swallowed
+                if replies and self._link.stall_in and self._link.stall_in in data:
+                    self._link.stall_in = b""
+                    self._silent.set()
+                    writer.write(data[: len(data) // 2])
+                    await writer.drain()
+                    continue
                 if replies and self._link.cut_in_reply and len(data) > 1:
                     self._link.cut_in_reply = False
                     writer.write(data[: len(data) // 2])
@@ -56,11 +62,17 @@ class Link:
         self.delay_s = 0.0
         self.silent = False
         self.cut_in_reply = False
+        self.stall_in = b""
         self.pairs: set[_Pair] = set()
 
     async def listen(self) -> None:
-        server = await asyncio.start_server(self._serve, HOST, 0)
-        self.port = server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._serve, HOST, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        self._server.close()
+        for pair in tuple(self.pairs):
+            pair.cut()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -104,6 +116,10 @@ class Proxy:
         """Reset the next connection that gets a reply, in the middle of it."""
         self._set(name, cut_in_reply=True)
 
+    def stall_in(self, name: str, text: bytes) -> None:
+        """Make the next connection that gets a reply with *text* in it half-open, in the middle of it."""
+        self._set(name, stall_in=text)
+
     def delay(self, name: str, seconds: float) -> None:
         """Hold back each chunk, either way, for so long."""
         self._set(name, delay_s=seconds)
@@ -119,10 +135,19 @@ class Proxy:
 
     def close(self) -> None:
         """End all links."""
-        for name in self._links:
-            self.cut(name)
+        self._wait(self._end())
         self._do(self._loop.stop)
         self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        for link in self._links.values():
+            link.close()
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        await asyncio.sleep(0.01)  # aborted sockets are closed in the loop's next turn
 
     def _set(self, name: str, **values: Any) -> None:
         self._do(lambda: [setattr(self._links[name], key, value) for key, value in values.items()])
