@@ -72,12 +72,12 @@ last_intended = ""
 def _note_intended(headers=None, routing_key="", **_):
     global last_intended
     stamp = headers[HEADER]
-    last_intended = stamp["id"]
+    last_intended = job = stamp["id"]
     facts = {"task": headers["id"], "name": headers["task"].rpartition(".")[2], "try": headers["retries"]}
     facts["redis"] = Stamp(stamp["id"], None, 0, False, None).job_id(routing_key)
     if stamp["due"] is not None:
         facts["due"] = f"{time.monotonic() + stamp['due'] - time.time():.6f}"
-    ledger.note("intended", last_intended, **facts)
+    ledger.note("intended", job, **facts)  # threads share the other name
 
 
 @after_task_publish.connect
