@@ -5,8 +5,9 @@ app.conf.broker_transport = "celery_affinity:Transport"
 
 from . import worker as _worker  # connects the signal handler that adds our step to workers
 from .affinity import Affinity
-from .errors import AffinityError, OptionError, SchemaError, SettingError, TransportError
+from .errors import AffinityError, OptionError, PublishError, SchemaError, SettingError, TransportError
 from .explanation import Explanation
+from .many import TaskIds, publish_many
 from .observe import explain
 from .transport import Transport
 
@@ -15,11 +16,14 @@ __all__ = [
     "AffinityError",
     "Explanation",
     "OptionError",
+    "PublishError",
     "SchemaError",
     "SettingError",
+    "TaskIds",
     "Transport",
     "TransportError",
     "explain",
+    "publish_many",
 ]
 __version__ = "0.2.0.dev0"
 del _worker

@@ -39,10 +39,14 @@ class Affinity:
         return {"type": self.type, "priority": self.priority, "on_demand": self.on_demand}
 
 
+#: What a task asks for that says nothing.
+NOTHING = Affinity()
+
+
 def as_affinity(value: object) -> Affinity:
     """Return what an ``affinity=`` option means: a type, an Affinity, a mapping of its fields, or None."""
     if value is None:
-        return Affinity()
+        return NOTHING
     if isinstance(value, Affinity):
         return value
     if isinstance(value, str):

@@ -15,9 +15,9 @@ from celery.utils.imports import symbol_by_name
 from kombu.log import get_logger
 from kombu.message import Message
 from kombu.serialization import prepare_accept_content
-from kombu.utils.encoding import bytes_to_str, safe_repr
-from kombu.utils.json import loads
+from kombu.utils.encoding import safe_repr
 
+from . import envelope
 from .scheduler import Ending, Scheduler
 
 logger = get_logger(__name__)
@@ -106,7 +106,7 @@ class Announcer:
         return request
 
     def _message(self, raw: bytes) -> Message:
-        payload = loads(bytes_to_str(raw))
+        payload = envelope.read(raw)
         properties, body = payload["properties"], payload["body"]
         if properties.get("body_encoding") == "base64":
             body = base64.b64decode(body)

@@ -4,6 +4,7 @@ All keys of a cohort share one hash tag, so that they live on one shard:
 ``<global_keyprefix>{<namespace>:<cohort>}:<name>``. The Lua side is generated from `KEYS`.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
@@ -62,6 +63,9 @@ KEYS: dict[str, tuple[str, str, str]] = {
 }
 
 
+#: What `quote` leaves as it is: most names, and every task id.
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
+
 #: Begins what a profile has instead of a type that its workers serve, but take nothing of for a moment.
 _WITHDRAWN = "!"
 
@@ -83,7 +87,7 @@ def unmarked(type_: str) -> str:
 
 def encode(name: str) -> str:
     """Return *name* (a type, a tenant, a node) as it is written in Redis: no blank, colon, brace or comma."""
-    return quote(name, safe="")
+    return name if _PLAIN.fullmatch(name) else quote(name, safe="")
 
 
 def decode(name: str) -> str:

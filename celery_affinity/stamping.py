@@ -8,8 +8,8 @@ the first try, the task's own ``affinity=``, a name pattern in ``affinity_task_t
 import base64
 import fnmatch
 import hashlib
+import secrets
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,8 @@ from celery.signals import before_task_publish
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from . import settings as settings_module
-from .affinity import Affinity, as_affinity, check_on_demand, check_priority
+from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority
+from .declaring import bind_once
 from .errors import AffinityError, OptionError
 from .score import MAX_PRIORITY
 from .settings import Settings
@@ -49,8 +50,7 @@ class Stamp:
 
     def job_id(self, queue: str) -> str:
         """Return the id of the copy for *queue*: the same each time this publish is repeated."""
-        digest = hashlib.blake2b(f"{self.publish_id} {queue}".encode(), digest_size=15).digest()
-        return base64.urlsafe_b64encode(digest).decode()
+        return job_id(self.publish_id, queue)
 
     def delay_us(self) -> int:
         """Return how long the job has still to wait, by this host's clock: it also set the time, from a countdown."""
@@ -59,6 +59,12 @@ class Stamp:
     def expires_us(self) -> int | None:
         """Return how long the job may wait before it expires, by the same clock; None for ever."""
         return None if self.expires is None else round((self.expires - time.time()) * 1e6)
+
+
+def job_id(publish_id: str, queue: str) -> str:
+    """Return the id of the job that a publish puts into *queue*."""
+    digest = hashlib.blake2b(f"{publish_id} {queue}".encode(), digest_size=15).digest()
+    return base64.urlsafe_b64encode(digest).decode()
 
 
 def is_ours(broker_transport: object) -> bool:
@@ -74,7 +80,11 @@ def is_job(headers: Mapping[str, Any]) -> bool:
 
 @before_task_publish.connect
 def on_before_task_publish(
-    sender: str | None = None, headers: Headers | None = None, properties: dict[str, Any] | None = None, **_: Any
+    sender: str | None = None,
+    headers: Headers | None = None,
+    properties: dict[str, Any] | None = None,
+    declare: list[Any] | None = None,
+    **_: Any,
 ) -> None:
     """Stamp the message about to be published, unless its app uses another transport.
 
@@ -85,6 +95,8 @@ def on_before_task_publish(
     app = _publishing_app()
     if not is_ours(app.conf.broker_transport):
         return
+    if isinstance(declare, list):
+        bind_once(app, declare)
     try:
         headers[HEADER] = _stamp(app, sender or "", headers, properties)
     except AffinityError as exc:
@@ -100,7 +112,12 @@ def read(headers: Headers, properties: dict[str, Any]) -> Stamp:
     if "refused" in header:
         raise OptionError(header["refused"])
     return Stamp(
-        header["id"], header["type"], header["priority"], header["on_demand"], header["due"], header.get("expires")
+        header["id"],
+        header.get("type"),
+        header["priority"],
+        header.get("on_demand") or False,
+        header.get("due"),
+        header.get("expires"),
     )
 
 
@@ -112,12 +129,12 @@ def as_stock(queue: str, message: Headers) -> tuple[str, Headers] | None:
     """
     header = _stamped(message["headers"], message["properties"])
     type_ = header.get("type") or queue
-    if "type" not in header or settings_of(_publishing_app()).schedules(type_):
+    if header.keys() == {"refused"} or settings_of(_publishing_app()).schedules(type_):
         return None
     headers = {name: value for name, value in message["headers"].items() if name != HEADER}
     properties = dict(message["properties"])
     if "given" in header:
-        properties["priority"] = header["given"] or 0
+        properties["priority"] = header["given"]
     if type_ != queue:  # kombu puts what is not acked back where this says
         properties["delivery_info"] = {"exchange": "", "routing_key": type_}
     return type_, {**message, "headers": headers, "properties": properties}
@@ -152,7 +169,7 @@ def _stamp(app: Celery, name: str, headers: Headers, properties: dict[str, Any])
         as_affinity(properties.pop("affinity", None)),
         _from_first_try(first_try),
         as_affinity(getattr(task, "affinity", None)),
-        Affinity(type_by_name(name, settings)),
+        as_affinity(type_by_name(name, settings)),
     ]
     on_demand = properties.pop("on_demand", None)
     on_demands = [source.on_demand for source in sources]
@@ -164,20 +181,20 @@ def _stamp(app: Celery, name: str, headers: Headers, properties: dict[str, Any])
         priority = _priority(sources, properties, getattr(task, "priority", None), settings)
     except OptionError as exc:
         return {"refused": str(exc), "type": type_}
-    return {
-        "id": uuid.uuid4().hex,
+    said = {
         "type": type_,
-        "priority": priority,
-        **({} if properties["priority"] == (given or 0) else {"given": given}),
-        "on_demand": _first(on_demands) or False,
+        "on_demand": _first(on_demands),
         "due": moment(headers.get("eta"), app),
         "expires": moment(headers.get("expires"), app),
+        "given": None if properties["priority"] == (given or 0) else given or 0,
     }
+    stamp = {name: value for name, value in said.items() if value is not None}
+    return {"id": secrets.token_hex(16), "priority": priority, **stamp}
 
 
 def _from_first_try(header: Mapping[str, Any]) -> Affinity:
     """Return what the header of a message's first try says; its priority is in the message's own properties."""
-    return Affinity(header.get("type"), None, header.get("on_demand"))
+    return NOTHING if not header else Affinity(header.get("type"), None, header.get("on_demand"))
 
 
 def _priority(sources: list[Affinity], properties: dict[str, Any], of_task: int | None, settings: Settings) -> int:
@@ -216,7 +233,7 @@ def moment(given: object, app: Celery) -> float | None:
 
 def type_by_name(name: str, settings: Settings) -> str | None:
     """Return the type that ``affinity_task_types`` has for the task *name*."""
-    return _match(name, tuple(settings.task_types.items()))
+    return _match(name, tuple(settings.task_types.items())) if settings.task_types else None
 
 
 @lru_cache(maxsize=4096)
@@ -229,6 +246,7 @@ _SETTINGS: "WeakKeyDictionary[Celery, Settings]" = WeakKeyDictionary()
 
 def settings_of(app: Celery) -> Settings:
     """Return the settings of *app*, read once. Raises SettingError."""
-    if app not in _SETTINGS:
-        _SETTINGS[app] = settings_module.load(app.conf, app.conf.keys())
-    return _SETTINGS[app]
+    settings = _SETTINGS.get(app)
+    if settings is None:
+        settings = _SETTINGS[app] = settings_module.load(app.conf, app.conf.keys())
+    return settings

@@ -4,28 +4,31 @@
 and its replies, events) take kombu's own ways.
 """
 
+import secrets
 import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from queue import Empty
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redis
 from kombu.log import get_logger
 from kombu.transport import redis as stock
 from kombu.utils.encoding import bytes_to_str
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import loads
 from kombu.utils.url import as_url
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from . import revoking, stamping, unserved, urls
+from . import envelope, revoking, stamping, unserved, urls
 from .claims import ACKED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
 from .keys import Keys
+from .line import Line
 from .reader import Reader
-from .scheduler import Claim, Job, Scheduler
+from .scheduler import Claim, Scheduler
 
 if TYPE_CHECKING:
     from kombu.transport.redis import Channel as _StockChannel
@@ -43,6 +46,18 @@ _REPLY_TIMEOUT_S = 10
 
 #: Where a connection remembers its URL's scheme: kombu copies transport options when it clones one.
 _SCHEME = "affinity_scheme"
+
+
+class Taken(NamedTuple):
+    """A job's message as it would have been put into *queue*."""
+
+    queue: str
+    message: dict[str, Any]
+    stamp: stamping.Stamp
+
+
+#: Takes the messages of jobs instead of the server, where somebody wants to see what Celery makes of a call.
+TAKEN: ContextVar[list[Taken] | None] = ContextVar("taken", default=None)
 
 
 class QoS(stock.QoS):
@@ -99,12 +114,22 @@ class AffinityChannel(_StockChannel):
     #: Called with a queue's name and whether it is consumed from now on, or no more.
     on_consume: Callable[[str, bool], None] | None = None
 
+    #: kombu asks, since what is published together could be sent twice: a job is published once, whoever repeats it.
+    supports_batch_publish = True
+
     #: Called at each turn of a worker's loop, where that is no event loop but waits for events here: with green pools.
     on_turn: Callable[[], None] | None = None
+
+    #: Queues that were bound to this channel (`declaring`).
+    bound_queues: dict[str, Any]
 
     _kept_client: redis.Redis | None = None
     _scheduler: Scheduler | None = None
     _polls_inbox_alone = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.bound_queues = {}
+        super().__init__(*args, **kwargs)
 
     # -- connections
 
@@ -124,6 +149,8 @@ class AffinityChannel(_StockChannel):
     def conn_or_acquire(self, client: redis.Redis | None = None) -> Iterator[redis.Redis]:
         """Yield a client that is kept: kombu builds one for each call, which costs more than the call."""
         if client is None:
+            if self._scheduler is not None:
+                self._scheduler.client.give_back()
             if self._kept_client is None or self._kept_client.connection_pool is not self._pool:
                 self._kept_client = self._create_client()
             client = self._kept_client
@@ -134,7 +161,7 @@ class AffinityChannel(_StockChannel):
         """The arrows, on a client that adds no prefix: kombu's own prefixes only some keys."""
         pool = self.pool
         if self._scheduler is None or self._scheduler.client.connection_pool is not pool:
-            scheduler = self._scheduler_on(pool)
+            scheduler = Scheduler(Line(pool), self._keys)
             scheduler.check_schema()
             self._scheduler = scheduler
         return self._scheduler
@@ -144,13 +171,13 @@ class AffinityChannel(_StockChannel):
         manager = getattr(self, "_sentinel_manager", None)
         pool = self._get_pool()
         self._sentinel_manager = manager  # the channel closes that of its own pool
-        scheduler = self._scheduler_on(pool)
+        scheduler = Scheduler(redis.Redis(connection_pool=pool), self._keys)
         scheduler.check_schema()
         return scheduler
 
-    def _scheduler_on(self, pool: redis.ConnectionPool) -> Scheduler:
-        keys = Keys(global_keyprefix=self.global_keyprefix, namespace=self.namespace)
-        return Scheduler(redis.Redis(connection_pool=pool), keys)
+    @property
+    def _keys(self) -> Keys:
+        return Keys(global_keyprefix=self.global_keyprefix, namespace=self.namespace)
 
     # -- publish
 
@@ -161,6 +188,9 @@ class AffinityChannel(_StockChannel):
             raise redis.ConnectionError("the channel was closed by a reconnect")
         return super().basic_publish(*args, **kwargs)
 
+    def _next_delivery_tag(self) -> str:
+        return secrets.token_urlsafe(12)  # a UUID is longer, and takes longer
+
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
         headers = message.get("headers") or {}
         if not stamping.is_job(headers):
@@ -170,25 +200,24 @@ class AffinityChannel(_StockChannel):
         if unscheduled is not None:
             super()._put(*unscheduled, **kwargs)
             return
-        properties = message["properties"]
-        stamp = stamping.read(headers, properties)
-        type_ = stamp.type or queue
-        published = self.scheduler.publish(
-            Job(
-                stamp.job_id(queue),
-                type_,
-                dumps(message),
-                on_demand=stamp.on_demand,
-                priority=stamp.priority,
-                delay_us=stamp.delay_us(),
-                task_id=str(headers.get("id") or properties.get("correlation_id") or ""),
-                task_name=str(headers.get("task") or ""),
-                expires_us=stamp.expires_us(),
-                stamps=revoking.stamps_of(headers),
-            )
-        )
+        stamp = stamping.read(headers, message["properties"])
+        if (taken := TAKEN.get()) is not None:
+            taken.append(Taken(queue, message, stamp))
+            return
+        job = envelope.as_job(queue, message, stamp)
+        batch = kwargs.get("_publish_batch")
+        if batch is not None:
+            batch.add_job(job)
+            return
+        (published,) = self.scheduler.publish(job)
         if not published.served:
-            unserved.warn(type_)
+            unserved.warn(job.type)
+
+    def create_publish_batch(self, max_size: int) -> Any:
+        """Return what collects the messages of a ``Producer.batch``."""
+        from .batch import PublishBatch  # not at the top: kombu before 5.7 knows of no batch
+
+        return PublishBatch(self, max_size)
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
         revoked = revoking.read(exchange, message)
@@ -343,7 +372,7 @@ def _as_consumed(claim: Claim, tag: str) -> dict[str, Any]:
     Its time has come, so it has no ETA any more: a worker whose clock is behind would wait for it again, with the slot
     held. The ETA that the caller gave stays in our header.
     """
-    message: dict[str, Any] = loads(bytes_to_str(claim.message))
+    message = envelope.read(claim.message)
     headers = message["headers"] = message.get("headers") or {}  # producers in other languages leave out what they can
     properties = message["properties"]
     properties["delivery_tag"] = tag
@@ -390,8 +419,8 @@ class Transport(stock.Transport):
     driver_type = "redis"
     driver_name = "celery_affinity"
 
-    implements = stock.Transport.implements.extend(batch_publish=False)
-    supports_batch_publish = False
+    implements = stock.Transport.implements.extend(batch_publish=True)
+    supports_batch_publish = True
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         self._scheme = _describe(client)

@@ -47,7 +47,7 @@ class Fleet:
         return self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), given)
 
     def publish(self, job, type_, *, priority=0, on_demand=False, delay_s=0.0, task_id=None, message=None):
-        return self.scheduler.publish(
+        (published,) = self.scheduler.publish(
             Job(
                 job,
                 type_,
@@ -58,7 +58,8 @@ class Fleet:
                 task_id=task_id or f"task-{job}",
                 task_name="tests.task",
             )
-        ).fresh
+        )
+        return published.fresh
 
     def inbox(self, worker):
         """Read a worker's inbox to its end, as its loop would."""

@@ -1,0 +1,110 @@
+"""What kombu's ``Producer.batch`` has published, until it is sent (kombu 5.7 and later).
+
+Jobs wait here and go out together, many in one round trip. Unlike those of stock Redis they may be sent again after a
+lost reply: each has the id that it got when it was published, so a second copy changes nothing.
+"""
+
+from typing import Any
+
+import redis
+from kombu.exceptions import BatchPublishError
+
+from . import unserved
+from .scheduler import Job
+
+#: A command of redis-py by its name, and its arguments.
+Command = tuple[str, tuple[Any, ...]]
+
+
+class PublishBatch:
+    """What was published on *channel* within one ``Producer.batch``: jobs, and commands of kombu for all else.
+
+    It is sent when it holds *max_size* of them, when somebody flushes it, and at the end.
+    """
+
+    def __init__(self, channel: Any, max_size: int) -> None:
+        self.channel = channel
+        self.max_size = max_size
+        self._jobs: list[Job] = []
+        self._commands: list[Command] = []
+        self._of_message: list[Job | Command] = []
+        self._unusable: str | None = None
+
+    def publish(self, message: Any, **kwargs: Any) -> Any:
+        """Route one message; nothing of it is kept if that is refused."""
+        self._check_usable()
+        self._of_message = []
+        result = self.channel.basic_publish(message, _publish_batch=self, **kwargs)
+        if self._size and self._size + len(self._of_message) > self.max_size:
+            self.flush()
+        for each in self._of_message:
+            if isinstance(each, Job):
+                self._jobs.append(each)
+            else:
+                self._commands.append(each)
+        if self._size >= self.max_size:
+            self.flush()
+        return result
+
+    def add(self, name: str, *args: Any) -> None:
+        """Add a command: what kombu publishes of the message that is being routed."""
+        self._of_message.append((name, args))
+
+    def add_job(self, job: Job) -> None:
+        """Add a job of the message that is being routed."""
+        self._of_message.append(job)
+
+    def flush(self) -> None:
+        """Send what waits. Raises BatchPublishError if it cannot be known whether it arrived.
+
+        Jobs stay then, and another flush sends the very same: those that arrived are not published twice.
+        """
+        self._check_usable()
+        if self._jobs:
+            self._send_jobs()
+        if self._commands:
+            self._send_commands()
+
+    def _send_jobs(self) -> None:
+        try:
+            try:
+                published = self.channel.scheduler.publish(*self._jobs)
+            except self.channel.connection_errors:  # one that was idle for too long, or whose reply was lost
+                published = self.channel.scheduler.publish(*self._jobs)
+        except (redis.RedisError, OSError) as exc:
+            raise BatchPublishError(
+                f"{len(self._jobs)} jobs may have been published, or not: flush again, which repeats none ({exc})"
+            ) from exc
+        for job, each in zip(self._jobs, published, strict=True):
+            if not each.served:
+                unserved.warn(job.type)
+        self._jobs = []
+
+    def _send_commands(self) -> None:
+        commands, self._commands = self._commands, []
+        try:
+            with self.channel.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
+                for name, args in commands:
+                    getattr(pipe, name)(*args)
+                pipe.execute()
+        except Exception as exc:
+            self._unusable = "failed"
+            raise BatchPublishError("messages that are no jobs may have been published, or not") from exc
+
+    def discard(self) -> None:
+        """Forget what was not sent."""
+        self._jobs, self._commands, self._unusable = [], [], "aborted"
+
+    def close(self) -> None:
+        """Take no more."""
+        self._unusable = "closed"
+
+    @property
+    def _size(self) -> int:
+        return len(self._jobs) + len(self._commands)
+
+    def _check_usable(self) -> None:
+        if self._unusable == "failed":
+            raise BatchPublishError("the publish batch cannot be used after a failure")
+        if self._unusable:
+            raise RuntimeError(f"the publish batch is {self._unusable}")

@@ -1,0 +1,79 @@
+"""A client that keeps its connection from one command to the next.
+
+redis-py takes a connection from its pool for each command, looks at it, counts it and gives it back: for a publish that
+costs as much as all else that is between a client and the server.
+"""
+
+import os
+import threading
+from typing import Any
+
+import redis
+
+
+class Line(redis.Redis):
+    """Commands on one connection of *pool*; a second thread that comes meanwhile uses the pool as any client does.
+
+    The connection is one that the pool counts. `give_back` lets others have it, so that a client that is allowed only
+    one still does with one.
+    """
+
+    def __init__(self, pool: redis.ConnectionPool) -> None:
+        super().__init__(connection_pool=pool)
+        self._kept: Any = None
+        self._kept_by = 0
+        self._busy = threading.Lock()
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        if not self._busy.acquire(blocking=False):
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        try:
+            return self._execute(self._connection(), *args, **options)
+        finally:
+            self._busy.release()
+
+    def _execute(self, connection: Any, *args: Any, **options: Any) -> Any:
+        try:
+            connection.send_command(*args)
+            return self.parse_response(connection, args[0], **options)  # type: ignore[no-untyped-call]
+        except redis.ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()  # a reply that is still to come is none to the next command
+            raise
+
+    def _connection(self) -> Any:
+        if self._kept is None or self._kept_by != os.getpid():  # a connection is its process's own
+            self._kept, self._kept_by = _taken_from(self.connection_pool), os.getpid()
+        elif _is_closed(self._kept):
+            self._kept.disconnect()  # the next command opens it
+        return self._kept
+
+    def give_back(self) -> None:
+        """Let others have the connection, until the next command; not if a command is under way."""
+        if self._busy.acquire(blocking=False):
+            try:
+                kept, self._kept = self._kept, None
+                if kept is not None and self._kept_by == os.getpid():
+                    self.connection_pool.release(kept)
+            finally:
+                self._busy.release()
+
+    def pipeline(self, *args: Any, **options: Any) -> Any:
+        self.give_back()
+        return super().pipeline(*args, **options)
+
+
+def _taken_from(pool: Any) -> Any:
+    try:
+        return pool.get_connection()
+    except TypeError:  # redis-py 5.2 wants a name of a command, later ones warn of it
+        return pool.get_connection("_")
+
+
+def _is_closed(connection: Any) -> bool:
+    """Return whether there is something to read though nothing is due: the end of it, or what nobody asked for."""
+    try:
+        return bool(connection.can_read())
+    except (redis.ConnectionError, redis.TimeoutError, OSError):
+        return True
