@@ -59,6 +59,10 @@ class Line(redis.Redis):
             finally:
                 self._busy.release()
 
+    def close(self) -> None:
+        self.give_back()
+        super().close()
+
     def pipeline(self, *args: Any, **options: Any) -> Any:
         self.give_back()
         return super().pipeline(*args, **options)

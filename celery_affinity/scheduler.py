@@ -215,6 +215,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Close the connections that no thread is using; one that is in use goes with its last user."""
+        self.client.close()
         self.client.connection_pool.disconnect(inuse_connections=False)
 
     def check_schema(self) -> None:

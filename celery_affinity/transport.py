@@ -171,7 +171,7 @@ class AffinityChannel(_StockChannel):
         manager = getattr(self, "_sentinel_manager", None)
         pool = self._get_pool()
         self._sentinel_manager = manager  # the channel closes that of its own pool
-        scheduler = Scheduler(redis.Redis(connection_pool=pool), self._keys)
+        scheduler = Scheduler(Line(pool), self._keys)
         scheduler.check_schema()
         return scheduler
 
