@@ -11,10 +11,16 @@ from dataclasses import fields
 from pathlib import Path
 
 import click
+import kombu
+import redis
+from celery import Celery
 
 from celery_affinity import bound, render
 from celery_affinity.explanation import explain
 from celery_affinity.keys import KEYS, Keys
+from celery_affinity.reader import Reader
+from celery_affinity.report import Report
+from celery_affinity.scheduler import Scheduler
 from celery_affinity.score import Weights
 from celery_affinity.settings import Settings
 
@@ -117,6 +123,47 @@ def test_the_commands_of_the_scheduling_page_work(valkey, redis_client):
         once = ["--count", "1"] if words[-1] == "top" else []
         run = affinity(valkey.url, *words[1:], *once)
         assert run.returncode == 0, f"{words}: {run.stderr}"
+
+
+def test_the_ways_to_publish_a_lot(valkey, redis_client, monkeypatch):
+    page = blocks("docs/how-to/publish-many.md")
+    app = Celery("docs", broker=valkey.url)
+    app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
+
+    @app.task(shared=False, affinity="pdf")
+    def render(path):
+        return path
+
+    @app.task(shared=False, affinity="index")
+    def index(path):
+        return path
+
+    def calls():
+        yield from ((f"page-{number}.pdf",) for number in range(1200))
+
+    def unsure(self, *jobs):
+        publish(self, *jobs)
+        if len(jobs) < 500:
+            monkeypatch.undo()
+            raise redis.ConnectionError("gone")
+        return publish(self, *jobs)  # again: known by now
+
+    def pending():
+        return {each.type: each.pending for each in Report(Reader(redis_client, Keys())).status().types}
+
+    names = {"app": app, "render": render, "index": index, "calls": calls}
+    exec(page["publish_many"], names)
+    assert names["first"].id == names["ids"][0]
+    assert pending() == {"pdf": 1000}
+    publish = Scheduler.publish
+    monkeypatch.setattr(Scheduler, "publish", unsure)
+    app.conf.task_publish_retry = False
+    exec(page["resume"], names)
+    assert pending() == {"pdf": 2200}
+    if kombu.VERSION[:2] >= (5, 7):
+        exec(page["batch"], names)
+        assert pending() == {"pdf": 3200, "index": 1000}
+    app.close()
 
 
 def test_the_design_lists_every_key():

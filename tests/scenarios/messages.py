@@ -45,6 +45,26 @@ def serializers(side):
 
 
 @scenario
+def a_batch(side):
+    echo, producers = side.tasks().echo, side.app.producer_pool
+    with producers.acquire(block=True) as producer:
+        if not hasattr(producer, "batch"):
+            return "kombu before 5.7 has none"
+        with producer.batch(max_size=4) as batch:
+            results = [echo.apply_async((number,), producer=producer) for number in range(6)]
+            batch.flush()
+            refused = []
+            try:
+                with producer.batch():
+                    refused.append(echo.apply_async(("never",), producer=producer))
+                    raise ValueError("the caller's")
+            except ValueError:
+                pass
+        supports = producer.supports_batch_publish
+    return supports, [side.outcome(each) for each in results], [each.state for each in refused]
+
+
+@scenario
 def a_large_message(side):
     return side.outcome(side.tasks().echo.delay("x" * 3_000_000))[1][0][0] == "x" * 3_000_000
 
