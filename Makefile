@@ -53,7 +53,7 @@ parity: $(VENV)/.parity
 	$(BIN)/python -m tests.parity $(ARGS)
 
 # The oldest and the newest packages and Pythons that are supported, each in an environment of its own under build/matrix.
-# Some five minutes each; ARGS="oldest --write-docs" runs one, and writes the table of what was run into the README.
+# Some five minutes each; ARGS=oldest runs one.
 matrix: $(VENV)/.test
 	$(BIN)/python -m tests.matrix $(ARGS)
 

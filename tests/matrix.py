@@ -14,8 +14,6 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
-from .page import write_block
-
 ROOT = Path(__file__).parents[1]
 OUTPUT = ROOT / "build" / "matrix"
 
@@ -80,8 +78,6 @@ def main() -> int:
                 print(f"  FAILED {test}", flush=True)
     table = _table(results)
     print(table)
-    if options.write_docs:
-        write_block(ROOT / "README.md", "matrix", table)
     return int(any(result.failed for result in results))
 
 
@@ -137,7 +133,6 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__)
     parser.add_argument("corners", nargs="*", help="oldest, middle, newest; all of them by default")
     parser.add_argument("--tests", nargs="+", help="other tests than those that count")
-    parser.add_argument("--write-docs", action="store_true", help="write the table into README.md")
     options = parser.parse_args()
     unknown = set(options.corners) - {corner.name for corner in CORNERS}
     if unknown:

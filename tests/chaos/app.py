@@ -75,7 +75,7 @@ def _note_intended(headers=None, routing_key="", **_):
     last_intended = job = stamp["id"]
     facts = {"task": headers["id"], "name": headers["task"].rpartition(".")[2], "try": headers["retries"]}
     facts["redis"] = Stamp(stamp["id"], None, 0, False, None).job_id(routing_key)
-    if stamp["due"] is not None:
+    if "due" in stamp:
         facts["due"] = f"{time.monotonic() + stamp['due'] - time.time():.6f}"
     ledger.note("intended", job, **facts)  # threads share the other name
 
