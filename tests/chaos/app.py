@@ -14,7 +14,7 @@ from celery import Celery
 from celery.exceptions import Retry
 from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
 
-from celery_affinity.stamping import HEADER, Stamp  # its signal handler has to come before ours
+from celery_affinity.stamping import HEADER, job_id  # its signal handler has to come before ours
 
 from .ledger import Ledger
 
@@ -72,29 +72,33 @@ last_intended = ""
 def _note_intended(headers=None, routing_key="", **_):
     global last_intended
     stamp = headers[HEADER]
-    last_intended = job = stamp["id"]
+    last_intended = job = job_id(stamp["id"], routing_key)
     facts = {"task": headers["id"], "name": headers["task"].rpartition(".")[2], "try": headers["retries"]}
-    facts["redis"] = Stamp(stamp["id"], None, 0, False, None).job_id(routing_key)
     if "due" in stamp:
         facts["due"] = f"{time.monotonic() + stamp['due'] - time.time():.6f}"
     ledger.note("intended", job, **facts)  # threads share the other name
 
 
 @after_task_publish.connect
-def _note_accepted(headers=None, **_):
-    ledger.note("accepted", headers[HEADER]["id"])
+def _note_accepted(headers=None, routing_key="", **_):
+    ledger.note("accepted", job_id(headers[HEADER]["id"], routing_key))
 
 
 @task_failure.connect
 def _note_failed(sender=None, exception=None, **_):
     """Note the failure that no task could note itself: its pool process was lost."""
     if os.getpid() == _worker_pid and type(exception).__name__ == "WorkerLostError":
-        ledger.note("failed", sender.request.affinity["id"], error="WorkerLostError")
+        ledger.note("failed", _job_of(sender.request), error="WorkerLostError")
+
+
+def _job_of(request) -> str:
+    job, _, _ = request.properties["delivery_tag"].rpartition(":")
+    return job
 
 
 @contextmanager
 def _noted(request) -> Iterator[None]:
-    job, run = request.affinity["id"], f"{os.getpid()}.{next(_runs)}"
+    job, run = _job_of(request), f"{os.getpid()}.{next(_runs)}"
     ledger.note("start", job, run=run, worker=_worker_pid)
     outcome = "done"
     try:
