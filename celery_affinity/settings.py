@@ -258,12 +258,12 @@ _FOR_A_CLAIM = (
 def lua_source() -> str:
     """Return the Lua functions that read the settings in force, each when it is needed; or its default."""
     defaults = "".join(f"    {name} = {_lua_value(value)},\n" for name, value in _DEFAULTS.items())
-    names = ", ".join(f'"{name}"' for name in _FOR_A_CLAIM)
+    names = "".join(f'    "{name}",\n' for name in _FOR_A_CLAIM)
     return (
         "local DEFAULTS = {\n"
         f"{defaults}"
         "}\n"
-        f"local FOR_A_CLAIM = {{ {names} }}\n"
+        f"local FOR_A_CLAIM = {{\n{names}}}\n"
         "\n"
         "local function read_settings()\n"
         "    return setmetatable({}, { __index = function(settings, name)\n"

@@ -28,8 +28,8 @@ local function view_of(worker, most)
     return view
 end
 
--- Gives `worker` what waits for a slot of its `types`, until it holds `most` jobs beyond its slots, as `fill` does: adds
--- to its `reply` and `inline`. No slot that fits is free: it follows a `fill` that has not answered `more`.
+-- Gives `worker` what waits for a slot of its `types`, until it holds `most` jobs beyond its slots, as `fill` does:
+-- adds to its `reply` and `inline`. No slot that fits is free: it follows a `fill` that has not answered `more`.
 function ahead.fill(worker, types, most, settings, reply, inline)
     local more, granted = fill(types, worker, settings, nil, view_of(worker, most))
     for i, job in ipairs(granted) do
@@ -48,8 +48,8 @@ function ahead.gave_back(worker, again)
     end
 end
 
--- `worker` has nothing to do for a free slot: asks who took jobs of its `types` ahead last for as many of those as it has
--- free slots. They come back through `release`, and are placed again.
+-- `worker` has nothing to do for its `free` slots: asks who took jobs of its `types` ahead last for as many of those.
+-- They come back through `release`, and are placed again.
 function ahead.ask(worker, types, free)
     if free == 0 or #types == 0 or redis.call("EXISTS", key.ahead) == 0 then
         return

@@ -96,7 +96,8 @@ function slots.view()
     end
 
     -- `worker`, which calls, and serves `types`, holds less than before. Every other free slot was looked at when it
-    -- became free, or when the jobs came that are pending: it fits at most those of the types in `again`, which come now.
+    -- became free, or when the jobs came that are pending: it fits at most those of the types in `again`, which come
+    -- now.
     -- `row`: its `slots.FIELDS`.
     function view.freed(worker, row, types, again)
         callers = slots_of(worker, row)

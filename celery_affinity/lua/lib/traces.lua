@@ -4,7 +4,7 @@
 local traces = { KEEP_S = 60 } -- a job's id is known for so long after its end: a repeated publish changes nothing
 
 -- RETURNS an iterator over stamps, "name:value", both encoded.
-local function each(stamps)
+local function each_of(stamps)
     return string.gmatch(stamps or "", "%S+")
 end
 
@@ -13,7 +13,7 @@ function traces.is_revoked(task, stamps)
     if task ~= "" and redis.call("EXISTS", key.revoked(task)) == 1 then
         return true
     end
-    for stamp in each(stamps) do
+    for stamp in each_of(stamps) do
         if redis.call("EXISTS", key.revoked_stamp(stamp)) == 1 then
             return true
         end
@@ -26,7 +26,7 @@ function traces.add(id, task, stamps, expires)
     tasks.add(task, id)
     if stamps ~= "" then
         redis.call("HSET", key.job(id), "stamps", stamps)
-        for stamp in each(stamps) do
+        for stamp in each_of(stamps) do
             redis.call("ZADD", key.stamped(stamp), clock.text(clock.now_us), id)
         end
     end
@@ -38,7 +38,7 @@ end
 
 -- The job waits no more: nothing that ends a waiting job needs to find it.
 function traces.fade(id, stamps, expires)
-    for stamp in each(stamps) do
+    for stamp in each_of(stamps) do
         redis.call("ZREM", key.stamped(stamp), id)
     end
     if expires then
