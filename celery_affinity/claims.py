@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from redis.exceptions import ResponseError
+
+from .inflight import InFlight
 from .lease import Lease
 from .scheduler import MOST, Claim, End, Running, Scheduler
 
@@ -63,6 +66,15 @@ class _Batch:
     acks: list[tuple[str, Held]] = field(default_factory=list)
     ends: list[tuple[str, Held]] = field(default_factory=list)
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """What `Scheduler.settle` is told of it."""
+        return {
+            "acks": [held.number for _, held in self.acks],
+            "ends": [End(held.job_id, held.fence, held.outcome) for _, held in self.ends],
+            "sequence": self.sequence,
+        }
+
 
 class Claims:
     """The claims of one worker, by delivery tag. *on_news* is called when there is something to flush."""
@@ -84,6 +96,7 @@ class Claims:
         self._acks: dict[str, Held] = {}
         self._ends: dict[str, Held] = {}
         self._batch: _Batch | None = None
+        self._in_flight: InFlight | None = None
         self._sequence = 0
         self._closed = False
         #: Whether those that still arrive are to be given back.
@@ -169,31 +182,89 @@ class Claims:
     def has_acks(self) -> bool:
         return bool(self._acks)
 
-    def flush(self, scheduler: Scheduler, *, inline: bool, most_ahead: int = 0) -> list[Claim]:
+    def flush(self, scheduler: Scheduler, *, inline: bool, most_ahead: int = 0) -> list[Claim] | None:
         """Tell the server what ended and was acked, some of it if it is much: `has_news` says whether to go on.
 
-        Return the jobs that follow, if they come *inline*: *most_ahead* beyond the worker's slots.
+        Return the jobs that follow, if they come *inline*: *most_ahead* beyond the worker's slots. That is for the
+        event loop; other threads do not wait while it tells, and get None.
 
         Raises a redis error if the server does not answer; the next call says the same again, and it counts once.
         """
-        with self._flushing:
-            batch = self._batch = self._batch or self._collect()
+        if not self._flushing.acquire(blocking=inline):
+            return None
+        try:
+            batch = self._next_batch()
             if batch is None:
                 return []
-            following = scheduler.settle(
-                self.worker,
-                acks=[held.number for _, held in batch.acks],
-                ends=[End(held.job_id, held.fence, held.outcome) for _, held in batch.ends],
-                sequence=batch.sequence,
-                inline=inline,
-                most_ahead=most_ahead,
-            )
-            self._batch = None
-            with self._lock:
-                for tag, _ in batch.ends:
-                    self._held.pop(tag, None)
-                    self._ends.pop(tag, None)
+            following = scheduler.settle(self.worker, **batch.told, inline=inline, most_ahead=most_ahead)
+            self._forget(batch)
             return following
+        finally:
+            self._flushing.release()
+
+    def send(self, scheduler: Scheduler, in_flight: InFlight, *, most_ahead: int) -> None:
+        """Begin what `flush` does, inline; `receive` or `abandon` ends it. Until then `is_telling`.
+
+        Does nothing while another thread tells.
+        """
+        if not self._flushing.acquire(blocking=False):
+            return
+        try:
+            batch = self._next_batch()
+            if batch is not None:
+                scheduler.send_settle(in_flight, self.worker, **batch.told, most_ahead=most_ahead)
+                self._in_flight = in_flight
+        finally:
+            if self._in_flight is None:
+                self._flushing.release()
+
+    def receive(self, scheduler: Scheduler, *, most_ahead: int) -> list[Claim]:
+        """End what `send` began, and wait for it if need be. Return and raise what `flush` does."""
+        in_flight, batch = self._in_flight, self._batch
+        assert in_flight is not None, "sent"
+        assert batch is not None, "sent"
+        try:
+            following = scheduler.receive_settle(in_flight, has_ends=bool(batch.ends))
+        except ResponseError:
+            self._end_flight()
+            return self.flush(scheduler, inline=True, most_ahead=most_ahead) or []  # knows what to do
+        except BaseException:
+            self._end_flight()
+            raise
+        self._forget(batch)
+        self._end_flight()
+        return following
+
+    def abandon(self) -> None:
+        """Let the next `flush` say again what is on its way."""
+        if self._in_flight is not None:
+            self._in_flight.close()
+            self._end_flight()
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether something is on its way to the server."""
+        return self._in_flight is not None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether what is on its way should have been answered by now."""
+        return self._in_flight is not None and self._in_flight.is_late
+
+    def _end_flight(self) -> None:
+        self._in_flight = None
+        self._flushing.release()
+
+    def _next_batch(self) -> _Batch | None:
+        self._batch = self._batch or self._collect()
+        return self._batch
+
+    def _forget(self, batch: _Batch) -> None:
+        self._batch = None
+        with self._lock:
+            for tag, _ in batch.ends:
+                self._held.pop(tag, None)
+                self._ends.pop(tag, None)
 
     def _collect(self) -> _Batch | None:
         with self._lock:

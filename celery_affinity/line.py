@@ -44,7 +44,7 @@ class Line(redis.Redis):
 
     def _connection(self) -> Any:
         if self._kept is None or self._kept_by != os.getpid():  # a connection is its process's own
-            self._kept, self._kept_by = _taken_from(self.connection_pool), os.getpid()
+            self._kept, self._kept_by = taken_from(self.connection_pool), os.getpid()
         elif _is_closed(self._kept):
             self._kept.disconnect()  # the next command opens it
         return self._kept
@@ -68,7 +68,8 @@ class Line(redis.Redis):
         return super().pipeline(*args, **options)
 
 
-def _taken_from(pool: Any) -> Any:
+def taken_from(pool: Any) -> Any:
+    """Return a connection of *pool*, which counts it, whatever the version of redis-py."""
     try:
         return pool.get_connection()
     except TypeError:  # redis-py 5.2 wants a name of a command, later ones warn of it

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 
 from kombu.log import get_logger
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as ReplyTimeoutError
 
 from .beats import Beats
 from .claims import Claims, Held
 from .dispatcher import Dispatcher
 from .guard import Guard, Kin
+from .inflight import InFlight
 from .ingest import Ingest
 from .knobs import SettingsLog
 from .lease import Lease, now_s
@@ -152,24 +154,42 @@ class Membership:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to flush, and a server that answers."""
-        return self.claims.has_news and not self._in_trouble
+        """Whether there is something to tell, and a server that answers, and nothing on its way there."""
+        return self.claims.has_news and not self._in_trouble and not self.claims.is_telling
 
     def turned(self) -> None:
         """Note a turn of the event loop."""
         if self._pulse.turn():
             self._resumed = True
             self._beats.wake()
+        if self.claims.is_late:
+            self.claims.abandon()
+            self._trouble(ReplyTimeoutError("no reply to what was sent"))
 
-    def flush(self, most_ahead: int = 0) -> list[Claim]:
-        """Say what ended, from the event loop. Return the jobs that follow; none if the server does not answer.
+    def send(self, in_flight: InFlight, most_ahead: int) -> None:
+        """Say what ended, from the event loop, and leave the reply for `receive`.
 
-        *most_ahead*: how many there may be beyond the worker's slots.
+        *most_ahead*: how many jobs may follow beyond the worker's slots.
         """
+        try:
+            self.claims.send(self._scheduler, in_flight, most_ahead=most_ahead)
+        except (RedisError, OSError) as exc:
+            self._trouble(exc)
+
+    def receive(self, most_ahead: int) -> list[Claim]:
+        """Return the jobs that follow what was sent; none if the server does not answer."""
+        try:
+            return self.claims.receive(self._scheduler, most_ahead=most_ahead)
+        except (RedisError, OSError) as exc:
+            self._trouble(exc)
+            return []
+
+    def flush(self) -> list[Claim]:
+        """Say what ended, from the event loop, and wait for the reply. Return what `receive` does."""
         if self._in_trouble:
             return []
         try:
-            return self.claims.flush(self._scheduler, inline=not self._draining, most_ahead=most_ahead)
+            return self.claims.flush(self._scheduler, inline=not self._draining) or []
         except (RedisError, OSError) as exc:
             self._trouble(exc)
             return []
@@ -178,7 +198,8 @@ class Membership:
         """Say what is to be said before a task that blocks the loop starts."""
         if not self.claims.has_acks:
             return
-        following = self.flush()
+        following = self.receive(most_ahead=0) if self.claims.is_telling else []
+        following += self.flush()
         if following:
             self._on_claims(following)
 
@@ -275,6 +296,8 @@ class Membership:
     def _flush_all(self) -> None:
         while self.claims.has_news:
             following = self.claims.flush(self._scheduler, inline=False)
+            if following is None:
+                return  # the event loop tells
             if following:
                 self._on_claims(following)
 

@@ -24,6 +24,7 @@ from redis.exceptions import (
 
 from . import keys as key_names
 from .errors import SchemaError
+from .inflight import InFlight
 from .keys import Keys
 from .scripts import Argument, Script, load
 
@@ -288,19 +289,29 @@ class Scheduler:
         the caller takes its next jobs from here; else they go to its inbox. *most_ahead*: how many it then holds beyond
         its slots at most.
         """
-        calls = []
-        if acks:
-            calls.append((load("ack"), load("ack").arguments(worker=worker, rest=_flat(acks))))
-        if ends:
-            release = load("release")
-            arguments = release.arguments(
-                rest=_flat(ends), worker=worker, sequence=sequence, caller=int(inline), most_ahead=most_ahead
-            )
-            calls.append((release, arguments))
-        if not calls:
-            return []
-        replies = self._run_together(calls)
-        if not ends:
+        calls = _settling(worker, acks, ends, sequence, inline, most_ahead)
+        return self._settled(self._run_together(calls), bool(ends)) if calls else []
+
+    def send_settle(
+        self,
+        in_flight: InFlight,
+        worker: str,
+        *,
+        acks: Sequence[tuple[str, str]],
+        ends: Sequence[End],
+        sequence: int,
+        most_ahead: int,
+    ) -> None:
+        """Begin a `settle` whose jobs come inline: `receive_settle` ends it."""
+        calls = _settling(worker, acks, ends, sequence, True, most_ahead)
+        in_flight.send([("EVALSHA", script.sha, 1, self.keys.base, *arguments) for script, arguments in calls])
+
+    def receive_settle(self, in_flight: InFlight, *, has_ends: bool) -> list[Claim]:
+        """Return the jobs that follow. An error that the server gave instead is raised as it came."""
+        return self._settled(in_flight.receive(), has_ends)
+
+    def _settled(self, replies: Sequence[Any], has_ends: bool) -> list[Claim]:
+        if not has_ends:
             return []
         more, *payloads = replies[-1]
         self._go_on(more, ())
@@ -521,6 +532,21 @@ class Scheduler:
                 pipe.evalsha(script.sha, 1, self.keys.base, *arguments)
             replies: list[Any] = pipe.execute()
             return replies
+
+
+def _settling(
+    worker: str, acks: Sequence[tuple[str, str]], ends: Sequence[End], sequence: int, inline: bool, most_ahead: int
+) -> list[tuple[Script, list[Argument]]]:
+    calls = []
+    if acks:
+        calls.append((load("ack"), load("ack").arguments(worker=worker, rest=_flat(acks))))
+    if ends:
+        release = load("release")
+        arguments = release.arguments(
+            rest=_flat(ends), worker=worker, sequence=sequence, caller=int(inline), most_ahead=most_ahead
+        )
+        calls.append((release, arguments))
+    return calls
 
 
 def _ending(row: Sequence[Any]) -> Ending:

@@ -25,6 +25,7 @@ from redis.retry import Retry
 
 from . import envelope, revoking, stamping, unserved, urls
 from .claims import ACKED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
+from .inflight import InFlight
 from .keys import Keys
 from .line import Line
 from .reader import Reader
@@ -168,12 +169,19 @@ class AffinityChannel(_StockChannel):
 
     def scheduler_of_its_own(self) -> Scheduler:
         """Return arrows on connections that outlive the channel: other threads use them while it is closed."""
-        manager = getattr(self, "_sentinel_manager", None)
-        pool = self._get_pool()
-        self._sentinel_manager = manager  # the channel closes that of its own pool
-        scheduler = Scheduler(Line(pool), self._keys)
+        scheduler = Scheduler(Line(self._pool_of_its_own()), self._keys)
         scheduler.check_schema()
         return scheduler
+
+    def in_flight_of_its_own(self) -> InFlight:
+        """Return what sends arrows that the event loop does not wait for."""
+        return InFlight(self._pool_of_its_own())
+
+    def _pool_of_its_own(self) -> redis.ConnectionPool:
+        manager = getattr(self, "_sentinel_manager", None)
+        pool: redis.ConnectionPool = self._get_pool()
+        self._sentinel_manager = manager  # the channel closes that of its own pool
+        return pool
 
     @property
     def _keys(self) -> Keys:

@@ -3,8 +3,6 @@
 Installed in every worker whose app names this transport, by the signal handler at the end.
 """
 
-import os
-import threading
 import time
 from collections import deque
 from typing import Any
@@ -24,6 +22,7 @@ from .guard import Kin
 from .ingest import Ingest
 from .keys import decode
 from .limits import Limits
+from .loop import Loop
 from .membership import Membership
 from .scheduler import Claim, Scheduler
 from .settings import Settings
@@ -50,7 +49,7 @@ class AffinityStep(bootsteps.StartStopStep):
         self._channel: AffinityChannel | None = None
         self._following: deque[Claim] = deque()
         self._ahead = Ahead(settings_of(consumer.app).lookahead)
-        self._waker: _Waker | None = None
+        self._loop: Loop | None = None
         consumer.affinity = self  # where commands of remote control look for it
         super().__init__(consumer, **kwargs)
 
@@ -81,9 +80,8 @@ class AffinityStep(bootsteps.StartStopStep):
 
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
         """Flush at each turn of the loop."""
-        self._waker = _Waker()
-        hub.add_reader(self._waker.fileno(), self._waker.drain)
-        hub.on_tick.add(self._on_tick)
+        in_flight = consumer.task_consumer.channel.in_flight_of_its_own()
+        self._loop = Loop(hub, in_flight, on_tick=self._on_tick, on_reply=self._on_reply)
         self.members.loop_runs(True)
 
     def stop(self, consumer: Any) -> None:
@@ -213,13 +211,30 @@ class AffinityStep(bootsteps.StartStopStep):
         membership.turned()
         membership.notice_slots()
         started = self._start_what_is_ahead()
-        if membership.has_news and not self._ahead.ends_can_wait(self._consumer.hub.call_later):
-            self._following.extend(membership.flush(self._ahead.most(self.slots())))
+        self._tell_what_ended()
+        arrived = self._receive_what_follows()
+        if started or arrived:
+            self._wake_loop()  # the pool's own part of this turn may be over: it writes what it got in the next
+
+    def _tell_what_ended(self) -> None:
+        if self.members.has_news and not self._ahead.ends_can_wait(self._consumer.hub.call_later):
+            assert self._loop is not None, "it turns"
+            self.members.send(self._loop.in_flight, self._most_ahead)
+
+    def _on_reply(self) -> None:
+        """Start the jobs that follow what ended."""
+        self._following.extend(self.members.receive(self._most_ahead))
+        self._receive_what_follows()
+
+    @property
+    def _most_ahead(self) -> int:
+        return self._ahead.most(self.slots())
+
+    def _receive_what_follows(self) -> int:
         arrived = len(self._following)
         for _ in range(arrived):
             self._receive(self._following.popleft())
-        if started or arrived or (membership.has_news and not self._ahead):
-            self._wake_loop()  # the pool's own part of this turn may be over: it writes what it got in the next
+        return arrived
 
     def _receive(self, claim: Claim) -> None:
         assert self._channel is not None, "the loop runs"
@@ -266,53 +281,17 @@ class AffinityStep(bootsteps.StartStopStep):
         self._wake_loop()
 
     def _wake_loop(self) -> None:
-        waker = self._waker
-        if waker is not None:
-            waker.wake()
+        loop = self._loop
+        if loop is not None:
+            loop.wake()
 
     def _close_loop(self) -> None:
         if self.membership is not None:
             self.membership.loop_runs(False)
-        hub = self._consumer.hub
-        if hub is not None:
-            hub.on_tick.discard(self._on_tick)
-        if self._waker is not None:
-            if hub is not None:
-                hub.remove(self._waker.fileno())
-            self._waker.close()
-            self._waker = None
-
-
-class _Waker:
-    """Ends the event loop's wait, from any thread: kombu's own call_soon does so only in its newest versions."""
-
-    def __init__(self) -> None:
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
-        self._lock = threading.Lock()
-        self._pending = False
-        self._closed = False
-
-    def fileno(self) -> int:
-        return self._read
-
-    def wake(self) -> None:
-        with self._lock:
-            if not self._pending and not self._closed:
-                self._pending = True
-                os.write(self._write, b"!")
-
-    def drain(self) -> None:
-        with self._lock:
-            self._pending = False
-            os.read(self._read, 1)
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            os.close(self._read)
-            os.close(self._write)
+            self.membership.claims.abandon()
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
 
 
 def _unclaimed_requests() -> int:

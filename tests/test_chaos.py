@@ -106,6 +106,17 @@ def test_a_second_run_is_explained_by_a_stop_past_the_timeout_and_not_by_a_short
     assert (story.judged(states={"job": "done"}).violations == []) is is_fine
 
 
+@pytest.mark.parametrize(("seconds", "is_fine"), [(6, True), (1, False)])
+def test_a_task_is_stopped_in_the_middle_only_in_a_worker_that_was_fenced(story, seconds, is_fine):
+    story.publish("job")
+    story.run("job", 1, 9, outcome="SystemExit")
+    story.happen("stop", "pdf", 2, target=WORKER)
+    story.happen("resume", "pdf", 2 + seconds, target=WORKER)
+    story.run("job", 7.5, 8, worker=OTHER, pid=OTHER)
+    violations = story.judged(states={"job": "done"}).violations
+    assert any("a task ended in" in each for each in violations) is not is_fine
+
+
 @pytest.mark.parametrize(("start", "is_fine"), [(9.01, True), (9.5, False)])
 def test_a_zombie_must_not_start_what_another_has_run_but_for_what_was_in_a_pipe(story, start, is_fine):
     story.publish("job")

@@ -63,7 +63,7 @@ def _judge_job(job: Job, book: Book, remains: Remains, verdict: Verdict) -> None
     _judge_repetitions(job, book, verdict, violated)
     if any(run.start < job.due - EARLY_S for run in job.runs):
         violated("started before its time")
-    outcomes = {run.outcome for run in job.runs if run.end < inf} - {"done", "retried"}
+    outcomes = {run.outcome for run in job.runs if run.end < inf and not _is_stopped(run, book)} - {"done", "retried"}
     if outcomes - {REFUSED} or (outcomes and not _is_publish_refused(job, book)):
         violated(f"a task ended in {outcomes}")
     if job.refused:
@@ -116,6 +116,11 @@ def _why_not_ended(job: Job, book: Book, remains: Remains) -> str | None:
 
 
 # -- reasons
+
+
+def _is_stopped(run: Run, book: Book) -> bool:
+    """Whether a run ended as one does that its worker stops: another worker had its job by then."""
+    return run.outcome == "SystemExit" and why_again(run, book) == "its worker was fenced"
 
 
 def why_again(run: Run, book: Book) -> str | None:

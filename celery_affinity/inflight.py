@@ -1,0 +1,64 @@
+"""Commands that were sent and are not answered yet: an event loop goes on, and reads when there is a reply."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+
+from .line import taken_from
+
+
+class InFlight:
+    """One exchange with the server at a time, on a connection of its own, from *pool*.
+
+    Whatever fails closes the connection: nobody takes a late reply for that of the next exchange.
+    """
+
+    def __init__(self, pool: redis.ConnectionPool) -> None:
+        self._pool: Any = pool
+        self._connection: Any = None
+        self._due = 0
+        self._sent_s = 0.0
+
+    @property
+    def socket(self) -> Any:
+        """What gets readable with the reply, or when the server closes the connection; None: there is no connection."""
+        return self._connection and self._connection._sock
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._due > 0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether there is no reply for longer than a reply takes."""
+        return self.is_under_way and time.monotonic() - self._sent_s > self._connection.socket_timeout
+
+    def send(self, commands: Sequence[Sequence[Any]]) -> None:
+        """Send *commands*. Raises a redis error if there is no connection."""
+        try:
+            if self._connection is None:
+                self._connection = taken_from(self._pool)
+            self._connection.send_packed_command(self._connection.pack_commands(commands))
+        except BaseException:
+            self.close()
+            raise
+        self._due, self._sent_s = len(commands), time.monotonic()
+
+    def receive(self) -> list[Any]:
+        """Return the replies; waits for them. Raises the first error among them, or that of the connection."""
+        try:
+            replies = [self._connection.read_response() for _ in range(self._due)]
+        except BaseException:
+            self.close()
+            raise
+        self._due = 0
+        return replies
+
+    def close(self) -> None:
+        """Close the connection; what is under way is not answered any more."""
+        connection, self._connection, self._due = self._connection, None, 0
+        if connection is not None:
+            connection.disconnect()
+            self._pool.release(connection)

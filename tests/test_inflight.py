@@ -1,0 +1,223 @@
+"""What was sent and is not answered yet: it is told once, whoever goes on with it, and the loop waits for nobody."""
+
+import threading
+import time
+from collections import deque
+
+import pytest
+import redis
+from kombu.asynchronous.hub import Hub
+
+from celery_affinity.claims import ACKED, Claims
+from celery_affinity.inflight import InFlight
+from celery_affinity.keys import Keys
+from celery_affinity.lease import Lease
+from celery_affinity.loop import Loop
+from celery_affinity.scheduler import Scheduler
+
+from .clocked import Fleet
+
+
+@pytest.fixture
+def in_flight(server, redis_client):
+    pool = redis.ConnectionPool.from_url(server.url, socket_timeout=5, client_name="in-flight")
+    in_flight = InFlight(pool)
+    yield in_flight
+    in_flight.close()
+    pool.disconnect()
+
+
+def connections(redis_client):
+    return [each["id"] for each in redis_client.client_list() if each["name"] == "in-flight"]
+
+
+# -- the exchange
+
+
+def test_the_replies_come_in_order_on_one_connection(in_flight, redis_client):
+    for _ in range(2):
+        in_flight.send([("SET", "key", "value"), ("GET", "key")])
+        assert in_flight.is_under_way
+        assert in_flight.receive() == [b"OK", b"value"]
+        assert not in_flight.is_under_way
+    assert len(connections(redis_client)) == 1
+
+
+def test_after_an_error_no_reply_is_taken_for_that_of_the_next(in_flight, redis_client):
+    in_flight.send([("SET", "key", "value"), ("LPUSH", "key", "value"), ("GET", "key")])
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        in_flight.receive()
+    assert in_flight.socket is None
+    in_flight.send([("PING",)])
+    assert in_flight.receive() == [b"PONG"]
+
+
+def test_what_the_server_does_not_answer_in_time_is_late(server, redis_client):
+    pool = redis.ConnectionPool.from_url(server.url, socket_timeout=0.05)
+    in_flight = InFlight(pool)
+    in_flight.send([("BLPOP", "nothing", 1)])
+    assert not in_flight.is_late
+    time.sleep(0.06)
+    assert in_flight.is_late
+    in_flight.close()
+    assert not in_flight.is_late
+    in_flight.send([("PING",)])
+    assert in_flight.receive() == [b"PONG"]
+    in_flight.close()
+
+
+# -- the event loop
+
+
+class Turning:
+    """A hub that a test turns by hand, and what it was called for."""
+
+    def __init__(self, in_flight):
+        self.hub = Hub()
+        self.seen = []
+        self.to_send = deque()
+        self.loop = Loop(self.hub, in_flight, on_tick=self._tick, on_reply=self._reply)
+
+    def _tick(self):
+        self.seen.append("tick")
+        if self.to_send and not self.loop.in_flight.is_under_way:
+            self.loop.in_flight.send(self.to_send.popleft())
+
+    def _reply(self):
+        self.seen.append(self.loop.in_flight.receive())
+
+    def turn(self, times=1):
+        for _ in range(times):
+            self.hub.run_once()
+
+
+@pytest.fixture
+def turning(in_flight):
+    turning = Turning(in_flight)
+    yield turning
+    turning.loop.close()
+    turning.hub.close()
+
+
+def test_the_loop_reads_the_reply_when_it_is_there(turning, redis_client):
+    turning.to_send += [[("ECHO", "one")], [("ECHO", "two")]]
+    turning.turn(2)
+    assert turning.seen == ["tick", [b"one"], "tick", [b"two"]]
+
+
+def test_a_connection_that_the_server_closed_is_watched_no_more_and_another_is(turning, redis_client):
+    turning.to_send.append([("ECHO", "one")])
+    turning.turn()
+    (first,) = connections(redis_client)
+    fileno = turning.loop.in_flight.socket.fileno()
+    redis_client.client_kill_filter(_id=first)
+    turning.turn()
+    assert turning.loop.in_flight.socket is None, "or each turn would find it readable, for ever"
+    assert fileno not in turning.hub.readers, "it may be another's by now"
+    turning.to_send.append([("ECHO", "two")])
+    turning.turn()
+    assert turning.seen[-1] == [b"two"]
+    assert connections(redis_client) not in ([], [first])
+
+
+def test_another_thread_wakes_a_loop_that_waits(turning):
+    turning.hub.timer.call_after(30, lambda: None)  # what it would wait for
+    turning.turn()  # kombu's hub reads its own things
+    waits = threading.Thread(target=turning.turn)
+    waits.start()
+    turning.loop.wake()
+    waits.join(10)
+    assert not waits.is_alive()
+
+
+def test_nothing_wakes_a_loop_that_is_to_be_answered(turning, redis_client, monkeypatch):
+    woken = []
+    monkeypatch.setattr(turning.loop._waker, "wake", lambda: woken.append(1))
+    turning.loop.in_flight.send([("ECHO", "one")])
+    turning.loop.wake()
+    assert not woken
+    turning.loop.in_flight.receive()
+    turning.loop.wake()
+    assert woken
+
+
+# -- what is told
+
+
+class Worker:
+    """The claims of a worker that has one job and one that waits for its slot."""
+
+    def __init__(self, server):
+        self.pool = redis.ConnectionPool.from_url(server.url)
+        self.scheduler = Scheduler(redis.Redis(connection_pool=self.pool), Keys())
+        self.fleet = Fleet(self.scheduler)
+        self.fleet.join("worker", "pdf")
+        for job in ("first", "second"):
+            self.fleet.publish(job, "pdf")
+        self.claims = Claims("worker", "inbox", Lease(30), lambda: None)
+        self.claims.lease.renew(asked_at_s=time.monotonic(), timeout_s=30)
+        (claim,) = self.fleet.inbox("worker")
+        tag = self.claims.take(claim)
+        self.claims.settle(tag, ACKED)  # without a request that is its end
+
+    def held_there(self):
+        return set(self.fleet.claims("worker"))
+
+
+@pytest.fixture
+def worker(server, redis_client):
+    worker = Worker(server)
+    yield worker
+    worker.pool.disconnect()
+
+
+def test_what_ended_is_told_and_the_next_job_comes_with_the_reply(worker, in_flight):
+    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
+    assert worker.claims.is_telling
+    assert [claim.job_id for claim in worker.claims.receive(worker.scheduler, most_ahead=0)] == ["second"]
+    assert not worker.claims.is_telling
+    assert not worker.claims.has_news
+
+
+def test_no_other_thread_waits_for_the_loop_or_tells_the_same(worker, in_flight):
+    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
+    assert worker.claims.flush(worker.scheduler, inline=False) is None
+    worker.claims.receive(worker.scheduler, most_ahead=0)
+
+
+def test_while_another_thread_tells_the_loop_goes_on(worker, in_flight):
+    with worker.claims._flushing:
+        worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
+    assert not worker.claims.is_telling
+    assert worker.claims.has_news
+
+
+def test_what_was_abandoned_is_told_again_and_brings_the_same_job(worker, in_flight):
+    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
+    while worker.held_there() != {"second"}:
+        pass  # the server has it; the reply is lost
+    worker.claims.abandon()
+    assert worker.claims.has_news
+    following = worker.claims.flush(worker.scheduler, inline=False)
+    assert [claim.job_id for claim in following] == ["second"]
+    assert worker.held_there() == {"second"}
+
+
+def test_a_server_that_lost_its_scripts_is_given_them_again(worker, in_flight, redis_client):
+    redis_client.script_flush()
+    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
+    following = worker.claims.receive(worker.scheduler, most_ahead=0)
+    assert [claim.job_id for claim in following] == ["second"]
+
+
+def test_a_connection_that_breaks_leaves_it_to_be_told(worker, in_flight, redis_client):
+    in_flight.send([("PING",)])
+    in_flight.receive()
+    (connection,) = connections(redis_client)
+    redis_client.client_kill_filter(_id=connection)
+    with pytest.raises((redis.ConnectionError, OSError)):
+        worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
+        worker.claims.receive(worker.scheduler, most_ahead=0)
+    assert not worker.claims.is_telling
+    following = worker.claims.flush(worker.scheduler, inline=True)
+    assert [claim.job_id for claim in following] == ["second"]
