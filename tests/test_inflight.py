@@ -14,6 +14,7 @@ from celery_affinity.keys import Keys
 from celery_affinity.lease import Lease
 from celery_affinity.loop import Loop
 from celery_affinity.scheduler import Scheduler
+from celery_affinity.scripts import load
 
 from .clocked import Fleet
 
@@ -156,6 +157,7 @@ class Worker:
             self.fleet.publish(job, "pdf")
         self.claims = Claims("worker", "inbox", Lease(30), lambda: None)
         self.claims.lease.renew(asked_at_s=time.monotonic(), timeout_s=30)
+        self.scheduler.client.script_load(load("release").source)
         (claim,) = self.fleet.inbox("worker")
         tag = self.claims.take(claim)
         self.claims.settle(tag, ACKED)  # without a request that is its end
@@ -205,9 +207,7 @@ def test_what_was_abandoned_is_told_again_and_brings_the_same_job(worker, in_fli
 
 def test_a_server_that_lost_its_scripts_is_given_them_again(worker, in_flight, redis_client):
     redis_client.script_flush()
-    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
-    following = worker.claims.receive(worker.scheduler, most_ahead=0)
-    assert [claim.job_id for claim in following] == ["second"]
+    assert [claim.job_id for claim in _told(worker, in_flight)] == ["second"]
 
 
 def test_a_connection_that_breaks_leaves_it_to_be_told(worker, in_flight, redis_client):
@@ -216,8 +216,12 @@ def test_a_connection_that_breaks_leaves_it_to_be_told(worker, in_flight, redis_
     (connection,) = connections(redis_client)
     redis_client.client_kill_filter(_id=connection)
     with pytest.raises((redis.ConnectionError, OSError)):
-        worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
-        worker.claims.receive(worker.scheduler, most_ahead=0)
+        _told(worker, in_flight)
     assert not worker.claims.is_telling
     following = worker.claims.flush(worker.scheduler, inline=True)
     assert [claim.job_id for claim in following] == ["second"]
+
+
+def _told(worker, in_flight):
+    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
+    return worker.claims.receive(worker.scheduler, most_ahead=0)
