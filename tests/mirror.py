@@ -218,6 +218,7 @@ def _expect_worker(worker, entry):
     fields = {
         "name": encode(worker.name),
         "profile": profile(worker.types),
+        "types": " ".join(sorted(map(encode, worker.types))),
         "slots": str(worker.slots),
         "other": str(worker.other),
         "accepting": str(int(worker.accepting)),

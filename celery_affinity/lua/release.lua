@@ -4,13 +4,12 @@
 -- A repeated sequence number gets the same reply.
 -- RETURNS {more, payload, ...}; the payloads are the caller's next jobs, if it takes them inline.
 -- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
+-- Most releases are of jobs that are done, by a worker that gets another one for each: what else it takes is defined only
+-- where it is needed.
 -- @include lib/keys.lua
--- @include lib/full.lua
 -- @include lib/settings.lua
 -- @include lib/workers.lua
--- @include lib/back.lua
 -- @include lib/fill.lua
--- @include lib/ahead.lua
 
 local worker = ARGV[1]
 local sequence = ARGV[2]
@@ -18,11 +17,10 @@ local caller = ARGV[3] == "1" and worker or "" -- whether the caller takes jobs 
 local most_ahead = tonumber(ARGV[4]) -- jobs it takes beyond its slots, inline
 -- ARGV[5..]: job id, fencing number, outcome ("acked", "rejected", "unsettled", "returned") of each
 
-local row = redis.call("HMGET", key.worker(worker), "sequence", "granted", unpack(slots.FIELDS))
-local last, granted_last = table.remove(row, 1), table.remove(row, 1)
-if last == sequence then
+local row = slots.row(worker, "sequence", "granted", "types")
+if row[7] == sequence then
     local again = { 0 }
-    for id, fence in string.gmatch(granted_last, "(%S+) (%S+)") do
+    for id, fence in string.gmatch(row[8], "(%S+) (%S+)") do
         if claims.held(worker, id, fence) then
             again[#again + 1] = claims.payload_again(id)
         end
@@ -30,33 +28,44 @@ if last == sequence then
     return again
 end
 
+local settings = read_settings()
+local types = workers.split(row[9]) -- of the worker, then those in `again`
+local again = {} -- types of jobs that come back
+
+local function give_back(id, outcome)
+-- @include lib/back.lua
+    if outcome == "rejected" then
+        claims.drop(worker, id)
+        back.bury(id, "rejected", settings)
+        return
+    end
+    local type = back.put(worker, id, outcome == "unsettled", settings)
+    if type then
+        again[type] = true
+    end
+end
+
+local holds_less = false
+for i = 5, #ARGV, 3 do
+    local id, fence, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    local known = claims.take_back(worker, id, fence)
+    if known then
+        holds_less = true
+        if outcome == "acked" or known.acked then
+            claims.finish(id, fence, known)
+        else
+            give_back(id, outcome)
+        end
+    end
+end
+if not holds_less then -- what took back was the first write, and only freed
+-- @include lib/full.lua
+end
 if row[6] and caller ~= "" then
     workers.resume(worker) -- jobs are taken inline from the event loop only, so it turns again
     row[6] = false
 end
-local settings = read_settings()
-local types = workers.split(row[1] and redis.call("HGET", key.profiles, row[1])) -- of the worker, then those in `again`
-local again = {} -- types of jobs that come back
-for i = 5, #ARGV, 3 do
-    local id, outcome = ARGV[i], ARGV[i + 2]
-    if claims.held(worker, id, ARGV[i + 1]) then
-        if outcome == "acked" or redis.call("HGET", key.job(id), "acked") == "1" then
-            claims.finish(worker, id)
-        elseif outcome == "rejected" then
-            claims.drop(worker, id)
-            back.bury(id, "rejected", settings)
-        else
-            local type = back.put(worker, id, outcome == "unsettled", settings)
-            if type then
-                again[type] = true
-            end
-        end
-    end
-end
 
-if next(again) then
-    ahead.gave_back(worker, again)
-end
 local view = slots.view()
 view.freed(worker, row, types, again)
 local served = #types
@@ -64,14 +73,25 @@ for type in pairs(again) do
     types[#types + 1] = type
 end
 local reply, inline = fill(types, caller, settings, nil, view)
-if reply[1] == 0 then
-    for i = #types, served + 1, -1 do
-        types[i] = nil
+
+local function look_ahead()
+-- @include lib/ahead.lua
+    if next(again) then
+        ahead.gave_back(worker, again)
     end
-    if most_ahead > 0 and caller ~= "" then
-        ahead.fill(worker, types, most_ahead, settings, reply, inline)
+    if reply[1] == 0 then
+        for i = #types, served + 1, -1 do
+            types[i] = nil
+        end
+        if most_ahead > 0 and caller ~= "" then
+            ahead.fill(worker, types, most_ahead, settings, reply, inline)
+        end
+        ahead.ask(worker, types, view.callers_left())
     end
-    ahead.ask(worker, types, view.callers_left())
+end
+
+if next(again) or most_ahead > 0 or view.callers_left() > 0 then
+    look_ahead()
 end
 if row[1] then
     local granted = {}

@@ -3,6 +3,7 @@
 -- @include lib/slots.lua
 -- @include lib/traces.lua
 local claims = {}
+local SHORT_US = 100000
 
 -- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it, which is read
 -- unless it is given: whoever only publishes needs no right to read messages.
@@ -39,23 +40,36 @@ function claims.drop(worker, id)
     redis.call("HDEL", key.job(id), "worker", "fence", "claimed", "started")
 end
 
--- What explains how long a slot is taken by a job of this type: each new one counts for an eighth.
-local function note_duration(type, duration_us)
+-- What explains how long a slot is taken by a job of this type: each new one counts for an eighth. Of short ones, which
+-- are many, one in eight is looked at.
+local function note_duration(type, duration_us, fence)
+    if duration_us < SHORT_US and fence % 8 ~= 0 then
+        return
+    end
     local average_us = tonumber(redis.call("HGET", key.durations, type) or duration_us)
     average_us = average_us + math.floor((duration_us - average_us) / 8)
     redis.call("HSET", key.durations, type, clock.text(average_us))
 end
 
--- The job has ended well: only what is known of it is kept for a while. The caller settles the worker's slots.
-function claims.finish(worker, id)
-    redis.call("HDEL", key.claims(worker), id)
+-- Takes a claim that has ended from its worker, if it is its own (`held`). The caller settles the worker's slots.
+-- RETURNS what is known of the job, or nil.
+function claims.take_back(worker, id, fence)
+    local row = redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires")
+    local is_own = not row[1] or row[1] == fence -- without one the server has lost the job
+    if is_own and redis.call("HDEL", key.claims(worker), id) == 1 then
+        return { acked = row[2] == "1", type = row[3], claimed = row[4], task = row[5], stamps = row[6], expires = row[7] }
+    end
+    return nil
+end
+
+-- A job that was taken back has ended well: only what is known of it is kept for a while. `known`: that.
+function claims.finish(id, fence, known)
     redis.call("UNLINK", key.message(id))
-    local row = redis.call("HMGET", key.job(id), "type", "claimed", "task", "stamps", "expires")
-    if not row[2] then
+    if not known.claimed then
         return -- the server has lost the job
     end
-    note_duration(row[1], math.max(0, clock.now_us - tonumber(row[2])))
-    traces.forget(id, row[3], row[4], row[5], traces.KEEP_S)
+    note_duration(known.type, math.max(0, clock.now_us - tonumber(known.claimed)), tonumber(fence))
+    traces.forget(id, known.task, known.stamps, known.expires, traces.KEEP_S)
     redis.call("HSET", key.job(id), "state", "done", "ended", clock.text(clock.now_us))
     redis.call("EXPIRE", key.job(id), traces.KEEP_S)
 end

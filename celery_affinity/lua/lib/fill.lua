@@ -9,15 +9,20 @@
 -- @include lib/slots.lua
 local MAX_MOVES = 10 -- in one call of a script, so that none runs for more than 5 ms: a move takes some 0.1 ms
 
+-- RETURNS whether the next claim goes by age alone. Only a share below 100 is counted: it costs a write for each claim.
+local function goes_by_age(settings)
+    if settings.priority_percentage == 100 then
+        return false
+    end
+    return score.goes_by_age(tonumber(redis.call("GET", key.turn) or 0), settings.priority_percentage)
+end
+
 -- The waiting jobs of some types, of each type the best at hand. Within a script time stands still, and rarity is the
 -- same for all lanes of a type: which of its lanes is best changes only when one of its jobs is taken.
 local function candidates(types, view, settings)
     local all = {}
     local heads = lanes.heads(types)
-    all.any = next(heads) ~= nil
-    if all.any then
-        read_for_a_claim(settings)
-    end
+    local is_read = false -- whether the settings are
     local best, oldest, touched = {}, {}, {}
     local kinds = {} -- lane -> what its name says
     local capacity -- type -> slots of the live workers that serve it
@@ -65,13 +70,32 @@ local function candidates(types, view, settings)
         return known[type]
     end
 
+    -- RETURNS whether heads of several types wait, and whether several heads do. One alone needs no score.
+    local function is_choice()
+        local type = next(heads)
+        local of_types = next(heads, type) ~= nil
+        return of_types, of_types or not string.find(heads[type], "^%S+ %S+ %S+$")
+    end
+
     -- RETURNS the head that goes first of all those that a free slot fits, or nil.
-    function all.best(by_age)
+    function all.best()
+        if next(heads) == nil then
+            return nil
+        end
         local first, most
+        local of_types, of_heads = is_choice()
+        if of_heads and not is_read then
+            is_read = true
+            read_for_a_claim(settings)
+        end
+        local by_age = not of_heads or goes_by_age(settings)
         for type in pairs(heads) do
             local head = view.any_free(type) and first_of(type, by_age)
             if head then
-                local points = by_age and 0 or head.points + score.rarity(slots_that_fit(type), settings)
+                local points = head.points
+                if of_types and not by_age then
+                    points = points + score.rarity(slots_that_fit(type), settings)
+                end
                 local enqueued_us, id = head.enqueued_us, head.id
                 if not first or points > most
                     or (points == most and score.is_older(enqueued_us, id, first.enqueued_us, first.id)) then
@@ -100,14 +124,6 @@ local function candidates(types, view, settings)
     return all
 end
 
--- RETURNS whether the next claim goes by age alone. Only a share below 100 is counted: it costs a write for each claim.
-local function goes_by_age(settings)
-    if settings.priority_percentage == 100 then
-        return false
-    end
-    return score.goes_by_age(tonumber(redis.call("GET", key.turn) or 0), settings.priority_percentage)
-end
-
 -- `caller`: the worker whose jobs go into the reply instead of its inbox; "" for none. `fresh`: job id -> its message,
 -- of a job that was just written. `view`: of the slots to fill, if not of all that are free.
 -- RETURNS {more (1 or 0), payload, ...}, and {id, fence, type} of each that went into it.
@@ -116,7 +132,7 @@ local function fill(types, caller, settings, fresh, view)
     view = view or slots.view()
     local waiting = candidates(types, view, settings)
     for moves = 1, MAX_MOVES do
-        local job = waiting.any and waiting.best(goes_by_age(settings))
+        local job = waiting.best()
         if not job then
             break
         end

@@ -47,21 +47,11 @@ local function put(job, enqueued_us)
     return 1, 1
 end
 
-local function is_slot_free(types)
-    local view = slots.view()
-    for _, type in ipairs(types) do
-        if view.any_free(type) then
-            return true
-        end
-    end
-    return false
-end
-
 -- Places pending jobs of `their_types`, as `fill` does; `messages`: theirs, by their ids. RETURNS more.
 -- Most publishes meet no free slot, and the functions that place a job cost more to define than all that a publish
 -- calls: they are defined once a free slot is seen.
 local function place(their_types, messages)
-    if not is_slot_free(their_types) then
+    if not slots.are_free(their_types) then
         return 0
     end
 -- @include lib/settings.lua

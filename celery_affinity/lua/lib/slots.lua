@@ -1,12 +1,17 @@
 -- slots: free slots are counted per profile (the set of types a worker serves), not per type and worker.
 -- @include lib/clock.lua
-local slots = { FIELDS = { "profile", "slots", "other", "accepting", "free", "stalled" } } -- of a worker's hash
+local slots = {}
+
+-- RETURNS what a worker's hash says of its slots, then its fields `...`.
+function slots.row(worker, ...)
+    return redis.call("HMGET", key.worker(worker), "profile", "slots", "other", "accepting", "free", "stalled", ...)
+end
 
 -- RETURNS the profile of a worker, its free slots as they are, and as they are written: slots - claims - other running
 -- requests, of which there are less than none when claims that wait for a rate limit lend their slots. Derived, not
 -- added up, so that no sequence of calls can leak one. nil for a worker that is not known.
 local function count(worker, row)
-    row = row or redis.call("HMGET", key.worker(worker), unpack(slots.FIELDS))
+    row = row or slots.row(worker)
     if not row[1] then
         return nil
     end
@@ -38,11 +43,24 @@ function slots.settle(worker)
     end
 end
 
+-- RETURNS whether a free slot fits one of `types`.
+function slots.are_free(types)
+    for _, type in ipairs(types) do
+        for _, profile in ipairs(redis.call("ZRANGE", key.serving(type), 0, -1)) do
+            if tonumber(redis.call("HGET", key.free_slots, profile) or 0) > 0 then
+                return true
+            end
+        end
+    end
+    return false
+end
+
 -- A view of the free slots that lasts for one call of a script: it reads each figure once, is told what changes, and
 -- writes that at its end (`settle`).
 function slots.view()
     local view = {}
-    local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots
+    local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots, as they were
+    local gained = {} -- profile -> free slots since then
     local changed, changed_in = {}, {} -- worker -> its slots; profile -> those of its workers
     local callers = nil -- the slots of who calls
     local sure = {} -- types that no free slot fits but the caller's
@@ -58,7 +76,7 @@ function slots.view()
         if not free[profile] then
             free[profile] = tonumber(redis.call("HGET", key.free_slots, profile) or 0)
         end
-        return free[profile]
+        return free[profile] + (gained[profile] or 0)
     end
 
     local function slots_of(worker, row)
@@ -70,7 +88,7 @@ function slots.view()
         changed[slot.worker] = slot
         changed_in[slot.profile] = changed_in[slot.profile] or {}
         table.insert(changed_in[slot.profile], slot)
-        free[slot.profile] = free_slots(slot.profile) + slot.left - slot.was
+        gained[slot.profile] = (gained[slot.profile] or 0) + slot.left - slot.was
         return slot
     end
 
@@ -98,7 +116,7 @@ function slots.view()
     -- `worker`, which calls, and serves `types`, holds less than before. Every other free slot was looked at when it
     -- became free, or when the jobs came that are pending: it fits at most those of the types in `again`, which come
     -- now.
-    -- `row`: its `slots.FIELDS`.
+    -- `row`: its `slots.row`.
     function view.freed(worker, row, types, again)
         callers = slots_of(worker, row)
         if not callers then
@@ -166,7 +184,7 @@ function slots.view()
             slot = change(callers and callers.worker == worker and callers or slots_of(worker))
         end
         slot.left = slot.left - 1
-        free[slot.profile] = free[slot.profile] - 1
+        gained[slot.profile] = (gained[slot.profile] or 0) - 1
     end
 
     function view.settle()

@@ -34,7 +34,7 @@ function workers.attach(worker, profile, types)
         end
     end
     change_slots(profile, types, tonumber(redis.call("HGET", key.worker(worker), "slots")))
-    redis.call("HSET", key.worker(worker), "accepting", "1", "free", 0)
+    redis.call("HSET", key.worker(worker), "accepting", "1", "free", 0, "types", table.concat(types, " "))
     redis.call("HDEL", key.worker(worker), "stalled")
     slots.settle(worker)
 end
