@@ -171,7 +171,7 @@ class Reference:
             self.ahead |= dict.fromkeys(again, worker.id)
         self._settle(worker, now_us)
         deliveries: list[Delivery] = []
-        more = self._fill(again | worker.types, now_us, worker, deliveries if inline else None, again=again)
+        more = self._fill(again | worker.types, now_us, worker, deliveries if inline else None, alone=not again)
         if not more:
             if inline:
                 self._fill_ahead(worker, most_ahead, now_us, deliveries)
@@ -464,19 +464,19 @@ class Reference:
         now_us: int,
         caller: Worker | None = None,
         inline: list[Delivery] | None = None,
-        again: Collection[str] | None = None,
+        *,
+        alone: bool = False,
     ) -> bool:
         """Place the best job of *types* on its best slot until none fits. Return `more` after `MAX_MOVES`.
 
-        The jobs that *caller* gets are added to *inline* instead of its inbox. Of types that are not in *again*, no
-        free slot is left when *caller* has none: each was looked at when it became free, or when the jobs came.
+        The jobs that *caller* gets are added to *inline* instead of its inbox. *alone*: only its slots are filled; each
+        other one was looked at when it became free, or when the jobs came that are pending.
         """
         for _ in range(MAX_MOVES):
-            open_types = types if again is None or (caller and caller.free) else again
-            fits = {type_: self._slots_that_fit(type_) for type_ in open_types if self._best_worker(type_)}
+            is_over = alone and not (caller and caller.free)
+            fits = {type_: self._slots_that_fit(type_) for type_ in types if not is_over and self._best_worker(type_)}
             job = self._next_job(fits, now_us)
-            is_callers = job and again is not None and job.type not in again
-            worker = caller if is_callers else self._best_worker(job.type) if job else None
+            worker = caller if alone else self._best_worker(job.type) if job else None
             if job is None or worker is None:
                 return False
             delivery = self._grant(job, worker, now_us)

@@ -257,26 +257,29 @@ _FOR_A_CLAIM = (
 
 def lua_source() -> str:
     """Return the Lua functions that read the settings in force, each when it is needed; or its default."""
-    defaults = "".join(f"    {name} = {_lua_value(value)},\n" for name, value in _DEFAULTS.items())
-    names = "".join(f'    "{name}",\n' for name in _FOR_A_CLAIM)
+    defaults = "".join(f"        {name} = {_lua_value(value)},\n" for name, value in _DEFAULTS.items())
+    names = "".join(f'        "{name}",\n' for name in _FOR_A_CLAIM)
     return (
-        "local DEFAULTS = {\n"
+        "local function default_of(name)\n"
+        "    local defaults = {\n"
         f"{defaults}"
-        "}\n"
-        f"local FOR_A_CLAIM = {{\n{names}}}\n"
+        "    }\n"
+        "    return defaults[name]\n"
+        "end\n"
         "\n"
         "local function read_settings()\n"
         "    return setmetatable({}, { __index = function(settings, name)\n"
         '        local value = redis.call("HGET", key.settings, name)\n'
-        "        settings[name] = tonumber(value) or value or DEFAULTS[name]\n"
+        "        settings[name] = tonumber(value) or value or default_of(name)\n"
         "        return settings[name]\n"
         "    end })\n"
         "end\n"
         "\n"
         "local function read_for_a_claim(settings)\n"
-        '    local values = redis.call("HMGET", key.settings, unpack(FOR_A_CLAIM))\n'
-        "    for i, name in ipairs(FOR_A_CLAIM) do\n"
-        "        settings[name] = tonumber(values[i]) or values[i] or DEFAULTS[name]\n"
+        f"    local names = {{\n{names}    }}\n"
+        '    local values = redis.call("HMGET", key.settings, unpack(names))\n'
+        "    for i, name in ipairs(names) do\n"
+        "        settings[name] = tonumber(values[i]) or values[i] or default_of(name)\n"
         "    end\n"
         "end\n"
     )

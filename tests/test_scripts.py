@@ -22,11 +22,29 @@ def test_a_script_says_what_it_is_and_what_it_returns(name):
     assert "math.random" not in source
 
 
-@pytest.mark.parametrize("name", [name for name in ARROWS if name != "publish"])
+@pytest.mark.parametrize("name", [name for name in ARROWS if name not in ("publish", "release")])
 def test_all_but_publish_begin_with_a_write_that_only_frees(name):
     source = load(name).source
     first_call = re.search(r'redis\.call\("(\w+)"', source).group(1)
     assert first_call == "UNLINK"
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_a_full_server_takes_a_release_whether_or_not_it_ends_something(redis_client, has_ended):
+    fleet = Fleet(ClockedScheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    fleet.publish("next", "pdf")
+    (claim,) = fleet.inbox("worker")
+    if not has_ended:
+        fleet.scheduler.requeue("worker", [claim[:2]], counted=False)
+        fleet.inbox("worker")
+    redis_client.config_set("maxmemory", "1")
+    try:
+        following = fleet.end("worker", claim)
+    finally:
+        redis_client.config_set("maxmemory", "0")
+    assert [each.job_id for each in following] == (["next"] if has_ended else [])
 
 
 def test_a_call_with_other_names_than_the_scripts_own_is_refused():

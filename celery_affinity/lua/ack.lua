@@ -3,7 +3,7 @@
 -- RETURNS the number of jobs acked; a stale fencing number changes nothing.
 -- @include lib/keys.lua
 -- @include lib/full.lua
--- @include lib/claims.lua
+-- @include lib/held.lua
 
 local worker = ARGV[1]
 -- ARGV[2..]: job id, fencing number of each

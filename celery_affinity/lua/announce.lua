@@ -19,7 +19,7 @@ local function is_left(left, since_us)
 end
 
 local found, count = {}, 0
-local now = clock.text(clock.now_us)
+local now = clock.now
 for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", now, "LIMIT", 0, LOOKED_AT)) do
     local row = redis.call("HMGET", key.job(id),
         "state", "reason", "type", "task", "name", "deliveries", "ended", "left")

@@ -8,6 +8,8 @@
 -- @include lib/workers.lua
 -- @include lib/back.lua
 -- @include lib/fill.lua
+-- @include lib/view.lua
+-- @include lib/held.lua
 
 local worker = ARGV[1]
 local turns = ARGV[2] == "1"
@@ -34,7 +36,7 @@ local seen = redis.call("ZSCORE", key.beats, worker)
 if not seen or tonumber(seen) == 0 then
     return { 0, 0 }
 end
-redis.call("ZADD", key.beats, clock.text(clock.now_us), worker)
+redis.call("ZADD", key.beats, clock.now, worker)
 local settings = read_settings()
 local types = {}
 if not turns then
@@ -44,6 +46,6 @@ elseif workers.resume(worker) then
     types = workers.types_of(worker)
     slots.settle(worker)
 end
-local filled = fill(types, "", settings)
+local filled = fill(types, "", settings, slots.view())
 local more = (filled[1] == 1 or redis.call("LLEN", key.inbox(worker)) > 0 and not turns) and 1 or 0
 return { 1, more }

@@ -6,6 +6,7 @@
 -- @include lib/full.lua
 -- @include lib/settings.lua
 -- @include lib/fill.lua
+-- @include lib/view.lua
 
 -- ARGV[1..]: types, encoded; none: all that a free slot serves
 
@@ -23,4 +24,4 @@ local function served_by_free_slots()
     return types
 end
 
-return { fill(#ARGV > 0 and ARGV or served_by_free_slots(), "", read_settings())[1] }
+return { fill(#ARGV > 0 and ARGV or served_by_free_slots(), "", read_settings(), slots.view())[1] }

@@ -33,7 +33,7 @@ local job = {
     task_name = task_name, expires_us = expires_us, stamps = stamps, message = message,
 }
 if not readable then
-    write_job(job, "pending", clock.text(clock.now_us))
+    write_job(job, "pending", clock.now)
     back.bury(id, "unreadable", read_settings())
     return { 4, 0, 1 }
 end

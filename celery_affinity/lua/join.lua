@@ -8,6 +8,7 @@
 -- @include lib/knobs.lua
 -- @include lib/workers.lua
 -- @include lib/fill.lua
+-- @include lib/view.lua
 -- @include lib/ahead.lua
 
 local worker = ARGV[1] -- one for each run of a worker process
@@ -30,7 +31,7 @@ else
     replaced = knobs.take(app, ARGV, 8)
 end
 local namesake = redis.call("HGET", key.names, name)
-local now = clock.text(clock.now_us)
+local now = clock.now
 redis.call("HSET", key.names, name, worker)
 redis.call("HSET", key.worker(worker), "name", name, "profile", profile, "slots", slots_in_all, "other", other,
     "reads_signs", 1)
@@ -38,7 +39,7 @@ redis.call("ZADD", key.beats, now, worker)
 redis.call("ZADD", key.joined, "NX", now, worker)
 workers.attach(worker, profile, types)
 
-local more = fill(types, "", read_settings())[1]
+local more = fill(types, "", read_settings(), slots.view())[1]
 if more == 0 then
     ahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end

@@ -7,6 +7,7 @@
 -- @include lib/workers.lua
 -- @include lib/back.lua
 -- @include lib/fill.lua
+-- @include lib/view.lua
 
 local worker = ARGV[1]
 local MAX = 10
@@ -24,4 +25,4 @@ end
 if #claimed <= MAX then
     workers.remove(worker)
 end
-return { fill(types, "", settings)[1], #claimed > MAX and 1 or 0 }
+return { fill(types, "", settings, slots.view())[1], #claimed > MAX and 1 or 0 }

@@ -4,7 +4,7 @@
 -- Cost: at most 100 jobs of each kind in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
--- @include lib/lanes.lua
+-- @include lib/heads.lua
 -- @include lib/traces.lua
 
 local type = ARGV[1] -- encoded

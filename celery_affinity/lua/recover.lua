@@ -7,6 +7,7 @@
 -- @include lib/settings.lua
 -- @include lib/recover.lua
 -- @include lib/fill.lua
+-- @include lib/view.lua
 
 local worker = ARGV[1]
 
@@ -18,5 +19,5 @@ end
 local settings = read_settings()
 local types = {}
 local recovered, gone = recover(worker, MAX, types, settings)
-local filled = fill(types, "", settings)
+local filled = fill(types, "", settings, slots.view())
 return { (filled[1] == 1 or not gone) and 1 or 0, recovered }

@@ -18,14 +18,20 @@ local most_ahead = tonumber(ARGV[4]) -- jobs it takes beyond its slots, inline
 -- ARGV[5..]: job id, fencing number, outcome ("acked", "rejected", "unsettled", "returned") of each
 
 local row = slots.row(worker, "sequence", "granted", "types")
-if row[7] == sequence then
-    local again = { 0 }
-    for id, fence in string.gmatch(row[8], "(%S+) (%S+)") do
+
+local function last_reply(granted)
+-- @include lib/held.lua
+    local reply = { 0 }
+    for id, fence in string.gmatch(granted, "(%S+) (%S+)") do
         if claims.held(worker, id, fence) then
-            again[#again + 1] = claims.payload_again(id)
+            reply[#reply + 1] = claims.payload_again(id)
         end
     end
-    return again
+    return reply
+end
+
+if row[7] == sequence then
+    return last_reply(row[8])
 end
 
 local settings = read_settings()
@@ -35,7 +41,7 @@ local again = {} -- types of jobs that come back
 local function give_back(id, outcome)
 -- @include lib/back.lua
     if outcome == "rejected" then
-        claims.drop(worker, id)
+        back.drop(worker, id)
         back.bury(id, "rejected", settings)
         return
     end
@@ -66,13 +72,20 @@ if row[6] and caller ~= "" then
     row[6] = false
 end
 
-local view = slots.view()
-view.freed(worker, row, types, again)
+-- Jobs that come back may fit any free slot; all others only the one that is free now.
+local function everyones()
+-- @include lib/view.lua
+    slots.settle(worker)
+    return slots.view()
+end
+
+local view = next(again) and everyones() or slots.own(worker, row)
 local served = #types
 for type in pairs(again) do
     types[#types + 1] = type
 end
-local reply, inline = fill(types, caller, settings, nil, view)
+local reply, inline = fill(types, caller, settings, view)
+local left = view.left or tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
 
 local function look_ahead()
 -- @include lib/ahead.lua
@@ -86,11 +99,11 @@ local function look_ahead()
         if most_ahead > 0 and caller ~= "" then
             ahead.fill(worker, types, most_ahead, settings, reply, inline)
         end
-        ahead.ask(worker, types, view.callers_left())
+        ahead.ask(worker, types, left)
     end
 end
 
-if next(again) or most_ahead > 0 or view.callers_left() > 0 then
+if next(again) or most_ahead > 0 or left > 0 then
     look_ahead()
 end
 if row[1] then

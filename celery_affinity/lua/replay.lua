@@ -7,9 +7,10 @@
 -- @include lib/settings.lua
 -- @include lib/back.lua
 -- @include lib/fill.lua
+-- @include lib/view.lua
 
 -- ARGV[1..]: job ids
-local now = clock.text(clock.now_us)
+local now = clock.now
 local types, replayed = {}, {}
 for _, id in ipairs(ARGV) do
     local row = redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires")
@@ -24,4 +25,4 @@ for _, id in ipairs(ARGV) do
         replayed[#replayed + 1] = id
     end
 end
-return { fill(types, "", read_settings())[1], unpack(replayed) }
+return { fill(types, "", read_settings(), slots.view())[1], unpack(replayed) }

@@ -6,6 +6,8 @@
 -- @include lib/workers.lua
 -- @include lib/back.lua
 -- @include lib/fill.lua
+-- @include lib/view.lua
+-- @include lib/held.lua
 
 local worker = ARGV[1]
 local counted = ARGV[2] == "1" -- whether this was a delivery: a drain is none
@@ -19,4 +21,4 @@ for i = 3, #ARGV, 2 do
     end
 end
 slots.settle(worker)
-return { fill(types, "", settings)[1] }
+return { fill(types, "", settings, slots.view())[1] }

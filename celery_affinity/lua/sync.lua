@@ -10,7 +10,9 @@
 -- @include lib/workers.lua
 -- @include lib/back.lua
 -- @include lib/fill.lua
+-- @include lib/view.lua
 -- @include lib/ahead.lua
+-- @include lib/held.lua
 
 local worker = ARGV[1]
 local slots_in_all = tonumber(ARGV[2])
@@ -26,7 +28,7 @@ local accepting = redis.call("HGET", key.worker(worker), "accepting")
 if not accepting or (accepting == "0" and not draining) then
     return { 0, 0, 0, {}, {}, 0 }
 end
-redis.call("ZADD", key.beats, clock.text(clock.now_us), worker)
+redis.call("ZADD", key.beats, clock.now, worker)
 redis.call("HSET", key.worker(worker), "other", other)
 workers.resize(worker, slots_in_all)
 if draining then
@@ -76,7 +78,7 @@ slots.settle(worker)
 local ticked = tonumber(redis.call("HGET", key.clock, "ticked") or 0)
 local rank = redis.call("ZRANK", key.joined, worker)
 local ticker = (rank and rank < workers.TICKERS) or clock.now_us - ticked > TICKED_LATELY_US
-local more = fill(types, "", settings)[1]
+local more = fill(types, "", settings, slots.view())[1]
 if more == 0 then
     ahead.ask(worker, workers.types_of(worker), tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end

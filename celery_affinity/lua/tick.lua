@@ -10,6 +10,7 @@
 -- @include lib/settings.lua
 -- @include lib/recover.lua
 -- @include lib/fill.lua
+-- @include lib/view.lua
 
 -- ARGV[1..]: lists of stock Celery, some hundred at most
 
@@ -25,12 +26,12 @@ local function silence_began()
     if not ticked or clock.now_us - ticked > SILENCE_COUNTS_US or clock.now_us < ticked then
         grace = clock.now_us
     end
-    redis.call("HSET", key.clock, "ticked", clock.text(clock.now_us), "grace", clock.text(grace))
+    redis.call("HSET", key.clock, "ticked", clock.now, "grace", clock.text(grace))
     return grace
 end
 
 local function promote_due()
-    local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", clock.text(clock.now_us), "LIMIT", 0, MAX)
+    local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", clock.now, "LIMIT", 0, MAX)
     for _, id in ipairs(due) do
         local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued")
         redis.call("ZREM", key.scheduled, id)
@@ -43,7 +44,7 @@ end
 
 -- RETURNS how many were looked at: what a worker has by now is its own.
 local function end_expired()
-    local expired = redis.call("ZRANGEBYSCORE", key.expires, "-inf", clock.text(clock.now_us), "LIMIT", 0, MAX)
+    local expired = redis.call("ZRANGEBYSCORE", key.expires, "-inf", clock.now, "LIMIT", 0, MAX)
     for _, id in ipairs(expired) do
         redis.call("ZREM", key.expires, id)
         ends.waiting(id, "expired")
@@ -87,10 +88,10 @@ local grace = silence_began()
 local expired = end_expired()
 local due = promote_due()
 local recovered, dead = recover_the_dead(grace)
-local filled = fill(types, "", settings)
+local filled = fill(types, "", settings, slots.view())
 
 local next_due = redis.call("ZRANGE", key.scheduled, 0, 0, "WITHSCORES")[2]
 local next_due_us = next_due and math.max(0, tonumber(next_due) - clock.now_us) or -1
 local more = (filled[1] == 1 or expired == MAX or due == MAX or recovered == MAX) and 1 or 0
-local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.text(clock.now_us), "LIMIT", 0, 1)
+local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, 1)
 return { more, clock.text(next_due_us), due, recovered, dead, #untold, with_messages(ARGV) }

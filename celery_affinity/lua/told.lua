@@ -11,7 +11,7 @@ local left_by = ARGV[1] -- an app, encoded; "": they were told
 local function leave(id)
     local left = redis.call("HGET", key.job(id), "left")
     redis.call("HSET", key.job(id), "left", left and left .. " " .. left_by or left_by)
-    redis.call("ZADD", key.untold, clock.text(clock.now_us), id)
+    redis.call("ZADD", key.untold, clock.now, id)
 end
 
 local function forget_what_is_told(id)

@@ -31,7 +31,7 @@ end
 -- Gives `worker` what waits for a slot of its `types`, until it holds `most` jobs beyond its slots, as `fill` does:
 -- adds to its `reply` and `inline`. No slot that fits is free: it follows a `fill` that has not answered `more`.
 function ahead.fill(worker, types, most, settings, reply, inline)
-    local more, granted = fill(types, worker, settings, nil, view_of(worker, most))
+    local more, granted = fill(types, worker, settings, view_of(worker, most))
     for i, job in ipairs(granted) do
         reply[#reply + 1], inline[#inline + 1] = more[i + 1], job
         redis.call("HSET", key.ahead, job.type, worker)

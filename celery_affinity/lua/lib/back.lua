@@ -4,6 +4,12 @@
 -- @include lib/lanes.lua
 local back = {}
 
+-- Frees the slot. The caller settles the worker's slots afterwards, once for all that it dropped.
+function back.drop(worker, id)
+    redis.call("HDEL", key.claims(worker), id)
+    redis.call("HDEL", key.job(id), "worker", "fence", "claimed", "started")
+end
+
 -- Deletes a dead letter.
 function back.forget(id)
     redis.call("ZREM", key.dead, id)
@@ -29,7 +35,7 @@ end
 -- A rejected one is told of by its worker, an unreadable one has no caller that is known, the others are told of by
 -- whoever asks (`announce`).
 function back.bury(id, reason, settings)
-    local now = clock.text(clock.now_us)
+    local now = clock.now
     redis.call("HSET", key.job(id), "state", "dead", "reason", reason, "ended", now)
     redis.call("ZADD", key.dead, now, id)
     redis.call("HINCRBY", key.counters, reason, 1)
@@ -46,7 +52,7 @@ end
 function back.put(worker, id, counted, settings)
     local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked")
     local type, lane, enqueued = row[1], row[2], row[3]
-    claims.drop(worker, id)
+    back.drop(worker, id)
     if not type then
         return nil
     end

@@ -13,31 +13,13 @@ function claims.payload(id, fence, type, enqueued, message)
     return facts .. "\n" .. (message or redis.call("GET", key.message(id)) or "")
 end
 
--- RETURNS the same of a job that was claimed before.
-function claims.payload_again(id)
-    local row = redis.call("HMGET", key.job(id), "fence", "type", "enqueued")
-    return claims.payload(id, row[1], row[2], row[3])
-end
-
 -- The caller sees to the worker's slots.
 function claims.grant(id, worker)
-    local fence = redis.call("INCR", key.fence)
+    local fence = tostring(redis.call("INCR", key.fence))
     redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
-        "claimed", clock.text(clock.now_us))
+        "claimed", clock.now)
     redis.call("HSET", key.claims(worker), id, fence)
     return fence
-end
-
--- RETURNS whether `worker` holds `id` with this very fencing number. The job may have been taken back while the
--- worker was silent: a stale number changes nothing.
-function claims.held(worker, id, fence)
-    return redis.call("HGET", key.claims(worker), id) == fence
-end
-
--- Frees the slot. The caller settles the worker's slots afterwards, once for all that it dropped.
-function claims.drop(worker, id)
-    redis.call("HDEL", key.claims(worker), id)
-    redis.call("HDEL", key.job(id), "worker", "fence", "claimed", "started")
 end
 
 -- What explains how long a slot is taken by a job of this type: each new one counts for an eighth. Of short ones, which
@@ -70,10 +52,6 @@ function claims.finish(id, fence, known)
     end
     note_duration(known.type, math.max(0, clock.now_us - tonumber(known.claimed)), tonumber(fence))
     traces.forget(id, known.task, known.stamps, known.expires, traces.KEEP_S)
-    redis.call("HSET", key.job(id), "state", "done", "ended", clock.text(clock.now_us))
+    redis.call("HSET", key.job(id), "state", "done", "ended", clock.now)
     redis.call("EXPIRE", key.job(id), traces.KEEP_S)
-end
-
-function claims.is_unread(worker, id)
-    return redis.call("LREM", key.inbox(worker), 1, claims.payload_again(id)) == 1
 end

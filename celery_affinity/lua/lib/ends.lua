@@ -7,7 +7,7 @@ local ends = {}
 
 -- The job, which is in no lane and has no slot, is `how`: "revoked" or "expired".
 function ends.note(id, how)
-    local now = clock.text(clock.now_us)
+    local now = clock.now
     redis.call("HSET", key.job(id), "state", how, "ended", now)
     redis.call("ZADD", key.untold, now, id)
     redis.call("HINCRBY", key.counters, how, 1)

@@ -3,7 +3,7 @@
 -- Cost: independent of pending jobs (log n) and of workers; grows with the lanes of `types`, once in a call.
 -- @include lib/claims.lua
 -- @include lib/filters.lua
--- @include lib/lanes.lua
+-- @include lib/heads.lua
 -- @include lib/score.lua
 -- @include lib/settings.lua
 -- @include lib/slots.lua
@@ -24,27 +24,23 @@ local function candidates(types, view, settings)
     local heads = lanes.heads(types)
     local is_read = false -- whether the settings are
     local best, oldest, touched = {}, {}, {}
-    local kinds = {} -- lane -> what its name says
+    local standing, on_demand = {}, {} -- lane -> what its name says
     local capacity -- type -> slots of the live workers that serve it
 
     local function points_of(lane, enqueued_us)
-        local kind = kinds[lane]
-        if not kind then
-            local on_demand, priority = lanes.kind(lane)
-            kind = { standing = score.standing(priority, on_demand, settings), on_demand = on_demand }
-            kinds[lane] = kind
+        if not standing[lane] then
+            local demanded, priority = lanes.kind(lane)
+            standing[lane], on_demand[lane] = score.standing(priority, demanded, settings), demanded
         end
-        return kind.standing + score.patience(kind.on_demand, clock.now_us - enqueued_us, settings)
+        return standing[lane] + score.patience(on_demand[lane], clock.now_us - enqueued_us, settings)
     end
 
-    local function slots_that_fit(type)
+    local function rarity_of(type)
         if settings.rarity == "free" then
-            return view.free_for(type)
+            return score.rarity(view.free_for(type), settings)
         end
-        if not capacity then
-            capacity = lanes.capacity(heads)
-        end
-        return tonumber(capacity[type] or 1)
+        capacity = capacity or lanes.capacity(heads)
+        return score.rarity(tonumber(capacity[type] or 1), settings)
     end
 
     -- RETURNS the head of `type` that goes first, its score without rarity; false if a rule keeps all of them back.
@@ -70,21 +66,16 @@ local function candidates(types, view, settings)
         return known[type]
     end
 
-    -- RETURNS whether heads of several types wait, and whether several heads do. One alone needs no score.
-    local function is_choice()
-        local type = next(heads)
-        local of_types = next(heads, type) ~= nil
-        return of_types, of_types or not string.find(heads[type], "^%S+ %S+ %S+$")
-    end
-
     -- RETURNS the head that goes first of all those that a free slot fits, or nil.
     function all.best()
-        if next(heads) == nil then
+        local one = next(heads)
+        if not one then
             return nil
         end
         local first, most
-        local of_types, of_heads = is_choice()
-        if of_heads and not is_read then
+        local of_types = next(heads, one) ~= nil
+        local of_heads = of_types or not string.find(heads[one], "^%S+ %S+ %S+$")
+        if of_heads and not is_read then -- one alone needs no score
             is_read = true
             read_for_a_claim(settings)
         end
@@ -94,7 +85,7 @@ local function candidates(types, view, settings)
             if head then
                 local points = head.points
                 if of_types and not by_age then
-                    points = points + score.rarity(slots_that_fit(type), settings)
+                    points = points + rarity_of(type)
                 end
                 local enqueued_us, id = head.enqueued_us, head.id
                 if not first or points > most
@@ -124,12 +115,11 @@ local function candidates(types, view, settings)
     return all
 end
 
--- `caller`: the worker whose jobs go into the reply instead of its inbox; "" for none. `fresh`: job id -> its message,
--- of a job that was just written. `view`: of the slots to fill, if not of all that are free.
+-- `caller`: the worker whose jobs go into the reply instead of its inbox; "" for none. `view`: of the slots to fill.
+-- `fresh`: job id -> its message, of a job that was just written.
 -- RETURNS {more (1 or 0), payload, ...}, and {id, fence, type} of each that went into it.
-local function fill(types, caller, settings, fresh, view)
+local function fill(types, caller, settings, view, fresh)
     local reply, inline = { 0 }, {}
-    view = view or slots.view()
     local waiting = candidates(types, view, settings)
     for moves = 1, MAX_MOVES do
         local job = waiting.best()

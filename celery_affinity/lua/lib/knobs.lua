@@ -8,8 +8,8 @@ end
 
 -- Jobs carry priorities as their app's own order has them: another order at run time turns them all.
 local function note_change()
-    local order = redis.call("HGET", key.settings, "priority_order") or DEFAULTS.priority_order
-    local own = redis.call("HGET", key.conf, "priority_order") or DEFAULTS.priority_order
+    local order = redis.call("HGET", key.settings, "priority_order") or default_of("priority_order")
+    local own = redis.call("HGET", key.conf, "priority_order") or default_of("priority_order")
     put("turned", order ~= own and 1 or 0)
     return redis.call("HINCRBY", key.settings, "revision", 1)
 end

@@ -2,21 +2,9 @@
 -- `heads` keeps the first job of every lane of a type in one field, "lane enqueued id ...": a claim reads all its
 -- candidates at once. Here the heads of one type stay such a text: a versatile worker has hundreds to look through.
 local lanes = {}
-local CHUNK = 1000 -- `unpack` fails near 8,000 values
 
 function lanes.name(mode, priority)
     return mode .. "." .. priority
-end
-
--- RETURNS whether jobs of `lane` are on demand, and their priority.
-function lanes.kind(lane)
-    local mode, priority = string.match(lane, "^(%a+)%.(%d+)$")
-    return mode == "demand", tonumber(priority)
-end
-
--- RETURNS an iterator over lane, enqueued, id.
-function lanes.each(heads)
-    return string.gmatch(heads, "(%S+) (%S+) (%S+)")
 end
 
 -- RETURNS where the head of `lane` begins and ends in `heads`, when it was enqueued, and its id; nil if it has none.
@@ -37,35 +25,6 @@ local function with_head(heads, lane, enqueued, id)
     add(enqueued and lane .. " " .. enqueued .. " " .. id or "")
     add(first and string.sub(heads, last + 2) or "")
     return table.concat(parts, " ")
-end
-
--- RETURNS type -> its field in the hash `name`, for those of `types` that have one.
-local function fields(name, types)
-    local values = {}
-    for first = 1, #types, CHUNK do
-        local last = math.min(first + CHUNK - 1, #types)
-        local found = redis.call("HMGET", name, unpack(types, first, last))
-        for i, value in ipairs(found) do
-            if value then
-                values[types[first + i - 1]] = value
-            end
-        end
-    end
-    return values
-end
-
--- RETURNS type -> its heads, for those of `types` that have a waiting job.
-function lanes.heads(types)
-    return fields(key.heads, types)
-end
-
--- RETURNS type -> slots of live workers that serve it, for those of `heads` that are served.
-function lanes.capacity(heads)
-    local types = {}
-    for type in pairs(heads) do
-        types[#types + 1] = type
-    end
-    return fields(key.capacity, types)
 end
 
 -- Writes the heads of `type`, once for all that was taken from its lanes.
@@ -101,10 +60,4 @@ end
 function lanes.look(type, lane, heads)
     local first = redis.call("ZRANGE", key.lane(type, lane), 0, 0, "WITHSCORES")
     return with_head(heads, lane, first[2], first[1])
-end
-
--- Takes the first job, `id`, out of `lane`. RETURNS the heads of its type after that. The caller writes them.
-function lanes.take(type, lane, id, heads)
-    redis.call("ZREM", key.lane(type, lane), id)
-    return lanes.look(type, lane, heads)
 end

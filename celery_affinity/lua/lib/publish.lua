@@ -15,14 +15,15 @@ end
 -- RETURNS its state, and served, as publish does; the caller places what is pending.
 local function put(job, enqueued_us)
     local id, type, delay_us, expires_us = job.id, job.type, job.delay_us, job.expires_us
-    if redis.call("EXISTS", key.job(id)) == 1 then
+    local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- of most nothing is
+    if is_heard_of and redis.call("EXISTS", key.job(id)) == 1 then
         return 0, 1
     end
 
     local due = clock.text(enqueued_us + math.max(0, delay_us))
     write_job(job, delay_us > 0 and "scheduled" or "pending", due)
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
-    local is_revoked = traces.is_revoked(job.task_id, job.stamps)
+    local is_revoked = (is_heard_of or job.stamps ~= "") and traces.is_revoked(job.task_id, job.stamps)
     local expires = expires_us ~= "" and clock.text(clock.now_us + tonumber(expires_us)) or ""
     traces.add(id, job.task_id, job.stamps, expires)
     if is_expired or is_revoked then
@@ -31,7 +32,7 @@ local function put(job, enqueued_us)
     end
 
     if delay_us > 0 then
-        redis.call("HSET", key.job(id), "published", clock.text(clock.now_us))
+        redis.call("HSET", key.job(id), "published", clock.now)
         redis.call("ZADD", key.scheduled, due, id)
         if delay_us < TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
             workers.have_one_tick() -- it knows of no job that is due so soon
@@ -51,10 +52,15 @@ end
 -- Most publishes meet no free slot, and the functions that place a job cost more to define than all that a publish
 -- calls: they are defined once a free slot is seen.
 local function place(their_types, messages)
-    if not slots.are_free(their_types) then
+    local free = 0
+    for _, type in ipairs(their_types) do
+        free = free + slots.free_for(type)
+    end
+    if free == 0 then
         return 0
     end
 -- @include lib/settings.lua
+-- @include lib/view.lua
 -- @include lib/fill.lua
-    return fill(their_types, "", read_settings(), messages)[1]
+    return fill(their_types, "", read_settings(), slots.view(), messages)[1]
 end

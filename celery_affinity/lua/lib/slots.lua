@@ -43,155 +43,41 @@ function slots.settle(worker)
     end
 end
 
--- RETURNS whether a free slot fits one of `types`.
-function slots.are_free(types)
-    for _, type in ipairs(types) do
-        for _, profile in ipairs(redis.call("ZRANGE", key.serving(type), 0, -1)) do
-            if tonumber(redis.call("HGET", key.free_slots, profile) or 0) > 0 then
-                return true
-            end
+-- RETURNS how many free slots fit `type`.
+function slots.free_for(type)
+    local profiles = redis.call("ZRANGE", key.serving(type), 0, -1)
+    local sum = 0
+    if #profiles > 0 then
+        for _, free in ipairs(redis.call("HMGET", key.free_slots, unpack(profiles))) do
+            sum = sum + (tonumber(free) or 0)
         end
     end
-    return false
+    return sum
 end
 
--- A view of the free slots that lasts for one call of a script: it reads each figure once, is told what changes, and
--- writes that at its end (`settle`).
-function slots.view()
-    local view = {}
-    local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots, as they were
-    local gained = {} -- profile -> free slots since then
-    local changed, changed_in = {}, {} -- worker -> its slots; profile -> those of its workers
-    local callers = nil -- the slots of who calls
-    local sure = {} -- types that no free slot fits but the caller's
-
-    local function profiles_of(type)
-        if not serving[type] then
-            serving[type] = redis.call("ZRANGE", key.serving(type), 0, -1, "WITHSCORES")
-        end
-        return serving[type]
-    end
-
-    local function free_slots(profile)
-        if not free[profile] then
-            free[profile] = tonumber(redis.call("HGET", key.free_slots, profile) or 0)
-        end
-        return free[profile] + (gained[profile] or 0)
-    end
-
-    local function slots_of(worker, row)
-        local profile, left, was = count(worker, row)
-        return profile and { worker = worker, profile = profile, left = left, was = was }
-    end
-
-    local function change(slot)
-        changed[slot.worker] = slot
-        changed_in[slot.profile] = changed_in[slot.profile] or {}
-        table.insert(changed_in[slot.profile], slot)
-        gained[slot.profile] = (gained[slot.profile] or 0) + slot.left - slot.was
-        return slot
-    end
-
-    -- The longest idle worker of a profile, then the smaller id. RETURNS it, and since when.
-    local function longest_idle(profile)
-        local others = changed_in[profile] or {}
-        local members = redis.call("ZRANGE", key.free(profile), 0, #others, "WITHSCORES")
-        local best, best_since
-        for i = 1, #members, 2 do
-            if not changed[members[i]] then
-                best, best_since = members[i], tonumber(members[i + 1])
-                break
-            end
-        end
-        for _, each in ipairs(others) do
-            local since = clock.now_us
-            if each.left > 0
-                and (not best or since < best_since or (since == best_since and each.worker < best)) then
-                best, best_since = each.worker, since
-            end
-        end
-        return best, best_since
-    end
-
-    -- `worker`, which calls, and serves `types`, holds less than before. Every other free slot was looked at when it
-    -- became free, or when the jobs came that are pending: it fits at most those of the types in `again`, which come
-    -- now.
-    -- `row`: its `slots.row`.
-    function view.freed(worker, row, types, again)
-        callers = slots_of(worker, row)
-        if not callers then
-            return
-        end
-        if callers.left ~= callers.was then
-            change(callers)
-        end
-        for _, type in ipairs(types) do
-            sure[type] = not again[type]
-        end
-    end
-
+-- A view of free slots lasts for one call of a script: it reads each figure once, is told what changes, and writes that
+-- at its end (`settle`). This one is of the slots of `worker`, as `view.lua` has one of all: for who took back from the
+-- worker what it held. Every other free slot was looked at when it became free, or when the jobs came that are pending.
+-- `row`: its `slots.row`.
+function slots.own(worker, row)
+    local profile, left, was = count(worker, row)
+    local view, taken = { left = left or 0 }, false
     function view.free_for(type)
-        local sum, profiles = 0, profiles_of(type)
-        for i = 1, #profiles, 2 do
-            sum = sum + free_slots(profiles[i])
-        end
-        return sum
+        return slots.free_for(type) + view.left - was
     end
-
-    function view.any_free(type)
-        if sure[type] then
-            return callers.left > 0
-        end
-        local profiles = profiles_of(type)
-        for i = 1, #profiles, 2 do
-            if free_slots(profiles[i]) > 0 then
-                return true
-            end
-        end
-        return false
+    function view.any_free()
+        return view.left > 0
     end
-
-    -- The most specialised worker with a free slot; then the longest idle; then the smaller id.
-    function view.best(type)
-        if sure[type] then
-            return callers.worker
-        end
-        local profiles = profiles_of(type)
-        local best, best_size, best_since
-        for i = 1, #profiles, 2 do
-            local profile, size = profiles[i], tonumber(profiles[i + 1])
-            if best and size > best_size then
-                break
-            end
-            if free_slots(profile) > 0 then
-                local worker, since = longest_idle(profile)
-                if not best or since < best_since or (since == best_since and worker < best) then
-                    best, best_size, best_since = worker, size, since
-                end
-            end
-        end
-        return best
+    function view.best()
+        return worker
     end
-
-    function view.callers_left()
-        return callers and callers.left or 0
+    function view.take()
+        view.left, taken = view.left - 1, true
     end
-
-    -- `worker` is about to get a job.
-    function view.take(worker)
-        local slot = changed[worker]
-        if not slot then
-            slot = change(callers and callers.worker == worker and callers or slots_of(worker))
-        end
-        slot.left = slot.left - 1
-        gained[slot.profile] = (gained[slot.profile] or 0) - 1
-    end
-
     function view.settle()
-        for worker, each in pairs(changed) do
-            write(worker, each.profile, each.left, each.was)
+        if profile and (taken or view.left ~= was) then
+            write(worker, profile, view.left, was)
         end
     end
-
     return view
 end

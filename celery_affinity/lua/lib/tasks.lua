@@ -17,6 +17,10 @@ end
 -- Takes `id` out; the last one of its task is kept for `keep_s` seconds, if that is above 0.
 function tasks.remove(task, id, keep_s)
     local ids = redis.call("GET", key.task(task)) or ""
+    if ids == id and keep_s > 0 then
+        redis.call("EXPIRE", key.task(task), keep_s)
+        return
+    end
     local left = {}
     for each in string.gmatch(ids, "%S+") do
         if each ~= id then
@@ -25,8 +29,6 @@ function tasks.remove(task, id, keep_s)
     end
     if #left > 0 then
         redis.call("SET", key.task(task), table.concat(left, " "))
-    elseif keep_s > 0 and ids == id then
-        redis.call("EXPIRE", key.task(task), keep_s)
     else
         redis.call("UNLINK", key.task(task))
     end

@@ -27,7 +27,7 @@ function traces.add(id, task, stamps, expires)
     if stamps ~= "" then
         redis.call("HSET", key.job(id), "stamps", stamps)
         for stamp in each_of(stamps) do
-            redis.call("ZADD", key.stamped(stamp), clock.text(clock.now_us), id)
+            redis.call("ZADD", key.stamped(stamp), clock.now, id)
         end
     end
     if expires ~= "" then

@@ -1,0 +1,18 @@
+-- held: claims that somebody comes back to.
+-- @include lib/claims.lua
+
+-- RETURNS whether `worker` holds `id` with this very fencing number. The job may have been taken back while the
+-- worker was silent: a stale number changes nothing.
+function claims.held(worker, id, fence)
+    return redis.call("HGET", key.claims(worker), id) == fence
+end
+
+-- RETURNS what a worker read, or is to read, of a job that was claimed before.
+function claims.payload_again(id)
+    local row = redis.call("HMGET", key.job(id), "fence", "type", "enqueued")
+    return claims.payload(id, row[1], row[2], row[3])
+end
+
+function claims.is_unread(worker, id)
+    return redis.call("LREM", key.inbox(worker), 1, claims.payload_again(id)) == 1
+end
