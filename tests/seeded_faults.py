@@ -33,7 +33,7 @@ FAULTS = (
     # -- arrows
     Fault("lib/publish", 'redis.call("EXISTS", key.job(id)) == 1', 'redis.call("EXISTS", key.message(id)) == 1'),
     Fault("lib/publish", "enqueued_us + math.max(0, delay_us)", "enqueued_us + delay_us"),
-    Fault("lib/publish", "free = free + slots.free_for(type)", "free = slots.free_for(type)"),
+    Fault("lib/publish", "fitting = fitting + slots.free_for(type)", "fitting = slots.free_for(type)"),
     Fault("publish", "put(job, clock.now_us + nth)", "put(job, clock.now_us)"),
     Fault("publish", "not seen[job.type] and job.type or nil", "#types == 0 and job.type or nil"),
     Fault("lib/publish", "if delay_us > 0 then", "if delay_us > 1 then"),

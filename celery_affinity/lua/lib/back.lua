@@ -1,5 +1,4 @@
 -- back: the ways a claimed job leaves its slot without having been done: pending again, or dead.
--- @include lib/claims.lua
 -- @include lib/ends.lua
 -- @include lib/lanes.lua
 local back = {}

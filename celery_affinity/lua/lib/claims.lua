@@ -22,8 +22,8 @@ function claims.grant(id, worker)
     return fence
 end
 
--- What explains how long a slot is taken by a job of this type: each new one counts for an eighth. Of short ones, which
--- are many, one in eight is looked at.
+-- What explains how long a slot is taken by a job of this type: each new one counts for an eighth. Of short ones,
+-- which are many, one in eight is looked at.
 local function note_duration(type, duration_us, fence)
     if duration_us < SHORT_US and fence % 8 ~= 0 then
         return
@@ -39,7 +39,9 @@ function claims.take_back(worker, id, fence)
     local row = redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires")
     local is_own = not row[1] or row[1] == fence -- without one the server has lost the job
     if is_own and redis.call("HDEL", key.claims(worker), id) == 1 then
-        return { acked = row[2] == "1", type = row[3], claimed = row[4], task = row[5], stamps = row[6], expires = row[7] }
+        return {
+            acked = row[2] == "1", type = row[3], claimed = row[4], task = row[5], stamps = row[6], expires = row[7],
+        }
     end
     return nil
 end

@@ -52,11 +52,11 @@ end
 -- Most publishes meet no free slot, and the functions that place a job cost more to define than all that a publish
 -- calls: they are defined once a free slot is seen.
 local function place(their_types, messages)
-    local free = 0
+    local fitting = 0
     for _, type in ipairs(their_types) do
-        free = free + slots.free_for(type)
+        fitting = fitting + slots.free_for(type)
     end
-    if free == 0 then
+    if fitting == 0 then
         return 0
     end
 -- @include lib/settings.lua

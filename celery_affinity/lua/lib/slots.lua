@@ -55,7 +55,7 @@ function slots.free_for(type)
     return sum
 end
 
--- A view of free slots lasts for one call of a script: it reads each figure once, is told what changes, and writes that
+-- A view of free slots lasts for one call of a script: it reads each figure once, is told what changes, and writes it
 -- at its end (`settle`). This one is of the slots of `worker`, as `view.lua` has one of all: for who took back from the
 -- worker what it held. Every other free slot was looked at when it became free, or when the jobs came that are pending.
 -- `row`: its `slots.row`.
