@@ -86,6 +86,8 @@ class Claims:
         self._on_news = on_news
         #: Called when a task starts: a pool that blocks the loop sends its early ack before.
         self.on_accepted: Callable[[], object] = lambda: None
+        #: Called when a task has ended, in the thread that noticed it.
+        self.on_ended: Callable[[], object] = lambda: None
         #: Called with the seconds for which a task has run.
         self.on_length: Callable[[float], object] = lambda _: None
         self._lock = threading.Lock()
@@ -143,6 +145,7 @@ class Claims:
         if held.started_s is not None:
             self.on_length(time.monotonic() - held.started_s)
         self._on_news()
+        self.on_ended()
 
     def may_start(self, tag: str) -> bool:
         """Return whether the task of a claim may start. If not, it is the worker's no more, or is given back, its

@@ -29,7 +29,7 @@ logger = get_logger(__name__)
 #: Pause before what the server did not answer is said again, s.
 _RETRY_S = 0.5
 
-#: Shortest time between two times that the server is told of slots taken or freed without a claim, s.
+#: Time between two looks whether slots were taken or freed without a claim, s.
 _OTHER_INTERVAL_S = 0.5
 
 
@@ -77,7 +77,7 @@ class Membership:
         self._draining = False
         self._in_trouble = False
         self._slots_told = self._other_told = 0
-        self._told_at_s = 0.0
+        self._looked_at_s = 0.0
         self._resumed = False
         self._pulse = Pulse()
         self._guard: Guard | None = None
@@ -208,9 +208,10 @@ class Membership:
         if self._slots() != self._slots_told:
             self._slots_told = self._slots()
             self._beats.wake()
-        elif now_s() - self._told_at_s > _OTHER_INTERVAL_S and self._other_in_all() != self._other_told:
-            self._told_at_s = now_s()
-            self._beats.wake()
+        elif now_s() - self._looked_at_s > _OTHER_INTERVAL_S:
+            self._looked_at_s = now_s()
+            if self._other_in_all() != self._other_told:
+                self._beats.wake()
 
     def lend(self, waiting: Counter[str]) -> None:
         """Lend the slots of claims that wait for a rate limit: *waiting* says how many do, by type."""
@@ -319,7 +320,7 @@ class Membership:
                 raise
 
     def _sync(self) -> None:
-        asked_at_s = self._told_at_s = now_s()
+        asked_at_s = self._looked_at_s = now_s()
         slots = self._slots_told = self._slots()
         other = self._other_told = self._other_in_all()
         synced = self._scheduler.sync(self.id, self.claims.running(), slots=slots, other=other, draining=self._draining)
@@ -355,7 +356,7 @@ class Membership:
         self._on_void([held for held in claims if held.job_id in known])
 
     def _join(self) -> None:
-        asked_at_s = self._told_at_s = now_s()
+        asked_at_s = self._looked_at_s = now_s()
         slots = self._slots_told = self._slots()
         other = self._other_told = self._other_in_all()
         self._rejoin = False

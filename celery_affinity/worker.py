@@ -187,6 +187,7 @@ class AffinityStep(bootsteps.StartStopStep):
         )
         if isinstance(self._consumer.pool, SoloPool):
             membership.claims.on_accepted = membership.ack_now
+            membership.claims.on_ended = self._tell_what_ended  # what is left of the loop's turn is not waited for
         membership.claims.on_length = self._ahead.note_length
         return membership
 
@@ -217,8 +218,9 @@ class AffinityStep(bootsteps.StartStopStep):
             self._wake_loop()  # the pool's own part of this turn may be over: it writes what it got in the next
 
     def _tell_what_ended(self) -> None:
-        if self.members.has_news and not self._ahead.ends_can_wait(self._consumer.hub.call_later):
-            assert self._loop is not None, "it turns"
+        if self._loop is None or not self.members.has_news:
+            return
+        if not self._ahead.ends_can_wait(self._consumer.hub.call_later):
             self.members.send(self._loop.in_flight, self._most_ahead)
 
     def _on_reply(self) -> None:

@@ -67,7 +67,7 @@ FAULTS = (
     Fault("join", "    ahead.ask(worker, types,", "    type(worker, types,"),
     Fault("lib/ahead", "tonumber(row[1]) + most - tonumber(row[2])", "tonumber(row[1]) + most"),
     Fault("lib/ahead", "math.min(most, tonumber(row[1])", "math.min(1000, tonumber(row[1])"),
-    Fault("lib/ahead", "        room = room - 1\n", ""),
+    Fault("lib/ahead", "        view.left = view.left - 1\n", ""),
     Fault("lib/ahead", 'row[3] == "1" and not row[4] and tonumber', "tonumber"),
     Fault("lib/ahead", "if holder ~= worker and", "if"),
     Fault("lib/ahead", '            redis.call("HDEL", key.ahead, types[i])\n', ""),

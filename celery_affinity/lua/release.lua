@@ -4,8 +4,8 @@
 -- A repeated sequence number gets the same reply.
 -- RETURNS {more, payload, ...}; the payloads are the caller's next jobs, if it takes them inline.
 -- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
--- Most releases are of jobs that are done, by a worker that gets another one for each: what else it takes is defined only
--- where it is needed.
+-- Most releases are of jobs that are done, by a worker that gets another one for each: what else it takes is defined
+-- only where it is needed.
 -- @include lib/keys.lua
 -- @include lib/settings.lua
 -- @include lib/workers.lua

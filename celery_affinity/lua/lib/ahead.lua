@@ -11,18 +11,18 @@ local function view_of(worker, most)
     if row[3] == "1" and not row[4] and tonumber(row[1]) > 0 then
         room = math.min(most, tonumber(row[1]) + most - tonumber(row[2]) - redis.call("HLEN", key.claims(worker)))
     end
-    local view = {}
+    local view = { left = room }
     function view.free_for()
         return 1
     end
     function view.any_free()
-        return room > 0
+        return view.left > 0
     end
     function view.best()
         return worker
     end
     function view.take()
-        room = room - 1
+        view.left = view.left - 1
     end
     function view.settle() end -- it has no slot free before and after
     return view

@@ -122,7 +122,7 @@ local function fill(types, caller, settings, view, fresh)
     local reply, inline = { 0 }, {}
     local waiting = candidates(types, view, settings)
     for moves = 1, MAX_MOVES do
-        local job = waiting.best()
+        local job = view.left ~= 0 and waiting.best()
         if not job then
             break
         end

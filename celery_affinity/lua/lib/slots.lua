@@ -56,8 +56,9 @@ function slots.free_for(type)
 end
 
 -- A view of free slots lasts for one call of a script: it reads each figure once, is told what changes, and writes it
--- at its end (`settle`). This one is of the slots of `worker`, as `view.lua` has one of all: for who took back from the
--- worker what it held. Every other free slot was looked at when it became free, or when the jobs came that are pending.
+-- at its end (`settle`). `left` is how many there are, where that is known.
+-- This one is of the slots of `worker`, as `view.lua` has one of all: for who took back from it what it held. Every
+-- other free slot was looked at when it became free, or when the jobs came that are pending.
 -- `row`: its `slots.row`.
 function slots.own(worker, row)
     local profile, left, was = count(worker, row)
