@@ -43,7 +43,7 @@ SHORT_US = 100_000
 MAX_MOVES = 10
 
 #: Pending jobs deleted by one call.
-MAX_PURGED = 100
+MAX_PURGED = 50
 
 #: Ends that one call looks at, to find those that are to be told; and how long an app leaves one to others.
 MAX_LOOKED_AT = 100

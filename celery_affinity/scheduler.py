@@ -41,7 +41,7 @@ MOST = 10
 _TOGETHER = 25
 
 #: Scheduled jobs that are looked at together.
-_PAGE = 100
+_PAGE = 50
 
 
 class Claim(NamedTuple):

@@ -1,16 +1,16 @@
 -- purge: deletes waiting jobs of a type, because a person asked for it: pending ones, and those that are named and wait
 -- for their time.
 -- RETURNS {deleted, more}
--- Cost: at most 100 jobs of each kind in one call.
+-- Cost: at most 50 jobs of each kind in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/heads.lua
 -- @include lib/traces.lua
 
 local type = ARGV[1] -- encoded
--- ARGV[2..]: ids of scheduled jobs, 100 at most
+-- ARGV[2..]: ids of scheduled jobs, 50 at most
 
-local MAX = 100
+local MAX = 50
 local deleted = 0
 local function forget(id)
     traces.remove(id, 0)
