@@ -14,6 +14,8 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
+from .page import write_block
+
 ROOT = Path(__file__).parents[1]
 OUTPUT = ROOT / "build" / "matrix"
 
@@ -78,6 +80,8 @@ def main() -> int:
                 print(f"  FAILED {test}", flush=True)
     table = _table(results)
     print(table)
+    if options.write_docs:
+        write_block(ROOT / "README.md", "matrix", table)
     return int(any(result.failed for result in results))
 
 
@@ -93,7 +97,7 @@ def _run(corner: Corner, tests: tuple[str, ...]) -> Result:
     said = subprocess.run([python, "-c", _VERSIONS % (_SHOWN,)], capture_output=True, text=True, check=True).stdout
     report = OUTPUT / f"{corner.name}.xml"
     report.unlink(missing_ok=True)
-    command = [python, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal", f"--junitxml={report}", *tests]
+    command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", f"--junitxml={report}", *tests]
     with (OUTPUT / f"{corner.name}.log").open("w") as log:
         subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
     return _read(corner, json.loads(said), report)
@@ -133,7 +137,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__)
     parser.add_argument("corners", nargs="*", help="oldest, middle, newest; all of them by default")
     parser.add_argument("--tests", nargs="+", help="other tests than those that count")
+    parser.add_argument("--write-docs", action="store_true", help="write the table into README.md")
     options = parser.parse_args()
+    if options.write_docs and (options.corners or options.tests):
+        parser.error("--write-docs goes with all corners and the tests that count")
     unknown = set(options.corners) - {corner.name for corner in CORNERS}
     if unknown:
         parser.error(f"a corner is one of {[corner.name for corner in CORNERS]}, got: {sorted(unknown)}")
