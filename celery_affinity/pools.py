@@ -55,6 +55,8 @@ def spare_what_is_written(pool: Any) -> None:
 
     @wraps(flush)
     def sparing() -> Any:
+        if pool._pool is None:
+            return flush()  # it was terminated
         with _taken_for_accepted(pool), _remembered(pool._pool):
             return flush()
 
