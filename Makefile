@@ -53,7 +53,7 @@ parity: $(VENV)/.parity
 	$(BIN)/python -m tests.parity $(ARGS)
 
 # The oldest and the newest packages and Pythons that are supported, each in an environment of its own under build/matrix.
-# Some five minutes each; ARGS=oldest runs one.
+# Some seven minutes each; ARGS=oldest runs one, ARGS=--write-docs all of them, for the README.
 matrix: $(VENV)/.test
 	$(BIN)/python -m tests.matrix $(ARGS)
 

@@ -9,6 +9,7 @@ worker may have a slot, and here nobody is to wait for a task of an hour behind 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from operator import itemgetter
+from time import monotonic
 from typing import Any
 
 from celery.worker import state
@@ -68,6 +69,7 @@ class Limits:
 
     def _start_what_may(self, bucket: Any) -> None:
         self._put_in_order(bucket)
+        _forget_idle_time(bucket)
         if bucket.contents and self._room() <= -self._number_waiting() and bucket.expected_time(1) <= 0:
             self._return(_take_claims(bucket))  # all of them, or they would overtake the first
         try:
@@ -116,6 +118,12 @@ class Limits:
             logger.info("Task %s[%s] is given back: its slot is taken", request.name, request.id)
             state.task_ready(request)
         self._give_back([request._tag for request in requests])
+
+
+def _forget_idle_time(bucket: Any) -> None:
+    """Let a full bucket fill from now on: kombu before 5.7 counts the time for which it was full, so that two start."""
+    if bucket._tokens >= bucket.capacity:
+        bucket.timestamp = monotonic()
 
 
 def _is_claimed(request: Any) -> bool:

@@ -27,9 +27,14 @@ def _prefork() -> Any:
 
 
 def size(pool: Any) -> int:
-    """Return how many tasks *pool* can run at a time: none if it was terminated, where Celery's own count fails."""
-    terminated = forks(pool) and pool._pool is None
-    return 0 if terminated else int(pool.num_processes)
+    """Return how many tasks *pool* can run at a time: none if it was terminated, where Celery's own count fails.
+
+    Celery before 5.7 counts of gevent's greenlets those that run.
+    """
+    if forks(pool) and pool._pool is None:
+        return 0
+    greenlets: int | None = getattr(getattr(pool, "_pool", None), "size", None)
+    return int(pool.num_processes) if greenlets is None else greenlets
 
 
 def still_has(pool: Any, request: Any) -> bool:
@@ -43,14 +48,16 @@ def still_has(pool: Any, request: Any) -> bool:
 
 
 def spare_what_is_written(pool: Any) -> None:
-    """Make the flush of a prefork pool keep the jobs that a process already reads."""
+    """Make the flush of a prefork pool keep the jobs that a process already reads, and which processes are busy."""
     flush: Callable[[], Any] | None = getattr(pool, "flush", None)
     if _unfinished(pool) is None or flush is None or hasattr(flush, "__wrapped__"):
         return
 
     @wraps(flush)
     def sparing() -> Any:
-        with _taken_for_accepted(pool):
+        if pool._pool is None:
+            return flush()  # it was terminated
+        with _taken_for_accepted(pool), _remembered(pool._pool):
             return flush()
 
     pool.flush = sparing
@@ -104,6 +111,23 @@ def _taken_for_accepted(pool: Any) -> Iterator[None]:
             job._accepted = False
             if not process._is_alive():
                 job.discard()
+
+
+@contextmanager
+def _remembered(pool: Any) -> Iterator[None]:
+    """Keep the accepted jobs of an AsynPool, no others, and that their processes are busy.
+
+    A flush in Celery before 5.6.3 forgets what runs, so that its end is lost, or remembers what never will; one before
+    5.7 forgets who is busy, so that the next job waits behind a long one while another process is idle.
+    """
+    accepted = {number: job for number, job in pool._cache.items() if job._accepted}
+    busy = [job._write_to for job in accepted.values() if job._write_to and job._write_to.inqW_fd in pool._busy_workers]
+    try:
+        yield
+    finally:
+        pool._cache.clear()
+        pool._cache.update((number, job) for number, job in accepted.items() if not job.ready())
+        pool._busy_workers.update(process.inqW_fd for process in busy if process._is_alive())
 
 
 def _unfinished(pool: Any) -> "dict[int, Any] | None":

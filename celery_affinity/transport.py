@@ -5,6 +5,7 @@ and its replies, events) take kombu's own ways.
 """
 
 import secrets
+import ssl
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -144,6 +145,10 @@ class AffinityChannel(_StockChannel):
             params["socket_timeout"] = connect_timeout_s if asynchronous else _REPLY_TIMEOUT_S
         if "host" in params and not params.get("socket_connect_timeout"):  # without host: a socket in the file system
             params["socket_connect_timeout"] = connect_timeout_s
+        if isinstance(self.connection.client.ssl, dict) and self.connection.client.ssl:
+            # redis-py before 6 takes another host's certificate by default.
+            verifies = params.get("ssl_cert_reqs", ssl.CERT_REQUIRED) not in (None, "none", ssl.CERT_NONE)
+            params.setdefault("ssl_check_hostname", verifies)
         return params
 
     @contextmanager

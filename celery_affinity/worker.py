@@ -63,6 +63,7 @@ class AffinityStep(bootsteps.StartStopStep):
             self.membership = self._enter(scheduler)
             self._limits = self._watch_limits(self.membership)
             self._install_requests()
+            self._wake_for_acks()
             pools.spare_what_is_written(consumer.pool)
             pools.keep_what_is_half_read(consumer.pool)
         consumer.update_strategies()
@@ -168,6 +169,17 @@ class AffinityStep(bootsteps.StartStopStep):
             update_strategies()
 
         self._consumer.update_strategies = update
+
+    def _wake_for_acks(self) -> None:
+        """Have the loop turn for an ack of stock Celery's own: kombu before 5.7 lets one of another thread wait."""
+        call_soon = self._consumer.call_soon
+
+        def calling(*args: Any, **kwargs: Any) -> Any:
+            promise = call_soon(*args, **kwargs)
+            self._wake_loop()
+            return promise
+
+        self._consumer.call_soon = calling
 
     def _enter(self, scheduler: Scheduler) -> Membership:
         membership = Membership(

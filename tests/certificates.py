@@ -26,6 +26,18 @@ def make(directory, *, address="127.0.0.1", days=1):
 def _sign(name, key, issuer, issuer_key, host, days, *, is_authority):
     now = datetime.datetime.now(datetime.UTC)
     address = x509.IPAddress(ipaddress.ip_address(host))
+    # Python 3.13 and newer verify strictly: they ask for the key identifiers, and for what an authority may do.
+    usage = x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
     return (
         x509.CertificateBuilder()
         .subject_name(_name(name))
@@ -36,6 +48,9 @@ def _sign(name, key, issuer, issuer_key, host, days, *, is_authority):
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
         .sign(issuer_key, hashes.SHA256())
     )
 

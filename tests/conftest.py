@@ -16,6 +16,7 @@ from kombu import pools
 
 from celery_affinity.embedded import EmbeddedServer
 
+from . import since
 from .workers import running_processes, wait_until
 
 #: Inherited by every process that a test starts, whoever its parent is by now.
@@ -24,6 +25,11 @@ os.environ[MARK] = uuid.uuid4().hex
 
 EXECUTABLES = {"valkey": None, "redis": shutil.which("redis-server")}
 INSTALLED = [name for name, path in EXECUTABLES.items() if name == "valkey" or path]
+
+
+def pytest_configure(config):
+    if not since.RESULTS_CLOSE_SOCKETS:
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 
 # -- servers

@@ -20,7 +20,8 @@ class Ledger:
     def entries(self):
         if not self.path.exists():
             return []
-        rows = [line.split() for line in self.path.read_text().splitlines()]
+        whole = self.path.read_text().rpartition("\n")[0]  # the last line may be half written
+        rows = [line.split() for line in whole.splitlines()]
         return [Entry(event, job, int(pid), float(time_s)) for event, job, pid, time_s in rows]
 
     def starts(self):

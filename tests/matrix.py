@@ -14,6 +14,8 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
+from .page import write_block
+
 ROOT = Path(__file__).parents[1]
 OUTPUT = ROOT / "build" / "matrix"
 
@@ -72,34 +74,51 @@ def main() -> int:
     results = []
     for corner in CORNERS:
         if not options.corners or corner.name in options.corners:
-            print(f"{corner.name}: Python {corner.python} {' '.join(corner.pins)} ...", flush=True)
-            results.append(_run(corner, options.tests or TESTS))
+            if not options.last:
+                print(f"{corner.name}: Python {corner.python} {' '.join(corner.pins)} ...", flush=True)
+            results.append(_last(corner) if options.last else _run(corner, options.tests or TESTS))
             for test in results[-1].failed:
                 print(f"  FAILED {test}", flush=True)
     table = _table(results)
     print(table)
+    if options.write_docs:
+        write_block(ROOT / "README.md", "matrix", table)
     return int(any(result.failed for result in results))
 
 
 def _run(corner: Corner, tests: tuple[str, ...]) -> Result:
-    home = OUTPUT / corner.name
-    python = home / "bin" / "python"
+    python = _python(corner)
     if not python.exists():
-        subprocess.run([_interpreter(corner.python), "-m", "venv", home], check=True)
+        subprocess.run([_interpreter(corner.python), "-m", "venv", OUTPUT / corner.name], check=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run(
         [*pip, "--upgrade", "--upgrade-strategy", "eager", "--editable", ".[test]", *corner.pins], cwd=ROOT, check=True
     )
-    said = subprocess.run([python, "-c", _VERSIONS % (_SHOWN,)], capture_output=True, text=True, check=True).stdout
-    report = OUTPUT / f"{corner.name}.xml"
+    report = _report(corner) if tests == TESTS else OUTPUT / f"{corner.name}-part.xml"
     report.unlink(missing_ok=True)
     command = [python, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal", f"--junitxml={report}", *tests]
     with (OUTPUT / f"{corner.name}.log").open("w") as log:
         subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
-    return _read(corner, json.loads(said), report)
+    return _read(corner, report)
 
 
-def _read(corner: Corner, versions: dict[str, str], report: Path) -> Result:
+def _last(corner: Corner) -> Result:
+    if not _report(corner).exists():
+        raise SystemExit(f"{corner.name}: its tests have not run to their end")
+    return _read(corner, _report(corner))
+
+
+def _python(corner: Corner) -> Path:
+    return OUTPUT / corner.name / "bin" / "python"
+
+
+def _report(corner: Corner) -> Path:
+    return OUTPUT / f"{corner.name}.xml"
+
+
+def _read(corner: Corner, report: Path) -> Result:
+    command = [_python(corner), "-c", _VERSIONS % (_SHOWN,)]
+    versions = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     cases = list(ElementTree.parse(report).iter("testcase"))
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
     skipped = [case for case in cases if case.find("skipped") is not None]
@@ -133,7 +152,11 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__)
     parser.add_argument("corners", nargs="*", help="oldest, middle, newest; all of them by default")
     parser.add_argument("--tests", nargs="+", help="other tests than those that count")
+    parser.add_argument("--write-docs", action="store_true", help="write the table into README.md")
+    parser.add_argument("--last", action="store_true", help="run nothing: show what came of the last run of each")
     options = parser.parse_args()
+    if options.write_docs and (options.corners or options.tests):
+        parser.error("--write-docs goes with all corners and the tests that count")
     unknown = set(options.corners) - {corner.name for corner in CORNERS}
     if unknown:
         parser.error(f"a corner is one of {[corner.name for corner in CORNERS]}, got: {sorted(unknown)}")

@@ -26,6 +26,8 @@ def start(fleet, *args, **kwargs):
     """Start a worker that listens to commands."""
     worker = fleet.start(*args, **kwargs)
     worker.wait_ready(30)
+    if kwargs.get("pool") == "gevent":  # listens in a greenlet of its own, which may subscribe later
+        wait_until(lambda: fleet.app.control.ping(timeout=0.5), 10, "it listens")
     return worker
 
 

@@ -54,7 +54,9 @@ def worker_processes_end(sides):
     "scenario",
     [
         pytest.param(
-            each, id=str(each), marks=[pytest.mark.xfail(strict=True, reason=each.differs)] if each.differs else []
+            each,
+            id=str(each),
+            marks=[pytest.mark.xfail(strict=True, reason=why) for why in (each.differs, each.stock_fails) if why],
         )
         for each in SCENARIOS
     ],

