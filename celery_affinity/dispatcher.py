@@ -51,6 +51,11 @@ class Dispatcher:
         self._expects_messages_until_s = 0.0
         self._beats = Beats("affinity-dispatcher", self._tick, pause_s)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether others tick for it."""
+        return self._quiet
+
     def start(self) -> None:
         self._beats.start()
 

@@ -11,6 +11,7 @@ from kombu.log import get_logger
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as ReplyTimeoutError
 
+from . import revoking
 from .beats import Beats
 from .claims import Claims, Held
 from .dispatcher import Dispatcher
@@ -222,6 +223,14 @@ class Membership:
     def tick(self) -> None:
         """Tick now: a job is due sooner than the last tick could know."""
         self._dispatcher.wake()
+
+    def revoke(self, revoked: revoking.Revoked) -> None:
+        """End the jobs that wait of what a broadcast revokes, if this worker ticks for the fleet."""
+        if not self._dispatcher.is_quiet:
+            try:
+                self._scheduler.revoke(*revoked, keep_s=revoking.KEPT_FOR_S)
+            except (RedisError, OSError) as exc:
+                self._trouble(exc)  # Celery remembers it in each worker, which refuses the task when it comes
 
     def room(self) -> int:
         """Return how many more jobs the pool could start now: what the server counts, as far as it is known here."""

@@ -1,7 +1,8 @@
 """A revoke on its way to the workers: what it asks of jobs that wait, which no worker has.
 
 A revoke is a broadcast of remote control. It passes the transport of whoever sends it, so the waiting jobs end before
-the first worker hears of it, and if there is no worker at all.
+the first worker hears of it, and if there is no worker at all. That of stock Celery does nothing of the kind: there the
+workers that tick for the fleet do it when they hear of it.
 """
 
 import base64
@@ -41,9 +42,12 @@ def stamps_of(headers: Mapping[str, Any]) -> list[str]:
     return _stamps(named)
 
 
-def read(exchange: str, message: Mapping[str, Any]) -> Revoked | None:
-    """Return what a broadcast revokes for the whole fleet; None if it is something else."""
-    if not exchange.endswith(".pidbox"):
+def read(mailbox: str, message: Mapping[str, Any]) -> Revoked | None:
+    """Return what a broadcast revokes for the whole fleet; None if it is something else.
+
+    *mailbox*: the exchange of remote control that it is sent to, or the queue of one that it is read from.
+    """
+    if not mailbox.endswith(".pidbox"):
         return None
     command = decoded(message)
     if not isinstance(command, dict) or any(command.get(each) for each in ("destination", "pattern", "matcher")):

@@ -432,6 +432,9 @@ class Transport(stock.Transport):
     driver_type = "redis"
     driver_name = "celery_affinity"
 
+    #: Called with what a broadcast revokes for the whole fleet, in a worker that reads it.
+    on_revoked: Callable[[revoking.Revoked], None] | None = None
+
     implements = stock.Transport.implements.extend(batch_publish=True)
     supports_batch_publish = True
 
@@ -447,6 +450,11 @@ class Transport(stock.Transport):
             from . import flower  # not at the top: other processes do without
 
             flower.install(client)
+
+    def _deliver(self, message: dict[str, Any], queue: str) -> None:
+        if self.on_revoked is not None and (revoked := revoking.read(queue, message)) is not None:
+            self.on_revoked(revoked)
+        super()._deliver(message, queue)
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> Any:
         for channel in self.channels:

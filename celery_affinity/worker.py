@@ -74,6 +74,7 @@ class AffinityStep(bootsteps.StartStopStep):
         channel.on_consume = self.membership.serve
         channel.on_turn = self.membership.turned
         channel.on_sign = self._on_sign
+        consumer.connection.transport.on_revoked = self.membership.revoke
         self._ahead.clear()  # what a lost connection made Celery drop, as the rest
         queues = [queue.name for queue in consumer.task_consumer.queues]
         self.membership.join(scheduler, [queue for queue in queues if channel.schedules(queue)])

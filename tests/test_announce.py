@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from billiard.exceptions import WorkerLostError
-from celery import chord
+from celery import Celery, chord
 from celery.exceptions import ChordError, TaskRevokedError
 from celery.result import AsyncResult
 
@@ -116,6 +116,16 @@ def test_a_revoke_for_some_workers_ends_nothing_that_waits(fleet):
     fleet.app.control.revoke(result.id, destination=["other@host"])
     fleet.start("worker", "pdf", pool="solo")
     assert result.get(timeout=10) == "job"
+
+
+def test_a_revoke_of_stock_celery_ends_what_waits_as_well(fleet):
+    fleet.start("other", "mail", pool="threads").wait_ready(30)
+    stays, goes = (fleet.tasks["pdf"].delay(name) for name in ("stays", "goes"))
+    with Celery("stock", broker=fleet.url, set_as_current=False) as stock:
+        stock.control.revoke(stays.id, destination=[next(iter(stock.control.inspect().ping()))])
+        stock.control.revoke(goes.id)
+    ends(goes, "REVOKED")
+    assert waits(fleet) == 1
 
 
 def test_a_revoked_job_whose_worker_died_is_not_run_again(fleet):
