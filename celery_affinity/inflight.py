@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from .line import taken_from
+from .line import is_readable, taken_from
 
 
 class InFlight:
@@ -32,8 +32,10 @@ class InFlight:
 
     @property
     def is_late(self) -> bool:
-        """Whether there is no reply for longer than a reply takes."""
-        return self.is_under_way and time.monotonic() - self._sent_s > self._connection.socket_timeout
+        """Whether there is no reply for longer than one takes; not if it is there, and nobody had time to read it."""
+        if not self.is_under_way or time.monotonic() - self._sent_s < self._connection.socket_timeout:
+            return False
+        return not is_readable(self._connection)
 
     def send(self, commands: Sequence[Sequence[Any]]) -> None:
         """Send *commands*. Raises a redis error if there is no connection."""

@@ -45,7 +45,7 @@ class Line(redis.Redis):
     def _connection(self) -> Any:
         if self._kept is None or self._kept_by != os.getpid():  # a connection is its process's own
             self._kept, self._kept_by = taken_from(self.connection_pool), os.getpid()
-        elif _is_closed(self._kept):
+        elif is_readable(self._kept):  # nothing is due
             self._kept.disconnect()  # the next command opens it
         return self._kept
 
@@ -76,8 +76,8 @@ def taken_from(pool: Any) -> Any:
         return pool.get_connection("_")
 
 
-def _is_closed(connection: Any) -> bool:
-    """Return whether there is something to read though nothing is due: the end of it, or what nobody asked for."""
+def is_readable(connection: Any) -> bool:
+    """Return whether there is something to read: a reply, or, if none is due, the end, or what nobody asked for."""
     try:
         return bool(connection.can_read())
     except (redis.ConnectionError, redis.TimeoutError, OSError):

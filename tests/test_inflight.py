@@ -67,6 +67,17 @@ def test_what_the_server_does_not_answer_in_time_is_late(server, redis_client):
     in_flight.close()
 
 
+def test_a_reply_that_nobody_had_time_to_read_is_not_late(server, redis_client):
+    pool = redis.ConnectionPool.from_url(server.url, socket_timeout=0.05)
+    in_flight = InFlight(pool)
+    in_flight.send([("ECHO", "one")])
+    time.sleep(0.06)
+    while in_flight.is_late:
+        pass
+    assert in_flight.receive() == [b"one"]
+    in_flight.close()
+
+
 # -- the event loop
 
 
