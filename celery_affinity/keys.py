@@ -30,7 +30,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "expires": ("expires", "zset", "job ids that end if they wait that long, by that time, µs"),
     "stamped": ("stamped:%s", "zset", "stamp ('name:value') -> job ids whose message bears it, by publish time, µs"),
     "revoked": ("revoked:%s", "string", "task id that was revoked: kept for some hours"),
-    "revoked_stamp": ("revoked_stamp:%s", "string", "stamp that was revoked: kept for some hours"),
+    "revoked_stamp": ("revoked_stamp:%s", "string", "when a stamp was revoked, µs: kept for some hours"),
     "untold": ("untold", "zset", "job ids that ended without a worker, by when their callers are to be told, µs"),
     "profiles": (
         "profiles",
@@ -58,7 +58,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "conf": ("conf", "hash", "the same settings as an app.conf had them last: what a reset goes back to"),
     "conf_of": ("conf_of:%s", "hash", "app -> the same as its own app.conf had them last"),
     "turn": ("turn", "string", "claims made since a share of them goes by age alone"),
-    "durations": ("durations", "hash", "type -> moving average of its jobs' time in a slot, µs"),
+    "durations": (
+        "durations",
+        "hash",
+        "type -> moving average of its jobs' time in a slot, µs; of those under 0.1 s one in eight is counted",
+    ),
     "counters": ("counters", "hash", "events since the start, by name"),
 }
 

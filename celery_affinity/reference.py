@@ -366,7 +366,7 @@ class Reference:
         return ended
 
     def revoke_stamped(self, stamps: Iterable[str], *, now_us: int) -> tuple[int, bool]:
-        """End the waiting jobs that bear one of these stamps, as `revoke` does. Return how many, and `more`."""
+        """End the waiting jobs that bear one of these stamps. Return how many, and `more`."""
         ended = looked_at = 0
         for stamp in stamps:
             self.revoked_stamps[stamp] = now_us
@@ -658,8 +658,8 @@ class Reference:
         self.jobs[job_id] = job
         self._add_to_task(task_id, job_id)
         self._trace(job, None if expires_us is None else now_us + expires_us, stamps, now_us)
-        if self._is_revoked(job) or (expires_us is not None and expires_us <= 0):
-            self._end(job, "revoked" if self._is_revoked(job) else "expired", now_us)
+        if self._is_task_revoked(job) or (expires_us is not None and expires_us <= 0):
+            self._end(job, "revoked" if self._is_task_revoked(job) else "expired", now_us)
             return 3, True
         if delay_us > 0:
             job.published_us = now_us
@@ -695,9 +695,13 @@ class Reference:
         return len(due)
 
     def _is_revoked(self, job: Job) -> bool:
-        return (bool(job.task_id) and job.task_id in self.revoked) or any(
-            each in self.revoked_stamps for each in job.stamps
+        """Return whether the job's task was revoked or, since its enqueue time, one of its stamps."""
+        return self._is_task_revoked(job) or any(
+            self.revoked_stamps.get(each, -1) >= job.enqueued_us for each in job.stamps
         )
+
+    def _is_task_revoked(self, job: Job) -> bool:
+        return bool(job.task_id) and job.task_id in self.revoked
 
     # -- what finds a job
 

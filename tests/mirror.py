@@ -146,9 +146,10 @@ def _expect_traces(reference, state, entry):
     for stamp, bearing in reference.stamped.items():
         for job_id, at_us in bearing.items():
             entry(["stamped", stamp], job_id, at_us)
-    for name, revoked in (("revoked", reference.revoked), ("revoked_stamp", reference.revoked_stamps)):
-        for each in revoked:
-            state[key(name, encode(each) if name == "revoked" else each)] = "1 (forgotten in 60 s)"
+    for task in reference.revoked:
+        state[key("revoked", encode(task))] = "1 (forgotten in 60 s)"
+    for stamp, at_us in reference.revoked_stamps.items():
+        state[key("revoked_stamp", stamp)] = f"{at_us} (forgotten in 60 s)"
 
 
 def _expect_tasks(reference, state):

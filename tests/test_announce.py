@@ -105,10 +105,21 @@ def test_jobs_are_revoked_by_their_stamps(fleet, dispatcher):
     assert waits(fleet) == 1
     for result in ours:
         ends(result, "REVOKED")
-    ends(stamped("published later", "a b"), "REVOKED")
-    fleet.start("worker", "pdf", pool="solo")
+    fleet.start("worker", "pdf", pool="solo").wait_ready(30)
     assert theirs.get(timeout=10) == "theirs"
     assert fleet.ledger.starts() == {"theirs": 1}
+
+
+def test_what_is_published_with_a_revoked_stamp_is_refused_by_the_workers_that_heard_of_it(fleet):
+    worker = fleet.start("worker", "pdf", pool="solo")
+    worker.wait_ready(30)
+    fleet.app.control.revoke_by_stamped_headers({"tenant": ["a b"]}, reply=True)
+    signature = fleet.tasks["pdf"].s("later")
+    signature.stamp(tenant="a b")
+    ends(signature.apply_async(), "REVOKED")
+    worker.end()
+    fleet.start("newcomer", "pdf", pool="solo")
+    assert signature.apply_async().get(timeout=10) == "later", "as on stock: it has not heard of it"
 
 
 def test_a_revoke_for_some_workers_ends_nothing_that_waits(fleet):

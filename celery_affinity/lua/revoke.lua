@@ -1,4 +1,4 @@
--- revoke: jobs that wait end at once, and take no slot; what is published under these names from now on, too.
+-- revoke: jobs that wait end at once, and take no slot; what is published under these task ids from now on, too.
 -- A claimed job is its worker's to stop; should it come back, it ends here.
 -- RETURNS {revoked, more}
 -- Cost: at most 10 jobs in one call.
@@ -28,7 +28,7 @@ for i = 3, #ARGV do
             revoked = revoked + (ends.waiting(id, "revoked") and 1 or 0)
         end
     else
-        redis.call("SET", key.revoked_stamp(name), 1, "EX", keep_s)
+        redis.call("SET", key.revoked_stamp(name), clock.now, "EX", keep_s)
         local id = looked_at < MAX and next_of_stamp(name)
         while id do
             looked_at = looked_at + 1

@@ -31,11 +31,11 @@ end
 
 -- RETURNS how a job that comes back from its worker has ended meanwhile, or nil: it may wait again.
 function ends.meanwhile(id)
-    local row = redis.call("HMGET", key.job(id), "task", "stamps", "expires")
+    local row = redis.call("HMGET", key.job(id), "task", "stamps", "expires", "enqueued")
     if row[3] and tonumber(row[3]) <= clock.now_us then
         return "expired"
     end
-    return traces.is_revoked(row[1] or "", row[2]) and "revoked" or nil
+    return traces.is_revoked(row[1] or "", row[2], row[4]) and "revoked" or nil
 end
 
 -- The caller of a job knows: only what is known of it is kept for a while.

@@ -23,7 +23,7 @@ local function put(job, enqueued_us)
     local due = clock.text(enqueued_us + math.max(0, delay_us))
     write_job(job, delay_us > 0 and "scheduled" or "pending", due)
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
-    local is_revoked = (is_heard_of or job.stamps ~= "") and traces.is_revoked(job.task_id, job.stamps)
+    local is_revoked = is_heard_of and traces.is_revoked(job.task_id)
     local expires = expires_us ~= "" and clock.text(clock.now_us + tonumber(expires_us)) or ""
     traces.add(id, job.task_id, job.stamps, expires)
     if is_expired or is_revoked then

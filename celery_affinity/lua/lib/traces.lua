@@ -8,13 +8,15 @@ local function each_of(stamps)
     return string.gmatch(stamps or "", "%S+")
 end
 
--- RETURNS whether a task, or one of the stamps that its message bears, was revoked.
-function traces.is_revoked(task, stamps)
+-- RETURNS whether the task of a job was revoked or, since it was `enqueued`, one of the stamps that its message bears.
+-- What is published with a stamp that was revoked before is for the workers to refuse, which remember it.
+function traces.is_revoked(task, stamps, enqueued)
     if task ~= "" and redis.call("EXISTS", key.revoked(task)) == 1 then
         return true
     end
     for stamp in each_of(stamps) do
-        if redis.call("EXISTS", key.revoked_stamp(stamp)) == 1 then
+        local at = redis.call("GET", key.revoked_stamp(stamp))
+        if at and tonumber(at) >= tonumber(enqueued) then
             return true
         end
     end
