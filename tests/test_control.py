@@ -14,7 +14,7 @@ from celery_affinity.lease import Lease
 from celery_affinity.scheduler import Claim
 
 from .test_worker import APP, Fleet
-from .workers import start_worker, wait_until
+from .workers import start_worker, wait_until, wait_until_it_listens
 
 
 @pytest.fixture
@@ -26,8 +26,7 @@ def start(fleet, *args, **kwargs):
     """Start a worker that listens to commands."""
     worker = fleet.start(*args, **kwargs)
     worker.wait_ready(30)
-    if kwargs.get("pool") == "gevent":  # listens in a greenlet of its own, which may subscribe later
-        wait_until(lambda: fleet.app.control.ping(timeout=0.5), 10, "it listens")
+    wait_until_it_listens(fleet.app, args[0])
     return worker
 
 
@@ -197,6 +196,7 @@ def test_autoscale_grows_for_what_there_is_to_do_shrinks_after_it_and_can_be_cha
     env = {"LEDGER": str(fleet.ledger.path), "AUTOSCALE_KEEPALIVE": "1"}
     worker = start_worker(APP, fleet.url, ["pdf"], name="worker", extra=["--autoscale", "3,1"], env=env)
     worker.wait_ready(30)
+    wait_until_it_listens(fleet.app, "worker")
     assert told(fleet, "worker").slots == 3
     assert ask(fleet, "stats")["autoscaler"]["current"] == 1
     results = [fleet.tasks["pdf"].delay(f"job-{number}", 1) for number in range(3)]

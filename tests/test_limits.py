@@ -76,6 +76,8 @@ def wait_of_an_unlimited_job_s(fleet, transport):
             producer.send_task(f"{APP}.mail", (f"{transport}-{each}",), queue="mail")
         at_once = since.LIMITED_AT_ONCE if transport == STOCK else 1
         wait_until(lambda: len(starts(fleet, f"{transport}-")) == at_once, 10, "they go")
+        if transport == STOCK:
+            wait_until(lambda: fleet.redis.hlen("unacked") == 8, 10, "it has prefetched four for each slot")
         sent_s = time.time()
         producer.send_task(f"{APP}.pdf", (f"unlimited-{transport}",), queue="pdf").get(timeout=20)
     worker.end()

@@ -9,7 +9,7 @@ import pytest
 from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError
 
-from .workers import start_worker, wait_until
+from .workers import start_worker, wait_until, wait_until_it_listens
 
 APP = "tests.apps.ordinary"
 
@@ -68,6 +68,7 @@ def test_eta_expiry_and_revoke(tasks):
 
 
 def test_remote_control(app, tasks):
+    wait_until_it_listens(app, "ordinary")
     inspect = app.control.inspect(timeout=10, limit=1)
     (reply,) = inspect.ping().values()
     assert reply == {"ok": "pong"}

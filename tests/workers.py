@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -31,6 +31,15 @@ def wait_until(predicate: Callable[[], T], timeout: float, message: str) -> T:
         assert monotonic() < deadline, f"not within {timeout} s: {message}"
         sleep(POLL_S)
     return value
+
+
+def wait_until_it_listens(app: Any, name: str) -> None:
+    """Wait until a worker hears commands: it subscribes a moment after it says that it is ready, on stock as well."""
+    wait_until(
+        lambda: any(each.startswith(f"{name}@") for reply in app.control.ping(timeout=0.5, limit=9) for each in reply),
+        20,
+        f"{name} listens",
+    )
 
 
 class Process:
