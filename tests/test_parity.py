@@ -4,6 +4,7 @@ import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from kombu import pools
 
 from celery_affinity.embedded import EmbeddedServer
 
@@ -62,6 +63,7 @@ def worker_processes_end(sides):
     ],
 )
 def test_what_works_on_stock_celery_works_alike(sides, scenario):
+    pools.set_limit(sides[0].app.conf.broker_pool_limit)  # or both set it at once, for which kombu has no lock
     with ThreadPoolExecutor(len(sides)) as threads:
         outcomes = [threads.submit(_play, scenario, side) for side in sides]
     stock, ours = (each.result() for each in outcomes)
