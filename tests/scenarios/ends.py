@@ -132,7 +132,8 @@ def ignored_and_rejected(side):
     second = tasks.rejected.delay(dropped, False)
     third = tasks.rejected.delay(again, True)
     seen = side.records(ignored, 1), side.records(dropped, 1), side.records(again, 2)
-    return seen, side.outcome(third), first.state, second.state
+    rejects = side.failure(second) if since.REJECTED_FAILS else second.state
+    return seen, side.outcome(third), first.state, rejects
 
 
 @scenario
