@@ -4,6 +4,7 @@ What waits in Redis is most of what a job takes there.
 """
 
 import base64
+import json
 from typing import Any
 
 from kombu.utils.encoding import bytes_to_str
@@ -77,9 +78,15 @@ def written(message: Message) -> str:
     return str(dumps(message, separators=(",", ":")))  # kombu's own writes a blank after each of them
 
 
+def _loads(text: str) -> Message:
+    """Return JSON as kombu reads it, whose way takes twice as long: only values that it has marked need it."""
+    message: Message = loads(text) if "__type__" in text else json.loads(text)
+    return message
+
+
 def read(text: bytes | str) -> Message:
     """Return a message that has waited as it was sent; the stamp is what a retry finds."""
-    message: Message = loads(bytes_to_str(text))
+    message = _loads(bytes_to_str(text))
     headers = message.get("headers")
     if headers and "id" in headers:  # producers in other languages leave out what they can, and the first protocol all
         message["headers"] = {**_SAY_NOTHING, **headers}

@@ -31,6 +31,7 @@ from .keys import Keys
 from .line import Line
 from .reader import Reader
 from .scheduler import Claim, Scheduler
+from .watching import WatchedOnce
 
 if TYPE_CHECKING:
     from kombu.transport.redis import Channel as _StockChannel
@@ -455,6 +456,9 @@ class Transport(stock.Transport):
         if self.on_revoked is not None and (revoked := revoking.read(queue, message)) is not None:
             self.on_revoked(revoked)
         super()._deliver(message, queue)
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        super().register_with_event_loop(connection, WatchedOnce(loop))
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> Any:
         for channel in self.channels:

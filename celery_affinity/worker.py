@@ -243,7 +243,7 @@ class AffinityStep(bootsteps.StartStopStep):
 
     @property
     def _most_ahead(self) -> int:
-        return self._ahead.most(self.slots())
+        return 0 if self._ahead.is_off else self._ahead.most(self.slots())
 
     def _receive_what_follows(self) -> int:
         arrived = len(self._following)
