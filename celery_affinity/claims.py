@@ -144,8 +144,8 @@ class Claims:
             self._acks.pop(tag, None)  # told with the end
         if held.started_s is not None:
             self.on_length(time.monotonic() - held.started_s)
+        self.on_ended()  # if that tells, there is no more news
         self._on_news()
-        self.on_ended()
 
     def may_start(self, tag: str) -> bool:
         """Return whether the task of a claim may start. If not, it is the worker's no more, or is given back, its

@@ -20,9 +20,15 @@ class Loop:
         self._watched: Any = None
         self._watched_fileno = -1
         self._turns_anyway = False
+        self._thread = threading.get_ident()
         self._waker = _Waker()
         hub.add_reader(self._waker.fileno(), self._waker.drain)
         hub.on_tick.add(self._tick)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the loop runs in the thread that asks."""
+        return threading.get_ident() == self._thread
 
     def wake(self) -> None:
         """Have the loop turn soon; from any thread."""

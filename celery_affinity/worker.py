@@ -200,7 +200,7 @@ class AffinityStep(bootsteps.StartStopStep):
         )
         if isinstance(self._consumer.pool, SoloPool):
             membership.claims.on_accepted = membership.ack_now
-            membership.claims.on_ended = self._tell_what_ended  # what is left of the loop's turn is not waited for
+        membership.claims.on_ended = self._on_ended
         membership.claims.on_length = self._ahead.note_length
         return membership
 
@@ -230,6 +230,11 @@ class AffinityStep(bootsteps.StartStopStep):
         if started or arrived:
             self._wake_loop()  # the pool's own part of this turn may be over: it writes what it got in the next
 
+    def _on_ended(self) -> None:
+        """Tell it at once, where the loop notices it itself: the server works while the loop goes on with its turn."""
+        if self._loop is not None and self._loop.is_here:
+            self._tell_what_ended()
+
     def _tell_what_ended(self) -> None:
         if self._loop is None or not self.members.has_news:
             return
@@ -237,8 +242,9 @@ class AffinityStep(bootsteps.StartStopStep):
             self.members.send(self._loop.in_flight, self._most_ahead)
 
     def _on_reply(self) -> None:
-        """Start the jobs that follow what ended."""
+        """Start the jobs that follow what ended, and tell first what ended meanwhile."""
         self._following.extend(self.members.receive(self._most_ahead))
+        self._tell_what_ended()
         self._receive_what_follows()
 
     @property

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -87,3 +88,8 @@ def test_the_message_of_a_small_task_is_a_third_shorter():
 def test_messages_of_other_producers_are_read_as_they_are():
     for headers in ({}, {"task": "proj.render", "lang": "js"}):
         assert envelope.read(json.dumps({"headers": headers, "body": "e30="}))["headers"] == headers
+
+
+def test_what_json_has_no_word_for_is_read_as_kombu_wrote_it():
+    when = datetime(2026, 1, 2, tzinfo=UTC)
+    assert read(message(when=when))["headers"]["when"] == when

@@ -153,6 +153,15 @@ def test_nothing_wakes_a_loop_that_is_to_be_answered(turning, redis_client, monk
     assert woken
 
 
+def test_a_loop_knows_its_own_thread(turning):
+    elsewhere = []
+    asking = threading.Thread(target=lambda: elsewhere.append(turning.loop.is_here))
+    asking.start()
+    asking.join()
+    assert turning.loop.is_here
+    assert elsewhere == [False]
+
+
 # -- what is told
 
 
@@ -190,6 +199,15 @@ def test_what_ended_is_told_and_the_next_job_comes_with_the_reply(worker, in_fli
     assert [claim.job_id for claim in worker.claims.receive(worker.scheduler, most_ahead=0)] == ["second"]
     assert not worker.claims.is_telling
     assert not worker.claims.has_news
+
+
+def test_what_is_told_at_once_wakes_nobody(worker, in_flight):
+    (claim,) = _told(worker, in_flight)
+    on_its_way = []
+    worker.claims._on_news = lambda: on_its_way.append(worker.claims.is_telling)
+    worker.claims.on_ended = lambda: worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
+    worker.claims.end(worker.claims.take(claim))
+    assert on_its_way == [True]
 
 
 def test_no_other_thread_waits_for_the_loop_or_tells_the_same(worker, in_flight):
