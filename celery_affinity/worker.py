@@ -224,10 +224,9 @@ class AffinityStep(bootsteps.StartStopStep):
         membership = self.members
         membership.turned()
         membership.notice_slots()
-        started = self._start_what_is_ahead()
+        self._hold_what_follows()
         self._tell_what_ended()
-        arrived = self._receive_what_follows()
-        if started or arrived:
+        if self._start_what_follows():
             self._wake_loop()  # the pool's own part of this turn may be over: it writes what it got in the next
 
     def _on_ended(self) -> None:
@@ -244,35 +243,40 @@ class AffinityStep(bootsteps.StartStopStep):
     def _on_reply(self) -> None:
         """Start the jobs that follow what ended, and tell first what ended meanwhile."""
         self._following.extend(self.members.receive(self._most_ahead))
+        self._hold_what_follows()
         self._tell_what_ended()
-        self._receive_what_follows()
+        self._start_what_follows()
 
     @property
     def _most_ahead(self) -> int:
         return 0 if self._ahead.is_off else self._ahead.most(self.slots())
 
-    def _receive_what_follows(self) -> int:
+    def _hold_what_follows(self) -> None:
+        """Hold the jobs that arrived, all of them, before the first starts, where some are ahead."""
+        while self._following and not self._ahead.is_off:
+            claim = self._following.popleft()
+            tag = self.members.claims.take(claim)
+            if tag is not None:
+                self._ahead.add(claim, tag)
+
+    def _start_what_follows(self) -> int:
+        """Start the jobs that arrived, as far as there are slots. Return how many."""
         arrived = len(self._following)
         for _ in range(arrived):
-            self._receive(self._following.popleft())
-        return arrived
+            self._its_channel.deliver(self._following.popleft())
+        return arrived + self._start_what_is_ahead()
 
-    def _receive(self, claim: Claim) -> None:
-        assert self._channel is not None, "the loop runs"
-        if self._ahead.is_off or (not self._ahead and self._free_slots() > 0):
-            self._channel.deliver(claim)
-            return
-        tag = self.members.claims.take(claim)
-        if tag is not None:
-            self._ahead.add(claim, tag)
-
-    def _start_what_is_ahead(self) -> bool:
-        """Start as many jobs that were taken ahead as slots are free. Return whether there were any."""
+    def _start_what_is_ahead(self) -> int:
+        """Start as many jobs that were taken ahead as slots are free. Return how many."""
         started = min(len(self._ahead), self._free_slots()) if self._ahead else 0
         for _ in range(started):
-            assert self._channel is not None, "the loop runs"
-            self._channel.consume(*self._ahead.next())
-        return started > 0
+            self._its_channel.consume(*self._ahead.next())
+        return started
+
+    @property
+    def _its_channel(self) -> AffinityChannel:
+        assert self._channel is not None, "the loop runs"
+        return self._channel
 
     def _free_slots(self) -> int:
         return self.members.room() + len(self._ahead)
