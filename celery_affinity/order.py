@@ -1,14 +1,16 @@
 """In which order waiting jobs would be claimed now, and how many are ahead of one: by counts, not one by one."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge, nsmallest
+from itertools import islice
 from typing import NamedTuple
 
 from .keys import decode
 from .reader import Lane, Reader
 from .score import MICRO, Terms, Weights, overtakes, score
-from .settings import weights
+from .settings import complete, weights
 
 #: Jobs of one instant that are compared by their ids; there are hardly ever two.
 _TIED = 1000
@@ -144,9 +146,15 @@ def _tied(reader: Reader, order: Order, lane: Lane, until_us: int, mine: Place) 
     return sum(job_id.decode() < mine.job_id for job_id in at_once)
 
 
+def next_jobs(reader: Reader, types: Sequence[str] | None, limit: int) -> list[Next]:
+    """Return the first *limit* pending jobs of *types* (encoded; None: of all) as they would be claimed now."""
+    order = order_now(reader, types, reader.now_us(), complete(reader.hash("settings")))
+    return upcoming(reader, order, reader.lanes(types), limit)
+
+
 def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) -> list[Next]:
     """Return the first *limit* jobs of *lanes* in the order in which they would be claimed; unserved ones come last."""
-    best = sorted(lanes, key=lambda lane: _rank(order, lane, lane.enqueued_us, lane.job_id))[:limit]
+    best = _first(order, lanes, limit)
     heads = reader.ask([("zrange", reader.lane_key(lane), 0, limit - 1, False, True) for lane in best])
     jobs = [
         (lane, int(enqueued_us), job_id.decode())
@@ -169,6 +177,19 @@ def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) ->
         )
         for (lane, enqueued_us, job_id), (task, name) in zip(jobs, rows, strict=False)
     ]
+
+
+def _first(order: Order, lanes: Iterable[Lane], limit: int) -> list[Lane]:
+    """Return the *limit* lanes whose first jobs go first, without a score for each: there may be very many lanes.
+
+    Of lanes with the same mode, priority and number of slots that fit the one whose job is older does, then the one
+    with the smaller id: see `passes_until_us`.
+    """
+    alike: dict[tuple[str, int | None], list[Lane]] = {}
+    for lane in lanes:
+        alike.setdefault((lane.name, order.fits.get(lane.type)), []).append(lane)
+    oldest = [nsmallest(limit, each) for each in alike.values()]
+    return list(islice(merge(*oldest, key=lambda lane: _rank(order, lane, lane.enqueued_us, lane.job_id)), limit))
 
 
 def _rank(order: Order, lane: Lane, enqueued_us: int, job_id: str) -> tuple[bool, int, int, str]:
