@@ -69,17 +69,21 @@ class Order:
         total = 0 if self.by_age_alone else self.terms(lane, enqueued_us).total
         return Place(total, enqueued_us, job_id)
 
-    def passes_until_us(self, lane: Lane, mine: Place) -> int:
-        """Return the time such that just the jobs of *lane* enqueued before it go before *mine*, ties by id aside.
+    def kind(self, lane: Lane) -> tuple[str, int | None]:
+        """Return what the score of a job in *lane* depends on, but for its age."""
+        return lane.name, self.fits.get(lane.type)
 
-        Within a lane the older job never has the lower score, so the answer is one time; it is near where the lines
-        of the two scores cross.
+    def passes_until_us(self, lane: Lane, mine: Place) -> int:
+        """Return the time such that just the jobs enqueued before it go before *mine*, ties by id aside.
+
+        It is the same for all lanes of a kind: of their jobs the older one never has the lower score. So the answer is
+        one time; it is near where the lines of the two scores cross.
         """
 
         def passes(enqueued_us: int) -> bool:
             return overtakes(self.place(lane, enqueued_us, mine.job_id), mine)
 
-        return _first_not(passes, self._crossing_us(lane, mine), lane.enqueued_us, self.now_us + 1)
+        return _first_not(passes, self._crossing_us(lane, mine), 0, self.now_us + 1)
 
     def _crossing_us(self, lane: Lane, mine: Place) -> int:
         if self.by_age_alone:
@@ -126,7 +130,9 @@ def _first_not(test: Callable[[int], bool], guess: int, low: int, high: int) -> 
 
 def ahead(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> list[Group]:
     """Return how many jobs of *lanes* go before *mine*, by lane; lanes with none are left out."""
-    until_us = [order.passes_until_us(lane, mine) for lane in lanes]
+    kinds = {order.kind(lane): lane for lane in lanes}
+    until_us_of = {kind: order.passes_until_us(lane, mine) for kind, lane in kinds.items()}
+    until_us = [max(lane.enqueued_us, until_us_of[order.kind(lane)]) for lane in lanes]
     counts = reader.ask(
         [("zcount", reader.lane_key(lane), "-inf", f"({until}") for lane, until in zip(lanes, until_us, strict=True)]
     )
@@ -182,12 +188,11 @@ def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) ->
 def _first(order: Order, lanes: Iterable[Lane], limit: int) -> list[Lane]:
     """Return the *limit* lanes whose first jobs go first, without a score for each: there may be very many lanes.
 
-    Of lanes with the same mode, priority and number of slots that fit the one whose job is older does, then the one
-    with the smaller id: see `passes_until_us`.
+    Of lanes of one kind the one whose job is older does, then the one with the smaller id.
     """
     alike: dict[tuple[str, int | None], list[Lane]] = {}
     for lane in lanes:
-        alike.setdefault((lane.name, order.fits.get(lane.type)), []).append(lane)
+        alike.setdefault(order.kind(lane), []).append(lane)
     oldest = [nsmallest(limit, each) for each in alike.values()]
     return list(islice(merge(*oldest, key=lambda lane: _rank(order, lane, lane.enqueued_us, lane.job_id)), limit))
 
