@@ -136,20 +136,25 @@ def ahead(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> l
     counts = reader.ask(
         [("zcount", reader.lane_key(lane), "-inf", f"({until}") for lane, until in zip(lanes, until_us, strict=True)]
     )
+    at_once = [lane for lane, until in zip(lanes, until_us, strict=True) if until == mine.enqueued_us]
+    tied = _tied(reader, order, at_once, mine)
     groups = []
-    for lane, until, count in zip(lanes, until_us, counts, strict=True):
-        jobs = int(count) + _tied(reader, order, lane, until, mine)
+    for lane, count in zip(lanes, counts, strict=True):
+        jobs = int(count) + tied.get(lane, 0)
         if jobs:
             groups.append(Group(decode(lane.type), lane.on_demand, order.weights.read(lane.priority), jobs))
     return groups
 
 
-def _tied(reader: Reader, order: Order, lane: Lane, until_us: int, mine: Place) -> int:
-    """Return how many jobs of *lane* came at the same µs with the same score, and have a smaller id."""
-    if until_us != mine.enqueued_us or order.place(lane, mine.enqueued_us, "").score != mine.score:
-        return 0
-    at_once = reader.ask_one("zrangebyscore", reader.lane_key(lane), mine.enqueued_us, mine.enqueued_us, 0, _TIED)
-    return sum(job_id.decode() < mine.job_id for job_id in at_once)
+def _tied(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> dict[Lane, int]:
+    """Return how many jobs of *lanes* came at the same µs with the same score, and have a smaller id."""
+    alike = [lane for lane in lanes if order.place(lane, mine.enqueued_us, "").score == mine.score]
+    at_us = mine.enqueued_us
+    found = reader.ask([("zrangebyscore", reader.lane_key(lane), at_us, at_us, 0, _TIED) for lane in alike])
+    return {
+        lane: sum(job_id.decode() < mine.job_id for job_id in at_once)
+        for lane, at_once in zip(alike, found, strict=True)
+    }
 
 
 def next_jobs(reader: Reader, types: Sequence[str] | None, limit: int) -> list[Next]:
