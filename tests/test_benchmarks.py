@@ -67,8 +67,9 @@ def test_observers_are_measured_and_told(tmp_path):
     found = content["parts"]["observers"]["figures"]
     assert found.keys() == {f"{name}, 10,000 of 20 types" for name in OBSERVERS}
     for figures in found.values():
-        assert figures.keys() == {"median_ms", "longest_ms", "command_ms"}
+        assert figures.keys() == {"median_ms", "longest_ms", "command_ms", "longest_command_ms"}
         assert 0 < figures["median_ms"][0] <= figures["longest_ms"][0]
+        assert 0 < figures["command_ms"][0] <= figures["longest_command_ms"][0]
     reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
     for name in OBSERVERS:
         (median_ms,) = found[f"{name}, 10,000 of 20 types"]["median_ms"]
