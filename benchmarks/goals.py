@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .load import LOAD
-from .results import Results, figure, ratio
+from .observers import OBSERVERS, USUAL_TYPES
+from .results import Part, Results, figure, ratio
 from .systems import AFFINITY, DRAMATIQ, LOOKAHEAD, SLOTS, STOCK, Variant
 
 Reached = Callable[[Results], float | None]
@@ -142,6 +143,29 @@ def _longest(results: Results) -> float | None:
     return max(part.median(name, part.names()[0]) or 0 for name in part.figures) if part else None
 
 
+def _look(observer: str) -> Reached:
+    """Return what finds the median of an observer's looks at the most pending jobs, ms."""
+    of_types = f" of {USUAL_TYPES:,} types"
+
+    def reached(results: Results) -> float | None:
+        part = results.get("observers", Part())
+        return next(
+            (
+                part.median(name, "median_ms")
+                for name in part.figures
+                if name.startswith(f"{observer}, ") and name.endswith(of_types)
+            ),
+            None,
+        )
+
+    return reached
+
+
+def _longest_command(results: Results) -> float | None:
+    part = results.get("observers", Part())
+    return max((part.median(name, "command_ms") or 0 for name in part.figures), default=None)
+
+
 AT_SCALE = (
     at_most(5, "longest script call at the most pending jobs", _longest, "ms"),
     at_most(
@@ -153,6 +177,11 @@ AT_SCALE = (
     at_most(
         2, "release and claim, 50 types served against 3", ratio("arrows", "release + claim", "served 50", "served 3")
     ),
+    *(
+        at_most(50, f"{observer} at the most pending jobs, {USUAL_TYPES} types", _look(observer), "ms")
+        for observer in OBSERVERS
+    ),
+    at_most(1, "longest command of an observer on the server", _longest_command, "ms"),
     *(
         at_most(
             1.5,

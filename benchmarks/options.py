@@ -14,8 +14,8 @@ S = TypeVar("S", bound=Subject)
 class Options:
     """*only*: words of the names of subjects, any of these sets. *before*: another checkout, measured as well.
 
-    *server*: an executable. *largest*: of the scales of the part `arrows`. *live_rounds*: in which its largest fleet
-    does all that fleets do.
+    *server*: an executable. *largest*: of the scales of the parts `arrows` and `observers`. *live_rounds*: in which the
+    largest fleet of `arrows` does all that fleets do. *looks*: of each observer.
     """
 
     parts: tuple[str, ...]
@@ -31,6 +31,7 @@ class Options:
     arrow_calls: int = 200
     largest: int = 1_000_000
     live_rounds: int = 100
+    looks: int = 20
     memory_jobs: int = 6000
     kills: int = 50
     only: tuple[frozenset[str], ...] = ()
@@ -48,7 +49,7 @@ def _words(name: str) -> set[str]:
     return set(name.replace(",", " ").split())
 
 
-_QUICK_PARTS = ("publish", "drain", "latency", "idle", "load", "slots", "arrows", "memory")
+_QUICK_PARTS = ("publish", "drain", "latency", "idle", "load", "slots", "arrows", "observers", "memory")
 
 FULL = Options(parts=(*_QUICK_PARTS, "loss"))
 

@@ -13,6 +13,8 @@ from .latency import compared, latency, posts
 from .load import on_demand, slots
 from .loss import loss
 from .memory import Store, memory
+from .observers import looks
+from .observers import scales as pending_scales
 from .options import Options
 from .publish import publish, ways
 from .results import Named, Part, Results
@@ -82,6 +84,14 @@ def measure_arrows(options: Options) -> Results:
     return results
 
 
+def measure_observers(options: Options) -> Results:
+    part = Part()
+    for scale in options.chosen(pending_scales(options.largest)):
+        with looks(scale, options.server) as found:
+            part.extend(in_turn(found, 1, lambda look: look.costs(options.looks)))
+    return {"observers": part}
+
+
 def measure_memory(options: Options) -> Results:
     systems = (Variant(STOCK, "solo"), Variant(AFFINITY, "solo"), Variant(DRAMATIQ, "threads"))
     servers = {"valkey": None, "redis": _OTHER_SERVER} if shutil.which(_OTHER_SERVER) else {"valkey": None}
@@ -114,6 +124,7 @@ PARTS: dict[str, Callable[[Options], Results]] = {
     "load": measure_load,
     "slots": measure_slots,
     "arrows": measure_arrows,
+    "observers": measure_observers,
     "memory": measure_memory,
     "loss": measure_loss,
 }

@@ -40,6 +40,11 @@ class Part:
         for name, value in figures.items():
             noted.setdefault(name, []).append(value)
 
+    def extend(self, other: "Part") -> None:
+        """Add the subjects of another part, which are others."""
+        self.figures.update(other.figures)
+        self.beside.update(other.beside)
+
     def names(self) -> list[str]:
         """Return the names of all figures."""
         return list(dict.fromkeys(name for figures in self.figures.values() for name in figures))

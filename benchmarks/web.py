@@ -23,6 +23,7 @@ _DRAWN = {
     "idle": {"requests": "requests a second"},
     "load": {"p99": "99 % of the waits of on-demand jobs, ms"},
     "slots": {"used": "share of the slots' time"},
+    "observers": {"median_ms": "median of a look, ms", "command_ms": "its longest command on the server, ms"},
     "memory": {"bytes": "bytes a pending job"},
     "loss": {"lost": "tasks lost"},
 }

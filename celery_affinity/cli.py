@@ -3,7 +3,6 @@
 import signal
 import threading
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from socket import gethostname
@@ -20,10 +19,8 @@ from .cli_dead import dead
 from .dispatcher import SHORT_PAUSE_S, Dispatcher
 from .ingest import Ingest
 from .keys import encode
-from .order import Next, order_now, upcoming
-from .reader import Reader
+from .order import next_jobs
 from .report import Report, Status
-from .settings import complete
 from .stamping import settings_of
 
 
@@ -88,17 +85,11 @@ _LIMIT = click.option(
 def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: bool) -> None:
     """List the pending jobs that are next, in the order in which they would be claimed now."""
     with reader_of(ctx) as reader:
-        found = _upcoming(reader, types, limit)
+        found = next_jobs(reader, [encode(type_) for type_ in types] or None, limit)
     if as_json:
         print_json([asdict(each) for each in found])
     else:
         click.echo(render.upcoming(found))
-
-
-def _upcoming(reader: Reader, types: Iterable[str], limit: int) -> list[Next]:
-    encoded = [encode(type_) for type_ in types] or None
-    order = order_now(reader, encoded, reader.now_us(), complete(reader.hash("settings")))
-    return upcoming(reader, order, reader.lanes(encoded), limit)
 
 
 @affinity.command(cls=CeleryCommand)
@@ -114,7 +105,7 @@ def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> N
     looks = 0
     with reader_of(ctx) as reader, suppress(KeyboardInterrupt):
         while looks != count:
-            page = f"{render.status(Report(reader).status())}\n\n{render.upcoming(_upcoming(reader, (), limit))}"
+            page = f"{render.status(Report(reader).status())}\n\n{render.upcoming(next_jobs(reader, None, limit))}"
             click.clear()  # does nothing where no terminal is
             click.echo(page)
             looks += 1

@@ -115,7 +115,7 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
         return None
     now_us = reader.now_us()
     settings = complete(reader.hash("settings"))
-    lane = Lane(row["type"], row["lane"], int(row["enqueued"]), ids[-1])
+    lane = Lane(int(row["enqueued"]), ids[-1], row["type"], row["lane"])
     state, since_us, note = row["state"], row["enqueued"], None
     if state == "scheduled":
         since_us, note = row.get("published", since_us), _missed_ticks(reader, now_us)

@@ -9,6 +9,7 @@ import functools
 import inspect
 import sys
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -154,14 +155,15 @@ def _queues_with_ours(original: Callable[..., Awaitable[list[Row]]], observer: O
 
 def merged(rows: list[Row], ours: dict[str, TypeStatus], status: Status) -> list[Row]:
     """Return Flower's rows, with our jobs counted in; those of queues that are not ours, or not as expected, as is."""
+    consumers = Counter(type_ for worker in status.workers for type_ in worker.types)
     try:
-        return [_row(row, ours.get(row["name"]), status) for row in rows]
+        return [_row(row, ours.get(row["name"]), consumers) for row in rows]
     except (KeyError, TypeError) as exc:
         _warn_of_another_flower(exc)
         return rows
 
 
-def _row(row: Row, ours: TypeStatus | None, status: Status) -> Row:
+def _row(row: Row, ours: TypeStatus | None, consumers: Counter[str]) -> Row:
     if ours is None:
         return row
     # What stands in a list under the queue's own name was sent by producers on another transport.
@@ -170,7 +172,7 @@ def _row(row: Row, ours: TypeStatus | None, status: Status) -> Row:
         "messages": ready,
         "messages_ready": ready,
         "messages_unacknowledged": ours.claimed,
-        "consumers": sum(ours.type in worker.types for worker in status.workers),
+        "consumers": consumers[ours.type],
     }
     return {**row, **{name: figure for name, figure in figures.items() if figure is not None}}
 

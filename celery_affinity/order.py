@@ -1,14 +1,16 @@
 """In which order waiting jobs would be claimed now, and how many are ahead of one: by counts, not one by one."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge, nsmallest
+from itertools import islice
 from typing import NamedTuple
 
 from .keys import decode
 from .reader import Lane, Reader
 from .score import MICRO, Terms, Weights, overtakes, score
-from .settings import weights
+from .settings import complete, weights
 
 #: Jobs of one instant that are compared by their ids; there are hardly ever two.
 _TIED = 1000
@@ -67,17 +69,21 @@ class Order:
         total = 0 if self.by_age_alone else self.terms(lane, enqueued_us).total
         return Place(total, enqueued_us, job_id)
 
-    def passes_until_us(self, lane: Lane, mine: Place) -> int:
-        """Return the time such that just the jobs of *lane* enqueued before it go before *mine*, ties by id aside.
+    def kind(self, lane: Lane) -> tuple[str, int | None]:
+        """Return what the score of a job in *lane* depends on, but for its age."""
+        return lane.name, self.fits.get(lane.type)
 
-        Within a lane the older job never has the lower score, so the answer is one time; it is near where the lines
-        of the two scores cross.
+    def passes_until_us(self, lane: Lane, mine: Place) -> int:
+        """Return the time such that just the jobs enqueued before it go before *mine*, ties by id aside.
+
+        It is the same for all lanes of a kind: of their jobs the older one never has the lower score. So the answer is
+        one time; it is near where the lines of the two scores cross.
         """
 
         def passes(enqueued_us: int) -> bool:
             return overtakes(self.place(lane, enqueued_us, mine.job_id), mine)
 
-        return _first_not(passes, self._crossing_us(lane, mine), lane.enqueued_us, self.now_us + 1)
+        return _first_not(passes, self._crossing_us(lane, mine), 0, self.now_us + 1)
 
     def _crossing_us(self, lane: Lane, mine: Place) -> int:
         if self.by_age_alone:
@@ -124,29 +130,42 @@ def _first_not(test: Callable[[int], bool], guess: int, low: int, high: int) -> 
 
 def ahead(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> list[Group]:
     """Return how many jobs of *lanes* go before *mine*, by lane; lanes with none are left out."""
-    until_us = [order.passes_until_us(lane, mine) for lane in lanes]
+    kinds = {order.kind(lane): lane for lane in lanes}
+    until_us_of = {kind: order.passes_until_us(lane, mine) for kind, lane in kinds.items()}
+    until_us = [max(lane.enqueued_us, until_us_of[order.kind(lane)]) for lane in lanes]
     counts = reader.ask(
         [("zcount", reader.lane_key(lane), "-inf", f"({until}") for lane, until in zip(lanes, until_us, strict=True)]
     )
+    at_once = [lane for lane, until in zip(lanes, until_us, strict=True) if until == mine.enqueued_us]
+    tied = _tied(reader, order, at_once, mine)
     groups = []
-    for lane, until, count in zip(lanes, until_us, counts, strict=True):
-        jobs = int(count) + _tied(reader, order, lane, until, mine)
+    for lane, count in zip(lanes, counts, strict=True):
+        jobs = int(count) + tied.get(lane, 0)
         if jobs:
             groups.append(Group(decode(lane.type), lane.on_demand, order.weights.read(lane.priority), jobs))
     return groups
 
 
-def _tied(reader: Reader, order: Order, lane: Lane, until_us: int, mine: Place) -> int:
-    """Return how many jobs of *lane* came at the same µs with the same score, and have a smaller id."""
-    if until_us != mine.enqueued_us or order.place(lane, mine.enqueued_us, "").score != mine.score:
-        return 0
-    at_once = reader.ask_one("zrangebyscore", reader.lane_key(lane), mine.enqueued_us, mine.enqueued_us, 0, _TIED)
-    return sum(job_id.decode() < mine.job_id for job_id in at_once)
+def _tied(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> dict[Lane, int]:
+    """Return how many jobs of *lanes* came at the same µs with the same score, and have a smaller id."""
+    alike = [lane for lane in lanes if order.place(lane, mine.enqueued_us, "").score == mine.score]
+    at_us = mine.enqueued_us
+    found = reader.ask([("zrangebyscore", reader.lane_key(lane), at_us, at_us, 0, _TIED) for lane in alike])
+    return {
+        lane: sum(job_id.decode() < mine.job_id for job_id in at_once)
+        for lane, at_once in zip(alike, found, strict=True)
+    }
+
+
+def next_jobs(reader: Reader, types: Sequence[str] | None, limit: int) -> list[Next]:
+    """Return the first *limit* pending jobs of *types* (encoded; None: of all) as they would be claimed now."""
+    order = order_now(reader, types, reader.now_us(), complete(reader.hash("settings")))
+    return upcoming(reader, order, reader.lanes(types), limit)
 
 
 def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) -> list[Next]:
     """Return the first *limit* jobs of *lanes* in the order in which they would be claimed; unserved ones come last."""
-    best = sorted(lanes, key=lambda lane: _rank(order, lane, lane.enqueued_us, lane.job_id))[:limit]
+    best = _first(order, lanes, limit)
     heads = reader.ask([("zrange", reader.lane_key(lane), 0, limit - 1, False, True) for lane in best])
     jobs = [
         (lane, int(enqueued_us), job_id.decode())
@@ -169,6 +188,18 @@ def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) ->
         )
         for (lane, enqueued_us, job_id), (task, name) in zip(jobs, rows, strict=False)
     ]
+
+
+def _first(order: Order, lanes: Iterable[Lane], limit: int) -> list[Lane]:
+    """Return the *limit* lanes whose first jobs go first, without a score for each: there may be very many lanes.
+
+    Of lanes of one kind the one whose job is older does, then the one with the smaller id.
+    """
+    alike: dict[tuple[str, int | None], list[Lane]] = {}
+    for lane in lanes:
+        alike.setdefault(order.kind(lane), []).append(lane)
+    oldest = [nsmallest(limit, each) for each in alike.values()]
+    return list(islice(merge(*oldest, key=lambda lane: _rank(order, lane, lane.enqueued_us, lane.job_id)), limit))
 
 
 def _rank(order: Order, lane: Lane, enqueued_us: int, job_id: str) -> tuple[bool, int, int, str]:

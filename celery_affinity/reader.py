@@ -1,37 +1,54 @@
 """Reading what a cohort holds, in few round trips and without writing. The parts are read one after the other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import redis
 
+from . import stream
 from .keys import Keys, encode, marked, unmarked
 
 #: Commands in one round trip: an observer must not hold the server up.
-_CHUNK = 500
+_CHUNK = 200
+
+#: Fields that one command reads of a hash that may have many. One of `heads` is a text of up to 22 lanes.
+_FIELDS = 100
+
+#: Begins the names of the lanes of on-demand jobs.
+_DEMAND = "demand."
 
 #: A read command of redis-py: method, key, further arguments.
 Command = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class Lane:
-    """The waiting jobs of one type, mode and priority, and the first of them. *type* is encoded, as in Redis."""
+class Lane(NamedTuple):
+    """The waiting jobs of one type, mode and priority, and the first of them: the lane whose job is older is less.
 
-    type: str
-    name: str
+    *type* is encoded, as in Redis.
+    """
+
     enqueued_us: int
     job_id: str
+    type: str
+    name: str
 
     @property
     def on_demand(self) -> bool:
-        return self.name.startswith("demand.")
+        return self.name.startswith(_DEMAND)
 
     @property
     def priority(self) -> int:
         """As its app counts it, 10 highest (see `Weights.turned`)."""
         return int(self.name.rpartition(".")[2])
+
+
+class Backlog(NamedTuple):
+    """The pending jobs of a type. *oldest_us*: when the first of them was enqueued."""
+
+    jobs: int
+    on_demand: int
+    oldest_us: int
 
 
 class Reader:
@@ -62,14 +79,31 @@ class Reader:
         return int(seconds) * 1_000_000 + int(micros)
 
     def hash(self, name: str, *parts: str) -> dict[str, str]:
-        """Return a whole hash."""
+        """Return a whole hash; one that grows with the fleet is for `large_hash`."""
         return as_text(self.ask_one("hgetall", self.key(name, *parts)))
+
+    def large_hash(self, name: str) -> dict[str, str]:
+        """Return a whole hash, read bit by bit: what is there all the while is in it."""
+        found: dict[str, str] = {}
+        cursor = None
+        while cursor != 0:
+            cursor, some = self._client.hscan(self.key(name), cursor or 0, count=_FIELDS)
+            found.update(as_text(some))
+        return found
+
+    def large_zset(self, name: str) -> dict[str, float]:
+        """Return a whole sorted set in the same way, each member with its score; in no order."""
+        found: dict[str, float] = {}
+        cursor = None
+        while cursor != 0:
+            cursor, some = self._client.zscan(self.key(name), cursor or 0, count=_FIELDS)
+            found.update((member.decode(), score) for member, score in some)
+        return found
 
     def fields(self, name: str, fields: Sequence[str]) -> dict[str, str]:
         """Return those of *fields* that a hash has."""
-        if not fields:
-            return {}
-        values = self.ask_one("hmget", self.key(name), fields)
+        chunks = [fields[first : first + _FIELDS] for first in range(0, len(fields), _FIELDS)]
+        values = [value for some in self.ask([("hmget", self.key(name), chunk) for chunk in chunks]) for value in some]
         return {field: value.decode() for field, value in zip(fields, values, strict=True) if value is not None}
 
     def capacity(self, types: Sequence[str] | None = None) -> dict[str, int]:
@@ -78,7 +112,7 @@ class Reader:
         Those count too that have withdrawn from it for a moment: they serve it.
         """
         named = None if types is None else [*types, *(marked(type_) for type_ in types)]
-        found = self.hash("capacity") if named is None else self.fields("capacity", named)
+        found = self.large_hash("capacity") if named is None else self.fields("capacity", named)
         slots: dict[str, int] = {}
         for type_, number in found.items():
             slots[unmarked(type_)] = slots.get(unmarked(type_), 0) + int(number)
@@ -86,12 +120,29 @@ class Reader:
 
     def lanes(self, types: Sequence[str] | None = None) -> list[Lane]:
         """Return the lanes of *types* (encoded; None: of all) that are not empty."""
-        heads = self.hash("heads") if types is None else self.fields("heads", types)
-        return [lane for type_, packed in heads.items() for lane in _unpack(type_, packed)]
+        return [lane for type_, heads in self._heads(types).items() for lane in _unpack(type_, heads)]
+
+    def backlogs(self, types: Sequence[str] | None = None) -> dict[str, Backlog]:
+        """Return what is pending of *types* (encoded; None: of all), by type; without those of which nothing is."""
+        heads = self._heads(types)
+        commands = (
+            stream.of_each("ZCARD", self.key("lane", type_, ""), packed.split()[::3]) for type_, packed in heads.items()
+        )
+        counted = zip(heads.items(), stream.numbers(self._client, commands), strict=True)
+        return {type_: _backlog(packed, lengths) for (type_, packed), lengths in counted}
 
     def pending(self, type_: str) -> int:
         """Return the number of pending jobs of a type."""
-        return sum(self.ask([("zcard", self.lane_key(lane)) for lane in self.lanes([encode(type_)])]))
+        return sum(backlog.jobs for backlog in self.backlogs([encode(type_)]).values())
+
+    def held(self, workers: Sequence[str]) -> list[int]:
+        """Return the number of jobs that each of *workers* (ids) holds."""
+        pages = (workers[first : first + _CHUNK] for first in range(0, len(workers), _CHUNK))
+        commands = (stream.of_each("HLEN", self.key("claims", ""), page) for page in pages)
+        return [number for some in stream.numbers(self._client, commands) for number in some]
+
+    def _heads(self, types: Sequence[str] | None) -> dict[str, str]:
+        return self.large_hash("heads") if types is None else self.fields("heads", types)
 
     def lane_key(self, lane: Lane) -> str:
         return self.key("lane", lane.type, lane.name)
@@ -104,5 +155,10 @@ def as_text(raw: dict[bytes, bytes]) -> dict[str, str]:
 
 def _unpack(type_: str, packed: str) -> list[Lane]:
     words = packed.split()
-    rows = zip(words[::3], words[1::3], words[2::3], strict=True)
-    return [Lane(type_, name, int(enqueued), job_id) for name, enqueued, job_id in rows]
+    return list(map(Lane, map(int, words[1::3]), words[2::3], repeat(type_), words[::3]))
+
+
+def _backlog(packed: str, lengths: Sequence[int]) -> Backlog:
+    words = packed.split()
+    on_demand = [length for name, length in zip(words[::3], lengths, strict=True) if name.startswith(_DEMAND)]
+    return Backlog(sum(lengths), sum(on_demand), min(map(int, words[1::3])))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .keys import decode, encode, unmarked
-from .reader import Lane, Reader, as_text
+from .reader import Backlog, Reader, as_text
 
 #: Claims whose types are read one by one, at most: what an observer costs must not grow with the fleet.
 MOST_CLAIMS_READ = 1000
@@ -79,8 +79,8 @@ class Report:
         """Return types, workers and counts; the parts are read one after the other, not at one instant."""
         read = self._reader
         now_us = read.now_us()
-        profiles = read.hash("profiles")
-        free = _free_by_type(profiles, read.hash("free_slots"))
+        profiles = read.large_hash("profiles")
+        free = _free_by_type(profiles, read.large_hash("free_slots"))
         scheduled, dead = read.ask([("zcard", read.key("scheduled")), ("zcard", read.key("dead"))])
         workers = self._workers(profiles, now_us)
         return Status(
@@ -94,22 +94,20 @@ class Report:
     def _types(
         self, capacity: dict[str, int], free: dict[str, int], claimed: dict[str, int | None], now_us: int
     ) -> list[TypeStatus]:
-        lanes = self._reader.lanes()
-        lengths = self._reader.ask([("zcard", self._reader.lane_key(lane)) for lane in lanes])
-        by_type: dict[str, list[tuple[Lane, int]]] = {type_: [] for type_ in (*capacity, *claimed)}
-        for lane, length in zip(lanes, lengths, strict=True):
-            by_type.setdefault(lane.type, []).append((lane, length))
+        backlogs = self._reader.backlogs()
         return [
-            _type_status(type_, waiting, capacity.get(type_, 0), free.get(type_, 0), claimed.get(type_, 0), now_us)
-            for type_, waiting in sorted(by_type.items())
+            _type_status(
+                type_, backlogs.get(type_), capacity.get(type_, 0), free.get(type_, 0), claimed.get(type_, 0), now_us
+            )
+            for type_ in sorted({*capacity, *claimed, *backlogs})
         ]
 
     def _workers(self, profiles: dict[str, str], now_us: int) -> list[WorkerStatus]:
         read = self._reader
-        beats = read.ask_one("zrange", read.key("beats"), 0, -1, False, True)
-        rows = read.ask([("hgetall", read.key("worker", worker.decode())) for worker, _ in beats])
+        beats = read.large_zset("beats")
+        rows = read.ask([("hgetall", read.key("worker", worker)) for worker in beats])
         workers = []
-        for (worker, seen_us), raw in zip(beats, rows, strict=True):
+        for (worker, seen_us), raw in zip(beats.items(), rows, strict=True):
             row = as_text(raw)
             if not row:
                 continue  # it left between the two calls
@@ -117,7 +115,7 @@ class Report:
             workers.append(
                 WorkerStatus(
                     name=decode(row["name"]),
-                    id=worker.decode(),
+                    id=worker,
                     types=sorted(decode(unmarked(type_)) for type_ in types),
                     slots=int(row["slots"]),
                     free=int(row["free"]),
@@ -136,7 +134,7 @@ class Report:
         no more than it has slots.
         """
         read = self._reader
-        held = read.ask([("hlen", read.key("claims", worker.id)) for worker in workers])
+        held = read.held([worker.id for worker in workers])
         claimed: Counter[str] = Counter()
         versatile: list[WorkerStatus] = []
         to_read = 0
@@ -155,15 +153,14 @@ class Report:
 
 
 def _type_status(
-    type_: str, waiting: list[tuple[Lane, int]], slots: int, free: int, claimed: int | None, now_us: int
+    type_: str, backlog: Backlog | None, slots: int, free: int, claimed: int | None, now_us: int
 ) -> TypeStatus:
-    oldest_us = min((lane.enqueued_us for lane, _ in waiting), default=None)
     return TypeStatus(
         type=decode(type_),
-        pending=sum(length for _, length in waiting),
-        on_demand=sum(length for lane, length in waiting if lane.on_demand),
+        pending=backlog.jobs if backlog else 0,
+        on_demand=backlog.on_demand if backlog else 0,
         claimed=claimed,
-        oldest_wait_s=None if oldest_us is None else max(0, now_us - oldest_us) / 1e6,
+        oldest_wait_s=max(0, now_us - backlog.oldest_us) / 1e6 if backlog else None,
         slots=slots,
         free=free,
     )

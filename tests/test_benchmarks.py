@@ -12,6 +12,7 @@ from benchmarks.drain import check_each_ran_once
 from benchmarks.goals import at_least, at_most
 from benchmarks.ledger import END, START, Record
 from benchmarks.load import slot_use
+from benchmarks.observers import OBSERVERS
 from benchmarks.report import Outcome
 from benchmarks.results import Named, Part, ratio
 
@@ -50,6 +51,32 @@ def test_publishing_and_draining_are_measured_and_told(tmp_path):
     page = (tmp_path / "results.html").read_text()
     assert page.count("<svg") == 4
     assert "http" not in page.replace("http://www.w3.org/2000/svg", ""), "it needs nothing else"
+
+
+def test_observers_are_measured_and_told(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "observers", "--quick", "--only", "20 types", "--output", tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    content = json.loads((tmp_path / "results.json").read_text())
+    found = content["parts"]["observers"]["figures"]
+    assert found.keys() == {f"{name}, 10,000 of 20 types" for name in OBSERVERS}
+    for figures in found.values():
+        assert figures.keys() == {"median_ms", "longest_ms", "command_ms", "longest_command_ms"}
+        assert 0 < figures["median_ms"][0] <= figures["longest_ms"][0]
+        assert 0 < figures["command_ms"][0] <= figures["longest_command_ms"][0]
+    reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
+    for name in OBSERVERS:
+        (median_ms,) = found[f"{name}, 10,000 of 20 types"]["median_ms"]
+        assert reached[f"{name} at the most pending jobs, 20 types"] == median_ms
+    longest_ms = max(figures["command_ms"][0] for figures in found.values())
+    assert reached["longest command of an observer on the server"] == longest_ms
+    assert (tmp_path / "results.html").read_text().count("<svg") == 2
 
 
 def test_a_lost_task_and_one_that_ran_twice_are_no_result():

@@ -1,0 +1,145 @@
+"""What it costs to look: how long each observer takes, and how long it holds the server up, when very much is pending.
+
+The time is that of the call, from its first command to the text that is shown: no interpreter starts.
+"""
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+
+import redis
+from kombu import Connection
+from prometheus_client import CollectorRegistry, generate_latest
+
+from celery_affinity import render
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.explanation import explain
+from celery_affinity.flower import Observer, merged
+from celery_affinity.metrics import StatusCollector
+from celery_affinity.observe import reader_on, scheduler_on
+from celery_affinity.order import next_jobs
+from celery_affinity.reader import Reader
+from celery_affinity.report import Report
+from tests.large import NOTED_FROM_US, LargeFleet
+
+from .bench import say
+
+OBSERVERS = ("status", "pending", "explain", "metrics", "Flower's page")
+
+#: Of the scale that the goals are about.
+USUAL_TYPES = 20
+
+_TRANSPORT = "celery_affinity:Transport"
+
+#: Commands of the measuring itself.
+_OWN = (b"CONFIG", b"SLOWLOG")
+
+
+@dataclass(frozen=True)
+class Pending:
+    """How many jobs wait, of how many types: each has 22 lanes."""
+
+    jobs: int
+    types: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.jobs:,} of {self.types:,} types"
+
+    @property
+    def beside(self) -> str | None:
+        return None
+
+
+def scales(most: int) -> list[Pending]:
+    return [Pending(most, USUAL_TYPES), Pending(most, 1000)]
+
+
+@dataclass(frozen=True)
+class Look:
+    """An observer, and the server that it looks at."""
+
+    name: str
+    call: Callable[[], object]
+    client: redis.Redis
+    beside: str | None = None
+
+    def costs(self, calls: int) -> dict[str, float]:
+        """Return median and longest of *calls* looks, ms, and so of the longest command of each by the server's clock.
+
+        A command that is long by itself is so in each look; one that had to wait for a core is in one of them.
+        """
+        self.call()  # connects
+        looks = [self._look() for _ in range(calls)]
+        took_ms, commands_ms = zip(*looks, strict=True)
+        return {
+            "median_ms": statistics.median(took_ms),
+            "longest_ms": max(took_ms),
+            "command_ms": statistics.median(commands_ms),
+            "longest_command_ms": max(commands_ms),
+        }
+
+    def _look(self) -> tuple[float, float]:
+        """Return how long a look takes, and its longest command, ms."""
+        self.client.slowlog_reset()
+        began_s = time.perf_counter()
+        self.call()
+        took_ms = (time.perf_counter() - began_s) * 1000
+        noted = [
+            entry["duration"] for entry in self.client.slowlog_get(10_000) if entry["command"].split()[0] not in _OWN
+        ]
+        return took_ms, max(noted, default=NOTED_FROM_US) / 1000
+
+
+@contextmanager
+def looks(pending: Pending, executable: str | None) -> Iterator[list[Look]]:
+    """Fill a server, on which a specialist and a versatile worker are busy, and return who looks at it."""
+    with ExitStack() as stack:
+        server = stack.enter_context(EmbeddedServer(executable=executable))
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, server.pid, -20)  # what else runs here is not what is measured
+        client = stack.enter_context(redis.Redis.from_url(server.url))
+        connection = stack.enter_context(Connection(server.url, transport=_TRANSPORT))
+        loop = stack.enter_context(closing(asyncio.new_event_loop()))
+        say(f"filling: {pending.name}")
+        fleet = LargeFleet(client, pending.types)
+        fleet.join("specialist", fleet.types[:1], 8)
+        fleet.join("versatile", fleet.served, 100)
+        fleet.fill(pending.jobs)
+        client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
+        client.config_set("slowlog-max-len", 10_000)
+        reader = reader_on(scheduler_on(connection, _TRANSPORT))
+        task = _in_the_middle(fleet, pending.jobs)
+        observer = Observer(connection)
+        registry = CollectorRegistry()
+        registry.register(StatusCollector(lambda: Report(reader).status()))
+        calls: dict[str, Callable[[], object]] = {
+            "status": lambda: render.status(Report(reader).status()),
+            "pending": lambda: render.upcoming(next_jobs(reader, None, 20)),
+            "explain": lambda: render.explanation(explain(reader, task)),
+            "metrics": lambda: generate_latest(registry),
+            "Flower's page": lambda: _rows(loop, observer),
+        }
+        yield [Look(f"{name}, {pending.name}", calls[name], client) for name in OBSERVERS]
+
+
+def _in_the_middle(fleet: LargeFleet, jobs: int) -> str:
+    """Return a task whose job is pending, of a type that is served: the middle one that was published, or a later."""
+    reader: Reader = fleet.reader
+    return next(
+        f"task-{number}"
+        for number in range(jobs // 2, jobs)
+        if (row := reader.hash("job", f"job{number}"))["state"] == "pending" and row["type"] in fleet.served
+    )
+
+
+def _rows(loop: asyncio.AbstractEventLoop, observer: Observer) -> list[dict[str, object]]:
+    """Return what Flower's broker page and its API show, but for the lists that Flower itself measures."""
+    status = loop.run_until_complete(observer.look())
+    assert status is not None, "the server answers"
+    ours = {each.type: each for each in status.types}
+    return merged([{"name": type_, "messages": 0} for type_ in ours], ours, status)
