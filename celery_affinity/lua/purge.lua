@@ -27,7 +27,7 @@ for i = 2, #ARGV do
 end
 
 local of_lanes = 0
-local heads = lanes.heads({ type })[type] or ""
+local heads = redis.call("HGET", key.heads, type) or ""
 for lane in lanes.each(heads) do
     local ids = redis.call("ZRANGE", key.lane(type, lane), 0, MAX - of_lanes - 1)
     redis.call("ZREMRANGEBYRANK", key.lane(type, lane), 0, #ids - 1)

@@ -31,6 +31,7 @@ end
 function lanes.write(type, heads)
     if heads == "" then
         redis.call("HDEL", key.heads, type)
+        redis.call("HDEL", key.leaders, type)
     else
         redis.call("HSET", key.heads, type, heads)
     end
