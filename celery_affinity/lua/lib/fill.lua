@@ -38,7 +38,7 @@ local function candidates(types, view, settings)
         take = function(job)
             local type = job.type
             local before = heads[type]
-            local after = lanes.take(type, job.lane, job.id, before)
+            local after = lanes.take(job, before)
             heads[type], changed[type] = after ~= "" and after or nil, true
             if choice then
                 choice.taken(job, #after - #before)

@@ -47,8 +47,9 @@ function lanes.heads(types)
     return waiting, heads
 end
 
--- Takes the first job, `id`, out of `lane`. RETURNS the heads of its type after that. The caller writes them.
-function lanes.take(type, lane, id, heads)
-    redis.call("ZREM", key.lane(type, lane), id)
-    return lanes.look(type, lane, heads)
+-- Takes `job`, whose head is in `heads`, out of its lane. RETURNS the heads after that. The caller writes them.
+function lanes.take(job, heads)
+    redis.call("ZREM", key.lane(job.type, job.lane), job.id)
+    local last = job.place + #job.lane + #job.enqueued + #job.id + 1
+    return lanes.look(job.type, job.lane, heads, job.place, last)
 end
