@@ -56,12 +56,11 @@ local function candidates(types, view, settings)
     }
 end
 
--- `caller`: the worker whose jobs go into the reply instead of its inbox; "" for none. `view`: of the slots to fill.
--- `fresh`: job id -> its message, of a job that was just written.
+-- `waiting`: jobs, as `candidates` has them. `caller`: the worker whose jobs go into the reply instead of its inbox; ""
+-- for none. `view`: of the slots to fill. `fresh`: job id -> its message, of a job that was just written.
 -- RETURNS {more (1 or 0), payload, ...}, and {id, fence, type} of each that went into it.
-local function fill(types, caller, settings, view, fresh)
+local function fill_from(waiting, caller, settings, view, fresh)
     local reply, inline = { 0 }, {}
-    local waiting = candidates(types, view, settings)
     for moves = 1, MAX_MOVES do
         local job = view.left ~= 0 and waiting.best()
         if not job then
@@ -86,4 +85,9 @@ local function fill(types, caller, settings, view, fresh)
     waiting.write()
     view.settle()
     return reply, inline
+end
+
+-- RETURNS what `fill_from` does, of the waiting jobs of `types`.
+local function fill(types, caller, settings, view)
+    return fill_from(candidates(types, view, settings), caller, settings, view)
 end

@@ -38,9 +38,10 @@ function lanes.write(type, heads)
     end
 end
 
-function lanes.add(id, type, lane, enqueued)
+-- `heads`: those of its type, if they are known.
+function lanes.add(id, type, lane, enqueued, heads)
     redis.call("ZADD", key.lane(type, lane), enqueued, id)
-    local heads = redis.call("HGET", key.heads, type) or ""
+    heads = heads or redis.call("HGET", key.heads, type) or ""
     local first, last, head_enqueued, head_id = find(heads, lane)
     local enqueued_us, head_us = tonumber(enqueued), tonumber(head_enqueued)
     if not first or enqueued_us < head_us or (enqueued_us == head_us and id < head_id) then
