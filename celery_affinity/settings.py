@@ -252,6 +252,7 @@ _FOR_A_CLAIM = (
     "on_demand_age_cap_us",
     "rarity",
     "turned",
+    "revision",
 )
 
 

@@ -19,17 +19,22 @@ KEYS = Keys()
 key = cache(KEYS.key)
 encode = cache(keys.encode)
 
-#: Reads every key in one call, times to live included: a line of JSON for each.
+#: Reads every key in one call, times to live included: a line of JSON for each. Of `leaders`, which has numbers as they
+#: are in memory, only whose they are.
 READ_ALL = """
 local read = {
     hash = function(key) return redis.call("HGETALL", key) end,
     zset = function(key) return redis.call("ZRANGE", key, 0, -1, "WITHSCORES") end,
     list = function(key) return redis.call("LRANGE", key, 0, -1) end,
     string = function(key) return redis.call("GET", key) end,
+    notes = function(key) return redis.call("HKEYS", key) end,
 }
 local found = {}
 for _, key in ipairs(redis.call("KEYS", "*")) do
     local type = redis.call("TYPE", key).ok
+    if string.find(key, ":leaders$") then
+        type = "notes"
+    end
     found[#found + 1] = cjson.encode({ key, type, redis.call("TTL", key), read[type](key) })
 end
 return table.concat(found, "\\n")
@@ -40,6 +45,9 @@ def read(found):
     """Return the state in *found*, the reply to `READ_ALL`."""
     state = dict(map(_parsed, found.split(b"\n")))
     del state[CLOCK]
+    # They say nothing that the heads do not say; what they do to a claim is seen there.
+    noted, waiting = state.pop(key("leaders"), []), state.get(key("heads"), {})
+    assert set(noted) <= waiting.keys(), "a type has a note and no job that waits"
     free, members = state.get(key("free_slots")), state.get(key("members"), {})
     if free:  # a profile with no free slot says nothing
         free = {profile: slots for profile, slots in free.items() if slots != "0" or profile not in members}
@@ -77,6 +85,7 @@ _PARSED = {
     "hash": _pairs,
     "zset": lambda flat: {member: int(score) for member, score in _pairs(flat).items()},
     "list": list,
+    "notes": list,
     "string": str,
 }
 

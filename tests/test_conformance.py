@@ -21,6 +21,7 @@ from .side_by_side import REFUSED, SideBySide
 from .vocabulary import (
     APPS,
     BURST,
+    CROSSING,
     GONE,
     NAMES,
     SECOND_US,
@@ -283,6 +284,33 @@ class Conformance(SideBySide):
         self._leave(worker)
         for type_ in given:
             self._purge(type_)
+
+    @often(
+        3,
+        index=indexes,
+        lanes=draw.lists(draw.tuples(draw.booleans(), draw.integers(0, 10)), min_size=4, max_size=8),
+        times=draw.lists(draw.sampled_from([0, 1, SECOND_US // 2, SECOND_US, 3 * SECOND_US]), min_size=6, max_size=12),
+        given_settings=draw.sampled_from([{}, CROSSING, CROSSING | {"on_demand_age_cap_us": "60000000"}]),
+        outcome=outcomes,
+    )
+    def overtake(self, index, lanes, times, given_settings, outcome):
+        """Have jobs of many lanes of a type be taken one by one, while those on demand gain on the others."""
+        worker = self.pick_worker(index)
+        known = self.reference.workers.get(worker)
+        if not known or not known.types or self.has_bursts:
+            return
+        self._configure({"priority_percentage": "100", **given_settings})
+        type_ = min(known.types)
+        for turn in range(2):
+            for nth, (on_demand, priority) in enumerate(lanes):
+                job_id = f"{'o' * (1 + (nth + turn) % 3)}{next(self.job_numbers)}"  # ids of several lengths
+                self.compare(self._publish(job_id, type_, on_demand, priority, 0))
+                self.pass_time(times[nth % len(times)] // 4 * turn)
+        for by_us in times:
+            self.pass_time(by_us)
+            self.work(sorted(self.reference.workers).index(worker), 1, False, 0, [outcome])
+            if worker not in self.reference.workers:
+                return
 
     def has_room(self):
         """Return whether one purge still deletes all after a burst: which jobs it would leave is not said."""

@@ -75,3 +75,12 @@ SHARP_RARITY = {
     "priority_weight": "1024",
     "priority_percentage": "100",
 }
+
+#: With these jobs on demand overtake queued ones of near priorities within some seconds.
+CROSSING = {
+    "priority_weight": "100",
+    "age_weight": "16",
+    "on_demand_weight": "1",
+    "on_demand_age_weight": "300",
+    "on_demand_age_cap_us": "3000000",
+}

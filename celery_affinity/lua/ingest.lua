@@ -37,5 +37,5 @@ if not readable then
     back.bury(id, "unreadable", read_settings())
     return { 4, 0, 1 }
 end
-local state, served = put(job, clock.now_us)
-return { state, state == 1 and served == 1 and place({ type }, { [id] = message }) or 0, served }
+local state, served, alone = put(job, clock.now_us, true)
+return { state, state == 1 and place(served == 1 and { type } or {}, { [id] = message }, alone) or 0, served }

@@ -21,10 +21,12 @@ local message = ARGV[10] -- as kombu sends it
 -- ARGV[11..]: the same of each further job
 
 local reply, types, fresh, seen = {}, {}, {}, {}
+local alone -- of the only job, what is to be put in a lane if it is not placed
 
 -- `nth`: from 0; those of one call are a µs apart, so that they stay in order.
 local function add(nth, job)
-    local state, served = put(job, clock.now_us + nth)
+    local state, served
+    state, served, alone = put(job, clock.now_us + nth, #ARGV == 10)
     reply[2 * nth + 1], reply[2 * nth + 2] = state, served
     if state == 1 and served == 1 then
         types[#types + 1] = not seen[job.type] and job.type or nil
@@ -43,4 +45,4 @@ for i = 11, #ARGV, 10 do
         message = ARGV[i + 9],
     })
 end
-return { reply[1], place(types, fresh), unpack(reply, 2) }
+return { reply[1], place(types, fresh, alone), unpack(reply, 2) }

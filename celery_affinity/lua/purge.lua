@@ -27,11 +27,12 @@ for i = 2, #ARGV do
 end
 
 local of_lanes = 0
-local heads = lanes.heads({ type })[type] or ""
-for lane in lanes.each(heads) do
+local heads = redis.call("HGET", key.heads, type) or ""
+for lane, enqueued, first_id in lanes.each(heads) do
     local ids = redis.call("ZRANGE", key.lane(type, lane), 0, MAX - of_lanes - 1)
     redis.call("ZREMRANGEBYRANK", key.lane(type, lane), 0, #ids - 1)
-    heads = lanes.look(type, lane, heads)
+    local first = string.find(heads, lane .. " " .. enqueued .. " " .. first_id, 1, true)
+    heads = lanes.look(type, lane, heads, first, first + #lane + #enqueued + #first_id + 1)
     for _, id in ipairs(ids) do
         forget(id)
     end

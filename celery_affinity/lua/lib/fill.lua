@@ -1,126 +1,66 @@
 -- fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot.
 -- After it, no pending job and free slot that fit each other exist side by side among `types`, unless it says `more`.
--- Cost: independent of pending jobs (log n) and of workers; grows with the lanes of `types`, once in a call.
+-- Cost: independent of pending jobs (log n) and of workers; grows with `types`, once in a call.
 -- @include lib/claims.lua
 -- @include lib/filters.lua
 -- @include lib/heads.lua
--- @include lib/score.lua
 -- @include lib/settings.lua
 -- @include lib/slots.lua
 local MAX_MOVES = 10 -- in one call of a script, so that none runs for more than 5 ms: a move takes some 0.1 ms
 
--- RETURNS whether the next claim goes by age alone. Only a share below 100 is counted: it costs a write for each claim.
-local function goes_by_age(settings)
-    if settings.priority_percentage == 100 then
-        return false
-    end
-    return score.goes_by_age(tonumber(redis.call("GET", key.turn) or 0), settings.priority_percentage)
-end
-
--- The waiting jobs of some types, of each type the best at hand. Within a script time stands still, and rarity is the
--- same for all lanes of a type: which of its lanes is best changes only when one of its jobs is taken.
+-- The waiting jobs of some types. Most often that is one, or one lane: what chooses among several is defined when there
+-- are several.
 local function candidates(types, view, settings)
-    local all = {}
-    local heads = lanes.heads(types)
-    local is_read = false -- whether the settings are
-    local best, oldest, touched = {}, {}, {}
-    local standing, on_demand = {}, {} -- lane -> what its name says
-    local capacity -- type -> slots of the live workers that serve it
+    local waiting, heads = lanes.heads(types)
+    local changed = {} -- types whose heads are to be written
+    local choice
 
-    local function points_of(lane, enqueued_us)
-        if not standing[lane] then
-            local demanded, priority = lanes.kind(lane)
-            standing[lane], on_demand[lane] = score.standing(priority, demanded, settings), demanded
-        end
-        return standing[lane] + score.patience(on_demand[lane], clock.now_us - enqueued_us, settings)
+    local function among_several()
+-- @include lib/choice.lua
+        return choice_among(waiting, heads, view, settings)
     end
 
-    local function rarity_of(type)
-        if settings.rarity == "free" then
-            return score.rarity(view.free_for(type), settings)
-        end
-        capacity = capacity or lanes.capacity(heads)
-        return score.rarity(tonumber(capacity[type] or 1), settings)
-    end
-
-    -- RETURNS the head of `type` that goes first, its score without rarity; false if a rule keeps all of them back.
-    local function first_of(type, by_age)
-        local known = by_age and oldest or best
-        if known[type] ~= nil then
-            return known[type]
-        end
-        -- A versatile worker has hundreds of lanes to look through: no table for each, and few calls.
-        local best_points, best_us, best_enqueued, best_id, best_lane
-        for lane, enqueued, id in lanes.each(heads[type]) do
-            if filters.none or filters.admit(type, lane, id) then
-                local enqueued_us = tonumber(enqueued)
-                local points = by_age and 0 or points_of(lane, enqueued_us)
-                if not best_id or points > best_points
-                    or (points == best_points and score.is_older(enqueued_us, id, best_us, best_id)) then
-                    best_points, best_us, best_enqueued, best_id, best_lane = points, enqueued_us, enqueued, id, lane
-                end
+    return {
+        -- RETURNS the job that goes first of all those that a free slot fits, or nil.
+        best = function()
+            local one = next(heads)
+            if not one then
+                return nil
             end
-        end
-        known[type] = best_id and { points = best_points, enqueued_us = best_us, enqueued = best_enqueued, id = best_id,
-            lane = best_lane, type = type } or false
-        return known[type]
-    end
-
-    -- RETURNS the head that goes first of all those that a free slot fits, or nil.
-    function all.best()
-        local one = next(heads)
-        if not one then
-            return nil
-        end
-        local first, most
-        local of_types = next(heads, one) ~= nil
-        local of_heads = of_types or not string.find(heads[one], "^%S+ %S+ %S+$")
-        if of_heads and not is_read then -- one alone needs no score
-            is_read = true
-            read_for_a_claim(settings)
-        end
-        local by_age = not of_heads or goes_by_age(settings)
-        for type in pairs(heads) do
-            local head = view.any_free(type) and first_of(type, by_age)
-            if head then
-                local points = head.points
-                if of_types and not by_age then
-                    points = points + rarity_of(type)
-                end
-                local enqueued_us, id = head.enqueued_us, head.id
-                if not first or points > most
-                    or (points == most and score.is_older(enqueued_us, id, first.enqueued_us, first.id)) then
-                    first, most = head, points
-                end
+            local is_alone = #waiting == 1 and filters.none and string.find(heads[one], "^%S+ %S+ %S+$")
+            if is_alone and not choice then
+                return view.any_free(one) and lanes.job(one, heads[one], 1)
             end
-        end
-        return first
-    end
+            choice = choice or among_several()
+            return choice.first()
+        end,
 
-    function all.take(job)
-        local type = job.type
-        heads[type] = lanes.take(type, job.lane, job.id, heads[type])
-        best[type], oldest[type], touched[type] = nil, nil, true
-        if heads[type] == "" then
-            heads[type] = nil
-        end
-    end
+        take = function(job)
+            local type = job.type
+            local before = heads[type]
+            local after = lanes.take(job, before)
+            heads[type], changed[type] = after ~= "" and after or nil, true
+            if choice then
+                choice.taken(job, #after - #before)
+            end
+        end,
 
-    function all.write()
-        for type in pairs(touched) do
-            lanes.write(type, heads[type] or "")
-        end
-    end
-
-    return all
+        write = function()
+            for type in pairs(changed) do
+                lanes.write(type, heads[type] or "")
+            end
+            if choice then
+                choice.write()
+            end
+        end,
+    }
 end
 
--- `caller`: the worker whose jobs go into the reply instead of its inbox; "" for none. `view`: of the slots to fill.
--- `fresh`: job id -> its message, of a job that was just written.
+-- `waiting`: jobs, as `candidates` has them. `caller`: the worker whose jobs go into the reply instead of its inbox; ""
+-- for none. `view`: of the slots to fill. `fresh`: job id -> its message, of a job that was just written.
 -- RETURNS {more (1 or 0), payload, ...}, and {id, fence, type} of each that went into it.
-local function fill(types, caller, settings, view, fresh)
+local function fill_from(waiting, caller, settings, view, fresh)
     local reply, inline = { 0 }, {}
-    local waiting = candidates(types, view, settings)
     for moves = 1, MAX_MOVES do
         local job = view.left ~= 0 and waiting.best()
         if not job then
@@ -145,4 +85,9 @@ local function fill(types, caller, settings, view, fresh)
     waiting.write()
     view.settle()
     return reply, inline
+end
+
+-- RETURNS what `fill_from` does, of the waiting jobs of `types`.
+local function fill(types, caller, settings, view)
+    return fill_from(candidates(types, view, settings), caller, settings, view)
 end

@@ -13,37 +13,43 @@ function lanes.each(heads)
     return string.gmatch(heads, "(%S+) (%S+) (%S+)")
 end
 
--- RETURNS type -> its field in the hash `name`, for those of `types` that have one.
-local function fields(name, types)
-    local values = {}
-    for first = 1, #types, CHUNK do
-        local last = math.min(first + CHUNK - 1, #types)
-        local found = redis.call("HMGET", name, unpack(types, first, last))
-        for i, value in ipairs(found) do
-            if value then
-                values[types[first + i - 1]] = value
-            end
+-- RETURNS lane, enqueued, id of the head that begins at `place`.
+function lanes.at(heads, place)
+    return string.match(heads, "^(%S+) (%S+) (%S+)", place)
+end
+
+-- RETURNS the job whose head begins at `place` in the heads of `type`, which is the `nth` one of the caller's.
+function lanes.job(type, heads, place, nth)
+    local lane, enqueued, id = lanes.at(heads, place)
+    return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
+end
+
+-- RETURNS of each of `types` its field in the hash `name`; false if it has none.
+function lanes.fields(name, types)
+    local values = redis.call("HMGET", name, unpack(types, 1, math.min(CHUNK, #types)))
+    for first = CHUNK + 1, #types, CHUNK do
+        for _, value in ipairs(redis.call("HMGET", name, unpack(types, first, math.min(first + CHUNK - 1, #types)))) do
+            values[#values + 1] = value
         end
     end
     return values
 end
 
--- RETURNS type -> its heads, for those of `types` that have a waiting job.
+-- RETURNS those of `types` that have a waiting job, each once, and type -> its heads.
 function lanes.heads(types)
-    return fields(key.heads, types)
-end
-
--- RETURNS type -> slots of live workers that serve it, for those of `heads` that are served.
-function lanes.capacity(heads)
-    local types = {}
-    for type in pairs(heads) do
-        types[#types + 1] = type
+    local waiting, heads = {}, {}
+    for nth, value in ipairs(#types > 0 and lanes.fields(key.heads, types) or {}) do
+        local type = types[nth]
+        if value and not heads[type] then
+            waiting[#waiting + 1], heads[type] = type, value
+        end
     end
-    return fields(key.capacity, types)
+    return waiting, heads
 end
 
--- Takes the first job, `id`, out of `lane`. RETURNS the heads of its type after that. The caller writes them.
-function lanes.take(type, lane, id, heads)
-    redis.call("ZREM", key.lane(type, lane), id)
-    return lanes.look(type, lane, heads)
+-- Takes `job`, whose head is in `heads`, out of its lane. RETURNS the heads after that. The caller writes them.
+function lanes.take(job, heads)
+    redis.call("ZREM", key.lane(job.type, job.lane), job.id)
+    local last = job.place + #job.lane + #job.enqueued + #job.id + 1
+    return lanes.look(job.type, job.lane, heads, job.place, last)
 end

@@ -8,41 +8,44 @@ function lanes.name(mode, priority)
 end
 
 -- RETURNS where the head of `lane` begins and ends in `heads`, when it was enqueued, and its id; nil if it has none.
+-- The dot in a lane's name stands for any character in a pattern, and no name has another one there.
 local function find(heads, lane)
-    local pattern = " " .. string.gsub(lane, "%.", "%%.") .. " (%S+) (%S+)"
-    local first, last, enqueued, id = string.find(" " .. heads, pattern)
+    local first, last, enqueued, id = string.find(" " .. heads, " " .. lane .. " (%S+) (%S+)")
     return first, last and last - 1, enqueued, id
 end
 
--- RETURNS heads with another head for `lane`; without one if `enqueued` is nil.
-local function with_head(heads, lane, enqueued, id)
-    local first, last = find(heads, lane)
-    local parts = {}
-    local function add(part)
-        parts[#parts + 1] = part ~= "" and part or nil
+-- RETURNS heads with another head for `lane`, or without one if `enqueued` is nil. Its own is from `first` to `last`
+-- there; nil if it has none.
+local function with_head(heads, first, last, lane, enqueued, id)
+    local head = enqueued and lane .. " " .. enqueued .. " " .. id
+    if not first then
+        return heads == "" and head or heads .. " " .. head
+    elseif head then
+        return string.sub(heads, 1, first - 1) .. head .. string.sub(heads, last + 1)
+    elseif last == #heads then
+        return string.sub(heads, 1, math.max(0, first - 2))
     end
-    add(first and string.sub(heads, 1, math.max(0, first - 2)) or heads)
-    add(enqueued and lane .. " " .. enqueued .. " " .. id or "")
-    add(first and string.sub(heads, last + 2) or "")
-    return table.concat(parts, " ")
+    return string.sub(heads, 1, first - 1) .. string.sub(heads, last + 2)
 end
 
 -- Writes the heads of `type`, once for all that was taken from its lanes.
 function lanes.write(type, heads)
     if heads == "" then
         redis.call("HDEL", key.heads, type)
+        redis.call("HDEL", key.leaders, type)
     else
         redis.call("HSET", key.heads, type, heads)
     end
 end
 
-function lanes.add(id, type, lane, enqueued)
+-- `heads`: those of its type, if they are known.
+function lanes.add(id, type, lane, enqueued, heads)
     redis.call("ZADD", key.lane(type, lane), enqueued, id)
-    local heads = redis.call("HGET", key.heads, type) or ""
-    local first, _, head_enqueued, head_id = find(heads, lane)
+    heads = heads or redis.call("HGET", key.heads, type) or ""
+    local first, last, head_enqueued, head_id = find(heads, lane)
     local enqueued_us, head_us = tonumber(enqueued), tonumber(head_enqueued)
     if not first or enqueued_us < head_us or (enqueued_us == head_us and id < head_id) then
-        lanes.write(type, with_head(heads, lane, enqueued, id))
+        lanes.write(type, with_head(heads, first, last, lane, enqueued, id))
     end
 end
 
@@ -50,14 +53,14 @@ end
 function lanes.remove(id, type, lane)
     redis.call("ZREM", key.lane(type, lane), id)
     local heads = redis.call("HGET", key.heads, type) or ""
-    local _, _, _, head_id = find(heads, lane)
+    local first, last, _, head_id = find(heads, lane)
     if head_id == id then
-        lanes.write(type, lanes.look(type, lane, heads))
+        lanes.write(type, lanes.look(type, lane, heads, first, last))
     end
 end
 
--- RETURNS heads with what is now the first job of `lane`. The caller writes them.
-function lanes.look(type, lane, heads)
-    local first = redis.call("ZRANGE", key.lane(type, lane), 0, 0, "WITHSCORES")
-    return with_head(heads, lane, first[2], first[1])
+-- RETURNS heads with what is now the first job of `lane`, for the one from `first` to `last`. The caller writes them.
+function lanes.look(type, lane, heads, first, last)
+    local next_one = redis.call("ZRANGE", key.lane(type, lane), 0, 0, "WITHSCORES")
+    return with_head(heads, first, last, lane, next_one[2], next_one[1])
 end

@@ -11,9 +11,11 @@ local function write_job(job, state, enqueued)
     redis.call("SET", key.message(job.id), job.message)
 end
 
--- `job`: a table by the names that publish.lua gives its arguments. `enqueued_us`: when it was published.
--- RETURNS its state, and served, as publish does; the caller places what is pending.
-local function put(job, enqueued_us)
+-- `job`: a table by the names that publish.lua gives its arguments. `enqueued_us`: when it was published. `is_only`:
+-- whether it is the only one of the call.
+-- RETURNS its state, and served, as publish does; the caller places what is pending. And, of the only one, if no other
+-- job of its type waits, what `place` needs to put it in its lane, or on a slot without one.
+local function put(job, enqueued_us, is_only)
     local id, type, delay_us, expires_us = job.id, job.type, job.delay_us, job.expires_us
     local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- of most nothing is
     if is_heard_of and redis.call("EXISTS", key.job(id)) == 1 then
@@ -39,28 +41,52 @@ local function put(job, enqueued_us)
         end
         return 2, 1
     end
-    lanes.add(id, type, lanes.name(job.mode, job.priority), due)
+    local lane, heads = lanes.name(job.mode, job.priority), redis.call("HGET", key.heads, type)
+    local alone
+    if heads or not is_only then
+        lanes.add(id, type, lane, due, heads or "")
+    else
+        alone = { id = id, type = type, lane = lane, enqueued = due }
+    end
     local live = redis.call("HMGET", key.capacity, type, WITHDRAWN .. type)
     if not live[1] and not live[2] then
         redis.call("HINCRBY", key.counters, "unserved", 1)
-        return 1, 0
+        return 1, 0, alone
     end
-    return 1, 1
+    return 1, 1, alone
 end
 
--- Places pending jobs of `their_types`, as `fill` does; `messages`: theirs, by their ids. RETURNS more.
+-- Places pending jobs of `their_types`, as `fill` does; `messages`: theirs, by their ids; `alone`: as `put` returns it.
+-- RETURNS more.
 -- Most publishes meet no free slot, and the functions that place a job cost more to define than all that a publish
 -- calls: they are defined once a free slot is seen.
-local function place(their_types, messages)
+local function place(their_types, messages, alone)
     local fitting = 0
     for _, type in ipairs(their_types) do
         fitting = fitting + slots.free_for(type)
     end
     if fitting == 0 then
+        if alone then
+            lanes.add(alone.id, alone.type, alone.lane, alone.enqueued, "")
+        end
         return 0
     end
 -- @include lib/settings.lua
 -- @include lib/view.lua
 -- @include lib/fill.lua
-    return fill(their_types, "", read_settings(), slots.view(), messages)[1]
+    local function one_alone() -- it never sees its lane: otherwise as `candidates` has those that wait
+        return {
+            best = function()
+                return alone
+            end,
+            take = function()
+                alone = nil
+            end,
+            write = function() end,
+        }
+    end
+
+    local settings, view = read_settings(), slots.view()
+    local waiting = alone and one_alone() or candidates(their_types, view, settings)
+    return fill_from(waiting, "", settings, view, messages)[1]
 end

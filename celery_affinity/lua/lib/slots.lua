@@ -62,23 +62,26 @@ end
 -- `row`: its `slots.row`.
 function slots.own(worker, row)
     local profile, left, was = count(worker, row)
-    local view, taken = { left = left or 0 }, false
-    function view.free_for(type)
-        return slots.free_for(type) + view.left - was
-    end
-    function view.any_free()
-        return view.left > 0
-    end
-    function view.best()
-        return worker
-    end
-    function view.take()
-        view.left, taken = view.left - 1, true
-    end
-    function view.settle()
-        if profile and (taken or view.left ~= was) then
-            write(worker, profile, view.left, was)
-        end
-    end
+    local view, taken
+    view = {
+        left = left or 0,
+        free_for = function(type)
+            return slots.free_for(type) + view.left - was
+        end,
+        any_free = function()
+            return view.left > 0
+        end,
+        best = function()
+            return worker
+        end,
+        take = function()
+            view.left, taken = view.left - 1, true
+        end,
+        settle = function()
+            if profile and (taken or view.left ~= was) then
+                write(worker, profile, view.left, was)
+            end
+        end,
+    }
     return view
 end
