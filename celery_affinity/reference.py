@@ -107,9 +107,10 @@ class Reference:
 
         *jobs*: the id of each, and what `_put` takes. They stay in order: each is enqueued 1 µs after the one before.
         """
+        waiting = {job.type for job in self.jobs.values() if job.state == "pending"}
         put = [self._put(job_id, nth, now_us, **job) for nth, (job_id, job) in enumerate(jobs)]
         types = {job["type_"] for (_, job), (state, served) in zip(jobs, put, strict=True) if state == 1 and served}
-        more = self._fill(types, now_us)
+        more = self._fill(types - waiting, now_us)  # if some wait, no free slot fits, or somebody goes on with them
         return [Published(state, more and not nth, served) for nth, (state, served) in enumerate(put)]
 
     def ingest(

@@ -37,5 +37,5 @@ if not readable then
     back.bury(id, "unreadable", read_settings())
     return { 4, 0, 1 }
 end
-local state, served, alone = put(job, clock.now_us, true)
-return { state, state == 1 and place(served == 1 and { type } or {}, { [id] = message }, alone) or 0, served }
+local state, served, is_first, alone = put(job, clock.now_us, true)
+return { state, place(is_first and { type } or {}, { [id] = message }, alone), served }

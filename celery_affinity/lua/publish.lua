@@ -20,18 +20,16 @@ local stamps = ARGV[9] -- "name:value", encoded, separated by blanks
 local message = ARGV[10] -- as kombu sends it
 -- ARGV[11..]: the same of each further job
 
-local reply, types, fresh, seen = {}, {}, {}, {}
+local reply, types, fresh = {}, {}, {}
 local alone -- of the only job, what is to be put in a lane if it is not placed
 
 -- `nth`: from 0; those of one call are a µs apart, so that they stay in order.
 local function add(nth, job)
-    local state, served
-    state, served, alone = put(job, clock.now_us + nth, #ARGV == 10)
+    local state, served, is_first
+    state, served, is_first, alone = put(job, clock.now_us + nth, #ARGV == 10)
     reply[2 * nth + 1], reply[2 * nth + 2] = state, served
-    if state == 1 and served == 1 then
-        types[#types + 1] = not seen[job.type] and job.type or nil
-        seen[job.type], fresh[job.id] = true, job.message
-    end
+    types[#types + 1] = is_first and job.type or nil
+    fresh[job.id] = state == 1 and job.message or nil
 end
 
 add(0, {

@@ -13,13 +13,14 @@ end
 
 -- `job`: a table by the names that publish.lua gives its arguments. `enqueued_us`: when it was published. `is_only`:
 -- whether it is the only one of the call.
--- RETURNS its state, and served, as publish does; the caller places what is pending. And, of the only one, if no other
--- job of its type waits, what `place` needs to put it in its lane, or on a slot without one.
+-- RETURNS its state, and served, as publish does; whether the caller is to `place` what waits of its type: if others wait
+-- no free slot fits, or somebody is about to go on with them. And, of the only one, if no other job of its type waits,
+-- what `place` needs to put it in its lane, or on a slot without one.
 local function put(job, enqueued_us, is_only)
     local id, type, delay_us, expires_us = job.id, job.type, job.delay_us, job.expires_us
     local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- of most nothing is
     if is_heard_of and redis.call("EXISTS", key.job(id)) == 1 then
-        return 0, 1
+        return 0, 1, false
     end
 
     local due = clock.text(enqueued_us + math.max(0, delay_us))
@@ -30,7 +31,7 @@ local function put(job, enqueued_us, is_only)
     traces.add(id, job.task_id, job.stamps, expires)
     if is_expired or is_revoked then
         ends.note(id, is_revoked and "revoked" or "expired")
-        return 3, 1
+        return 3, 1, false
     end
 
     if delay_us > 0 then
@@ -39,7 +40,7 @@ local function put(job, enqueued_us, is_only)
         if delay_us < TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
             workers.have_one_tick() -- it knows of no job that is due so soon
         end
-        return 2, 1
+        return 2, 1, false
     end
     local lane, heads = lanes.name(job.mode, job.priority), redis.call("HGET", key.heads, type)
     local alone
@@ -51,9 +52,9 @@ local function put(job, enqueued_us, is_only)
     local live = redis.call("HMGET", key.capacity, type, WITHDRAWN .. type)
     if not live[1] and not live[2] then
         redis.call("HINCRBY", key.counters, "unserved", 1)
-        return 1, 0, alone
+        return 1, 0, false, alone
     end
-    return 1, 1, alone
+    return 1, 1, not heads, alone
 end
 
 -- Places pending jobs of `their_types`, as `fill` does; `messages`: theirs, by their ids; `alone`: as `put` returns it.
