@@ -13,9 +13,9 @@ end
 
 -- `job`: a table by the names that publish.lua gives its arguments. `enqueued_us`: when it was published. `is_only`:
 -- whether it is the only one of the call.
--- RETURNS its state, and served, as publish does; whether the caller is to `place` what waits of its type: if others wait
--- no free slot fits, or somebody is about to go on with them. And, of the only one, if no other job of its type waits,
--- what `place` needs to put it in its lane, or on a slot without one.
+-- RETURNS its state, and served, as publish does; whether the caller is to `place` what waits of its type: if others
+-- wait, no free slot fits, or somebody is about to go on with them. And, of the only one, if no other job of its type
+-- waits, what `place` needs to put it in its lane, or on a slot without one.
 local function put(job, enqueued_us, is_only)
     local id, type, delay_us, expires_us = job.id, job.type, job.delay_us, job.expires_us
     local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- of most nothing is
