@@ -2,6 +2,7 @@
 
 python -m benchmarks                                      # all of it
 python -m benchmarks --quick                              # the short of it
+python -m benchmarks --only-goals                         # in full, but only what has a goal
 python -m benchmarks drain --only "solo late" --rounds 5  # a part again, while tuning
 python -m benchmarks drain --before ../elsewhere          # this project as it is there, in turn with this
 """
@@ -51,6 +52,9 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, fewer tasks, and only what has a goal")
     parser.add_argument(
+        "--only-goals", action="store_true", help="only what has a goal, in full: two thirds of an hour"
+    )
+    parser.add_argument(
         "--only",
         action="append",
         default=[],
@@ -80,7 +84,10 @@ def _options(arguments: argparse.Namespace) -> Options:
         "server": arguments.server,
         "only": tuple(frozenset(words.split()) for words in arguments.only),
     }
-    return replace(QUICK if arguments.quick else FULL, **{name: value for name, value in given.items() if value})
+    if arguments.only_goals:
+        given["every_variant"] = False
+    options = QUICK if arguments.quick else FULL
+    return replace(options, **{name: value for name, value in given.items() if value not in (None, ())})
 
 
 if __name__ == "__main__":
