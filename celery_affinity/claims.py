@@ -241,8 +241,10 @@ class Claims:
     def abandon(self) -> None:
         """Let the next `flush` say again what is on its way."""
         if self._in_flight is not None:
-            self._in_flight.close()
-            self._end_flight()
+            try:
+                self._in_flight.close()
+            finally:
+                self._end_flight()
 
     @property
     def is_telling(self) -> bool:

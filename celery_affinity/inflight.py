@@ -1,7 +1,7 @@
 """Commands that were sent and are not answered yet: an event loop goes on, and reads when there is a reply."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
@@ -20,6 +20,8 @@ class InFlight:
         self._connection: Any = None
         self._due = 0
         self._sent_s = 0.0
+        #: Called before the connection is closed: its file descriptor may be another's a moment later.
+        self.on_close: Callable[[], object] = lambda: None
 
     @property
     def socket(self) -> Any:
@@ -33,9 +35,16 @@ class InFlight:
     @property
     def is_late(self) -> bool:
         """Whether there is no reply for longer than one takes; not if it is there, and nobody had time to read it."""
-        if not self.is_under_way or time.monotonic() - self._sent_s < self._connection.socket_timeout:
-            return False
-        return not is_readable(self._connection)
+        return self._is_overdue and not is_readable(self._connection)
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether a reply is there for longer than it takes to read one."""
+        return self._is_overdue and is_readable(self._connection)
+
+    @property
+    def _is_overdue(self) -> bool:
+        return self.is_under_way and time.monotonic() - self._sent_s >= self._connection.socket_timeout
 
     def send(self, commands: Sequence[Sequence[Any]]) -> None:
         """Send *commands*. Raises a redis error if there is no connection."""
@@ -62,5 +71,8 @@ class InFlight:
         """Close the connection; what is under way is not answered any more."""
         connection, self._connection, self._due = self._connection, None, 0
         if connection is not None:
-            connection.disconnect()
-            self._pool.release(connection)
+            self.on_close()
+            try:
+                connection.disconnect()
+            finally:
+                self._pool.release(connection)

@@ -22,6 +22,7 @@ class Loop:
         self._turns_anyway = False
         self._thread = threading.get_ident()
         self._waker = _Waker()
+        in_flight.on_close = self._unwatch
         hub.add_reader(self._waker.fileno(), self._waker.drain)
         hub.on_tick.add(self._tick)
 
@@ -41,12 +42,13 @@ class Loop:
         self._hub.remove(self._waker.fileno())
         self._waker.close()
         self.in_flight.close()
-        self._watch()
 
     def _tick(self) -> None:
         self._turns_anyway = False  # before the news is looked at: what comes later wakes the loop
+        if self.in_flight.is_unread:
+            self._reply()  # whoever took its place in the hub
         self._on_tick()
-        self._watch()
+        self.watch()
 
     def _reply(self) -> None:
         self._turns_anyway = True  # the next tick is near
@@ -54,19 +56,28 @@ class Loop:
             self._on_reply()
         else:
             self.in_flight.close()  # as the server did
-        self._watch()
+        self.watch()
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
         """Watch the connection that there is now, if there is one."""
         socket = self.in_flight.socket
-        if socket is self._watched:
+        if socket is self._watched and (socket is None or self._is_in_the_hub):
             return
-        if self._watched is not None:
-            self._hub.remove(self._watched_fileno)
+        self._unwatch()
         self._watched = socket
         if socket is not None:
             self._watched_fileno = socket.fileno()
             self._hub.add_reader(self._watched_fileno, self._reply)
+
+    def _unwatch(self) -> None:
+        if self._is_in_the_hub:
+            self._hub.remove(self._watched_fileno)
+        self._watched, self._watched_fileno = None, -1
+
+    @property
+    def _is_in_the_hub(self) -> bool:
+        """Whether the hub has what is watched: others may close a file, and forget to say so, whose number it has."""
+        return bool(self._hub.readers.get(self._watched_fileno) == (self._reply, ()))
 
 
 class _Waker:

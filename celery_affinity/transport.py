@@ -458,7 +458,7 @@ class Transport(stock.Transport):
         super()._deliver(message, queue)
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        super().register_with_event_loop(connection, WatchedOnce(loop))
+        super().register_with_event_loop(connection, WatchedOnce(loop, self.cycle._chan_to_sock.values))
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> Any:
         for channel in self.channels:

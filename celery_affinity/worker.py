@@ -239,6 +239,7 @@ class AffinityStep(bootsteps.StartStopStep):
             return
         if not self._ahead.ends_can_wait(self._consumer.hub.call_later):
             self.members.send(self._loop.in_flight, self._most_ahead)
+            self._loop.watch()
 
     def _on_reply(self) -> None:
         """Start the jobs that follow what ended, and tell first what ended meanwhile."""

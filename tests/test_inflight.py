@@ -132,6 +132,32 @@ def test_a_connection_that_the_server_closed_is_watched_no_more_and_another_is(t
     assert connections(redis_client) not in ([], [first])
 
 
+def test_a_connection_that_is_closed_leaves_the_loop_before_another_has_its_number(turning):
+    turning.to_send.append([("ECHO", "one")])
+    turning.turn(2)
+    fileno = turning.loop.in_flight.socket.fileno()
+    assert fileno in turning.hub.readers
+    turning.loop.in_flight.close()
+    assert fileno not in turning.hub.readers
+
+
+def test_whoever_took_its_place_in_the_loop_does_not_keep_the_reply(turning):
+    turning.loop.in_flight.send([("ECHO", "one")])
+    turning.loop.watch()
+    turning.hub.add_reader(turning.loop.in_flight.socket.fileno(), lambda: None)
+    turning.turn(2)
+    assert [b"one"] in turning.seen
+
+
+def test_a_reply_that_nobody_reads_is_read_when_it_is_late(turning, monkeypatch):
+    turning.loop.in_flight.send([("ECHO", "one")])
+    monkeypatch.setattr(turning.loop, "watch", lambda: None)
+    turning.loop.in_flight._connection.socket_timeout = 0.05
+    time.sleep(0.1)
+    turning.turn()
+    assert turning.seen[0] == [b"one"]
+
+
 def test_another_thread_wakes_a_loop_that_waits(turning):
     turning.hub.timer.call_after(30, lambda: None)  # what it would wait for
     turning.turn()  # kombu's hub reads its own things
