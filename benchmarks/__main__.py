@@ -63,6 +63,7 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--tasks", type=int, help="how many to drain, and to publish")
+    parser.add_argument("--largest", type=int, help="how many jobs are pending at most, where that is measured")
     parser.add_argument("--before", type=Path, help="another checkout of this project, measured in turn with this one")
     parser.add_argument("--server", help="an executable other than Valkey's from the package index: redis-server")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="directory for the results; build/bench")
@@ -80,6 +81,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         "rounds": arguments.rounds,
         "drain_tasks": arguments.tasks,
         "publish_tasks": arguments.tasks,
+        "largest": arguments.largest,
         "before": arguments.before and arguments.before.resolve(),
         "server": arguments.server,
         "only": tuple(frozenset(words.split()) for words in arguments.only),
