@@ -63,7 +63,6 @@ FAULTS = (
     Fault("release", "next(again) and everyones() or", "false and everyones() or"),
     Fault("release", "    slots.settle(worker)\n", ""),
     Fault("release", "most_ahead > 0 or left > 0", "most_ahead > 0"),
-    Fault("release", "        holds_less = true\n", ""),
     Fault("release", "if reply[1] == 0 then", "if true then"),
     Fault("release", "if next(again) then", "if false then"),
     Fault("release", "        types[i] = nil\n", ""),
