@@ -51,9 +51,7 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, fewer tasks, and only what has a goal")
-    parser.add_argument(
-        "--only-goals", action="store_true", help="only what has a goal, in full: two thirds of an hour"
-    )
+    parser.add_argument("--only-goals", action="store_true", help="only what has a goal, but in full")
     parser.add_argument(
         "--only",
         action="append",
