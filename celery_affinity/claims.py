@@ -308,10 +308,10 @@ class Claims:
             self._refused.update(_SEPARATOR.join(number) for number in unknown)
         return unknown
 
-    def void(self, job_ids: Iterable[str]) -> list[Held]:
+    def void(self, numbers: Iterable[tuple[str, str]]) -> list[Held]:
         """Note that these claims are no longer the worker's. Return those that were not known to be so."""
-        gone = set(job_ids)
-        return self._void(lambda held: held.job_id in gone)
+        gone = set(numbers)
+        return self._void(lambda held: held.number in gone)
 
     def void_up_to(self, fence: int) -> list[Held]:
         """Note that no claim with a fencing number up to *fence* is the worker's, be it held or still to arrive."""

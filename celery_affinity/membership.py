@@ -5,7 +5,7 @@ It lasts from the first join to the end of the process, across reconnects of the
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from kombu.log import get_logger
 from redis.exceptions import RedisError
@@ -22,7 +22,7 @@ from .knobs import SettingsLog
 from .lease import Lease, now_s
 from .lending import Lending, lending
 from .pulse import Pulse
-from .scheduler import Claim, Joining, Scheduler
+from .scheduler import Claim, Joining, Running, Scheduler
 from .settings import PREFIX, Settings
 
 logger = get_logger(__name__)
@@ -332,16 +332,17 @@ class Membership:
         asked_at_s = self._looked_at_s = now_s()
         slots = self._slots_told = self._slots()
         other = self._other_told = self._other_in_all()
-        synced = self._scheduler.sync(self.id, self.claims.running(), slots=slots, other=other, draining=self._draining)
+        running = self.claims.running()
+        synced = self._scheduler.sync(self.id, running, slots=slots, other=other, draining=self._draining)
         if not synced.known:
-            self._void(self.claims.void([job_id for job_id, _ in self.claims.numbers()]))
+            self._void(self.claims.void(self.claims.numbers()))
             if not self._draining:
                 logger.warning("The broker had taken this worker for dead: it joins again")
                 self._join()
             return
         self._dispatcher.use(self._scheduler, quiet=not synced.ticker)
         self._settings_log.look(self._scheduler, synced.revision)
-        self._void(self.claims.void(synced.void))
+        self._void(self.claims.void(_voided(running, synced.void)))
         self._renew_lease(asked_at_s)
         given_back = self.claims.refuse(synced.asked)
         if given_back:
@@ -410,3 +411,13 @@ class Membership:
             logger.warning("The broker does not answer; what ended meanwhile is told when it does: %s", exc)
         self._in_trouble = True
         self._beats.wake()
+
+
+def _voided(named: Sequence[Running], job_ids: Collection[str]) -> list[tuple[str, str]]:
+    """Return which of the claims that a sync *named* are void, by the *job_ids* of the reply.
+
+    A job may have come back to the worker meanwhile, with another number: that claim was not named. If both were, the
+    next sync tells which it is.
+    """
+    times = Counter(each.job_id for each in named)
+    return [(each.job_id, each.fence) for each in named if each.job_id in job_ids and times[each.job_id] == 1]

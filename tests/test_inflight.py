@@ -13,7 +13,8 @@ from celery_affinity.inflight import InFlight
 from celery_affinity.keys import Keys
 from celery_affinity.lease import Lease
 from celery_affinity.loop import Loop
-from celery_affinity.scheduler import Scheduler
+from celery_affinity.membership import _voided
+from celery_affinity.scheduler import Claim, Scheduler
 from celery_affinity.scripts import load
 
 from .clocked import Fleet
@@ -280,3 +281,29 @@ def test_a_connection_that_breaks_leaves_it_to_be_told(worker, in_flight, redis_
 def _told(worker, in_flight):
     worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
     return worker.claims.receive(worker.scheduler, most_ahead=0)
+
+
+# -- what is void
+
+
+def _claim(fence):
+    return Claim("job", str(fence), "pdf", 0, 0, b"")
+
+
+@pytest.mark.parametrize("both_were_named", [False, True])
+def test_a_job_that_came_back_meanwhile_is_not_void(both_were_named):
+    claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    claims.end(claims.take(_claim(1)))  # its release is on its way while a sync names it
+    named = claims.running()
+    again = claims.take(_claim(2))  # it came back with the reply
+    if both_were_named:
+        named = claims.running()
+    assert claims.void(_voided(named, ["job"])) == []
+    assert not claims.is_void(again)
+
+
+def test_what_was_named_and_is_another_s_is_void():
+    claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    tag = claims.take(_claim(1))
+    assert [held.number for held in claims.void(_voided(claims.running(), ["job"]))] == [("job", "1")]
+    assert claims.is_void(tag)
