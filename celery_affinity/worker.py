@@ -235,8 +235,8 @@ class AffinityStep(bootsteps.StartStopStep):
             self._tell_what_ended()
 
     def _tell_what_ended(self) -> None:
-        if self._loop is None or not self.members.has_news:
-            return
+        if self._loop is None or not self.members.has_news or state.should_terminate:
+            return  # what a cold shutdown ends is counted first, and told then (`stop`)
         if not self._ahead.ends_can_wait(self._consumer.hub.call_later):
             self.members.send(self._loop.in_flight, self._most_ahead)
             self._loop.watch()

@@ -2,13 +2,18 @@
 
 import signal
 import time
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
+from celery import Celery
+from celery.worker import state
 
 from celery_affinity import letters
 from celery_affinity.keys import Keys
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
+from celery_affinity.worker import AffinityStep
 
 from . import since
 from .ledger import Ledger
@@ -153,17 +158,31 @@ def test_a_warm_shutdown_finishes_what_runs_and_returns_the_rest(fleet):
 
 
 def test_a_cold_shutdown_gives_back_what_runs_and_says_how_much(fleet):
-    worker = fleet.start("leaving", "pdf", pool="prefork", concurrency=2)
-    late, early = fleet.tasks["late"].delay("late", 30), fleet.tasks["early"].delay("early", 30)
-    wait_until(lambda: len(fleet.ledger.starts()) == 2 and fleet.acked() == 1, 10, "both run")
+    worker = fleet.start("leaving", "pdf", pool="prefork", concurrency=6)
+    late = [fleet.tasks["late"].delay(f"late-{n}", 30) for n in range(5)]
+    early = fleet.tasks["early"].delay("early", 30)
+    wait_until(lambda: len(fleet.ledger.starts()) == 6 and fleet.acked() == 1, 10, "all run")
     worker.signal(signal.SIGQUIT)
     worker.wait(20)
-    assert "Restoring 1 unacknowledged message(s)" in worker.log()
+    assert "Restoring 5 unacknowledged message(s)" in worker.log()
     assert "A beat failed" not in worker.log(), "the pool is gone before the worker is"
-    fleet.start("next", "pdf", pool="solo")
-    assert late.get(timeout=20) == "late"
-    assert fleet.ledger.starts() == {"late": 2, "early": 1}
+    fleet.start("next", "pdf", pool="threads", concurrency=6)
+    assert [result.get(timeout=20) for result in late] == [f"late-{n}" for n in range(5)]
+    assert fleet.ledger.starts() == {**{f"late-{n}": 2 for n in range(5)}, "early": 1}
     assert early.state == "RETRY", "so does Celery tell that it cancelled a task"
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_what_a_cold_shutdown_ends_is_left_to_be_counted(monkeypatch, is_cold):
+    """The pool may notice processes that were killed, and the server answer, before the worker stops."""
+    monkeypatch.setattr(state, "should_terminate", 1 if is_cold else None)
+    told = Mock()
+    step = AffinityStep(SimpleNamespace(app=Celery(), hub=Mock()))
+    step.membership = Mock(has_news=True, send=told)
+    step._loop = Mock(is_here=True)
+    step._on_ended()
+    step._on_tick()
+    assert told.called != is_cold
 
 
 def test_a_suspended_workers_late_ack_changes_nothing(fleet):
