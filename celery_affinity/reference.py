@@ -61,7 +61,7 @@ TICKERS = 3
 TICKED_LATELY_US = 2_000_000
 
 #: Workers tick so often when nothing is due before, µs.
-TICK_US = 1_250_000
+TICK_US = 1_400_000
 
 
 class Reference:

@@ -1,7 +1,8 @@
 """Loads the Lua scripts: one for each arrow, with its includes.
 
-A line ``-- @include lib/x.lua`` is replaced by that file, once in a script. ``lib/keys.lua`` and ``lib/settings.lua``
-are no files: they are generated from `keys` and `settings`. The lines ``local name = ARGV[n]`` of a script are its
+A line ``-- @include lib/x.lua`` is replaced by that file, once in a script. Within a function or a block, of which it is
+the first line, it is for what most calls do without. ``lib/keys.lua`` and ``lib/settings.lua`` are no files: they are
+generated from `keys` and `settings`. The lines ``local name = ARGV[n]`` of a script are its
 signature: `Script.arguments` takes the values by these names, so the two sides cannot drift apart.
 """
 
@@ -14,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from . import keys, settings
-from .linking import linked
+from .linking import deferred, linked
 
 ARROWS = (
     "publish",
@@ -39,7 +40,8 @@ ARROWS = (
 )
 
 _GENERATED = {"lib/keys.lua": keys.lua_source, "lib/settings.lua": settings.lua_source}
-_INCLUDE = re.compile(r"^-- @include (\S+)$", re.MULTILINE)
+_INCLUDE = re.compile(r"-- @include (\S+)$")
+_OPENS = re.compile(r"(\b(then|else|do|repeat)|\))(\s+--.*)?$")
 _BINDING = re.compile(r"^local (\w+) = .*?\bARGV\[(\d+)\]", re.MULTILINE)
 _REST = re.compile(r"^-- ARGV\[(\d+)\.\.\]", re.MULTILINE)
 Argument = str | bytes | int
@@ -93,14 +95,23 @@ def _read(path: str) -> str:
 
 
 def _assemble(source: str, included: set[str]) -> str:
-    def include(match: re.Match[str]) -> str:
-        path = match.group(1)
-        if path in included:
-            return ""
-        included.add(path)
-        return _assemble(_read(path), included)
-
-    return _INCLUDE.sub(include, source)
+    lines: list[str] = []
+    opens: str | None = None  # the line that opens the block of which the next line is the first
+    for line in source.splitlines(keepends=True):
+        found = _INCLUDE.match(line)
+        if not found:
+            opens = None if line.isspace() or line.startswith("--") else line
+            lines.append(line)
+        elif found[1] not in included:
+            included.add(found[1])
+            text = _assemble(_read(found[1]), included)
+            if opens is None:
+                lines.append(text)
+            elif _OPENS.search(opens):
+                lines.append(deferred(text, opens))
+            else:
+                raise ValueError(f"{line!r} must come first in a block, or before all code, not after {opens!r}")
+    return "".join(lines)
 
 
 def write_all(directory: Path) -> None:

@@ -17,12 +17,12 @@ local caller = ARGV[3] == "1" and worker or "" -- whether the caller takes jobs 
 local most_ahead = tonumber(ARGV[4]) -- jobs it takes beyond its slots, inline
 -- ARGV[5..]: job id, fencing number, outcome ("acked", "rejected", "unsettled", "returned") of each
 
-local row = slots.row(worker, "sequence", "granted", "types")
+local row = slots.row(worker, "sequence", "types")
 
-local function last_reply(granted)
+if row[7] == sequence then
 -- @include lib/held.lua
     local reply = { 0 }
-    for id, fence in string.gmatch(granted, "(%S+) (%S+)") do
+    for id, fence in string.gmatch(redis.call("HGET", key.worker(worker), "granted"), "(%S+) (%S+)") do
         if claims.held(worker, id, fence) then
             reply[#reply + 1] = claims.payload_again(id)
         end
@@ -30,37 +30,27 @@ local function last_reply(granted)
     return reply
 end
 
-if row[7] == sequence then
-    return last_reply(row[8])
-end
-
 local settings = read_settings()
-local types = workers.split(row[9]) -- of the worker, then those in `again`
+local types = workers.split(row[8]) -- of the worker, then those in `again`
 local again = {} -- types of jobs that come back
-
-local function give_back(id, outcome)
--- @include lib/back.lua
-    if outcome == "rejected" then
-        back.drop(worker, id)
-        back.bury(id, "rejected", settings)
-        return
-    end
-    local type = back.put(worker, id, outcome == "unsettled", settings)
-    if type then
-        again[type] = true
-    end
-end
 
 local holds_less = false
 for i = 5, #ARGV, 3 do
     local id, fence, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     local known = claims.take_back(worker, id, fence)
-    if known then
-        holds_less = true
-        if outcome == "acked" or known.acked then
-            claims.finish(id, fence, known)
+    holds_less = holds_less or known
+    if known and (outcome == "acked" or known.acked) then
+        claims.finish(id, fence, known)
+    elseif known then
+-- @include lib/back.lua
+        if outcome == "rejected" then
+            back.drop(worker, id)
+            back.bury(id, "rejected", settings)
         else
-            give_back(id, outcome)
+            local type = back.put(worker, id, outcome == "unsettled", settings)
+            if type then
+                again[type] = true
+            end
         end
     end
 end
@@ -72,14 +62,14 @@ if row[6] and caller ~= "" then
     row[6] = false
 end
 
--- Jobs that come back may fit any free slot; all others only the one that is free now.
-local function everyones()
+local view
+if next(again) then -- jobs that come back may fit any free slot; all others only the one that is free now
 -- @include lib/view.lua
     slots.settle(worker)
-    return slots.view()
+    view = slots.view()
+else
+    view = slots.own(worker, row)
 end
-
-local view = next(again) and everyones() or slots.own(worker, row)
 local served = #types
 for type in pairs(again) do
     types[#types + 1] = type
@@ -87,7 +77,7 @@ end
 local reply, inline = fill(types, caller, settings, view)
 local left = view.left or tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
 
-local function look_ahead()
+if next(again) or most_ahead > 0 or left > 0 then
 -- @include lib/ahead.lua
     if next(again) then
         ahead.gave_back(worker, again)
@@ -101,10 +91,6 @@ local function look_ahead()
         end
         ahead.ask(worker, types, left)
     end
-end
-
-if next(again) or most_ahead > 0 or left > 0 then
-    look_ahead()
 end
 if row[1] then
     local granted = {}

@@ -15,11 +15,6 @@ local function candidates(types, view, settings)
     local changed = {} -- types whose heads are to be written
     local choice
 
-    local function among_several()
--- @include lib/choice.lua
-        return choice_among(waiting, heads, view, settings)
-    end
-
     return {
         -- RETURNS the job that goes first of all those that a free slot fits, or nil.
         best = function()
@@ -31,7 +26,10 @@ local function candidates(types, view, settings)
             if is_alone and not choice then
                 return view.any_free(one) and lanes.job(one, heads[one], 1)
             end
-            choice = choice or among_several()
+            if not choice then
+-- @include lib/choice.lua
+                choice = choice_among(waiting, heads, view, settings)
+            end
             return choice.first()
         end,
 

@@ -1,8 +1,8 @@
 -- publish: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
--- @include lib/ends.lua
+-- @include lib/lanes.lua
 -- @include lib/slots.lua
--- @include lib/workers.lua
-local TICK_US = 1250000 -- workers tick so often when nothing is due before
+-- @include lib/traces.lua
+local TICK_US = 1400000 -- workers tick so often when nothing is due before
 
 -- Writes what is known of `job` and its message, in `state`. The first write is one that a full server may refuse.
 local function write_job(job, state, enqueued)
@@ -30,6 +30,7 @@ local function put(job, enqueued_us, is_only)
     local expires = expires_us ~= "" and clock.text(clock.now_us + tonumber(expires_us)) or ""
     traces.add(id, job.task_id, job.stamps, expires)
     if is_expired or is_revoked then
+-- @include lib/ends.lua
         ends.note(id, is_revoked and "revoked" or "expired")
         return 3, 1, false
     end
@@ -38,6 +39,7 @@ local function put(job, enqueued_us, is_only)
         redis.call("HSET", key.job(id), "published", clock.now)
         redis.call("ZADD", key.scheduled, due, id)
         if delay_us < TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
+-- @include lib/workers.lua
             workers.have_one_tick() -- it knows of no job that is due so soon
         end
         return 2, 1, false
@@ -66,28 +68,28 @@ local function place(their_types, messages, alone)
     for _, type in ipairs(their_types) do
         fitting = fitting + slots.free_for(type)
     end
-    if fitting == 0 then
-        if alone then
-            lanes.add(alone.id, alone.type, alone.lane, alone.enqueued, "")
-        end
-        return 0
-    end
+    if fitting > 0 then
 -- @include lib/settings.lua
 -- @include lib/view.lua
 -- @include lib/fill.lua
-    local function one_alone() -- it never sees its lane: otherwise as `candidates` has those that wait
-        return {
-            best = function()
-                return alone
-            end,
-            take = function()
-                alone = nil
-            end,
-            write = function() end,
-        }
-    end
+        local function one_alone() -- it never sees its lane: otherwise as `candidates` has those that wait
+            return {
+                best = function()
+                    return alone
+                end,
+                take = function()
+                    alone = nil
+                end,
+                write = function() end,
+            }
+        end
 
-    local settings, view = read_settings(), slots.view()
-    local waiting = alone and one_alone() or candidates(their_types, view, settings)
-    return fill_from(waiting, "", settings, view, messages)[1]
+        local settings, view = read_settings(), slots.view()
+        local waiting = alone and one_alone() or candidates(their_types, view, settings)
+        return fill_from(waiting, "", settings, view, messages)[1]
+    end
+    if alone then
+        lanes.add(alone.id, alone.type, alone.lane, alone.enqueued, "")
+    end
+    return 0
 end
