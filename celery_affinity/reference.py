@@ -136,7 +136,8 @@ class Reference:
 
     def claim(self, types: Iterable[str], *, now_us: int) -> bool:
         """Pending -> inbox: go on where another arrow answered `more`; without types, for all. Return `more`."""
-        return self._fill(set(types) or {job.type for job in self.jobs.values()}, now_us)
+        free = (type_ for worker in self.workers.values() if worker.free for type_ in worker.types)
+        return self._fill(set(types) or set(free), now_us)
 
     def ack(self, worker_id: str, acks: Iterable[tuple[str, int]]) -> int:
         """Settle messages; their slots stay taken until the release. Return how many the worker held."""
@@ -473,10 +474,11 @@ class Reference:
         The jobs that *caller* gets are added to *inline* instead of its inbox. *alone*: only its slots are filled; each
         other one was looked at when it became free, or when the jobs came that are pending.
         """
+        has_choice = self._has_choice(types)
         for _ in range(MAX_MOVES):
             is_over = alone and not (caller and caller.free)
             fits = {type_: self._slots_that_fit(type_) for type_ in types if not is_over and self._best_worker(type_)}
-            job = self._next_job(fits, now_us)
+            job = self._next_job(fits, now_us, counts=has_choice)
             worker = caller if alone else self._best_worker(job.type) if job else None
             if job is None or worker is None:
                 return False
@@ -492,9 +494,10 @@ class Reference:
         takes_jobs = worker.accepting and not worker.stalled and worker.slots > 0
         room = min(most, worker.slots + most - worker.other - len(worker.claims)) if takes_jobs else 0
         by_free = self.settings.get("rarity") == "free"
+        has_choice = self._has_choice(worker.types)
         for _ in range(min(room, MAX_MOVES)):
             fits = {type_: 1 if by_free else self._slots_that_fit(type_) for type_ in worker.types}
-            job = self._next_job(fits, now_us)
+            job = self._next_job(fits, now_us, counts=has_choice)
             if job is None:
                 return
             inline.append(self._grant(job, worker, now_us))
@@ -522,11 +525,18 @@ class Reference:
                 worker.inbox.append("\ntick")
                 return
 
-    def _next_job(self, fits: Mapping[str, int], now_us: int) -> Job | None:
-        """Return the best job of the types in *fits*, with the slots that fit each."""
+    def _has_choice(self, types: Collection[str]) -> bool:
+        """Return whether jobs of more than one lane of *types* wait."""
+        return len({(job.type, job.on_demand, job.priority) for job in self._pending(types)}) > 1
+
+    def _next_job(self, fits: Mapping[str, int], now_us: int, *, counts: bool) -> Job | None:
+        """Return the best job of the types in *fits*, with the slots that fit each.
+
+        *counts*: whether it is one of those of which a share goes by age, as all that have a choice.
+        """
         percentage = int(self.settings.get("priority_percentage"))
         job = self._best_job(fits, now_us, by_age=goes_by_age(self.turn, percentage))
-        self.turn += job is not None and percentage < 100
+        self.turn += counts and job is not None and percentage < 100
         return job
 
     def _best_job(self, fits: Mapping[str, int], now_us: int, *, by_age: bool) -> Job | None:

@@ -238,7 +238,7 @@ def _expect_worker(worker, entry):
     if worker.stalled:
         fields["stalled"] = "1"
     if worker.sequence is not None:
-        granted = " ".join(f"{job} {fence}" for job, fence in worker.granted)
+        granted = "".join(f"{job} {fence} " for job, fence in worker.granted)
         fields |= {"sequence": worker.sequence, "granted": granted}
     for name, value in fields.items():
         entry(["worker", worker.id], name, value)

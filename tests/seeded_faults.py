@@ -215,7 +215,7 @@ FAULTS = (
     Fault("lib/fill", "view.take(worker)\n", "\n"),
     Fault("lib/fill", "if worker == caller then", 'if caller ~= "" then'),
     Fault("lib/fill", "LPUSH", "RPUSH"),
-    Fault("lib/fill", "if settings.priority_percentage ~= 100 then", "if settings.priority_percentage > 0 then"),
+    Fault("lib/choice", "if settings.priority_percentage ~= 100 then", "if settings.priority_percentage > 0 then"),
     Fault("lib/full", 'redis.call("UNLINK", base .. "nothing")', ""),
     Fault("lib/knobs", "if own or in_force == last then", "if true then"),
     Fault("lib/knobs", "own and own ~= value or not own and last ~= value", "last ~= value"),

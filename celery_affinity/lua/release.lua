@@ -93,10 +93,10 @@ if next(again) or most_ahead > 0 or left > 0 then
     end
 end
 if row[1] then
-    local granted = {}
+    local granted = ""
     for _, job in ipairs(inline) do
-        granted[#granted + 1] = job.id .. " " .. job.fence
+        granted = granted .. job.id .. " " .. job.fence .. " "
     end
-    redis.call("HSET", key.worker(worker), "sequence", sequence, "granted", table.concat(granted, " "))
+    redis.call("HSET", key.worker(worker), "sequence", sequence, "granted", granted)
 end
 return reply

@@ -2,12 +2,19 @@
 -- Cost: grows with the types that have waiting jobs; with their lanes where no note says which of them goes first.
 -- @include lib/leaders.lua
 
--- RETURNS whether the next claim goes by age alone. Only a share below 100 is counted: it costs a write for each claim.
+-- RETURNS whether the next claim goes by age alone.
 local function goes_by_age(settings)
     if settings.priority_percentage == 100 then
         return false
     end
     return score.goes_by_age(tonumber(redis.call("GET", key.turn) or 0), settings.priority_percentage)
+end
+
+-- Only claims that had a choice are counted, and only if a share of them goes by age: it costs a write for each.
+local function count_it(settings)
+    if settings.priority_percentage ~= 100 then
+        redis.call("INCR", key.turn)
+    end
 end
 
 -- `types`: those that wait; `heads`: type -> its heads, from which the caller takes jobs, and says so. Within a script
@@ -77,7 +84,11 @@ local function choice_among(types, heads, view, settings)
                     end
                 end
             end
-            return first and lanes.job(types[first], heads[types[first]], first_place, first)
+            if not first then
+                return nil
+            end
+            count_it(settings)
+            return lanes.job(types[first], heads[types[first]], first_place, first)
         end,
 
         -- `job` was taken out of the heads of its type, which are longer by `longer`.

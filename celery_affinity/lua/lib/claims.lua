@@ -9,8 +9,8 @@ local SHORT_US = 100000
 -- unless it is given: whoever only publishes needs no right to read messages.
 function claims.payload(id, fence, type, enqueued, message)
     local deliveries = redis.call("HGET", key.job(id), "deliveries")
-    local facts = table.concat({ id, fence, type, deliveries, enqueued }, " ")
-    return facts .. "\n" .. (message or redis.call("GET", key.message(id)) or "")
+    message = message or redis.call("GET", key.message(id)) or ""
+    return id .. " " .. fence .. " " .. type .. " " .. deliveries .. " " .. enqueued .. "\n" .. message
 end
 
 -- The caller sees to the worker's slots.

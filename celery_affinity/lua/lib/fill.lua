@@ -56,8 +56,8 @@ end
 
 -- `waiting`: jobs, as `candidates` has them. `caller`: the worker whose jobs go into the reply instead of its inbox; ""
 -- for none. `view`: of the slots to fill. `fresh`: job id -> its message, of a job that was just written.
--- RETURNS {more (1 or 0), payload, ...}, and {id, fence, type} of each that went into it.
-local function fill_from(waiting, caller, settings, view, fresh)
+-- RETURNS {more (1 or 0), payload, ...}, and each job that went into it, with its fencing number.
+local function fill_from(waiting, caller, view, fresh)
     local reply, inline = { 0 }, {}
     for moves = 1, MAX_MOVES do
         local job = view.left ~= 0 and waiting.best()
@@ -67,14 +67,10 @@ local function fill_from(waiting, caller, settings, view, fresh)
         local id, worker = job.id, view.best(job.type)
         view.take(worker)
         waiting.take(job)
-        local fence = claims.grant(id, worker)
-        if settings.priority_percentage ~= 100 then
-            redis.call("INCR", key.turn)
-        end
-        local payload = claims.payload(id, fence, job.type, job.enqueued, fresh and fresh[id])
+        job.fence = claims.grant(id, worker)
+        local payload = claims.payload(id, job.fence, job.type, job.enqueued, fresh and fresh[id])
         if worker == caller then
-            reply[#reply + 1] = payload
-            inline[#inline + 1] = { id = id, fence = fence, type = job.type }
+            reply[#reply + 1], inline[#inline + 1] = payload, job
         else
             redis.call("LPUSH", key.inbox(worker), payload)
         end
@@ -87,5 +83,5 @@ end
 
 -- RETURNS what `fill_from` does, of the waiting jobs of `types`.
 local function fill(types, caller, settings, view)
-    return fill_from(candidates(types, view, settings), caller, settings, view)
+    return fill_from(candidates(types, view, settings), caller, view)
 end

@@ -84,9 +84,9 @@ local function place(their_types, messages, alone)
             }
         end
 
-        local settings, view = read_settings(), slots.view()
-        local waiting = alone and one_alone() or candidates(their_types, view, settings)
-        return fill_from(waiting, "", settings, view, messages)[1]
+        local view = slots.view()
+        local waiting = alone and one_alone() or candidates(their_types, view, read_settings())
+        return fill_from(waiting, "", view, messages)[1]
     end
     if alone then
         lanes.add(alone.id, alone.type, alone.lane, alone.enqueued, "")

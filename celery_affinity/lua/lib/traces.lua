@@ -40,8 +40,10 @@ end
 
 -- The job waits no more: nothing that ends a waiting job needs to find it.
 function traces.fade(id, stamps, expires)
-    for stamp in each_of(stamps) do
-        redis.call("ZREM", key.stamped(stamp), id)
+    if stamps then
+        for stamp in each_of(stamps) do
+            redis.call("ZREM", key.stamped(stamp), id)
+        end
     end
     if expires then
         redis.call("ZREM", key.expires, id)
