@@ -12,8 +12,8 @@ from .scheduler import Scheduler
 
 logger = get_logger(__name__)
 
-#: Longest pause between two ticks, s. A worker is told of a job that is due sooner (`publish`). It does not divide the 5 s
-#: between two syncs: at one and the same time each would need a connection of its own.
+#: Longest pause between two ticks, s. A worker is told of a job that is due sooner (`publish`). It does not divide the
+#: 5 s between two syncs: at one and the same time each would need a connection of its own.
 LONGEST_PAUSE_S = 1.4
 
 #: The same of a dispatcher alone, which nobody tells, and of all while stock Celery's producers send: messages wait.

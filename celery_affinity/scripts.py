@@ -1,9 +1,9 @@
 """Loads the Lua scripts: one for each arrow, with its includes.
 
-A line ``-- @include lib/x.lua`` is replaced by that file, once in a script. Within a function or a block, of which it is
-the first line, it is for what most calls do without. ``lib/keys.lua`` and ``lib/settings.lua`` are no files: they are
-generated from `keys` and `settings`. The lines ``local name = ARGV[n]`` of a script are its
-signature: `Script.arguments` takes the values by these names, so the two sides cannot drift apart.
+A line ``-- @include lib/x.lua`` is replaced by that file, once in a script; at the beginning of a block it is for what
+most calls do without (`deferring`). ``lib/keys.lua`` and ``lib/settings.lua`` are no files: they are generated from
+`keys` and `settings`. The lines ``local name = ARGV[n]`` of a script are its signature: `Script.arguments` takes the
+values by these names, so the two sides cannot drift apart.
 """
 
 import re
@@ -15,7 +15,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from . import keys, settings
-from .linking import deferred, linked
+from .deferring import deferred
+from .linking import linked
 
 ARROWS = (
     "publish",

@@ -40,7 +40,7 @@ FAULTS = (
     Fault("lib/publish", "if delay_us > 0 then", "if delay_us > 1 then"),
     Fault("lib/publish", "if heads or not is_only then", "if not is_only then"),
     Fault("lib/publish", "if heads or not is_only then", "if heads then"),
-    Fault("lib/publish", "        if alone then\n", "        if false then\n"),
+    Fault("lib/publish", "    if alone then\n", "    if false then\n"),
     Fault("lib/publish", "tonumber(expires_us) <= 0", "tonumber(expires_us) < 0"),
     Fault("lib/publish", "is_heard_of and traces.is_revoked(job.task_id)", "false"),
     Fault("lib/publish", 'is_revoked and "revoked" or "expired"', 'is_expired and "expired" or "revoked"'),

@@ -2,8 +2,10 @@
 
 import pytest
 
+from celery_affinity import scripts
+from celery_affinity.deferring import deferred
 from celery_affinity.linking import linked
-from celery_affinity.scripts import ARROWS, load
+from celery_affinity.scripts import ARROWS, assembled, load
 
 PARTS = """local base = KEYS[1]
 local lanes = {}
@@ -64,6 +66,63 @@ def test_a_key_that_is_not_there_or_takes_other_parts_is_an_error():
 def test_a_linked_script_runs_as_before(redis_client):
     source = linked(PARTS + "return { lanes.add(ARGV[1]), traces.add(ARGV[1]) }\n")
     assert redis_client.eval(source, 1, "base:", "x") == [b"base:lane:x:X", 60]
+
+
+LATER = """local again = {}
+
+function again.put(id)
+    return lanes.look(id) .. again.mark
+end
+
+"""
+
+WITH_A_BLOCK = (
+    PARTS
+    + "local reply = traces.add(ARGV[1])\n"
+    + "if ARGV[1] ~= 'x' then -- rarely\n"
+    + deferred(LATER, "if ARGV[1] ~= 'x' then -- rarely\n")
+    + "    again.mark = #lanes.add(ARGV[1]) > 0 and '!'\n"
+    + deferred("local more = {}\n\n", "if ARGV[1] ~= 'x' then -- rarely\n")
+    + "    return again.put(ARGV[1])\n"
+    + "end\n"
+)
+
+
+def test_what_only_a_block_uses_is_defined_in_it():
+    before, after = linked(WITH_A_BLOCK + "return reply\n").split("if ARGV[1] ~= 'x' then")
+    assert "function traces_add(" in before
+    assert "function lanes_add(" in after
+    assert "function" not in before.replace("function traces_add(", "")
+    assert after.index("function lanes_look(") < after.index("function again_put("), "in the order in which they stood"
+
+
+def test_what_is_used_beside_the_block_too_is_not():
+    before, after = linked(WITH_A_BLOCK + "return lanes.look(ARGV[1])\n").split("if ARGV[1] ~= 'x' then")
+    assert "function lanes_look(" in before
+    assert "function lanes_add(" in after
+
+
+def test_a_block_within_a_block_has_its_own():
+    inner = deferred("local inner = {}\n", "    if ARGV[2] then\n")
+    source = PARTS + "if ARGV[1] then\n" + deferred("local outer = {}\n", "if ARGV[1] then\n")
+    source += "    if ARGV[2] then\n" + inner + "        return lanes.add(ARGV[1])\n    end\n"
+    outside, outer, inner = linked(source + "    return traces.add(ARGV[1])\nend\n").split("if ARGV[")
+    assert "function" not in outside
+    assert "function traces_add(" in outer
+    assert "function lanes_add(" in inner
+
+
+def test_a_script_with_a_block_runs_as_before(redis_client):
+    source = linked(WITH_A_BLOCK + "return reply\n")
+    assert redis_client.eval(source, 1, "base:", "x") == 60
+    assert redis_client.eval(source, 1, "base:", "y") == b"base:lane:y:Y!"
+
+
+def test_an_include_in_the_middle_of_a_block_is_an_error(monkeypatch):
+    texts = {"odd.lua": "if ARGV[1] then\n    local a = 1\n-- @include lib/more.lua\nend\n", "lib/more.lua": ""}
+    monkeypatch.setattr(scripts, "_read", texts.__getitem__)
+    with pytest.raises(ValueError, match=r"include lib/more.lua.*must come first in a block.*local a = 1"):
+        assembled("odd")
 
 
 @pytest.mark.parametrize("name", ARROWS)
