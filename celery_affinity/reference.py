@@ -582,7 +582,7 @@ class Reference:
     def _drop(self, job: Job) -> None:
         assert job.worker is not None
         del self.workers[job.worker].claims[job.id]
-        job.worker = job.fence = job.claimed_us = job.started_us = None
+        job.worker = job.fence = job.started_us = None
 
     def _finish(self, job: Job, now_us: int) -> None:
         """Keep only what is known of the job, so that a repeated publish changes nothing; a server forgets it later."""

@@ -204,7 +204,9 @@ def _job_hash(job):
     if job.acked:
         found["acked"] = "1"
     if job.state in ("claimed", "done"):
-        found |= {"worker": job.worker, "fence": str(job.fence), "claimed": str(job.claimed_us)}
+        found |= {"worker": job.worker, "fence": str(job.fence)}
+    if job.claimed_us is not None:
+        found["claimed"] = str(job.claimed_us)
     if job.started_us is not None:
         found["started"] = str(job.started_us)
     if job.expires_us is not None:

@@ -169,10 +169,11 @@ FAULTS = (
     Fault("lib/back", "if over > 0 then", "if over > 1 then"),
     Fault("lib/back", 'redis.call("ZRANGE", key.dead', 'redis.call("ZREVRANGE", key.dead'),
     Fault("lib/held", "key.claims(worker), id) == fence", "key.claims(worker), id)"),
-    Fault("lib/back", ', "claimed", "started")', ', "claimed")'),
+    Fault("lib/back", '"fence", "started")', '"started")'),
     Fault("lib/traces", "KEEP_S = 60", "KEEP_S = 20"),
     Fault("lib/traces", "at and tonumber(at) >= tonumber(enqueued)", "at"),
     Fault("lib/traces", 'if task ~= "" and redis.call("EXISTS", key.revoked(task)) == 1 then', "if false then"),
+    Fault("lib/claims", "new_fields < 3", "false"),
     Fault("lib/claims", "math.floor((duration_us", "math.ceil((duration_us"),
     Fault(
         "lib/claims", "math.max(0, clock.now_us - tonumber(known.claimed))", "clock.now_us - tonumber(known.claimed)"

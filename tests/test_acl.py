@@ -23,6 +23,7 @@ from .workers import start_worker, wait_until
 @pytest.fixture
 def as_user(valkey, redis_client):
     """Create the page's users; return a function from a user's name to its URL."""
+    redis_client.acl_log_reset()  # of what other tests tried on this server
     page = blocks("docs/how-to/acl.md")
     for name in page:
         redis_client.execute_command(*page[name].split())
@@ -56,7 +57,7 @@ def test_producer_worker_and_observer_work_together(as_user, redis_client, tmp_p
         looked = affinity(as_user("observer"), *words)
         assert looked.returncode == 0, looked.stderr
     assert "scheduled for later: 1" in affinity(as_user("observer"), "status").stdout
-    refused = [entry["object"] for entry in redis_client.acl_log()]
+    refused = [(entry["username"], entry["object"], entry["reason"]) for entry in redis_client.acl_log()]
     assert not refused, f"somebody tried what it may not: {refused}"
 
 

@@ -6,7 +6,7 @@ local back = {}
 -- Frees the slot. The caller settles the worker's slots afterwards, once for all that it dropped.
 function back.drop(worker, id)
     redis.call("HDEL", key.claims(worker), id)
-    redis.call("HDEL", key.job(id), "worker", "fence", "claimed", "started")
+    redis.call("HDEL", key.job(id), "worker", "fence", "started") -- "claimed" says that it was
 end
 
 -- Deletes a dead letter.

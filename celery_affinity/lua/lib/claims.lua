@@ -7,19 +7,20 @@ local SHORT_US = 100000
 
 -- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it, which is read
 -- unless it is given: whoever only publishes needs no right to read messages.
-function claims.payload(id, fence, type, enqueued, message)
-    local deliveries = redis.call("HGET", key.job(id), "deliveries")
+function claims.payload(id, fence, type, deliveries, enqueued, message)
     message = message or redis.call("GET", key.message(id)) or ""
     return id .. " " .. fence .. " " .. type .. " " .. deliveries .. " " .. enqueued .. "\n" .. message
 end
 
--- The caller sees to the worker's slots.
+-- The caller sees to the worker's slots. RETURNS the fencing number, and how often the job was delivered before: of one
+-- that was never claimed that is known without a look.
 function claims.grant(id, worker)
     local fence = tostring(redis.call("INCR", key.fence))
-    redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
+    local new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
         "claimed", clock.now)
     redis.call("HSET", key.claims(worker), id, fence)
-    return fence
+    local was_claimed = new_fields < 3 -- "claimed" stays when a job goes back
+    return fence, was_claimed and redis.call("HGET", key.job(id), "deliveries") or 0
 end
 
 -- What explains how long a slot is taken by a job of this type: each new one counts for an eighth. Of short ones,

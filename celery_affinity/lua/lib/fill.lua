@@ -67,8 +67,9 @@ local function fill_from(waiting, caller, view, fresh)
         local id, worker = job.id, view.best(job.type)
         view.take(worker)
         waiting.take(job)
-        job.fence = claims.grant(id, worker)
-        local payload = claims.payload(id, job.fence, job.type, job.enqueued, fresh and fresh[id])
+        local fence, deliveries = claims.grant(id, worker)
+        local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, fresh and fresh[id])
+        job.fence = fence
         if worker == caller then
             reply[#reply + 1], inline[#inline + 1] = payload, job
         else

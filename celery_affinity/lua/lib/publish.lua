@@ -51,8 +51,8 @@ local function put(job, enqueued_us, is_only)
     else
         alone = { id = id, type = type, lane = lane, enqueued = due }
     end
-    local live = redis.call("HMGET", key.capacity, type, WITHDRAWN .. type)
-    if not live[1] and not live[2] then
+    local is_served = redis.call("HGET", key.capacity, type) or redis.call("HGET", key.capacity, WITHDRAWN .. type)
+    if not is_served then
         redis.call("HINCRBY", key.counters, "unserved", 1)
         return 1, 0, false, alone
     end
