@@ -75,7 +75,7 @@ def score(priority: int, on_demand: bool, age_us: int, slots_that_fit: int, weig
 def goes_by_age(turn: int, priority_percentage: int) -> bool:
     """Return whether claim number *turn* (from 0) takes the oldest job instead of the one with the highest score.
 
-    Counted, not drawn: of any hundred claims in a row *priority_percentage* go by score, evenly spread.
+    Counted, not drawn: of any hundred claims that have a choice *priority_percentage* go by score, evenly spread.
     """
     return turn * priority_percentage % 100 >= priority_percentage
 
