@@ -43,7 +43,7 @@ def _strict(pool: str) -> str:
 
 
 def _ahead(pool: str) -> str:
-    return Variant(AFFINITY, pool, lookahead=LOOKAHEAD[pool]).name
+    return Variant(AFFINITY, pool, lookahead=LOOKAHEAD).name
 
 
 def _stock(pool: str, prefetch: int | None = 1) -> str:
@@ -89,7 +89,7 @@ DRAINING = (
     *(
         at_least(
             3,
-            f"drain, {pool}, look-ahead {LOOKAHEAD[pool]}",
+            f"drain, {pool}, look-ahead {LOOKAHEAD}",
             ratio("drain", "rate", _ahead(pool), _stock(pool, None)),
             note=_AHEAD_SAME,
         )
@@ -98,7 +98,7 @@ DRAINING = (
     at_most(1 + _BACKGROUND, "requests a task, solo", figure("drain", "requests", _strict("solo")), "requests"),
     at_most(
         0.2,
-        f"requests a task, solo, look-ahead {LOOKAHEAD['solo']}",
+        f"requests a task, solo, look-ahead {LOOKAHEAD}",
         figure("drain", "requests", _ahead("solo")),
         "requests",
     ),

@@ -27,8 +27,9 @@ BEFORE = "before"
 
 SLOTS = {"solo": 1, "threads": 8, "prefork": 2}
 
-#: Jobs that a worker may hold beyond its slots, where look-ahead is measured.
-LOOKAHEAD = {"solo": 8, "threads": 8, "prefork": 4}
+#: Jobs that a worker may hold beyond its slots, where look-ahead is measured: as many as stock prefetches for two pool
+#: processes, by default.
+LOOKAHEAD = 8
 
 #: Nothing but the work: no worker talks to others, and what they log costs nothing.
 _WORKER = ["--loglevel", "WARNING", "--without-mingle", "--without-gossip", "--without-heartbeat"]
@@ -117,7 +118,7 @@ def variants(before: Path | None = None) -> list[Variant]:
         for late in (False, True):
             found += [Variant(STOCK, pool, late), Variant(STOCK, pool, late, prefetch=1), Variant(AFFINITY, pool, late)]
             if has_lookahead():
-                found.append(Variant(AFFINITY, pool, late, lookahead=LOOKAHEAD[pool]))
+                found.append(Variant(AFFINITY, pool, late, lookahead=LOOKAHEAD))
         if pool == "threads":
             found.append(Variant(DRAMATIQ, pool))
         if pool == "solo":

@@ -39,7 +39,6 @@ class Held:
     request: Any = None
     outcome: str = UNSETTLED
     void: bool = False
-    given_up: bool = False
     taken_s: float = field(default_factory=time.monotonic)
     started_s: float | None = None
 
@@ -97,6 +96,7 @@ class Claims:
         self._refused_up_to = 0
         self._acks: dict[str, Held] = {}
         self._ends: dict[str, Held] = {}
+        self._given_up: set[str] = set()
         self._batch: _Batch | None = None
         self._in_flight: InFlight | None = None
         self._sequence = 0
@@ -153,7 +153,7 @@ class Claims:
         """
         with self._lock:
             held = self._held.get(tag)
-            if held is None or held.given_up or tag in self._ends:
+            if held is None or tag in self._given_up or tag in self._ends:
                 return False
             if held.void:
                 del self._held[tag]
@@ -270,6 +270,7 @@ class Claims:
             for tag, _ in batch.ends:
                 self._held.pop(tag, None)
                 self._ends.pop(tag, None)
+                self._given_up.discard(tag)
 
     def _collect(self) -> _Batch | None:
         with self._lock:
@@ -345,7 +346,7 @@ class Claims:
     def unfinished(self) -> int:
         """Return how many claims have a slot here, or wait for one: neither ended nor given up."""
         with self._lock:
-            return sum(tag not in self._ends and not held.given_up for tag, held in self._held.items())
+            return len(self._held) - len(self._ends) - len(self._given_up - self._ends.keys())
 
     def give_back_unstarted(self) -> None:
         """Give back what no request has been made of: the event loop stands still."""
@@ -358,29 +359,29 @@ class Claims:
     def give_up(self, tags: Iterable[str]) -> None:
         """Note that these claims will not start, though they are still held: `let_go` is next."""
         with self._lock:
-            for tag in tags:
-                if tag in self._held:
-                    self._held[tag].given_up = True
+            self._given_up.update(tag for tag in tags if tag in self._held)
 
     def let_go(self) -> list[tuple[str, str]]:
         """Hold no more what was given up. Return its numbers."""
         with self._lock:
-            tags = [tag for tag, held in self._held.items() if held.given_up and tag not in self._ends]
+            tags = self._given_up - self._ends.keys()
+            self._given_up -= tags
             return [self._held.pop(tag).number for tag in tags]
 
     def renounce(self, keeps: Callable[[Any], bool]) -> list[tuple[str, str]]:
         """Let go of the claims whose request *keeps* does not keep (None: there is no request). Return them."""
         with self._lock:
-            return [self._held.pop(tag).number for tag in self._dropped(keeps)]
+            tags = self._dropped(keeps)
+            self._given_up.difference_update(tags)
+            return [self._held.pop(tag).number for tag in tags]
 
     def drain(self, keeps: Callable[[Any], bool]) -> list[Held]:
         """Give up the same, and what still arrives, until `drained` is False again. Return what was given up."""
         self.drained = True
         with self._lock:
-            dropped = [self._held[tag] for tag in self._dropped(keeps) if not self._held[tag].given_up]
-            for held in dropped:
-                held.given_up = True
-        return dropped
+            tags = [tag for tag in self._dropped(keeps) if tag not in self._given_up]
+            self._given_up.update(tags)
+            return [self._held[tag] for tag in tags]
 
     def _dropped(self, keeps: Callable[[Any], bool]) -> list[str]:
         return [tag for tag, held in self._held.items() if tag not in self._ends and not keeps(held.request)]

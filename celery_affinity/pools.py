@@ -37,6 +37,18 @@ def size(pool: Any) -> int:
     return int(pool.num_processes) if greenlets is None else greenlets
 
 
+def writes_at_once(pool: Any) -> bool:
+    """Have a prefork pool write in this turn of the loop what it was given, though its own part may be over.
+
+    Return whether it does: other pools have nothing to write.
+    """
+    on_poll_start = getattr(getattr(pool, "_pool", None), "on_poll_start", None)
+    if on_poll_start is None:
+        return False
+    on_poll_start()
+    return True
+
+
 def still_has(pool: Any, request: Any) -> bool:
     """Return whether *pool* runs *request* now or will."""
     if request is None or request._apply_result is None:

@@ -6,15 +6,17 @@ when its process does, not when it is announced as revoked.
 """
 
 import signal
+import threading
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from billiard.common import TERM_SIGNAME
 from billiard.einfo import ExceptionInfo
 from celery.app.task import Task
 from celery.exceptions import TaskRevokedError
 from celery.utils.imports import symbol_by_name
-from celery.worker.state import active_requests, task_ready
+from celery.worker.state import active_requests, reserved_requests, task_ready
 from kombu.log import get_logger
 
 from . import stamping
@@ -26,6 +28,17 @@ else:
     _Request = object  # mixed into Celery's class, or into what a user derived from it
 
 logger = get_logger(__name__)
+
+_unclaimed: WeakSet[_Request] = WeakSet()
+_unclaimed_lock = threading.Lock()  # beats count them in threads of their own
+
+
+def unclaimed_count() -> int:
+    """Return how many requests take a slot without a claim: broadcast tasks, for one."""
+    if not _unclaimed:
+        return 0
+    with _unclaimed_lock:
+        return sum(each in reserved_requests for each in _unclaimed)
 
 
 class EndOfTask(_Request):
@@ -53,6 +66,9 @@ class EndOfTask(_Request):
             self._claims, self._tag = claims, tag
             self._show_its_eta()
             claims.bind(tag, self)
+        else:
+            with _unclaimed_lock:
+                _unclaimed.add(self)
 
     def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
         self._give_up_unless_it_may_start(pool)

@@ -189,7 +189,7 @@ class AffinityStep(bootsteps.StartStopStep):
             self.settings,
             scheduler,
             slots=self.slots,
-            other=_unclaimed_requests,
+            other=request.unclaimed_count,
             wake_loop=self._wake_loop,
             on_claims=self._on_claims,
             on_void=self._on_void,
@@ -226,8 +226,8 @@ class AffinityStep(bootsteps.StartStopStep):
         membership.notice_slots()
         self._hold_what_follows()
         self._tell_what_ended()
-        if self._start_what_follows():
-            self._wake_loop()  # the pool's own part of this turn may be over: it writes what it got in the next
+        if self._start_what_follows() and not pools.writes_at_once(self._consumer.pool):
+            self._wake_loop()
 
     def _on_ended(self) -> None:
         """Tell it at once, where the loop notices it itself: the server works while the loop goes on with its turn."""
@@ -318,11 +318,6 @@ class AffinityStep(bootsteps.StartStopStep):
         if self._loop is not None:
             self._loop.close()
             self._loop = None
-
-
-def _unclaimed_requests() -> int:
-    """Return how many requests take a slot without a claim: broadcast tasks, for one."""
-    return sum(getattr(each, "_claims", None) is None for each in tuple(state.reserved_requests))
 
 
 def install(worker: Any) -> None:

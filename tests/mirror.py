@@ -199,18 +199,14 @@ def _job_hash(job):
         "name": job.task_name,
         "state": job.state,
     }
-    if job.published_us is not None:
-        found["published"] = str(job.published_us)
+    for name in ("published", "claimed", "started", "expires"):
+        at_us = getattr(job, f"{name}_us")
+        if at_us is not None:
+            found[name] = str(at_us)
     if job.acked:
         found["acked"] = "1"
     if job.state in ("claimed", "done"):
         found |= {"worker": job.worker, "fence": str(job.fence)}
-    if job.claimed_us is not None:
-        found["claimed"] = str(job.claimed_us)
-    if job.started_us is not None:
-        found["started"] = str(job.started_us)
-    if job.expires_us is not None:
-        found["expires"] = str(job.expires_us)
     if job.stamps:
         found["stamps"] = " ".join(job.stamps)
     if job.left:

@@ -11,7 +11,7 @@ import pytest
 from celery.concurrency.asynpool import AsynPool, ResultHandler
 from kombu.asynchronous import Hub, get_event_loop, set_event_loop
 
-from celery_affinity.pools import keep_what_is_half_read, spare_what_is_written
+from celery_affinity.pools import keep_what_is_half_read, spare_what_is_written, writes_at_once
 
 _file_numbers = count()
 
@@ -202,3 +202,21 @@ def test_what_a_dead_process_has_not_read_is_not_read_by_the_next(hub, asynpool,
     following = asynpool.apply_async(_note, (tmp_path / "ran", "following"))
     _turn_until(hub, following.ready)
     assert (tmp_path / "ran").read_text() == "following"
+
+
+def test_what_a_prefork_pool_is_given_late_in_a_turn_it_writes_in_that_turn(hub, asynpool, tmp_path):
+    def writable():
+        return asynpool._all_inqueues & {fd for fd, _ in hub.poller.poll(0)}
+
+    _turn_until(hub, lambda: asynpool._all_inqueues)
+    next(hub.create_loop())  # the pool had nothing to write
+    given = asynpool.apply_async(_note, (tmp_path / "ran", "given"))
+    assert not writable(), "it looks at the beginning of a turn"
+    assert writes_at_once(SimpleNamespace(_pool=asynpool))
+    assert writable()
+    _turn_until(hub, given.ready)
+
+
+def test_other_pools_have_nothing_to_write():
+    assert not writes_at_once(SimpleNamespace())
+    assert not writes_at_once(SimpleNamespace(_pool=SimpleNamespace()))
