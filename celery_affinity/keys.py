@@ -21,7 +21,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "lane": ("lane:%s:%s", "zset", "type, lane -> waiting job ids by enqueue time, µs"),
     "heads": ("heads", "hash", "type -> 'lane enqueued_us job_id' of each of its lanes that is not empty"),
     # Named so that who may write lanes, as producers may, has the right to it.
-    "leaders": ("lane:leaders", "hash", "type -> which of its heads go first, and these heads"),
+    "leaders": ("lane:leaders", "hash", "type -> which of its heads go first, and how far"),
     "scheduled": ("scheduled", "zset", "job ids that wait for their time, by due time, µs"),
     "dead": ("dead", "zset", "job ids that will not run again, by the time they ended, µs"),
     "task": (

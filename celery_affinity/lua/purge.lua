@@ -41,5 +41,5 @@ for lane, enqueued, first_id in lanes.each(heads) do
         break
     end
 end
-lanes.write(type, heads)
+lanes.rewrite(type, heads)
 return { deleted + of_lanes, heads ~= "" and 1 or 0 }

@@ -24,17 +24,15 @@ local function choice_among(types, heads, view, settings)
     read_for_a_claim(settings)
     local points_of = leaders.scale(settings)
     -- Of each of `types`: its note, the place of the head that goes first, its points without rarity.
-    local notes, places, points = leaders.read(types, heads, settings)
+    local notes, places, points, found = leaders.read(types, heads, settings)
     local is_new, oldest = {}, {} -- whether its note is to be written; the place of its oldest head
-    local capacity -- slots of the live workers that serve it
     local rarest = score.rarity(1, settings)
 
     local function rarity_of(nth)
         if settings.rarity == "free" then
             return score.rarity(view.free_for(types[nth]), settings)
         end
-        capacity = capacity or lanes.fields(key.capacity, types)
-        return score.rarity(capacity[nth] or 1, settings)
+        return score.rarity(redis.call("HGET", key.capacity, types[nth]) or 1, settings)
     end
 
     -- Finds out which head of the `nth` type goes first, if no rule keeps all of them back.
@@ -69,26 +67,36 @@ local function choice_among(types, heads, view, settings)
         return places[nth], its_points
     end
 
+    -- RETURNS which type goes first of all those that a free slot fits, and the place of its head; or nil.
+    local function first_type(by_age)
+        local first, first_place
+        local most = -math.huge
+        for nth, type in ipairs(types) do
+            if heads[type] and view.any_free(type) then
+                local place, its_points = best_of(nth, by_age, most)
+                if place and (its_points > most or (its_points == most
+                    and leaders.is_older(heads[type], place, heads[types[first]], first_place))) then
+                    first, first_place, most = nth, place, its_points
+                end
+            end
+        end
+        return first, first_place
+    end
+
     return {
         -- RETURNS the job that goes first of all those that a free slot fits, or nil.
         first = function()
             local by_age = goes_by_age(settings)
-            local first, first_place
-            local most = -math.huge
-            for nth, type in ipairs(types) do
-                if heads[type] and view.any_free(type) then
-                    local place, its_points = best_of(nth, by_age, most)
-                    if place and (its_points > most or (its_points == most
-                        and leaders.is_older(heads[type], place, heads[types[first]], first_place))) then
-                        first, first_place, most = nth, place, its_points
-                    end
-                end
+            local first, place = first_type(by_age)
+            while first and not lanes.has_one_at(heads[types[first]], place) do -- who wrote them knows no notes
+                notes[first], places[first], is_new[first] = nil, nil, true
+                first, place = first_type(by_age)
             end
             if not first then
                 return nil
             end
             count_it(settings)
-            return lanes.job(types[first], heads[types[first]], first_place, first)
+            return lanes.job(types[first], heads[types[first]], place, first)
         end,
 
         -- `job` was taken out of the heads of its type, which are longer by `longer`.
@@ -102,9 +110,7 @@ local function choice_among(types, heads, view, settings)
 
         write = function()
             for nth in pairs(is_new) do
-                if notes[nth] then
-                    leaders.write(types[nth], notes[nth], heads[types[nth]])
-                end
+                leaders.write(types[nth], notes[nth], found[nth])
             end
         end,
     }

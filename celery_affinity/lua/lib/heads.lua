@@ -18,6 +18,12 @@ function lanes.at(heads, place)
     return string.match(heads, "^(%S+) (%S+) (%S+)", place)
 end
 
+-- RETURNS whether a head begins at `place`.
+function lanes.has_one_at(heads, place)
+    return (place == 1 or string.sub(heads, place - 1, place - 1) == " ")
+        and string.find(heads, "^%a+%.%d+ %d+ %S", place) ~= nil
+end
+
 -- RETURNS the job whose head begins at `place` in the heads of `type`, which is the `nth` one of the caller's.
 function lanes.job(type, heads, place, nth)
     local lane, enqueued, id = lanes.at(heads, place)

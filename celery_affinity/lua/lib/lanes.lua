@@ -38,6 +38,14 @@ function lanes.write(type, heads)
     end
 end
 
+-- The same for who takes no note of it: there is none any more. `before`: the heads as they were.
+function lanes.rewrite(type, heads, before)
+    lanes.write(type, heads)
+    if heads ~= "" and before ~= "" then
+        redis.call("HDEL", key.leaders, type)
+    end
+end
+
 -- `heads`: those of its type, if they are known.
 function lanes.add(id, type, lane, enqueued, heads)
     redis.call("ZADD", key.lane(type, lane), enqueued, id)
@@ -45,7 +53,7 @@ function lanes.add(id, type, lane, enqueued, heads)
     local first, last, head_enqueued, head_id = find(heads, lane)
     local enqueued_us, head_us = tonumber(enqueued), tonumber(head_enqueued)
     if not first or enqueued_us < head_us or (enqueued_us == head_us and id < head_id) then
-        lanes.write(type, with_head(heads, first, last, lane, enqueued, id))
+        lanes.rewrite(type, with_head(heads, first, last, lane, enqueued, id), heads)
     end
 end
 
@@ -55,7 +63,7 @@ function lanes.remove(id, type, lane)
     local heads = redis.call("HGET", key.heads, type) or ""
     local first, last, _, head_id = find(heads, lane)
     if head_id == id then
-        lanes.write(type, lanes.look(type, lane, heads, first, last))
+        lanes.rewrite(type, lanes.look(type, lane, heads, first, last), heads)
     end
 end
 

@@ -1,18 +1,18 @@
 -- leaders: which head of a type goes first. Heads whose scores grow alike keep their order among themselves: those of
 -- queued jobs and of on-demand ones that have reached the cap ("slow"), and those of on-demand ones that have not
--- ("fast"). So what was found out by looking at all of them is noted. A note has the heads that it was made of in it:
--- it is believed while they are the same, so that whoever changes them, in any version, need not know of it; and
--- while the settings are the same, and no fast one has reached the cap.
+-- ("fast"). So what was found out by looking at all of them is noted. Who changes heads takes their note away, or
+-- writes another. It is believed while the settings are the same, no fast one has reached the cap, and the heads are as
+-- long as they were: 0.1 knows no notes.
 -- Cost: a look at 22 heads is some 20 times as dear as their note.
 -- @include lib/clock.lua
 -- @include lib/filters.lua
 -- @include lib/heads.lua
 -- @include lib/score.lua
 local leaders = {}
--- The revision of the settings, when the note was made, until when it holds; then of the slow heads, and of the fast:
--- points of the best, of the next (or more), and the place of the best in the heads. As numbers: a text would have to
--- be read. After them the heads.
-local NOTE, SIZE = "<ddddddddd", 72
+-- The revision of the settings, when the note was made, until when it holds, the length of the heads; then of the slow
+-- heads, and of the fast: points of the best, of the next (or more), and the place of the best in the heads. As numbers:
+-- a text would have to be read.
+local NOTE = "<dddddddddd"
 local MANY = 80 -- bytes of heads, some two: less is looked at as fast as a note is read
 local NONE, NEVER = -math.huge, -1
 
@@ -53,21 +53,24 @@ local function first_of(heads, settings, made_us, slow, slow_place, fast, fast_p
     return slow_place, slow
 end
 
--- RETURNS of each of `types` the note if it has one to be believed, the place of the head that goes first, its points.
+-- RETURNS of each of `types` the note if it has one to be believed, the place of the head that goes first, its points;
+-- and all notes that there are, false where there is none.
 function leaders.read(types, heads, settings)
     local notes, places, points = {}, {}, {}
-    for nth, note in ipairs(lanes.fields(key.leaders, types)) do
+    local found = lanes.fields(key.leaders, types)
+    for nth, note in ipairs(found) do
         local its_heads = heads[types[nth]]
         if note then
-            local revision, made_us, until_us, slow, _, slow_place, fast, _, fast_place = struct.unpack(NOTE, note)
+            local revision, made_us, until_us, length, slow, _, slow_place, fast, _, fast_place =
+                struct.unpack(NOTE, note)
             if revision == settings.revision and made_us <= clock.now_us and clock.now_us <= until_us
-                and #note == SIZE + #its_heads and string.find(note, its_heads, SIZE + 1, true) then
+                and length == #its_heads then
                 notes[nth] = note
                 places[nth], points[nth] = first_of(its_heads, settings, made_us, slow, slow_place, fast, fast_place)
             end
         end
     end
-    return notes, places, points
+    return notes, places, points, found
 end
 
 -- RETURNS the place and the points of the only head, if it is one.
@@ -118,20 +121,20 @@ function leaders.look(type, heads, points_of, settings)
     if slow.place + fast.place == 0 then
         return nil
     end
-    return struct.pack(NOTE, settings.revision, clock.now_us, until_us, slow.points, slow.next, slow.place, fast.points,
-        fast.next, fast.place)
+    return struct.pack(NOTE, settings.revision, clock.now_us, until_us, #heads, slow.points, slow.next, slow.place,
+        fast.points, fast.next, fast.place)
 end
 
 -- RETURNS the place of the head that goes first, and its points by now.
 function leaders.first(note, heads, settings)
-    local _, made_us, _, slow, _, slow_place, fast, _, fast_place = struct.unpack(NOTE, note)
+    local _, made_us, _, _, slow, _, slow_place, fast, _, fast_place = struct.unpack(NOTE, note)
     return first_of(heads, settings, made_us, slow, slow_place, fast, fast_place)
 end
 
 -- RETURNS the note of `heads` after `job` was taken and the next one of its lane stands there, by which they are longer
 -- by `longer`; nil if it takes a look to know. Mostly the next one is the best of its kind again.
 function leaders.after(note, heads, job, longer, points_of, settings)
-    local revision, made_us, until_us, slow, next_slow, slow_place, fast, next_fast, fast_place =
+    local revision, made_us, until_us, _, slow, next_slow, slow_place, fast, next_fast, fast_place =
         struct.unpack(NOTE, note)
     local place, lane = job.place, job.lane
     local next_lane, enqueued = lanes.at(heads, place)
@@ -151,12 +154,20 @@ function leaders.after(note, heads, job, longer, points_of, settings)
     else
         return nil
     end
-    return struct.pack(NOTE, revision, clock.now_us, until_us, slow, next_slow, slow_place, fast, next_fast, fast_place)
+    return struct.pack(NOTE, revision, clock.now_us, until_us, #heads, slow, next_slow, slow_place, fast, next_fast,
+        fast_place)
 end
 
-function leaders.write(type, note, heads)
-    local _, _, until_us = struct.unpack(NOTE, note)
-    if until_us ~= NEVER and #heads > MANY then
-        redis.call("HSET", key.leaders, type, string.sub(note, 1, SIZE) .. heads)
+-- Writes what is known of the heads of `type` by now; `note` is nil if that is nothing. `had_one`: whether it had one.
+function leaders.write(type, note, had_one)
+    if note then
+        local _, _, until_us, length = struct.unpack(NOTE, note)
+        if until_us ~= NEVER and length > MANY then
+            redis.call("HSET", key.leaders, type, note)
+            return
+        end
+    end
+    if had_one then
+        redis.call("HDEL", key.leaders, type)
     end
 end
