@@ -9,9 +9,9 @@
 -- @include lib/heads.lua
 -- @include lib/score.lua
 local leaders = {}
--- The revision of the settings, when the note was made, until when it holds, the length of the heads; then of the slow
--- heads, and of the fast: points of the best, of the next (or more), and the place of the best in the heads. As numbers:
--- a text would have to be read.
+-- The revision of the settings, when the note was made, until when it holds, the length of the heads; then of the
+-- slow heads, and of the fast: points of the best, of the next (or more), and the place of the best in the heads. As
+-- numbers: a text would have to be read.
 local NOTE = "<dddddddddd"
 local MANY = 80 -- bytes of heads, some two: less is looked at as fast as a note is read
 local NONE, NEVER = -math.huge, -1
@@ -158,7 +158,7 @@ function leaders.after(note, heads, job, longer, points_of, settings)
         fast_place)
 end
 
--- Writes what is known of the heads of `type` by now; `note` is nil if that is nothing. `had_one`: whether it had one.
+-- Writes what is known of the heads of `type`; `note` is nil if that is nothing. `had_one`: whether it had a note.
 function leaders.write(type, note, had_one)
     if note then
         local _, _, until_us, length = struct.unpack(NOTE, note)
