@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import redis
 
+from celery_affinity.calls import Claim, End, Job, Joining
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.scheduler import Claim, End, Job, Joining
 from celery_affinity.settings import Settings
 from tests.large import NOTED_FROM_US, LargeFleet
 

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 
-from .scheduler import Claim
+from .calls import Claim
 
 #: What is ahead is to be started within so many seconds, or it is not taken ahead: others may have the time for it.
 _STARTS_WITHIN_S = 0.5

@@ -18,7 +18,8 @@ from kombu.serialization import prepare_accept_content
 from kombu.utils.encoding import safe_repr
 
 from . import envelope
-from .scheduler import Ending, Scheduler
+from .calls import Ending
+from .scheduler import Scheduler
 
 logger = get_logger(__name__)
 

@@ -10,7 +10,7 @@ import redis
 from kombu.exceptions import BatchPublishError
 
 from . import unserved
-from .scheduler import Job
+from .calls import Job
 
 #: A command of redis-py by its name, and its arguments.
 Command = tuple[str, tuple[Any, ...]]

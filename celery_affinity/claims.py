@@ -13,9 +13,10 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from .calls import Claim, End, Running
 from .inflight import InFlight
 from .lease import Lease
-from .scheduler import MOST, Claim, End, Running, Scheduler
+from .scheduler import MOST, Scheduler
 
 #: What became of a message. Unsettled ones are pending again, counted as a delivery; returned ones too, not counted.
 ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"

@@ -11,7 +11,7 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps, loads
 
 from . import revoking
-from .scheduler import Job
+from .calls import Job
 from .stamping import HEADER, Stamp
 
 Message = dict[str, Any]

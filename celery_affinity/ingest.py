@@ -19,9 +19,10 @@ from kombu.utils.json import loads
 from redis.exceptions import NoPermissionError, ResponseError
 
 from . import revoking
+from .calls import Job
 from .keys import decode
 from .reader import Reader
-from .scheduler import MOST, Job, Scheduler
+from .scheduler import MOST, Scheduler
 from .score import MAX_PRIORITY
 from .stamping import Stamp, as_counted, moment, settings_of
 

@@ -18,10 +18,10 @@ from celery.utils.saferepr import saferepr
 from kombu import compression, serialization
 
 from . import stamping, unserved
+from .calls import Job
+from .channel import TAKEN, Taken
 from .envelope import as_job, shortened, written
 from .errors import OptionError, PublishError
-from .scheduler import Job
-from .transport import TAKEN, Taken
 
 #: Calls that are sent in one round trip; so many messages are held at a time.
 _TOGETHER = 500

@@ -13,6 +13,7 @@ from redis.exceptions import TimeoutError as ReplyTimeoutError
 
 from . import revoking
 from .beats import Beats
+from .calls import Claim, Joining, Running
 from .claims import Claims, Held
 from .dispatcher import Dispatcher
 from .guard import Guard, Kin
@@ -22,7 +23,7 @@ from .knobs import SettingsLog
 from .lease import Lease, now_s
 from .lending import Lending, lending
 from .pulse import Pulse
-from .scheduler import Claim, Joining, Running, Scheduler
+from .scheduler import Scheduler
 from .settings import PREFIX, Settings
 
 logger = get_logger(__name__)

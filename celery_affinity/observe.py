@@ -7,11 +7,11 @@ from typing import Any
 from celery import Celery
 
 from . import explanation
+from .channel import AffinityChannel
 from .errors import TransportError
 from .explanation import Explanation
 from .reader import Reader
 from .scheduler import Scheduler
-from .transport import AffinityChannel
 
 
 def scheduler_on(connection: Any, broker_transport: object) -> Scheduler:

@@ -14,6 +14,7 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError, ResponseError
 
 from . import knobs
+from .channel import AffinityChannel
 from .checks.facts import Answer, App, Facts, Fleet, Member, Server, Setting
 from .errors import AffinityError
 from .keys import SCHEMA, Keys
@@ -23,7 +24,6 @@ from .scheduler import Scheduler
 from .settings import Settings, complete
 from .stamping import settings_of
 from .survey_app import look_at
-from .transport import AffinityChannel
 
 #: Longest wait for the server, for a connection and for each reply, s.
 PATIENCE_S = 5.0

@@ -16,6 +16,8 @@ from kombu.log import get_logger
 from . import pools, remote, request, urls
 from .ahead import Ahead
 from .announcer import Announcer
+from .calls import Claim
+from .channel import AffinityChannel
 from .claims import ACKED, RETURNED, Held
 from .errors import AffinityError, TransportError
 from .guard import Kin
@@ -24,10 +26,10 @@ from .keys import decode
 from .limits import Limits
 from .loop import Loop
 from .membership import Membership
-from .scheduler import Claim, Scheduler
+from .scheduler import Scheduler
 from .settings import Settings
 from .stamping import is_ours, settings_of
-from .transport import AffinityChannel, Transport
+from .transport import Transport
 from .versions import versions
 
 logger = get_logger(__name__)

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from functools import cache
 
-from celery_affinity.scheduler import Claim, End, Job, Joining, Scheduler
+from celery_affinity.calls import Claim, End, Job, Joining
+from celery_affinity.scheduler import Scheduler
 from celery_affinity.scripts import Script
 from celery_affinity.settings import Settings
 

@@ -19,13 +19,14 @@ from typing import NamedTuple
 
 import redis
 
+from celery_affinity.calls import End, Job, Joining, Running
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.explanation import explain
 from celery_affinity.keys import Keys
 from celery_affinity.order import order_now, upcoming
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
-from celery_affinity.scheduler import End, Job, Joining, Running, Scheduler
+from celery_affinity.scheduler import Scheduler
 from celery_affinity.scripts import ARROWS, load
 from celery_affinity.settings import Settings, complete
 

@@ -8,8 +8,8 @@ from collections import defaultdict
 from functools import cache, lru_cache
 
 from celery_affinity import keys
+from celery_affinity.calls import Joining
 from celery_affinity.keys import Keys
-from celery_affinity.scheduler import Joining
 
 from .clocked import CLOCK
 

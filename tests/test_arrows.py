@@ -4,8 +4,9 @@ import threading
 
 import pytest
 
+from celery_affinity.calls import Claim, Joining
 from celery_affinity.keys import Keys
-from celery_affinity.scheduler import MOST, Claim, Joining, Scheduler
+from celery_affinity.scheduler import MOST, Scheduler
 from celery_affinity.scripts import load
 
 from .clocked import ClockedScheduler, Fleet

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from celery_affinity.calls import Claim
 from celery_affinity.claims import Claims
 from celery_affinity.lease import Lease
-from celery_affinity.scheduler import Claim
 
 from .test_worker import APP, Fleet
 from .workers import start_worker, wait_until, wait_until_it_listens

@@ -8,13 +8,14 @@ import pytest
 import redis
 from kombu.asynchronous.hub import Hub
 
+from celery_affinity.calls import Claim
 from celery_affinity.claims import ACKED, Claims
 from celery_affinity.inflight import InFlight
 from celery_affinity.keys import Keys
 from celery_affinity.lease import Lease
 from celery_affinity.loop import Loop
 from celery_affinity.membership import _voided
-from celery_affinity.scheduler import Claim, Scheduler
+from celery_affinity.scheduler import Scheduler
 from celery_affinity.scripts import load
 
 from .clocked import Fleet

@@ -9,9 +9,10 @@ import uuid
 import pytest
 
 from celery_affinity import revoking, stamping
+from celery_affinity.calls import Job, Joining
 from celery_affinity.ingest import Ingest
 from celery_affinity.keys import Keys
-from celery_affinity.scheduler import Job, Joining, Scheduler
+from celery_affinity.scheduler import Scheduler
 from celery_affinity.settings import Settings
 
 from .clocked import Fleet as Jobs

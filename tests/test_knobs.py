@@ -8,9 +8,10 @@ import pytest
 import redis
 
 from celery_affinity import SettingError, knobs
+from celery_affinity.calls import Joining
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.keys import Keys
-from celery_affinity.scheduler import Joining, Scheduler
+from celery_affinity.scheduler import Scheduler
 from celery_affinity.settings import KNOBS, NAME_IN_REDIS, Settings, from_redis, to_redis
 
 from .clocked import ClockedScheduler, Fleet

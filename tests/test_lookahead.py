@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from celery_affinity.ahead import Ahead
+from celery_affinity.calls import Claim
 from celery_affinity.keys import Keys
-from celery_affinity.scheduler import Claim
 
 from .clocked import ClockedScheduler
 from .clocked import Fleet as Arrows

@@ -13,11 +13,11 @@ import redis
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
+from celery_affinity.channel import Channel
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.keys import Keys
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
-from celery_affinity.transport import Channel
 
 from . import certificates
 from .ledger import Ledger

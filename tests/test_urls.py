@@ -7,8 +7,9 @@ from celery import Celery
 from kombu import Connection
 
 from celery_affinity import TransportError, urls
+from celery_affinity.channel import SentinelChannel
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.transport import SentinelChannel, Transport
+from celery_affinity.transport import Transport
 
 OURS = "celery_affinity:Transport"
 

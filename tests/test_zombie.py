@@ -5,9 +5,9 @@ import signal
 import pytest
 
 from celery_affinity import lease
+from celery_affinity.calls import Claim
 from celery_affinity.claims import RETURNED, Claims
 from celery_affinity.lease import Lease
-from celery_affinity.scheduler import Claim
 
 from .test_guard import pool_of
 from .test_worker import APP, Fleet
