@@ -23,7 +23,7 @@ test: $(VENV)/.test
 conformance: $(VENV)/.test
 	CONFORMANCE_STEPS=$(STEPS) CONFORMANCE_SEED=$(SEED) $(BIN)/python -m pytest tests/test_conformance.py -s -o timeout=0 $(ARGS)
 
-# Whether that would notice: breaks the scripts one line at a time. Some five minutes; ARGS=lib/lanes tries a part.
+# Whether that would notice: breaks the scripts one line at a time. Some 20 minutes; ARGS=lib/lanes tries a part.
 seeded-faults: $(VENV)/.test
 	$(BIN)/python -m tests.seeded_faults $(ARGS)
 

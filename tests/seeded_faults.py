@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 LUA = "celery_affinity/lua"
 STEPS = int(os.environ.get("CONFORMANCE_STEPS", "10000"))
 
+#: A fault that shows rarely is not found from every seed.
+SEEDS = 4
+
 _TEST = ("-m", "pytest", "tests/test_conformance.py", "-k", "valkey", "-q", "-p", "no:cacheprovider", "-o", "timeout=0")
 _FAILED_AT = re.compile(r"failed at step (\d+);")
 #: Not of ack, claim, drop, ingest, purge and requeue: their own first write frees memory.
@@ -290,7 +293,7 @@ def main(words):
         if _found_at(copy) is not None:
             sys.exit("the test fails on the scripts as they are")
         not_found = sum(_try(copy, fault) is None for fault in faults)
-    print(f"{len(faults) - not_found} of {len(faults)} faults were found within {STEPS} steps")
+    print(f"{len(faults) - not_found} of {len(faults)} faults were found, with {SEEDS} seeds of {STEPS} steps")
     return not_found
 
 
@@ -298,7 +301,8 @@ def _try(copy, fault):
     path = copy / LUA / f"{fault.file}.lua"
     whole = path.read_text()
     path.write_text(_broken(fault))
-    step = _found_at(copy)
+    steps = (_found_at(copy) for _ in range(SEEDS))
+    step = next((seed * STEPS + step for seed, step in enumerate(steps) if step is not None), None)
     path.write_text(whole)
     found = "not found" if step is None else f"step {step}"
     print(f"{fault.file:12} {found:>10}  {_line(fault.old)}  ->  {_line(fault.new)}", flush=True)
