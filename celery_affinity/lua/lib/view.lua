@@ -4,7 +4,7 @@
 function slots.view()
     local view = {}
     local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots, as they were
-    local gained = {} -- profile -> free slots since then
+    local taken = {} -- profile -> slots that were taken since then
     local changed, changed_in = {}, {} -- worker -> its slots; profile -> those of its workers
 
     local function profiles_of(type)
@@ -18,19 +18,16 @@ function slots.view()
         if not free[profile] then
             free[profile] = tonumber(redis.call("HGET", key.free_slots, profile) or 0)
         end
-        return free[profile] + (gained[profile] or 0)
+        return free[profile] - (taken[profile] or 0)
     end
 
-    local function slots_of(worker)
+    -- RETURNS the slots of `worker`, which are about to change.
+    local function change(worker)
         local profile, left, was = count(worker)
-        return profile and { worker = worker, profile = profile, left = left, was = was }
-    end
-
-    local function change(slot)
-        changed[slot.worker] = slot
-        changed_in[slot.profile] = changed_in[slot.profile] or {}
-        table.insert(changed_in[slot.profile], slot)
-        gained[slot.profile] = (gained[slot.profile] or 0) + slot.left - slot.was
+        local slot = { worker = worker, profile = profile, left = left, was = was }
+        changed[worker] = slot
+        changed_in[profile] = changed_in[profile] or {}
+        table.insert(changed_in[profile], slot)
         return slot
     end
 
@@ -94,12 +91,9 @@ function slots.view()
 
     -- `worker` is about to get a job.
     function view.take(worker)
-        local slot = changed[worker]
-        if not slot then
-            slot = change(slots_of(worker))
-        end
+        local slot = changed[worker] or change(worker)
         slot.left = slot.left - 1
-        gained[slot.profile] = (gained[slot.profile] or 0) - 1
+        taken[slot.profile] = (taken[slot.profile] or 0) + 1
     end
 
     function view.settle()
