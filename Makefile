@@ -31,7 +31,7 @@ seeded-faults: $(VENV)/.test
 million: $(VENV)/.test
 	$(BIN)/python -m tests.large $(ARGS)
 
-# How fast it is beside stock Celery and dramatiq, in turn. Some 50 minutes, or some 5 for the short of it;
+# How fast it is beside stock Celery and dramatiq, in turn. Some 40 minutes, or some 5 for the short of it;
 # ARGS='drain --only "solo late" --rounds 5' repeats a part.
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks $(ARGS)
