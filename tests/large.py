@@ -89,13 +89,14 @@ def measure(scale):
             os.setpriority(os.PRIO_PROCESS, server.pid, -20)  # what else runs here is not what is measured
         fleet = LargeFleet(client, scale.types)
         began_s = time.monotonic()
-        fleet.fill(scale.jobs - _BATCH)
+        last = min(_BATCH, scale.jobs)
+        fleet.fill(scale.jobs - last)
         print(f"{scale.jobs:,} jobs published in {time.monotonic() - began_s:.0f} s", flush=True)
         # Not 0: Valkey notes each command of a script as well, and is slowed down by that.
         client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
         client.config_set("slowlog-max-len", 10_000)
-        fleet.fill(scale.jobs, since=scale.jobs - _BATCH)
-        fleet.scheduler.calls["publish"] += _BATCH
+        fleet.fill(scale.jobs, since=scale.jobs - last)
+        fleet.scheduler.calls["publish"] += last
         fleet.note_times()  # now: a server that has much to forget stands still for that
         fleet.crowd(scale.workers)
         fleet.live(scale.rounds)

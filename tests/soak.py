@@ -34,7 +34,7 @@ FLEET = (
 )
 WINDOW_S = 60
 SHORT_QUEUE = 20
-MARGIN = 0.9
+SHARE = 0.9
 
 #: What the last minute may have above the first steady one, as a share; and file descriptors, each of them.
 GROWTH, MORE_FILES = 0.05, 2
@@ -110,7 +110,7 @@ class Soak:
         while self._pending():
             time.sleep(0.1)
         later = kept[len(kept) // 2 :]
-        return MARGIN * sum(later) / len(later)
+        return sum(later) / len(later)
 
     def window(self, minute: int) -> Window:
         """Return what a minute was like, from now on."""
@@ -180,6 +180,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="how long it lasts, once the rate is found")
     parser.add_argument("--search-seconds", type=float, default=60, help="how long to look for the highest rate")
+    parser.add_argument("--share", type=float, default=SHARE, help=f"of that rate is kept up; {SHARE} by default")
     parser.add_argument("--write-docs", action="store_true", help=f"write the figures into {RELIABILITY.name}")
     options = parser.parse_args()
     with (
@@ -189,8 +190,9 @@ def main() -> int:
     ):
         soak = Soak(server, client, Path(directory))
         try:
-            rate = soak.find_rate(options.search_seconds)
-            print(f"the highest steady rate is {rate / MARGIN:.0f} jobs/s; {rate:.0f} from now on", flush=True)
+            highest = soak.find_rate(options.search_seconds)
+            rate = options.share * highest
+            print(f"the highest steady rate is {highest:.0f} jobs/s; {rate:.0f} from now on", flush=True)
             soak.publish_at(rate)
             windows = []
             for minute in range(1, max(1, round(options.seconds / WINDOW_S)) + 1):
