@@ -100,6 +100,7 @@ class Claims:
         self._given_up: set[str] = set()
         self._batch: _Batch | None = None
         self._in_flight: InFlight | None = None
+        self._is_telling = False
         self._sequence = 0
         self._closed = False
         #: Whether those that still arrive are to be given back.
@@ -207,59 +208,75 @@ class Claims:
             self._flushing.release()
 
     def send(self, scheduler: Scheduler, in_flight: InFlight, *, most_ahead: int) -> None:
-        """Begin what `flush` does, inline; `receive` or `abandon` ends it. Until then `is_telling`.
+        """Begin what `flush` does, inline; `receive`, `abandon` or `take_over` ends it. Until then `is_telling`.
 
         Does nothing while another thread tells.
         """
         if not self._flushing.acquire(blocking=False):
             return
+        is_sent = False
         try:
             batch = self._next_batch()
             if batch is not None:
                 scheduler.send_settle(in_flight, self.worker, **batch.told, most_ahead=most_ahead)
-                self._in_flight = in_flight
+                self._in_flight, is_sent = in_flight, True
         finally:
-            if self._in_flight is None:
+            self._is_telling = is_sent
+            if not is_sent:
                 self._flushing.release()
 
     def receive(self, scheduler: Scheduler, *, most_ahead: int) -> list[Claim]:
-        """End what `send` began, and wait for it if need be. Return and raise what `flush` does."""
+        """End what `send` began, and wait for it if need be. Return and raise what `flush` does.
+
+        If another thread took it over, nobody reads the reply: what follows comes in another.
+        """
         in_flight, batch = self._in_flight, self._batch
         assert in_flight is not None, "sent"
+        if not self._ends_telling():
+            in_flight.close()
+            return []
         assert batch is not None, "sent"
         try:
             following = scheduler.receive_settle(in_flight, has_ends=bool(batch.ends))
+            self._forget(batch)
+            return following
         except ResponseError:
-            self._end_flight()
-            return self.flush(scheduler, inline=True, most_ahead=most_ahead) or []  # knows what to do
-        except BaseException:
-            self._end_flight()
-            raise
-        self._forget(batch)
-        self._end_flight()
-        return following
+            pass  # `flush` knows what to do
+        finally:
+            self._flushing.release()
+        return self.flush(scheduler, inline=True, most_ahead=most_ahead) or []
 
     def abandon(self) -> None:
         """Let the next `flush` say again what is on its way."""
-        if self._in_flight is not None:
+        if self._in_flight is not None and self._ends_telling():
             try:
                 self._in_flight.close()
             finally:
-                self._end_flight()
+                self._flushing.release()
+
+    def take_over(self) -> None:
+        """Do the same from another thread: the loop stands still, and does not read the reply.
+
+        The connection stays open, for only the loop may take it out of its hub: `receive` closes it.
+        """
+        if self._ends_telling():
+            self._flushing.release()
 
     @property
     def is_telling(self) -> bool:
-        """Whether something is on its way to the server."""
-        return self._in_flight is not None
+        """Whether something is on its way to the server, and its reply to be received."""
+        return self._is_telling
 
     @property
     def is_late(self) -> bool:
         """Whether what is on its way should have been answered by now."""
-        return self._in_flight is not None and self._in_flight.is_late
+        return self._is_telling and self._in_flight is not None and self._in_flight.is_late
 
-    def _end_flight(self) -> None:
-        self._in_flight = None
-        self._flushing.release()
+    def _ends_telling(self) -> bool:
+        """Return whether the caller is to end what is on its way: one of all threads is."""
+        with self._lock:
+            was_telling, self._is_telling = self._is_telling, False
+        return was_telling
 
     def _next_batch(self) -> _Batch | None:
         self._batch = self._batch or self._collect()

@@ -47,7 +47,9 @@ class InFlight:
         return self.is_under_way and time.monotonic() - self._sent_s >= self._connection.socket_timeout
 
     def send(self, commands: Sequence[Sequence[Any]]) -> None:
-        """Send *commands*. Raises a redis error if there is no connection."""
+        """Send *commands*, and expect no reply to those before. Raises a redis error if there is no connection."""
+        if self.is_under_way:
+            self.close()
         try:
             if self._connection is None:
                 self._connection = taken_from(self._pool)

@@ -321,6 +321,8 @@ class Membership:
         if self._pulse.stands_still:
             self._scheduler.beat(self.id, turns=False)
             self.claims.give_back_unstarted()
+            self.claims.take_over()
+            self._flush_all()
         elif self._resumed:
             self._resumed = False  # first: it may stand still again meanwhile
             try:

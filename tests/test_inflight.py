@@ -262,6 +262,45 @@ def test_what_was_abandoned_is_told_again_and_brings_the_same_job(worker, in_fli
     assert worker.held_there() == {"second"}
 
 
+def test_another_thread_takes_over_what_a_loop_does_not_read(worker, in_flight):
+    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
+    _in_another_thread(worker.claims.take_over)
+    (following,) = _in_another_thread(lambda: worker.claims.flush(worker.scheduler, inline=False))
+    assert not worker.claims.has_news
+    assert worker.held_there() == {following.job_id}
+
+
+def test_a_loop_that_turns_again_reads_nothing_of_what_was_taken_over(worker, in_flight):
+    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
+    worker.claims.take_over()
+    assert worker.claims.receive(worker.scheduler, most_ahead=0) == []
+    assert in_flight.socket is None
+    worker.claims.take_over()  # nothing is on its way
+    assert [claim.job_id for claim in _told(worker, in_flight)] == ["second"]
+
+
+def test_what_is_sent_after_that_gets_no_reply_to_what_was_taken_over(worker, in_flight):
+    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
+    worker.claims.take_over()
+    in_flight.send([("ECHO", "next")])
+    assert in_flight.receive() == [b"next"]
+
+
+def test_nobody_takes_over_a_reply_that_is_read(worker, in_flight, monkeypatch):
+    receive = in_flight.receive
+    monkeypatch.setattr(in_flight, "receive", lambda: (worker.claims.take_over(), receive())[1])
+    assert [claim.job_id for claim in _told(worker, in_flight)] == ["second"]
+    assert not worker.claims.has_news
+
+
+def _in_another_thread(call):
+    got = []
+    thread = threading.Thread(target=lambda: got.append(call()))
+    thread.start()
+    thread.join(10)
+    return got[0]
+
+
 def test_a_server_that_lost_its_scripts_is_given_them_again(worker, in_flight, redis_client):
     redis_client.script_flush()
     assert [claim.job_id for claim in _told(worker, in_flight)] == ["second"]

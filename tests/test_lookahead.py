@@ -192,6 +192,18 @@ def test_a_loop_that_a_task_blocks_gives_back_what_is_ahead(fleet):
     assert set(fleet.ledger.starts().values()) == {1}
 
 
+def test_it_does_so_too_when_it_has_not_read_the_reply_to_what_ended_before(fleet):
+    fleet.tasks["late"].delay("first", 0)
+    fleet.tasks["keep_the_server"].delay("busy", 0.5)  # its end is sent at once, and answered when "long" runs
+    fleet.tasks["late"].delay("long", 30)
+    fleet.tasks["late"].delay("behind", 0)
+    start(fleet, "holder", "pdf", pool="solo", timeout_s=10, beat_s=1)
+    wait_until(lambda: fleet.ledger.starts()["long"], 20, "the long one runs")
+    start(fleet, "idle", "pdf", pool="solo", timeout_s=10, beat_s=1)
+    wait_until(lambda: _behind(fleet) == 1, 20, "the other runs it")
+    assert set(fleet.ledger.starts().values()) == {1}
+
+
 def test_a_worker_that_stops_returns_what_is_ahead(fleet):
     holder = _one_long_and_many_behind_it(fleet, "prefork")
     holder.signal(signal.SIGTERM)
