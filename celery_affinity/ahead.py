@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from .calls import Claim
 
 #: What is ahead is to be started within so many seconds, or it is not taken ahead: others may have the time for it.
-_STARTS_WITHIN_S = 0.5
+STARTS_WITHIN_S = 0.5
 
 #: So long, s, the ends of tasks wait for others while there is something to start: then they are told together.
 _ENDS_WAIT_S = 0.01
@@ -38,9 +38,9 @@ class Ahead:
 
     def most(self, slots: int) -> int:
         """Return how many jobs to hold beyond *slots*: fewer if tasks are long."""
-        if self._average_s * self._most <= _STARTS_WITHIN_S * slots:
+        if self._average_s * self._most <= STARTS_WITHIN_S * slots:
             return self._most
-        return int(_STARTS_WITHIN_S * slots / self._average_s)
+        return int(STARTS_WITHIN_S * slots / self._average_s)
 
     def note_length(self, seconds: float) -> None:
         """Note for how long a task has run."""

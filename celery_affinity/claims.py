@@ -254,13 +254,15 @@ class Claims:
             finally:
                 self._flushing.release()
 
-    def take_over(self) -> None:
-        """Do the same from another thread: the loop stands still, and does not read the reply.
+    def take_over(self) -> bool:
+        """Do the same from another thread: the loop stands still, and does not read the reply. Return whether it did.
 
         The connection stays open, for only the loop may take it out of its hub: `receive` closes it.
         """
-        if self._ends_telling():
+        was_telling = self._ends_telling()
+        if was_telling:
             self._flushing.release()
+        return was_telling
 
     @property
     def is_telling(self) -> bool:
@@ -366,13 +368,18 @@ class Claims:
         with self._lock:
             return len(self._held) - len(self._ends) - len(self._given_up - self._ends.keys())
 
-    def give_back_unstarted(self) -> None:
-        """Give back what no request has been made of: the event loop stands still."""
+    def give_back_unstarted(self) -> bool:
+        """Give back what no request has been made of: the event loop stands still. Return whether there was any."""
         with self._lock:
-            for tag, held in self._held.items():
-                if held.request is None and held.outcome == UNSETTLED and not held.void:
-                    held.outcome = RETURNED
-                    self._ends[tag] = held
+            unstarted = {
+                tag: held
+                for tag, held in self._held.items()
+                if held.request is None and held.outcome == UNSETTLED and not held.void
+            }
+            for held in unstarted.values():
+                held.outcome = RETURNED
+            self._ends.update(unstarted)
+        return bool(unstarted)
 
     def give_up(self, tags: Iterable[str]) -> None:
         """Note that these claims will not start, though they are still held: `let_go` is next."""

@@ -255,6 +255,11 @@ class Membership:
         self._rejoin = True
         self._beats.wake()
 
+    def look_at_the_loop(self, patience_s: float) -> None:
+        """Give back what has not started, from another thread, if the event loop has not turned for *patience_s*."""
+        if self._pulse.age_s > patience_s and self._does_without_the_loop():
+            self._beats.wake()
+
     def renounce(self, keeps: Callable[[object], bool]) -> None:
         """Give back the claims that the worker dropped (see `Claims.renounce`), their age intact."""
         numbers = self.claims.renounce(keeps)
@@ -320,9 +325,8 @@ class Membership:
         """Do here what the guard does as well, and sooner: it may not be there."""
         if self._pulse.stands_still:
             self._scheduler.beat(self.id, turns=False)
-            self.claims.give_back_unstarted()
-            self.claims.take_over()
-            self._flush_all()
+            if self._does_without_the_loop():
+                self._flush_all()
         elif self._resumed:
             self._resumed = False  # first: it may stand still again meanwhile
             try:
@@ -330,6 +334,12 @@ class Membership:
             except BaseException:
                 self._resumed = True
                 raise
+
+    def _does_without_the_loop(self) -> bool:
+        """Give back what waits for the event loop. Return whether there is something to tell that it does not."""
+        gives_back = self.claims.give_back_unstarted()
+        takes_over = self.claims.take_over()
+        return gives_back or takes_over
 
     def _sync(self) -> None:
         asked_at_s = self._looked_at_s = now_s()

@@ -36,8 +36,13 @@ class Pulse:
         return stood_still
 
     @property
+    def age_s(self) -> float:
+        """Time since the last turn."""
+        return time.monotonic() - float(self._at_s[0])
+
+    @property
     def stands_still(self) -> bool:
-        return time.monotonic() - self._at_s[0] > STALLED_AFTER_S
+        return self.age_s > STALLED_AFTER_S
 
 
 def _file_in_memory() -> int:

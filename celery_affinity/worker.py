@@ -14,8 +14,9 @@ from celery.worker import state
 from kombu.log import get_logger
 
 from . import pools, remote, request, urls
-from .ahead import Ahead
+from .ahead import STARTS_WITHIN_S, Ahead
 from .announcer import Announcer
+from .beats import Beats
 from .calls import Claim
 from .channel import AffinityChannel
 from .claims import ACKED, RETURNED, Held
@@ -52,6 +53,7 @@ class AffinityStep(bootsteps.StartStopStep):
         self._following: deque[Claim] = deque()
         self._ahead = Ahead(settings_of(consumer.app).lookahead)
         self._loop: Loop | None = None
+        self._watch: Beats | None = None
         consumer.affinity = self  # where commands of remote control look for it
         super().__init__(consumer, **kwargs)
 
@@ -66,6 +68,7 @@ class AffinityStep(bootsteps.StartStopStep):
             self._limits = self._watch_limits(self.membership)
             self._install_requests()
             self._wake_for_acks()
+            self._watch_what_is_ahead()
             pools.spare_what_is_written(consumer.pool)
             pools.keep_what_is_half_read(consumer.pool)
         consumer.update_strategies()
@@ -112,6 +115,8 @@ class AffinityStep(bootsteps.StartStopStep):
     def shutdown(self, consumer: Any) -> None:
         """Leave, after the pool has drained."""
         self._close_loop()
+        if self._watch is not None:
+            self._watch.stop()
         if self.membership is not None:
             self.membership.leave()
 
@@ -183,6 +188,16 @@ class AffinityStep(bootsteps.StartStopStep):
             return promise
 
         self._consumer.call_soon = calling
+
+    def _watch_what_is_ahead(self) -> None:
+        """Give it back if a task of the solo pool takes long: the loop, which would be asked for it, runs the task."""
+        if isinstance(self._consumer.pool, SoloPool) and not self._ahead.is_off:
+            self._watch = Beats("affinity-ahead", self._look_at_what_is_ahead, STARTS_WITHIN_S)
+            self._watch.start()
+
+    def _look_at_what_is_ahead(self) -> None:
+        if self._ahead:
+            self.members.look_at_the_loop(STARTS_WITHIN_S)
 
     def _enter(self, scheduler: Scheduler) -> Membership:
         membership = Membership(

@@ -263,8 +263,9 @@ def test_what_was_abandoned_is_told_again_and_brings_the_same_job(worker, in_fli
 
 
 def test_another_thread_takes_over_what_a_loop_does_not_read(worker, in_flight):
+    assert not worker.claims.take_over()
     worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
-    _in_another_thread(worker.claims.take_over)
+    assert _in_another_thread(worker.claims.take_over)
     (following,) = _in_another_thread(lambda: worker.claims.flush(worker.scheduler, inline=False))
     assert not worker.claims.has_news
     assert worker.held_there() == {following.job_id}

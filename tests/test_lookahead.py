@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 
 import pytest
 
@@ -156,6 +157,10 @@ def test_each_job_runs_once_and_no_slot_is_lost(fleet, pool, concurrency):
     assert set(fleet.ledger.starts().values()) == {1}
 
 
+#: No heartbeat helps before the test has ended.
+NO_BEATS = {"timeout_s": 300, "beat_s": 60}
+
+
 def _one_long_and_many_behind_it(fleet, pool, **options):
     """Have a worker with one slot run a long task, with others ahead."""
     for number in range(12):
@@ -186,10 +191,18 @@ def test_another_worker_gets_what_waits_behind_a_long_task(fleet, pool):
 
 
 def test_a_loop_that_a_task_blocks_gives_back_what_is_ahead(fleet):
-    _one_long_and_many_behind_it(fleet, "solo", timeout_s=10, beat_s=1)
-    start(fleet, "idle", "pdf", pool="solo", timeout_s=10, beat_s=1)
+    _one_long_and_many_behind_it(fleet, "solo", **NO_BEATS)
+    start(fleet, "idle", "pdf", pool="solo", **NO_BEATS)
     wait_until(lambda: _behind(fleet) == 5, 20, "the other runs them")
     assert set(fleet.ledger.starts().values()) == {1}
+    syncs = _syncs(fleet)
+    time.sleep(2)
+    assert _syncs(fleet) <= syncs + 1, "what has been given back is not looked at again, every half second"
+
+
+def _syncs(fleet):
+    """Return how many there were: nothing else here reads a whole hash."""
+    return fleet.redis.info("commandstats").get("cmdstat_hgetall", {"calls": 0})["calls"]
 
 
 def test_it_does_so_too_when_it_has_not_read_the_reply_to_what_ended_before(fleet):
@@ -197,9 +210,9 @@ def test_it_does_so_too_when_it_has_not_read_the_reply_to_what_ended_before(flee
     fleet.tasks["keep_the_server"].delay("busy", 0.5)  # its end is sent at once, and answered when "long" runs
     fleet.tasks["late"].delay("long", 30)
     fleet.tasks["late"].delay("behind", 0)
-    start(fleet, "holder", "pdf", pool="solo", timeout_s=10, beat_s=1)
+    start(fleet, "holder", "pdf", pool="solo", **NO_BEATS)
     wait_until(lambda: fleet.ledger.starts()["long"], 20, "the long one runs")
-    start(fleet, "idle", "pdf", pool="solo", timeout_s=10, beat_s=1)
+    start(fleet, "idle", "pdf", pool="solo", **NO_BEATS)
     wait_until(lambda: _behind(fleet) == 1, 20, "the other runs it")
     assert set(fleet.ledger.starts().values()) == {1}
 
