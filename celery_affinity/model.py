@@ -1,6 +1,6 @@
 """Jobs and workers as the scheduling rules see them, and what the arrows reply. Times are µs of the server's clock."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -89,7 +89,8 @@ class Worker:
     """... and what that one's reply carried."""
 
 
-# -- replies. *more*: the call stopped after as much as one may do; `claim` goes on.
+# -- replies. *more*: types of which jobs wait that nobody has looked at any more, since one call may do only so much:
+# `claim` goes on. *again*: the arrow itself has more to do.
 
 
 class Published(NamedTuple):
@@ -101,7 +102,7 @@ class Published(NamedTuple):
     """
 
     state: int
-    more: bool
+    more: Set[str]
     served: bool
 
 
@@ -111,7 +112,7 @@ class Joined(NamedTuple):
     *void_up_to*: claims with a fencing number up to this are not the worker's.
     """
 
-    more: bool
+    more: Set[str]
     namesake: str | None
     replaced: list[str]
     void_up_to: int
@@ -120,7 +121,7 @@ class Joined(NamedTuple):
 class Released(NamedTuple):
     """*deliveries*: the jobs that the caller got for its free slots, if it takes them inline."""
 
-    more: bool
+    more: Set[str]
     deliveries: list[Delivery]
 
 
@@ -132,7 +133,7 @@ class Synced(NamedTuple):
 
     known: bool
     ticker: bool
-    more: bool
+    more: Set[str]
     asked: list[tuple[str, int]]
     void: list[str]
     revision: int
@@ -142,14 +143,16 @@ class Beaten(NamedTuple):
     """Not *known*: nothing changed."""
 
     known: bool
-    more: bool
+    again: bool
+    more: Set[str]
 
 
 class Recovered(NamedTuple):
     """*recovered*: jobs that came back."""
 
-    more: bool
+    again: bool
     recovered: int
+    more: Set[str]
 
 
 class Ticked(NamedTuple):
@@ -158,13 +161,14 @@ class Ticked(NamedTuple):
     *lists*: those with messages of stock Celery.
     """
 
-    more: bool
+    again: bool
     next_due_us: int | None
     due: int
     recovered: int
     dead_workers: int
     untold: bool
     lists: Sequence[str]
+    more: Set[str]
 
 
 class Ending(NamedTuple):

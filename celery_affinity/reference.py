@@ -12,7 +12,7 @@ Every arrow that adds a job or a slot ends with `fill`, the one place where a jo
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, Literal
 
 from .choose import FreeWorker, choose
@@ -39,8 +39,11 @@ from .score import goes_by_age, overtakes, score
 #: A claim that is held for less is short: durations of such are not all noted.
 SHORT_US = 100_000
 
-#: Jobs moved by one call, so that no script runs for more than 5 ms: `more` says that the caller is to go on.
+#: Jobs moved by one call, so that no script runs for more than 5 ms: `more` says with what the caller is to go on.
 MAX_MOVES = 10
+
+#: No type.
+NONE: Set[str] = frozenset()
 
 #: Pending jobs deleted by one call.
 MAX_PURGED = 50
@@ -111,7 +114,7 @@ class Reference:
         put = [self._put(job_id, nth, now_us, **job) for nth, (job_id, job) in enumerate(jobs)]
         types = {job["type_"] for (_, job), (state, served) in zip(jobs, put, strict=True) if state == 1 and served}
         more = self._fill(types - waiting, now_us)  # if some wait, no free slot fits, or somebody goes on with them
-        return [Published(state, more and not nth, served) for nth, (state, served) in enumerate(put)]
+        return [Published(state, more if nth == 0 else NONE, served) for nth, (state, served) in enumerate(put)]
 
     def ingest(
         self, list_: str, job_id: str, *, message: str, readable: bool, type_: str, now_us: int, **job: Any
@@ -122,9 +125,9 @@ class Reference:
         """
         waiting = self.lists.get(list_, [])
         if waiting[:1] != [message]:
-            return Published(-1, False, True)
+            return Published(-1, NONE, True)
         if job_id in self.jobs:
-            return Published(0, False, True)
+            return Published(0, NONE, True)
         waiting.pop(0)
         if readable:
             (published,) = self.publish([(job_id, {"type_": type_, "message": message, **job})], now_us=now_us)
@@ -132,12 +135,11 @@ class Reference:
         unreadable = Job(job_id, type_, job["on_demand"], job["priority"], now_us, "pending", message)
         self.jobs[job_id] = unreadable
         self._bury(unreadable, "unreadable", now_us)
-        return Published(4, False, True)
+        return Published(4, NONE, True)
 
-    def claim(self, types: Iterable[str], *, now_us: int) -> bool:
-        """Pending -> inbox: go on where another arrow answered `more`; without types, for all. Return `more`."""
-        free = (type_ for worker in self.workers.values() if worker.free for type_ in worker.types)
-        return self._fill(set(types) or set(free), now_us)
+    def claim(self, types: Iterable[str], *, now_us: int) -> Set[str]:
+        """Pending -> inbox: go on with the types that another arrow named as `more`. Return `more`."""
+        return self._fill(set(types), now_us)
 
     def ack(self, worker_id: str, acks: Iterable[tuple[str, int]]) -> int:
         """Settle messages; their slots stay taken until the release. Return how many the worker held."""
@@ -162,10 +164,10 @@ class Reference:
         """
         worker = self.workers.get(worker_id)
         if worker is None:
-            return Released(False, [])
+            return Released(NONE, [])
         if worker.sequence == sequence:
             still = [job for job_id, fence in worker.granted if (job := self._held(worker_id, job_id, fence))]
-            return Released(False, [_delivery(job) for job in still])
+            return Released(NONE, [_delivery(job) for job in still])
         if inline:
             worker.stalled = False  # only the event loop takes jobs inline, so it turns
         again = self._take_ends(worker, ends, now_us)
@@ -198,11 +200,11 @@ class Reference:
                 again |= self._put_back(job, now_us, counted=outcome == "unsettled")
         return again
 
-    def requeue(self, worker_id: str, claims: Iterable[tuple[str, int]], *, counted: bool, now_us: int) -> bool:
+    def requeue(self, worker_id: str, claims: Iterable[tuple[str, int]], *, counted: bool, now_us: int) -> Set[str]:
         """Claimed -> pending with the first enqueue time, *counted* as a delivery or not. Return `more`."""
         worker = self.workers.get(worker_id)
         if worker is None:
-            return False
+            return NONE
         types = set(worker.types)
         for job_id, fence in claims:
             job = self._held(worker_id, job_id, fence)
@@ -262,7 +264,7 @@ class Reference:
         """
         worker = self.workers.get(worker_id)
         if worker is None or not (worker.accepting or draining):
-            return Synced(False, False, False, [], [], 0)
+            return Synced(False, False, NONE, [], [], 0)
         worker.seen_us, worker.slots, worker.other = now_us, slots, other
         if draining:
             self._close(worker, now_us)
@@ -295,7 +297,7 @@ class Reference:
         """Keep a worker alive. While its event loop does not turn, it gets no job, and the unread ones go back."""
         worker = self.workers.get(worker_id)
         if worker is None or worker.seen_us == GIVEN_UP_US:
-            return Beaten(False, False)
+            return Beaten(False, False, NONE)
         worker.seen_us = now_us
         types: set[str] = set()
         if not turns:
@@ -311,13 +313,13 @@ class Reference:
             types = set(worker.types)
             self._settle(worker, now_us)
         more = self._fill(types, now_us)
-        return Beaten(True, more or (bool(worker.inbox) and not turns))
+        return Beaten(True, bool(worker.inbox) and not turns, more)
 
-    def leave(self, worker_id: str, *, now_us: int) -> tuple[bool, bool]:
+    def leave(self, worker_id: str, *, now_us: int) -> tuple[Set[str], bool]:
         """Take a worker out; what it holds is pending again. Return `more`, and whether it still holds something."""
         worker = self.workers.get(worker_id)
         if worker is None:
-            return False, False
+            return NONE, False
         self._close(worker, now_us)
         types: set[str] = set()
         for job_id in list(worker.claims)[:MAX_MOVES]:
@@ -330,10 +332,10 @@ class Reference:
         """Claimed -> pending, counted as a delivery: the worker is dead, says its guard."""
         worker = self.workers.get(worker_id)
         if worker is None:
-            return Recovered(False, 0)
+            return Recovered(False, 0, NONE)
         types: set[str] = set()
         recovered, gone = self._recover(worker, MAX_MOVES, types, now_us)
-        return Recovered(self._fill(types, now_us) or not gone, recovered)
+        return Recovered(not gone, recovered, self._fill(types, now_us))
 
     def tick(self, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
         """Scheduled -> pending where due; the jobs of workers that are silent for too long -> pending.
@@ -352,12 +354,13 @@ class Reference:
 
         types = {job.type for job in due}
         recovered, dead = self._recover_the_dead(types, now_us)
-        more = self._fill(types, now_us) or MAX_MOVES in (expired, len(due), recovered)
+        more = self._fill(types, now_us)
+        again = MAX_MOVES in (expired, len(due), recovered)
         waiting = scheduled[len(due) :]
         next_due_us = max(0, waiting[0][0] - now_us) if waiting else None
         untold = any(when_us <= now_us for when_us in self.untold.values())
         filled = [each for each in lists if self.lists.get(each)]
-        return Ticked(more, next_due_us, len(due), recovered, dead, untold, filled)
+        return Ticked(again, next_due_us, len(due), recovered, dead, untold, filled, more)
 
     def revoke(self, task_ids: Iterable[str], *, now_us: int) -> int:
         """End the waiting jobs of these tasks, and what is published of them from now on. Return how many."""
@@ -368,7 +371,7 @@ class Reference:
         return ended
 
     def revoke_stamped(self, stamps: Iterable[str], *, now_us: int) -> tuple[int, bool]:
-        """End the waiting jobs that bear one of these stamps. Return how many, and `more`."""
+        """End the waiting jobs that bear one of these stamps. Return how many, and whether to call again."""
         ended = looked_at = 0
         for stamp in stamps:
             self.revoked_stamps[stamp] = now_us
@@ -421,7 +424,7 @@ class Reference:
     def purge(self, type_: str, scheduled: Iterable[str] = ()) -> tuple[int, bool]:
         """Delete waiting jobs of a type, because a person asked: pending ones, and the scheduled ones of those named.
 
-        Return how many, and `more`. Which of the pending ones go first is not said.
+        Return how many, and whether to call again. Which of the pending ones go first is not said.
         """
         named = [self.jobs[job_id] for job_id in dict.fromkeys(scheduled) if job_id in self.jobs]
         waiting = [job for job in named if job.state == "scheduled" and job.type == type_]
@@ -432,7 +435,7 @@ class Reference:
             self._forget(self.jobs[job_id])
         return len(waiting) + min(len(pending), MAX_PURGED), len(pending) > MAX_PURGED
 
-    def replay(self, job_ids: Iterable[str], *, now_us: int) -> tuple[bool, list[str]]:
+    def replay(self, job_ids: Iterable[str], *, now_us: int) -> tuple[Set[str], list[str]]:
         """Dead -> pending as if published now, if the message is still there. Return `more` and the jobs that are."""
         replayed = [job for job in self._dead(job_ids) if job.message is not None]
         for job in replayed:
@@ -468,8 +471,8 @@ class Reference:
         inline: list[Delivery] | None = None,
         *,
         alone: bool = False,
-    ) -> bool:
-        """Place the best job of *types* on its best slot until none fits. Return `more` after `MAX_MOVES`.
+    ) -> Set[str]:
+        """Place the best job of *types* on its best slot until none fits. After `MAX_MOVES` return those that wait.
 
         The jobs that *caller* gets are added to *inline* instead of its inbox. *alone*: only its slots are filled; each
         other one was looked at when it became free, or when the jobs came that are pending.
@@ -481,13 +484,13 @@ class Reference:
             job = self._next_job(fits, now_us, counts=has_choice)
             worker = caller if alone else self._best_worker(job.type) if job else None
             if job is None or worker is None:
-                return False
+                return NONE
             delivery = self._grant(job, worker, now_us)
             if worker is caller and inline is not None:
                 inline.append(delivery)
             else:
                 worker.inbox.append(delivery)
-        return True
+        return {job.type for job in self._pending(types)}
 
     def _fill_ahead(self, worker: Worker, most: int, now_us: int, inline: list[Delivery]) -> None:
         """Give *worker* what waits for a slot of its types, until it holds *most* jobs beyond its slots."""

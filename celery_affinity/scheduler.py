@@ -94,8 +94,8 @@ class Scheduler:
         published = []
         parts = [jobs[first : first + _TOGETHER] for first in range(0, len(jobs), _TOGETHER)]
         calls = [(script, [value for job in part for value in job.arguments().values()]) for part in parts]
-        for part, (state, more, served, *further) in zip(parts, self._run_together(calls), strict=True):
-            self._go_on(more, sorted({key_names.encode(job.type) for job in part}))
+        for state, more, served, *further in self._run_together(calls):
+            self._go_on(more)
             pairs = [(state, served), *zip(further[::2], further[1::2], strict=True)]
             published += [Published(bool(state), bool(served)) for state, served in pairs]
         return published
@@ -110,7 +110,7 @@ class Scheduler:
             (script, script.arguments((), list=list_, readable=int(job.readable), **job.arguments())) for job in jobs
         ]
         replies = self._run_together(calls)
-        self._go_on(any(more for _, more, _ in replies), [key_names.encode(job.type) for job in jobs[:1]])
+        self._go_on(b" ".join(more for _, more, _ in replies))
         return sum(state > 0 for state, _, _ in replies)
 
     def settle(
@@ -154,7 +154,7 @@ class Scheduler:
         if not has_ends:
             return []
         more, *payloads = replies[-1]
-        self._go_on(more, ())
+        self._go_on(more)
         return [Claim.parse(payload) for payload in payloads]
 
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> None:
@@ -163,7 +163,7 @@ class Scheduler:
         for first in range(0, len(given), MOST):
             rest = _flat(given[first : first + MOST])
             (more,) = self._run(load("requeue"), worker=worker, counted=int(counted), rest=rest)
-            self._go_on(more, ())
+            self._go_on(more)
 
     def join(self, joining: Joining, settings: dict[str, str]) -> Joined:
         """Enter *joining* as a live worker; *settings*: those of its app.conf, as `Settings.shared` has them."""
@@ -178,7 +178,7 @@ class Scheduler:
             app=key_names.encode(joining.app),
             rest=_flat(settings.items()),
         )
-        self._go_on(more, joining.encoded_types)
+        self._go_on(more)
         return Joined(namesake.decode() or None, [name.decode() for name in replaced], int(void_up_to))
 
     def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
@@ -191,7 +191,7 @@ class Scheduler:
             draining=int(draining),
             rest=_flat(claims),
         )
-        self._go_on(more, ())
+        self._go_on(more)
         numbers = [value.decode() for value in asked]
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
         return Synced(bool(known), bool(ticker), pairs, [job_id.decode() for job_id in void], int(revision))
@@ -202,27 +202,27 @@ class Scheduler:
         While it does not turn, the worker gets no job, and what it has not read goes back.
         """
         while True:
-            known, more = self._run(load("beat"), worker=worker, turns=int(turns))
-            if not more:
+            known, again, more = self._run(load("beat"), worker=worker, turns=int(turns))
+            self._go_on(more)
+            if not again:
                 return bool(known)
-            self._go_on(more, ())
 
     def leave(self, worker: str) -> None:
         """Take a worker out; what it still holds is pending again."""
         unfinished = True
         while unfinished:
             more, unfinished = self._run(load("leave"), worker=worker)
-            self._go_on(more, ())
+            self._go_on(more)
 
     def recover(self, worker: str) -> int:
         """Take back what a worker held that is known to be dead, all of it. Return how many jobs."""
         recovered = 0
         while True:
-            more, count = self._run(load("recover"), worker=worker)
+            again, count, more = self._run(load("recover"), worker=worker)
             recovered += int(count)
-            if not more:
+            self._go_on(more)
+            if not again:
                 return recovered
-            self._go_on(more, ())
 
     def tick(self, lists: Sequence[str] = ()) -> Ticked:
         """Promote what is due and recover the jobs of dead workers, all of them.
@@ -231,11 +231,11 @@ class Scheduler:
         """
         due = recovered = dead = 0
         while True:
-            more, next_due_us, *counts, untold, filled = self._run(load("tick"), lists)
+            again, next_due_us, *counts, untold, filled, more = self._run(load("tick"), lists)
             due, recovered, dead = due + counts[0], recovered + counts[1], dead + counts[2]
-            if not more:
+            self._go_on(more)
+            if not again:
                 break
-            self._go_on(more, ())
         next_due_s = None if int(next_due_us) < 0 else int(next_due_us) / 1e6
         return Ticked(next_due_s, due, recovered, dead, bool(untold), [name.decode() for name in filled])
 
@@ -248,9 +248,9 @@ class Scheduler:
         tasks = [key_names.encode(task_id) for task_id in task_ids]
         for by, names in (("task", tasks), ("stamp", stamps)):
             for first in range(0, len(names), MOST):
-                more: int = 1
-                while more:
-                    count, more = self._run(load("revoke"), by=by, keep_s=keep_s, rest=names[first : first + MOST])
+                again: int = 1
+                while again:
+                    count, again = self._run(load("revoke"), by=by, keep_s=keep_s, rest=names[first : first + MOST])
                     revoked += int(count)
         return revoked
 
@@ -276,9 +276,9 @@ class Scheduler:
     def purge(self, type_: str) -> int:
         """Delete the waiting jobs of a type: pending ones, and those that wait for their time. Return how many."""
         encoded = key_names.encode(type_)
-        deleted, more = 0, 1
-        while more:
-            count, more = self._run(load("purge"), type=encoded)
+        deleted, again = 0, 1
+        while again:
+            count, again = self._run(load("purge"), type=encoded)
             deleted += int(count)
         for waiting in self._scheduled(encoded):
             count, _ = self._run(load("purge"), type=encoded, rest=waiting)
@@ -311,7 +311,7 @@ class Scheduler:
         for first in range(0, len(job_ids), MOST):
             more, *ids = self._run(load("replay"), rest=job_ids[first : first + MOST])
             replayed += [job_id.decode() for job_id in ids]
-            self._go_on(more, ())
+            self._go_on(more)
         return replayed
 
     def drop(self, job_ids: Sequence[str]) -> int:
@@ -332,12 +332,9 @@ class Scheduler:
             in_force, conf = ({name.decode(): value.decode() for name, value in raw.items()} for raw in pipe.execute())
         return in_force, conf
 
-    def _go_on(self, more: int, types: Sequence[str]) -> None:
-        """Repeat the claim until no pending job and free slot are left side by side.
-
-        Without *types*, of all: a reply said `more` without saying of what.
-        """
-        while more:
+    def _go_on(self, more: bytes) -> None:
+        """Claim on of the types that a reply names, until no pending job and free slot are left side by side."""
+        while types := more.split():
             (more,) = self._run(load("claim"), rest=types)
 
     def _run(self, script: Script, rest: Iterable[Argument] = (), **values: Argument) -> Any:

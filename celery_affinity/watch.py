@@ -48,24 +48,24 @@ class Arrows:
 
     def beat(self, turns: bool) -> None:
         """Say that the worker lives, and whether its event loop turns."""
-        more = True
-        while more:
-            _, more = self._run("beat", self._charge["worker"], int(turns))
+        again = True
+        while again:
+            _, again, more = self._run("beat", self._charge["worker"], int(turns))
             self._go_on(more)
 
     def recover(self) -> int:
         """Say that the worker is dead. Return how many jobs came back."""
-        recovered, more = 0, True
-        while more:
-            more, count = self._run("recover", self._charge["worker"])
+        recovered, again = 0, True
+        while again:
+            again, count, more = self._run("recover", self._charge["worker"])
             recovered += count
             self._go_on(more)
         return recovered
 
-    def _go_on(self, more: int) -> None:
-        """Repeat the claim until no pending job and free slot are left side by side (`scheduler.Scheduler`)."""
-        while more:
-            (more,) = self._run("claim")
+    def _go_on(self, more: bytes) -> None:
+        """Claim on, as `scheduler.Scheduler` does."""
+        while types := more.split():
+            (more,) = self._run("claim", *types)
 
     def _run(self, arrow: str, *arguments: Any) -> Any:
         script = self._charge["scripts"][arrow]

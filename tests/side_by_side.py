@@ -3,7 +3,7 @@
 import redis
 
 from celery_affinity.keys import encode
-from celery_affinity.reference import Reference
+from celery_affinity.reference import NONE, Reference
 
 from .clocked import CLOCK, START_US
 from .invariants import check_placements, check_that_each_job_is_in_one_place, check_that_no_slot_is_idle
@@ -13,6 +13,19 @@ from .mirror import KEYS, expected, key, read
 REFUSED = "refused"
 
 _FORGOTTEN_AFTER_US = 60_000_000
+
+
+class Named:
+    """Equals a text that names *types*, encoded, in whatever order."""
+
+    def __init__(self, types):
+        self._types = sorted(map(encode, types))
+
+    def __eq__(self, answer):
+        return sorted(answer.split()) == self._types
+
+    def __repr__(self):
+        return repr(self._types)
 
 
 class SideBySide:
@@ -26,8 +39,8 @@ class SideBySide:
         self.awaited = []  # (what was called, what the reference answered) of each call whose reply is not read yet
         self.granted = []  # (worker, job id, fencing number) of every claim there was
         self.told_at_us = {}
-        self.goes_on = False  # whether callers go on at once where a reply says `more`
-        self.owed = False  # whether a reply said `more`, and nobody has gone on since
+        self.goes_on = False  # whether callers go on at once where a reply names types as `more`
+        self.owed = set()  # types that a reply named as `more`, and nobody has gone on with since
         self.full_next = False  # whether the server's memory is full at the next arrow ...
         self.is_full = False  # ... or at every one that must not mind
 
@@ -49,8 +62,8 @@ class SideBySide:
         self.wire.add(*command)
         self.awaited.append((command[0], reply))
 
-    def compare(self, more=False):
-        """Compare the replies, then the states; then, unless *more* is to be done, see to the invariants."""
+    def compare(self, more=NONE):
+        """Compare the replies, then the states; then, unless there is *more* to go on with, see to the invariants."""
         self.wire.read_state()
         self.wire.send()
         wanted = expected(self.reference)  # the server is at work meanwhile
@@ -64,17 +77,16 @@ class SideBySide:
         granted = self.newly_granted()
         if not self.owed:  # who releases a slot leaves the slots of others to the claim that is still to come
             check_placements(self.reference, granted)
-        self.owed = self.owed or bool(more)
+        self.owed |= more
         if more and self.goes_on:
-            self.go_on(())
+            self.go_on(more)
         if not self.owed:
             check_that_no_slot_is_idle(self.reference)
 
     def go_on(self, given):
         more = self.reference.claim(given, now_us=self.now_us)
-        self.step("claim", [more], *sorted(map(encode, given)))
-        waiting = {job.type for job in self.reference.jobs.values() if job.state == "pending"}
-        self.owed = self.owed and (more or (bool(given) and not waiting <= set(given)))
+        self.step("claim", [Named(more)], *sorted(map(encode, given)))
+        self.owed -= set(given) - more
         self.compare(more)
 
     def newly_granted(self):

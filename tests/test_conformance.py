@@ -11,13 +11,13 @@ from collections import Counter
 from itertools import count
 
 from celery_affinity.keys import encode
-from celery_affinity.reference import MAX_MOVES, MAX_PURGED
+from celery_affinity.reference import MAX_MOVES, MAX_PURGED, NONE
 from celery_affinity.scripts import load
 
 from . import draw
 from .invariants import idle_types
 from .mirror import KEYS, payload, profile
-from .side_by_side import REFUSED, SideBySide
+from .side_by_side import REFUSED, Named, SideBySide
 from .vocabulary import (
     APPS,
     BURST,
@@ -139,10 +139,11 @@ class Conformance(SideBySide):
         rest = [further[name] for further in arguments[1:] for name in load("publish").names]
         if self.full_next and not all(job[0] in self.reference.jobs for job in jobs):
             self.step("publish", REFUSED, *rest, **arguments[0])
-            return False
+            return NONE
         ids = [job[0] for job in jobs]
         first, *further = self.reference.publish(list(zip(ids, given, strict=True)), now_us=self.now_us)
-        reply = [*first, *(value for each in further for value in (each.state, each.served))]
+        pairs = (value for each in further for value in (each.state, each.served))
+        reply = [first.state, Named(first.more), first.served, *pairs]
         self.step("publish", reply, *rest, **arguments[0])
         return first.more
 
@@ -171,7 +172,8 @@ class Conformance(SideBySide):
             if not readable:
                 arguments |= {"task_id": "", "task_name": ""}
             reply = self.reference.ingest(list_, job_id, **given, readable=readable, now_us=self.now_us)
-            self.step("ingest", list(reply), list=list_, readable=int(readable), **arguments)
+            wanted = [reply.state, Named(reply.more), reply.served]
+            self.step("ingest", wanted, list=list_, readable=int(readable), **arguments)
             self.compare(reply.more)
 
     @often(1, index=draw.integers(0, 20), type_=types)
@@ -186,7 +188,7 @@ class Conformance(SideBySide):
             self.call("RPUSH", list_, message, reply=len(waiting))
             given, arguments = _job(job_id, type_, False, 0, 0)
             reply = self.reference.ingest(list_, job_id, **given, readable=True, now_us=self.now_us)
-            self.step("ingest", list(reply), list=list_, readable=1, **arguments)
+            self.step("ingest", [reply.state, Named(reply.more), reply.served], list=list_, readable=1, **arguments)
             waiting.pop(0)
             self.call("RPOP", list_, reply=message)
             self.compare()
@@ -349,8 +351,8 @@ class Conformance(SideBySide):
         self._revoke_stamped(stamps)
 
     def _revoke_stamped(self, stamps):
-        ended, more = self.reference.revoke_stamped(stamps, now_us=self.now_us)
-        self.step("revoke", [ended, more], *stamps, by="stamp", keep_s=60)
+        ended, again = self.reference.revoke_stamped(stamps, now_us=self.now_us)
+        self.step("revoke", [ended, again], *stamps, by="stamp", keep_s=60)
         self.compare()
 
     @often(4, app=draw.sampled_from(APPS), again_us=draw.sampled_from([0, 1, SECOND_US]), leaves=draw.booleans())
@@ -383,13 +385,13 @@ class Conformance(SideBySide):
         self._purge(type_, [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)])
 
     def _purge(self, type_, scheduled=()):
-        deleted, more = self.reference.purge(type_, scheduled)
-        self.step("purge", [deleted, more], *scheduled, type=encode(type_))
+        deleted, again = self.reference.purge(type_, scheduled)
+        self.step("purge", [deleted, again], *scheduled, type=encode(type_))
         self.compare()
 
-    @often(2, given=some_types)
-    def claim(self, given):
-        self.go_on(given)
+    @often(2, given=some_types, as_told=draw.booleans())
+    def claim(self, given, as_told):
+        self.go_on(self.owed if as_told else given)
 
     # -- workers
 
@@ -421,7 +423,7 @@ class Conformance(SideBySide):
         )
         self.step(
             "join",
-            [reply.more, reply.namesake or "", reply.replaced, reply.void_up_to],
+            [Named(reply.more), reply.namesake or "", reply.replaced, reply.void_up_to],
             *(part for pair in given_settings.items() for part in pair),
             worker=worker,
             name=encode(NAMES[worker]),
@@ -482,7 +484,7 @@ class Conformance(SideBySide):
             [
                 reply.known,
                 reply.ticker,
-                reply.more,
+                Named(reply.more),
                 [str(part) for pair in reply.asked for part in pair],
                 reply.void,
                 reply.revision,
@@ -501,7 +503,7 @@ class Conformance(SideBySide):
 
     def _beat(self, worker, turns):
         reply = self.reference.beat(worker, turns=turns, now_us=self.now_us)
-        self.step("beat", [reply.known, reply.more], worker=worker, turns=int(turns))
+        self.step("beat", [reply.known, reply.again, Named(reply.more)], worker=worker, turns=int(turns))
         self.compare(reply.more)
 
     @often(2, index=indexes)
@@ -510,7 +512,7 @@ class Conformance(SideBySide):
 
     def _recover(self, worker):
         reply = self.reference.recover(worker, now_us=self.now_us)
-        self.step("recover", [reply.more, reply.recovered], worker=worker)
+        self.step("recover", [reply.again, reply.recovered, Named(reply.more)], worker=worker)
         self.compare(reply.more)
 
     @often(2, index=indexes)
@@ -519,7 +521,7 @@ class Conformance(SideBySide):
 
     def _leave(self, worker):
         more, unfinished = self.reference.leave(worker, now_us=self.now_us)
-        self.step("leave", [more, unfinished], worker=worker)
+        self.step("leave", [Named(more), unfinished], worker=worker)
         self.compare(more)
         if unfinished:
             self._leave(worker)
@@ -571,7 +573,7 @@ class Conformance(SideBySide):
     def replay(self, indexes):
         ids = self.pick_dead(indexes)
         more, replayed = self.reference.replay(ids, now_us=self.now_us)
-        self.step("replay", [more, *replayed], *ids)
+        self.step("replay", [Named(more), *replayed], *ids)
         self.compare(more)
 
     @often(1, indexes=some_indexes)
@@ -630,7 +632,7 @@ class Conformance(SideBySide):
         reply = self.reference.release(worker, sequence, ends, inline=inline, most_ahead=most_ahead, now_us=self.now_us)
         self.step(
             "release",
-            [reply.more, *map(payload, reply.deliveries)],
+            [Named(reply.more), *map(payload, reply.deliveries)],
             *(part for end in ends for part in end),
             worker=worker,
             sequence=sequence,
@@ -645,7 +647,8 @@ class Conformance(SideBySide):
 
     def _requeue(self, worker, claims, counted):
         more = self.reference.requeue(worker, claims, counted=counted, now_us=self.now_us)
-        self.step("requeue", [more], *(part for pair in claims for part in pair), worker=worker, counted=int(counted))
+        rest = [part for pair in claims for part in pair]
+        self.step("requeue", [Named(more)], *rest, worker=worker, counted=int(counted))
         self.compare(more)
 
     # -- time
@@ -673,7 +676,7 @@ class Conformance(SideBySide):
         reply = self.reference.tick(lists, now_us=self.now_us)
         next_due_us = -1 if reply.next_due_us is None else reply.next_due_us
         counts = [reply.due, reply.recovered, reply.dead_workers, reply.untold]
-        self.step("tick", [reply.more, str(next_due_us), *counts, reply.lists], *lists)
+        self.step("tick", [reply.again, str(next_due_us), *counts, reply.lists, Named(reply.more)], *lists)
         self.compare(reply.more)
 
     @often(

@@ -1,6 +1,7 @@
 -- beat: a worker's guard says that the worker lives, and whether its event loop turns. While it does not, no job is
 -- placed on the worker, and what it has not read goes back; what it holds it keeps.
--- RETURNS {known, more}; known 0: an unknown worker, or one whose jobs are being recovered, changes nothing.
+-- RETURNS {known, again, more}; known 0: an unknown worker, or one whose jobs are being recovered, changes nothing.
+-- again 1: call again, there is more that it has not read.
 -- Cost: O(1); when the loop stands still, O(moves * log n), at most 10 moves in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
@@ -34,7 +35,7 @@ end
 
 local seen = redis.call("ZSCORE", key.beats, worker)
 if not seen or tonumber(seen) == 0 then
-    return { 0, 0 }
+    return { 0, 0, "" }
 end
 redis.call("ZADD", key.beats, clock.now, worker)
 local settings = read_settings()
@@ -46,6 +47,5 @@ elseif workers.resume(worker) then
     types = workers.types_of(worker)
     slots.settle(worker)
 end
-local filled = fill(types, "", settings, slots.view())
-local more = (filled[1] == 1 or redis.call("LLEN", key.inbox(worker)) > 0 and not turns) and 1 or 0
-return { 1, more }
+local more = fill(types, "", settings, slots.view())[1]
+return { 1, not turns and redis.call("LLEN", key.inbox(worker)) > 0 and 1 or 0, more }

@@ -22,10 +22,10 @@ local stamps = ARGV[11] -- "name:value", encoded, separated by blanks
 local message = ARGV[12] -- the bytes in the list, which are the job's message as well
 
 if redis.call("LINDEX", list, -1) ~= message then
-    return { -1, 0, 1 }
+    return { -1, "", 1 }
 end
 if redis.call("EXISTS", key.job(id)) == 1 then
-    return { 0, 0, 1 }
+    return { 0, "", 1 }
 end
 redis.call("RPOP", list)
 local job = {
@@ -35,7 +35,7 @@ local job = {
 if not readable then
     write_job(job, "pending", clock.now)
     back.bury(id, "unreadable", read_settings())
-    return { 4, 0, 1 }
+    return { 4, "", 1 }
 end
 local state, served, is_first, alone = put(job, clock.now_us, true)
 return { state, place(is_first and { type } or {}, { [id] = message }, alone), served }

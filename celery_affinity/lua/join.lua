@@ -40,7 +40,7 @@ redis.call("ZADD", key.joined, "NX", now, worker)
 workers.attach(worker, profile, types)
 
 local more = fill(types, "", read_settings(), slots.view())[1]
-if more == 0 then
+if more == "" then
     ahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end
 return { more, namesake and namesake ~= worker and namesake or "", replaced, void }

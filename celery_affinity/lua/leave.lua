@@ -13,7 +13,7 @@ local worker = ARGV[1]
 local MAX = 10
 
 if redis.call("EXISTS", key.worker(worker)) == 0 then
-    return { 0, 0 }
+    return { "", 0 }
 end
 local settings = read_settings()
 local types = {}

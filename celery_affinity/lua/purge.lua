@@ -1,6 +1,6 @@
 -- purge: deletes waiting jobs of a type, because a person asked for it: pending ones, and those that are named and wait
 -- for their time.
--- RETURNS {deleted, more}
+-- RETURNS {deleted, again}; again 1: call again, there is more.
 -- Cost: at most 50 jobs of each kind in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua

@@ -21,7 +21,7 @@ local row = slots.row(worker, "sequence", "types")
 
 if row[7] == sequence then
 -- @include lib/held.lua
-    local reply = { 0 }
+    local reply = { "" }
     for id, fence in string.gmatch(redis.call("HGET", key.worker(worker), "granted"), "(%S+) (%S+)") do
         if claims.held(worker, id, fence) then
             reply[#reply + 1] = claims.payload_again(id)
@@ -82,7 +82,7 @@ if next(again) or most_ahead > 0 or left > 0 then
     if next(again) then
         ahead.gave_back(worker, again)
     end
-    if reply[1] == 0 then
+    if reply[1] == "" then
         for i = #types, served + 1, -1 do
             types[i] = nil
         end

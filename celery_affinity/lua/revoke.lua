@@ -1,6 +1,6 @@
 -- revoke: jobs that wait end at once, and take no slot; what is published under these task ids from now on, too.
 -- A claimed job is its worker's to stop; should it come back, it ends here.
--- RETURNS {revoked, more}
+-- RETURNS {revoked, again}; again 1: call again, there may be more.
 -- Cost: at most 10 jobs in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua

@@ -26,7 +26,7 @@ local TICKED_LATELY_US = 2000000
 -- A worker that was closed while it was silent has to join again before jobs are placed on it.
 local accepting = redis.call("HGET", key.worker(worker), "accepting")
 if not accepting or (accepting == "0" and not draining) then
-    return { 0, 0, 0, {}, {}, 0 }
+    return { 0, 0, "", {}, {}, 0 }
 end
 redis.call("ZADD", key.beats, clock.now, worker)
 redis.call("HSET", key.worker(worker), "other", other)
@@ -79,7 +79,7 @@ local ticked = tonumber(redis.call("HGET", key.clock, "ticked") or 0)
 local rank = redis.call("ZRANK", key.joined, worker)
 local ticker = (rank and rank < workers.TICKERS) or clock.now_us - ticked > TICKED_LATELY_US
 local more = fill(types, "", settings, slots.view())[1]
-if more == 0 then
+if more == "" then
     ahead.ask(worker, workers.types_of(worker), tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end
 return { 1, ticker and 1 or 0, more, asked, void, settings.revision }

@@ -1,9 +1,9 @@
 -- tick: what no event triggers. Scheduled jobs that are due become pending; waiting ones that have expired end; the
 -- jobs of dead workers come back.
 -- Any number of dispatchers may call it.
--- RETURNS {more, next_due_us, due, recovered, dead workers, untold, {list, ...}}; next_due_us: until the next scheduled
--- job, -1 for none. untold 1: the ends of some jobs are to be told (`announce`). list: one of those that it was asked
--- about, with messages for `ingest`.
+-- RETURNS {again, next_due_us, due, recovered, dead workers, untold, {list, ...}, more}; again 1: call again, there may
+-- be more of a kind. next_due_us: until the next scheduled job, -1 for none. untold 1: the ends of some jobs are to be
+-- told (`announce`). list: one of those that it was asked about, with messages for `ingest`.
 -- Cost: O(moves * log n), at most 10 of each kind in one call; O(lists).
 -- @include lib/keys.lua
 -- @include lib/full.lua
@@ -88,10 +88,10 @@ local grace = silence_began()
 local expired = end_expired()
 local due = promote_due()
 local recovered, dead = recover_the_dead(grace)
-local filled = fill(types, "", settings, slots.view())
+local more = fill(types, "", settings, slots.view())[1]
 
 local next_due = redis.call("ZRANGE", key.scheduled, 0, 0, "WITHSCORES")[2]
 local next_due_us = next_due and math.max(0, tonumber(next_due) - clock.now_us) or -1
-local more = (filled[1] == 1 or expired == MAX or due == MAX or recovered == MAX) and 1 or 0
+local again = (expired == MAX or due == MAX or recovered == MAX) and 1 or 0
 local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, 1)
-return { more, clock.text(next_due_us), due, recovered, dead, #untold, with_messages(ARGV) }
+return { again, clock.text(next_due_us), due, recovered, dead, #untold, with_messages(ARGV), more }

@@ -1,5 +1,6 @@
 -- fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot.
--- After it, no pending job and free slot that fit each other exist side by side among `types`, unless it says `more`.
+-- After it, no pending job and free slot that fit each other exist side by side among `types`, unless it names
+-- some of them as `more`: the caller goes on with these (`claim`).
 -- Cost: independent of pending jobs (log n) and of workers; grows with `types`, once in a call.
 -- @include lib/claims.lua
 -- @include lib/filters.lua
@@ -16,6 +17,9 @@ local function candidates(types, view, settings)
     local choice
 
     return {
+        types = waiting,
+        heads = heads,
+
         -- RETURNS the job that goes first of all those that a free slot fits, or nil.
         best = function()
             local one = next(heads)
@@ -56,9 +60,10 @@ end
 
 -- `waiting`: jobs, as `candidates` has them. `caller`: the worker whose jobs go into the reply instead of its inbox; ""
 -- for none. `view`: of the slots to fill. `fresh`: job id -> its message, of a job that was just written.
--- RETURNS {more (1 or 0), payload, ...}, and each job that went into it, with its fencing number.
+-- RETURNS {more, payload, ...}, and each job that went into it, with its fencing number. more: types of which jobs
+-- wait that nobody has looked at any more, with blanks; "" for none.
 local function fill_from(waiting, caller, view, fresh)
-    local reply, inline = { 0 }, {}
+    local reply, inline = { "" }, {}
     for moves = 1, MAX_MOVES do
         local job = view.left ~= 0 and waiting.best()
         if not job then
@@ -75,7 +80,11 @@ local function fill_from(waiting, caller, view, fresh)
         else
             redis.call("LPUSH", key.inbox(worker), payload)
         end
-        reply[1] = moves == MAX_MOVES and 1 or 0
+        if moves == MAX_MOVES then
+            for _, type in ipairs(waiting.types) do
+                reply[1] = waiting.heads[type] and reply[1] .. type .. " " or reply[1]
+            end
+        end
     end
     waiting.write()
     view.settle()

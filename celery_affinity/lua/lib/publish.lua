@@ -60,7 +60,7 @@ local function put(job, enqueued_us, is_only)
 end
 
 -- Places pending jobs of `their_types`, as `fill` does; `messages`: theirs, by their ids; `alone`: as `put` returns it.
--- RETURNS more.
+-- RETURNS more, as `fill` does.
 -- Most publishes meet no free slot, and the functions that place a job cost more to define than all that a publish
 -- calls: they are defined once a free slot is seen.
 local function place(their_types, messages, alone)
@@ -74,6 +74,7 @@ local function place(their_types, messages, alone)
 -- @include lib/fill.lua
         local function one_alone() -- it never sees its lane: otherwise as `candidates` has those that wait
             return {
+                types = {},
                 best = function()
                     return alone
                 end,
@@ -91,5 +92,5 @@ local function place(their_types, messages, alone)
     if alone then
         lanes.add(alone.id, alone.type, alone.lane, alone.enqueued, "")
     end
-    return 0
+    return ""
 end
