@@ -4,6 +4,7 @@ They wait here, in the worker's own memory, and start when a slot is free; nothi
 asks for them when another worker has nothing to do.
 """
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
@@ -21,11 +22,15 @@ _SHARE_OF_THE_LAST = 1 / 8
 
 
 class Ahead:
-    """At most *most* jobs that have not started, first in, first out, each with its delivery tag."""
+    """At most *most* jobs that have not started, first in, first out, each with its delivery tag.
+
+    Any thread may `add`; the rest is for the event loop.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._waiting: deque[tuple[Claim, str]] = deque()
+        self._lock = threading.Lock()
         self._average_s = 0.0
         self._news_since_s: float | None = None
 
@@ -47,7 +52,8 @@ class Ahead:
         self._average_s += (seconds - self._average_s) * _SHARE_OF_THE_LAST
 
     def add(self, claim: Claim, tag: str) -> None:
-        self._waiting.append((claim, tag))
+        with self._lock:
+            self._waiting.append((claim, tag))
 
     def next(self) -> tuple[Claim, str]:
         """Take the job that is to start next."""
@@ -56,11 +62,12 @@ class Ahead:
     def give_back(self, types: Collection[str], at_most: int) -> list[str]:
         """Return the tags of jobs of *types* that will not start here, those that came last."""
         given: list[tuple[Claim, str]] = []
-        for each in reversed(self._waiting):
-            if len(given) < at_most and each[0].type in types:
-                given.append(each)
-        for each in given:
-            self._waiting.remove(each)
+        with self._lock:
+            for each in reversed(self._waiting):
+                if len(given) < at_most and each[0].type in types:
+                    given.append(each)
+            for each in given:
+                self._waiting.remove(each)
         return [tag for _, tag in given]
 
     def clear(self) -> None:

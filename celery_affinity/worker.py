@@ -272,10 +272,12 @@ class AffinityStep(bootsteps.StartStopStep):
     def _hold_what_follows(self) -> None:
         """Hold the jobs that arrived, all of them, before the first starts, where some are ahead."""
         while self._following and not self._ahead.is_off:
-            claim = self._following.popleft()
-            tag = self.members.claims.take(claim)
-            if tag is not None:
-                self._ahead.add(claim, tag)
+            self._hold(self._following.popleft())
+
+    def _hold(self, claim: Claim) -> None:
+        tag = self.members.claims.take(claim)
+        if tag is not None:
+            self._ahead.add(claim, tag)
 
     def _start_what_follows(self) -> int:
         """Start the jobs that arrived, as far as there are slots. Return how many."""
@@ -309,8 +311,12 @@ class AffinityStep(bootsteps.StartStopStep):
                 self.members.claims.settle(tag, RETURNED)
 
     def _on_claims(self, claims: list[Claim]) -> None:
-        """Jobs that came in another thread's reply: the loop starts them."""
-        self._following.extend(claims)
+        """Jobs that came in another thread's reply: the loop starts them, if it turns (`_look_at_what_is_ahead`)."""
+        if self._ahead.is_off:
+            self._following.extend(claims)
+        else:
+            for claim in claims:
+                self._hold(claim)
         self._wake_loop()
 
     def _on_void(self, claims: list[Held]) -> None:

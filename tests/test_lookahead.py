@@ -206,14 +206,16 @@ def _syncs(fleet):
 
 
 def test_it_does_so_too_when_it_has_not_read_the_reply_to_what_ended_before(fleet):
-    fleet.tasks["late"].delay("first", 0)
+    for number in range(2):
+        fleet.tasks["late"].delay(f"before-{number}", 0)
     fleet.tasks["keep_the_server"].delay("busy", 0.5)  # its end is sent at once, and answered when "long" runs
     fleet.tasks["late"].delay("long", 30)
-    fleet.tasks["late"].delay("behind", 0)
-    start(fleet, "holder", "pdf", pool="solo", **NO_BEATS)
+    for number in range(5):  # two are ahead by then, two come with the reply
+        fleet.tasks["late"].delay(f"behind-{number}", 0)
+    start(fleet, "holder", "pdf", pool="solo", ahead=4, **NO_BEATS)
     wait_until(lambda: fleet.ledger.starts()["long"], 20, "the long one runs")
     start(fleet, "idle", "pdf", pool="solo", **NO_BEATS)
-    wait_until(lambda: _behind(fleet) == 1, 20, "the other runs it")
+    wait_until(lambda: _behind(fleet) == 5, 20, "the other runs them")
     assert set(fleet.ledger.starts().values()) == {1}
 
 

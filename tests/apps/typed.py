@@ -106,10 +106,11 @@ def hold_the_interpreter(self, job, seconds=0.0):
 
 @app.task(affinity="pdf", acks_late=True, ignore_result=True)
 def keep_the_server(job, seconds=0.0):
-    """Have the server answer nobody for so long from the end of this task on."""
+    """Have the server answer nobody for so long, the end of this task included."""
     note("start", job)
     connection = app.connection_for_write().default_channel.client.connection_pool.get_connection()
     connection.send_command("EVAL", _BUSY, 0, seconds)
+    time.sleep(seconds / 10)
 
 
 @app.task(affinity="pdf")
