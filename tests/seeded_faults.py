@@ -131,6 +131,7 @@ FAULTS = (
     Fault("tick", _INCLUDE_FULL, ""),
     Fault("purge", ", key.message(id))", ")"),
     Fault("purge", "traces.remove(id, 0)", "traces.remove(id, 60)"),
+    Fault("purge", 'heads ~= "" and 1 or 0', "0"),
     Fault("purge", "heads = lanes.look(", "lanes.look("),
     Fault("configure", "knobs.change(ARGV)", 'knobs.change({ ARGV[1] or "dead_max", ARGV[2] or "" })'),
     Fault("configure", _INCLUDE_FULL, ""),
