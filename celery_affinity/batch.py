@@ -4,13 +4,15 @@ Jobs wait here and go out together, many in one round trip. Unlike those of stoc
 lost reply: each has the id that it got when it was published, so a second copy changes nothing.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import redis
 from kombu.exceptions import BatchPublishError
 
 from . import unserved
-from .calls import Job
+from .calls import Job, Published
+from .inflight import InFlight
 
 #: A command of redis-py by its name, and its arguments.
 Command = tuple[str, tuple[Any, ...]]
@@ -19,13 +21,17 @@ Command = tuple[str, tuple[Any, ...]]
 class PublishBatch:
     """What was published on *channel* within one ``Producer.batch``: jobs, and commands of kombu for all else.
 
-    It is sent when it holds *max_size* of them, when somebody flushes it, and at the end.
+    It is sent when it holds *max_size* of them, when somebody flushes it, and at the end. When it is full, nobody waits
+    for the reply until it is full again: the server is at work on these while Celery makes the next ones.
     """
 
     def __init__(self, channel: Any, max_size: int) -> None:
         self.channel = channel
         self.max_size = max_size
         self._jobs: list[Job] = []
+        self._sent: list[Job] = []
+        self._in_flight = InFlight(channel.pool)
+        self._waits = channel.pool.max_connections == 1
         self._commands: list[Command] = []
         self._of_message: list[Job | Command] = []
         self._unusable: str | None = None
@@ -36,14 +42,14 @@ class PublishBatch:
         self._of_message = []
         result = self.channel.basic_publish(message, _publish_batch=self, **kwargs)
         if self._size and self._size + len(self._of_message) > self.max_size:
-            self.flush()
+            self._send()
         for each in self._of_message:
             if isinstance(each, Job):
                 self._jobs.append(each)
             else:
                 self._commands.append(each)
         if self._size >= self.max_size:
-            self.flush()
+            self._send()
         return result
 
     def add(self, name: str, *args: Any) -> None:
@@ -60,25 +66,47 @@ class PublishBatch:
         Jobs stay then, and another flush sends the very same: those that arrived are not published twice.
         """
         self._check_usable()
+        self._send()
+        self._confirm()
+
+    def _send(self) -> None:
+        self._confirm()
         if self._jobs:
             self._send_jobs()
         if self._commands:
             self._send_commands()
 
     def _send_jobs(self) -> None:
+        self._sent, self._jobs = self._jobs, []
+        scheduler = self.channel.scheduler
+        scheduler.client.give_back()
+        with suppress(redis.RedisError, OSError):  # the connection was idle for too long: they are sent again
+            scheduler.send_publish(self._in_flight, self._sent)
+        if self._waits:
+            self._confirm()
+
+    def _confirm(self) -> None:
+        """Wait until what was sent is known to have arrived."""
+        if not self._sent:
+            return
         try:
-            try:
-                published = self.channel.scheduler.publish(*self._jobs)
-            except self.channel.connection_errors:  # one that was idle for too long, or whose reply was lost
-                published = self.channel.scheduler.publish(*self._jobs)
+            published = self._received() or self.channel.scheduler.publish(*self._sent)
         except (redis.RedisError, OSError) as exc:
+            self._jobs, self._sent = self._sent + self._jobs, []
             raise BatchPublishError(
                 f"{len(self._jobs)} jobs may have been published, or not: flush again, which repeats none ({exc})"
             ) from exc
-        for job, each in zip(self._jobs, published, strict=True):
+        for job, each in zip(self._sent, published, strict=True):
             if not each.served:
                 unserved.warn(job.type)
-        self._jobs = []
+        self._sent = []
+
+    def _received(self) -> list[Published]:
+        """Return what became of the jobs that were sent; nothing if that is not known."""
+        if self._in_flight.is_under_way:
+            with suppress(redis.RedisError, OSError):
+                return list(self.channel.scheduler.receive_publish(self._in_flight))
+        return []
 
     def _send_commands(self) -> None:
         commands, self._commands = self._commands, []
@@ -92,11 +120,13 @@ class PublishBatch:
             raise BatchPublishError("messages that are no jobs may have been published, or not") from exc
 
     def discard(self) -> None:
-        """Forget what was not sent."""
-        self._jobs, self._commands, self._unusable = [], [], "aborted"
+        """Forget what was not sent. What was is waited for, so that it is there."""
+        self._received()
+        self._jobs, self._sent, self._commands, self._unusable = [], [], [], "aborted"
 
     def close(self) -> None:
         """Take no more."""
+        self._in_flight.give_back()
         self._unusable = "closed"
 
     @property

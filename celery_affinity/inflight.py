@@ -50,6 +50,10 @@ class InFlight:
         """Send *commands*, and expect no reply to those before. Raises a redis error if there is no connection."""
         if self.is_under_way:
             self.close()
+        self.go_on(commands)
+
+    def go_on(self, commands: Sequence[Sequence[Any]]) -> None:
+        """Send more commands of the same exchange: the server is at work on the first meanwhile."""
         try:
             if self._connection is None:
                 self._connection = taken_from(self._pool)
@@ -57,7 +61,7 @@ class InFlight:
         except BaseException:
             self.close()
             raise
-        self._due, self._sent_s = len(commands), time.monotonic()
+        self._due, self._sent_s = self._due + len(commands), time.monotonic()
 
     def receive(self) -> list[Any]:
         """Return the replies; waits for them. Raises the first error among them, or that of the connection."""
@@ -68,6 +72,14 @@ class InFlight:
             raise
         self._due = 0
         return replies
+
+    def give_back(self) -> None:
+        """Let others have the connection until the next exchange; one that is under way ends here."""
+        if self.is_under_way:
+            self.close()
+        elif self._connection is not None:
+            connection, self._connection = self._connection, None
+            self._pool.release(connection)
 
     def close(self) -> None:
         """Close the connection; what is under way is not answered any more."""

@@ -90,11 +90,22 @@ class Scheduler:
 
         One call of the script takes some, and is atomic; the others may have been published if this raises.
         """
-        script = load("publish")
+        return self._published(self._run_together(list(_publishing(jobs))))
+
+    def send_publish(self, in_flight: InFlight, jobs: Sequence[Job]) -> None:
+        """Begin a `publish`: `receive_publish` ends it. The server is at work on the first jobs while others follow."""
+        for script, arguments in _publishing(jobs):
+            in_flight.go_on([("EVALSHA", script.sha, 1, self.keys.base, *arguments)])
+
+    def receive_publish(self, in_flight: InFlight) -> list[Published]:
+        """End it. An error that the server gave instead is raised as it came."""
+        replies = in_flight.receive()
+        in_flight.give_back()
+        return self._published(replies)
+
+    def _published(self, replies: Sequence[Any]) -> list[Published]:
         published = []
-        parts = [jobs[first : first + _TOGETHER] for first in range(0, len(jobs), _TOGETHER)]
-        calls = [(script, [value for job in part for value in job.arguments().values()]) for part in parts]
-        for state, more, served, *further in self._run_together(calls):
+        for state, more, served, *further in replies:
             self._go_on(more)
             pairs = [(state, served), *zip(further[::2], further[1::2], strict=True)]
             published += [Published(bool(state), bool(served)) for state, served in pairs]
@@ -369,6 +380,12 @@ class Scheduler:
                 pipe.evalsha(script.sha, 1, self.keys.base, *arguments)
             replies: list[Any] = pipe.execute()
             return replies
+
+
+def _publishing(jobs: Sequence[Job]) -> Iterator[tuple[Script, list[Argument]]]:
+    script = load("publish")
+    for first in range(0, len(jobs), _TOGETHER):
+        yield script, [value for job in jobs[first : first + _TOGETHER] for value in job.arguments().values()]
 
 
 def _settling(

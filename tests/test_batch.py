@@ -12,6 +12,8 @@ from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 from celery_affinity.scheduler import Scheduler
 
+from .workers import wait_until
+
 if kombu.VERSION[:2] < (5, 7):
     pytest.skip("kombu before 5.7 has no batches", allow_module_level=True)
 
@@ -91,30 +93,56 @@ def test_a_batch_is_one_round_trip(app, task, producer, wire):
         for number in range(100):
             task.apply_async((number,), producer=producer)
         wire.clear()
-    assert wire == ["sent", *["read"] * 4], "25 jobs a command, all sent before the first reply is read"
+    assert wire == [*["sent"] * 4, *["read"] * 4], "25 jobs a command, all sent before the first reply is read"
     assert len(waiting(app)) == 101
+
+
+def test_nobody_waits_for_the_reply_until_a_batch_is_full_again(app, task, producer, wire):
+    task.apply_async((0,), producer=producer)
+    with producer.batch(max_size=3):
+        wire.clear()
+        for number in range(1, 6):
+            task.apply_async((number,), producer=producer)
+        assert wire == ["sent"]
+        task.apply_async((6,), producer=producer)
+        assert wire == ["sent", "read", "sent"]
+    assert wire == ["sent", "read", "sent", "read"]
+    assert waiting(app) == list(range(7))
+
+
+def test_a_client_that_is_allowed_one_connection_does_with_one(app, task):
+    app.conf.broker_transport_options = {"max_connections": 1}
+    with app.producer_pool.acquire(block=True) as producer:
+        with producer.batch(max_size=3):
+            for number in range(7):
+                task.apply_async((number,), producer=producer, queue=f"queue {number}")  # to be declared
+        assert waiting(app) == list(range(7))
+        assert producer.channel.pool.max_connections == 1
 
 
 def test_a_batch_is_sent_when_it_is_full_and_when_it_is_flushed(app, task, producer):
     with producer.batch(max_size=3) as batch:
         for number in range(6):
             task.apply_async((number,), producer=producer)
-        assert waiting(app) == list(range(6))
+        wait_until(lambda: waiting(app) == list(range(6)), 10, "two full batches arrive")
         task.apply_async((6,), producer=producer)
         assert waiting(app) == list(range(6))
         batch.flush()
         assert waiting(app) == list(range(7))
 
 
-def test_what_was_not_sent_when_a_batch_ends_with_an_error_is_forgotten(app, task, producer):
+def test_what_was_not_sent_when_a_batch_ends_with_an_error_is_forgotten(app, task, producer, wire):
     def publish_and_fail():
         with producer.batch(max_size=2):
-            for number in range(3):
+            task.apply_async((0,), producer=producer)
+            wire.clear()
+            for number in (1, 2):
                 task.apply_async((number,), producer=producer)
             raise ValueError("the caller's")
 
     with pytest.raises(ValueError, match="the caller's"):
         publish_and_fail()
+    assert wire == ["sent", "read"], "what was sent is there"
     assert waiting(app) == [0, 1]
 
 
@@ -139,15 +167,21 @@ def test_jobs_that_differ_go_in_one_batch(app, task, producer):
 
 
 def test_a_batch_whose_reply_is_lost_is_sent_again_and_publishes_nothing_twice(app, task, producer, monkeypatch):
-    publish, calls = Scheduler.publish, []
+    calls = []
 
-    def lossy(*args):
-        calls.append(publish(*args))
-        if len(calls) == 1:
-            raise redis.ConnectionError("the reply was lost")
-        return calls[-1]
+    def noting(name, *, loses=False):
+        original = getattr(Scheduler, name)
 
-    monkeypatch.setattr(Scheduler, "publish", lossy)
+        def noted(*args):
+            calls.append(original(*args))
+            if loses:
+                raise redis.ConnectionError("the reply was lost")
+            return calls[-1]
+
+        monkeypatch.setattr(Scheduler, name, noted)
+
+    noting("receive_publish", loses=True)
+    noting("publish")
     with producer.batch():
         for number in range(30):
             task.apply_async((number,), producer=producer)
@@ -162,10 +196,14 @@ def test_a_batch_that_cannot_be_sent_says_so_and_may_be_flushed_later(app, task,
         publish(self, *jobs[:10])
         raise redis.ConnectionError("away")
 
-    with producer.batch() as batch:
-        for number in range(30):
-            task.apply_async((number,), producer=producer)
+    def not_at_all(*_):
+        raise redis.ConnectionError("away")
+
+    with producer.batch(max_size=20) as batch:
         monkeypatch.setattr(Scheduler, "publish", in_part)
+        monkeypatch.setattr(Scheduler, "send_publish", not_at_all)
+        for number in range(30):  # 20 of them are tried to be sent
+            task.apply_async((number,), producer=producer)
         with pytest.raises(BatchPublishError, match=r"30 jobs may have been published, or not: flush again"):
             batch.flush()
         monkeypatch.undo()
@@ -219,6 +257,7 @@ def test_events_go_in_a_batch(app, producer):
 def test_commands_that_failed_are_not_sent_again(app, task, producer, monkeypatch):
     """Nothing tells a list's message that was sent twice: that is as on stock."""
     app.conf.affinity_queues = ["pdf"]
+    task.apply_async((0,), producer=producer, queue="plain", affinity="plain")  # declares it
     app.redis.set("plain", "no list")
     with producer.batch() as batch:
         task.apply_async((1,), producer=producer, queue="plain", affinity="plain")
