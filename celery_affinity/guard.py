@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,20 @@ def _close(*descriptors: int) -> None:
     for each in descriptors:
         with suppress(OSError):
             os.close(each)
+
+
+def orphans_end() -> Callable[..., None]:
+    """Return what ends a process of this one's pool, at its start, if this one was killed meanwhile.
+
+    Celery has them end with it from a certain moment on. Who comes to that too late would wait for work for ever.
+    """
+    parent = os.getpid()
+
+    def end(**_: Any) -> None:
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return end
 
 
 @contextmanager

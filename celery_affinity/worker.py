@@ -9,7 +9,7 @@ from typing import Any
 
 from celery import bootsteps
 from celery.concurrency.solo import TaskPool as SoloPool
-from celery.signals import worker_init
+from celery.signals import worker_init, worker_process_init
 from celery.worker import state
 from kombu.log import get_logger
 
@@ -21,7 +21,7 @@ from .calls import Claim
 from .channel import AffinityChannel
 from .claims import ACKED, RETURNED, Held
 from .errors import AffinityError, TransportError
-from .guard import Kin
+from .guard import Kin, orphans_end
 from .ingest import Ingest
 from .keys import decode
 from .limits import Limits
@@ -359,6 +359,7 @@ def install(worker: Any) -> None:
             f"of {transport_cls.__module__}: write redis://, rediss://, sentinel://, or socket:///path/to/redis.sock "
             "(not redis+socket://)"
         )
+    worker_process_init.connect(orphans_end(), weak=False)
     worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked
     app.steps["consumer"].add(AffinityStep)
     remote.replace()

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -130,6 +131,22 @@ def test_a_killed_workers_jobs_are_pending_again_at_once_and_its_children_are_go
     fleet.start("next", "pdf", pool="solo")
     wait_until(lambda: set(fleet.ledger.ends()) == set(jobs), 10, "they run again")
     assert set(fleet.ledger.starts().values()) == {2}
+
+
+def test_no_pool_process_outlives_a_worker_that_is_killed_while_it_starts_them(valkey):
+    worker = start_worker("tests.apps.orphans", valkey.url, (), concurrency=2)
+    assert worker.wait(30) == -signal.SIGKILL
+    wait_until(lambda: not _of_session(worker.pid), 20, "nothing is left of it")
+
+
+def _of_session(pid):
+    """Return the live processes of the session that *pid* began."""
+    found = []
+    for process in psutil.process_iter(["status"]):
+        with suppress(OSError):
+            if os.getsid(process.pid) == pid and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
 
 
 def test_a_child_that_was_just_replaced_is_ended_as_well(fleet):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 import psutil
@@ -176,9 +177,9 @@ class Fleet:
             self._gone.append(self.dispatcher)
             self.dispatcher = self._dispatcher()
         self.wait_ready()
-        for each in (*self._gone, *self.publishers):
-            self._end(each)
-        self._gone, self.publishers = [], []
+        gone, self._gone, self.publishers = (*self._gone, *self.publishers), [], []
+        lingering = [words for each in gone for words in self._end(each)]
+        assert not lingering, "; ".join(lingering)
         return ended
 
     def logs(self) -> dict[str, str]:
@@ -192,12 +193,19 @@ class Fleet:
         others = [self.dispatcher] if self.dispatcher else []
         return [*self.workers.values(), *self.twins, *self.publishers, *self._gone, *others]
 
-    def _end(self, process: Process) -> None:
-        """End a process that was killed, or is leaving; what it runs it may end before."""
-        wait_until(lambda: not _session(process.pid), 30, f"{process.name}, {process.pid} and its pool are gone")
+    def _end(self, process: Process) -> list[str]:
+        """End a process that was killed, or is leaving; what it runs it may end before. Return what does not end."""
+        lingering: list[str] = []
+        try:
+            wait_until(lambda: not _session(process.pid), 30, "they are gone")
+        except AssertionError:
+            lingering = [
+                f"{_described(each)} of {process.name}, {process.pid}, is there" for each in _session(process.pid)
+            ]
         if process.name != "publisher":
             self._ledger.path.with_name(f"{process.name}-{process.pid}-ended.log").write_text(process.log())
         process.end()
+        return lingering
 
     def _kill(self, process: Process, what: str) -> None:
         self._ledger.note("kill", what, target=process.pid)
@@ -242,3 +250,13 @@ def _session(pid: int) -> list[int]:
             if os.getsid(each.pid) == pid and each.status() != psutil.STATUS_ZOMBIE:
                 found.append(each.pid)
     return found
+
+
+def _described(pid: int) -> str:
+    """Return what can be said of a process that should have ended."""
+    with suppress(psutil.Error, OSError):
+        process = psutil.Process(pid)
+        waits_in = Path("/proc", str(pid), "wchan").read_text()
+        words = " ".join(process.cmdline())
+        return f"{pid} ({words}), child of {process.ppid()}, {process.status()} in {waits_in}"
+    return str(pid)

@@ -1,0 +1,29 @@
+"""An app whose worker is killed while it forks its pool: its second process does so, before either is set up."""
+
+import os
+import signal
+import time
+from itertools import count
+
+from celery import Celery
+
+app = Celery("orphans", broker=os.environ["BROKER_URL"])
+app.conf.broker_transport = "celery_affinity:Transport"
+
+_forks = count(1)
+_fork = 0
+
+
+def _before():
+    global _fork
+    _fork = next(_forks)
+
+
+def _in_child():
+    if _fork == 1:
+        time.sleep(0.5)
+    elif _fork == 2:
+        os.kill(os.getppid(), signal.SIGKILL)
+
+
+os.register_at_fork(before=_before, after_in_child=_in_child)
