@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -122,8 +123,15 @@ def _on_worker_init(**_):
 
 @worker_ready.connect
 def _on_worker_ready(sender=None, **_):
-    # In a turn of its own: the signal itself comes wherever the main thread is, locks held or not.
-    signal.signal(signal.SIGUSR2, lambda *_: sender.hub.call_soon(time.sleep, BLOCK_S))
+    # By another thread: the signal comes wherever the main one is, which may hold the lock that `call_soon` takes.
+    read, write = os.pipe()
+
+    def block() -> None:
+        while os.read(read, 1):
+            sender.hub.call_soon(time.sleep, BLOCK_S)
+
+    threading.Thread(target=block, daemon=True).start()
+    signal.signal(signal.SIGUSR2, lambda *_: os.write(write, b"!"))
     os.write(1, b"worker ready.\n")  # the log has warnings only
 
 
