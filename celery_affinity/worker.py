@@ -192,11 +192,11 @@ class AffinityStep(bootsteps.StartStopStep):
     def _watch_what_is_ahead(self) -> None:
         """Give it back if a task of the solo pool takes long: the loop, which would be asked for it, runs the task."""
         if isinstance(self._consumer.pool, SoloPool) and not self._ahead.is_off:
-            self._watch = Beats("affinity-ahead", self._look_at_what_is_ahead, STARTS_WITHIN_S)
+            self._watch = Beats("affinity-ahead", self._look_at_what_is_ahead, STARTS_WITHIN_S / 2)
             self._watch.start()
 
     def _look_at_what_is_ahead(self) -> None:
-        if self._ahead:
+        if self._ahead or self.members.claims.is_telling:  # a reply that nobody reads brings more
             self.members.look_at_the_loop(STARTS_WITHIN_S)
 
     def _enter(self, scheduler: Scheduler) -> Membership:

@@ -3,6 +3,8 @@
 import threading
 import time
 from collections import deque
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import redis
@@ -14,7 +16,7 @@ from celery_affinity.inflight import InFlight
 from celery_affinity.keys import Keys
 from celery_affinity.lease import Lease
 from celery_affinity.loop import Loop
-from celery_affinity.membership import _voided
+from celery_affinity.membership import Membership, _voided
 from celery_affinity.scheduler import Scheduler
 from celery_affinity.scripts import load
 
@@ -292,6 +294,19 @@ def test_nobody_takes_over_a_reply_that_is_read(worker, in_flight, monkeypatch):
     monkeypatch.setattr(in_flight, "receive", lambda: (worker.claims.take_over(), receive())[1])
     assert [claim.job_id for claim in _told(worker, in_flight)] == ["second"]
     assert not worker.claims.has_news
+
+
+def test_a_loop_that_stands_still_is_done_without_once():
+    membership = Membership.__new__(Membership)
+    membership._pulse, membership._beats = SimpleNamespace(age_s=0.4), Mock()
+    membership.claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    membership.claims.take(_claim(1))
+    membership.look_at_the_loop(0.5)
+    assert not membership._beats.wake.called, "it turned a moment ago"
+    membership._pulse.age_s = 0.6
+    for _ in range(2):
+        membership.look_at_the_loop(0.5)
+    assert membership._beats.wake.call_count == 1, "the second time there is nothing new to tell"
 
 
 def _in_another_thread(call):

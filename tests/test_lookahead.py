@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 
 import pytest
 
@@ -195,22 +194,15 @@ def test_a_loop_that_a_task_blocks_gives_back_what_is_ahead(fleet):
     start(fleet, "idle", "pdf", pool="solo", **NO_BEATS)
     wait_until(lambda: _behind(fleet) == 5, 20, "the other runs them")
     assert set(fleet.ledger.starts().values()) == {1}
-    syncs = _syncs(fleet)
-    time.sleep(2)
-    assert _syncs(fleet) <= syncs + 1, "what has been given back is not looked at again, every half second"
 
 
-def _syncs(fleet):
-    """Return how many there were: nothing else here reads a whole hash."""
-    return fleet.redis.info("commandstats").get("cmdstat_hgetall", {"calls": 0})["calls"]
-
-
-def test_it_does_so_too_when_it_has_not_read_the_reply_to_what_ended_before(fleet):
-    for number in range(2):
+@pytest.mark.parametrize("before", [2, 4], ids=["two are ahead", "none is ahead"])
+def test_it_does_so_too_when_it_has_not_read_the_reply_to_what_ended_before(fleet, before):
+    for number in range(before):
         fleet.tasks["late"].delay(f"before-{number}", 0)
     fleet.tasks["keep_the_server"].delay("busy", 0.5)  # its end is sent at once, and answered when "long" runs
     fleet.tasks["late"].delay("long", 30)
-    for number in range(5):  # two are ahead by then, two come with the reply
+    for number in range(5):  # some of them are ahead by then, others come with the reply
         fleet.tasks["late"].delay(f"behind-{number}", 0)
     start(fleet, "holder", "pdf", pool="solo", ahead=4, **NO_BEATS)
     wait_until(lambda: fleet.ledger.starts()["long"], 20, "the long one runs")
