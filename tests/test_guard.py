@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
 
 import psutil
 import pytest
@@ -23,7 +22,7 @@ from celery_affinity.pulse import STALLED_AFTER_S, Pulse, PulseReader
 from . import certificates
 from .test_transport import _Sentinel
 from .test_worker import APP, Fleet
-from .workers import start_worker, wait_until
+from .workers import session_of, start_worker, wait_until
 
 #: A guard notices a death and the server answers: a tenth of the shortest silence that would do it otherwise.
 AT_ONCE_S = 3
@@ -136,17 +135,7 @@ def test_a_killed_workers_jobs_are_pending_again_at_once_and_its_children_are_go
 def test_no_pool_process_outlives_a_worker_that_is_killed_while_it_starts_them(valkey):
     worker = start_worker("tests.apps.orphans", valkey.url, (), concurrency=2)
     assert worker.wait(30) == -signal.SIGKILL
-    wait_until(lambda: not _of_session(worker.pid), 20, "nothing is left of it")
-
-
-def _of_session(pid):
-    """Return the live processes of the session that *pid* began."""
-    found = []
-    for process in psutil.process_iter(["status"]):
-        with suppress(OSError):
-            if os.getsid(process.pid) == pid and process.info["status"] != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-    return found
+    wait_until(lambda: not session_of(worker.pid), 20, "nothing is left of it")
 
 
 def test_a_child_that_was_just_replaced_is_ended_as_well(fleet):

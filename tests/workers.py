@@ -15,6 +15,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
+import psutil
+
 T = TypeVar("T")
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +42,16 @@ def wait_until_it_listens(app: Any, name: str) -> None:
         20,
         f"{name} listens",
     )
+
+
+def session_of(pid: int) -> list[int]:
+    """Return the live processes of the session that *pid* began."""
+    found = []
+    for each in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getsid(each.pid) == pid and each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each.pid)
+    return found
 
 
 class Process:

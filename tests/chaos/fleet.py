@@ -1,6 +1,5 @@
 """The processes under test: six workers, a dispatcher, publishers. Faults happen to them by process id."""
 
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from random import Random
 
 import psutil
 
-from ..workers import Process, WorkerProcess, start_worker, wait_until
+from ..workers import Process, WorkerProcess, session_of, start_worker, wait_until
 from .ledger import Ledger
 
 APP = "tests.chaos.app"
@@ -197,10 +196,10 @@ class Fleet:
         """End a process that was killed, or is leaving; what it runs it may end before. Return what does not end."""
         lingering: list[str] = []
         try:
-            wait_until(lambda: not _session(process.pid), 30, "they are gone")
+            wait_until(lambda: not session_of(process.pid), 30, "they are gone")
         except AssertionError:
             lingering = [
-                f"{_described(each)} of {process.name}, {process.pid}, is there" for each in _session(process.pid)
+                f"{_described(each)} of {process.name}, {process.pid}, is there" for each in session_of(process.pid)
             ]
         if process.name != "publisher":
             self._ledger.path.with_name(f"{process.name}-{process.pid}-ended.log").write_text(process.log())
@@ -240,16 +239,6 @@ def _is_guard(process: psutil.Process) -> bool:
 
 def _member(name: str) -> Member:
     return next(member for member in MEMBERS if member.name == name)
-
-
-def _session(pid: int) -> list[int]:
-    """Return the live processes of the session that *pid* began."""
-    found = []
-    for each in psutil.process_iter():
-        with suppress(psutil.Error, ProcessLookupError):
-            if os.getsid(each.pid) == pid and each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each.pid)
-    return found
 
 
 def _described(pid: int) -> str:
