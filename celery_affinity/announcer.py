@@ -1,146 +1,160 @@
-"""Ends without a worker, told to their callers: what Celery's own worker would have said, by Celery's own code.
+"""Ends without a worker, told to their callers, in threads of their own: whoever tells one may hang.
 
-A job that was revoked or expired while it waited, that was lost with its worker, or that came back too often has nobody
-who writes its result: its caller would wait for ever, and so would a chord that it is a part of.
+The server says which are to be told, and notes who has been told. What hangs here is offered to another process after a
+pause that grows with each try.
 """
 
-import base64
+import threading
+import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
-from billiard.exceptions import WorkerLostError
-from celery import Celery, signals, states
-from celery.app.task import Context
-from celery.utils.imports import symbol_by_name
 from kombu.log import get_logger
-from kombu.message import Message
-from kombu.serialization import prepare_accept_content
-from kombu.utils.encoding import safe_repr
+from redis.exceptions import RedisError
 
-from . import envelope
 from .calls import Ending
+from .crew import Crew
 from .scheduler import Scheduler
+from .teller import Teller
 
 logger = get_logger(__name__)
 
-#: Another process tells what this one could not, so much later, s.
-_AGAIN_S = 5.0
+#: What is not told by then another process tries, and the log says so, s. From then on the pauses grow.
+LATE_AFTER_S = 10.0
 
-#: An app that does not know a task leaves it to others for so long, s: it may have another result backend.
-_OTHERS_HAVE_S = 15.0
+#: Threads: one that hangs does not hold up the others.
+THREADS = 4
+
+#: When all of them hang, one more is tried so much later, and the next after a pause twice as long, s.
+_HELPER_AFTER_S = 60.0
+
+#: Who stops waits so long for what is being told, s.
+_PATIENCE_S = 3.0
+
+
+@dataclass
+class _Telling:
+    ending: Ending
+    since_s: float
+    is_known: bool = False
+    """Whether the caller can know it: what still runs are handlers of signals."""
+    is_said_to_be_late: bool = False
 
 
 class Announcer:
-    """Tells ends for *app*. *eventer* returns what sends its events, or None; *hostname* is in them."""
+    """Tells ends as *teller* does. Nothing here waits but `stop`, and that for some seconds."""
 
-    def __init__(self, app: Celery, hostname: str, eventer: Callable[[], Any]) -> None:
-        self._app = app
-        self._hostname = hostname
-        self._eventer = eventer
+    def __init__(self, teller: Teller, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._teller = teller
+        self._now_s = now_s
+        self._scheduler: Scheduler | None = None
+        self._crew = Crew("affinity-announcer", self._tell_one, most=THREADS, now_s=now_s)
+        self._telling: dict[int, _Telling] = {}  # by thread
+        self._in_trouble = False
+        self._next_helper_s: float | None = None  # None: not all of them hang
+        self._pause_s = _HELPER_AFTER_S
 
-    def announce(self, scheduler: Scheduler) -> None:
-        """Tell what is to be told. Raises a redis error if the broker does not answer: then it is told again."""
-        name = self._app.main or ""
-        while endings := scheduler.announce(name, again_s=_AGAIN_S):
-            foreign = [ending for ending in endings if self._is_for_others(ending)]
-            scheduler.leave_to_others(name, [ending.job_id for ending in foreign])
-            scheduler.told([each.job_id for each in endings if each not in foreign and self._is_told(each)])
+    def look(self, scheduler: Scheduler, *, untold: bool) -> None:
+        """Have told what is to be told, if there is something *untold*, and say in the log what takes long."""
+        self._scheduler = scheduler
+        for telling in tuple(self._telling.values()):
+            if not telling.is_said_to_be_late and self._now_s() - telling.since_s > LATE_AFTER_S:
+                telling.is_said_to_be_late = True
+                _say_what_is_late(telling)
+        if untold:
+            self._help_if_all_hang()
+            self._crew.call()
 
-    def _is_for_others(self, ending: Ending) -> bool:
-        return ending.task_name not in self._app.tasks and ending.since_s < _OTHERS_HAVE_S
+    def stop(self) -> None:
+        """Begin to tell no more, and wait for what is being told, but not for what hangs."""
+        hanging = self._crew.stop(_PATIENCE_S)
+        if hanging:
+            tasks = ", ".join(each.ending.task_id for each in tuple(self._telling.values()))
+            logger.warning("%d thread(s) that tell how tasks ended are not waited for; tasks: %s", hanging, tasks)
 
-    def _is_told(self, ending: Ending) -> bool:
-        try:
-            self._tell(ending)
-        except Exception:
-            logger.exception("Cannot tell that task %s is %s; tried again soon", ending.task_id, ending.how)
-            return False
-        logger.info("Task %s[%s] is %s: its caller is told", ending.task_name, ending.task_id, ending.how)
-        return True
-
-    def _tell(self, ending: Ending) -> None:
-        request = self._request(ending)
-        if ending.how in ("revoked", "expired"):
-            self._revoke(ending, request)
-        else:
-            self._fail(ending, request, _why(ending))
-
-    def _revoke(self, ending: Ending, request: Any) -> None:
-        if request is None:
-            self._app.backend.mark_as_revoked(ending.task_id, ending.how, request=_context(ending))
-        else:
-            request._announce_revoked(ending.how, False, None, ending.how == "expired")
-
-    def _fail(self, ending: Ending, request: Any, exc: Exception) -> None:
-        if request is None:
-            self._app.backend.mark_as_failure(ending.task_id, exc, request=_context(ending))
+    def _help_if_all_hang(self) -> None:
+        hanging = sum(busy_for_s > LATE_AFTER_S for busy_for_s in self._crew.busy_for_s)
+        if hanging < THREADS:
+            self._next_helper_s, self._pause_s, self._crew.most = None, _HELPER_AFTER_S, THREADS
             return
-        task = request.task
-        if _has_succeeded(task.backend, ending.task_id):
-            return  # it was the end of it that got lost
-        task.backend.mark_as_failure(ending.task_id, exc, request=request._context, store_result=request.store_errors)
-        signals.task_failure.send(
-            sender=task,
-            task_id=ending.task_id,
-            exception=exc,
-            args=request.args,
-            kwargs=request.kwargs,
-            traceback=None,
-            einfo=None,
-        )
-        request.send_event("task-failed", exception=safe_repr(exc), traceback="")
-
-    def _request(self, ending: Ending) -> Any:
-        """Return the request that a worker would have made of the message; None if that cannot be."""
-        task = self._app.tasks.get(ending.task_name)
-        if task is None or not ending.message:
-            return None
-        try:
-            message = self._message(ending.message)
-            request = symbol_by_name(task.Request)(
-                message, app=self._app, hostname=self._hostname, eventer=self._eventer(), task=task
+        if hanging < self._crew.most:
+            return  # the helper works
+        now_s = self._now_s()
+        if self._next_helper_s is None:
+            logger.error(
+                "All %d threads that tell how tasks ended hang, in the result backend or in handlers of signals. "
+                "Callers of other such tasks are not told, unless another process can; jobs go on",
+                hanging,
             )
-            _ = request.args, request._context  # read now, not in the middle of telling
+            self._next_helper_s = now_s + self._pause_s
+        elif now_s >= self._next_helper_s:
+            self._crew.most += 1
+            self._pause_s *= 2
+            self._next_helper_s = now_s + self._pause_s
+
+    # -- its threads
+
+    def _tell_one(self) -> bool:
+        """Tell what is next. Return whether there may be more."""
+        scheduler = self._scheduler
+        assert scheduler is not None, "called by look"
+        identity = self._teller.identity()
+        telling = [each.ending.job_id for each in tuple(self._telling.values()) if not each.is_known]
+        try:
+            ending = scheduler.announce(identity, again_s=LATE_AFTER_S, telling=telling)
+            if ending is None:
+                pass
+            elif not ending.how:
+                scheduler.set_aside([ending.job_id])
+                logger.error("Job %s has ended, but not how: its caller cannot be told. It is set aside", ending.job_id)
+            elif not ending.for_anyone and not self._teller.knows(ending.task_name):
+                scheduler.leave_to_others(identity, [ending.job_id])
+            else:
+                self._tell(scheduler, ending)
+        except (RedisError, OSError) as exc:
+            if not self._in_trouble:
+                logger.warning("The broker does not answer, or not as it should: ends are told later: %s", exc)
+            self._in_trouble = True
+            return False
+        self._in_trouble = False
+        return ending is not None
+
+    def _tell(self, scheduler: Scheduler, ending: Ending) -> None:
+        message = scheduler.message_of(ending.job_id)
+        if message is None:
+            return  # somebody else was late
+        telling = self._telling[threading.get_ident()] = _Telling(ending, self._now_s())
+
+        def note() -> None:
+            if not telling.is_known:
+                scheduler.told([ending.job_id])
+                telling.is_known = True
+                logger.info("Task %s[%s] is %s: its caller is told", ending.task_name, ending.task_id, ending.how)
+
+        try:
+            self._teller.tell(ending, message, note)
         except Exception:
-            logger.exception("The message of task %s cannot be read: its caller alone is told", ending.task_id)
-            return None
-        return request
+            if telling.is_known:
+                logger.exception("The caller of task %s is told that it is %s, others are not", *_named(ending))
+            else:
+                logger.exception("Cannot tell that task %s is %s; tried again later", *_named(ending))
+        finally:
+            del self._telling[threading.get_ident()]
 
-    def _message(self, raw: bytes) -> Message:
-        payload = envelope.read(raw)
-        properties, body = payload["properties"], payload["body"]
-        if properties.get("body_encoding") == "base64":
-            body = base64.b64decode(body)
-        message = Message(
-            body,
-            delivery_tag=properties.get("delivery_tag"),
-            content_type=payload.get("content-type"),
-            content_encoding=payload.get("content-encoding"),
-            delivery_info=properties.get("delivery_info"),
-            properties=properties,
-            headers=payload["headers"],
+
+def _named(ending: Ending) -> tuple[str, str]:
+    return ending.task_id, ending.how
+
+
+def _say_what_is_late(telling: _Telling) -> None:
+    if telling.is_known:
+        logger.warning(
+            "The caller of task %s is told that it is %s, but a handler of a signal does not return: it keeps a thread",
+            *_named(telling.ending),
         )
-        message.accept = prepare_accept_content(self._app.conf.accept_content)
-        return message
-
-
-def _why(ending: Ending) -> Exception:
-    exc: Exception = WorkerLostError(
-        "The worker that ran it died, and the task had been acknowledged: it is not run again"
-        if ending.how == "lost"
-        else f"Given up after {ending.deliveries} deliveries, none of which was acknowledged"
-    )
-    return exc
-
-
-def _context(ending: Ending) -> Context:
-    return Context(id=ending.task_id, task=ending.task_name)
-
-
-def _has_succeeded(backend: Any, task_id: str) -> bool:
-    if str(backend.as_uri()).startswith("rpc"):
-        return False  # its results are in the caller's queue
-    try:
-        return bool(backend.get_task_meta(task_id)["status"] == states.SUCCESS)
-    except NotImplementedError:  # no backend
-        return False
+    else:
+        logger.warning(
+            "The caller of task %s is not told yet that it is %s: the result backend does not return. Other ends are "
+            "told meanwhile, and this one by another process if it can",
+            *_named(telling.ending),
+        )

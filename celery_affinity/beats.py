@@ -9,6 +9,9 @@ logger = get_logger(__name__)
 
 _PAUSE_AFTER_ERROR_S = 1.0
 
+#: Who stops waits so long for a beat that is under way, s. A broker that does not answer makes one take longer.
+_PATIENCE_S = 5.0
+
 
 class Beats:
     """Call *beat* every *interval_s* seconds, and whenever `wake` is called, in a daemon thread of its own.
@@ -20,6 +23,7 @@ class Beats:
 
     def __init__(self, name: str, beat: Callable[[], float | None], interval_s: float) -> None:
         self._beat = beat
+        self._name = name
         self._interval_s = interval_s
         self._woken = threading.Event()
         self._stopped = False
@@ -33,11 +37,13 @@ class Beats:
         self._woken.set()
 
     def stop(self) -> None:
-        """Have no further beat; wait for one that is under way."""
+        """Have no further beat; wait for one that is under way, but not for ever."""
         self._stopped = True
         self._woken.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(_PATIENCE_S)
+            if self._thread.is_alive():
+                logger.warning("%s: what it does takes longer than %g s, it is not waited for", self._name, _PATIENCE_S)
 
     def _run(self) -> None:
         pause_s: float | None = None

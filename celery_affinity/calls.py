@@ -153,31 +153,36 @@ class Ticked(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """A job that ended without a worker. *how*: "revoked", "expired", "lost" or "max_deliveries".
+    """A job that ended without a worker. *how*: "revoked", "expired", "lost" or "max_deliveries"; "" if that and all
+    that follows cannot be read.
 
-    *since_s*: how long ago. *message*: as kombu sent it, b"" if it is gone.
+    *since_s*: how long ago. *for_anyone*: whether an app tells it as well that does not know its task.
     """
 
     job_id: str
     how: str
-    type: str
-    task_id: str
-    task_name: str
-    deliveries: int
-    since_s: float
-    message: bytes
+    type: str = ""
+    task_id: str = ""
+    task_name: str = ""
+    deliveries: int = 0
+    since_s: float = 0.0
+    for_anyone: bool = True
 
     @classmethod
     def parse(cls, row: Sequence[Any]) -> "Ending":
         """Return what a row of `announce` says."""
-        job_id, how, type_, task_id, name, deliveries, since_us, message = row
-        return cls(
-            job_id.decode(),
-            how.decode(),
-            keys.decode(type_.decode()),
-            keys.decode(task_id.decode()),
-            name.decode(),
-            int(deliveries),
-            int(since_us) / 1e6,
-            message,
-        )
+        job_id, *facts = row
+        try:
+            how, type_, task_id, name, deliveries, since_us, for_anyone = facts
+            return cls(
+                job_id.decode(),
+                how.decode(),
+                keys.decode(type_.decode()),
+                keys.decode(task_id.decode()),
+                name.decode(),
+                int(deliveries),
+                int(since_us) / 1e6,
+                bool(for_anyone),
+            )
+        except (ValueError, AttributeError, TypeError):  # AttributeError: there is no such field
+            return cls(job_id.decode(errors="surrogateescape"), "")

@@ -22,6 +22,7 @@ from .keys import encode
 from .order import next_jobs
 from .report import Report, Status
 from .stamping import settings_of
+from .teller import Teller
 
 
 @click.group()
@@ -183,9 +184,8 @@ def dispatcher(ctx: click.Context) -> None:
     hostname = f"dispatcher@{gethostname()}"
     with scheduler_of(ctx, patient_until=ended) as scheduler, app.connection_for_write() as connection:
         events = app.events.Dispatcher(connection, hostname=hostname, enabled=bool(app.conf.worker_send_task_events))
-        loop = Dispatcher(
-            scheduler, Announcer(app, hostname, lambda: events).announce, Ingest(app), pause_s=SHORT_PAUSE_S
-        )
+        announcer = Announcer(Teller(app, hostname, lambda: events))
+        loop = Dispatcher(scheduler, announcer, Ingest(app), pause_s=SHORT_PAUSE_S)
         loop.start()
         click.echo(f"dispatcher ready on {app.connection_for_write().as_uri()}")
         ended.wait()

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as ReplyTimeoutError
 
 from . import revoking
+from .announcer import Announcer
 from .beats import Beats
 from .calls import Claim, Joining, Running
 from .claims import Claims, Held
@@ -37,7 +38,7 @@ _OTHER_INTERVAL_S = 0.5
 
 class Membership:
     """One live worker. *slots* and *other* are asked at each beat (see `Joining`); *on_claims* gets jobs that follow,
-    *on_void* the claims that are the worker's no more. *announce* and *ingest*: see `Dispatcher`.
+    *on_void* the claims that are the worker's no more. *announcer* and *ingest*: see `Dispatcher`.
 
     *wake_loop* has the event loop flush soon; while there is no loop, the beats' thread does it. *kin* marks what this
     process forks, None for no guard; *forks*: whether these are the pool's processes.
@@ -55,7 +56,7 @@ class Membership:
         wake_loop: Callable[[], None],
         on_claims: Callable[[list[Claim]], None],
         on_void: Callable[[list[Held]], None],
-        announce: Callable[[Scheduler], None],
+        announcer: Announcer,
         ingest: Ingest,
         kin: Kin | None = None,
         forks: bool = False,
@@ -87,7 +88,7 @@ class Membership:
             interval_s = settings.heartbeat_interval
             self._guard = Guard(self.id, name, interval_s, pulse=self._pulse, kin=kin, ends_children=forks)
         self._beats = Beats("affinity-beats", self._beat, settings.heartbeat_interval)
-        self._dispatcher = Dispatcher(scheduler, announce, ingest)
+        self._dispatcher = Dispatcher(scheduler, announcer, ingest)
 
     # -- what it is
 

@@ -59,6 +59,8 @@ class Job:
     """Whether a dead one is among those that are kept: others go when their callers have been told."""
     left: tuple[str, ...] = ()
     """Apps that do not know its task, and leave it to another to tell its caller how it ended."""
+    tries: int = 0
+    """How often somebody began to tell it."""
 
 
 @dataclass
@@ -174,7 +176,7 @@ class Ticked(NamedTuple):
 class Ending(NamedTuple):
     """How a job ended without a worker. *how*: "revoked", "expired", or the `Reason` for which it is dead.
 
-    *since_us*: how long ago. *message*: None if it is gone.
+    *since_us*: how long ago. *for_anyone*: whether an app tells it as well that does not know its task.
     """
 
     job_id: str
@@ -184,4 +186,4 @@ class Ending(NamedTuple):
     task_name: str
     deliveries: int
     since_us: int
-    message: str | None
+    for_anyone: bool

@@ -48,9 +48,13 @@ NONE: Set[str] = frozenset()
 #: Pending jobs deleted by one call.
 MAX_PURGED = 50
 
-#: Ends that one call looks at, to find those that are to be told; and how long an app leaves one to others.
+#: Ends that one call looks at, to find one that is to be told; and the longest pause before one is told again.
 MAX_LOOKED_AT = 100
+LONGEST_PAUSE_US = 300_000_000
+
+#: How long an app that does not know a task leaves its end to others: if none has tried to tell it, and if one has.
 OTHERS_HAVE_US = 15_000_000
+OTHERS_WHO_TRY_HAVE_US = 3_600_000_000
 
 #: A tick that finds the last one older than this gives every worker a fresh timeout: nobody was listening.
 SILENCE_COUNTS_US = 3_000_000
@@ -382,30 +386,31 @@ class Reference:
                 ended += self._end_waiting(self.jobs[job_id], "revoked", now_us)
         return ended, looked_at == MAX_MOVES
 
-    def announce(self, *, app: str, again_us: int, now_us: int) -> list[Ending]:
-        """Return ends to be told to their callers. What is not said to be `told` comes again *again_us* later.
+    def announce(self, *, app: str, telling: Collection[str] = (), again_us: int, now_us: int) -> Ending | None:
+        """Return an end to be told to its caller. If nobody says that it is `told`, it comes again.
 
-        What *app* has left to others comes to it again only when they had their time.
+        That is *again_us* later, and each time after a pause twice as long. *telling*: jobs whose ends the caller is
+        about to tell still. What *app* has left to others comes to it again only when it is for anyone.
         """
         due = sorted((when_us, job_id) for job_id, when_us in self.untold.items() if when_us <= now_us)
-        found: list[Ending] = []
         for _, job_id in due[:MAX_LOOKED_AT]:
             job = self.jobs[job_id]
             since_us = max(0, now_us - (job.ended_us or 0))
-            if len(found) == MAX_MOVES or (app in job.left and since_us < OTHERS_HAVE_US):
+            is_for_anyone = since_us >= (OTHERS_WHO_TRY_HAVE_US if job.tries else OTHERS_HAVE_US)
+            if job_id in telling or (app in job.left and not is_for_anyone):
                 continue
-            self.untold[job_id] = now_us + again_us
+            self.untold[job_id] = now_us + min(again_us * 2**job.tries, LONGEST_PAUSE_US)
+            job.tries += 1
             how = job.reason or job.state
-            found.append(
-                Ending(job_id, how, job.type, job.task_id, job.task_name, job.deliveries, since_us, job.message)
-            )
-        return found
+            return Ending(job_id, how, job.type, job.task_id, job.task_name, job.deliveries, since_us, is_for_anyone)
+        return None
 
     def leave_to_others(self, job_ids: Iterable[str], *, app: str, now_us: int) -> int:
-        """Note that *app* does not know the tasks of these jobs. Return how many are not told of."""
+        """Note that *app* does not know the tasks of these jobs: it has not tried. Return how many are not told of."""
         untold = [self.jobs[job_id] for job_id in job_ids if job_id in self.untold]
         for job in untold:
             job.left = (*job.left, app)
+            job.tries = max(0, job.tries - 1)
             self.untold[job.id] = now_us
         return len(untold)
 
@@ -413,7 +418,7 @@ class Reference:
         """Note that the callers of these jobs know how they ended. Return how many did not before."""
         untold = [self.jobs[job_id] for job_id in dict.fromkeys(job_ids) if self.untold.pop(job_id, None) is not None]
         for job in untold:
-            job.left = ()
+            job.left, job.tries = (), 0
             if job.state != "dead":
                 job.message = None
                 self._keep_last_of_task(job)
@@ -440,7 +445,7 @@ class Reference:
         replayed = [job for job in self._dead(job_ids) if job.message is not None]
         for job in replayed:
             job.state, job.enqueued_us, job.deliveries, job.reason, job.ended_us = "pending", now_us, 0, None, None
-            job.acked, job.left, job.is_listed = False, (), True
+            job.acked, job.left, job.tries, job.is_listed = False, (), 0, True
             self.untold.pop(job.id, None)
             self._fade(job)
             job.expires_us, job.stamps = None, ()

@@ -4,7 +4,7 @@ Every call may be repeated after a lost reply: publishing a known id, a stale fe
 number change nothing.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -265,24 +265,42 @@ class Scheduler:
                     revoked += int(count)
         return revoked
 
-    def announce(self, app: str, *, again_s: float) -> list[Ending]:
-        """Return ends to be told to their callers, ten at most. What is not said to be `told` comes again later.
+    def has_untold(self) -> bool:
+        """Return whether there are ends that are not told, or not told yet."""
+        return bool(self.client.exists(self.keys.key("untold")))
 
-        *app*: who asks; what it has left to others it does not get, until they had their time.
+    def announce(self, app: str, *, again_s: float, telling: Collection[str] = ()) -> Ending | None:
+        """Return an end to be told to its caller, or None. If nobody says that it is `told`, it comes again.
+
+        That is *again_s* later, and each time after a pause twice as long. *app*: who asks; what it has left to others
+        it does not get, until they had their time. *telling*: jobs whose ends the caller is about to tell still.
         """
-        flat = self._run(load("announce"), again_us=round(again_s * 1e6), app=key_names.encode(app))
-        size = len(Ending._fields)
-        return [Ending.parse(flat[first : first + size]) for first in range(0, len(flat), size)]
+        row = self._run(load("announce"), telling, again_us=round(again_s * 1e6), app=key_names.encode(app))
+        return Ending.parse(row) if row else None
+
+    def message_of(self, untold: str) -> bytes | None:
+        """Return the message of a job that ended, b"" if it is gone; None if its caller has been told by now."""
+        with self.client.pipeline(transaction=False) as pipe:
+            pipe.zscore(self.keys.key("untold"), untold)
+            pipe.get(self.keys.key("message", untold))
+            at_us, message = pipe.execute(raise_on_error=False)
+        if isinstance(at_us, Exception):
+            raise at_us
+        if at_us is None:
+            return None
+        return message if isinstance(message, bytes) else b""  # whatever stands there, it is no message
 
     def told(self, job_ids: Sequence[str]) -> None:
         """Note that the callers of these jobs know how they ended."""
-        if job_ids:
-            self._run(load("told"), left_by="", rest=job_ids)
+        self._run(load("told"), how="told", app="", rest=job_ids)
 
     def leave_to_others(self, app: str, job_ids: Sequence[str]) -> None:
         """Note that *app* cannot tell the callers of these jobs, since it does not know their tasks."""
-        if job_ids:
-            self._run(load("told"), left_by=key_names.encode(app), rest=job_ids)
+        self._run(load("told"), how="left", app=key_names.encode(app), rest=job_ids)
+
+    def set_aside(self, job_ids: Sequence[str]) -> None:
+        """Have nobody told how these jobs ended: nothing can be read of them. What stands under their ids stays."""
+        self._run(load("told"), how="aside", app="", rest=job_ids)
 
     def purge(self, type_: str) -> int:
         """Delete the waiting jobs of a type: pending ones, and those that wait for their time. Return how many."""

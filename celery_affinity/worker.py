@@ -30,6 +30,7 @@ from .membership import Membership
 from .scheduler import Scheduler
 from .settings import Settings
 from .stamping import is_ours, settings_of
+from .teller import Teller
 from .transport import Transport
 from .versions import versions
 
@@ -210,7 +211,7 @@ class AffinityStep(bootsteps.StartStopStep):
             wake_loop=self._wake_loop,
             on_claims=self._on_claims,
             on_void=self._on_void,
-            announce=Announcer(self._consumer.app, self._consumer.hostname, self._eventer).announce,
+            announcer=Announcer(Teller(self._consumer.app, self._consumer.hostname, self._eventer)),
             ingest=Ingest(self._consumer.app),
             kin=self._consumer.controller.affinity_kin,
             forks=pools.forks(self._consumer.pool),

@@ -204,8 +204,8 @@ class LargeFleet:
         self.scheduler.drop(found[10:])
         self.scheduler.requeue("versatile", self.claims("versatile")[:50], counted=False)
         self.scheduler.revoke([f"task-{number}" for number in range(100)], [], keep_s=60)
-        while endings := self.scheduler.announce("large", again_s=60):
-            self.scheduler.told([ending.job_id for ending in endings])
+        while ending := self.scheduler.announce("large", again_s=60):
+            self.scheduler.told([ending.job_id])
         self.scheduler.configure({"age_weight": "16"})
         self.ingest(60)
         self.die("versatile")

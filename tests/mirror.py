@@ -211,6 +211,8 @@ def _job_hash(job):
         found["stamps"] = " ".join(job.stamps)
     if job.left:
         found["left"] = " ".join(map(encode, job.left))
+    if job.tries:
+        found["tries"] = str(job.tries)
     if job.state in ("done", "dead", "revoked", "expired"):
         found["ended"] = str(job.ended_us)
     if job.state == "dead":

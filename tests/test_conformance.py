@@ -355,16 +355,22 @@ class Conformance(SideBySide):
         self.step("revoke", [ended, again], *stamps, by="stamp", keep_s=60)
         self.compare()
 
-    @often(4, app=draw.sampled_from(APPS), again_us=draw.sampled_from([0, 1, SECOND_US]), leaves=draw.booleans())
-    def announce(self, app, again_us, leaves):
-        """Ask for ends, and leave them to others, now and then."""
-        endings = self.reference.announce(app=app, again_us=again_us, now_us=self.now_us)
-        found = [part for each in endings for part in _as_found(each)]
-        self.step("announce", found, app=encode(app), again_us=again_us)
-        if leaves:
-            ids = [each.job_id for each in endings]
-            left = self.reference.leave_to_others(ids, app=app, now_us=self.now_us)
-            self.step("told", left, *ids, left_by=encode(app))
+    @often(
+        8,
+        app=draw.sampled_from(APPS),
+        again_us=draw.sampled_from([0, 1, SECOND_US, 200 * SECOND_US]),
+        leaves=draw.booleans(),
+        some_indexes=some_indexes,
+    )
+    def announce(self, app, again_us, leaves, some_indexes):
+        """Ask for an end, now and then while some are being told, and leave it to others, now and then."""
+        untold = [*self.reference.untold, "no-job"]
+        telling = [untold[index % len(untold)] for index in some_indexes if index >= GONE]
+        ending = self.reference.announce(app=app, telling=telling, again_us=again_us, now_us=self.now_us)
+        self.step("announce", _as_found(ending), *telling, app=encode(app), again_us=again_us)
+        if ending and leaves:
+            left = self.reference.leave_to_others([ending.job_id], app=app, now_us=self.now_us)
+            self.step("told", left, ending.job_id, how="left", app=encode(app))
         self.compare()
 
     @often(4, some_indexes=some_indexes)
@@ -374,7 +380,7 @@ class Conformance(SideBySide):
         picks = [choices[0] if choices[0] and index < GONE else choices[1] for index in some_indexes]
         ids = [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
         self.told_at_us |= {job_id: self.now_us for job_id in ids if job_id in self.reference.untold}
-        self.step("told", self.reference.told(ids), *ids, left_by="")
+        self.step("told", self.reference.told(ids), *ids, how="told", app="")
         self.compare()
 
     @often(1, type_=types, some_indexes=some_indexes)
@@ -714,9 +720,11 @@ class Conformance(SideBySide):
 
 
 def _as_found(ending):
-    """Return what the script replies of an ending."""
-    job_id, how, type_, task_id, name, deliveries, since_us, message = ending
-    return [job_id, how, encode(type_), encode(task_id), name, str(deliveries), str(since_us), message or ""]
+    """Return what the script replies of an ending, or of none."""
+    if ending is None:
+        return []
+    job_id, how, type_, task_id, name, deliveries, since_us, for_anyone = ending
+    return [job_id, how, encode(type_), encode(task_id), name, str(deliveries), str(since_us), for_anyone]
 
 
 def test_the_server_does_what_the_reference_does(redis_client):

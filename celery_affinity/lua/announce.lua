@@ -1,37 +1,51 @@
--- announce: which ends are to be told to their callers now. Whoever asks tells them, and says so (`told`); what it does
--- not say by then is told by another.
--- RETURNS {id, how, type, task id, task name, deliveries, µs since it ended, message, ...}; how: "revoked",
--- "expired", or why it is dead. message: "" if it is gone.
--- Cost: at most 10 jobs in one call, of 100 that are looked at.
+-- announce: which end is to be told to its caller now. Whoever asks tells it, and says so (`told`). What is not said by
+-- then another gets, each time after a pause twice as long: whoever tells it may hang, and so may the others.
+-- RETURNS {id, how, type, task id, task name, deliveries, µs since it ended, for anyone}; {id} of a job of which that
+-- cannot be read; {} if none is to be told. how: "revoked", "expired", or why it is dead. for anyone: 1 if an app tells
+-- it as well that does not know its task. The message, which may be large, the caller reads by itself.
+-- Cost: at most 100 jobs that are looked at.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/clock.lua
 
-local again_us = ARGV[1] -- after so long
-local app = ARGV[2] -- encoded: what it has left to others it gets again only when nobody has told it
+local again_us = tonumber(ARGV[1]) -- the first pause
+local app = ARGV[2] -- who asks: what it has left to others it gets again only when it is for anyone
+-- ARGV[3..]: jobs whose ends the caller is about to tell still
 
-local MAX = 10
 local LOOKED_AT = 100
+local LONGEST_PAUSE_US = 300000000
 local OTHERS_HAVE_US = 15000000
+local OTHERS_WHO_TRY_HAVE_US = 3600000000
 
-local function is_left(left, since_us)
-    return since_us < OTHERS_HAVE_US and string.find(" " .. (left or "") .. " ", " " .. app .. " ", 1, true)
+local is_telling = {}
+for i = 3, #ARGV do
+    is_telling[ARGV[i]] = true
 end
 
-local found, count = {}, 0
-local now = clock.now
-for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", now, "LIMIT", 0, LOOKED_AT)) do
-    local row = redis.call("HMGET", key.job(id),
-        "state", "reason", "type", "task", "name", "deliveries", "ended", "left")
-    local since_us = math.max(0, clock.now_us - tonumber(row[7]))
-    if count < MAX and not is_left(row[8], since_us) then
-        count = count + 1
-        redis.call("ZADD", key.untold, clock.text(clock.now_us + tonumber(again_us)), id)
+local function is_left(left)
+    return string.find(" " .. (left or "") .. " ", " " .. app .. " ", 1, true)
+end
+
+local function come_again(id, pause_us)
+    redis.call("ZADD", key.untold, clock.text(clock.now_us + pause_us), id)
+end
+
+for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, LOOKED_AT)) do
+    local row = redis.pcall("HMGET", key.job(id),
+        "state", "reason", "type", "task", "name", "deliveries", "ended", "left", "tries")
+    local ended_us = not row.err and tonumber(row[7])
+    if not ended_us then
+        come_again(id, again_us)
+        return { id }
+    end
+    local since_us = math.max(0, clock.now_us - ended_us)
+    local tries = tonumber(row[9]) or 0
+    local is_for_anyone = since_us >= (tries > 0 and OTHERS_WHO_TRY_HAVE_US or OTHERS_HAVE_US)
+    if not is_telling[id] and (is_for_anyone or not is_left(row[8])) then
+        come_again(id, math.min(again_us * 2 ^ tries, LONGEST_PAUSE_US))
+        redis.call("HSET", key.job(id), "tries", tries + 1)
         local how = row[1] == "dead" and row[2] or row[1]
-        for _, value in ipairs({ id, how, row[3], row[4], row[5], row[6], clock.text(since_us) }) do
-            found[#found + 1] = value
-        end
-        found[#found + 1] = redis.call("GET", key.message(id)) or ""
+        return { id, how, row[3], row[4], row[5], row[6], clock.text(since_us), is_for_anyone and 1 or 0 }
     end
 end
-return found
+return {}

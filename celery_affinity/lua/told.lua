@@ -1,22 +1,31 @@
--- told: the callers of these jobs know how they ended. Or an app that does not know their tasks leaves them to another.
+-- told: the callers of these jobs know how they ended. Or they are left to another, or nobody is to tell them.
 -- RETURNS how many had not been told of.
 -- Cost: at most 10 jobs in one call, by the caller.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/back.lua
 
-local left_by = ARGV[1] -- an app, encoded; "": they were told
--- ARGV[2..]: job ids
+local how = ARGV[1] -- "told"; "left": `app` does not know their tasks; "aside": nothing can be read of them
+local app = ARGV[2]
+-- ARGV[3..]: job ids
 
 local function leave(id)
-    local left = redis.call("HGET", key.job(id), "left")
-    redis.call("HSET", key.job(id), "left", left and left .. " " .. left_by or left_by)
+    local row = redis.call("HMGET", key.job(id), "left", "tries")
+    redis.call("HSET", key.job(id), "left", row[1] and row[1] .. " " .. app or app)
     redis.call("ZADD", key.untold, clock.now, id)
+    if row[2] and redis.call("HINCRBY", key.job(id), "tries", -1) == 0 then
+        redis.call("HDEL", key.job(id), "tries") -- it was not tried
+    end
+end
+
+-- What stands under its id stays as it is: it may be no job at all.
+local function set_aside(id)
+    redis.call("ZREM", key.untold, id)
 end
 
 local function forget_what_is_told(id)
     redis.call("ZREM", key.untold, id)
-    redis.call("HDEL", key.job(id), "left")
+    redis.call("HDEL", key.job(id), "left", "tries")
     if redis.call("HGET", key.job(id), "state") ~= "dead" then
         ends.told(id)
     elseif not redis.call("ZSCORE", key.dead, id) then
@@ -24,12 +33,12 @@ local function forget_what_is_told(id)
     end
 end
 
+local settle = ({ told = forget_what_is_told, left = leave, aside = set_aside })[how]
 local untold = 0
-for i = 2, #ARGV do
+for i = 3, #ARGV do
     if redis.call("ZSCORE", key.untold, ARGV[i]) then
         untold = untold + 1
-        local done = left_by == "" and forget_what_is_told or leave
-        done(ARGV[i])
+        settle(ARGV[i])
     end
 end
 return untold

@@ -3,8 +3,10 @@
 import signal
 import sys
 
+from celery_affinity.announcer import Announcer
 from celery_affinity.dispatcher import Dispatcher
 from celery_affinity.ingest import Ingest
+from celery_affinity.teller import Teller
 
 TYPES = ("pdf", "excel", "index", "mail", "image")
 
@@ -13,7 +15,8 @@ def main(first, step, jobs):
     from .typed import app, tally  # not above: the tests import TYPES without a broker
 
     with app.connection_for_write() as connection:
-        dispatcher = Dispatcher(connection.default_channel.scheduler, lambda scheduler: None, Ingest(app))
+        announcer = Announcer(Teller(app, "publisher", lambda: None))
+        dispatcher = Dispatcher(connection.default_channel.scheduler, announcer, Ingest(app))
         dispatcher.start()
         for job in range(first, jobs, step):
             tally.apply_async((job,), affinity=TYPES[job % 5], priority=job % 11, on_demand=job % 7 == 0)
