@@ -9,7 +9,7 @@ from socket import gethostname
 from typing import Any
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
+from celery.bin.base import LOG_LEVEL, CeleryCommand, handle_preload_options
 
 from . import explanation, knobs, remote, render  # noqa: F401  # remote: so that `celery inspect` knows our commands
 from .announcer import Announcer
@@ -172,14 +172,16 @@ def _show_knobs(found: list[knobs.Knob], as_json: bool) -> None:
 
 
 @affinity.command(cls=CeleryCommand)
+@click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="What is logged.")
 @click.pass_context
 @handle_preload_options
-def dispatcher(ctx: click.Context) -> None:
+def dispatcher(ctx: click.Context, loglevel: int) -> None:
     """Run a dispatcher alone, for fleets that scale to zero workers. Ctrl-C or SIGTERM ends it."""
     ended = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: ended.set())
     app = ctx.obj.app
+    app.log.setup_logging_subsystem(loglevel=loglevel)
     app.loader.import_default_modules()  # the tasks whose ends it tells
     hostname = f"dispatcher@{gethostname()}"
     with scheduler_of(ctx, patient_until=ended) as scheduler, app.connection_for_write() as connection:

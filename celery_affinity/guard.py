@@ -143,21 +143,32 @@ class Guard:
 
     def dismiss(self) -> None:
         """Have no guard any more. Do not call it for a worker of which the server still knows: it says who died."""
-        with self._lock:
-            self._dismissed = True
+        self._dismissed = True
+        if not self._lock.acquire(timeout=_LEAVES_WITHIN_S):  # who tends it asks for the broker's password, or forks
+            logger.warning("The guard is being seen to for over %g s: it ends with this process", _LEAVES_WITHIN_S)
+            return
+        try:
             process, self._process = self._process, None
-            if process is None:
-                return
-            with suppress(OSError):
-                self._send(process, {"leave": True})
-            assert process.stdin is not None, "opened by _start"
-            with suppress(OSError):
-                process.stdin.close()
-            try:
+        finally:
+            self._lock.release()
+        if process is not None:
+            self._end(process)
+
+    @staticmethod
+    def _end(process: "subprocess.Popen[bytes]") -> None:
+        with suppress(OSError):
+            Guard._send(process, {"leave": True})
+        assert process.stdin is not None, "opened by _start"
+        with suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(_LEAVES_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(_LEAVES_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+                return
+            logger.warning("The guard, pid %d, does not end, though it was killed; that is not waited for", process.pid)
 
     # -- its pieces
 

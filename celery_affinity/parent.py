@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from .pulse import STALLED_AFTER_S, PulseReader
 
+#: The guard must beat meanwhile, s.
+_PS_ANSWERS_WITHIN_S = 2.0
+
 
 class Parent:
     """Our parent. *pulse*: a descriptor of its `pulse.Pulse`; *kin*: those of its `guard.Kin`, ours and its own."""
@@ -98,7 +101,12 @@ def _session(pid: int) -> int | None:
 def _state_by_ps(pid: int) -> bytes:
     import subprocess  # only where there is no /proc
 
-    return subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, check=False).stdout.strip()  # noqa: S603,S607
+    command = ["ps", "-o", "state=", "-p", str(pid)]
+    try:
+        found = subprocess.run(command, capture_output=True, check=False, timeout=_PS_ANSWERS_WITHIN_S)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return b""
+    return found.stdout.strip()
 
 
 def _kill(pid: int, is_the_one: Callable[[int], bool]) -> None:

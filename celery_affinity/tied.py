@@ -4,11 +4,17 @@ The child runs in a session of its own: Ctrl-C in the terminal is for the progra
 it drains.
 """
 
+import logging
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
+
+logger = logging.getLogger(__name__)
+
+#: A process that was killed ends at once, unless the kernel is at work for it, s.
+_ENDS_WITHIN_S = 10.0
 
 # Starts the program and stays as its child, to end it should our own process die: the pipe on standard input is then at
 # its end. Linux could tell the program itself (PR_SET_PDEATHSIG), but goes by the *thread* that started it, and macOS
@@ -50,8 +56,11 @@ def start(
 
 
 def reap(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for the end of *process*, and have nothing more happen to it or to its directory."""
-    process.wait()
+    """Wait for the end of *process*, killed by now, and have nothing more happen to it or to its directory."""
+    try:
+        process.wait(_ENDS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        logger.warning("Process %d does not end, though it was killed; that is not waited for", process.pid)
     assert process.stdin is not None, "opened by start"
     with process.stdin as pipe, suppress(BrokenPipeError):  # broken: the launcher's other half ended before
         pipe.write(_IN_ORDER)
