@@ -120,9 +120,7 @@ class Announcer:
         return ending is not None
 
     def _tell(self, scheduler: Scheduler, ending: Ending) -> None:
-        message = scheduler.message_of(ending.job_id)
-        if message is None:
-            return  # somebody else was late
+        message = scheduler.message_of(ending.job_id) if ending.message is None else ending.message
         telling = self._telling[threading.get_ident()] = _Telling(ending, self._now_s())
 
         def note() -> None:

@@ -156,7 +156,8 @@ class Ending(NamedTuple):
     """A job that ended without a worker. *how*: "revoked", "expired", "lost" or "max_deliveries"; "" if that and all
     that follows cannot be read.
 
-    *since_s*: how long ago. *for_anyone*: whether an app tells it as well that does not know its task.
+    *since_s*: how long ago. *for_anyone*: whether an app tells it as well that does not know its task. *message*: as
+    kombu sent it, b"" if it is gone, None if it is large (`Scheduler.message_of`).
     """
 
     job_id: str
@@ -167,13 +168,14 @@ class Ending(NamedTuple):
     deliveries: int = 0
     since_s: float = 0.0
     for_anyone: bool = True
+    message: bytes | None = b""
 
     @classmethod
     def parse(cls, row: Sequence[Any]) -> "Ending":
         """Return what a row of `announce` says."""
         job_id, *facts = row
         try:
-            how, type_, task_id, name, deliveries, since_us, for_anyone = facts
+            how, type_, task_id, name, deliveries, since_us, for_anyone, message = facts
             return cls(
                 job_id.decode(),
                 how.decode(),
@@ -183,6 +185,7 @@ class Ending(NamedTuple):
                 int(deliveries),
                 int(since_us) / 1e6,
                 bool(for_anyone),
+                message,
             )
         except (ValueError, AttributeError, TypeError):  # AttributeError: there is no such field
             return cls(job_id.decode(errors="surrogateescape"), "")

@@ -176,7 +176,8 @@ class Ticked(NamedTuple):
 class Ending(NamedTuple):
     """How a job ended without a worker. *how*: "revoked", "expired", or the `Reason` for which it is dead.
 
-    *since_us*: how long ago. *for_anyone*: whether an app tells it as well that does not know its task.
+    *since_us*: how long ago. *for_anyone*: whether an app tells it as well that does not know its task. *message*: ""
+    if it is gone, None if it is large.
     """
 
     job_id: str
@@ -187,3 +188,4 @@ class Ending(NamedTuple):
     deliveries: int
     since_us: int
     for_anyone: bool
+    message: str | None

@@ -52,6 +52,9 @@ MAX_PURGED = 50
 MAX_LOOKED_AT = 100
 LONGEST_PAUSE_US = 300_000_000
 
+#: Larger messages the caller reads by itself.
+MAX_BYTES = 65_536
+
 #: How long an app that does not know a task leaves its end to others: if none has tried to tell it, and if one has.
 OTHERS_HAVE_US = 15_000_000
 OTHERS_WHO_TRY_HAVE_US = 3_600_000_000
@@ -402,7 +405,18 @@ class Reference:
             self.untold[job_id] = now_us + min(again_us * 2**job.tries, LONGEST_PAUSE_US)
             job.tries += 1
             how = job.reason or job.state
-            return Ending(job_id, how, job.type, job.task_id, job.task_name, job.deliveries, since_us, is_for_anyone)
+            message = job.message or ""
+            return Ending(
+                job_id,
+                how,
+                job.type,
+                job.task_id,
+                job.task_name,
+                job.deliveries,
+                since_us,
+                is_for_anyone,
+                message if len(message.encode()) <= MAX_BYTES else None,
+            )
         return None
 
     def leave_to_others(self, job_ids: Iterable[str], *, app: str, now_us: int) -> int:

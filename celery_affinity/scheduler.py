@@ -278,17 +278,9 @@ class Scheduler:
         row = self._run(load("announce"), telling, again_us=round(again_s * 1e6), app=key_names.encode(app))
         return Ending.parse(row) if row else None
 
-    def message_of(self, untold: str) -> bytes | None:
-        """Return the message of a job that ended, b"" if it is gone; None if its caller has been told by now."""
-        with self.client.pipeline(transaction=False) as pipe:
-            pipe.zscore(self.keys.key("untold"), untold)
-            pipe.get(self.keys.key("message", untold))
-            at_us, message = pipe.execute(raise_on_error=False)
-        if isinstance(at_us, Exception):
-            raise at_us
-        if at_us is None:
-            return None
-        return message if isinstance(message, bytes) else b""  # whatever stands there, it is no message
+    def message_of(self, job_id: str) -> bytes:
+        """Return the message of a job as kombu sent it; b"" if it is gone."""
+        return self.client.get(self.keys.key("message", job_id)) or b""
 
     def told(self, job_ids: Sequence[str]) -> None:
         """Note that the callers of these jobs know how they ended."""

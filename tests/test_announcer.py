@@ -35,7 +35,7 @@ class Server:
         return self.untold.pop(0) if self.untold else None
 
     def message_of(self, job_id):
-        return None if job_id == "told-by-now" else b""
+        return b"large"
 
     def told(self, job_ids):
         self.known += job_ids
@@ -163,7 +163,7 @@ def test_when_all_threads_hang_it_is_said_and_one_more_is_tried_after_pauses_tha
 
 
 def test_an_error_of_the_backend_holds_up_no_other_end(announcer, teller, clock, caplog):
-    server = Server("fails", "told-by-now", "other")
+    server = Server("fails", "other")
     teller.fails = {"fails"}
     look_until(announcer, server, clock, lambda: server.known == ["other"])
     assert teller.begun == ["fails", "other"]
@@ -227,22 +227,24 @@ def test_a_row_that_cannot_be_read_is_set_aside_and_the_next_is_told(
 
 
 def test_a_message_that_is_none_is_as_good_as_gone(scheduler, redis_client):
-    end(scheduler, "job")
-    name = Keys().key("message", "job")
-    assert scheduler.message_of("job") == b"message"
-    redis_client.unlink(name)
-    assert scheduler.message_of("job") == b""
-    redis_client.lpush(name, "what")
-    assert scheduler.message_of("job") == b""
-    scheduler.told(["job"])
-    assert scheduler.message_of("job") is None, "its caller knows"
+    end(scheduler, "sound", "gone", "spoiled")
+    redis_client.unlink(Keys().key("message", "gone"), Keys().key("message", "spoiled"))
+    redis_client.lpush(Keys().key("message", "spoiled"), "what")
+    announced = {each.job_id: each.message for each in (scheduler.announce("app", again_s=60) for _ in range(3))}
+    assert announced == {"sound": b"message", "gone": b"", "spoiled": b""}
 
 
 def test_large_messages_pass_through_no_script(scheduler, redis_client):
     end(scheduler, *map(str, range(10)), message="x" * 3_000_000)
+    end(scheduler, "small", message="x" * 65536)
     before = redis_client.info("stats")["total_net_output_bytes"]
-    assert [scheduler.announce("app", again_s=60).job_id for _ in range(10)] == [str(number) for number in range(10)]
-    assert redis_client.info("stats")["total_net_output_bytes"] - before < 100_000
+    announced = [scheduler.announce("app", again_s=60) for _ in range(11)]
+    assert redis_client.info("stats")["total_net_output_bytes"] - before < 200_000
+    assert {each.job_id: each.message for each in announced} == {
+        **{str(number): None for number in range(10)},
+        "small": b"x" * 65536,
+    }
+    assert scheduler.message_of("3") == b"x" * 3_000_000
 
 
 def test_an_end_that_somebody_knows_and_cannot_tell_is_left_by_others_for_an_hour(scheduler, redis_client):

@@ -723,8 +723,8 @@ def _as_found(ending):
     """Return what the script replies of an ending, or of none."""
     if ending is None:
         return []
-    job_id, how, type_, task_id, name, deliveries, since_us, for_anyone = ending
-    return [job_id, how, encode(type_), encode(task_id), name, str(deliveries), str(since_us), for_anyone]
+    job_id, how, type_, task_id, name, deliveries, since_us, for_anyone, message = ending
+    return [job_id, how, encode(type_), encode(task_id), name, str(deliveries), str(since_us), for_anyone, message]
 
 
 def test_the_server_does_what_the_reference_does(redis_client):

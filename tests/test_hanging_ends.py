@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 
 import pytest
+from celery import Celery
 from celery.result import AsyncResult
 
 from celery_affinity.keys import Keys
@@ -146,3 +147,16 @@ def test_an_end_of_an_app_without_a_name_is_told_at_once_by_one_that_knows_the_t
     for each in sent:
         ends(AsyncResult(each.id, app=fleet.app), "REVOKED", 10)  # others would have 15 s to know it
     wait_until(lambda: knows.log().count("its caller is told") == 6, 10, f"it told all\n{knows.log()}{other.log()}")
+
+
+def test_a_row_that_is_spoiled_holds_up_neither_other_ends_nor_messages_of_stock_producers(fleet, mute):
+    spoiled = end_of(fleet, "healthy")
+    (job,) = fleet.redis.zrange(Keys().key("untold"), 0, -1)
+    fleet.redis.unlink(Keys().key("job", job.decode()))
+    worker = fleet.start("worker", "pdf", pool="threads")
+    with Celery("stock", broker=fleet.url, backend=fleet.url, set_as_current=False) as stock:
+        sent = stock.send_task(f"{APP}.pdf", ("stock",), queue="pdf")
+        ends(end_of(fleet, "healthy"), "REVOKED", SOON_S)
+        assert sent.get(timeout=SOON_S) == "stock"
+    wait_until(lambda: f"Job {job.decode()} has ended, but not how" in worker.log(), SOON_S, worker.log())
+    assert spoiled.state == "PENDING"

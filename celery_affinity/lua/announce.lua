@@ -1,9 +1,9 @@
 -- announce: which end is to be told to its caller now. Whoever asks tells it, and says so (`told`). What is not said by
 -- then another gets, each time after a pause twice as long: whoever tells it may hang, and so may the others.
--- RETURNS {id, how, type, task id, task name, deliveries, µs since it ended, for anyone}; {id} of a job of which that
--- cannot be read; {} if none is to be told. how: "revoked", "expired", or why it is dead. for anyone: 1 if an app tells
--- it as well that does not know its task. The message, which may be large, the caller reads by itself.
--- Cost: at most 100 jobs that are looked at.
+-- RETURNS {id, how, type, task id, task name, deliveries, µs since it ended, for anyone, message}; {id} of a job of
+-- which that cannot be read; {} if none is to be told. how: "revoked", "expired", or why it is dead. for anyone: 1 if an
+-- app tells it as well that does not know its task. message: "" if it is gone, nil if it is large: the caller reads it.
+-- Cost: at most 100 jobs that are looked at, and 64 KiB.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/clock.lua
@@ -13,6 +13,7 @@ local app = ARGV[2] -- who asks: what it has left to others it gets again only w
 -- ARGV[3..]: jobs whose ends the caller is about to tell still
 
 local LOOKED_AT = 100
+local MOST_BYTES = 65536
 local LONGEST_PAUSE_US = 300000000
 local OTHERS_HAVE_US = 15000000
 local OTHERS_WHO_TRY_HAVE_US = 3600000000
@@ -30,6 +31,14 @@ local function come_again(id, pause_us)
     redis.call("ZADD", key.untold, clock.text(clock.now_us + pause_us), id)
 end
 
+local function message_of(id)
+    local length = redis.pcall("STRLEN", key.message(id))
+    if type(length) ~= "number" then
+        return "" -- whatever stands there, it is no message
+    end
+    return length <= MOST_BYTES and (redis.call("GET", key.message(id)) or "")
+end
+
 for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, LOOKED_AT)) do
     local row = redis.pcall("HMGET", key.job(id),
         "state", "reason", "type", "task", "name", "deliveries", "ended", "left", "tries")
@@ -45,7 +54,8 @@ for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "
         come_again(id, math.min(again_us * 2 ^ tries, LONGEST_PAUSE_US))
         redis.call("HSET", key.job(id), "tries", tries + 1)
         local how = row[1] == "dead" and row[2] or row[1]
-        return { id, how, row[3], row[4], row[5], row[6], clock.text(since_us), is_for_anyone and 1 or 0 }
+        local anyone = is_for_anyone and 1 or 0
+        return { id, how, row[3], row[4], row[5], row[6], clock.text(since_us), anyone, message_of(id) }
     end
 end
 return {}
