@@ -9,14 +9,18 @@ from celery import Celery
 
 from celery_affinity import announcer as announcers
 from celery_affinity.announcer import LATE_AFTER_S, THREADS, Announcer
-from celery_affinity.calls import Ending, Job
+from celery_affinity.calls import Ending, Job, Joining
 from celery_affinity.crew import SLOW_AFTER_S
 from celery_affinity.dispatcher import Dispatcher
+from celery_affinity.ingest import Ingest
 from celery_affinity.keys import Keys
 from celery_affinity.scheduler import Scheduler
+from celery_affinity.settings import Settings
+from celery_affinity.stamping import settings_of
 from celery_affinity.teller import Teller
 
 from .test_crew import Clock
+from .test_ingest import wire
 from .workers import wait_until
 
 
@@ -297,13 +301,50 @@ def test_a_message_of_stock_producers_that_hangs_holds_up_no_tick(announcer, cap
     assert caplog.text == ""
 
 
+def run():
+    """Be a task."""
+
+
+class Watched:
+    """An app that notes which threads ask it for anything."""
+
+    def __init__(self, app):
+        self._app, self.threads = app, set()
+
+    def __getattr__(self, name):
+        self.threads.add(threading.current_thread().name)
+        return getattr(self._app, name)
+
+
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery's backend
+def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
+    scheduler = Scheduler(redis_client, Keys())
+    scheduler.join(Joining("worker", "worker@host", ["pdf"], 1), Settings().shared())
+    with Celery("watched", broker=valkey.url, backend=valkey.url, set_as_current=False) as app:
+        watched = Watched(app)
+        app.conf.broker_transport = "celery_affinity:Transport"
+        app.task(run, name="task", shared=False)
+        settings_of(watched)
+        dispatcher = Dispatcher(scheduler, Announcer(Teller(watched, "host", lambda: None)), Ingest(watched))
+        watched.threads.clear()
+        end(scheduler, "ended")
+        redis_client.lpush("pdf", wire(eta="2020-01-01T00:00:00"))
+        redis_client.zadd(Keys().key("untold"), {"spoiled": 1})
+        dispatcher.start()
+        dispatcher.wake()
+        try:
+            wait_until(lambda: app.AsyncResult("ended").state == "REVOKED", 10, "it is told")
+            wait_until(lambda: not redis_client.exists("pdf", Keys().key("untold")), 10, "all is done")
+        finally:
+            dispatcher.stop()
+    assert {"affinity-announcer", "affinity-ingest"} <= watched.threads
+    assert "affinity-dispatcher" not in watched.threads
+
+
 # -- an app
 
 
 def test_an_app_is_known_by_its_name_and_its_tasks():
-    def run():
-        pass
-
     def identity(name, *tasks):
         with Celery(name, set_as_current=False) as app:
             for task in tasks:
