@@ -28,6 +28,7 @@ TESTS = (
     "tests/test_blip.py",
     "tests/test_zombie.py",
     "tests/test_announce.py",
+    "tests/test_hanging_ends.py",
     "tests/test_control.py",
     "tests/test_limits.py",
     "tests/test_queues.py",
