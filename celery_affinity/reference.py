@@ -49,7 +49,7 @@ NONE: Set[str] = frozenset()
 MAX_PURGED = 50
 
 #: Ends that one call looks at, to find one that is to be told; and the longest pause before one is told again.
-MAX_LOOKED_AT = 100
+MAX_LOOKED_AT = 300
 LONGEST_PAUSE_US = 300_000_000
 
 #: Larger messages the caller reads by itself.

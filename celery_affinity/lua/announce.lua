@@ -3,7 +3,7 @@
 -- RETURNS {id, how, type, task id, task name, deliveries, µs since it ended, for anyone, message}; {id} of a job of
 -- which that cannot be read; {} if none is to be told. how: "revoked", "expired", or why it is dead. for anyone: 1 if an
 -- app tells it as well that does not know its task. message: "" if it is gone, nil if it is large: the caller reads it.
--- Cost: at most 100 jobs that are looked at, and 64 KiB.
+-- Cost: at most 300 jobs that are looked at, and 64 KiB.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/clock.lua
@@ -12,7 +12,7 @@ local again_us = tonumber(ARGV[1]) -- the first pause
 local app = ARGV[2] -- who asks: what it has left to others it gets again only when it is for anyone
 -- ARGV[3..]: jobs whose ends the caller is about to tell still
 
-local LOOKED_AT = 100
+local LOOKED_AT = 300
 local MOST_BYTES = 65536
 local LONGEST_PAUSE_US = 300000000
 local OTHERS_HAVE_US = 15000000
