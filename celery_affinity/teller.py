@@ -34,11 +34,15 @@ class Teller:
         self._app = app
         self._hostname = hostname
         self._eventer = eventer
+        self._identity = 0, ""  # the number of tasks for which it was made
 
     def identity(self) -> str:
         """Return what stands for the app: its name, if it has one, and the tasks that it knows now."""
-        known = " ".join([self._app.main or "", *sorted(self._app.tasks)])
-        return hashlib.sha1(known.encode(errors="replace"), usedforsecurity=False).hexdigest()[:16]
+        tasks = self._app.tasks
+        if self._identity[0] != len(tasks):
+            known = " ".join([self._app.main or "", *sorted(tasks)]).encode(errors="replace")
+            self._identity = len(tasks), hashlib.sha1(known, usedforsecurity=False).hexdigest()[:16]
+        return self._identity[1]
 
     def knows(self, task_name: str) -> bool:
         """Return whether the app has the task: one that has not may have another result backend."""
