@@ -1,8 +1,9 @@
 -- announce: which end is to be told to its caller now. Whoever asks tells it, and says so (`told`). What is not said by
 -- then another gets, each time after a pause twice as long: whoever tells it may hang, and so may the others.
 -- RETURNS {id, how, type, task id, task name, deliveries, µs since it ended, for anyone, message}; {id} of a job of
--- which that cannot be read; {} if none is to be told. how: "revoked", "expired", or why it is dead. for anyone: 1 if an
--- app tells it as well that does not know its task. message: "" if it is gone, nil if it is large: the caller reads it.
+-- which that cannot be read; {} if none is to be told. how: "revoked", "expired", or why it is dead. for anyone: 1 if
+-- an app tells it as well that does not know its task. message: "" if it is gone, nil if it is large: the caller reads
+-- that itself.
 -- Cost: at most 300 jobs that are looked at, and 64 KiB.
 -- @include lib/keys.lua
 -- @include lib/full.lua
