@@ -18,6 +18,17 @@ from .inflight import InFlight
 Command = tuple[str, tuple[Any, ...]]
 
 
+class _OfMessage(list["Job | Command"]):
+    """What is published of one message, while it is routed."""
+
+    def add(self, name: str, *args: Any) -> None:
+        """Add a command of kombu's."""
+        self.append((name, args))
+
+    def add_job(self, job: Job) -> None:
+        self.append(job)
+
+
 class PublishBatch:
     """What was published on *channel* within one ``Producer.batch``: jobs, and commands of kombu for all else.
 
@@ -33,17 +44,16 @@ class PublishBatch:
         self._in_flight = InFlight(channel.pool)
         self._waits = channel.pool.max_connections == 1
         self._commands: list[Command] = []
-        self._of_message: list[Job | Command] = []
         self._unusable: str | None = None
 
     def publish(self, message: Any, **kwargs: Any) -> Any:
         """Route one message; nothing of it is kept if that is refused."""
         self._check_usable()
-        self._of_message = []
-        result = self.channel.basic_publish(message, _publish_batch=self, **kwargs)
-        if self._size and self._size + len(self._of_message) > self.max_size:
+        of_message = _OfMessage()
+        result = self.channel.basic_publish(message, _publish_batch=of_message, **kwargs)
+        if self._size and self._size + len(of_message) > self.max_size:
             self._send()
-        for each in self._of_message:
+        for each in of_message:
             if isinstance(each, Job):
                 self._jobs.append(each)
             else:
@@ -51,14 +61,6 @@ class PublishBatch:
         if self._size >= self.max_size:
             self._send()
         return result
-
-    def add(self, name: str, *args: Any) -> None:
-        """Add a command: what kombu publishes of the message that is being routed."""
-        self._of_message.append((name, args))
-
-    def add_job(self, job: Job) -> None:
-        """Add a job of the message that is being routed."""
-        self._of_message.append(job)
 
     def flush(self) -> None:
         """Send what waits. Raises BatchPublishError if it cannot be known whether it arrived.
@@ -96,10 +98,10 @@ class PublishBatch:
             raise BatchPublishError(
                 f"{len(self._jobs)} jobs may have been published, or not: flush again, which repeats none ({exc})"
             ) from exc
-        for job, each in zip(self._sent, published, strict=True):
+        sent, self._sent = self._sent, []
+        for job, each in zip(sent, published, strict=True):
             if not each.served:
-                unserved.warn(job.type)
-        self._sent = []
+                unserved.warn(job.type, self.channel.scheduler)  # by handlers of the log, which may publish as well
 
     def _received(self) -> list[Published]:
         """Return what became of the jobs that were sent; nothing if that is not known."""

@@ -7,10 +7,9 @@ import secrets
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from queue import Empty
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import redis
 from kombu.log import get_logger
@@ -42,18 +41,6 @@ _INBOX_TIMEOUT_S = 2
 #: Longest wait for the reply to an arrow, s, unless ``socket_timeout`` says otherwise: a connection whose other end is
 #: gone without a word must not hold the event loop, or a publisher, for ever.
 _REPLY_TIMEOUT_S = 10
-
-
-class Taken(NamedTuple):
-    """A job's message as it would have been put into *queue*."""
-
-    queue: str
-    message: dict[str, Any]
-    stamp: stamping.Stamp
-
-
-#: Takes the messages of jobs instead of the server, where somebody wants to see what Celery makes of a call.
-TAKEN: ContextVar[list[Taken] | None] = ContextVar("taken", default=None)
 
 
 class QoS(stock.QoS):
@@ -188,28 +175,34 @@ class AffinityChannel(_StockChannel):
 
     # -- publish
 
-    def basic_publish(self, *args: Any, **kwargs: Any) -> Any:
+    def basic_publish(self, message: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         if self.connection is None:
             # kombu declares a queue between taking the channel and publishing on it: a connection that broke meanwhile
             # took the channel with it, and only an error of the connection makes kombu take the new one.
             raise redis.ConnectionError("the channel was closed by a reconnect")
-        return super().basic_publish(*args, **kwargs)
+        begun = stamping.begin(message, self.connection.client)
+        result = super().basic_publish(message, *args, **kwargs)
+        if begun is not None:
+            stamping.end(begun, message)
+        return result
 
     def _next_delivery_tag(self) -> str:
         return secrets.token_urlsafe(12)  # a UUID is longer, and takes longer
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
-        headers = message.get("headers") or {}
-        if not stamping.is_job(headers):
+        sending = stamping.of_message(message, self.connection.client)
+        if sending is None:
             super()._put(queue, message, **kwargs)
             return
-        unscheduled = stamping.as_stock(queue, message)
-        if unscheduled is not None:
-            super()._put(*unscheduled, **kwargs)
+        type_, taking = sending.type(message) or queue, sending.taking
+        if not stamping.settings_of(sending.app).schedules(type_):
+            if taking is not None:
+                taking.passed = True
+            super()._put(type_, stamping.as_stock(type_, queue, message), **kwargs)
             return
-        stamp = stamping.read(headers, message["properties"])
-        if (taken := TAKEN.get()) is not None:
-            taken.append(Taken(queue, message, stamp))
+        stamp = sending.stamp(message)
+        if taking is not None:
+            taking.append(stamping.Taken(queue, message, stamp))
             return
         job = envelope.as_job(queue, message, stamp)
         batch = kwargs.get("_publish_batch")
@@ -218,7 +211,7 @@ class AffinityChannel(_StockChannel):
             return
         (published,) = self.scheduler.publish(job)
         if not published.served:
-            unserved.warn(job.type)
+            unserved.warn(job.type, self.scheduler)
 
     def create_publish_batch(self, max_size: int) -> Any:
         """Return what collects the messages of a ``Producer.batch``."""
@@ -230,6 +223,8 @@ class AffinityChannel(_StockChannel):
         revoked = revoking.read(exchange, message)
         if revoked is not None:
             self.scheduler.revoke(*revoked, keep_s=revoking.KEPT_FOR_S)
+        if stamping.PROPERTY in message["properties"]:  # a broadcast task
+            message = stamping.as_stock(exchange, exchange, message)
         super()._put_fanout(exchange, message, routing_key, **kwargs)
 
     def _pending(self, queue: str) -> int:
@@ -377,7 +372,7 @@ def _as_consumed(claim: Claim, tag: str) -> dict[str, Any]:
     """Return the message as this worker is to see it.
 
     Its time has come, so it has no ETA any more: a worker whose clock is behind would wait for it again, with the slot
-    held. The ETA that the caller gave stays in our header.
+    held. The ETA that the caller gave stays in our property.
     """
     message = envelope.read(claim.message)
     headers = message["headers"] = message.get("headers") or {}  # producers in other languages leave out what they can
@@ -389,8 +384,8 @@ def _as_consumed(claim: Claim, tag: str) -> dict[str, Any]:
     if not information.get("exchange"):
         information.update(exchange="", routing_key=claim.type)
     if headers.get("eta"):
-        ours = headers.get(stamping.HEADER)
-        headers[stamping.HEADER] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
+        ours = properties.get(stamping.PROPERTY)
+        properties[stamping.PROPERTY] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
         headers["eta"] = None
     return message
 

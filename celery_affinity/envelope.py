@@ -12,7 +12,7 @@ from kombu.utils.json import dumps, loads
 
 from . import revoking
 from .calls import Job
-from .stamping import HEADER, Stamp
+from .stamping import Stamp
 
 Message = dict[str, Any]
 
@@ -28,9 +28,6 @@ _SAY_NOTHING: dict[str, Any] = {
     "stamps": {},
 }
 
-#: What of the stamp a retry is to find; the rest is in the job.
-_KEPT = ("type", "on_demand")
-
 
 def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
     """Return the job that *message* is in *queue*."""
@@ -38,8 +35,8 @@ def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
     return Job(
         stamp.job_id(queue),
         stamp.type or queue,
-        as_text(message),
-        on_demand=stamp.on_demand,
+        as_text(message, stamp),
+        on_demand=bool(stamp.on_demand),
         priority=stamp.priority,
         delay_us=stamp.delay_us(),
         task_id=str(headers.get("id") or message["properties"].get("correlation_id") or ""),
@@ -49,24 +46,21 @@ def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
     )
 
 
-def as_text(message: Message) -> str:
-    """Return a stamped message as it waits."""
-    return written(shortened(message))
+def as_text(message: Message, stamp: Stamp) -> str:
+    """Return a message as it waits."""
+    return written(shortened(message, stamp))
 
 
-def shortened(message: Message) -> Message:
+def shortened(message: Message, stamp: Stamp) -> Message:
     """Return *message* without what `read` knows, nor kombu's base64, which makes text a third longer."""
     headers = dict(message["headers"])
     for name, nothing in _SAY_NOTHING.items():
         if name in headers and headers[name] == nothing:
             del headers[name]
-    stamp = {name: value for name, value in headers.pop(HEADER).items() if name in _KEPT}
-    if stamp:
-        headers[HEADER] = stamp
-    short = {**message, "headers": headers}
+    short = {**message, "headers": headers, "properties": stamp.properties(message["properties"])}
     if message["properties"].get("body_encoding") == "base64" and _is_text(message):
         short["body"] = base64.b64decode(message["body"]).decode()
-        short["properties"] = {**message["properties"], "body_encoding": "utf-8"}
+        short["properties"]["body_encoding"] = "utf-8"
     return short
 
 
@@ -85,7 +79,7 @@ def _loads(text: str) -> Message:
 
 
 def read(text: bytes | str) -> Message:
-    """Return a message that has waited as it was sent; the stamp is what a retry finds."""
+    """Return a message that has waited as it was sent; of the stamp there is what a retry finds."""
     message = _loads(bytes_to_str(text))
     headers = message.get("headers")
     if headers and "id" in headers:  # producers in other languages leave out what they can, and the first protocol all

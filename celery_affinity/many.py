@@ -18,10 +18,11 @@ from celery.utils.saferepr import saferepr
 from kombu import compression, serialization
 
 from . import stamping, unserved
+from .apps import is_ours
 from .calls import Job
-from .channel import TAKEN, Taken
 from .envelope import as_job, shortened, written
 from .errors import OptionError, PublishError
+from .stamping import PROPERTY, Taken, Taking
 
 #: Calls that are sent in one round trip; so many messages are held at a time.
 _TOGETHER = 500
@@ -122,7 +123,7 @@ def _takes_each_call(task: Any) -> bool:
     return bool(
         conf.task_always_eager
         or conf.task_protocol != 2
-        or not stamping.is_ours(conf.broker_transport)
+        or not is_ours(conf.broker_transport)
         or own.apply_async is not Task.apply_async
         or own.shadow_name is not Task.shadow_name
     )
@@ -138,14 +139,17 @@ def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: 
     if first is None:
         return
     with task.app.producer_or_acquire(options.get("producer")) as producer:
-        taken = _taken(task, first, ids, {**options, "producer": producer})
-        if not taken:  # it went where nothing is scheduled, as the others will
+        options = {**options, "producer": producer}
+        taken = _taken(task, first, ids, options)
+        patterns = [_Pattern(task, producer.channel, each, options) for each in taken]
+        if taken.passed or not taken:  # it went where nothing is scheduled, as the others will
+            if patterns:  # and elsewhere
+                _send(task, producer, [pattern.job(first, ids) for pattern in patterns], first.number, ids, options)
             yield first.number + 1
             for call in calls:
                 _publish_one(task, call, ids, options)
                 yield call.number + 1
             return
-        patterns = [_Pattern(task, producer.channel, each, options) for each in taken]
         calls = chain([first], calls)
         while some := list(islice(calls, _TOGETHER)):
             jobs = [pattern.job(call, ids) for call in some for pattern in patterns]
@@ -153,15 +157,11 @@ def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: 
             yield some[-1].number + 1
 
 
-def _taken(task: Any, call: _Call, ids: TaskIds, options: dict[str, Any]) -> list[Taken]:
+def _taken(task: Any, call: _Call, ids: TaskIds, options: dict[str, Any]) -> Taking:
     """Return what Celery makes of a call: a message for each queue that it is routed to."""
-    taken: list[Taken] = []
-    token = TAKEN.set(taken)
-    try:
-        _publish_one(task, call, ids, {**options, "add_to_parent": False})
-    finally:
-        TAKEN.reset(token)
-    return taken
+    taking = Taking()
+    _publish_one(task, call, ids, {**options, "add_to_parent": False, PROPERTY: taking})
+    return taking
 
 
 class _Pattern:
@@ -170,7 +170,7 @@ class _Pattern:
     def __init__(self, task: Any, channel: Any, taken: Taken, options: Mapping[str, Any]) -> None:
         self._channel, self._queue, self._stamp = channel, taken.queue, taken.stamp
         self._job = as_job(*taken)
-        self._message = message = shortened(taken.message)
+        self._message = message = shortened(taken.message, taken.stamp)
         headers, properties = message["headers"], message["properties"]
         self._is_root = headers["root_id"] == headers["id"]
         self._compression = headers.get("compression")
@@ -230,7 +230,7 @@ def _send(task: Any, producer: Any, jobs: list[Job], published: int, ids: TaskId
     def send() -> None:
         for job, each in zip(jobs, producer.channel.scheduler.publish(*jobs), strict=True):
             if not each.served:
-                unserved.warn(job.type)
+                unserved.warn(job.type, producer.channel.scheduler)
 
     try:
         producer.connection.ensure(producer, send, **policy)()

@@ -76,10 +76,18 @@ class EndOfTask(_Request):
 
     def _show_its_eta(self) -> None:
         """Let the task see the ETA that its caller gave; the message has none any more, so that nobody waits for it."""
-        stamp = self._request_dict.get(stamping.HEADER)
+        stamp = self._request_dict["properties"].get(stamping.PROPERTY)
         eta = stamp.get("eta") if isinstance(stamp, dict) else None
         if eta:
             self._request_dict["eta"] = eta
+
+    def _retry_worker_lost(self, *args: Any) -> Any:
+        # No task runs here that the retry is one of: it finds in the stack what this one asked for.
+        self.task.request_stack.push(self._context)
+        try:
+            return super()._retry_worker_lost(*args)
+        finally:
+            self.task.request_stack.pop()
 
     def on_failure(self, *args: Any, **kwargs: Any) -> Any:
         try:

@@ -1,8 +1,11 @@
-"""Task options -> one message header: what a job needs, and the id under which it is published.
+"""Task options -> a stamp: what a job needs, and the id under which it is published.
 
-`on_before_task_publish` runs once per call of ``apply_async`` (and of a retry, of beat, of a canvas), before kombu's
-own retries: the id that it stamps makes a repeated publish harmless. Precedence: an option of the call, the header of
-the first try, the task's own ``affinity=``, a name pattern in ``affinity_task_types``, the queue.
+A `Sending` is made once for each call that publishes, where the call begins, and goes with its message among the
+properties, through all of kombu's own retries: the id that it holds makes a repeated publish harmless. A repeat is the
+same call: one dict of headers that is used for five calls is five jobs. Nothing of the caller's is changed.
+
+Precedence: an option of the call, what the first try had, the task's own ``affinity=``, a name pattern in
+``affinity_task_types``, the queue.
 """
 
 import base64
@@ -13,40 +16,47 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, wraps
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from celery import Celery, _state, current_app
+from celery import Celery
 from celery.signals import before_task_publish
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
+from . import apps
 from . import settings as settings_module
 from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority
 from .declaring import bind_once
-from .errors import AffinityError, OptionError
+from .errors import OptionError
 from .score import MAX_PRIORITY
 from .settings import Settings
 
-#: The message header that carries a stamp. A retry keeps headers, so it keeps what its first try had.
-HEADER = "affinity"
+#: The message property, by a name that is ours alone, that holds a `Sending` until the message is written, and from
+#: then on what a retry is to find. It is no header: those are the user's, and go on to children as well.
+PROPERTY = "celery_affinity"
 
-Headers = dict[str, Any]
+#: Properties that end here: the stamp, and options of the call that it was made of.
+_OURS = (PROPERTY, "affinity", "on_demand")
+
+Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Stamp:
     """What a message says of its job. *type* None: the queue it is sent to.
 
-    *due*, *expires*: Unix times in s, None for now and for never.
+    *priority*: 10 is the highest. *on_demand* None: nobody said so. *due*, *expires*: Unix times in s, None for now and
+    for never. *counted*: the priority as the app counts it.
     """
 
     publish_id: str
     type: str | None
     priority: int
-    on_demand: bool
+    on_demand: bool | None
     due: float | None
     expires: float | None = None
+    counted: int = 0
 
     def job_id(self, queue: str) -> str:
         """Return the id of the copy for *queue*: the same each time this publish is repeated."""
@@ -60,6 +70,15 @@ class Stamp:
         """Return how long the job may wait before it expires, by the same clock; None for ever."""
         return None if self.expires is None else round((self.expires - time.time()) * 1e6)
 
+    def properties(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the properties of the message as they are written: with what a retry is to find of this."""
+        properties = _without_ours(given)
+        properties["priority"] = self.counted
+        kept = {"type": self.type, "on_demand": self.on_demand}
+        if kept := {name: value for name, value in kept.items() if value is not None}:
+            properties[PROPERTY] = kept
+        return properties
+
 
 def job_id(publish_id: str, queue: str) -> str:
     """Return the id of the job that a publish puts into *queue*."""
@@ -67,148 +86,227 @@ def job_id(publish_id: str, queue: str) -> str:
     return base64.urlsafe_b64encode(digest).decode()
 
 
-def is_ours(broker_transport: object) -> bool:
-    """Return whether a value of ``app.conf.broker_transport`` selects this transport."""
-    module = broker_transport if isinstance(broker_transport, str) else getattr(broker_transport, "__module__", "")
-    return module.partition(":")[0].partition(".")[0] == __package__
+class Taken(NamedTuple):
+    """A job's message as it would have been put into *queue*."""
+
+    queue: str
+    message: Message
+    stamp: Stamp
 
 
-def is_job(headers: Mapping[str, Any]) -> bool:
-    """Return whether a message is a task (not a reply to remote control)."""
-    return "task" in headers or HEADER in headers
+class Taking(list[Taken]):
+    """Takes the jobs of one call instead of the server, where somebody wants to see what Celery makes of it.
+
+    It is an option of the call, under the name `PROPERTY`: whatever else is published meanwhile goes its own way.
+    """
+
+    #: Whether a queue that is not scheduled got a copy of the message.
+    passed = False
+
+
+class Sending(str):
+    """A call that publishes: its id, a str for whoever logs or writes the properties of messages, and what is not said
+    in the message.
+
+    *app*: whose settings count. *taking*: who gets the jobs, if not the server.
+    """
+
+    app: Celery
+    task_name: str
+    taking: Taking | None
+
+    #: The priority that Celery found. kombu turns None into 0.
+    priority: object = None
+
+    #: With kombu's own `Producer.publish`: the body, by which a repeat is known, and what was there under our name.
+    body: object = None
+    found: object = None
+
+    _wish: "_Wish | None" = None
+    _stamp: Stamp | None = None
+
+    def __new__(cls, app: Celery, task_name: str, taking: Taking | None = None) -> "Sending":
+        sending = super().__new__(cls, secrets.token_hex(16))
+        sending.app, sending.task_name, sending.taking = app, task_name, taking
+        return sending
+
+    def type(self, message: Message) -> str | None:
+        """Return the type that *message* asks for; None: that of its queue. Raises OptionError, SettingError."""
+        return self._wished(message).type
+
+    def stamp(self, message: Message) -> Stamp:
+        """Return the stamp of *message*, the same at each call. Raises OptionError if it asks for what cannot be."""
+        if self._stamp is None:
+            wish, headers = self._wished(message), message["headers"]
+            counted = self._priority(wish, message["properties"].get("priority"))
+            self._stamp = Stamp(
+                str(self),
+                wish.type,
+                as_counted(counted, settings_of(self.app)),
+                wish.on_demand,
+                moment(headers.get("eta"), self.app),
+                moment(headers.get("expires"), self.app),
+                counted,
+            )
+        return self._stamp
+
+    def _wished(self, message: Message) -> "_Wish":
+        if self._wish is None:
+            task = _registered(self.app).get(self.task_name)
+            properties = message["properties"]
+            option = as_affinity(properties.get("affinity"))
+            sources = [
+                option,
+                _as_kept(self.found) if self.body is not None else _of_first_try(task, message),
+                as_affinity(getattr(task, "affinity", None)),
+                as_affinity(type_by_name(self.task_name, settings_of(self.app))),
+            ]
+            on_demand = properties.get("on_demand")
+            self._wish = _Wish(
+                _first(source.type for source in sources),
+                _first(source.on_demand for source in sources) if on_demand is None else check_on_demand(on_demand),
+                [source.priority for source in sources],
+                getattr(task, "priority", None),
+            )
+        return self._wish
+
+    def _priority(self, wish: "_Wish", in_message: object) -> int:
+        """Return the priority as the app counts it.
+
+        ``priority=`` of the call comes after ``affinity=`` of the call and before that of the task; Celery does not
+        tell it from the task's own ``priority``, so one that equals that comes last.
+        """
+        # Other than what it began with: a handler of before_task_publish has set it.
+        given = self.priority if in_message == (self.priority or 0) else in_message
+        option, *rest = wish.priorities
+        order = [option, *rest, given] if given == wish.of_task else [option, given, *rest]
+        return check_priority(_first(order) or 0)
+
+
+class _Wish(NamedTuple):
+    """What a message asks for; *priorities* by their source, *of_task*: that of the task's own ``priority``."""
+
+    type: str | None
+    on_demand: bool | None
+    priorities: list[int | None]
+    of_task: int | None
+
+
+def _begin(app: Celery, send: apps.Sender) -> apps.Sender:
+    """Return what sends the messages of *app*, noting that they are its own."""
+
+    @wraps(send)
+    def send_task_message(producer: Any, name: str, message: Any, *args: Any, **options: Any) -> Any:
+        taking = options.pop(PROPERTY, None)
+        connection = getattr(producer, "connection", None)
+        if apps.is_ours(getattr(connection, "transport_cls", None)):
+            options[PROPERTY] = Sending(app, name, taking if isinstance(taking, Taking) else None)
+            if isinstance(options.get("declare"), list):  # changed below, and by kombu
+                options["declare"] = [*options["declare"]]
+        return send(producer, name, message, *args, **options)
+
+    return send_task_message
+
+
+apps.on_send(_begin)
 
 
 @before_task_publish.connect
-def on_before_task_publish(
-    sender: str | None = None,
-    headers: Headers | None = None,
-    properties: dict[str, Any] | None = None,
-    declare: list[Any] | None = None,
-    **_: Any,
-) -> None:
-    """Stamp the message about to be published, unless its app uses another transport.
+def on_before_task_publish(properties: dict[str, Any] | None = None, declare: Any = None, **_: Any) -> None:
+    """See what is in no message any more when kombu has made it, and have its queues declared for less."""
+    sending = (properties or {}).get(PROPERTY)
+    if properties is not None and isinstance(sending, Sending):
+        sending.priority = properties.get("priority")
+        if isinstance(declare, list):
+            bind_once(sending.app, declare)
 
-    Celery swallows errors here, so a refusal travels with the message.
+
+def begin(message: Message, connection: Any) -> Sending | None:
+    """Note that kombu publishes *message*, perhaps again. Return what `end` is to be given, if it was not Celery's.
+
+    kombu repeats a call with the same properties, which it makes for each call; who publishes on a channel, and repeats
+    nothing, may use one dict for many messages.
     """
-    if headers is None or properties is None:
-        return
-    app = _publishing_app()
-    if not is_ours(app.conf.broker_transport):
-        return
-    if isinstance(declare, list):
-        bind_once(app, declare)
-    try:
-        headers[HEADER] = _stamp(app, sender or "", headers, properties)
-    except AffinityError as exc:
-        headers[HEADER] = {"refused": str(exc)}
+    sending = message["properties"].get(PROPERTY)
+    if isinstance(sending, Sending):
+        if sending.body is None:
+            return None
+        if sending.body is message["body"]:
+            return sending
+        message["properties"][PROPERTY] = sending.found
+    sending = of_message(message, connection)
+    if sending is not None:
+        sending.body = message["body"]
+    return sending
 
 
-def read(headers: Headers, properties: dict[str, Any]) -> Stamp:
-    """Return the stamp of a message, and stamp one that came without (sent by other means than ``apply_async``).
-
-    Raises OptionError if the message asks for what cannot be.
-    """
-    header = _stamped(headers, properties)
-    if "refused" in header:
-        raise OptionError(header["refused"])
-    return Stamp(
-        header["id"],
-        header.get("type"),
-        header["priority"],
-        header.get("on_demand") or False,
-        header.get("due"),
-        header.get("expires"),
-    )
+def end(sending: Sending, message: Message) -> None:
+    """Leave the properties as they were: the message is published."""
+    if sending.found is None:
+        message["properties"].pop(PROPERTY, None)
+    else:
+        message["properties"][PROPERTY] = sending.found
 
 
-def as_stock(queue: str, message: Headers) -> tuple[str, Headers] | None:
-    """Return the queue and the message of a job that is not scheduled, as Celery alone would send it.
-
-    None for one that is scheduled. A message that asks for what cannot be is refused by `read`, unless it is only its
-    priority: outside of our queues kombu bends that to what it has.
-    """
-    header = _stamped(message["headers"], message["properties"])
-    type_ = header.get("type") or queue
-    if header.keys() == {"refused"} or settings_of(_publishing_app()).schedules(type_):
+def of_message(message: Message, connection: Any) -> Sending | None:
+    """Return the call that publishes *message* on *connection*; None if it is no task."""
+    properties: dict[str, Any] = message["properties"]
+    found = properties.get(PROPERTY)
+    if isinstance(found, Sending):
+        return found
+    name = (message.get("headers") or {}).get("task")
+    if name is None:
         return None
-    headers = {name: value for name, value in message["headers"].items() if name != HEADER}
-    properties = dict(message["properties"])
-    if "given" in header:
-        properties["priority"] = header["given"]
+    sending = properties[PROPERTY] = Sending(apps.that_made(connection), str(name))
+    sending.found = found
+    return sending
+
+
+def as_stock(type_: str, queue: str, message: Message) -> Message:
+    """Return a message to *queue* as Celery alone would send it, to the queue *type_*."""
+    properties = _without_ours(message["properties"])
     if type_ != queue:  # kombu puts what is not acked back where this says
         properties["delivery_info"] = {"exchange": "", "routing_key": type_}
-    return type_, {**message, "headers": headers, "properties": properties}
+    return {**message, "properties": properties}
 
 
-def _stamped(headers: Headers, properties: dict[str, Any]) -> dict[str, Any]:
-    header = headers.get(HEADER)
-    if not isinstance(header, dict) or not {"id", "refused"} & header.keys():
-        header = headers[HEADER] = _stamp(_publishing_app(), headers.get("task") or "", headers, properties)
-    return header
+def _without_ours(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in properties.items() if name not in _OURS}
 
 
-def _publishing_app() -> Celery:
-    """Return the app that publishes in this thread, as far as can be known.
+def _registered(app: Celery) -> Mapping[str, Any]:
+    """Return the tasks of *app*; those that it has so far, if it is not to be finalized by a publish."""
+    tasks: Mapping[str, Any] = app.tasks if app.finalized or app.autofinalize else app._tasks
+    return tasks
 
-    Celery's current app is one for each thread, and in a thread where none was made or set it is the default app, which
-    knows nothing. Then it is the app that uses this transport, if there is just one.
+
+def _of_first_try(task: Any, message: Message) -> Affinity:
+    """Return what the message asked for that *task* is running of, if *message* is a retry of it.
+
+    A retry has the task id of the run that publishes it. So has what replaces a task, which is another one.
     """
-    current: Celery = current_app._get_current_object()
-    if _state._tls.current_app is None and not is_ours(current.conf.broker_transport):
-        ours = [app for app in tuple(_state._get_active_apps()) if is_ours(app.conf.broker_transport)]
-        if len(ours) == 1:
-            return ours[0]
-    return current
+    stack = getattr(task, "request_stack", None)
+    request = stack.top if stack is not None else None
+    if request is None or request.id is None:
+        return NOTHING
+    headers, properties = message["headers"], message["properties"]
+    nesting = request.replaced_task_nesting
+    if (
+        request.id != (headers.get("id") or properties.get("correlation_id"))
+        or headers.get("replaced_task_nesting", nesting) != nesting
+    ):
+        return NOTHING
+    return _as_kept((request.properties or {}).get(PROPERTY))
 
 
-def _stamp(app: Celery, name: str, headers: Headers, properties: dict[str, Any]) -> dict[str, Any]:
-    settings = settings_of(app)
-    first_try = headers.get(HEADER) or {}
-    task = app.tasks.get(name)
-    sources = [
-        as_affinity(properties.pop("affinity", None)),
-        _from_first_try(first_try),
-        as_affinity(getattr(task, "affinity", None)),
-        as_affinity(type_by_name(name, settings)),
-    ]
-    on_demand = properties.pop("on_demand", None)
-    on_demands = [source.on_demand for source in sources]
-    if on_demand is not None:
-        on_demands.insert(0, check_on_demand(on_demand))
-    given = properties.get("priority")
-    type_ = _first(source.type for source in sources)
+def _as_kept(found: object) -> Affinity:
+    """Return what `Stamp.properties` kept; its priority is in the message's own. Nothing, if it is not ours."""
+    if not isinstance(found, Mapping):
+        return NOTHING
     try:
-        priority = _priority(sources, properties, getattr(task, "priority", None), settings)
-    except OptionError as exc:
-        return {"refused": str(exc), "type": type_}
-    said = {
-        "type": type_,
-        "on_demand": _first(on_demands),
-        "due": moment(headers.get("eta"), app),
-        "expires": moment(headers.get("expires"), app),
-        "given": None if properties["priority"] == (given or 0) else given or 0,
-    }
-    stamp = {name: value for name, value in said.items() if value is not None}
-    return {"id": secrets.token_hex(16), "priority": priority, **stamp}
-
-
-def _from_first_try(header: Mapping[str, Any]) -> Affinity:
-    """Return what the header of a message's first try says; its priority is in the message's own properties."""
-    return NOTHING if not header else Affinity(header.get("type"), None, header.get("on_demand"))
-
-
-def _priority(sources: list[Affinity], properties: dict[str, Any], of_task: int | None, settings: Settings) -> int:
-    """Return the priority, 10 highest, and leave it as the app counts it in *properties*, where a retry finds it.
-
-    ``priority=`` of the call comes after ``affinity=`` of the call and before that of the task; Celery does not tell
-    it from the task's own ``priority``, so one that equals that comes last.
-    """
-    option, *rest = [source.priority for source in sources]
-    given = properties.get("priority")
-    order = [option, *rest, given] if given == of_task else [option, given, *rest]
-    chosen = check_priority(_first(order) or 0)
-    properties["priority"] = chosen
-    return as_counted(chosen, settings)
+        return Affinity(found.get("type"), None, found.get("on_demand"))
+    except OptionError:
+        return NOTHING
 
 
 def as_counted(priority: int, settings: Settings) -> int:

@@ -10,11 +10,12 @@ from kombu.utils.url import url_to_parts
 
 from . import urls
 from .affinity import as_affinity
+from .apps import is_ours
 from .channel import Channel, SentinelChannel
 from .checks.facts import App, Backend
 from .errors import AffinityError
 from .settings import PREFIX, Settings
-from .stamping import is_ours, settings_of, type_by_name
+from .stamping import settings_of, type_by_name
 from .versions import versions
 
 #: Options that kombu's connection and transport read by themselves.

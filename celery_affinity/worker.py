@@ -16,6 +16,7 @@ from kombu.log import get_logger
 from . import pools, remote, request, urls
 from .ahead import STARTS_WITHIN_S, Ahead
 from .announcer import Announcer
+from .apps import is_ours
 from .beats import Beats
 from .calls import Claim
 from .channel import AffinityChannel
@@ -29,7 +30,7 @@ from .loop import Loop
 from .membership import Membership
 from .scheduler import Scheduler
 from .settings import Settings
-from .stamping import is_ours, settings_of
+from .stamping import settings_of
 from .teller import Teller
 from .transport import Transport
 from .versions import versions

@@ -91,7 +91,7 @@ def test_priorities_of_other_queues_are_kombus_own(fleet):
     with pytest.raises(OptionError, match="priority"):
         fleet.send("refused", "pdf", priority=50)
     message = json.loads(fleet.redis.lindex("mail\x06\x169", 0))
-    assert stamping.HEADER not in message["headers"], "it is as Celery alone would send it"
+    assert stamping.PROPERTY not in message["properties"], "it is as Celery alone would send it"
     assert message["properties"]["priority"] == 50
     fleet.start("worker", "mail", pool="solo")
     wait_until(lambda: len(fleet.ledger.ends()) == 5, 10, "all ran")

@@ -4,15 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 from celery import Celery, beat, chain
+from celery._state import _task_stack
+from celery.exceptions import Ignore, Retry
 from kombu import Exchange, Queue
 from kombu.utils.json import dumps, loads
 
 from celery_affinity import Affinity, AffinityError, OptionError, Transport
+from celery_affinity.apps import is_ours
 from celery_affinity.scheduler import Scheduler
-from celery_affinity.stamping import HEADER, is_ours
+from celery_affinity.stamping import PROPERTY
 
 
 @pytest.fixture
@@ -31,7 +35,7 @@ def published(app):
     for key in app.redis.scan_iter("*job:*"):
         job = app.redis.hgetall(key)
         message = loads(app.redis.get(key.replace(b"job:", b"message:")).decode())
-        found.append((job[b"type"].decode(), job[b"lane"].decode(), message["headers"].get(HEADER, {}), message))
+        found.append((job[b"type"].decode(), job[b"lane"].decode(), message["properties"].get(PROPERTY, {}), message))
     app.redis.flushdb()
     return found
 
@@ -175,13 +179,102 @@ def test_a_bad_affinity_is_refused_where_it_is_written():
         Affinity("pdf", priority=11)
 
 
-def test_a_retry_keeps_what_its_first_try_had(app):
-    """A retry publishes with the headers and the priority of its first try; other options are gone by then."""
-    pdf = task(app, affinity=Affinity("pdf", priority=2))
+@contextmanager
+def running(task, message):
+    """Have *task* run *message*, as the tracer of a worker has it."""
+    properties = message["properties"]
+    delivery_info = {"exchange": "", "routing_key": "celery", "priority": properties["priority"]}
+    task.push_request(
+        message["headers"],
+        properties=properties,
+        delivery_info=delivery_info,
+        called_directly=False,
+        args=(),
+        kwargs={},
+    )
+    _task_stack.push(task)
+    try:
+        yield task.request
+    finally:
+        _task_stack.pop()
+        task.pop_request()
+
+
+@pytest.fixture
+def pdf(app):
+    return task(app, affinity=Affinity("pdf", priority=2))
+
+
+@pytest.fixture
+def first_try(app, pdf):
+    """Return a message that asks for another thing than its task."""
     pdf.apply_async(affinity=Affinity("excel", on_demand=True), priority=7)
-    ((type_, lane, header, message),) = published(app)
-    pdf.apply_async(headers={HEADER: header}, priority=message["properties"]["priority"])
-    assert one(app) == (type_, lane) == ("excel", "demand.7")
+    ((type_, lane, _, message),) = published(app)
+    assert (type_, lane) == ("excel", "demand.7")
+    return message
+
+
+def test_a_retry_keeps_what_its_first_try_had(app, pdf, first_try):
+    with running(pdf, first_try), pytest.raises(Retry):
+        pdf.retry(countdown=0)
+    ((type_, lane, _, second_try),) = published(app)
+    assert (type_, lane) == ("excel", "demand.7")
+    with running(pdf, second_try), pytest.raises(Retry):
+        pdf.retry(countdown=0)
+    assert one(app) == ("excel", "demand.7")
+
+
+def test_a_retry_may_ask_for_another_thing(app, pdf, first_try):
+    with running(pdf, first_try), pytest.raises(Retry):
+        pdf.retry(countdown=0, affinity="index", on_demand=False, priority=1)
+    assert one(app) == ("index", "queued.1")
+
+
+def test_what_is_published_again_under_the_id_of_the_run_is_a_retry_as_well(app, pdf, first_try):
+    with running(pdf, first_try) as request:
+        pdf.signature_from_request(request).apply_async()
+    assert one(app) == ("excel", "demand.7")
+
+
+def test_what_a_task_publishes_has_what_it_asks_for_itself(app, pdf, first_try):
+    other = task(app, affinity="index")
+    with running(pdf, first_try) as request:
+        assert request.headers is None
+        for child, options in (
+            (other, {}),
+            (other, {"headers": request.headers}),
+            (other, {"task_id": request.id}),
+        ):
+            child.apply_async(**options)
+            assert one(app) == ("index", "queued.0")
+        pdf.delay()
+        assert one(app) == ("pdf", "queued.2")
+
+
+def test_what_replaces_a_task_is_no_retry(app, pdf, first_try):
+    with running(pdf, first_try), pytest.raises(Ignore):
+        pdf.replace(pdf.s())
+    assert one(app) == ("pdf", "queued.2")
+
+
+@pytest.mark.parametrize(
+    "kept", [None, "excel", 7, {"type": 7}, {"type": ""}, {"on_demand": "yes"}, [["type", "excel"]]]
+)
+def test_what_is_not_ours_under_our_name_says_nothing(app, pdf, first_try, kept):
+    first_try["properties"][PROPERTY] = kept
+    with running(pdf, first_try), pytest.raises(Retry):
+        pdf.retry(countdown=0)
+    assert one(app) == ("pdf", "queued.7")
+
+
+def test_headers_are_the_users_alone(app, pdf):
+    """One named as an option of ours, or as our property, arrives as on stock."""
+    given = {"affinity": ["a", "list"], PROPERTY: {"type": "excel"}, "on_demand": "yes", "tenant": "acme"}
+    pdf.apply_async(headers=given)
+    ((type_, lane, _, message),) = published(app)
+    assert (type_, lane) == ("pdf", "queued.2")
+    with running(pdf, message) as request:
+        assert request.headers == given
 
 
 def test_two_calls_are_two_jobs(app):
@@ -220,7 +313,7 @@ def test_an_app_with_another_transport_is_left_alone(redis_client, valkey):
     task(app, affinity="pdf").apply_async(priority=6)
     (body,) = redis_client.lrange("celery\x06\x166", 0, -1)
     message = loads(body.decode())
-    assert HEADER not in message["headers"]
+    assert PROPERTY not in message["properties"]
     assert message["properties"]["priority"] == 6
     app.close()
 

@@ -148,7 +148,7 @@ def retry(self, job):
     note("start", job)
     if not self.request.retries:
         raise self.retry(countdown=0.1)
-    return dict(self.request.affinity)
+    return dict(self.request.properties["celery_affinity"])
 
 
 @app.task(affinity="pdf")

@@ -15,7 +15,7 @@ from celery import Celery
 from celery.exceptions import Retry
 from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
 
-from celery_affinity.stamping import HEADER, job_id  # its signal handler has to come before ours
+from celery_affinity.stamping import PROPERTY, job_id, moment
 
 from .ledger import Ledger
 
@@ -67,22 +67,22 @@ app.conf.update(
 _runs = count(1)
 _worker_pid = 0
 last_intended = ""
+_intended: dict[int, str] = {}
 
 
 @before_task_publish.connect
-def _note_intended(headers=None, routing_key="", **_):
+def _note_intended(headers=None, properties=None, routing_key="", **_):
     global last_intended
-    stamp = headers[HEADER]
-    last_intended = job = job_id(stamp["id"], routing_key)
+    last_intended = _intended[id(headers)] = job = job_id(properties[PROPERTY], routing_key)
     facts = {"task": headers["id"], "name": headers["task"].rpartition(".")[2], "try": headers["retries"]}
-    if "due" in stamp:
-        facts["due"] = f"{time.monotonic() + stamp['due'] - time.time():.6f}"
+    if headers["eta"]:
+        facts["due"] = f"{time.monotonic() + moment(headers['eta'], app) - time.time():.6f}"
     ledger.note("intended", job, **facts)  # threads share the other name
 
 
 @after_task_publish.connect
-def _note_accepted(headers=None, routing_key="", **_):
-    ledger.note("accepted", job_id(headers[HEADER]["id"], routing_key))
+def _note_accepted(headers=None, **_):
+    ledger.note("accepted", _intended.pop(id(headers)))  # the same dict as before
 
 
 @task_failure.connect
