@@ -1,22 +1,27 @@
 """Many calls of one task in few round trips: what they share, what is each one's own, and where it ends midway."""
 
+import contextvars
 import itertools
+import logging
 import pickle
+import threading
 import uuid
+from contextlib import ExitStack, contextmanager, nullcontext
 
+import kombu
 import pytest
 import redis
 from celery import Celery, Task
 from celery._state import _task_stack
 from celery.exceptions import TimeoutError as ResultTimeout
-from celery.signals import before_task_publish
+from celery.signals import after_task_publish, before_task_publish
 from celery.worker.request import Request
 from kombu import Exchange, Queue
 from kombu.message import Message
 from kombu.serialization import prepare_accept_content
 from kombu.utils.json import loads
 
-from celery_affinity import OptionError, PublishError, TaskIds, envelope, many, publish_many
+from celery_affinity import OptionError, PublishError, TaskIds, envelope, many, publish_many, unserved
 from celery_affinity.keys import Keys
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
@@ -270,6 +275,128 @@ def test_before_task_publish_is_heard_once_and_what_it_adds_is_in_every_message(
         before_task_publish.disconnect(add)
     assert len(heard) == 1
     assert [message["headers"]["trace"] for message in messages(app)] == ["a-trace"] * 3
+
+
+# -- what else is published meanwhile
+
+
+@pytest.fixture
+def audit(app):
+    @app.task(name="audit", shared=False, affinity="audits")
+    def audit(*_):
+        pass
+
+    return audit
+
+
+@contextmanager
+def heard(publish):
+    """Have *publish* called before and after each publish of a task, but for those that it makes itself."""
+    busy = []
+
+    def hear(sender, headers, **_):
+        if sender != "audit" and not busy:
+            busy.append(sender)
+            try:
+                publish(headers["id"])
+            finally:
+                busy.clear()
+
+    for sent in (before_task_publish, after_task_publish):
+        sent.connect(hear)
+    try:
+        yield
+    finally:
+        for sent in (before_task_publish, after_task_publish):
+            sent.disconnect(hear)
+
+
+@pytest.mark.parametrize("way", ["delay", "the same id", "publish_many", "kombu", "a batch", "a thread", "itself"])
+def test_what_a_handler_publishes_goes_its_own_way(app, audit, way):
+    render = task(app)
+
+    def publish(task_id):
+        if way == "delay":
+            audit.delay("by hand")
+        elif way == "the same id":
+            audit.apply_async(("by hand",), task_id=task_id)
+        elif way == "publish_many":
+            publish_many(audit, [("by hand",)])
+        elif way == "a thread":
+            thread = threading.Thread(target=contextvars.copy_context().run, args=(audit.delay, "by hand"))
+            thread.start()
+            thread.join()
+        elif way == "itself":
+            render.apply_async(("by hand",), task_id=task_id, affinity="audits")
+        else:
+            with app.connection_for_write() as connection, connection.Producer() as producer, ExitStack() as stack:
+                if way == "a batch" and hasattr(producer, "batch"):
+                    stack.enter_context(producer.batch())
+                audit.apply_async(("by hand",), producer=producer)
+                if way == "kombu":
+                    headers = {"task": "audit", "id": task_id}
+                    producer.publish([["raw"], {}, {}], headers=headers, serializer="json", routing_key="celery")
+
+    with heard(publish):
+        ids = publish_many(render, [("a",), ("b",), ("c",)])
+    assert [each["headers"]["id"] for each in messages(app)] == list(ids)
+    assert arguments(app) == [["a"], ["b"], ["c"]]
+    found = [loads(each["body"])[0] for each in messages(app, type_="audits")]
+    assert found == ([["by hand"], ["raw"]] * 2 if way == "kombu" else [["by hand"]] * 2)
+
+
+def test_a_handler_that_fails_keeps_nothing_from_being_published(app):
+    def fail(_):
+        raise RuntimeError("a handler's own")
+
+    with heard(fail):
+        publish_many(task(app), [("a",), ("b",)])
+    assert arguments(app) == [["a"], ["b"]]
+
+
+def test_within_a_batch_of_kombus_it_goes_its_own_way(app, audit):
+    if kombu.VERSION[:2] < (5, 7):
+        pytest.skip("kombu before 5.7 has no batches")
+    with app.producer_pool.acquire(block=True) as producer, producer.batch():
+        audit.apply_async((1,), producer=producer)
+        publish_many(task(app), [("a",), ("b",)], producer=producer)
+        audit.apply_async((2,), producer=producer)
+    assert arguments(app) == [["a"], ["b"]]
+    assert arguments(app, type_="audits") == [[1], [2]]
+
+
+def test_a_logger_that_publishes_disturbs_neither_a_batch_nor_many(app, audit):
+    """What nobody serves is warned of in the midst of a publish."""
+
+    class Publishing(logging.Handler):
+        def emit(self, record):
+            audit.apply_async(("logged",), **options)
+
+    render, handler, options = task(app, affinity="nobody-at-all"), Publishing(), {}
+    unserved.logger.addHandler(handler)
+    try:
+        publish_many(render, [("a",), ("b",)])
+        with app.producer_pool.acquire(block=True) as producer:
+            options.update(producer=producer)
+            with producer.batch(max_size=1) if hasattr(producer, "batch") else nullcontext():
+                for number in range(3):
+                    audit.apply_async((number,), producer=producer, affinity=f"nobody-{number}")
+    finally:
+        unserved.logger.removeHandler(handler)
+    assert arguments(app, type_="nobody-at-all") == [["a"], ["b"]]
+    for number in range(3):
+        assert arguments(app, type_=f"nobody-{number}") == [[number]]
+    assert set(map(tuple, arguments(app, type_="audits"))) == {("logged",)}
+
+
+def test_of_two_queues_one_may_be_scheduled(app):
+    app.conf.affinity_queues = ["one"]
+    queues = [Queue(name, Exchange("news", "topic"), routing_key="news.#") for name in ("one", "two")]
+    render = task(app, affinity=None)
+    ids = publish_many(render, [("a",), ("b",), ("c",)], exchange="news", routing_key="news.x", declare=queues)
+    assert [each["headers"]["id"] for each in messages(app, type_="one")] == list(ids)
+    found = [loads(each.decode())["headers"]["id"] for each in app.redis.lrange("two", 0, -1)]
+    assert found[::-1] == list(ids)
 
 
 def test_within_a_task_all_calls_are_its_children_and_none_is_in_its_trail(app):

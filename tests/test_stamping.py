@@ -10,7 +10,9 @@ import pytest
 from celery import Celery, beat, chain
 from celery._state import _task_stack
 from celery.exceptions import Ignore, Retry
+from celery.signals import before_task_publish
 from kombu import Exchange, Queue
+from kombu.common import Broadcast
 from kombu.utils.json import dumps, loads
 
 from celery_affinity import Affinity, AffinityError, OptionError, Transport
@@ -299,6 +301,120 @@ def test_a_repeated_publish_of_one_call_is_one_job(app, monkeypatch):
         task(app, affinity="pdf").apply_async(producer=producer, retry=True, retry_policy={"interval_start": 0})
     assert [reply.fresh for (reply,) in replies] == [True, False]
     assert len(published(app)) == 1
+
+
+class Lossy:
+    """Publishes whose reply is lost, each *of_each*-th of them."""
+
+    def __init__(self, monkeypatch, of_each=1):
+        self.fresh, publish = [], Scheduler.publish
+
+        def lossy(*args, **kwargs):
+            published = publish(*args, **kwargs)
+            self.fresh += [each.fresh for each in published]
+            if len(self.fresh) % of_each:
+                raise ConnectionError("the reply was lost")
+            return published
+
+        monkeypatch.setattr(Scheduler, "publish", lossy)
+
+
+@pytest.fixture
+def producer(app):
+    with app.connection_for_write() as connection, app.amqp.Producer(connection, auto_declare=False) as producer:
+        yield producer
+
+
+BODY = [[1], {}, {}]
+
+
+@pytest.mark.parametrize("replies", ["come", "are lost"])
+def test_five_publishes_with_one_dict_of_headers_are_five_jobs(app, producer, monkeypatch, replies):
+    """As on stock; and one that is repeated for its lost reply is one all the same."""
+    lossy = Lossy(monkeypatch, of_each=2) if replies == "are lost" else None
+    headers = {"task": "nothing", "id": "an-id", "affinity": "the user's"}
+    as_it_was = dict(headers)
+    for _ in range(5):
+        producer.publish(
+            BODY,
+            headers=headers,
+            serializer="json",
+            routing_key="celery",
+            retry=True,
+            retry_policy={"interval_start": 0},
+        )
+        assert headers == as_it_was
+    assert lossy is None or lossy.fresh == [True, False] * 5
+    found = published(app)
+    assert len(found) == 5
+    assert {message["headers"]["affinity"] for _, _, _, message in found} == {"the user's"}
+
+
+def test_five_publishes_of_one_message_of_celerys_are_five_jobs(app, producer):
+    message = app.amqp.create_task_message("an-id", "nothing", (), {})
+    for number in range(5):
+        app.amqp.send_task_message(producer, "nothing", message, affinity=f"type{number}")
+    assert sorted(type_ for type_, *_ in published(app)) == [f"type{number}" for number in range(5)]
+
+
+def test_properties_and_declarations_of_the_callers_are_left_as_they_are(app, producer):
+    channel, headers, properties = producer.channel, {"task": "nothing", "id": "an-id"}, {"on_demand": True}
+    for _ in range(5):
+        message = channel.prepare_message(json.dumps(BODY), None, "application/json", "utf-8", headers, properties)
+        channel.basic_publish(message, exchange="", routing_key="celery")
+        assert properties.keys() & {"affinity", "on_demand", PROPERTY} == {"on_demand"}
+    assert [lane for _, lane, _, _ in published(app)] == ["demand.0"] * 5
+    declare = [app.amqp.queues["celery"]]
+    task(app).apply_async(declare=declare)
+    assert declare[0] is app.amqp.queues["celery"]
+
+
+def test_another_message_with_the_properties_of_one_that_failed_is_another_job(app, producer, monkeypatch):
+    channel, properties = producer.channel, {}
+    lossy = Lossy(monkeypatch, of_each=2)
+
+    def publish(body):
+        message = channel.prepare_message(body, None, "application/json", "utf-8", {"task": "nothing"}, properties)
+        channel.basic_publish(message, exchange="", routing_key="celery")
+
+    with pytest.raises(ConnectionError):
+        publish("[[1], {}, {}]")
+    publish("[[2], {}, {}]")
+    assert lossy.fresh == [True, True]
+
+
+def test_a_message_that_is_moved_keeps_what_its_call_asked_for(app, producer, pdf, first_try):
+    """As `celery.contrib.migrate` does it: with kombu alone, and the properties that it found."""
+    kept = {name: first_try["properties"][name] for name in (PROPERTY, "priority", "correlation_id")}
+    producer.publish(first_try["body"], headers=first_try["headers"], content_type="application/json", **kept)
+    assert one(app) == ("excel", "demand.7")
+
+
+def test_a_handler_sets_what_a_call_asks_for(app):
+    """Whether it comes before ours, or after."""
+
+    def ask(properties, **_):
+        properties.update(priority=7, on_demand=True, affinity="excel")
+
+    before_task_publish.connect(ask)
+    try:
+        task(app, affinity=Affinity("pdf", priority=2)).delay()
+    finally:
+        before_task_publish.disconnect(ask)
+    assert one(app) == ("excel", "demand.7")
+
+
+def test_a_broadcast_has_nothing_of_ours(app, producer):
+    listener = app.redis.pubsub()
+    listener.psubscribe("*all*")
+    assert listener.get_message(timeout=5)["type"] == "psubscribe"
+    app.amqp.queues.add(Broadcast("all"))
+    everybody = app.amqp.queues["all"]
+    everybody(producer.channel).declare()
+    task(app, affinity="pdf").apply_async(queue=everybody, affinity="excel", on_demand=True, producer=producer)
+    message = loads(listener.get_message(timeout=5)["data"].decode())
+    assert not {"affinity", "on_demand", PROPERTY} & (message["headers"].keys() | message["properties"].keys())
+    listener.close()
 
 
 def test_the_copies_for_two_queues_are_two_jobs(app):
