@@ -126,17 +126,15 @@ def test_with_the_producer_of_any_app(app, name, made, waits):
         assert waits() == {place(name): 4}
 
 
-@pytest.mark.parametrize(
-    "way", ["connection", "connection_for_write", "connection_or_acquire", "pool", "producer_pool"]
-)
-def test_with_kombu_alone_the_settings_are_those_of_the_app_that_made_the_connection(app, name, waits, way):
+def test_with_kombu_alone_the_settings_are_those_of_the_app_that_made_the_connection(app, name, waits):
     queue = app.conf.task_default_queue
-    if way == "producer_pool":
-        with app.producer_pool.acquire(block=True) as producer:
-            hand_made(producer, queue)
-    else:
-        with app.pool.acquire(block=True) if way == "pool" else getattr(app, way)() as connection:
+    ways = [app.connection, app.connection_for_write, app.connection_or_acquire, lambda: app.pool.acquire(block=True)]
+    for way in ways:
+        with way() as connection:
             hand_made(connection.Producer(), queue)
+        assert waits() == {place(name): 1}
+    with app.producer_pool.acquire(block=True) as producer:
+        hand_made(producer, queue)
     assert waits() == {place(name): 1}
 
 
