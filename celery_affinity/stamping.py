@@ -130,6 +130,9 @@ class Sending(str):
         sending.app, sending.task_name, sending.taking = app, task_name, taking
         return sending
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)  # a copy is no call
+
     def type(self, message: Message) -> str | None:
         """Return the type that *message* asks for; None: that of its queue. Raises OptionError, SettingError."""
         return self._wished(message).type

@@ -1,7 +1,9 @@
 """What a task may ask for, where it may say so, and what wins."""
 
+import copy
 import json
 import os
+import pickle
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -402,6 +404,22 @@ def test_a_handler_sets_what_a_call_asks_for(app):
     finally:
         before_task_publish.disconnect(ask)
     assert one(app) == ("excel", "demand.7")
+
+
+def test_a_handler_may_write_and_copy_all_that_it_is_given(app):
+    heard = []
+
+    def write(headers, properties, body, **_):
+        given = {"headers": headers, "properties": properties, "body": body}
+        heard.append((json.dumps(given), pickle.dumps(given), copy.deepcopy(given)))
+
+    before_task_publish.connect(write)
+    try:
+        task(app, affinity="pdf").delay()
+    finally:
+        before_task_publish.disconnect(write)
+    assert len(heard) == 1
+    assert one(app) == ("pdf", "queued.0")
 
 
 def test_a_broadcast_has_nothing_of_ours(app, producer):
