@@ -365,8 +365,16 @@ def test_within_a_batch_of_kombus_it_goes_its_own_way(app, audit):
     assert arguments(app, type_="audits") == [[1], [2]]
 
 
-def test_a_logger_that_publishes_disturbs_neither_a_batch_nor_many(app, audit):
+def test_a_logger_that_publishes_disturbs_neither_a_batch_nor_many(app, audit, monkeypatch):
     """What nobody serves is warned of in the midst of a publish."""
+    publish, fresh = Scheduler.publish, []
+
+    def noting(*args):
+        published = publish(*args)
+        fresh.extend(each.fresh for each in published)
+        return published
+
+    monkeypatch.setattr(Scheduler, "publish", noting)
 
     class Publishing(logging.Handler):
         def emit(self, record):
@@ -387,6 +395,7 @@ def test_a_logger_that_publishes_disturbs_neither_a_batch_nor_many(app, audit):
     for number in range(3):
         assert arguments(app, type_=f"nobody-{number}") == [[number]]
     assert set(map(tuple, arguments(app, type_="audits"))) == {("logged",)}
+    assert all(fresh), "nothing is sent twice"
 
 
 def test_of_two_queues_one_may_be_scheduled(app):

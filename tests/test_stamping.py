@@ -372,7 +372,7 @@ def test_properties_and_declarations_of_the_callers_are_left_as_they_are(app, pr
 
 
 def test_another_message_with_the_properties_of_one_that_failed_is_another_job(app, producer, monkeypatch):
-    channel, properties = producer.channel, {}
+    channel, properties = producer.channel, {"delivery_mode": 2}
     lossy = Lossy(monkeypatch, of_each=2)
 
     def publish(body):
