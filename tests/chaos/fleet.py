@@ -1,4 +1,4 @@
-"""The processes under test: six workers, a dispatcher, publishers. Faults happen to them by process id."""
+"""The processes under test: workers with all pools, a dispatcher, publishers. Faults happen to them by process id."""
 
 import signal
 import sys
@@ -32,8 +32,9 @@ MEMBERS = (
     Member("pdf", "prefork", 2, ("pdf",)),
     Member("office", "prefork", 3, ("pdf", "excel"), clock_offset_s=3600),
     Member("search", "threads", 4, ("excel", "index")),
-    Member("post", "prefork", 2, ("index", "mail")),
-    Member("mail", "threads", 3, ("mail",), clock_offset_s=-3600),
+    Member("post", "solo", 1, ("index", "mail")),
+    Member("mail", "gevent", 3, ("mail",), clock_offset_s=-3600),
+    Member("sheets", "eventlet", 3, ("excel", "mail")),
     Member("versatile", "prefork", 3, ("pdf", "excel", "index", "mail")),
 )
 SLOTS = sum(member.slots for member in MEMBERS)
@@ -222,7 +223,7 @@ class Fleet:
             pool=member.pool,
             name=member.name,
             env=env,
-            extra=["--loglevel", "WARNING", "--without-mingle"],
+            extra=["--loglevel", "WARNING", "-E"],
         )
         self._ledger.note("born", member.name, target=worker.pid)
         return worker
