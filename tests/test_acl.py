@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 import redis
+from celery import Celery
 
 from celery_affinity.calls import End, Job, Joining
 from celery_affinity.embedded import EmbeddedServer
@@ -133,9 +134,9 @@ def scheduler_of(as_user):
         client.close()
 
 
-def run_as(url, *words):
+def run_as(url, *words, **env):
     """Run Python in a process of its own, whose broker is *url*."""
-    env = {**os.environ, "BROKER_URL": url, "LEDGER": os.devnull}
+    env = {**os.environ, "BROKER_URL": url, "LEDGER": os.devnull, **env}
     return subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -175,6 +176,7 @@ def test_a_fleet_with_results_chords_events_and_remote_control_works(as_user, re
     producers = (
         "app.send_task(pdf.name, ('due',), queue='pdf', ignore_result=True, countdown=1)",
         "app.send_task(pdf.name, ('later',), queue='pdf', ignore_result=True, countdown=60, expires=90)",
+        "app.send_task(pdf.name, ('ended',), queue='pdf', ignore_result=True, countdown=60, task_id='to-be-revoked')",
         "app.send_task(pdf.name, ('gone',), queue='pdf', ignore_result=True, expires=-1)",
         "app.send_task(pdf.name, ('marked',), queue='pdf', ignore_result=True, stamped_headers=['a'], a='b')",
         "publish_many(pdf, [(f'job-{n}',) for n in range(60)], queue='pdf', ignore_result=True)",
@@ -184,10 +186,16 @@ def test_a_fleet_with_results_chords_events_and_remote_control_works(as_user, re
     imports = [f"from {APP} import app, pdf", "from celery import chord", "from celery_affinity import publish_many"]
     run = run_as(as_user("producer"), "-c", "\n".join([*imports, *producers]))
     assert run.returncode == 0, run.stderr
-    expected = {"due", "marked", "waited-for", "one", "two", "all", *(f"job-{n}" for n in range(60))}
+    call = f"from {APP} import app; app.send_task('{APP}.pdf', ('stock',), queue='pdf', ignore_result=True)"
+    assert run_as(as_user("worker"), "-c", call, TRANSPORT="redis").returncode == 0
+    expected = {"stock", "due", "marked", "waited-for", "one", "two", "all", *(f"job-{n}" for n in range(60))}
     wait_until(lambda: set(ledger.ends()) == expected, 20, f"all run\n{workers[0].log()}")
     stats = run_as(as_user("worker"), "-m", "celery", "-A", APP, "inspect", "stats", "--json")
     assert len(json.loads(stats.stdout)) == 2, stats.stderr
+    with Celery("operator", broker=as_user("worker"), set_as_current=False) as operator:
+        operator.conf.broker_transport = "celery_affinity:Transport"
+        operator.control.revoke("to-be-revoked")
+        operator.control.purge()
     said.wait_for("task succeeded", 20)
     said.end()
     for words in (["status"], ["pending"], ["explain", "nobody"], ["settings"], ["dead", "list"]):

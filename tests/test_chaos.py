@@ -170,6 +170,16 @@ def test_a_job_that_ended_has_the_result_of_its_end(story, result, is_fine):
     assert is_fine or "its result should be SUCCESS" in verdict.violations[0]
 
 
+@pytest.mark.parametrize("retries", [True, False])
+def test_a_result_may_be_lost_while_its_server_is_away_unless_its_worker_tries_again(story, retries):
+    story.happen("born", "pdf", 0, target=WORKER, retries_results=retries)
+    story.publish("job")
+    story.happen("down", "results", 1.5, how="killed", forgets_s=0)
+    story.run("job", 1, 2)
+    story.happen("up", "results", 3)
+    assert (story.judged(states={"job": "done"}, results={}).violations == []) is not retries
+
+
 @pytest.mark.parametrize(("forgets_s", "is_fine"), [(1e9, True), (0, False)])
 def test_only_a_results_server_that_came_back_empty_has_lost_results(story, forgets_s, is_fine):
     story.publish("job")

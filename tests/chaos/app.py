@@ -62,6 +62,9 @@ app.conf.update(
     # Outages are ridden out: what is published again after a lost reply has to count once.
     task_publish_retry_policy={"max_retries": 300, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.4},
     result_backend_transport_options=_master,
+    # Celery's default is not to: a result that cannot be stored is lost.
+    result_backend_always_retry=os.environ.get("RETRIES_RESULTS") == "1",
+    result_backend_max_sleep_between_retries_ms=500,
     redis_socket_timeout=2 * REPLY_TIMEOUT_S,
     redis_socket_connect_timeout=REPLY_TIMEOUT_S,
     worker_cancel_long_running_tasks_on_connection_loss=False,

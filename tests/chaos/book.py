@@ -90,6 +90,7 @@ class Book:
         self.results_amnesias: list[Window] = []
         self.results_away: list[Window] = []
         self.is_full: list[Window] = []
+        self.retries_results: set[int] = set()
         self.got: dict[str, str] = {}
         self.waited: dict[str, Window] = {}
         self.complaints: list[str] = []
@@ -160,7 +161,10 @@ class Book:
         self.faults["restart"] += 1
 
     def _on_born(self, event: Event) -> None:
-        self._born[event.subject].append(int(event.facts["target"]))
+        pid = int(event.facts["target"])
+        self._born[event.subject].append(pid)
+        if event.facts["retries_results"] == "True":
+            self.retries_results.add(pid)
 
     def _on_stop(self, event: Event) -> None:
         self._begin(event, "stop")

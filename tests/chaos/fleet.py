@@ -19,21 +19,22 @@ _READY_S = 60
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of the fleet, whichever process runs it now."""
+    """A worker of the fleet, whichever process runs it now. *retries_results*: its ``result_backend_always_retry``."""
 
     name: str
     pool: str
     slots: int
     types: tuple[str, ...]
     clock_offset_s: int = 0
+    retries_results: bool = False
 
 
 MEMBERS = (
-    Member("pdf", "prefork", 2, ("pdf",)),
+    Member("pdf", "prefork", 2, ("pdf",), retries_results=True),
     Member("office", "prefork", 3, ("pdf", "excel"), clock_offset_s=3600),
-    Member("search", "threads", 4, ("excel", "index")),
+    Member("search", "threads", 4, ("excel", "index"), retries_results=True),
     Member("post", "solo", 1, ("index", "mail")),
-    Member("mail", "gevent", 3, ("mail",), clock_offset_s=-3600),
+    Member("mail", "gevent", 3, ("mail",), clock_offset_s=-3600, retries_results=True),
     Member("sheets", "eventlet", 3, ("excel", "mail")),
     Member("versatile", "prefork", 3, ("pdf", "excel", "index", "mail")),
 )
@@ -214,6 +215,7 @@ class Fleet:
 
     def _worker(self, member: Member) -> WorkerProcess:
         env = {**self._env, "CLOCK_OFFSET_S": str(member.clock_offset_s)}
+        env["RETRIES_RESULTS"] = str(int(member.retries_results))
         url = self._url_of(member.name)
         worker = start_worker(
             APP,
@@ -225,7 +227,7 @@ class Fleet:
             env=env,
             extra=["--loglevel", "WARNING", "-E"],
         )
-        self._ledger.note("born", member.name, target=worker.pid)
+        self._ledger.note("born", member.name, target=worker.pid, retries_results=member.retries_results)
         return worker
 
     def _dispatcher(self) -> Process:

@@ -131,11 +131,17 @@ def _result_of(job: Job, book: Book, remains: Remains) -> str | None:
 
 
 def _is_result_lost(job: Job, book: Book) -> bool:
-    """Whether the server of a job's result forgot it, or was full when it was to be stored."""
+    """Whether the server of a job's result forgot it, or was full, or away for a worker that tries only once."""
     is_brokers = job.name in ON_THE_BROKERS_SERVER
     windows = [*book.amnesias, *book.is_full] if is_brokers else book.results_amnesias
-    times = [(run.start, _told_by(run, book)) for run in job.runs] or [(job.intended, inf)]
-    return any(window.meets(*each) for window in windows for each in times)
+    if not job.runs:
+        return any(window.meets(job.intended, inf) for window in windows)
+    for run in job.runs:
+        away = _troubles(run, book) if is_brokers else book.results_away
+        in_its_way = windows if run.worker in book.retries_results else [*windows, *away]
+        if any(window.meets(run.start, _told_by(run, book)) for window in in_its_way):
+            return True
+    return False
 
 
 def _judge_repetitions(job: Job, book: Book, verdict: Verdict, violated) -> None:
