@@ -389,7 +389,7 @@ class Scheduler:
                 return self._evalsha(calls)
             except NoScriptError:
                 # Lost with all others: a fleet that works gives producers theirs again with its next call.
-                for script in (*(script for script, _ in calls), load(_OF_PRODUCERS)):
+                for script in {*(script for script, _ in calls), load(_OF_PRODUCERS)}:
                     self._load(script)
                 return self._evalsha(calls)
         except _REFUSALS as exc:
