@@ -223,6 +223,17 @@ def test_what_has_no_time_to_expire_does_not(story):
     assert "expired before its time" in story.judged(**is_expired).violations[0]
 
 
+@pytest.mark.parametrize(("outcome", "is_fine"), [("OperationalError", True), ("done", False)])
+def test_a_full_server_explains_a_second_run_of_what_failed_alone(story, outcome, is_fine):
+    story.happen("full", "server", 0, pending=0)
+    story.publish("job")
+    story.run("job", 1, 2, outcome=outcome)
+    story.run("job", 3, 4)
+    story.happen("relief", "server", 5, pending=0, silent_s=0.5)
+    again = [each for each in story.judged(states={"job": "done"}).violations if "ran again" in each]
+    assert (again == []) is is_fine
+
+
 def test_what_expired_on_its_worker_is_revoked_without_a_run(story):
     story.publish("job", expires=5)
     assert story.judged(states={"job": "done"}, results={"task-job": "REVOKED"}).lost == {"expired": 1}

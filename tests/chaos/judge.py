@@ -144,6 +144,13 @@ def _is_result_lost(job: Job, book: Book) -> bool:
     return False
 
 
+def _is_revoked_by_its_worker(job: Job, book: Book, remains: Remains) -> bool:
+    """Whether a job that expired in its worker's hands has the result of that, or could not get it."""
+    away = book.troubles if job.name in ON_THE_BROKERS_SERVER else book.results_away
+    is_away = any(window.meets(job.intended, job.expires + RETURNS_S) for window in away)
+    return remains.results.get(job.task) == "REVOKED" or is_away or _is_result_lost(job, book)
+
+
 def _judge_repetitions(job: Job, book: Book, verdict: Verdict, violated) -> None:
     """Every run but one needs a reason why there was another. It may be the later one: a zombie's, back too late."""
     reasons = [why_again(run, book) for run in job.runs]
@@ -158,7 +165,7 @@ def _why_not_ended(job: Job, book: Book, remains: Remains) -> str | None:
     state, reason = remains.states.get(job.redis_id), remains.reasons.get(job.redis_id)
     if state in ("pending", "scheduled", "claimed"):
         return "stuck"
-    if state == "expired" or (job.expires < inf and remains.results.get(job.task) == "REVOKED"):
+    if state == "expired" or (job.expires < inf and _is_revoked_by_its_worker(job, book, remains)):
         return "expired"
     if reason == "lost":
         return _disturbed(job, book) or _any_death(job, book)
@@ -187,6 +194,8 @@ def why_again(run: Run, book: Book) -> str | None:
     until = _told_by(run, book)
     if any(window.meets(run.start, until) and _is_its_own(run, window) for window in book.fences.get(run.worker, ())):
         return "its worker was fenced"
+    if run.outcome not in ("", "done") and any(window.meets(run.end, run.end) for window in book.is_full):
+        return "its end could not be stored"
     # Whoever was in the middle of something when the server came back goes on by what it knows.
     forgotten = next((w for w in book.amnesias if w.meets(run.start - RETURNS_S, until)), None)
     if forgotten is not None:
