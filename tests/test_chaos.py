@@ -33,7 +33,7 @@ class Story:
 
     def publish(self, job, at=0.0, accepted=True, **facts):
         self.at = at
-        self.note("intended", job, task=f"task-{job}", name="late", **facts)
+        self.note("intended", job, **{"task": f"task-{job}", "name": "late", **facts})
         if accepted:
             self.note("accepted", job)
 
@@ -168,6 +168,16 @@ def test_a_job_that_ended_has_the_result_of_its_end(story, result, is_fine):
     verdict = story.judged(states={"job": "done"}, results={"task-job": result} if result else {})
     assert (verdict.violations == []) is is_fine
     assert is_fine or "its result should be SUCCESS" in verdict.violations[0]
+
+
+@pytest.mark.parametrize(("start", "is_fine"), [(2.1, True), (9, False)])
+def test_the_state_of_a_retry_may_come_after_the_end_of_the_next_try(story, start, is_fine):
+    for job in ("first", "second"):
+        story.publish(job, task="task")
+    story.run("first", 1, 2, outcome="retried")
+    story.run("second", start, start + 0.1, worker=OTHER, pid=OTHER)
+    verdict = story.judged(states={"first": "done", "second": "done"}, results={"task": "RETRY"})
+    assert (verdict.violations == []) is is_fine
 
 
 @pytest.mark.parametrize("retries", [True, False])

@@ -121,13 +121,23 @@ def _judge_wait(job: Job, book: Book, expected: str | None, violated) -> None:
 
 def _result_of(job: Job, book: Book, remains: Remains) -> str | None:
     """Return the state that the result of a job's task must have; None: it is open."""
-    if any(run.outcome == "done" and why_again(run, book) is None for run in job.runs):
-        return "SUCCESS"
+    done = [run for run in job.runs if run.outcome == "done" and why_again(run, book) is None]
+    if done:
+        return None if _is_state_of_retry_late(job, done[0], book) else "SUCCESS"
     if job.redis_id in remains.expired and not job.runs:
         return "REVOKED"
     if remains.reasons.get(job.redis_id) == "lost" and not job.ended:
         return "FAILURE"
     return None
+
+
+def _is_state_of_retry_late(job: Job, done: Run, book: Book) -> bool:
+    """Whether the task's last try ended before the one that asked for it had stored that: Celery's own, on any broker.
+
+    It publishes first, and stores RETRY then, also over a SUCCESS that came in between.
+    """
+    tries = (run for each in book.jobs_of_task[job.task] if each is not job for run in each.runs)
+    return any(run.outcome == "retried" and _told_by(run, book) >= done.end for run in tries)
 
 
 def _is_result_lost(job: Job, book: Book) -> bool:
