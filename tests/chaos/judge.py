@@ -1,7 +1,7 @@
 """Whether the book and Redis agree with what was promised. Strict: what no noted fault explains is a violation."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from .app import ON_THE_BROKERS_SERVER, WORKER_TIMEOUT_S
@@ -147,11 +147,16 @@ def _is_result_lost(job: Job, book: Book) -> bool:
     if not job.runs:
         return any(window.meets(job.intended, inf) for window in windows)
     for run in job.runs:
-        away = _troubles(run, book) if is_brokers else book.results_away
+        away = [*map(_until_used, _troubles(run, book))] if is_brokers else book.results_away
         in_its_way = windows if run.worker in book.retries_results else [*windows, *away]
         if any(window.meets(run.start, _told_by(run, book)) for window in in_its_way):
             return True
     return False
+
+
+def _until_used(window: Window) -> Window:
+    """Return a window that does not end if connections went silent in it: one in a pool is noticed when it is used."""
+    return replace(window, until=inf) if window.what == "silence" else window
 
 
 def _is_revoked_by_its_worker(job: Job, book: Book, remains: Remains) -> bool:
