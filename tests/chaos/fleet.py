@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from time import monotonic
 
 import psutil
 
@@ -15,6 +16,9 @@ from .ledger import Ledger
 
 APP = "tests.chaos.app"
 _READY_S = 60
+
+#: So long after it says that it is ready, a worker's loop turns.
+_TURNS_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Fleet:
         self.dispatcher: Process | None = None
         self._gone: list[Process] = []
         self._stopped: dict[int, WorkerProcess] = {}
+        self._ready_at: dict[int, float] = {}
         self._batches = 0
 
     def start(self) -> None:
@@ -77,8 +82,13 @@ class Fleet:
         self.workers[name] = self._worker(_member(name))
 
     def kill_pool_process(self, name: str, rng: Random) -> None:
-        """Kill one pool process of a prefork worker, if it has one now."""
-        self._kill_child(name, rng, "pool process")
+        """Kill one pool process of a prefork worker, if it has one now and its loop turns.
+
+        Before, Celery takes it for a pool that cannot start, and ends the worker.
+        """
+        worker = self.workers[name]
+        if " ready." in worker.log() and monotonic() - self._ready_at.setdefault(worker.pid, monotonic()) > _TURNS_S:
+            self._kill_child(name, rng, "pool process")
 
     def kill_guard(self, name: str, rng: Random) -> None:
         """Kill the guard of a worker, if it has one now."""
