@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from redis.exceptions import NoPermissionError
+
 from . import bound
 from .keys import decode, encode, unmarked
 from .order import Group, Order, ahead, order_now
@@ -156,7 +158,10 @@ def _held(
     if row.get("acked") == "1":
         return "running", row["claimed"], None
     facts = f"{job_id} {row['fence']} ".encode()
-    inbox = reader.ask_one("lrange", reader.key("inbox", row["worker"]), 0, -1)
+    try:
+        inbox = reader.ask_one("lrange", reader.key("inbox", row["worker"]), 0, -1)
+    except NoPermissionError:  # who may not read messages may not read inboxes
+        return "claimed", row["claimed"], "whether its worker has read it is not for this user: no right to inboxes"
     if any(payload.startswith(facts) for payload in inbox):
         return "claimed", row["claimed"], "in the worker's inbox, which it has not read yet"
     if now_us - int(row["claimed"]) > _BEATS_UNTIL_HELD * int(settings["heartbeat_interval_us"]):

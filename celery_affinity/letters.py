@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from redis.exceptions import NoPermissionError
+
 from .keys import decode, encode
 from .reader import Reader, as_text
 
@@ -79,11 +81,15 @@ def find(reader: Reader, which: Filter, limit: int | None = None) -> list[DeadLe
 def show(reader: Reader, letter: DeadLetter) -> Shown:
     """Return all that is known of a letter."""
     row = reader.hash("job", letter.job_id)
-    message = reader.ask_one("get", reader.key("message", letter.job_id)) or b""
-    return Shown(letter, int(row.get("enqueued", 0)) / 1e6, len(message), _headers(message))
+    message_bytes = reader.ask_one("strlen", reader.key("message", letter.job_id))
+    return Shown(letter, int(row.get("enqueued", 0)) / 1e6, message_bytes, _headers(reader, letter.job_id))
 
 
-def _headers(message: bytes) -> dict[str, object]:
+def _headers(reader: Reader, job_id: str) -> dict[str, object]:
+    try:
+        message = reader.ask_one("get", reader.key("message", job_id)) or b""
+    except NoPermissionError:
+        return {"arguments": "not for this user: it has no right to read messages"}
     try:
         headers = json.loads(message)["headers"]
         return {name: headers[name] for name in _SHOWN_HEADERS if headers.get(name) is not None}

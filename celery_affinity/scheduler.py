@@ -32,12 +32,20 @@ from .scripts import Argument, Script, load
 _PASSING = (BusyLoadingError, ReadOnlyError, NoScriptError, TryAgainError, ClusterDownError)
 _TRANSIENT = ("BUSY ", "LOADING", "READONLY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED")
 
+#: What a server answers instead of a reply.
+_REFUSALS = (*_PASSING, ResponseError)
+
+#: What a script is told that may not call something; the second is Redis 7.0's.
+_NO_RIGHT = ("ACL failure", "The user executing the script can't")
 
 #: Jobs that one call of a script moves at most, so that none runs for more than 5 ms.
 MOST = 10
 
 #: Jobs that one call of `publish` puts at most: it takes some 20 µs for each, and places no more than `MOST` of them.
 _TOGETHER = 25
+
+#: The script that producers call. Who may load scripts loads it for those that may not (docs/how-to/acl.md).
+_OF_PRODUCERS = "publish"
 
 #: Scheduled jobs that are looked at together.
 _PAGE = 50
@@ -92,6 +100,15 @@ class Scheduler:
         """
         return self._published(self._run_together(list(_publishing(jobs))))
 
+    def load_for_producers(self) -> None:
+        """Give the server the script that producers call: they may have no right to load it."""
+        script = load(_OF_PRODUCERS)
+        try:
+            self.client.script_load(script.source)
+        except _REFUSALS as exc:
+            _raise_meaning(exc, [script])
+            raise
+
     def send_publish(self, in_flight: InFlight, jobs: Sequence[Job]) -> None:
         """Begin a `publish`: `receive_publish` ends it. The server is at work on the first jobs while others follow."""
         for script, arguments in _publishing(jobs):
@@ -106,7 +123,9 @@ class Scheduler:
     def _published(self, replies: Sequence[Any]) -> list[Published]:
         published = []
         for state, more, served, *further in replies:
-            self._go_on(more)
+            # Who may not read messages cannot claim: workers go on with the next job that ends, or with a sync.
+            with suppress(NoPermissionError):
+                self._go_on(more)
             pairs = [(state, served), *zip(further[::2], further[1::2], strict=True)]
             published += [Published(bool(state), bool(served)) for state, served in pairs]
         return published
@@ -178,6 +197,7 @@ class Scheduler:
 
     def join(self, joining: Joining, settings: dict[str, str]) -> Joined:
         """Enter *joining* as a live worker; *settings*: those of its app.conf, as `Settings.shared` has them."""
+        self.load_for_producers()
         more, namesake, replaced, void_up_to = self._run(
             load("join"),
             worker=joining.worker,
@@ -368,18 +388,26 @@ class Scheduler:
             try:
                 return self._evalsha(calls)
             except NoScriptError:
-                for script, _ in calls:
-                    self.client.script_load(script.source)
+                # Lost with all others: a fleet that works gives producers theirs again with its next call.
+                for script in {*(script for script, _ in calls), load(_OF_PRODUCERS)}:
+                    self._load(script)
                 return self._evalsha(calls)
-        except _PASSING as exc:
-            raise redis.ConnectionError(str(exc)) from exc
-        except ResponseError as exc:
-            if str(exc).startswith(_TRANSIENT):
-                raise redis.ConnectionError(str(exc)) from exc
-            if isinstance(exc, NoPermissionError) or "ACL failure" in str(exc):
-                names = " and ".join(script.name for script, _ in calls)
-                raise NoPermissionError(f"the broker's user has no right to {names}: {exc}") from exc
+        except _REFUSALS as exc:
+            _raise_meaning(exc, (script for script, _ in calls))
             raise
+
+    def _load(self, script: Script) -> None:
+        try:
+            self.client.script_load(script.source)
+        except NoPermissionError as exc:
+            if script.name != _OF_PRODUCERS:
+                raise
+            # It will pass, with the first worker: the call is to be repeated.
+            raise redis.ConnectionError(
+                f"the server does not have the script of {script.name}, and the broker's user may not load it: a "
+                "worker or a dispatcher of this version of celery_affinity does, when it starts and after a "
+                f"restart of the server ({exc})"
+            ) from exc
 
     def _evalsha(self, calls: Sequence[tuple[Script, list[Argument]]]) -> list[Any]:
         if len(calls) == 1:
@@ -390,6 +418,15 @@ class Scheduler:
                 pipe.evalsha(script.sha, 1, self.keys.base, *arguments)
             replies: list[Any] = pipe.execute()
             return replies
+
+
+def _raise_meaning(exc: redis.RedisError, scripts: Iterable[Script]) -> None:
+    """Raise what an answer that is no reply means: a state that will pass, or a missing right. Else return."""
+    if isinstance(exc, _PASSING) or str(exc).startswith(_TRANSIENT):
+        raise redis.ConnectionError(str(exc)) from exc
+    if isinstance(exc, NoPermissionError) or any(words in str(exc) for words in _NO_RIGHT):
+        names = " and ".join(script.name for script in scripts)
+        raise NoPermissionError(f"the broker's user has no right to {names}: {exc}") from exc
 
 
 def _publishing(jobs: Sequence[Job]) -> Iterator[tuple[Script, list[Argument]]]:

@@ -33,7 +33,7 @@ class Story:
 
     def publish(self, job, at=0.0, accepted=True, **facts):
         self.at = at
-        self.note("intended", job, task=f"task-{job}", name="late", **facts)
+        self.note("intended", job, **{"task": f"task-{job}", "name": "late", **facts})
         if accepted:
             self.note("accepted", job)
 
@@ -52,7 +52,13 @@ class Story:
     def judged(self, **remains):
         book = Book()
         book.read(sorted(self.events, key=lambda event: event.at))
-        return judge(book, Remains(**remains))
+        return judge(book, Remains(**{"results": self.results(), **remains}))
+
+    def results(self):
+        """Return the results that tasks have if nothing went wrong: that of the end, or that it was lost."""
+        tasks = {event.subject: event.facts["task"] for event in self.events if event.kind == "intended"}
+        done = {event.subject for event in self.events if event.facts.get("outcome") == "done"}
+        return {task: "SUCCESS" if job in done else "FAILURE" for job, task in tasks.items()}
 
 
 @pytest.fixture
@@ -153,6 +159,94 @@ def test_an_early_acked_job_is_lost_only_with_its_process(story):
     assert story.judged(states={"job": "dead"}, reasons={"job": "lost"}).violations
     story.happen("kill", "worker", 1.5, target=WORKER)
     assert story.judged(states={"job": "dead"}, reasons={"job": "lost"}).violations == []
+
+
+@pytest.mark.parametrize(("result", "is_fine"), [("SUCCESS", True), ("FAILURE", False), (None, False)])
+def test_a_job_that_ended_has_the_result_of_its_end(story, result, is_fine):
+    story.publish("job")
+    story.run("job", 1, 2)
+    verdict = story.judged(states={"job": "done"}, results={"task-job": result} if result else {})
+    assert (verdict.violations == []) is is_fine
+    assert is_fine or "its result should be SUCCESS" in verdict.violations[0]
+
+
+@pytest.mark.parametrize(("start", "is_fine"), [(2.1, True), (9, False)])
+def test_the_state_of_a_retry_may_come_after_the_end_of_the_next_try(story, start, is_fine):
+    for job in ("first", "second"):
+        story.publish(job, task="task")
+    story.run("first", 1, 2, outcome="retried")
+    story.run("second", start, start + 0.1, worker=OTHER, pid=OTHER)
+    verdict = story.judged(states={"first": "done", "second": "done"}, results={"task": "RETRY"})
+    assert (verdict.violations == []) is is_fine
+
+
+@pytest.mark.parametrize("retries", [True, False])
+def test_a_result_may_be_lost_while_its_server_is_away_unless_its_worker_tries_again(story, retries):
+    story.happen("born", "pdf", 0, target=WORKER, retries_results=retries)
+    story.publish("job")
+    story.happen("down", "results", 1.5, how="killed", forgets_s=0)
+    story.run("job", 1, 2)
+    story.happen("up", "results", 3)
+    assert (story.judged(states={"job": "done"}, results={}).violations == []) is not retries
+
+
+@pytest.mark.parametrize(("forgets_s", "is_fine"), [(1e9, True), (0, False)])
+def test_only_a_results_server_that_came_back_empty_has_lost_results(story, forgets_s, is_fine):
+    story.publish("job")
+    story.run("job", 1, 2)
+    story.happen("down", "results", 10, how="killed", forgets_s=forgets_s)
+    story.happen("up", "results", 11)
+    verdict = story.judged(states={"job": "done"}, results={})
+    assert (verdict.violations == []) is is_fine
+
+
+def test_a_results_server_that_comes_back_empty_excuses_no_lost_job(story):
+    story.publish("job", at=9.5)
+    story.happen("down", "results", 10, how="emptied", forgets_s=1e9)
+    story.happen("up", "results", 11)
+    assert "neither ended nor pending" in story.judged().violations[0]
+
+
+def test_a_caller_that_waits_gets_its_result(story):
+    story.publish("job")
+    story.run("job", 1, 2)
+    story.happen("waited", "task-job", 20, asked=10, error="TimeoutError")
+    assert "its caller got no result" in story.judged(states={"job": "done"}).violations[0]
+    story.happen("got", "task-job", 20, state="FAILURE")
+    assert "its caller got FAILURE" in story.judged(states={"job": "done"}).violations[0]
+
+
+def test_what_expires_while_it_waits_is_revoked_and_does_not_run(story):
+    story.publish("job", expires=5)
+    is_expired = {"states": {"job": "expired"}, "expired": {"job": 5.0}, "results": {"task-job": "REVOKED"}}
+    verdict = story.judged(**is_expired)
+    assert (verdict.violations, verdict.lost) == ([], {"expired": 1})
+    assert "its result should be REVOKED" in story.judged(**{**is_expired, "results": {}}).violations[0]
+    assert "expired before its time" in story.judged(**{**is_expired, "expired": {"job": 4.0}}).violations[0]
+    story.run("job", 1, 2)
+    assert "ran to its end, and is revoked" in story.judged(**is_expired).violations[0]
+
+
+def test_what_has_no_time_to_expire_does_not(story):
+    story.publish("job")
+    is_expired = {"states": {"job": "expired"}, "expired": {"job": 5.0}, "results": {"task-job": "REVOKED"}}
+    assert "expired before its time" in story.judged(**is_expired).violations[0]
+
+
+@pytest.mark.parametrize(("outcome", "is_fine"), [("OperationalError", True), ("done", False)])
+def test_a_full_server_explains_a_second_run_of_what_failed_alone(story, outcome, is_fine):
+    story.happen("full", "server", 0, pending=0)
+    story.publish("job")
+    story.run("job", 1, 2, outcome=outcome)
+    story.run("job", 3, 4)
+    story.happen("relief", "server", 5, pending=0, silent_s=0.5)
+    again = [each for each in story.judged(states={"job": "done"}).violations if "ran again" in each]
+    assert (again == []) is is_fine
+
+
+def test_what_expired_on_its_worker_is_revoked_without_a_run(story):
+    story.publish("job", expires=5)
+    assert story.judged(states={"job": "done"}, results={"task-job": "REVOKED"}).lost == {"expired": 1}
 
 
 def test_a_job_must_not_start_before_its_time(story):

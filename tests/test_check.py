@@ -26,7 +26,7 @@ from celery_affinity.survey import survey
 from celery_affinity.survey_app import look_at
 
 from .clocked import Fleet
-from .test_acl import as_user  # noqa: F401  # a fixture
+from .test_acl import as_user, lines  # noqa: F401  # fixtures
 from .test_cli import APP, affinity
 from .test_dead import bury
 from .test_docs import ROOT, blocks

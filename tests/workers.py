@@ -16,6 +16,8 @@ from time import monotonic, sleep
 from typing import Any, TypeVar
 
 import psutil
+import redis
+from kombu.exceptions import OperationalError
 
 T = TypeVar("T")
 
@@ -27,12 +29,21 @@ _running: "list[Process]" = []
 
 
 def wait_until(predicate: Callable[[], T], timeout: float, message: str) -> T:
-    """Return the first true value of *predicate*; fail with *message* when there is none within *timeout* seconds."""
+    """Return the first true value of *predicate*; fail with *message* when there is none within *timeout* seconds.
+
+    A server that starts, ends, or is promoted closes the connection that it is asked over: it has not answered yet.
+    """
     deadline = monotonic() + timeout
-    while not (value := predicate()):
-        assert monotonic() < deadline, f"not within {timeout} s: {message}"
+    while True:
+        away = None
+        try:
+            if value := predicate():
+                return value
+        except (redis.ConnectionError, redis.TimeoutError, OperationalError) as exc:
+            away = exc
+        if monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout} s: {message}") from away
         sleep(POLL_S)
-    return value
 
 
 def wait_until_it_listens(app: Any, name: str) -> None:

@@ -8,10 +8,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 
 from celery import Celery
+from celery.app.backends import by_url
+from celery.backends.redis import RedisBackend
 from celery.exceptions import Retry
 from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
 
@@ -43,12 +46,13 @@ class App(Celery):
 
 
 app = App("chaos", broker=os.environ.get("BROKER_URL"), backend=os.environ.get("RESULT_URL"))
+_master = {"master_name": os.environ.get("MASTER_NAME", "")}
 app.conf.update(
     broker_transport="celery_affinity:Transport",
     affinity_worker_timeout=WORKER_TIMEOUT_S,
     affinity_heartbeat_interval=HEARTBEAT_S,
     broker_transport_options={
-        "master_name": os.environ.get("MASTER_NAME", ""),
+        **_master,
         "socket_timeout": REPLY_TIMEOUT_S,
         "socket_connect_timeout": REPLY_TIMEOUT_S,
         "health_check_interval": 2,  # how soon kombu looks whether its blocking read is half-open
@@ -57,10 +61,23 @@ app.conf.update(
     broker_connection_max_retries=None,
     # Outages are ridden out: what is published again after a lost reply has to count once.
     task_publish_retry_policy={"max_retries": 300, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.4},
-    task_ignore_result=True,
+    result_backend_transport_options=_master,
+    # Celery's default is not to: a result that cannot be stored is lost.
+    result_backend_always_retry=os.environ.get("RETRIES_RESULTS") == "1",
+    result_backend_max_sleep_between_retries_ms=500,
+    redis_socket_timeout=2 * REPLY_TIMEOUT_S,
+    redis_socket_connect_timeout=REPLY_TIMEOUT_S,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=True,
 )
+
+
+def _on_the_brokers_server() -> RedisBackend:
+    """Return a result backend on the server, or the servers, of the broker."""
+    url = os.environ.get("BROKER_URL", "redis://")
+    backend_class, _ = by_url(url, app.loader)
+    return backend_class(app=app, url=url)
+
 
 # -- what is written down
 
@@ -75,9 +92,14 @@ def _note_intended(headers=None, properties=None, routing_key="", **_):
     global last_intended
     last_intended = _intended[id(headers)] = job = job_id(properties[PROPERTY], routing_key)
     facts = {"task": headers["id"], "name": headers["task"].rpartition(".")[2], "try": headers["retries"]}
-    if headers["eta"]:
-        facts["due"] = f"{time.monotonic() + moment(headers['eta'], app) - time.time():.6f}"
+    for name, header in (("due", "eta"), ("expires", "expires")):
+        if headers[header]:
+            facts[name] = _monotonic(moment(headers[header], app))
     ledger.note("intended", job, **facts)  # threads share the other name
+
+
+def _monotonic(unix_s: float) -> str:
+    return f"{time.monotonic() + unix_s - time.time():.6f}"
 
 
 @after_task_publish.connect
@@ -123,6 +145,10 @@ def _on_worker_init(**_):
 
 @worker_ready.connect
 def _on_worker_ready(sender=None, **_):
+    if not sender.hub:
+        _on_signal_block_a_green_pool(sender.pool)
+        os.write(1, b"worker ready.\n")
+        return
     # By another thread: the signal comes wherever the main one is, which may hold the lock that `call_soon` takes.
     read, write = os.pipe()
 
@@ -135,10 +161,24 @@ def _on_worker_ready(sender=None, **_):
     os.write(1, b"worker ready.\n")  # the log has warnings only
 
 
+def _on_signal_block_a_green_pool(pool) -> None:
+    """Have SIGUSR2 keep all greenlets from running: its handler is run by the only thread there is."""
+    if type(pool).__module__.endswith("gevent"):
+        sleep = import_module("gevent.monkey").get_original("time", "sleep")
+    else:
+        sleep = import_module("eventlet.patcher").original("time").sleep
+    signal.signal(signal.SIGUSR2, lambda *_: sleep(BLOCK_S))
+
+
 # -- tasks
 
 
-@app.task(bind=True, acks_late=False)
+#: Tasks whose results are on the broker's server. Those of the others have a server of their own.
+ON_THE_BROKERS_SERVER = ("early", "retrying")
+_backend = _on_the_brokers_server()
+
+
+@app.task(bind=True, acks_late=False, backend=_backend)
 def early(self, seconds):
     with _noted(self.request):
         time.sleep(seconds)
@@ -150,7 +190,7 @@ def late(self, seconds):
         time.sleep(seconds)
 
 
-@app.task(bind=True, acks_late=True, reject_on_worker_lost=True, max_retries=2)
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True, max_retries=2, backend=_backend)
 def retrying(self, seconds):
     with _noted(self.request):
         time.sleep(seconds)
@@ -158,7 +198,7 @@ def retrying(self, seconds):
             raise self.retry(countdown=random.uniform(0, 0.6))
 
 
-@app.task(bind=True, acks_late=True, reject_on_worker_lost=True, ignore_result=False)
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True)
 def part(self, number, seconds):
     with _noted(self.request):
         time.sleep(seconds)

@@ -16,6 +16,9 @@ RETURNS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + TELLS_S
 #: How long after the end of each a worker is heard again.
 _HEARD_S = {"stop": HEARTBEAT_S + TELLS_S, "silence": RETURNS_S}
 
+#: How the ledger calls the server of the results that are not on the broker's.
+RESULTS = "results"
+
 #: So many pending jobs say nothing: they come and go.
 _IN_PASSING = 30
 
@@ -45,6 +48,7 @@ class Job:
     refused: str = ""
     refused_at: float = inf
     due: float = 0.0
+    expires: float = inf
     failed: str = ""
     runs: list[Run] = field(default_factory=list)
     settled: bool = False
@@ -83,7 +87,12 @@ class Book:
         self.fences: dict[int, list[Window]] = defaultdict(list)
         self.amnesias: list[Window] = []
         self.troubles: list[Window] = []
+        self.results_amnesias: list[Window] = []
+        self.results_away: list[Window] = []
         self.is_full: list[Window] = []
+        self.retries_results: set[int] = set()
+        self.got: dict[str, str] = {}
+        self.waited: dict[str, Window] = {}
         self.complaints: list[str] = []
         self._runs: dict[str, Run] = {}
         self._open: dict[tuple[str, str], Event] = {}
@@ -109,6 +118,7 @@ class Book:
         job.task, job.name, job.intended = event.facts["task"], event.facts["name"], event.at
         job.redis_id = event.facts.get("redis", event.subject)
         job.due = float(event.facts.get("due", 0))
+        job.expires = float(event.facts.get("expires", inf))
         self.jobs_of_task[job.task].append(job)
 
     def _on_accepted(self, event: Event) -> None:
@@ -134,6 +144,12 @@ class Book:
     def _on_chord(self, event: Event) -> None:
         self.chords[event.subject] = event.facts["parts"].split(",")
 
+    def _on_got(self, event: Event) -> None:
+        self.got[event.subject] = event.facts["state"]
+
+    def _on_waited(self, event: Event) -> None:
+        self.waited[event.subject] = Window(event.facts["error"], 0, float(event.facts["asked"]), event.at)
+
     # -- faults
 
     def _on_kill(self, event: Event) -> None:
@@ -145,7 +161,10 @@ class Book:
         self.faults["restart"] += 1
 
     def _on_born(self, event: Event) -> None:
-        self._born[event.subject].append(int(event.facts["target"]))
+        pid = int(event.facts["target"])
+        self._born[event.subject].append(pid)
+        if event.facts["retries_results"] == "True":
+            self.retries_results.add(pid)
 
     def _on_stop(self, event: Event) -> None:
         self._begin(event, "stop")
@@ -173,13 +192,19 @@ class Book:
         self.troubles.append(Window("cut", 0, event.at, event.at + RETURNS_S))
 
     def _on_down(self, event: Event) -> None:
-        self._begin(event, event.facts["how"], as_what="down")
+        how = event.facts["how"]
+        self._begin(event, f"results {how}" if event.subject == RESULTS else how, as_what="down")
 
     def _on_up(self, event: Event) -> None:
         began = self._open[("down", event.subject)]
         forgets_s = float(began.facts["forgets_s"])
         if forgets_s:
-            self.amnesias.append(Window(began.facts["how"], 0, began.at - forgets_s, event.at))
+            amnesias = self.results_amnesias if event.subject == RESULTS else self.amnesias
+            amnesias.append(Window(began.facts["how"], 0, began.at - forgets_s, event.at))
+        if event.subject == RESULTS:
+            del self._open["down", RESULTS]
+            self.results_away.append(Window("results", 0, began.at, event.at + RETURNS_S))
+            return
         self._end_of(event, "down", [0])
 
     def _on_full(self, event: Event) -> None:

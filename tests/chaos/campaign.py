@@ -8,10 +8,8 @@ from pathlib import Path
 from random import Random
 from time import monotonic, sleep
 
-from celery_affinity.embedded import EmbeddedServer
-
 from . import remains
-from .book import Book
+from .book import RESULTS, Book
 from .faults import Field
 from .fleet import MEMBERS, SLOTS, Fleet
 from .judge import Verdict, judge
@@ -54,7 +52,8 @@ class Campaign:
         """Start everything; end it in any case, and leave the logs in the directory."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            results = stack.enter_context(EmbeddedServer())
+            results = DurableServer(self.directory / "results", self.ledger, RESULTS)
+            stack.callback(results.stop)
             env = {"RESULT_URL": results.url}
             proxy = None
             if self._replicated:
@@ -69,7 +68,7 @@ class Campaign:
             stack.callback(server.stop)
             stack.callback(fleet.end)
             stack.callback(self._keep_logs, fleet)
-            self._field = Field(self._rng, self.ledger, fleet, server, proxy)
+            self._field = Field(self._rng, self.ledger, fleet, server, results, proxy)
             fleet.start()
             yield self
 
@@ -101,11 +100,12 @@ class Campaign:
         troubles += self._wait_until_quiet()
         quiet = monotonic()
         self.book.read(self.ledger.new())
-        verdict = judge(self.book, remains.look(on.server.client, SLOTS))
+        verdict = judge(self.book, remains.look(on.server.client, on.results.client, SLOTS))
         verdict.violations += troubles
         verdict.violations += self._strange_words()
-        if isinstance(on.server, DurableServer):
-            on.server.compact()
+        for server in (on.server, on.results):
+            if isinstance(server, DurableServer):
+                server.compact()
         return Outcome(
             storm.name,
             round(blown - began, 1),

@@ -32,6 +32,7 @@ class Field:
     ledger: Ledger
     fleet: Fleet
     server: DurableServer | ReplicatedServers
+    results: DurableServer
     proxy: Proxy | None
     _later: list[tuple[float, int, Callable[[], object]]] = field(default_factory=list)
     _numbers: count = field(default_factory=count)
@@ -155,6 +156,42 @@ def _away(on: Field, end: Callable[[], None]) -> None:
     end()
     on.wait(on.rng.choice((0.0, 1.5, WORKER_TIMEOUT_S + 1)))  # also for longer than a worker may be silent
     on.durable().start()
+
+
+# -- the results' server
+
+
+def kill_results(on: Field) -> None:
+    on.results.kill()
+    on.wait(on.rng.choice((0.0, 1.5, WORKER_TIMEOUT_S + 1)))
+    on.results.start()
+
+
+def lose_results(on: Field) -> None:
+    on.results.lose_data()
+    on.wait(on.rng.choice((0.0, 1.5)))
+    on.results.start()
+
+
+def pause_results(on: Field) -> None:
+    """Let the results' server answer nobody: for a moment, or for longer than a reply may take."""
+    go_on = on.results.pause()
+    on.wait(on.rng.choice((0.2, 1, 3)))
+    go_on()
+
+
+def kill_both_servers(on: Field) -> None:
+    """Kill the broker's server and that of the results; either is the first to be back."""
+    servers = [on.durable(), on.results]
+    for server in servers:
+        server.kill()
+    on.rng.shuffle(servers)
+    for server in servers:
+        on.wait(on.rng.choice((0.0, 1.5)))
+        server.start()
+
+
+# -- the server, and its scripts
 
 
 def fail_over(on: Field) -> None:

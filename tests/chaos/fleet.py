@@ -1,4 +1,4 @@
-"""The processes under test: six workers, a dispatcher, publishers. Faults happen to them by process id."""
+"""The processes under test: workers with all pools, a dispatcher, publishers. Faults happen to them by process id."""
 
 import signal
 import sys
@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from time import monotonic
 
 import psutil
 
@@ -16,24 +17,29 @@ from .ledger import Ledger
 APP = "tests.chaos.app"
 _READY_S = 60
 
+#: So long after it says that it is ready, a worker's loop turns.
+_TURNS_S = 1.0
+
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of the fleet, whichever process runs it now."""
+    """A worker of the fleet, whichever process runs it now. *retries_results*: its ``result_backend_always_retry``."""
 
     name: str
     pool: str
     slots: int
     types: tuple[str, ...]
     clock_offset_s: int = 0
+    retries_results: bool = False
 
 
 MEMBERS = (
-    Member("pdf", "prefork", 2, ("pdf",)),
+    Member("pdf", "prefork", 2, ("pdf",), retries_results=True),
     Member("office", "prefork", 3, ("pdf", "excel"), clock_offset_s=3600),
-    Member("search", "threads", 4, ("excel", "index")),
-    Member("post", "prefork", 2, ("index", "mail")),
-    Member("mail", "threads", 3, ("mail",), clock_offset_s=-3600),
+    Member("search", "threads", 4, ("excel", "index"), retries_results=True),
+    Member("post", "solo", 1, ("index", "mail")),
+    Member("mail", "gevent", 3, ("mail",), clock_offset_s=-3600, retries_results=True),
+    Member("sheets", "eventlet", 3, ("excel", "mail")),
     Member("versatile", "prefork", 3, ("pdf", "excel", "index", "mail")),
 )
 SLOTS = sum(member.slots for member in MEMBERS)
@@ -54,6 +60,7 @@ class Fleet:
         self.dispatcher: Process | None = None
         self._gone: list[Process] = []
         self._stopped: dict[int, WorkerProcess] = {}
+        self._ready_at: dict[int, float] = {}
         self._batches = 0
 
     def start(self) -> None:
@@ -75,8 +82,13 @@ class Fleet:
         self.workers[name] = self._worker(_member(name))
 
     def kill_pool_process(self, name: str, rng: Random) -> None:
-        """Kill one pool process of a prefork worker, if it has one now."""
-        self._kill_child(name, rng, "pool process")
+        """Kill one pool process of a prefork worker, if it has one now and its loop turns.
+
+        Before, Celery takes it for a pool that cannot start, and ends the worker.
+        """
+        worker = self.workers[name]
+        if " ready." in worker.log() and monotonic() - self._ready_at.setdefault(worker.pid, monotonic()) > _TURNS_S:
+            self._kill_child(name, rng, "pool process")
 
     def kill_guard(self, name: str, rng: Random) -> None:
         """Kill the guard of a worker, if it has one now."""
@@ -213,6 +225,7 @@ class Fleet:
 
     def _worker(self, member: Member) -> WorkerProcess:
         env = {**self._env, "CLOCK_OFFSET_S": str(member.clock_offset_s)}
+        env["RETRIES_RESULTS"] = str(int(member.retries_results))
         url = self._url_of(member.name)
         worker = start_worker(
             APP,
@@ -222,9 +235,9 @@ class Fleet:
             pool=member.pool,
             name=member.name,
             env=env,
-            extra=["--loglevel", "WARNING", "--without-mingle"],
+            extra=["--loglevel", "WARNING", "-E"],
         )
-        self._ledger.note("born", member.name, target=worker.pid)
+        self._ledger.note("born", member.name, target=worker.pid, retries_results=member.retries_results)
         return worker
 
     def _dispatcher(self) -> Process:

@@ -1,10 +1,10 @@
 """Whether the book and Redis agree with what was promised. Strict: what no noted fault explains is a violation."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
-from .app import WORKER_TIMEOUT_S
+from .app import ON_THE_BROKERS_SERVER, WORKER_TIMEOUT_S
 from .book import RETURNS_S, TELLS_S, Book, Job, Run, Window
 from .remains import Remains
 
@@ -66,6 +66,7 @@ def _judge_job(job: Job, book: Book, remains: Remains, verdict: Verdict) -> None
     outcomes = {run.outcome for run in job.runs if run.end < inf and not _is_stopped(run, book)} - {"done", "retried"}
     if outcomes - {REFUSED} or (outcomes and not _is_publish_refused(job, book)):
         violated(f"a task ended in {outcomes}")
+    _judge_results(job, book, remains, violated)
     if job.refused:
         _judge_refusal(job, book, remains, violated)
     elif job.accepted < inf and not job.ended and not job.settled:
@@ -89,6 +90,82 @@ def _judge_refusal(job: Job, book: Book, remains: Remains, violated) -> None:
         violated("refused for want of memory, but it is there")
 
 
+def _judge_results(job: Job, book: Book, remains: Remains, violated) -> None:
+    """What expires while it waits does not run, nothing expires before its time, and callers know of either end."""
+    at = remains.expired.get(job.redis_id)
+    if at is not None and at < job.expires - EARLY_S:
+        violated(f"expired before its time, at {at:.2f}")
+    is_revoked = at is not None or remains.results.get(job.task) == "REVOKED"
+    if is_revoked and job.ended and not _disturbed(job, book):
+        violated("ran to its end, and is revoked")
+    if job.settled:
+        return  # its result was looked at, and deleted
+    expected = _result_of(job, book, remains)
+    found = remains.results.get(job.task)
+    if expected is not None and found != expected and not _is_result_lost(job, book):
+        violated(f"its result should be {expected}, but is {found}")
+    if job.task in book.got and expected not in (None, book.got[job.task]):
+        violated(f"its result should be {expected}, but its caller got {book.got[job.task]}")
+    _judge_wait(job, book, expected, violated)
+
+
+def _judge_wait(job: Job, book: Book, expected: str | None, violated) -> None:
+    """A caller that waits gets its result, unless something was in the way of it."""
+    window = book.waited.get(job.task)
+    if window is not None and expected is not None and not _is_result_lost(job, book):
+        troubles = (*book.troubles, *book.results_away, *book.is_full)
+        late = any(run.end > window.until - 1 for run in job.runs)
+        if not late and not any(each.meets(job.intended, window.until) for each in troubles):
+            violated(f"its caller got no result: {window.what}")
+
+
+def _result_of(job: Job, book: Book, remains: Remains) -> str | None:
+    """Return the state that the result of a job's task must have; None: it is open."""
+    done = [run for run in job.runs if run.outcome == "done" and why_again(run, book) is None]
+    if done:
+        return None if _is_state_of_retry_late(job, done[0], book) else "SUCCESS"
+    if job.redis_id in remains.expired and not job.runs:
+        return "REVOKED"
+    if remains.reasons.get(job.redis_id) == "lost" and not job.ended:
+        return "FAILURE"
+    return None
+
+
+def _is_state_of_retry_late(job: Job, done: Run, book: Book) -> bool:
+    """Whether the task's last try ended before the one that asked for it had stored that: Celery's own, on any broker.
+
+    It publishes first, and stores RETRY then, also over a SUCCESS that came in between.
+    """
+    tries = (run for each in book.jobs_of_task[job.task] if each is not job for run in each.runs)
+    return any(run.outcome == "retried" and _told_by(run, book) >= done.end for run in tries)
+
+
+def _is_result_lost(job: Job, book: Book) -> bool:
+    """Whether the server of a job's result forgot it, or was full, or away for a worker that tries only once."""
+    is_brokers = job.name in ON_THE_BROKERS_SERVER
+    windows = [*book.amnesias, *book.is_full] if is_brokers else book.results_amnesias
+    if not job.runs:
+        return any(window.meets(job.intended, inf) for window in windows)
+    for run in job.runs:
+        away = [*map(_until_used, _troubles(run, book))] if is_brokers else book.results_away
+        in_its_way = windows if run.worker in book.retries_results else [*windows, *away]
+        if any(window.meets(run.start, _told_by(run, book)) for window in in_its_way):
+            return True
+    return False
+
+
+def _until_used(window: Window) -> Window:
+    """Return a window that does not end if connections went silent in it: one in a pool is noticed when it is used."""
+    return replace(window, until=inf) if window.what == "silence" else window
+
+
+def _is_revoked_by_its_worker(job: Job, book: Book, remains: Remains) -> bool:
+    """Whether a job that expired in its worker's hands has the result of that, or could not get it."""
+    away = book.troubles if job.name in ON_THE_BROKERS_SERVER else book.results_away
+    is_away = any(window.meets(job.intended, job.expires + RETURNS_S) for window in away)
+    return remains.results.get(job.task) == "REVOKED" or is_away or _is_result_lost(job, book)
+
+
 def _judge_repetitions(job: Job, book: Book, verdict: Verdict, violated) -> None:
     """Every run but one needs a reason why there was another. It may be the later one: a zombie's, back too late."""
     reasons = [why_again(run, book) for run in job.runs]
@@ -103,6 +180,8 @@ def _why_not_ended(job: Job, book: Book, remains: Remains) -> str | None:
     state, reason = remains.states.get(job.redis_id), remains.reasons.get(job.redis_id)
     if state in ("pending", "scheduled", "claimed"):
         return "stuck"
+    if state == "expired" or (job.expires < inf and _is_revoked_by_its_worker(job, book, remains)):
+        return "expired"
     if reason == "lost":
         return _disturbed(job, book) or _any_death(job, book)
     if reason == "rejected" and _is_publish_refused(job, book):
@@ -120,7 +199,7 @@ def _why_not_ended(job: Job, book: Book, remains: Remains) -> str | None:
 
 def _is_stopped(run: Run, book: Book) -> bool:
     """Whether a run ended as one does that its worker stops: another worker had its job by then."""
-    return run.outcome == "SystemExit" and why_again(run, book) == "its worker was fenced"
+    return run.outcome in ("SystemExit", "GreenletExit") and why_again(run, book) == "its worker was fenced"
 
 
 def why_again(run: Run, book: Book) -> str | None:
@@ -130,6 +209,8 @@ def why_again(run: Run, book: Book) -> str | None:
     until = _told_by(run, book)
     if any(window.meets(run.start, until) and _is_its_own(run, window) for window in book.fences.get(run.worker, ())):
         return "its worker was fenced"
+    if run.outcome not in ("", "done") and any(window.meets(run.end, run.end) for window in book.is_full):
+        return "its end could not be stored"
     # Whoever was in the middle of something when the server came back goes on by what it knows.
     forgotten = next((w for w in book.amnesias if w.meets(run.start - RETURNS_S, until)), None)
     if forgotten is not None:
@@ -161,7 +242,8 @@ def _death(run: Run, book: Book) -> bool:
 def _told_by(run: Run, book: Book) -> float:
     """Return when the server knows of the end at the latest: troubles of its worker put it off."""
     told = run.end + TELLS_S
-    for window in _troubles(run, book):
+    # The result is stored before the server is told.
+    for window in sorted((*_troubles(run, book), *book.results_away), key=lambda window: window.since):
         if window.meets(run.end, told):
             told = max(told, window.until + TELLS_S)
     return told
@@ -210,6 +292,8 @@ def _judge_chords(book: Book, verdict: Verdict) -> None:
 def _any_loss(job: Job, book: Book) -> str | None:
     if not job.ended:
         return "a part did not end"
+    if any(w.meets(run.end, _told_by(run, book)) for run in job.runs for w in book.results_away):
+        return "the results' server was away"
     return "its publish was refused" if _is_publish_refused(job, book) else None
 
 

@@ -10,23 +10,41 @@ from . import app as app_module
 from .app import TYPES, app, early, late, ledger, part, retrying, total
 
 #: Share of each kind of call, in percent; to which come the long ones, as many as the storm wants.
-SHARES = {"early": 44, "late": 32, "eta": 12, "retry": 8, "chord": 1}
+SHARES = {"early": 41, "late": 29, "eta": 12, "retry": 8, "expires": 6, "chord": 1}
+
+#: In so many calls one waits for its result, at the end, for so long.
+ONE_WAITS_IN, WAITS_S = 100, 10.0
 
 
 def main(seed: str, jobs: int, rate: float, long: int) -> None:
     rng = random.Random(seed)
     began = time.monotonic()
+    waited_for = []
     with app.connection_for_write() as connection, app.amqp.Producer(connection, auto_declare=False) as producer:
         for number in range(jobs):
             time.sleep(max(0.0, began + number / rate - time.monotonic()))
             try:
-                _publish(rng, producer, long)
+                result = _publish(rng, producer, long)
+                if number % ONE_WAITS_IN == 0:
+                    waited_for.append(result)
             except Exception as exc:  # what a caller sees; the judge says whether it should have
                 ledger.note("refused", app_module.last_intended, error=type(exc).__name__, text=str(exc)[:200])
     ledger.note("published", seed)
+    for result in waited_for:
+        _wait_for(result)
 
 
-def _publish(rng: random.Random, producer, long: int) -> None:
+def _wait_for(result) -> None:
+    asked = time.monotonic()
+    try:
+        result.get(timeout=WAITS_S, propagate=False)
+        ledger.note("got", result.id, state=result.state)
+    except Exception as exc:
+        ledger.note("waited", result.id, asked=asked, error=type(exc).__name__)
+
+
+def _publish(rng: random.Random, producer, long: int):
+    """Return the result of a call, as its task's own backend has it."""
     kind = rng.choices([*SHARES, "long"], [*SHARES.values(), long])[0]
     seconds = rng.choice((0.0, 0.002, 0.005, 0.01, 0.02))
     options = {
@@ -35,20 +53,19 @@ def _publish(rng: random.Random, producer, long: int) -> None:
         "on_demand": rng.random() < 0.2,
         "producer": producer,
     }
-    if kind == "early":
-        early.apply_async((seconds,), **options)
-    elif kind == "late":
-        late.apply_async((seconds,), **options)
-    elif kind == "eta":
-        rng.choice((early, late)).apply_async((seconds,), countdown=rng.uniform(0.1, 4), **options)
-    elif kind == "retry":
-        retrying.apply_async((seconds,), **options)
+    task = {"early": early, "late": late, "retry": retrying}.get(kind) or rng.choice((early, late))
+    if kind == "eta":
+        options["countdown"] = rng.uniform(0.1, 4)
     elif kind == "long":
-        rng.choice((early, late)).apply_async((rng.uniform(0.3, 1.5),), **options)
-    else:
+        seconds = rng.uniform(0.3, 1.5)
+    elif kind == "expires":  # at once if a slot is free, or never: some are due only after they have expired
+        options |= {"countdown": rng.choice((0, rng.uniform(0.1, 2))), "expires": rng.uniform(0.2, 3)}
+    if kind == "chord":
         parts = [part.s(number, seconds).set(affinity=rng.choice(TYPES)) for number in range(rng.randint(3, 8))]
         result = chord(parts)(total.s())
         ledger.note("chord", result.id, parts=",".join(each.id for each in result.parent.results))
+        return result
+    return task.AsyncResult(task.apply_async((seconds,), **options).id)
 
 
 if __name__ == "__main__":

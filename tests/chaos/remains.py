@@ -1,8 +1,10 @@
 """What is left in Redis when all is quiet: the states of jobs, and whatever should not be there."""
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from time import monotonic, time
 
 import redis
 
@@ -13,8 +15,13 @@ from celery_affinity.report import Report
 _CHUNK = 500
 _NO_KEY = -2
 
-#: Keys of kombu's: bindings and replies of remote control.
-_KOMBU = re.compile(r"_kombu\.binding(\.|_permanent\.|_deadlines).*|.+\.reply\.celery\.pidbox|unacked.*|/\d+\..*")
+#: States of jobs that are kept for a minute.
+_OVER = (b"done", b"expired")
+
+#: Keys of Celery's and kombu's: results, bindings and replies of remote control.
+_KOMBU = re.compile(
+    r"celery-task(set)?-meta-.+|_kombu\.binding(\.|_permanent\.|_deadlines).*|.+\.reply\.celery\.pidbox|unacked.*|/\d+\..*"
+)
 
 #: Those that a quiet fleet has not: nothing waits, and an empty key is none.
 _BUSY = {"lane", "heads", "scheduled", "claims", "inbox"}
@@ -22,9 +29,14 @@ _BUSY = {"lane", "heads", "scheduled", "claims", "inbox"}
 
 @dataclass
 class Remains:
-    """*states*: of each job that Redis knows. *reasons*: of the dead letters. *leaks*: what should not be there."""
+    """*states*: of each job that Redis knows. *reasons*: of the dead letters. *leaks*: what should not be there.
+
+    *expired*: when jobs expired that waited, by the monotonic clock. *results*: the states of tasks, by their ids.
+    """
 
     states: dict[str, str] = field(default_factory=dict)
+    expired: dict[str, float] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     leaks: list[str] = field(default_factory=list)
 
@@ -34,6 +46,7 @@ def why_not_quiet(client: redis.Redis, workers: int) -> str:
     try:
         status = Report(Reader(client, Keys())).status()
         claims = sum(1 for _ in client.scan_iter(Keys().key("claims", "*"), count=1000))
+        untold = client.zcard(Keys().key("untold"))
     except redis.RedisError as exc:
         return f"the server does not answer: {exc}"
     pending = sum(each.pending for each in status.types)
@@ -41,44 +54,64 @@ def why_not_quiet(client: redis.Redis, workers: int) -> str:
     facts = []
     if len(status.workers) != workers:
         facts.append(f"{len(status.workers)} workers instead of {workers}: {[each.name for each in status.workers]}")
-    if pending or status.scheduled or busy or claims:
+    if pending or status.scheduled or busy or claims or untold:
         facts.append(f"{pending} pending, {status.scheduled} scheduled, {claims} with claims, busy: {busy}")
+        facts.append(f"the ends of {untold} are still to be told")
     return "; ".join(facts)
 
 
-def look(client: redis.Redis, slots: int) -> Remains:
-    """Return what is left of a fleet with so many *slots*. Done jobs, which would go within a minute, are deleted."""
+def look(client: redis.Redis, results: redis.Redis, slots: int) -> Remains:
+    """Return what is left of a fleet with so many *slots*.
+
+    Done jobs, which would go within a minute, and results are deleted.
+    """
     remains = Remains()
+    for each in (client, results):
+        _look_at_results(each, remains)
     _look_at_jobs(client, remains)
     _look_at_slots(client, remains, slots)
     _look_at_keys(client, remains)
     return remains
 
 
+def _look_at_results(client: redis.Redis, remains: Remains) -> None:
+    for names in _chunks(client.scan_iter("celery-task-meta-*", count=1000)):
+        for raw in client.mget(names):
+            if raw is not None:  # SCAN may name a key twice
+                found = json.loads(raw)
+                remains.results[found["task_id"]] = found["status"]
+        client.unlink(*names)
+
+
 def _look_at_jobs(client: redis.Redis, remains: Remains) -> None:
     for names in _chunks(client.scan_iter(Keys().key("job", "*"), count=1000)):
         with client.pipeline(transaction=False) as pipe:
             for name in names:
-                pipe.hmget(name, "state", "reason").ttl(name)
+                pipe.hmget(name, "state", "reason", "ended").ttl(name)
             replies = pipe.execute()
-        done = []
-        for name, (state, reason), ttl in zip(names, replies[::2], replies[1::2], strict=True):
-            if ttl == _NO_KEY:
-                continue  # SCAN may name a key twice: it was deleted below
-            job = name.decode().rpartition(":")[2]
-            if state is None:
-                remains.leaks.append(f"half of a job: {name!r}")
-                continue
-            remains.states[job] = state.decode()
-            if state == b"dead":
-                remains.reasons[job] = (reason or b"none").decode()
-            if state == b"done":
-                done.append(name)
-            if (state == b"done") != (0 <= ttl <= 60):
-                remains.leaks.append(f"{name!r} is {state.decode()} and has a TTL of {ttl}")
-        if done:
-            client.unlink(*done)
+        jobs = zip(names, replies[::2], replies[1::2], strict=True)
+        # SCAN may name a key twice: then it has been deleted.
+        over = [name for name, row, ttl in jobs if ttl != _NO_KEY and _note_job(remains, name, row, ttl)]
+        if over:
+            client.unlink(*over)
     _look_at_dead_letters(client, remains)
+
+
+def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: int) -> bool:
+    """Note what is known of a job: *row* has its state, reason and end. Return whether it will be forgotten soon."""
+    state, reason, ended = row
+    job = name.decode().rpartition(":")[2]
+    if state is None:
+        remains.leaks.append(f"half of a job: {name!r}")
+        return False
+    remains.states[job] = state.decode()
+    if state == b"dead":
+        remains.reasons[job] = (reason or b"none").decode()
+    if state == b"expired":
+        remains.expired[job] = int(ended or 0) / 1e6 - time() + monotonic()
+    if (state in _OVER) != (0 <= ttl <= 60):
+        remains.leaks.append(f"{name!r} is {state.decode()} and has a TTL of {ttl}")
+    return state in _OVER
 
 
 def _look_at_dead_letters(client: redis.Redis, remains: Remains) -> None:

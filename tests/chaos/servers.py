@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -22,10 +24,13 @@ EVERYSEC_S = 1.0
 
 
 class DurableServer:
-    """A server with an append-only file. Each of its ends is written to the ledger, with what it may have cost."""
+    """A server with an append-only file. Each of its ends is written to the ledger, with what it may have cost.
 
-    def __init__(self, directory: Path, ledger: Ledger) -> None:
-        self._ledger = ledger
+    *name*: under which the ledger has it.
+    """
+
+    def __init__(self, directory: Path, ledger: Ledger, name: str = "server") -> None:
+        self._ledger, self._name = ledger, name
         self._server = EmbeddedServer(
             directory=directory,
             # Rewritten when the harness says so: a rewrite would begin a new file under the sampler's eyes.
@@ -43,6 +48,10 @@ class DurableServer:
         return self._server.port
 
     @property
+    def url(self) -> str:
+        return self._server.url
+
+    @property
     def policy(self) -> str:
         """Return when the server syncs its file: "always" or "everysec"."""
         return self.client.config_get("appendfsync")["appendfsync"]
@@ -52,16 +61,16 @@ class DurableServer:
 
     def kill(self) -> None:
         """End the process with SIGKILL: the kernel still has all that it wrote."""
-        self._ledger.note("kill", "server", target=self._server.pid)
-        self._ledger.note("down", "server", how="killed", forgets_s=0)
+        self._ledger.note("kill", self._name, target=self._server.pid)
+        self._ledger.note("down", self._name, how="killed", forgets_s=0)
         self._server.kill()
 
     def lose_power(self) -> None:
         """End the process, and with it what its policy has not brought to the disk yet: at most."""
         # The sizes are samples: what is cut off may be a little more.
         forgets_s = EVERYSEC_S + 2 * _SAMPLE_S if self.policy == "everysec" else 0.0
-        self._ledger.note("kill", "server", target=self._server.pid)
-        at = self._ledger.note("down", "server", how="power lost", forgets_s=forgets_s)
+        self._ledger.note("kill", self._name, target=self._server.pid)
+        at = self._ledger.note("down", self._name, how="power lost", forgets_s=forgets_s)
         self._server.kill()
         if forgets_s:
             synced = [size for sampled_at, size in tuple(self._sizes) if sampled_at <= at - EVERYSEC_S]
@@ -69,8 +78,8 @@ class DurableServer:
 
     def lose_data(self) -> None:
         """End the process, and have it come back empty."""
-        self._ledger.note("kill", "server", target=self._server.pid)
-        self._ledger.note("down", "server", how="emptied", forgets_s=1e9)
+        self._ledger.note("kill", self._name, target=self._server.pid)
+        self._ledger.note("down", self._name, how="emptied", forgets_s=1e9)
         self._server.kill()
         shutil.rmtree(self._server.directory / "appendonlydir")
 
@@ -79,7 +88,19 @@ class DurableServer:
         self._sizes.clear()
         self._server.start()
         self.sync_to_disk(policy)
-        self._ledger.note("up", "server")
+        self._ledger.note("up", self._name)
+
+    def pause(self) -> Callable[[], None]:
+        """Stop the process (SIGSTOP): it takes connections, and answers nobody. Return what lets it go on."""
+        pid = self._server.pid
+        self._ledger.note("down", self._name, how="paused", forgets_s=0)
+        os.kill(pid, signal.SIGSTOP)
+
+        def go_on() -> None:
+            os.kill(pid, signal.SIGCONT)
+            self._ledger.note("up", self._name)
+
+        return go_on
 
     def compact(self) -> None:
         """Rewrite the file, so that a restart does not read through hours."""
@@ -150,18 +171,12 @@ class ReplicatedServers:
 
     def _in_step(self) -> bool:
         with redis.Redis(HOST, self._replica.port, socket_timeout=2) as client:
-            try:
-                state = client.info("replication")
-            except redis.RedisError:
-                return False
+            state = client.info("replication")
         return state["role"] == "slave" and state["master_link_status"] == "up" and self._sentinel.knows_a_replica()
 
     def _role(self, server: EmbeddedServer) -> str:
         with redis.Redis(HOST, server.port, socket_timeout=2) as client:
-            try:
-                return client.info("replication")["role"]
-            except redis.RedisError:
-                return "none"
+            return client.info("replication")["role"]
 
 
 class _Sentinel(EmbeddedServer):

@@ -73,6 +73,18 @@ STORMS = (
         replicated=True,
     ),
     Storm(
+        "results killed",
+        "`kill -9` of the results' server, which keeps its data or comes back empty, and of both servers together",
+        (faults.kill_results, faults.kill_results, faults.lose_results, faults.kill_both_servers),
+        (1, 3),
+    ),
+    Storm(
+        "results paused",
+        "the results' server takes connections and answers nobody, for up to 3 s",
+        (faults.pause_results,),
+        (0.3, 2),
+    ),
+    Storm(
         "connections cut",
         "`CLIENT KILL` of all, resets by a proxy, also in the middle of a reply; `SCRIPT FLUSH`",
         (faults.kill_clients, faults.cut_link, faults.cut_link, faults.cut_in_reply, faults.flush_scripts),
@@ -108,6 +120,8 @@ STORMS = (
                 faults.restart_worker,
                 faults.start_twin,
                 faults.kill_server,
+                faults.kill_results,
+                faults.pause_results,
                 faults.lose_power,
                 faults.kill_clients,
             ),
