@@ -353,6 +353,7 @@ class Membership:
         other = self._other_told = self._other_in_all()
         running = self.claims.running()
         synced = self._scheduler.sync(self.id, running, slots=slots, other=other, draining=self._draining)
+        self.claims.clock.set(synced.now_us)
         if not synced.known:
             self._void(self.claims.void(self.claims.numbers()))
             if not self._draining:
@@ -395,6 +396,7 @@ class Membership:
             types, withdrawn = [], frozenset()
         joining = Joining(self.id, self.name, types, slots, other, self._app, sorted(withdrawn))
         joined = self._scheduler.join(joining, self._settings.shared())
+        self.claims.clock.set(joined.now_us)
         self._void(self.claims.void_up_to(joined.void_up_to))
         self._renew_lease(asked_at_s)
         for name in joined.replaced:

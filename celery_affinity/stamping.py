@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from celery import Celery, _state, current_app
@@ -25,6 +25,7 @@ from . import settings as settings_module
 from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority
 from .declaring import bind_once
 from .errors import AffinityError, OptionError
+from .lease import now_s
 from .score import MAX_PRIORITY
 from .settings import Settings
 
@@ -185,11 +186,26 @@ def _stamp(app: Celery, name: str, headers: Headers, properties: dict[str, Any])
         "type": type_,
         "on_demand": _first(on_demands),
         "due": moment(headers.get("eta"), app),
-        "expires": moment(headers.get("expires"), app),
+        "expires": _kept(headers.get("expires"), first_try) or moment(headers.get("expires"), app),
         "given": None if properties["priority"] == (given or 0) else given or 0,
     }
     stamp = {name: value for name, value in said.items() if value is not None}
     return {"id": secrets.token_hex(16), "priority": priority, **stamp}
+
+
+class Until(NamedTuple):
+    """When a job expires, for its retry. *expires*: what its message says. *until_s*: by this machine's `now_s`."""
+
+    expires: object
+    until_s: float
+
+
+def _kept(expires: object, first_try: Mapping[str, Any]) -> float | None:
+    """Return when a message expires that keeps what its first try had, by this host's clock; None if it does not."""
+    until = first_try.get("until")
+    if not isinstance(until, Until) or until.expires != expires:
+        return None
+    return time.time() + until.until_s - now_s()
 
 
 def _from_first_try(header: Mapping[str, Any]) -> Affinity:

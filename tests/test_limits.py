@@ -259,7 +259,7 @@ class Request(SimpleNamespace):
     __hash__ = object.__hash__
 
     def __init__(self, tag):
-        super().__init__(_tag=tag, _claims=True, id=tag, name="mail")
+        super().__init__(_tag=tag, _claims=True, id=tag, name="mail", expires=None)
 
 
 def test_what_waits_goes_in_the_order_in_which_it_was_claimed():
