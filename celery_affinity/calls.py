@@ -10,7 +10,10 @@ from .scripts import Argument
 
 
 class Claim(NamedTuple):
-    """A job as its worker got it. The fencing number tells this delivery from every other of the same job."""
+    """A job as its worker got it. The fencing number tells this delivery from every other of the same job.
+
+    *expires_us*: when it ends if it has not started, by the server's clock; None for never.
+    """
 
     job_id: str
     fence: str
@@ -18,13 +21,15 @@ class Claim(NamedTuple):
     deliveries: int
     enqueued_us: int
     message: bytes
+    expires_us: int | None = None
 
     @classmethod
     def parse(cls, payload: bytes) -> "Claim":
         """Return the claim in *payload*: a line of facts, then the message."""
         facts, _, message = payload.partition(b"\n")
-        job_id, fence, type_, deliveries, enqueued = facts.decode().split(" ")
-        return cls(job_id, fence, keys.decode(type_), int(deliveries), int(enqueued), message)
+        job_id, fence, type_, deliveries, enqueued, *expires = facts.decode().split(" ")
+        expires_us = int(*expires) if expires else None
+        return cls(job_id, fence, keys.decode(type_), int(deliveries), int(enqueued), message, expires_us)
 
 
 class End(NamedTuple):
@@ -108,12 +113,13 @@ class Joined(NamedTuple):
     """*namesake*: another live worker that has the node name. *replaced*: settings that were otherwise so far.
 
     *void_up_to*: claims with a fencing number up to this one are not the worker's: it is new, or had been taken for
-    dead; 0 for one that came back in time.
+    dead; 0 for one that came back in time. *now_us*: what the server's clock said.
     """
 
     namesake: str | None
     replaced: list[str]
     void_up_to: int
+    now_us: int
 
 
 class Running(NamedTuple):
@@ -128,7 +134,7 @@ class Synced(NamedTuple):
     """What the server answers to a beat. Not *known*: join again.
 
     *asked*: claims (job id, fencing number) that the worker did not name. *void*: ids of jobs that it named, but that
-    are no longer its own. *revision*: that of the settings in force.
+    are no longer its own. *revision*: that of the settings in force. *now_us*: what the server's clock said.
     """
 
     known: bool
@@ -136,6 +142,7 @@ class Synced(NamedTuple):
     asked: list[tuple[str, str]]
     void: list[str]
     revision: int
+    now_us: int
 
 
 class Ticked(NamedTuple):

@@ -17,6 +17,7 @@ from .calls import Claim, End, Running
 from .inflight import InFlight
 from .lease import Lease
 from .scheduler import MOST, Scheduler
+from .server_clock import ServerClock
 
 #: What became of a message. Unsettled ones are pending again, counted as a delivery; returned ones too, not counted.
 ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
@@ -37,6 +38,7 @@ class Held:
     job_id: str
     fence: str
     type: str
+    expires_us: int | None = None
     request: Any = None
     outcome: str = UNSETTLED
     void: bool = False
@@ -83,6 +85,7 @@ class Claims:
         self.worker = worker
         self.inbox = inbox
         self.lease = lease
+        self.clock = ServerClock()
         self._on_news = on_news
         #: Called when a task starts: a pool that blocks the loop sends its early ack before.
         self.on_accepted: Callable[[], object] = lambda: None
@@ -112,7 +115,7 @@ class Claims:
         with self._lock:
             if self._closed or tag in self._refused or tag in self._held or int(claim.fence) <= self._refused_up_to:
                 return None
-            self._held[tag] = Held(claim.job_id, claim.fence, claim.type)
+            self._held[tag] = Held(claim.job_id, claim.fence, claim.type, claim.expires_us)
         return tag
 
     def bind(self, tag: str, request: Any) -> None:
@@ -166,6 +169,16 @@ class Claims:
             self._ends[tag] = held
         self._on_news()
         return False
+
+    def left_us(self, tag: str) -> int | None:
+        """Return how long it is until a claim expires, by the server's clock; None for ever.
+
+        None as well if another worker may have it by now: that it has expired is not this one's to say.
+        """
+        held = self._held.get(tag)
+        if held is None or held.expires_us is None or held.void or not self.lease.holds:
+            return None
+        return held.expires_us - self.clock.now_us()
 
     def is_void(self, tag: str) -> bool:
         """Return whether a claim is known to be the worker's no more."""

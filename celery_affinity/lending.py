@@ -11,6 +11,9 @@ class Lending(NamedTuple):
     withdrawn: frozenset[str]
 
 
+NOTHING_LENT = Lending(0, frozenset())
+
+
 def lending(waiting: Mapping[str, int], types: Collection[str], slots: int) -> Lending:
     """Return what follows from the number of jobs that wait, by type, on a worker that serves *types*.
 

@@ -68,6 +68,7 @@ class Limits:
         return [bucket for bucket in tuple(self._consumer.task_buckets.values()) if bucket and bucket.contents]
 
     def _start_what_may(self, bucket: Any) -> None:
+        self._end_expired(bucket)
         self._put_in_order(bucket)
         _forget_idle_time(bucket)
         if bucket.contents and self._room() <= -self._number_waiting() and bucket.expected_time(1) <= 0:
@@ -76,6 +77,17 @@ class Limits:
             self._schedule(bucket)
         finally:
             self.look()
+
+    def _end_expired(self, bucket: Any) -> None:
+        """End what has expired while it waited: it takes no token that another may have."""
+        for each in tuple(bucket.contents):
+            request = each[0]
+            if _is_claimed(request) and request.expires and request.maybe_expire():
+                bucket.contents.remove(each)
+                try:
+                    request.revoked()
+                except Exception:  # of a result backend, or a signal's handler: the others go on all the same
+                    logger.exception("Cannot tell that task %s[%s] has expired", request.name, request.id)
 
     def _start_if_there_is_room(self, request: Any) -> Any:
         # What came for a slot that was lent while its lender started.

@@ -22,7 +22,7 @@ from .inflight import InFlight
 from .ingest import Ingest
 from .knobs import SettingsLog
 from .lease import Lease, now_s
-from .lending import Lending, lending
+from .lending import NOTHING_LENT, Lending, lending
 from .pulse import Pulse
 from .scheduler import Scheduler
 from .settings import PREFIX, Settings
@@ -104,6 +104,11 @@ class Membership:
     def withdrawn(self) -> frozenset[str]:
         """Types of which it takes no job for a moment."""
         return self._withdrawn
+
+    @property
+    def unwanted(self) -> frozenset[str]:
+        """Types from which it is to withdraw, told or not."""
+        return self._lending().withdrawn
 
     @property
     def lent(self) -> int:
@@ -235,7 +240,7 @@ class Membership:
                 self._trouble(exc)  # Celery remembers it in each worker, which refuses the task when it comes
 
     def room(self) -> int:
-        """Return how many more jobs the pool could start now: what the server counts, as far as it is known here."""
+        """Return how many more jobs the pool could start if each claim that has not ended needed a slot."""
         return self._slots() - self._other() - self.claims.unfinished()
 
     def give_back(self, tags: Sequence[str]) -> None:
@@ -348,6 +353,7 @@ class Membership:
         other = self._other_told = self._other_in_all()
         running = self.claims.running()
         synced = self._scheduler.sync(self.id, running, slots=slots, other=other, draining=self._draining)
+        self.claims.clock.set(synced.now_us)
         if not synced.known:
             self._void(self.claims.void(self.claims.numbers()))
             if not self._draining:
@@ -390,6 +396,7 @@ class Membership:
             types, withdrawn = [], frozenset()
         joining = Joining(self.id, self.name, types, slots, other, self._app, sorted(withdrawn))
         joined = self._scheduler.join(joining, self._settings.shared())
+        self.claims.clock.set(joined.now_us)
         self._void(self.claims.void_up_to(joined.void_up_to))
         self._renew_lease(asked_at_s)
         for name in joined.replaced:
@@ -412,7 +419,7 @@ class Membership:
         return self._other() + self.claims.void_count() - self._lending().lent
 
     def _lending(self) -> Lending:
-        return lending(self._waiting, self._types, self._slots())
+        return lending(self._waiting, self._types, self._slots()) if self._waiting else NOTHING_LENT
 
     def _on_news(self) -> None:
         if self._loop_runs and not self._in_trouble:

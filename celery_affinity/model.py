@@ -23,6 +23,8 @@ class Delivery(NamedTuple):
     deliveries: int
     enqueued_us: int
     message: str
+    expires_us: int | None = None
+    """When it ends if it has not started; None: never."""
 
 
 @dataclass
@@ -40,7 +42,7 @@ class Job:
     task_id: str = ""
     task_name: str = ""
     expires_us: int | None = None
-    """When it ends if it still waits."""
+    """When it ends if it still waits, here or in a worker."""
     stamps: tuple[str, ...] = ()
     """What its message bears, "name:value"."""
     published_us: int | None = None
@@ -51,6 +53,7 @@ class Job:
     worker: str | None = None
     fence: int | None = None
     claimed_us: int | None = None
+    """When its turn came last."""
     started_us: int | None = None
     """When its task started, as its worker said; None until it has."""
     ended_us: int | None = None
@@ -112,12 +115,15 @@ class Joined(NamedTuple):
     """*namesake*: a live worker that has the same node name. *replaced*: settings that were otherwise so far.
 
     *void_up_to*: claims with a fencing number up to this are not the worker's.
+
+    *now_us*: what the server's clock says: by it the worker knows whether a job that waits there has expired.
     """
 
     more: Set[str]
     namesake: str | None
     replaced: list[str]
     void_up_to: int
+    now_us: int
 
 
 class Released(NamedTuple):
@@ -130,7 +136,7 @@ class Released(NamedTuple):
 class Synced(NamedTuple):
     """Not *known*: join again. *asked*: claims it did not name. *void*: jobs it named that are not its own.
 
-    *revision*: that of the settings in force.
+    *revision*: that of the settings in force. *now_us*: as in `Joined`.
     """
 
     known: bool
@@ -139,6 +145,7 @@ class Synced(NamedTuple):
     asked: list[tuple[str, int]]
     void: list[str]
     revision: int
+    now_us: int
 
 
 class Beaten(NamedTuple):

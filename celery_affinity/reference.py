@@ -253,7 +253,7 @@ class Reference:
         more = self._fill(worker.types, now_us)
         if not more:
             self._ask_for_what_is_ahead(worker)
-        return Joined(more, namesake if namesake != worker_id else None, replaced, void_up_to)
+        return Joined(more, namesake if namesake != worker_id else None, replaced, void_up_to, now_us)
 
     def sync(
         self,
@@ -271,7 +271,7 @@ class Reference:
         """
         worker = self.workers.get(worker_id)
         if worker is None or not (worker.accepting or draining):
-            return Synced(False, False, NONE, [], [], 0)
+            return Synced(False, False, NONE, [], [], 0, now_us)
         worker.seen_us, worker.slots, worker.other = now_us, slots, other
         if draining:
             self._close(worker, now_us)
@@ -298,7 +298,7 @@ class Reference:
         more = self._fill(types, now_us)
         if not more:
             self._ask_for_what_is_ahead(worker)
-        return Synced(True, ticker, more, asked, void, self.settings.revision)
+        return Synced(True, ticker, more, asked, void, self.settings.revision, now_us)
 
     def beat(self, worker_id: str, *, turns: bool, now_us: int) -> Beaten:
         """Keep a worker alive. While its event loop does not turn, it gets no job, and the unread ones go back."""
@@ -493,6 +493,8 @@ class Reference:
     ) -> Set[str]:
         """Place the best job of *types* on its best slot until none fits. After `MAX_MOVES` return those that wait.
 
+        One that has expired ends when its turn comes, and takes no slot: no tick has seen it yet.
+
         The jobs that *caller* gets are added to *inline* instead of its inbox. *alone*: only its slots are filled; each
         other one was looked at when it became free, or when the jobs came that are pending.
         """
@@ -505,6 +507,8 @@ class Reference:
             if job is None or worker is None:
                 return NONE
             delivery = self._grant(job, worker, now_us)
+            if delivery is None:
+                continue
             if worker is caller and inline is not None:
                 inline.append(delivery)
             else:
@@ -517,13 +521,16 @@ class Reference:
         room = min(most, worker.slots + most - worker.other - len(worker.claims)) if takes_jobs else 0
         by_free = self.settings.get("rarity") == "free"
         has_choice = self._has_choice(worker.types)
-        for _ in range(min(room, MAX_MOVES)):
+        for _ in range(MAX_MOVES):
             fits = {type_: 1 if by_free else self._slots_that_fit(type_) for type_ in worker.types}
-            job = self._next_job(fits, now_us, counts=has_choice)
+            job = self._next_job(fits, now_us, counts=has_choice) if room > 0 else None
             if job is None:
                 return
-            inline.append(self._grant(job, worker, now_us))
-            self.ahead[job.type] = worker.id
+            delivery = self._grant(job, worker, now_us)
+            if delivery is not None:
+                inline.append(delivery)
+                self.ahead[job.type] = worker.id
+                room -= 1
 
     def _ask_for_what_is_ahead(self, worker: Worker) -> None:
         """Ask who took jobs of the types of *worker* ahead last for as many as it has free slots."""
@@ -576,9 +583,14 @@ class Reference:
         chosen = choose(type_, free)
         return self.workers[chosen.id] if chosen else None
 
-    def _grant(self, job: Job, worker: Worker, now_us: int) -> Delivery:
+    def _grant(self, job: Job, worker: Worker, now_us: int) -> Delivery | None:
+        """Give a job to *worker*; one that has expired ends instead, and nobody gets it."""
         self.fence += 1
-        job.state, job.worker, job.fence, job.claimed_us = "claimed", worker.id, self.fence, now_us
+        job.claimed_us = now_us
+        if _has_expired(job, now_us):
+            self._end(job, "expired", now_us)
+            return None
+        job.state, job.worker, job.fence = "claimed", worker.id, self.fence
         worker.claims[job.id] = self.fence
         self._settle(worker, now_us)
         return _delivery(job)
@@ -628,7 +640,7 @@ class Reference:
         if job.acked:
             self._bury(job, "lost", now_us)
             return set()
-        if job.expires_us is not None and job.expires_us <= now_us:
+        if _has_expired(job, now_us):
             self._end(job, "expired", now_us)
             return set()
         if self._is_revoked(job):
@@ -855,9 +867,13 @@ def _is_dead_letter(job: Job) -> bool:
     return job.state == "dead" and job.is_listed
 
 
+def _has_expired(job: Job, now_us: int) -> bool:
+    return job.expires_us is not None and job.expires_us <= now_us
+
+
 def _delivery(job: Job) -> Delivery:
     assert job.fence is not None
-    return Delivery(job.id, job.fence, job.type, job.deliveries, job.enqueued_us, job.message or "")
+    return Delivery(job.id, job.fence, job.type, job.deliveries, job.enqueued_us, job.message or "", job.expires_us)
 
 
 def _take_unread(worker: Worker, job: Job) -> bool:

@@ -17,10 +17,12 @@ from celery.app.task import Task
 from celery.exceptions import TaskRevokedError
 from celery.utils.imports import symbol_by_name
 from celery.worker.state import active_requests, reserved_requests, task_ready
+from celery.worker.state import revoked as revoked_tasks
 from kombu.log import get_logger
 
 from . import stamping
 from .claims import Claims, is_claim
+from .lease import now_s
 
 if TYPE_CHECKING:
     from celery.worker.request import Request as _Request
@@ -65,6 +67,7 @@ class EndOfTask(_Request):
         if claims is not None and is_claim(tag):
             self._claims, self._tag = claims, tag
             self._show_its_eta()
+            self._say_until_when()
             claims.bind(tag, self)
         else:
             with _unclaimed_lock:
@@ -88,6 +91,26 @@ class EndOfTask(_Request):
             return super()._retry_worker_lost(*args)
         finally:
             self.task.request_stack.pop()
+
+    def _say_until_when(self) -> None:
+        """Have a retry, which this host publishes, expire when this job does, whatever the clock here says."""
+        assert self._claims is not None, "it is a claim"
+        left_us = self._claims.left_us(self._tag)
+        if left_us is not None:
+            properties = self._request_dict["properties"]
+            kept = properties.get(stamping.PROPERTY)
+            until = stamping.Until(self._request_dict.get("expires"), now_s() + left_us / 1e6)
+            properties[stamping.PROPERTY] = {**(kept if isinstance(kept, dict) else {}), "until": until}
+
+    def maybe_expire(self) -> Any:
+        """Ask the server's clock: this host's may be wrong, and a job was claimed before it expired."""
+        if self._claims is None:
+            return super().maybe_expire()
+        left_us = self._claims.left_us(self._tag)
+        if left_us is None or left_us > 0:
+            return False
+        revoked_tasks.add(self.id)  # as Celery does: `inspect revoked` shows it
+        return True
 
     def on_failure(self, *args: Any, **kwargs: Any) -> Any:
         try:

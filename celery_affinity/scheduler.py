@@ -198,7 +198,7 @@ class Scheduler:
     def join(self, joining: Joining, settings: dict[str, str]) -> Joined:
         """Enter *joining* as a live worker; *settings*: those of its app.conf, as `Settings.shared` has them."""
         self.load_for_producers()
-        more, namesake, replaced, void_up_to = self._run(
+        more, namesake, replaced, void_up_to, now_us = self._run(
             load("join"),
             worker=joining.worker,
             name=key_names.encode(joining.name),
@@ -210,11 +210,11 @@ class Scheduler:
             rest=_flat(settings.items()),
         )
         self._go_on(more)
-        return Joined(namesake.decode() or None, [name.decode() for name in replaced], int(void_up_to))
+        return Joined(namesake.decode() or None, [name.decode() for name in replaced], int(void_up_to), now_us)
 
     def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
         """Beat, and say which claims the worker holds."""
-        known, ticker, more, asked, void, revision = self._run(
+        known, ticker, more, asked, void, revision, now_us = self._run(
             load("sync"),
             worker=worker,
             slots_in_all=slots,
@@ -225,7 +225,7 @@ class Scheduler:
         self._go_on(more)
         numbers = [value.decode() for value in asked]
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
-        return Synced(bool(known), bool(ticker), pairs, [job_id.decode() for job_id in void], int(revision))
+        return Synced(bool(known), bool(ticker), pairs, [job_id.decode() for job_id in void], int(revision), now_us)
 
     def beat(self, worker: str, *, turns: bool) -> bool:
         """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.

@@ -29,6 +29,7 @@ from . import settings as settings_module
 from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority
 from .declaring import bind_once
 from .errors import OptionError
+from .lease import now_s
 from .score import MAX_PRIORITY
 from .settings import Settings
 
@@ -148,7 +149,7 @@ class Sending(str):
                 as_counted(counted, settings_of(self.app)),
                 wish.on_demand,
                 moment(headers.get("eta"), self.app),
-                moment(headers.get("expires"), self.app),
+                _kept_until(headers.get("expires"), wish.kept) or moment(headers.get("expires"), self.app),
                 counted,
             )
         return self._stamp
@@ -157,10 +158,10 @@ class Sending(str):
         if self._wish is None:
             task = _registered(self.app).get(self.task_name)
             properties = message["properties"]
-            option = as_affinity(properties.get("affinity"))
+            kept = self.found if self.body is not None else _kept_of_first_try(task, message)
             sources = [
-                option,
-                _as_kept(self.found) if self.body is not None else _of_first_try(task, message),
+                as_affinity(properties.get("affinity")),
+                _as_kept(kept),
                 as_affinity(getattr(task, "affinity", None)),
                 as_affinity(type_by_name(self.task_name, settings_of(self.app))),
             ]
@@ -170,6 +171,7 @@ class Sending(str):
                 _first(source.on_demand for source in sources) if on_demand is None else check_on_demand(on_demand),
                 [source.priority for source in sources],
                 getattr(task, "priority", None),
+                kept,
             )
         return self._wish
 
@@ -187,12 +189,16 @@ class Sending(str):
 
 
 class _Wish(NamedTuple):
-    """What a message asks for; *priorities* by their source, *of_task*: that of the task's own ``priority``."""
+    """What a message asks for; *priorities* by their source, *of_task*: that of the task's own ``priority``.
+
+    *kept*: what a message's first try left under `PROPERTY`.
+    """
 
     type: str | None
     on_demand: bool | None
     priorities: list[int | None]
     of_task: int | None
+    kept: object
 
 
 def _begin(app: Celery, send: apps.Sender) -> apps.Sender:
@@ -283,7 +289,7 @@ def _registered(app: Celery) -> Mapping[str, Any]:
     return tasks
 
 
-def _of_first_try(task: Any, message: Message) -> Affinity:
+def _kept_of_first_try(task: Any, message: Message) -> object:
     """Return what the message asked for that *task* is running of, if *message* is a retry of it.
 
     A retry has the task id of the run that publishes it. So has what replaces a task, which is another one.
@@ -291,15 +297,15 @@ def _of_first_try(task: Any, message: Message) -> Affinity:
     stack = getattr(task, "request_stack", None)
     request = stack.top if stack is not None else None
     if request is None or request.id is None:
-        return NOTHING
+        return None
     headers, properties = message["headers"], message["properties"]
     nesting = request.replaced_task_nesting
     if (
         request.id != (headers.get("id") or properties.get("correlation_id"))
         or headers.get("replaced_task_nesting", nesting) != nesting
     ):
-        return NOTHING
-    return _as_kept((request.properties or {}).get(PROPERTY))
+        return None
+    return (request.properties or {}).get(PROPERTY)
 
 
 def _as_kept(found: object) -> Affinity:
@@ -310,6 +316,21 @@ def _as_kept(found: object) -> Affinity:
         return Affinity(found.get("type"), None, found.get("on_demand"))
     except OptionError:
         return NOTHING
+
+
+class Until(NamedTuple):
+    """When a job expires, for its retry. *expires*: what its message says. *until_s*: by this machine's `now_s`."""
+
+    expires: object
+    until_s: float
+
+
+def _kept_until(expires: object, kept: object) -> float | None:
+    """Return when a message expires that keeps what its first try had, by this host's clock; None if it does not."""
+    until = kept.get("until") if isinstance(kept, Mapping) else None
+    if not isinstance(until, Until) or until.expires != expires:
+        return None
+    return time.time() + until.until_s - now_s()
 
 
 def as_counted(priority: int, settings: Settings) -> int:

@@ -5,6 +5,7 @@ Installed in every worker whose app names this transport, by the signal handler 
 
 import time
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
 from celery import bootsteps
@@ -78,7 +79,7 @@ class AffinityStep(bootsteps.StartStopStep):
         self._channel = channel
         channel.claims = self.membership.claims
         channel.schedules = self.settings.schedules
-        channel.on_consume = self.membership.serve
+        channel.on_consume = self._on_consume
         channel.on_turn = self.membership.turned
         channel.on_sign = self._on_sign
         consumer.connection.transport.on_revoked = self.membership.revoke
@@ -230,7 +231,7 @@ class AffinityStep(bootsteps.StartStopStep):
         return Limits(
             self._consumer,
             waits=membership.lend,
-            room=membership.room,
+            room=self._room,
             find=membership.claims.find,
             give_back=membership.give_back,
         )
@@ -277,8 +278,13 @@ class AffinityStep(bootsteps.StartStopStep):
             self._hold(self._following.popleft())
 
     def _hold(self, claim: Claim) -> None:
-        tag = self.members.claims.take(claim)
-        if tag is not None:
+        claims = self.members.claims
+        tag = claims.take(claim)
+        if tag is None:
+            return
+        if claims.drained:  # it was on its way: a long task may be before it, and here it would never start
+            claims.settle(tag, RETURNED)
+        else:
             self._ahead.add(claim, tag)
 
     def _start_what_follows(self) -> int:
@@ -290,10 +296,21 @@ class AffinityStep(bootsteps.StartStopStep):
 
     def _start_what_is_ahead(self) -> int:
         """Start as many jobs that were taken ahead as slots are free. Return how many."""
-        started = min(len(self._ahead), self._free_slots()) if self._ahead else 0
+        if not self._ahead:
+            return 0
+        self._give_back_ahead(self.members.unwanted)
+        started = max(0, min(len(self._ahead), self._free_slots()))
         for _ in range(started):
             self._its_channel.consume(*self._ahead.next())
+        if started and self._ahead and self._free_slots() > 0:
+            self._wake_loop()  # one that has to wait for a rate limit, say, has left its slot to the next
         return started
+
+    def _give_back_ahead(self, types: Collection[str]) -> None:
+        """Let others have what is ahead of *types*, of which no more is wanted here."""
+        tags = self._ahead.give_back(types, len(self._ahead)) if types else []
+        if tags:
+            self.members.give_back(tags)
 
     @property
     def _its_channel(self) -> AffinityChannel:
@@ -301,7 +318,17 @@ class AffinityStep(bootsteps.StartStopStep):
         return self._channel
 
     def _free_slots(self) -> int:
+        """Return how many jobs may start: what waits for a rate limit lends as many slots as the server knows of."""
+        return self._room() + self.members.lent
+
+    def _room(self) -> int:
+        """Return how many jobs the pool could start beside those that have a slot or wait for a rate limit."""
         return self.members.room() + len(self._ahead)
+
+    def _on_consume(self, type_: str, serves: bool) -> None:
+        self.members.serve(type_, serves)
+        if not serves:
+            self._give_back_ahead({type_})
 
     def _on_sign(self, words: list[str]) -> None:
         """Do what the server asks for instead of giving a job."""

@@ -47,7 +47,18 @@ class Fleet:
         given = Settings(**(settings or {})).shared()
         return self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), given)
 
-    def publish(self, job, type_, *, priority=0, on_demand=False, delay_s=0.0, task_id=None, message=None):
+    def publish(
+        self,
+        job,
+        type_,
+        *,
+        priority=0,
+        on_demand=False,
+        delay_s=0.0,
+        expires_s=None,
+        task_id=None,
+        message=None,
+    ):
         (published,) = self.scheduler.publish(
             Job(
                 job,
@@ -56,6 +67,7 @@ class Fleet:
                 on_demand=on_demand,
                 priority=priority,
                 delay_us=round(delay_s * 1e6),
+                expires_us=None if expires_s is None else round(expires_s * 1e6),
                 task_id=task_id or f"task-{job}",
                 task_name="tests.task",
             )

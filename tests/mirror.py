@@ -105,8 +105,9 @@ def lane(job):
 def payload(delivery):
     if isinstance(delivery, str):
         return delivery  # a sign
-    job_id, fence, type_, deliveries, enqueued_us, message = delivery
-    return f"{job_id} {fence} {encode(type_)} {deliveries} {enqueued_us}\n{message}"
+    job_id, fence, type_, deliveries, enqueued_us, message, expires_us = delivery
+    expires = "" if expires_us is None else f" {expires_us}"
+    return f"{job_id} {fence} {encode(type_)} {deliveries} {enqueued_us}{expires}\n{message}"
 
 
 def expected(reference):
@@ -203,6 +204,8 @@ def _job_hash(job):
         at_us = getattr(job, f"{name}_us")
         if at_us is not None:
             found[name] = str(at_us)
+    if job.expires_us is not None and job.claimed_us is None:
+        found["claimed"] = ""  # so that a claim knows that there is more to look at
     if job.acked:
         found["acked"] = "1"
     if job.state in ("claimed", "done"):

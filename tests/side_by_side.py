@@ -91,7 +91,8 @@ class SideBySide:
 
     def newly_granted(self):
         """Return the jobs that were claimed since this was last asked."""
-        new = [job for job in self.reference.jobs.values() if (job.fence or 0) > len(self.granted)]
+        last = self.granted[-1][2] if self.granted else 0
+        new = [job for job in self.reference.jobs.values() if (job.fence or 0) > last]
         new.sort(key=lambda job: job.fence)
         self.granted += [(job.worker, job.id, job.fence) for job in new]
         return new

@@ -320,18 +320,29 @@ class Conformance(SideBySide):
         """Return whether one purge still deletes all after a burst: which jobs it would leave is not said."""
         return self.has_bursts and len(self.reference.jobs) + 2 * BURST < MAX_PURGED
 
-    @often(2, number=draw.sampled_from([1, 1, 2, 5, MAX_MOVES + 2]), how=draw.sampled_from(["expire", "stamp", "task"]))
-    def end_many(self, number, how):
-        """Have jobs that wait end, more than one call looks at, now and then."""
+    @often(
+        3,
+        number=draw.sampled_from([1, 1, 2, 5, MAX_MOVES + 2]),
+        how=draw.sampled_from(["expire", "expire unseen", "expire unseen", "stamp", "task"]),
+        index=indexes,
+        most_ahead=draw.sampled_from((0, 0, 2, 12)),
+        outcome=outcomes,
+    )
+    def end_many(self, number, how, index, most_ahead, outcome):
+        """Have jobs that wait end, more than one call looks at, now and then; or expire before a tick sees them."""
         for each in range(number):
-            expires_us = SECOND_US if how == "expire" else None
+            expires_us = SECOND_US if how.startswith("expire") else None
             stamps = STAMPS[:1] if how == "stamp" else ()
-            delay_us = 64 * SECOND_US if each % 2 else 0
+            delay_us = 64 * SECOND_US if each % 2 and how != "expire unseen" else 0
             self._publish(f"e{next(self.job_numbers)}", TYPES[0], False, each % 3, delay_us, expires_us, stamps)
         self.compare()
         if how == "expire":
             self.pass_time(SECOND_US)
             self.tick()
+        elif how == "expire unseen":
+            self.publish_many(1, TYPES[0], 0)
+            self.pass_time(SECOND_US)
+            self.work(index, 1, False, most_ahead, [outcome])
         elif how == "stamp":
             self._revoke_stamped(STAMPS[:1])
         else:
@@ -433,7 +444,7 @@ class Conformance(SideBySide):
         )
         self.step(
             "join",
-            [Named(reply.more), reply.namesake or "", reply.replaced, reply.void_up_to],
+            [Named(reply.more), reply.namesake or "", reply.replaced, reply.void_up_to, reply.now_us],
             *(part for pair in given_settings.items() for part in pair),
             worker=worker,
             name=encode(NAMES[worker]),
@@ -498,6 +509,7 @@ class Conformance(SideBySide):
                 [str(part) for pair in reply.asked for part in pair],
                 reply.void,
                 reply.revision,
+                reply.now_us,
             ],
             *(part for pair in held for part in pair),
             worker=worker,

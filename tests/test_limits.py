@@ -1,18 +1,29 @@
 """Rate limits: what is limited holds up nothing else on its worker; none of it is lost, or out of order."""
 
+import json
 import time
+from collections import Counter
+from itertools import count
 from types import MethodType, SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from celery import Celery
 from celery.worker.consumer import Consumer
+from hypothesis import given
+from hypothesis import strategies as st
 from kombu.utils.limits import TokenBucket
 
-from celery_affinity.claims import Held
+from celery_affinity.ahead import Ahead
+from celery_affinity.calls import Claim
+from celery_affinity.claims import RETURNED, Claims, Held
 from celery_affinity.keys import Keys
+from celery_affinity.lease import Lease
 from celery_affinity.lending import Lending, lending
 from celery_affinity.limits import Limits
+from celery_affinity.membership import Membership
 from celery_affinity.observe import explain
+from celery_affinity.worker import AffinityStep
 
 from . import since
 from .test_worker import APP, Fleet
@@ -171,22 +182,58 @@ def test_a_worker_with_no_other_types_stays_with_its_limited_one(fleet):
     assert worker_of(fleet, "worker").withdrawn == []
 
 
+# -- beside jobs that are taken ahead
+
+
+def _ahead(fleet, name, *queues, pool="threads", **options):
+    conf = json.dumps({"affinity_lookahead": 8})
+    return fleet.start(name, *queues, pool=pool, concurrency=2, RATE_LIMIT="1/m", CONF=conf, **options)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_slots_that_limited_jobs_lend_are_used_with_look_ahead(fleet, pool):
+    _ahead(fleet, "worker", "mail", "pdf", pool=pool)
+    send(fleet, "mail", 5)
+    wait_until(lambda: jobs(fleet, "mail"), 10, "the first one runs")
+    sent_s = time.time()
+    for result in send(fleet, "pdf", 3):
+        result.get(timeout=5)
+    print(f"with five limited jobs before them, three others ran within {time.time() - sent_s:.3f} s")
+    assert jobs(fleet, "mail") == ["mail-0"]
+    wait_until(fleet.all_slots_are_free, 10, "no slot is lost")
+
+
+def test_what_waits_with_look_ahead_stays_within_reach_of_others(fleet):
+    _ahead(fleet, "holder", "mail")
+    send(fleet, "mail", 9)
+    wait_until(lambda: jobs(fleet, "mail"), 10, "the first one runs")
+    other = fleet.start("other", "mail", pool="solo")
+    wait_until(lambda: len(jobs(fleet, "mail")) >= 6, 10, "another without a limit gets those that do not wait there")
+    assert {each.pid for each in starts(fleet, "mail")[1:]} == {other.pid}
+
+
+def consumer_with(bucket, starts):
+    """Return the part of Celery's consumer that has token buckets, with one of them."""
+    consumer = SimpleNamespace(
+        task_buckets={"mail": bucket},
+        timer=SimpleNamespace(call_after=lambda *_, **__: None),
+        _limit_order=0,
+        reset_rate_limits=None,
+        on_task_request=starts,
+    )
+    for name in ("_schedule_bucket_request", "_limit_move_to_pool", "_limit_task"):
+        setattr(consumer, name, MethodType(getattr(Consumer, name), consumer))
+    return consumer
+
+
 class Bucket:
-    """The part of Celery's consumer that has token buckets, with one of them: four jobs came, one found a token."""
+    """A consumer with a token bucket: four jobs came, one found a token."""
 
     def __init__(self):
         self.started, self.told, self.given_back = [], [], []
         self.room = 5
         self.bucket = TokenBucket(0.001)
-        self.consumer = SimpleNamespace(
-            task_buckets={"mail": self.bucket},
-            timer=SimpleNamespace(call_after=lambda *_, **__: None),
-            _limit_order=0,
-            reset_rate_limits=None,
-            on_task_request=self.started.append,
-        )
-        for name in ("_schedule_bucket_request", "_limit_move_to_pool", "_limit_task"):
-            setattr(self.consumer, name, MethodType(getattr(Consumer, name), self.consumer))
+        self.consumer = consumer_with(self.bucket, starts=self.started.append)
         self.claims = {
             tag: Held(tag, fence, "mail") for tag, fence in [("a", "9"), ("b", "11"), ("c", "10"), ("d", "8")]
         }
@@ -212,7 +259,7 @@ class Request(SimpleNamespace):
     __hash__ = object.__hash__
 
     def __init__(self, tag):
-        super().__init__(_tag=tag, _claims=True, id=tag, name="mail")
+        super().__init__(_tag=tag, _claims=True, id=tag, name="mail", expires=None)
 
 
 def test_what_waits_goes_in_the_order_in_which_it_was_claimed():
@@ -242,6 +289,98 @@ def test_a_job_that_came_for_a_slot_that_is_needed_again_goes_back():
     limits.consumer.on_task_request(Request("one more"))
     assert limits.given_back == ["one more"]
     assert limits.started[-1]._tag == "another"
+
+
+class Worker:
+    """A worker with a limited type, "mail", without pool and server: what of it decides which jobs start."""
+
+    def __init__(self, slots, types):
+        self.running = []
+        self.limited = consumer_with(TokenBucket(0.001), starts=self.running.append)
+        self.limited.task_buckets["mail"]._tokens = 0
+        self.step = AffinityStep(SimpleNamespace(app=Celery(set_as_current=False)))
+        self.step._consumer, self.step._ahead = self.limited, Ahead(8)
+        self.step._loop = self.loop = Mock()
+        self.step._channel = SimpleNamespace(consume=self.consume)
+        self.members = self.step.membership = Membership.__new__(Membership)
+        self.members._beats, self.members._waiting, self.members._types = Mock(), Counter(), types
+        self.members._slots, self.members._other = lambda: slots, lambda: 0
+        self.members._draining = self.members._rejoin = False
+        self.members.claims = self.claims = Claims("worker", "inbox", Lease(30), lambda: None)
+        self.slots, self.limits = slots, self.step._watch_limits(self.members)
+        self.numbers = count(1)
+
+    def hold(self, type_):
+        number = next(self.numbers)
+        self.step._hold(Claim(f"job{number}", str(number), type_, 0, 0, b""))
+
+    def consume(self, claim, tag):
+        if claim.type == "mail":
+            self.limited._limit_task(Request(tag), self.limited.task_buckets["mail"], 1)
+        elif self.claims.may_start(tag):
+            self.limited.on_task_request(Request(tag))
+
+    def turn(self):
+        """Let the loop turn until nothing wakes it any more."""
+        self.loop.wake.called = True
+        while self.loop.wake.called:
+            self.loop.reset_mock()
+            self.step._start_what_is_ahead()
+        assert len(self.running) <= self.slots
+
+    def lose_one(self):
+        """Have another worker have one that is ahead by now."""
+        for claim, _ in list(self.step._ahead._waiting)[:1]:
+            self.claims.void([(claim.job_id, claim.fence)])
+
+    def end_one(self):
+        if self.running:
+            self.claims.end(self.running.pop()._tag)
+
+    def types_ahead(self):
+        return [claim.type for claim, _ in self.step._ahead._waiting]
+
+
+@given(
+    slots=st.integers(1, 4),
+    types=st.sampled_from([("mail", "pdf"), ("mail",)]),
+    moves=st.lists(st.sampled_from(["mail", "pdf", "pdf", "end", "lose"]), max_size=24),
+)
+def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types, moves):
+    worker = Worker(slots, types)
+    for move in moves:
+        if move == "end":
+            worker.end_one()
+        elif move == "lose":
+            worker.lose_one()
+        elif move in types:
+            worker.hold(move)
+        worker.turn()
+        waiting = worker.members._waiting["mail"]
+        others_wait = slots // 2 if types == ("mail",) else waiting  # beyond these it takes no more of them
+        is_full = len(worker.running) + waiting - others_wait >= slots
+        assert is_full or not worker.types_ahead()
+        assert "mail" not in worker.types_ahead() or types == ("mail",) or waiting <= slots // 2
+        given_back = {worker.claims.find(tag).type for tag in worker.claims._given_up}
+        assert given_back <= ({"mail"} if len(types) > 1 else set()), "only what others may start sooner"
+
+
+@pytest.mark.parametrize("before", ["a drain", "a cancelled consumer"])
+def test_what_is_ahead_and_will_not_start_here_goes_back_though_all_slots_are_busy(before):
+    worker = Worker(1, ("mail", "pdf"))
+    worker.hold("pdf")
+    worker.turn()
+    assert len(worker.running) == 1
+    if before == "a drain":
+        worker.claims.drained = True
+        worker.hold("pdf")  # it was on its way
+        assert [held.outcome for held in worker.claims._ends.values()] == [RETURNED]
+    else:
+        worker.hold("pdf")
+        worker.step._on_consume("pdf", False)
+        assert worker.claims.let_go() == [("job2", "2")]
+    assert worker.types_ahead() == []
+    assert worker.claims.unfinished() == 1
 
 
 def test_how_many_slots_are_lent():

@@ -177,7 +177,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "clock-here",
             f"This machine's clock is {apart(facts.server.clock_here_s)} the server's: what is published here with an "
-            "absolute eta= starts that much off. (A countdown= does not.)",
+            "absolute eta= or expires= starts or ends that much off. (A number of seconds is not.)",
             "Have both machines keep time (NTP).",
         )
 

@@ -204,9 +204,9 @@ def clock_worker(fleet: Fleet) -> Iterator[Finding]:
         if answer.clock_ahead_s is not None and abs(answer.clock_ahead_s) > CLOCK_S:
             yield Finding(
                 "clock-worker",
-                f"The clock of worker {answer.name} is {apart(answer.clock_ahead_s)} the server's: expires=, times in "
-                "events and logs, and an absolute eta= of what it publishes are that much off. Scheduling is not: the "
-                "server's clock counts.",
+                f"The clock of worker {answer.name} is {apart(answer.clock_ahead_s)} the server's: times in events and "
+                "logs, an absolute eta= or expires= of what it publishes, and both of what it takes over from stock "
+                "producers are that much off. Scheduling is not: the server's clock counts.",
                 "Have both machines keep time (NTP).",
             )
 

@@ -1,7 +1,8 @@
 -- join: a worker enters with its types and slots, or comes back with others; what it holds it keeps.
--- RETURNS {more, namesake, {replaced setting, ...}, void}; namesake: a live worker that has the same node name, or "".
--- replaced: settings that another app, or another version of this one, had otherwise. void: claims with a fencing
--- number up to this are not the worker's, if one is still on its way to it; 0: it keeps what it has.
+-- RETURNS {more, namesake, {replaced setting, ...}, void, now}; namesake: a live worker that has the same node name, or
+-- "". replaced: settings that another app, or another version of this one, had otherwise. void: claims with a fencing
+-- number up to this are not the worker's, if one is still on its way to it; 0: it keeps what it has. now: the server's
+-- time, µs, by which jobs expire that wait in the worker.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
@@ -43,4 +44,4 @@ local more = fill(types, "", read_settings(), slots.view())[1]
 if more == "" then
     ahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end
-return { more, namesake and namesake ~= worker and namesake or "", replaced, void }
+return { more, namesake and namesake ~= worker and namesake or "", replaced, void, clock.now_us }

@@ -1,8 +1,8 @@
 -- sync: a worker beats, and says what it holds. Only it can say that a claim is not with it:
 -- one that it does not name is asked about, and comes back only when it renounces it, unless it is still unread.
--- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision}
+-- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision, now}
 -- known 0: join again. ticker 1: tick for the fleet. asked: claims that it did not name. void: named, no longer its.
--- revision: that of the settings in force.
+-- revision: that of the settings in force. now: the server's time, µs, by which jobs expire that wait in the worker.
 -- Cost: O(claims of the worker); at most 10 of them come back in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
@@ -26,7 +26,7 @@ local TICKED_LATELY_US = 2000000
 -- A worker that was closed while it was silent has to join again before jobs are placed on it.
 local accepting = redis.call("HGET", key.worker(worker), "accepting")
 if not accepting or (accepting == "0" and not draining) then
-    return { 0, 0, "", {}, {}, 0 }
+    return { 0, 0, "", {}, {}, 0, clock.now_us }
 end
 redis.call("ZADD", key.beats, clock.now, worker)
 redis.call("HSET", key.worker(worker), "other", other)
@@ -82,4 +82,4 @@ local more = fill(types, "", settings, slots.view())[1]
 if more == "" then
     ahead.ask(worker, workers.types_of(worker), tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end
-return { 1, ticker and 1 or 0, more, asked, void, settings.revision }
+return { 1, ticker and 1 or 0, more, asked, void, settings.revision, clock.now_us }

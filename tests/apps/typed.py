@@ -14,6 +14,11 @@ from celery.worker.control import control_command
 
 from celery_affinity import Affinity
 
+from .wrong_clock import set_off_by
+
+if "CLOCK_OFFSET_S" in os.environ:
+    set_off_by(float(os.environ["CLOCK_OFFSET_S"]))
+
 url = os.environ["BROKER_URL"]
 app = Celery("typed", broker=url, backend=os.environ.get("RESULT_URL", url.partition(";")[0]))
 app.conf.update(
@@ -144,10 +149,10 @@ def fail(job):
 
 
 @app.task(affinity="pdf", bind=True, max_retries=1)
-def retry(self, job):
+def retry(self, job, countdown=0.1):
     note("start", job)
     if not self.request.retries:
-        raise self.retry(countdown=0.1)
+        raise self.retry(countdown=countdown)
     return dict(self.request.properties["celery_affinity"])
 
 

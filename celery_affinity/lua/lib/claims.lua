@@ -6,21 +6,32 @@ local claims = {}
 local SHORT_US = 100000
 
 -- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it, which is read
--- unless it is given: whoever only publishes needs no right to read messages.
-function claims.payload(id, fence, type, deliveries, enqueued, message)
+-- unless it is given: whoever only publishes needs no right to read messages. `expires`: false for never.
+function claims.payload(id, fence, type, deliveries, enqueued, expires, message)
     message = message or redis.call("GET", key.message(id)) or ""
-    return id .. " " .. fence .. " " .. type .. " " .. deliveries .. " " .. enqueued .. "\n" .. message
+    local facts = id .. " " .. fence .. " " .. type .. " " .. deliveries .. " " .. enqueued
+    return (expires and facts .. " " .. expires or facts) .. "\n" .. message
 end
 
--- The caller sees to the worker's slots. RETURNS the fencing number, and how often the job was delivered before: of one
--- that was never claimed that is known without a look.
-function claims.grant(id, worker)
+-- Gives a job to `worker`, whose slots `view` sees. RETURNS the fencing number, how often the job was delivered before,
+-- and when it expires: of one that was never claimed, and does not expire, that is known without a look. nil for one
+-- that has expired: its number is nobody's, and it takes no slot.
+function claims.grant(id, worker, view)
     local fence = tostring(redis.call("INCR", key.fence))
     local new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
         "claimed", clock.now)
+    local deliveries, expires = 0, false
+    if new_fields < 3 then -- "claimed" stays when a job goes back, and one that expires has it from the start
+        local row = redis.call("HMGET", key.job(id), "deliveries", "expires")
+        deliveries, expires = row[1], row[2]
+        if expires and tonumber(expires) <= clock.now_us then
+            redis.call("HDEL", key.job(id), "worker", "fence")
+            return nil
+        end
+    end
+    view.take(worker) -- it counts what the worker holds
     redis.call("HSET", key.claims(worker), id, fence)
-    local was_claimed = new_fields < 3 -- "claimed" stays when a job goes back
-    return fence, was_claimed and redis.call("HGET", key.job(id), "deliveries") or 0
+    return fence, deliveries, expires
 end
 
 -- What explains how long a slot is taken by a job of this type: each new one counts for an eighth. Of short ones,

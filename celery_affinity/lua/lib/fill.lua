@@ -1,8 +1,10 @@
 -- fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot.
 -- After it, no pending job and free slot that fit each other exist side by side among `types`, unless it names
 -- some of them as `more`: the caller goes on with these (`claim`).
+-- One that has expired ends when its turn comes: no tick has seen it yet.
 -- Cost: independent of pending jobs (log n) and of workers; grows with `types`, once in a call.
 -- @include lib/claims.lua
+-- @include lib/ends.lua
 -- @include lib/filters.lua
 -- @include lib/heads.lua
 -- @include lib/settings.lua
@@ -70,15 +72,19 @@ local function fill_from(waiting, caller, view, fresh)
             break
         end
         local id, worker = job.id, view.best(job.type)
-        view.take(worker)
         waiting.take(job)
-        local fence, deliveries = claims.grant(id, worker)
-        local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, fresh and fresh[id])
-        job.fence = fence
-        if worker == caller then
-            reply[#reply + 1], inline[#inline + 1] = payload, job
+        local fence, deliveries, expires = claims.grant(id, worker, view)
+        if fence then
+            local message = fresh and fresh[id]
+            local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, expires, message)
+            job.fence = fence
+            if worker == caller then
+                reply[#reply + 1], inline[#inline + 1] = payload, job
+            else
+                redis.call("LPUSH", key.inbox(worker), payload)
+            end
         else
-            redis.call("LPUSH", key.inbox(worker), payload)
+            ends.note(id, "expired")
         end
         if moves == MAX_MOVES then
             for _, type in ipairs(waiting.types) do

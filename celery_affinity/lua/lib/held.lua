@@ -9,8 +9,8 @@ end
 
 -- RETURNS what a worker read, or is to read, of a job that was claimed before.
 function claims.payload_again(id)
-    local row = redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued")
-    return claims.payload(id, row[1], row[2], row[3], row[4])
+    local row = redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued", "expires")
+    return claims.payload(id, row[1], row[2], row[3], row[4], row[5])
 end
 
 function claims.is_unread(worker, id)

@@ -2,6 +2,7 @@
 -- @include lib/lanes.lua
 -- @include lib/slots.lua
 -- @include lib/traces.lua
+-- @include lib/ends.lua
 local TICK_US = 1400000 -- workers tick so often when nothing is due before
 
 -- Writes what is known of `job` and its message, in `state`. The first write is one that a full server may refuse.
@@ -30,7 +31,6 @@ local function put(job, enqueued_us, is_only)
     local expires = expires_us ~= "" and clock.text(clock.now_us + tonumber(expires_us)) or ""
     traces.add(id, job.task_id, job.stamps, expires)
     if is_expired or is_revoked then
--- @include lib/ends.lua
         ends.note(id, is_revoked and "revoked" or "expired")
         return 3, 1, false
     end

@@ -33,7 +33,7 @@ function traces.add(id, task, stamps, expires)
         end
     end
     if expires ~= "" then
-        redis.call("HSET", key.job(id), "expires", expires)
+        redis.call("HSET", key.job(id), "expires", expires, "claimed", "") -- see `claims.grant`
         redis.call("ZADD", key.expires, expires, id)
     end
 end
