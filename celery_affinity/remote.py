@@ -10,6 +10,8 @@ from celery.worker import control
 
 from . import knobs, listing
 from .reader import Reader
+from .received import is_text
+from .rows import number_of
 from .settings import PREFIX
 
 State = Any  # of a command: Celery's, with the consumer
@@ -20,6 +22,8 @@ _stock_query_task = control.query_task
 _stock_time_limit = control.time_limit
 _stock_pool_grow = control.pool_grow
 _stock_autoscale = control.autoscale
+_stock_add_consumer = control.add_consumer
+_stock_cancel_consumer = control.cancel_consumer
 
 
 def replace() -> None:
@@ -31,6 +35,11 @@ def replace() -> None:
     )(time_limit)
     control.control_command(args=[("n", int)], signature="[N=1]")(pool_grow)
     control.control_command(args=[("max", int), ("min", int)], signature="[max [min]]")(autoscale)
+    control.control_command(
+        args=[("queue", str), ("exchange", str), ("exchange_type", str), ("routing_key", str)],
+        signature="<queue> [exchange [type [routing_key]]]",
+    )(add_consumer)
+    control.control_command(args=[("queue", str)], signature="<queue>")(cancel_consumer)
 
 
 @control.inspect_command()
@@ -48,7 +57,7 @@ def affinity(state: State, **_: Any) -> Reply:
         "types": sorted(members.types),
         "withdrawn": sorted(members.withdrawn),
         "slots": step.slots(),
-        "free": int(free or 0),
+        "free": number_of(free),
         "lent": members.lent,
         "drained": members.drained,
         "stalled": stalled is not None,
@@ -89,7 +98,8 @@ def query_task(state: State, ids: Any, **kwargs: Any) -> Reply:
     found: Reply = _stock_query_task(state, ids, **kwargs)
     reader = _reader_of_the_spokesman(state)
     if reader is not None:
-        asked = [each for each in control.maybe_list(ids) if each not in found]
+        texts = [each for each in control.maybe_list(ids) or () if isinstance(each, str) and is_text(each)]
+        asked = [each for each in texts if each not in found]
         found.update(listing.of_tasks(reader, asked, _arguments(state), state.hostname))
     return found
 
@@ -113,6 +123,38 @@ def autoscale(state: State, max: int | None = None, min: int | None = None) -> R
     reply: Reply = _stock_autoscale(state, max, min)
     state.consumer.pool.maintain_pool()
     return reply
+
+
+def add_consumer(
+    state: State,
+    queue: str,
+    exchange: str | None = None,
+    exchange_type: str | None = None,
+    routing_key: str | None = None,
+    **options: Any,
+) -> Reply:
+    """Tell worker(s) to consume from task queue by name."""
+    # Celery does it later, in its loop, and at each reconnect: a queue that cannot be would end the worker there.
+    _check_names(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key)
+    reply: Reply = _stock_add_consumer(state, queue, exchange, exchange_type, routing_key, **options)
+    return reply
+
+
+def cancel_consumer(state: State, queue: str, **kwargs: Any) -> Reply:
+    """Tell worker(s) to stop consuming from task queue by name."""
+    _check_names(queue=queue)
+    reply: Reply = _stock_cancel_consumer(state, queue, **kwargs)
+    return reply
+
+
+def _check_names(queue: object, **others: object) -> None:
+    """Raise ValueError, which is logged and replied, unless each is a name; *others* may be None."""
+    for option, name in {
+        "queue": queue,
+        **{option: name for option, name in others.items() if name is not None},
+    }.items():
+        if not (isinstance(name, str) and is_text(name) and (name or option != "queue")):
+            raise ValueError(f"{option} must be a name, got: {name!r}")
 
 
 def _step(state: State) -> Any:

@@ -7,20 +7,22 @@ when its process does, not when it is announced as revoked.
 
 import signal
 import threading
-from functools import cache, wraps
+from collections.abc import Callable
+from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from billiard.common import TERM_SIGNAME
 from billiard.einfo import ExceptionInfo
 from celery.app.task import Task
-from celery.exceptions import TaskRevokedError
+from celery.exceptions import InvalidTaskError, TaskRevokedError
 from celery.utils.imports import symbol_by_name
 from celery.worker.state import active_requests, reserved_requests, task_ready
 from kombu.log import get_logger
 
 from . import stamping
 from .claims import Claims, is_claim
+from .received import LOST
 
 if TYPE_CHECKING:
     from celery.worker.request import Request as _Request
@@ -28,6 +30,9 @@ else:
     _Request = object  # mixed into Celery's class, or into what a user derived from it
 
 logger = get_logger(__name__)
+
+#: What is more than this is no time limit, s.
+_LONGEST_LIMIT_S = 1e9
 
 _unclaimed: WeakSet[_Request] = WeakSet()
 _unclaimed_lock = threading.Lock()  # beats count them in threads of their own
@@ -39,6 +44,10 @@ def unclaimed_count() -> int:
         return 0
     with _unclaimed_lock:
         return sum(each in reserved_requests for each in _unclaimed)
+
+
+def _is_limit(limit: object) -> bool:
+    return limit is None or (isinstance(limit, int | float) and abs(limit) < _LONGEST_LIMIT_S)
 
 
 class EndOfTask(_Request):
@@ -62,6 +71,7 @@ class EndOfTask(_Request):
             # Celery would ack in a later turn of its loop, perhaps after the end of the task is told.
             options.update(on_ack=message.ack_log_error, on_reject=message.reject_log_error)
         super().__init__(message, **options)
+        self._check_what_celery_takes_on_trust()
         if claims is not None and is_claim(tag):
             self._claims, self._tag = claims, tag
             self._show_its_eta()
@@ -71,8 +81,19 @@ class EndOfTask(_Request):
                 _unclaimed.add(self)
 
     def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
-        self._give_up_unless_it_may_start(pool)
-        return super().execute_using_pool(pool, **kwargs)
+        return self._hand_over(super().execute_using_pool, pool, **kwargs)
+
+    def _check_what_celery_takes_on_trust(self) -> None:
+        """Raise InvalidTaskError for what would end the event loop later: Celery refuses the message then."""
+        limits = self.time_limits
+        good = isinstance(limits, (list, tuple)) and len(limits) == 2 and all(map(_is_limit, limits))
+        if not good:
+            raise InvalidTaskError(f"invalid timelimit value {limits!r}: it must be two numbers of seconds, or null")
+        embedded = self._payload[2] or {}
+        if not (isinstance(embedded, dict) and all(isinstance(name, str) for name in embedded)):
+            raise InvalidTaskError(f"invalid callbacks in the message's body: {embedded!r:.200}")
+        if isinstance(self.id, (dict, list)):
+            raise InvalidTaskError(f"invalid task id {self.id!r}: it must be a text")
 
     def _show_its_eta(self) -> None:
         """Let the task see the ETA that its caller gave; the message has none any more, so that nobody waits for it."""
@@ -123,6 +144,20 @@ class EndOfTask(_Request):
             return  # threads and the solo pool run it to its end
         logger.warning("Task %s[%s] is stopped: it is run by another worker by now", self.name, self.id)
 
+    def _hand_over(self, execute: Callable[..., Any], pool: Any, **kwargs: Any) -> Any:
+        """Give the task to the pool with *execute*. One that the pool does not take is rejected."""
+        self._give_up_unless_it_may_start(pool)
+        try:
+            return execute(pool, **kwargs)
+        except (TaskRevokedError, *LOST):
+            raise
+        except Exception as exc:
+            logger.exception("Task %s[%s] cannot be given to the pool: it is rejected", self.name, self.id)
+            self.reject(requeue=False)
+            task_ready(self)
+            self._end()
+            raise TaskRevokedError(self.id) from exc  # what makes Celery go on without it
+
     def _give_up_unless_it_may_start(self, pool: Any) -> None:
         self._pool = pool
         if self._claims is not None and not self._claims.may_start(self._tag):
@@ -154,8 +189,7 @@ def _ending_on_success(generated: Any) -> Any:
 def _starting_if_it_may(generated: Any) -> Any:
     @wraps(generated)
     def execute_using_pool(self: Any, pool: Any, **kwargs: Any) -> Any:
-        self._give_up_unless_it_may_start(pool)
-        return generated(self, pool, **kwargs)
+        return self._hand_over(partial(generated, self), pool, **kwargs)
 
     return execute_using_pool
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import redis
+from kombu.log import get_logger
 from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
@@ -25,7 +26,10 @@ from .calls import Claim, End, Ending, Job, Joined, Joining, Published, Running,
 from .errors import SchemaError
 from .inflight import InFlight
 from .keys import Keys
+from .rows import number_of, text_of
 from .scripts import Argument, Script, load
+
+logger = get_logger(__name__)
 
 #: What a server says of a state that will pass: the call is to be repeated, on another connection. redis-py has classes
 #: for most of these. NOSCRIPT twice in a row: the server lost its scripts again before it could run the one.
@@ -66,6 +70,11 @@ class Scheduler:
         if found is None:
             with suppress(OutOfMemoryError, NoPermissionError):  # who may write, and can, will say it
                 self.client.set(name, key_names.SCHEMA, nx=True)
+        elif not found.isdigit():
+            raise SchemaError(
+                f"the key {name} must hold the number of a schema (this process writes {key_names.SCHEMA}), got: "
+                f"{found[:80]!r}: another program has written there"
+            )
         elif found.decode() != str(key_names.SCHEMA):
             older, newer = sorted((int(found), key_names.SCHEMA))
             which = "this process" if older == key_names.SCHEMA else "the other processes of the fleet"
@@ -166,7 +175,7 @@ class Scheduler:
             return []
         more, *payloads = replies[-1]
         self._go_on(more)
-        return [Claim.parse(payload) for payload in payloads]
+        return [claim for payload in payloads if (claim := _claim(payload)) is not None]
 
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> None:
         """Give jobs (job id, fencing number) back; *counted* as a delivery or not."""
@@ -190,7 +199,7 @@ class Scheduler:
             rest=_flat(settings.items()),
         )
         self._go_on(more)
-        return Joined(namesake.decode() or None, [name.decode() for name in replaced], int(void_up_to))
+        return Joined(text_of(namesake) or None, [text_of(name) for name in replaced], int(void_up_to))
 
     def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
         """Beat, and say which claims the worker holds."""
@@ -203,9 +212,9 @@ class Scheduler:
             rest=_flat(claims),
         )
         self._go_on(more)
-        numbers = [value.decode() for value in asked]
+        numbers = [text_of(value) for value in asked]
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
-        return Synced(bool(known), bool(ticker), pairs, [job_id.decode() for job_id in void], int(revision))
+        return Synced(bool(known), bool(ticker), pairs, [text_of(job_id) for job_id in void], number_of(revision))
 
     def beat(self, worker: str, *, turns: bool) -> bool:
         """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.
@@ -311,7 +320,7 @@ class Scheduler:
         # From the last page on: what is deleted of one moves none of those before it.
         for first in reversed(range(0, self.client.zcard(self.keys.key("scheduled")), _PAGE)):
             ids = [
-                job_id.decode() for job_id in self.client.zrange(self.keys.key("scheduled"), first, first + _PAGE - 1)
+                text_of(job_id) for job_id in self.client.zrange(self.keys.key("scheduled"), first, first + _PAGE - 1)
             ]
             with self.client.pipeline(transaction=False) as pipe:
                 for job_id in ids:
@@ -350,7 +359,7 @@ class Scheduler:
         with self.client.pipeline(transaction=False) as pipe:
             for name in ("settings", "conf"):
                 pipe.hgetall(self.keys.key(name))
-            in_force, conf = ({name.decode(): value.decode() for name, value in raw.items()} for raw in pipe.execute())
+            in_force, conf = ({text_of(name): text_of(each) for name, each in raw.items()} for raw in pipe.execute())
         return in_force, conf
 
     def _go_on(self, more: bytes) -> None:
@@ -390,6 +399,15 @@ class Scheduler:
                 pipe.evalsha(script.sha, 1, self.keys.base, *arguments)
             replies: list[Any] = pipe.execute()
             return replies
+
+
+def _claim(payload: bytes) -> Claim | None:
+    """Return the claim in *payload*; None for one that cannot be read: it never arrived, so a sync gives it back."""
+    try:
+        return Claim.parse(payload)
+    except ValueError as exc:
+        logger.error("A job that the server gave cannot be read, it is given back: %s. It was %r", exc, payload[:200])
+        return None
 
 
 def _publishing(jobs: Sequence[Job]) -> Iterator[tuple[Script, list[Argument]]]:

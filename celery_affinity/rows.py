@@ -1,0 +1,14 @@
+"""Fields of Redis as texts and numbers, whoever wrote them: one row that is spoiled is no reason to show none."""
+
+
+def text_of(value: bytes | None) -> str:
+    """Return the text of a field; "" if it is missing, and a mark for each byte that belongs to no text."""
+    return "" if value is None else value.decode(errors="replace")
+
+
+def number_of(value: bytes | str | float | None, otherwise: int = 0) -> int:
+    """Return the whole number in a field; *otherwise* if it is missing, or is none."""
+    try:
+        return otherwise if value is None else int(value)
+    except (ValueError, OverflowError):
+        return otherwise
