@@ -91,12 +91,7 @@ class Ingest:
             raise  # no list of them is to blame
         except ResponseError as exc:
             self._left_alone[name] = time.monotonic() + _LEFT_ALONE_S
-            logger.warning(
-                "The list %r is left alone for %d s, what stock producers send stays there: %s",
-                name,
-                _LEFT_ALONE_S,
-                exc,
-            )
+            logger.warning("The list %r is left alone for %d s, what is sent stays there: %s", name, _LEFT_ALONE_S, exc)
             return 0
 
     def _as_job(self, queue: str, message: bytes) -> Job:

@@ -105,6 +105,11 @@ class EndOfTask(_Request):
     def on_failure(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return None if self._is_fenced else super().on_failure(*args, **kwargs)
+        except (MemoryError, *LOST):
+            raise
+        except Exception:
+            self.reject(requeue=False)  # it would come again, and fail in the same way
+            raise
         finally:
             self._end()
 

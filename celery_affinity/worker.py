@@ -77,6 +77,7 @@ class AffinityStep(bootsteps.StartStopStep):
             self._watch_what_is_ahead()
             pools.spare_what_is_written(consumer.pool)
             pools.keep_what_is_half_read(consumer.pool)
+            pools.tell_what_is_raised(consumer.pool)
         consumer.update_strategies()
         self._limits.look()  # what a lost connection made Celery drop from them lends no more
         self._channel = channel
