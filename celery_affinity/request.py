@@ -92,8 +92,8 @@ class EndOfTask(_Request):
         embedded = self._payload[2] or {}
         if not (isinstance(embedded, dict) and all(isinstance(name, str) for name in embedded)):
             raise InvalidTaskError(f"invalid callbacks in the message's body: {embedded!r:.200}")
-        if isinstance(self.id, (dict, list)):
-            raise InvalidTaskError(f"invalid task id {self.id!r}: it must be a text")
+        if isinstance(self.id, (dict, list)) or not isinstance(self.name, str):
+            raise InvalidTaskError(f"invalid task id {self.id!r}, or name {self.name!r}: they must be texts")
 
     def _show_its_eta(self) -> None:
         """Let the task see the ETA that its caller gave; the message has none any more, so that nobody waits for it."""
@@ -128,7 +128,11 @@ class EndOfTask(_Request):
                 self._end()
 
     def on_accepted(self, pid: int, time_accepted: float) -> Any:
-        result = super().on_accepted(pid, time_accepted)
+        try:
+            result = super().on_accepted(pid, time_accepted)
+        except Exception:  # in a pool's thread it would end there, and the task would neither start nor end
+            logger.exception("What Celery notes of the start of task %s[%s] failed", self.name, self.id)
+            result = None
         if self._claims is not None:
             self._claims.started(self._tag)
             if self._claims.is_void(self._tag):
