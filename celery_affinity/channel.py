@@ -362,7 +362,7 @@ class AffinityChannel(_StockChannel):
             queue = name.rsplit(self.sep, 1)[0]
             self._queue_cycle.rotate(queue)
             with self._reading(queue):
-                self.connection._deliver(loads(bytes_to_str(item)), queue)
+                self.connection._deliver(_complete(loads(bytes_to_str(item)), queue), queue)
         return True
 
     def _read_inbox(self, item: bytes) -> None:
@@ -434,6 +434,14 @@ def _as_consumed(claim: Claim, tag: str) -> dict[str, Any]:
         ours = headers.get(stamping.HEADER)
         headers[stamping.HEADER] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
         headers["eta"] = None
+    return message
+
+
+def _complete(message: Any, queue: str) -> Any:
+    """Return a message of *queue* with where it goes if it is not acked, which kombu wants of each."""
+    properties = message.get("properties") if isinstance(message, dict) else None
+    if isinstance(properties, dict) and not properties.get("delivery_info"):
+        properties["delivery_info"] = {"exchange": "", "routing_key": queue}
     return message
 
 
