@@ -302,13 +302,11 @@ def test_no_message_in_a_list_of_kombus_own_ends_a_worker(fleet):
 
 def test_a_reply_that_is_none_hides_no_other(fleet):
     fleet.start("threads", "pdf")
-    seen = []
-
-    def garble(reply):
-        seen.append(reply)
-
-    oid = fleet.app.control.mailbox.oid
-    for garbage in (b"garbage", b"{}", message({}, body="%%%a"), message({}, headers={"clock": "x"}), b"[" * 100_000):
-        fleet.redis.lpush(f"{oid}.reply.celery.pidbox", garbage)
-    replies = fleet.app.control.broadcast("ping", reply=True, timeout=3, callback=garble)
-    assert [list(each.values()) for each in replies] == [[{"ok": "pong"}]] == [list(each.values()) for each in seen]
+    garbage = [b"garbage", b"{}", message({}, body="%%%a"), message({}, headers={"clock": "x"}), b"[" * 100_000]
+    garbage += [message(b"{"), message({}, **{"content-type": "application/x-python-serialize"})]
+    with fleet.app.connection_for_write() as connection:
+        mailbox = fleet.app.control.mailbox(connection)
+        fleet.redis.lpush(mailbox.reply_queue.name, *garbage)
+        replies = mailbox._broadcast("ping", reply=True, timeout=3)
+        assert not fleet.redis.exists(mailbox.reply_queue.name)
+    assert [list(each.values()) for each in replies] == [[{"ok": "pong"}]]
