@@ -8,7 +8,7 @@ import redis
 
 from . import stream
 from .keys import Keys, encode, marked, unmarked
-from .rows import number_of, text_of
+from .rows import LARGEST, number_of, text_of
 
 #: Commands in one round trip: an observer must not hold the server up.
 _CHUNK = 200
@@ -27,8 +27,11 @@ _NOTHING: dict[str, Any] = {
     "zcount": 0,
 }
 
-#: The lane's own place is not known: it is younger than all.
-_NEVER_US = 2**63
+#: When the head of a lane came of which that cannot be read: after all others.
+_NEVER_US = LARGEST
+
+#: Digits of a time, µs.
+_LONGEST_TIME = 18
 
 #: Begins the names of the lanes of on-demand jobs.
 _DEMAND = "demand."
@@ -135,7 +138,7 @@ class Reader:
         slots: dict[str, int] = {}
         for type_, number in found.items():
             slots[unmarked(type_)] = slots.get(unmarked(type_), 0) + number_of(number)
-        return slots
+        return {type_: number for type_, number in slots.items() if number > 0}
 
     def lanes(self, types: Sequence[str] | None = None) -> list[Lane]:
         """Return the lanes of *types* (encoded; None: of all) that are not empty."""
@@ -183,11 +186,12 @@ def _reply(command: Command, reply: Any) -> Any:
 
 def _unpack(type_: str, packed: str) -> list[Lane]:
     words = packed.split()
-    try:
-        return list(map(Lane, map(int, words[1::3]), words[2::3], repeat(type_), words[::3]))
-    except ValueError:  # not as a script wrote them
-        of_each = zip(words[1::3], words[2::3], words[::3], strict=False)
-        return [Lane(int(at_us), id_, type_, name) for at_us, id_, name in of_each if number_of(at_us, -1) >= 0]
+    names, times, ids = words[::3], words[1::3], words[2::3]
+    if all(map(str.isdecimal, times)) and max(map(len, times), default=0) <= _LONGEST_TIME:
+        return list(map(Lane, map(int, times), ids, repeat(type_), names))
+    # Not all are as a script wrote them.
+    of_each = zip(times, ids, names, strict=False)
+    return [Lane(int(at_us), id_, type_, name) for at_us, id_, name in of_each if number_of(at_us, -1) >= 0]
 
 
 def _backlog(packed: str, lengths: Sequence[int]) -> Backlog:

@@ -256,8 +256,9 @@ class Scheduler:
             self._go_on(more)
             if not again:
                 break
-        next_due_s = None if int(next_due_us) < 0 else int(next_due_us) / 1e6
-        return Ticked(next_due_s, due, recovered, dead, bool(untold), [name.decode() for name in filled])
+        due_in_us = number_of(next_due_us, -1)
+        next_due_s = None if due_in_us < 0 else due_in_us / 1e6
+        return Ticked(next_due_s, due, recovered, dead, bool(untold), [text_of(name) for name in filled])
 
     def revoke(self, task_ids: Sequence[str], stamps: Sequence[str], *, keep_s: int) -> int:
         """End the waiting jobs of these tasks, and those that bear one of these stamps. Return how many there were.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kombu.transport.virtual import Channel
 from redis.connection import Encoder
 
-from celery_affinity import explanation, knobs, letters, listing, revoking, wire
+from celery_affinity import explanation, knobs, letters, listing, render, revoking, wire
 from celery_affinity.calls import Claim, Ending, Job
 from celery_affinity.claims import Claims
 from celery_affinity.errors import SchemaError
@@ -300,7 +300,7 @@ def test_a_schema_that_is_none_is_refused_with_what_is_there(redis_client, found
         Scheduler(redis_client, Keys()).check_schema()
 
 
-SPOILED = [b"", b"\xff\xfe", b"x", b"1 2", b"-1", b"9" * 400]
+SPOILED = [b"", b"\xff\xfe", b"x", b"1 2", b"-1", b"9" * 400, b"queued.0 " + b"9" * 400 + b" job", b"9" * 18]
 
 
 @pytest.fixture
@@ -329,7 +329,7 @@ def _spoil(client, garbage):
         client.zadd(key(name), {garbage: 1})
     for name in ("worker", "job"):
         client.hset(key(name, text), mapping={"state": garbage, "slots": garbage, "name": garbage})
-        client.hset(key(name, "half"), mapping={"state": "dead", "slots": garbage})
+        client.hset(key(name, "half"), mapping={"state": "dead", "slots": garbage, "ended": garbage})
     for name in ("dead", "beats", "joined", "scheduled"):
         client.zadd(key(name), {"half": 2, "a text": 3, "list": 4})
     client.set(key("job", "a text"), garbage)
@@ -353,11 +353,14 @@ def test_a_spoiled_row_does_not_hide_the_others(redis_client, spoiled, garbage):
     assert [each.job_id for each in next_jobs(reader, ["pdf"], 5)] == ["waits"]
     found = letters.find(reader, letters.Filter())
     assert {each.job_id for each in found} >= {"buried", "half"}
-    assert all(letters.show(reader, each) for each in found)
+    assert render.letters(found)
+    assert all(render.letter(letters.show(reader, each)) for each in found)
+    assert render.status(status)
+    assert render.upcoming(next_jobs(reader, None, 100))
     assert letters.find(reader, letters.Filter(ids=["task-buried", "list", "bytes"]))
     assert explanation.explain(reader, "task-waits").state == "pending"
     for task in ("task-later", "task-buried", "half", "bytes", "list", "unknown"):
-        assert explanation.explain(reader, task)
+        assert render.explanation(explanation.explain(reader, task))
     shown = listing.scheduled(reader, lambda message: ([], {}), "host")
     assert "task-later" in [each["request"]["id"] for each in shown]
     tasks = listing.of_tasks(reader, ["task-later", "list", "bytes", "half"], lambda message: ([], {}), "host")
