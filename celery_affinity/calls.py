@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 from . import keys
 from .scripts import Argument
 
+#: Digits of the largest number that Redis counts to.
+_LONGEST_FENCE = 19
+
 
 class Claim(NamedTuple):
     """A job as its worker got it. The fencing number tells this delivery from every other of the same job.
@@ -25,10 +28,14 @@ class Claim(NamedTuple):
 
     @classmethod
     def parse(cls, payload: bytes) -> "Claim":
-        """Return the claim in *payload*: a line of facts, then the message."""
+        """Return the claim in *payload*: a line of facts, then the message. Raises ValueError if it is none."""
         facts, _, message = payload.partition(b"\n")
         job_id, fence, type_, deliveries, enqueued, *expires = facts.decode().split(" ")
-        expires_us = int(*expires) if expires else None
+        if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= _LONGEST_FENCE):
+            raise ValueError("it has no job id, or no fencing number")
+        if len(expires) > 1:
+            raise ValueError("it has more facts than there are")
+        expires_us = int(expires[0]) if expires else None
         return cls(job_id, fence, keys.decode(type_), int(deliveries), int(enqueued), message, expires_us)
 
 

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import redis
+from celery.utils.time import maybe_iso8601
 from kombu.log import get_logger
 from kombu.transport import redis as stock
 from kombu.utils.encoding import bytes_to_str
@@ -19,7 +20,7 @@ from kombu.utils.json import loads
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from . import envelope, revoking, stamping, unserved
+from . import envelope, received, revoking, stamping, unserved
 from .calls import Claim
 from .claims import ACKED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
 from .inflight import InFlight
@@ -72,6 +73,18 @@ class QoS(stock.QoS):
             super().reject(delivery_tag, requeue=requeue)
             self.channel.look_again()
 
+    def holds(self, delivery_tag: str) -> bool:
+        """Return whether a message that kombu read was neither acked nor rejected."""
+        return delivery_tag in self._delivered and delivery_tag not in self._dirty
+
+    def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
+        try:
+            super().restore_by_tag(tag, client=client, leftmost=leftmost)
+        except received.LOST:
+            raise
+        except Exception as exc:  # whatever lies among what is not acked, the worker is to start, and the rest to move
+            logger.error("What lies unacknowledged under %s cannot be restored: %r", received.shown(tag), exc)
+
     def _settle(self, delivery_tag: str, outcome: str) -> None:
         if self.channel.claims is not None:
             self.channel.claims.settle(delivery_tag, outcome)
@@ -81,6 +94,7 @@ class AffinityChannel(_StockChannel):
     """What this transport changes in kombu's Redis channels, with and without Sentinel."""
 
     QoS = QoS
+    Message = received.Message
 
     #: Transport option: the first part of the hash tag of all keys.
     namespace = "affinity"
@@ -260,7 +274,25 @@ class AffinityChannel(_StockChannel):
     def _receive_one(self, c: Any) -> Any:
         # redis-py waits for the rest of a message for as long as it takes: the event loop would wait with it, for ever
         # on a connection that went silent amid one.
-        return super()._receive_one(_Impatient(c))
+        try:
+            with self._reading("what was broadcast"):
+                return super()._receive_one(_Impatient(c))
+        except Empty:
+            return None  # others may have come with it, of which the event loop would not know
+
+    @contextmanager
+    def _reading(self, source: str) -> Iterator[None]:
+        """Drop what kombu cannot read, and raise Empty. What a consumer raises of what it was given is its own."""
+        transport, before = self.connection, self.connection.deliveries
+        try:
+            yield
+        except (Empty, *received.LOST):
+            raise
+        except Exception as exc:
+            if transport.deliveries != before:
+                raise
+            received.drop(source, getattr(exc, "doc", None) or getattr(exc, "object", None), exc)
+            raise Empty from exc
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         if self.claims is None:
@@ -305,7 +337,8 @@ class AffinityChannel(_StockChannel):
 
     def _brpop_read(self, **options: Any) -> bool:
         if self.claims is None:
-            return bool(super()._brpop_read(**options))
+            with self._reading("a list"):
+                return bool(super()._brpop_read(**options))
         connection = self.client.connection
         try:
             reply = self.client.parse_response(connection, "BRPOP", **options)
@@ -323,14 +356,22 @@ class AffinityChannel(_StockChannel):
         elif name != self._nudges.removeprefix(self.global_keyprefix):
             queue = name.rsplit(self.sep, 1)[0]
             self._queue_cycle.rotate(queue)
-            self.connection._deliver(loads(bytes_to_str(item)), queue)
+            with self._reading(queue):
+                self.connection._deliver(_complete(loads(bytes_to_str(item)), queue), queue)
         return True
 
     def _read_inbox(self, item: bytes) -> None:
-        if not item.startswith(b"\n"):
-            self.deliver(Claim.parse(item))
+        try:
+            claim = None if item.startswith(b"\n") else Claim.parse(item)
+            words = item.decode().split() if claim is None else []
+        except ValueError as exc:
+            # One that the server put there is missed by it, and given back (`sync`).
+            received.drop("the inbox", item, exc)
+            return
+        if claim is not None:
+            self.deliver(claim)
         elif self.on_sign is not None:
-            self.on_sign(item.decode().split())
+            self.on_sign(words)
 
     def deliver(self, claim: Claim) -> None:
         """Hand a claimed job to the consumer of its queue, unless it must not run here."""
@@ -351,11 +392,12 @@ class AffinityChannel(_StockChannel):
             return
         try:
             consume(_as_consumed(claim, tag))
-        except (redis.RedisError, OSError):
+        except received.LOST:
             raise  # not of kombu's own list: a KeyError, say, is no lost connection here
         except Exception:
             logger.exception("Job %s of type %r cannot be read: it goes to the dead letters", claim.job_id, claim.type)
             self.claims.settle(tag, REJECTED)
+            self.claims.end(tag)  # whatever Celery made of it so far
 
     def close(self) -> None:
         self.on_consume = None  # what is cancelled now is not the worker's wish
@@ -378,16 +420,31 @@ def _as_consumed(claim: Claim, tag: str) -> dict[str, Any]:
     headers = message["headers"] = message.get("headers") or {}  # producers in other languages leave out what they can
     properties = message["properties"]
     properties["delivery_tag"] = tag
-    information = properties.setdefault("delivery_info", {})
+    information = properties["delivery_info"] = properties.get("delivery_info") or {}
     # Stock Celery's own mark stays: what kombu restored came from a list.
     information["redelivered"] = claim.deliveries > 0 or information.get("redelivered") is True
     if not information.get("exchange"):
         information.update(exchange="", routing_key=claim.type)
-    if headers.get("eta"):
+    if headers.get("eta") and _is_moment(headers["eta"]):  # any other is Celery's to refuse
         ours = properties.get(stamping.PROPERTY)
         properties[stamping.PROPERTY] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
         headers["eta"] = None
     return message
+
+
+def _complete(message: Any, queue: str) -> Any:
+    """Return a message of *queue* with where it goes if it is not acked, which kombu wants of each."""
+    properties = message.get("properties") if isinstance(message, dict) else None
+    if isinstance(properties, dict) and not properties.get("delivery_info"):
+        properties["delivery_info"] = {"exchange": "", "routing_key": queue}
+    return message
+
+
+def _is_moment(eta: object) -> bool:
+    try:
+        return maybe_iso8601(eta) is not None
+    except (ValueError, TypeError, AttributeError):  # what Celery's Request catches
+        return False
 
 
 class _Impatient:

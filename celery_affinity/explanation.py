@@ -9,6 +9,7 @@ from . import bound
 from .keys import decode, encode, unmarked
 from .order import Group, Order, ahead, order_now
 from .reader import Lane, Reader
+from .rows import number_of, text_of
 from .score import MICRO
 from .settings import complete, weights
 
@@ -20,6 +21,12 @@ _TICKS_MISSED_S = 3
 
 #: How often a job is looked for that moves while it is read.
 _TRIES = 5
+
+
+#: What the rest of a spoiled row is shown with.
+_UNKNOWN = dict.fromkeys(
+    ("state", "type", "lane", "name", "enqueued", "deliveries", "claimed", "fence", "worker", "ended"), ""
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ class Explanation:
 
 def explain(reader: Reader, task_id: str) -> Explanation:
     """Return where the newest job of *task_id* is, and why it waits if it does."""
-    ids = (reader.ask_one("get", reader.key("task", encode(task_id))) or b"").decode().split()
+    ids = text_of(reader.ask_one("get", reader.key("task", encode(task_id)))).split()
     for _ in range(_TRIES):
         found = _explain_job(reader, task_id, ids) if ids else None
         if found:
@@ -112,12 +119,12 @@ def explain(reader: Reader, task_id: str) -> Explanation:
 
 def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanation | None:
     """Return None if the job moved meanwhile, or is forgotten."""
-    row = reader.hash("job", ids[-1])
-    if not row:
+    row = {**_UNKNOWN, **reader.hash("job", ids[-1])}
+    if not row["state"]:
         return None
     now_us = reader.now_us()
     settings = complete(reader.hash("settings"))
-    lane = Lane(int(row["enqueued"]), ids[-1], row["type"], row["lane"])
+    lane = Lane(number_of(row["enqueued"]), ids[-1], row["type"], row["lane"])
     state, since_us, note = row["state"], row["enqueued"], None
     if state == "scheduled":
         since_us, note = row.get("published", since_us), _missed_ticks(reader, now_us)
@@ -128,20 +135,20 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
     waiting = _waiting(reader, lane, now_us, settings) if state == "pending" else None
     if state == "pending" and waiting is None:
         return None
-    worker = reader.ask_one("hget", reader.key("worker", row["worker"]), "name") if "worker" in row else None
+    worker = reader.ask_one("hget", reader.key("worker", row["worker"]), "name") if row["worker"] else None
     return Explanation(
         task_id=task_id,
         state=state,
-        since_s=int(since_us) / MICRO,
+        since_s=number_of(since_us) / MICRO,
         now_s=now_us / MICRO,
         job_id=ids[-1],
         task=row["name"],
         type=decode(row["type"]),
         on_demand=lane.on_demand,
         priority=weights(settings).read(lane.priority),
-        deliveries=int(row["deliveries"]),
+        deliveries=number_of(row["deliveries"]),
         due_s=lane.enqueued_us / MICRO if "published" in row else None,
-        worker=decode(worker.decode()) if worker else None,
+        worker=decode(text_of(worker)) if worker else None,
         reason=row.get("reason"),
         note=note,
         other_jobs=list(ids[:-1]),
@@ -164,13 +171,13 @@ def _held(
         return "claimed", row["claimed"], "whether its worker has read it is not for this user: no right to inboxes"
     if any(payload.startswith(facts) for payload in inbox):
         return "claimed", row["claimed"], "in the worker's inbox, which it has not read yet"
-    if now_us - int(row["claimed"]) > _BEATS_UNTIL_HELD * int(settings["heartbeat_interval_us"]):
+    if now_us - number_of(row["claimed"]) > _BEATS_UNTIL_HELD * int(settings["heartbeat_interval_us"]):
         return "claimed", row["claimed"], "its worker has it and has not started it: a rate limit, or a full pool"
     return "running", row["claimed"], None
 
 
 def _missed_ticks(reader: Reader, now_us: int) -> str | None:
-    ticked_us = int(reader.hash("clock").get("ticked", 0))
+    ticked_us = number_of(reader.hash("clock").get("ticked"))
     if now_us - ticked_us > _TICKS_MISSED_S * MICRO:
         return "no dispatcher ticks: start a worker, or `celery affinity dispatcher`"
     return None
@@ -241,15 +248,15 @@ def _points(order: Order, lane: Lane) -> Points:
 
 def _fleet_for(reader: Reader, type_: str) -> _Fleet:
     """Return the profiles that serve *type_*, the most specialised first, and their slots."""
-    serving = [profile.decode() for profile in reader.ask_one("zrange", reader.key("serving", type_), 0, -1)]
+    serving = [text_of(profile) for profile in reader.ask_one("zrange", reader.key("serving", type_), 0, -1)]
     types, workers, slots, free = (
         reader.fields(name, serving) for name in ("profiles", "members", "slots", "free_slots")
     )
     return _Fleet(
         {profile: types[profile].split() for profile in serving if profile in types},
-        {profile: int(workers.get(profile, 0)) for profile in serving},
-        {profile: int(slots.get(profile, 0)) for profile in serving},
-        {profile: int(free.get(profile, 0)) for profile in serving},
+        {profile: number_of(workers.get(profile)) for profile in serving},
+        {profile: number_of(slots.get(profile)) for profile in serving},
+        {profile: number_of(free.get(profile)) for profile in serving},
     )
 
 
@@ -272,7 +279,7 @@ def _estimate_s(reader: Reader, type_: str, groups: Sequence[Group], fleet: _Fle
     which its slots have in common with ours: the rest goes elsewhere.
     """
     types = sorted({type_, *(encode(group.type) for group in groups)})
-    known = {name: int(value) / MICRO for name, value in reader.fields("durations", types).items()}
+    known = {name: number_of(value) / MICRO for name, value in reader.fields("durations", types).items()}
     capacity = reader.capacity(types)
     ours = sum(fleet.slots.values())
     if not known or not ours:

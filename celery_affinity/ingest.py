@@ -16,7 +16,7 @@ from kombu.log import get_logger
 from kombu.transport.redis import Channel
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import OutOfMemoryError, ResponseError
 
 from . import revoking
 from .calls import Job
@@ -34,6 +34,9 @@ _SERVED_FOR_S = 15.0
 #: Queues that one tick looks at.
 _QUEUES_IN_A_TICK = 100
 
+#: A list that cannot be moved (no right to it, another program's key) is tried again so much later, s.
+_LEFT_ALONE_S = 600.0
+
 #: Messages moved after one tick, which takes some 0.2 s: what is due must not wait for a long backlog.
 _MOST_AFTER_A_TICK = 500
 
@@ -49,7 +52,7 @@ class Ingest:
         self._queues: deque[str] = deque()
         self._asked_s: float | None = None
         self._queue_of: dict[str, str] = {}
-        self._left_alone: set[str] = set()
+        self._left_alone: dict[str, float] = {}
 
     def lists(self, scheduler: Scheduler) -> list[str]:
         """Return the lists that a tick is to look at, those of high priority first; of many queues in turn."""
@@ -67,7 +70,7 @@ class Ingest:
             for step in self._steps
             for queue in queues
         }
-        return [name for name in self._queue_of if name not in self._left_alone]
+        return [name for name in self._queue_of if self._left_alone.get(name, 0.0) <= now_s]
 
     def move(self, scheduler: Scheduler, lists: list[str]) -> bool:
         """Move what is in *lists*, which `lists` returned, some hundred messages at most. Return whether to go on."""
@@ -84,18 +87,20 @@ class Ingest:
         try:
             found = scheduler.client.lrange(name, -MOST, -1)
             return scheduler.ingest(name, [self._as_job(self._queue_of[name], message) for message in reversed(found)])
+        except OutOfMemoryError:
+            raise  # no list of them is to blame
         except ResponseError as exc:
-            if not isinstance(exc, NoPermissionError) and not str(exc).startswith("WRONGTYPE"):
-                raise
-            self._left_alone.add(name)
-            logger.warning("The list %r is left alone what stock producers send stays there: %s", name, exc)
+            self._left_alone[name] = time.monotonic() + _LEFT_ALONE_S
+            logger.warning("The list %r is left alone for %d s, what is sent stays there: %s", name, _LEFT_ALONE_S, exc)
             return 0
 
     def _as_job(self, queue: str, message: bytes) -> Job:
         # Not made of the message: two that are alike are two jobs. That none is moved twice is the script's doing.
         job_id = secrets.token_urlsafe(15)
         try:
-            return _read(self._app, job_id, queue, message)
+            job = _read(self._app, job_id, queue, message)
+            _check_texts(job)
+            return job
         except Exception as exc:  # whatever it is, a worker would stumble over the same
             # Left where it is, it would hold up all that follow; a stock worker that reads it drops it, and breaks.
             logger.warning("A message of queue %r cannot be read, it goes to the dead letters: %r", queue, exc)
@@ -124,6 +129,13 @@ def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> Job:
     )
 
 
+def _check_texts(job: Job) -> None:
+    """Raise UnicodeEncodeError if Redis cannot have one of the texts of *job*: JSON has some that are none."""
+    for value in job.arguments().values():
+        if isinstance(value, str):
+            value.encode()
+
+
 def _said_in_body(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what the first version of Celery's protocol has in the body: many other languages still write it."""
     body = revoking.decoded(message)
@@ -134,5 +146,5 @@ def _bent(priority: object) -> int:
     """Return a priority as kombu takes it: it refuses none."""
     try:
         return max(0, min(int(priority), MAX_PRIORITY))  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import cast
 
 from kombu.log import get_logger
 
 from .errors import SettingError
 from .scheduler import Scheduler
-from .settings import KNOBS, NAME_IN_REDIS, PREFIX, Settings, Value, from_redis, knob, parse_knob, to_redis
+from .settings import KNOBS, NAME_IN_REDIS, PREFIX, Settings, Value, from_redis, is_setting, knob, parse_knob, to_redis
 
 logger = get_logger(__name__)
 
@@ -52,7 +53,16 @@ def read(scheduler: Scheduler, own: Settings) -> list[Knob]:
 
 def _value(name: str, found: Mapping[str, str], otherwise: Mapping[str, str]) -> Value:
     key = NAME_IN_REDIS[name]
-    return from_redis(name, found.get(key, otherwise[key]))
+    text = found.get(key)
+    if text is not None and not is_setting(name, text):
+        _warn_of_no_value(name, text)
+        text = None
+    return from_redis(name, otherwise[key] if text is None else text)
+
+
+@cache
+def _warn_of_no_value(name: str, text: str) -> None:
+    logger.warning("The setting %s in Redis is none that it can be, and counts for nothing: %r", PREFIX + name, text)
 
 
 def change(scheduler: Scheduler, own: Settings, typed: Mapping[str, str]) -> list[Knob]:

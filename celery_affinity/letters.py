@@ -9,6 +9,7 @@ from redis.exceptions import NoPermissionError
 
 from .keys import decode, encode
 from .reader import Reader, as_text
+from .rows import number_of, text_of
 
 #: Why a job is a dead letter.
 REASONS = ("rejected", "max_deliveries", "lost", "unreadable")
@@ -81,8 +82,9 @@ def find(reader: Reader, which: Filter, limit: int | None = None) -> list[DeadLe
 def show(reader: Reader, letter: DeadLetter) -> Shown:
     """Return all that is known of a letter."""
     row = reader.hash("job", letter.job_id)
-    message_bytes = reader.ask_one("strlen", reader.key("message", letter.job_id))
-    return Shown(letter, int(row.get("enqueued", 0)) / 1e6, message_bytes, _headers(reader, letter.job_id))
+    message_bytes = number_of(reader.ask_one("strlen", reader.key("message", letter.job_id)))
+    enqueued_s = number_of(row.get("enqueued")) / 1e6
+    return Shown(letter, enqueued_s, message_bytes, _headers(reader, letter.job_id))
 
 
 def _headers(reader: Reader, job_id: str) -> dict[str, object]:
@@ -93,20 +95,20 @@ def _headers(reader: Reader, job_id: str) -> dict[str, object]:
     try:
         headers = json.loads(message)["headers"]
         return {name: headers[name] for name in _SHOWN_HEADERS if headers.get(name) is not None}
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}  # gone, or what made it a dead letter
 
 
 def _all(reader: Reader) -> Iterator[DeadLetter]:
     first = 0
     while ids := reader.ask_one("zrange", reader.key("dead"), first, first + _PAGE - 1, True):
-        yield from _read(reader, [job_id.decode() for job_id in ids])
+        yield from _read(reader, [text_of(job_id) for job_id in ids])
         first += _PAGE
 
 
 def _of_ids(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
     tasks = reader.ask([("get", reader.key("task", encode(each))) for each in ids])
-    of_tasks = [job_id for jobs in tasks for job_id in (jobs or b"").decode().split()]
+    of_tasks = [job_id for jobs in tasks for job_id in text_of(jobs).split()]
     return _read(reader, list(dict.fromkeys([*ids, *of_tasks])))
 
 
@@ -121,12 +123,12 @@ def _read(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
             letters.append(
                 DeadLetter(
                     job_id=job_id,
-                    task_id=decode(row["task"]),
-                    task=row["name"],
-                    type=decode(row["type"]),
-                    reason=row["reason"],
-                    ended_s=int(row["ended"]) / 1e6,
-                    deliveries=int(row["deliveries"]),
+                    task_id=decode(row.get("task", "")),
+                    task=row.get("name", ""),
+                    type=decode(row.get("type", "")),
+                    reason=row.get("reason", ""),
+                    ended_s=number_of(row.get("ended")) / 1e6,
+                    deliveries=number_of(row.get("deliveries")),
                     replayable=bool(replayable),
                 )
             )

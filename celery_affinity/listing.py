@@ -1,6 +1,6 @@
 """Jobs that wait in Redis, as Celery's `inspect` shows what waits in a worker. Nothing here writes."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kombu.utils.encoding import bytes_to_str
@@ -8,6 +8,7 @@ from kombu.utils.json import loads
 
 from .keys import encode
 from .reader import Reader
+from .rows import text_of
 from .settings import complete
 
 #: Jobs in one reply.
@@ -45,11 +46,8 @@ def scheduled(reader: Reader, arguments: Arguments, hostname: str) -> list[dict[
     """Return the jobs that wait for their ETA, the first that are due, as `inspect scheduled` has them."""
     ids = _ids(reader.ask_one("zrange", reader.key("scheduled"), 0, MOST - 1))
     found = reader.ask([("get", reader.key("message", each)) for each in ids])
-    messages = [loads(bytes_to_str(raw)) for raw in found if raw is not None]  # None: due by now, and done
-    return [
-        {"eta": each["headers"].get("eta"), "priority": _TIMER_PRIORITY, "request": _info(each, arguments, hostname)}
-        for each in messages
-    ]
+    infos = [_info(raw, arguments, hostname) for raw in found if raw is not None]  # None: due by now, and done
+    return [{"eta": eta, "priority": _TIMER_PRIORITY, "request": info} for eta, info in infos]
 
 
 def of_tasks(
@@ -58,39 +56,48 @@ def of_tasks(
     """Return those of the tasks whose newest job is scheduled or pending, as `inspect query_task` has them."""
     asked = list(task_ids)[:MOST]
     jobs = reader.ask([("get", reader.key("task", encode(each))) for each in asked])
-    newest = {task: found.decode().split()[-1] for task, found in zip(asked, jobs, strict=True) if found}
+    found = {task: text_of(ids).split() for task, ids in zip(asked, jobs, strict=True)}
+    newest = {task: ids[-1] for task, ids in found.items() if ids}
     states = reader.ask([("hget", reader.key("job", job), "state") for job in newest.values()])
     messages = reader.ask([("get", reader.key("message", job)) for job in newest.values()])
     return {
-        task: (state.decode(), _info(loads(bytes_to_str(raw)), arguments, hostname))
+        task: (state.decode(), _info(raw, arguments, hostname)[1])
         for task, state, raw in zip(newest, states, messages, strict=True)
         if state in (b"scheduled", b"pending") and raw is not None
     }
 
 
 def _ids(members: list[bytes]) -> list[str]:
-    return [each.decode() for each in members]
+    return [text_of(each) for each in members]
 
 
-def _info(message: Mapping[str, Any], arguments: Arguments, hostname: str) -> dict[str, Any]:
-    """Return what Celery's ``Request.info`` returns of a request that has not started."""
-    headers, properties = message["headers"], message["properties"]
-    delivery = properties.get("delivery_info") or {}
-    args, kwargs = arguments(dict(message))
-    return {
-        "id": headers.get("id"),
-        "name": headers.get("shadow") or headers.get("task"),
+def _info(raw: bytes, arguments: Arguments, hostname: str) -> tuple[Any, dict[str, Any]]:
+    """Return ETA and what Celery's ``Request.info`` returns of a request that has not started; None: cannot be read."""
+    try:
+        message = loads(bytes_to_str(raw))
+        headers, properties = message["headers"], message["properties"]
+        delivery = properties.get("delivery_info") or {}
+        eta, id_, task = (headers.get(name) for name in ("eta", "id", "task"))
+        name, (args, kwargs) = headers.get("shadow") or task, arguments(message)
+        exchange, routing_key = delivery.get("exchange"), delivery.get("routing_key")
+        priority, redelivered = properties.get("priority"), delivery.get("redelivered", False)
+    except Exception:  # whatever it is, the others are to be shown: the worker that gets it refuses it
+        eta = id_ = task = name = args = kwargs = exchange = routing_key = priority = None
+        redelivered = False
+    return eta, {
+        "id": id_,
+        "name": name,
         "args": args,
         "kwargs": kwargs,
-        "type": headers.get("task"),
+        "type": task,
         "hostname": hostname,
         "time_start": None,
         "acknowledged": False,
         "delivery_info": {
-            "exchange": delivery.get("exchange"),
-            "routing_key": delivery.get("routing_key"),
-            "priority": properties.get("priority"),
-            "redelivered": delivery.get("redelivered", False),
+            "exchange": exchange,
+            "routing_key": routing_key,
+            "priority": priority,
+            "redelivered": redelivered,
         },
         "worker_pid": None,
     }

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from .keys import decode
 from .reader import Lane, Reader
+from .rows import number_of, text_of
 from .score import MICRO, Terms, Weights, overtakes, score
 from .settings import complete, weights
 
@@ -152,7 +153,7 @@ def _tied(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> d
     at_us = mine.enqueued_us
     found = reader.ask([("zrangebyscore", reader.lane_key(lane), at_us, at_us, 0, _TIED) for lane in alike])
     return {
-        lane: sum(job_id.decode() < mine.job_id for job_id in at_once)
+        lane: sum(text_of(job_id) < mine.job_id for job_id in at_once)
         for lane, at_once in zip(alike, found, strict=True)
     }
 
@@ -168,7 +169,7 @@ def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) ->
     best = _first(order, lanes, limit)
     heads = reader.ask([("zrange", reader.lane_key(lane), 0, limit - 1, False, True) for lane in best])
     jobs = [
-        (lane, int(enqueued_us), job_id.decode())
+        (lane, number_of(enqueued_us), text_of(job_id))
         for lane, found in zip(best, heads, strict=True)
         for job_id, enqueued_us in found
     ]
@@ -177,8 +178,8 @@ def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) ->
     return [
         Next(
             job_id=job_id,
-            task_id=decode((task or b"").decode()),
-            task=(name or b"").decode(),
+            task_id=decode(text_of(task)),
+            task=text_of(name),
             type=decode(lane.type),
             on_demand=lane.on_demand,
             priority=order.weights.read(lane.priority),

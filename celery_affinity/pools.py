@@ -8,9 +8,10 @@ what will surely not run is given back.
 import inspect
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
+from billiard.einfo import ExceptionInfo
 from celery.worker import state
 
 
@@ -99,6 +100,26 @@ def keep_what_is_half_read(pool: Any) -> None:
         return read
 
     results._recv_message = receiving
+
+
+def tell_what_is_raised(pool: Any) -> None:
+    """Have the end of a task told that a pool in this process could not even trace: Celery's tells nobody of it."""
+    on_apply: Callable[..., Any] = pool.on_apply
+    if forks(pool) or hasattr(on_apply, "__wrapped__"):
+        return
+
+    @wraps(on_apply)
+    def applying(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return on_apply(partial(_returning, target), *args, **kwargs)
+
+    pool.on_apply = applying
+
+
+def _returning(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return target(*args, **kwargs)
+    except Exception:
+        return ExceptionInfo()  # what the callback of a lost process gets
 
 
 @contextmanager

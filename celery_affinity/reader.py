@@ -8,12 +8,30 @@ import redis
 
 from . import stream
 from .keys import Keys, encode, marked, unmarked
+from .rows import LARGEST, number_of, text_of
 
 #: Commands in one round trip: an observer must not hold the server up.
 _CHUNK = 200
 
 #: Fields that one command reads of a hash that may have many. One of `heads` is a text of up to 22 lanes.
 _FIELDS = 100
+
+#: What a key that is of another type than its command wants has for it.
+_NOTHING: dict[str, Any] = {
+    "hgetall": {},
+    "hkeys": [],
+    "lrange": [],
+    "zrange": [],
+    "zrangebyscore": [],
+    "zcard": 0,
+    "zcount": 0,
+}
+
+#: When the head of a lane came of which that cannot be read: after all others.
+_NEVER_US = LARGEST
+
+#: Digits of a time, µs.
+_LONGEST_TIME = 18
 
 #: Begins the names of the lanes of on-demand jobs.
 _DEMAND = "demand."
@@ -40,7 +58,7 @@ class Lane(NamedTuple):
     @property
     def priority(self) -> int:
         """As its app counts it, 10 highest (see `Weights.turned`)."""
-        return int(self.name.rpartition(".")[2])
+        return number_of(self.name.rpartition(".")[2])
 
 
 class Backlog(NamedTuple):
@@ -59,13 +77,17 @@ class Reader:
         self.key = keys.key
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Return the replies to read commands, in their order."""
+        """Return the replies to read commands, in their order; of a key of another type what one has that is empty.
+
+        Raises any other error among them.
+        """
         replies: list[Any] = []
         for first in range(0, len(commands), _CHUNK):
             with self._client.pipeline(transaction=False) as pipe:
                 for name, *arguments in commands[first : first + _CHUNK]:
                     getattr(pipe, name)(*arguments)
-                replies.extend(pipe.execute())
+                some = pipe.execute(raise_on_error=False)
+            replies.extend(map(_reply, commands[first : first + _CHUNK], some))
         return replies
 
     def ask_one(self, *command: Any) -> Any:
@@ -97,14 +119,14 @@ class Reader:
         cursor = None
         while cursor != 0:
             cursor, some = self._client.zscan(self.key(name), cursor or 0, count=_FIELDS)
-            found.update((member.decode(), score) for member, score in some)
+            found.update((text_of(member), score) for member, score in some)
         return found
 
     def fields(self, name: str, fields: Sequence[str]) -> dict[str, str]:
         """Return those of *fields* that a hash has."""
         chunks = [fields[first : first + _FIELDS] for first in range(0, len(fields), _FIELDS)]
         values = [value for some in self.ask([("hmget", self.key(name), chunk) for chunk in chunks]) for value in some]
-        return {field: value.decode() for field, value in zip(fields, values, strict=True) if value is not None}
+        return {field: text_of(value) for field, value in zip(fields, values, strict=True) if value is not None}
 
     def capacity(self, types: Sequence[str] | None = None) -> dict[str, int]:
         """Return the slots of the live workers that serve each of *types* (encoded; None: of all).
@@ -115,8 +137,8 @@ class Reader:
         found = self.large_hash("capacity") if named is None else self.fields("capacity", named)
         slots: dict[str, int] = {}
         for type_, number in found.items():
-            slots[unmarked(type_)] = slots.get(unmarked(type_), 0) + int(number)
-        return slots
+            slots[unmarked(type_)] = slots.get(unmarked(type_), 0) + number_of(number)
+        return {type_: number for type_, number in slots.items() if number > 0}
 
     def lanes(self, types: Sequence[str] | None = None) -> list[Lane]:
         """Return the lanes of *types* (encoded; None: of all) that are not empty."""
@@ -150,15 +172,30 @@ class Reader:
 
 def as_text(raw: dict[bytes, bytes]) -> dict[str, str]:
     """Return a hash with text for bytes."""
-    return {name.decode(): value.decode() for name, value in raw.items()}
+    return {text_of(name): text_of(value) for name, value in raw.items()}
+
+
+def _reply(command: Command, reply: Any) -> Any:
+    if not isinstance(reply, redis.RedisError):
+        return reply
+    if not str(reply).startswith("WRONGTYPE"):
+        raise reply
+    name, *_, last = command
+    return [None] * len(last) if name == "hmget" else _NOTHING.get(name)
 
 
 def _unpack(type_: str, packed: str) -> list[Lane]:
     words = packed.split()
-    return list(map(Lane, map(int, words[1::3]), words[2::3], repeat(type_), words[::3]))
+    names, times, ids = words[::3], words[1::3], words[2::3]
+    if all(map(str.isdecimal, times)) and max(map(len, times), default=0) <= _LONGEST_TIME:
+        return list(map(Lane, map(int, times), ids, repeat(type_), names))
+    # Not all are as a script wrote them.
+    of_each = zip(times, ids, names, strict=False)
+    return [Lane(int(at_us), id_, type_, name) for at_us, id_, name in of_each if number_of(at_us, -1) >= 0]
 
 
 def _backlog(packed: str, lengths: Sequence[int]) -> Backlog:
     words = packed.split()
     on_demand = [length for name, length in zip(words[::3], lengths, strict=True) if name.startswith(_DEMAND)]
-    return Backlog(sum(lengths), sum(on_demand), min(map(int, words[1::3])))
+    oldest_us = min((number_of(each, _NEVER_US) for each in words[1::3]), default=_NEVER_US)
+    return Backlog(sum(lengths), sum(on_demand), oldest_us)

@@ -10,16 +10,25 @@ from celery.worker import control
 
 from . import knobs, listing
 from .reader import Reader
+from .received import is_text
+from .rows import number_of
 from .settings import PREFIX
+
+#: No limit is as large.
+_LARGEST = 1e9
 
 State = Any  # of a command: Celery's, with the consumer
 Reply = dict[str, Any]
 
 _stock_scheduled = control.scheduled
 _stock_query_task = control.query_task
+_stock_rate_limit = control.rate_limit
 _stock_time_limit = control.time_limit
 _stock_pool_grow = control.pool_grow
+_stock_pool_shrink = control.pool_shrink
 _stock_autoscale = control.autoscale
+_stock_add_consumer = control.add_consumer
+_stock_cancel_consumer = control.cancel_consumer
 
 
 def replace() -> None:
@@ -27,10 +36,20 @@ def replace() -> None:
     control.inspect_command(alias="dump_schedule")(scheduled)
     control.inspect_command(variadic="ids", signature="[id1 [id2 [... [idN]]]]")(query_task)
     control.control_command(
+        args=[("task_name", str), ("rate_limit", str)],
+        signature="<task_name> <rate_limit (e.g., 5/s | 5/m | 5/h)>",
+    )(rate_limit)
+    control.control_command(
         args=[("task_name", str), ("soft", float), ("hard", float)], signature="<task_name> <soft_secs> [hard_secs]"
     )(time_limit)
     control.control_command(args=[("n", int)], signature="[N=1]")(pool_grow)
+    control.control_command(args=[("n", int)], signature="[N=1]")(pool_shrink)
     control.control_command(args=[("max", int), ("min", int)], signature="[max [min]]")(autoscale)
+    control.control_command(
+        args=[("queue", str), ("exchange", str), ("exchange_type", str), ("routing_key", str)],
+        signature="<queue> [exchange [type [routing_key]]]",
+    )(add_consumer)
+    control.control_command(args=[("queue", str)], signature="<queue>")(cancel_consumer)
 
 
 @control.inspect_command()
@@ -48,7 +67,7 @@ def affinity(state: State, **_: Any) -> Reply:
         "types": sorted(members.types),
         "withdrawn": sorted(members.withdrawn),
         "slots": step.slots(),
-        "free": int(free or 0),
+        "free": number_of(free),
         "lent": members.lent,
         "drained": members.drained,
         "stalled": stalled is not None,
@@ -89,13 +108,24 @@ def query_task(state: State, ids: Any, **kwargs: Any) -> Reply:
     found: Reply = _stock_query_task(state, ids, **kwargs)
     reader = _reader_of_the_spokesman(state)
     if reader is not None:
-        asked = [each for each in control.maybe_list(ids) if each not in found]
+        texts = [each for each in control.maybe_list(ids) or () if isinstance(each, str) and is_text(each)]
+        asked = [each for each in texts if each not in found]
         found.update(listing.of_tasks(reader, asked, _arguments(state), state.hostname))
     return found
 
 
+def rate_limit(state: State, task_name: str, rate_limit: Any, **kwargs: Any) -> Reply:
+    """Tell worker(s) to modify the rate limit for a task by type."""
+    if not isinstance(rate_limit, str):
+        _check_numbers(rate_limit=rate_limit)
+    reply: Reply = _stock_rate_limit(state, task_name, rate_limit, **kwargs)
+    return reply
+
+
 def time_limit(state: State, task_name: str | None = None, **kwargs: Any) -> Reply:
     """Tell worker(s) to modify the time limit for task by type."""
+    # The next tasks would be given to the pool with it, and the event loop's timers are of numbers.
+    _check_numbers(soft=kwargs.get("soft"), hard=kwargs.get("hard"))
     reply: Reply = _stock_time_limit(state, task_name=task_name, **kwargs)
     state.consumer.update_strategies()  # they have taken down the limits that tasks had so far
     return reply
@@ -103,16 +133,75 @@ def time_limit(state: State, task_name: str | None = None, **kwargs: Any) -> Rep
 
 def pool_grow(state: State, n: int = 1, **kwargs: Any) -> Reply:
     """Grow pool by n processes/threads."""
+    _check_whole(n=n)
     reply: Reply = _stock_pool_grow(state, n, **kwargs)
     state.consumer.pool.maintain_pool()  # the server knows of the new slots by now; Celery starts processes 5 s later
     return reply
 
 
+def pool_shrink(state: State, n: int = 1, **kwargs: Any) -> Reply:
+    """Shrink pool by n processes/threads."""
+    _check_whole(n=n)
+    reply: Reply = _stock_pool_shrink(state, n, **kwargs)
+    return reply
+
+
 def autoscale(state: State, max: int | None = None, min: int | None = None) -> Reply:
     """Modify autoscale settings."""
+    _check_whole(max=max, min=min)
     reply: Reply = _stock_autoscale(state, max, min)
     state.consumer.pool.maintain_pool()
     return reply
+
+
+def add_consumer(
+    state: State,
+    queue: str,
+    exchange: str | None = None,
+    exchange_type: str | None = None,
+    routing_key: str | None = None,
+    **options: Any,
+) -> Reply:
+    """Tell worker(s) to consume from task queue by name."""
+    # Celery does it later, in its loop, and at each reconnect: a queue that cannot be would end the worker there.
+    _check_names(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key)
+    known = state.consumer.task_consumer.channel.exchange_types
+    if exchange_type and exchange_type not in known:
+        raise ValueError(f"exchange_type must be one of {', '.join(known)}, got: {exchange_type!r}")
+    reply: Reply = _stock_add_consumer(state, queue, exchange, exchange_type, routing_key, **options)
+    return reply
+
+
+def cancel_consumer(state: State, queue: str, **kwargs: Any) -> Reply:
+    """Tell worker(s) to stop consuming from task queue by name."""
+    _check_names(queue=queue)
+    reply: Reply = _stock_cancel_consumer(state, queue, **kwargs)
+    return reply
+
+
+def _check_names(queue: object, **others: object) -> None:
+    """Raise ValueError, which is logged and replied, unless each is a name; *others* may be None."""
+    for option, name in {
+        "queue": queue,
+        **{option: name for option, name in others.items() if name is not None},
+    }.items():
+        if not (isinstance(name, str) and is_text(name) and (name or option != "queue")):
+            raise ValueError(f"{option} must be a name, got: {name!r}")
+
+
+def _check_numbers(**given: object) -> None:
+    """Raise ValueError, which is logged and replied, unless each is a number that a clock can wait for, or None."""
+    for option, number in given.items():
+        good = number is None or (isinstance(number, int | float) and 0 <= number < _LARGEST)
+        if not good:
+            raise ValueError(f"{option} must be a number from 0 on, got: {number!r}")
+
+
+def _check_whole(**given: object) -> None:
+    """Raise ValueError, which is logged and replied, unless each is a whole number, 0 or more, or None."""
+    for option, number in given.items():
+        if not (number is None or (isinstance(number, int) and number >= 0)):
+            raise ValueError(f"{option} must be a whole number, 0 or more, got: {number!r}")
 
 
 def _step(state: State) -> Any:

@@ -229,7 +229,10 @@ def _paragraph(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def _moment(unix_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))
+    except (ValueError, OverflowError, OSError):  # of a row that is spoiled
+        return "?"
 
 
 def duration(seconds: float) -> str:

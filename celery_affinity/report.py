@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .keys import decode, encode, unmarked
 from .reader import Backlog, Reader, as_text
+from .rows import number_of, text_of
 
 #: Claims whose types are read one by one, at most: what an observer costs must not grow with the fleet.
 MOST_CLAIMS_READ = 1000
@@ -88,7 +89,7 @@ class Report:
             workers,
             scheduled,
             dead,
-            {name: int(count) for name, count in sorted(read.hash("counters").items())},
+            {name: number_of(count) for name, count in sorted(read.hash("counters").items())},
         )
 
     def _types(
@@ -111,15 +112,15 @@ class Report:
             row = as_text(raw)
             if not row:
                 continue  # it left between the two calls
-            types = profiles.get(row["profile"], "").split()
+            types = profiles.get(row.get("profile", ""), "").split()
             workers.append(
                 WorkerStatus(
-                    name=decode(row["name"]),
+                    name=decode(row.get("name", "")),
                     id=worker,
                     types=sorted(decode(unmarked(type_)) for type_ in types),
-                    slots=int(row["slots"]),
-                    free=int(row["free"]),
-                    draining=row["accepting"] == "0",
+                    slots=number_of(row.get("slots")),
+                    free=number_of(row.get("free")),
+                    draining=row.get("accepting") == "0",
                     last_beat_s=max(0.0, now_us - seen_us) / 1e6,
                     withdrawn=[decode(unmarked(type_)) for type_ in types if type_ != unmarked(type_)],
                     stalled=row.get("stalled") == "1",
@@ -147,8 +148,8 @@ class Report:
         if to_read > MOST_CLAIMS_READ:
             return {**claimed, **{encode(type_): None for worker in versatile for type_ in worker.types}}
         jobs = read.ask([("hkeys", read.key("claims", worker.id)) for worker in versatile])
-        types = read.ask([("hget", read.key("job", job.decode()), "type") for each in jobs for job in each])
-        claimed.update(type_.decode() for type_ in types if type_ is not None)  # None: ended meanwhile
+        types = read.ask([("hget", read.key("job", text_of(job)), "type") for each in jobs for job in each])
+        claimed.update(text_of(type_) for type_ in types if type_ is not None)  # None: ended meanwhile
         return dict(claimed)
 
 
@@ -170,5 +171,5 @@ def _free_by_type(profiles: dict[str, str], free_slots: dict[str, str]) -> dict[
     free: dict[str, int] = {}
     for profile, types in profiles.items():
         for type_ in types.split():
-            free[type_] = free.get(type_, 0) + int(free_slots.get(profile, 0))
+            free[type_] = free.get(type_, 0) + number_of(free_slots.get(profile))
     return free

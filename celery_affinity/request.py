@@ -7,14 +7,15 @@ when its process does, not when it is announced as revoked.
 
 import signal
 import threading
-from functools import cache, wraps
+from collections.abc import Callable
+from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from billiard.common import TERM_SIGNAME
 from billiard.einfo import ExceptionInfo
 from celery.app.task import Task
-from celery.exceptions import TaskRevokedError
+from celery.exceptions import InvalidTaskError, TaskRevokedError
 from celery.utils.imports import symbol_by_name
 from celery.worker.state import active_requests, reserved_requests, task_ready
 from celery.worker.state import revoked as revoked_tasks
@@ -23,6 +24,7 @@ from kombu.log import get_logger
 from . import stamping
 from .claims import Claims, is_claim
 from .lease import now_s
+from .received import LOST
 
 if TYPE_CHECKING:
     from celery.worker.request import Request as _Request
@@ -30,6 +32,9 @@ else:
     _Request = object  # mixed into Celery's class, or into what a user derived from it
 
 logger = get_logger(__name__)
+
+#: What is more than this is no time limit, s.
+_LONGEST_LIMIT_S = 1e9
 
 _unclaimed: WeakSet[_Request] = WeakSet()
 _unclaimed_lock = threading.Lock()  # beats count them in threads of their own
@@ -41,6 +46,10 @@ def unclaimed_count() -> int:
         return 0
     with _unclaimed_lock:
         return sum(each in reserved_requests for each in _unclaimed)
+
+
+def _is_limit(limit: object) -> bool:
+    return limit is None or (isinstance(limit, int | float) and abs(limit) < _LONGEST_LIMIT_S)
 
 
 class EndOfTask(_Request):
@@ -64,6 +73,7 @@ class EndOfTask(_Request):
             # Celery would ack in a later turn of its loop, perhaps after the end of the task is told.
             options.update(on_ack=message.ack_log_error, on_reject=message.reject_log_error)
         super().__init__(message, **options)
+        self._check_what_celery_takes_on_trust()
         if claims is not None and is_claim(tag):
             self._claims, self._tag = claims, tag
             self._show_its_eta()
@@ -74,8 +84,19 @@ class EndOfTask(_Request):
                 _unclaimed.add(self)
 
     def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
-        self._give_up_unless_it_may_start(pool)
-        return super().execute_using_pool(pool, **kwargs)
+        return self._hand_over(super().execute_using_pool, pool, **kwargs)
+
+    def _check_what_celery_takes_on_trust(self) -> None:
+        """Raise InvalidTaskError for what would end the event loop later: Celery refuses the message then."""
+        limits = self.time_limits
+        good = isinstance(limits, (list, tuple)) and len(limits) == 2 and all(map(_is_limit, limits))
+        if not good:
+            raise InvalidTaskError(f"invalid timelimit value {limits!r}: it must be two numbers of seconds, or null")
+        embedded = self._payload[2] or {}
+        if not (isinstance(embedded, dict) and all(isinstance(name, str) for name in embedded)):
+            raise InvalidTaskError(f"invalid callbacks in the message's body: {embedded!r:.200}")
+        if isinstance(self.id, (dict, list)) or not isinstance(self.name, str):
+            raise InvalidTaskError(f"invalid task id {self.id!r}, or name {self.name!r}: they must be texts")
 
     def _show_its_eta(self) -> None:
         """Let the task see the ETA that its caller gave; the message has none any more, so that nobody waits for it."""
@@ -115,6 +136,11 @@ class EndOfTask(_Request):
     def on_failure(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return None if self._is_fenced else super().on_failure(*args, **kwargs)
+        except (MemoryError, *LOST):
+            raise
+        except Exception:
+            self.reject(requeue=False)  # it would come again, and fail in the same way
+            raise
         finally:
             self._end()
 
@@ -133,7 +159,11 @@ class EndOfTask(_Request):
                 self._end()
 
     def on_accepted(self, pid: int, time_accepted: float) -> Any:
-        result = super().on_accepted(pid, time_accepted)
+        try:
+            result = super().on_accepted(pid, time_accepted)
+        except Exception:  # in a pool's thread it would end there, and the task would neither start nor end
+            logger.exception("What Celery notes of the start of task %s[%s] failed", self.name, self.id)
+            result = None
         if self._claims is not None:
             self._claims.started(self._tag)
             if self._claims.is_void(self._tag):
@@ -153,6 +183,20 @@ class EndOfTask(_Request):
         except NotImplementedError:
             return  # threads and the solo pool run it to its end
         logger.warning("Task %s[%s] is stopped: it is run by another worker by now", self.name, self.id)
+
+    def _hand_over(self, execute: Callable[..., Any], pool: Any, **kwargs: Any) -> Any:
+        """Give the task to the pool with *execute*. One that the pool does not take is rejected."""
+        self._give_up_unless_it_may_start(pool)
+        try:
+            return execute(pool, **kwargs)
+        except (TaskRevokedError, *LOST):
+            raise
+        except Exception as exc:
+            logger.exception("Task %s[%s] cannot be given to the pool: it is rejected", self.name, self.id)
+            self.reject(requeue=False)
+            task_ready(self)
+            self._end()
+            raise TaskRevokedError(self.id) from exc  # what makes Celery go on without it
 
     def _give_up_unless_it_may_start(self, pool: Any) -> None:
         self._pool = pool
@@ -185,8 +229,7 @@ def _ending_on_success(generated: Any) -> Any:
 def _starting_if_it_may(generated: Any) -> Any:
     @wraps(generated)
     def execute_using_pool(self: Any, pool: Any, **kwargs: Any) -> Any:
-        self._give_up_unless_it_may_start(pool)
-        return generated(self, pool, **kwargs)
+        return self._hand_over(partial(generated, self), pool, **kwargs)
 
     return execute_using_pool
 

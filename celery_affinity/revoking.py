@@ -6,14 +6,19 @@ workers that tick for the fleet do it when they hear of it.
 """
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from numbers import Number
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from kombu import serialization
-from kombu.exceptions import KombuError
+from kombu.log import get_logger
 from kombu.utils.functional import maybe_list
 
 from .keys import encode
+from .received import is_text, shown
+
+logger = get_logger(__name__)
 
 #: How long a revoked name stays revoked, s: as long as Celery's workers remember one (``REVOKE_EXPIRES``).
 KEPT_FOR_S = 10_800
@@ -36,47 +41,89 @@ def stamp(name: str, value: object) -> str:
 
 
 def stamps_of(headers: Mapping[str, Any]) -> list[str]:
-    """Return the stamps that the headers of a task's message bear."""
-    values = headers.get("stamps") or {}
-    named = {name: values.get(name) for name in headers.get("stamped_headers") or () if values.get(name) is not None}
-    return _stamps(named)
+    """Return the stamps that the headers of a task's message bear; without those that nobody could name."""
+    names, values = headers.get("stamped_headers"), headers.get("stamps")
+    if not names or not isinstance(values, Mapping):
+        return []
+    named = {name: values.get(name) for name in maybe_list(names) if isinstance(name, str)}
+    return [
+        stamp(name, value)
+        for name, several in named.items()
+        if _is_name(name)
+        for value in maybe_list(several) or ()
+        if _is_name(value)
+    ]
+
+
+def is_mailbox(name: str) -> bool:
+    """Return whether an exchange or a queue is one of remote control, or of the replies to it."""
+    return name.endswith(".pidbox")
 
 
 def read(mailbox: str, message: Mapping[str, Any]) -> Revoked | None:
     """Return what a broadcast revokes for the whole fleet; None if it is something else.
 
     *mailbox*: the exchange of remote control that it is sent to, or the queue of one that it is read from.
+    What cannot be revoked is logged and left out; Celery's own workers answer it, as they do without this transport.
     """
-    if not mailbox.endswith(".pidbox"):
+    if not is_mailbox(mailbox):
         return None
     command = decoded(message)
     if not isinstance(command, dict) or any(command.get(each) for each in ("destination", "pattern", "matcher")):
         return None  # only some of the workers are to refuse it
     arguments = command.get("arguments") or {}
-    if command.get("method") == "revoke":
-        return Revoked([str(each) for each in maybe_list(arguments.get("task_id")) or ()], [])
-    if command.get("method") == "revoke_by_stamped_headers":
-        return Revoked([], _stamps(_as_mapping(arguments.get("headers"))))
+    try:
+        if command.get("method") == "revoke":
+            return Revoked(_named("task id", arguments.get("task_id")), [])
+        if command.get("method") == "revoke_by_stamped_headers":
+            return Revoked([], _stamps(_as_mapping(arguments.get("headers"))))
+    except (AttributeError, TypeError, ValueError) as exc:
+        logger.warning("A revoke ends no job that waits: %s. Its arguments are %s", exc, shown(arguments))
     return None
 
 
 def decoded(message: Mapping[str, Any]) -> object:
     """Return the body of a message, if it is JSON; None if not."""
-    body = message.get("body") or ""
-    if (message.get("properties") or {}).get("body_encoding") == "base64":
-        body = base64.b64decode(body)
     try:
+        body = message.get("body") or ""
+        if (message.get("properties") or {}).get("body_encoding") == "base64":
+            body = base64.b64decode(body)
         return serialization.loads(body, message.get("content-type"), message.get("content-encoding"), _ACCEPTED)
-    except (KombuError, ValueError):
-        return None  # the workers may be able to
+    except Exception:  # whatever it is: the workers may be able to
+        return None
 
 
 def _as_mapping(headers: object) -> Mapping[str, Any]:
+    """Return stamps by their names. Raises ValueError or AttributeError."""
     if isinstance(headers, Mapping):
         return headers
-    pairs: Iterable[str] = headers if isinstance(headers, list) else ()
-    return dict(pair.split("=", 1) for pair in pairs)  # as the command line gives it
+    pairs = headers if isinstance(headers, list) else ()
+    named = [pair.partition("=") for pair in pairs]  # as the command line gives it
+    if not all(separator for _, separator, _ in named):
+        raise ValueError("a stamp is revoked by name=value")
+    return {name: value for name, _, value in named}
 
 
 def _stamps(values: Mapping[str, Any]) -> list[str]:
-    return [stamp(name, value) for name, several in values.items() for value in maybe_list(several) or ()]
+    return [
+        stamp(name, value)
+        for name, several in values.items()
+        if _named("name of a stamp", name)
+        for value in _named("stamp", several)
+    ]
+
+
+def _named(what: str, several: object) -> list[str]:
+    """Return names, as texts; without those that are none, which are logged."""
+    found = maybe_list(several) or ()
+    for each in found:
+        if not _is_name(each):
+            logger.warning("A revoke names what can be no %s: %s", what, shown(each))
+    return [str(each) for each in found if _is_name(each)]
+
+
+def _is_name(value: object) -> bool:
+    """Return whether *value* can be an id or a stamp: a number, or a text that Redis can have."""
+    if isinstance(value, str):
+        return is_text(value)
+    return isinstance(value, Number | UUID) and not isinstance(value, bool)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import redis
+from kombu.log import get_logger
 from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
@@ -25,7 +26,10 @@ from .calls import Claim, End, Ending, Job, Joined, Joining, Published, Running,
 from .errors import SchemaError
 from .inflight import InFlight
 from .keys import Keys
+from .rows import number_of, text_of
 from .scripts import Argument, Script, load
+
+logger = get_logger(__name__)
 
 #: What a server says of a state that will pass: the call is to be repeated, on another connection. redis-py has classes
 #: for most of these. NOSCRIPT twice in a row: the server lost its scripts again before it could run the one.
@@ -74,6 +78,11 @@ class Scheduler:
         if found is None:
             with suppress(OutOfMemoryError, NoPermissionError):  # who may write, and can, will say it
                 self.client.set(name, key_names.SCHEMA, nx=True)
+        elif not found.isdigit():
+            raise SchemaError(
+                f"the key {name} must hold the number of a schema (this process writes {key_names.SCHEMA}), got: "
+                f"{found[:80]!r}: another program has written there"
+            )
         elif found.decode() != str(key_names.SCHEMA):
             older, newer = sorted((int(found), key_names.SCHEMA))
             which = "this process" if older == key_names.SCHEMA else "the other processes of the fleet"
@@ -185,7 +194,7 @@ class Scheduler:
             return []
         more, *payloads = replies[-1]
         self._go_on(more)
-        return [Claim.parse(payload) for payload in payloads]
+        return [claim for payload in payloads if (claim := _claim(payload)) is not None]
 
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> None:
         """Give jobs (job id, fencing number) back; *counted* as a delivery or not."""
@@ -210,7 +219,7 @@ class Scheduler:
             rest=_flat(settings.items()),
         )
         self._go_on(more)
-        return Joined(namesake.decode() or None, [name.decode() for name in replaced], int(void_up_to), now_us)
+        return Joined(text_of(namesake) or None, [text_of(name) for name in replaced], int(void_up_to), now_us)
 
     def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
         """Beat, and say which claims the worker holds."""
@@ -223,9 +232,10 @@ class Scheduler:
             rest=_flat(claims),
         )
         self._go_on(more)
-        numbers = [value.decode() for value in asked]
+        numbers = [text_of(value) for value in asked]
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
-        return Synced(bool(known), bool(ticker), pairs, [job_id.decode() for job_id in void], int(revision), now_us)
+        void_ids = [text_of(job_id) for job_id in void]
+        return Synced(bool(known), bool(ticker), pairs, void_ids, number_of(revision), now_us)
 
     def beat(self, worker: str, *, turns: bool) -> bool:
         """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.
@@ -267,8 +277,9 @@ class Scheduler:
             self._go_on(more)
             if not again:
                 break
-        next_due_s = None if int(next_due_us) < 0 else int(next_due_us) / 1e6
-        return Ticked(next_due_s, due, recovered, dead, bool(untold), [name.decode() for name in filled])
+        due_in_us = number_of(next_due_us, -1)
+        next_due_s = None if due_in_us < 0 else due_in_us / 1e6
+        return Ticked(next_due_s, due, recovered, dead, bool(untold), [text_of(name) for name in filled])
 
     def revoke(self, task_ids: Sequence[str], stamps: Sequence[str], *, keep_s: int) -> int:
         """End the waiting jobs of these tasks, and those that bear one of these stamps. Return how many there were.
@@ -331,7 +342,7 @@ class Scheduler:
         # From the last page on: what is deleted of one moves none of those before it.
         for first in reversed(range(0, self.client.zcard(self.keys.key("scheduled")), _PAGE)):
             ids = [
-                job_id.decode() for job_id in self.client.zrange(self.keys.key("scheduled"), first, first + _PAGE - 1)
+                text_of(job_id) for job_id in self.client.zrange(self.keys.key("scheduled"), first, first + _PAGE - 1)
             ]
             with self.client.pipeline(transaction=False) as pipe:
                 for job_id in ids:
@@ -370,7 +381,7 @@ class Scheduler:
         with self.client.pipeline(transaction=False) as pipe:
             for name in ("settings", "conf"):
                 pipe.hgetall(self.keys.key(name))
-            in_force, conf = ({name.decode(): value.decode() for name, value in raw.items()} for raw in pipe.execute())
+            in_force, conf = ({text_of(name): text_of(each) for name, each in raw.items()} for raw in pipe.execute())
         return in_force, conf
 
     def _go_on(self, more: bytes) -> None:
@@ -427,6 +438,15 @@ def _raise_meaning(exc: redis.RedisError, scripts: Iterable[Script]) -> None:
     if isinstance(exc, NoPermissionError) or any(words in str(exc) for words in _NO_RIGHT):
         names = " and ".join(script.name for script in scripts)
         raise NoPermissionError(f"the broker's user has no right to {names}: {exc}") from exc
+
+
+def _claim(payload: bytes) -> Claim | None:
+    """Return the claim in *payload*; None for one that cannot be read: it never arrived, so a sync gives it back."""
+    try:
+        return Claim.parse(payload)
+    except ValueError as exc:
+        logger.error("A job that the server gave cannot be read, it is given back: %s. It was %r", exc, payload[:200])
+        return None
 
 
 def _publishing(jobs: Sequence[Job]) -> Iterator[tuple[Script, list[Argument]]]:

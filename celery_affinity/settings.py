@@ -147,6 +147,8 @@ NAME_IN_REDIS = {
     name: name + each.metadata["in_redis"] for name, each in _FIELDS.items() if each.metadata["in_redis"] is not None
 }
 
+_BY_NAME_IN_REDIS = {name_in_redis: name for name, name_in_redis in NAME_IN_REDIS.items()}
+
 #: The settings that can be changed at run time.
 KNOBS = tuple(name for name, each in _FIELDS.items() if each.metadata["knob"])
 
@@ -164,9 +166,22 @@ def from_redis(name: str, text: str) -> Value:
     return value / MICRO if NAME_IN_REDIS[name] != name and not isinstance(value, str) else value
 
 
+def is_setting(name: str, text: str) -> bool:
+    """Return whether *text* in Redis can be the value of the setting *name*."""
+    try:
+        return not _FIELDS[name].metadata["check"](from_redis(name, text))
+    except OverflowError:  # more than a float can be
+        return False
+
+
 def complete(shared: Mapping[str, str]) -> dict[str, str]:
-    """Return *shared*, settings by their name in Redis, with the defaults for what is not there."""
-    return {**_DEFAULTS, **shared}
+    """Return *shared*, settings by their name in Redis, with the defaults for what is not there, or is no value."""
+    return {**_DEFAULTS, **{name: text for name, text in shared.items() if _is_value(name, text)}}
+
+
+def _is_value(name_in_redis: str, text: str) -> bool:
+    name = _BY_NAME_IN_REDIS.get(name_in_redis)
+    return text.isdecimal() if name is None else is_setting(name, text)
 
 
 def weights(shared: Mapping[str, str]) -> Weights:

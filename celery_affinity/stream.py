@@ -4,7 +4,7 @@ The next commands go out before the last ones are answered, so the server is nev
 their way, because a server does all that it has read of one client before it turns to the next.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import redis
@@ -23,19 +23,22 @@ class Commands(NamedTuple):
 
 
 def of_each(command: str, prefix: str, names: Sequence[str]) -> Commands:
-    """Return *command* for each key that is *prefix* and one of *names*, which are ASCII.
+    """Return *command* for each key that is *prefix* and one of *names*.
 
     redis-py packs one command after the other, which takes longer than a server's answer.
     """
     head, length = f"*2\r\n${len(command)}\r\n{command}\r\n$", len(prefix.encode())
-    packed = "".join([f"{head}{length + len(name)}\r\n{prefix}{name}\r\n" for name in names])
+    if "".join(names).isascii():
+        packed = "".join([f"{head}{length + len(name)}\r\n{prefix}{name}\r\n" for name in names])
+    else:  # none that we wrote
+        packed = "".join([f"{head}{length + len(name.encode())}\r\n{prefix}{name}\r\n" for name in names])
     return Commands(packed.encode(), len(names))
 
 
 def numbers(client: redis.Redis, commands: Iterable[Commands]) -> Iterator[list[int]]:
     """Return the replies to each of *commands*; both sides may be made and used while the server is at work.
 
-    Raises the first error among the replies, or that of the connection.
+    0 for a key that is of another type. Raises any other error among the replies, or that of the connection.
     """
     if isinstance(client, Line):
         client.give_back()  # a pool may have no other
@@ -57,8 +60,18 @@ def _replies(connection: Any, chunks: Iterator[list[Commands]]) -> Iterator[list
         # A check of health reads a reply: it would be that of a command.
         following = _send(connection, next(chunks, []), check_health=False)
         for some in due:
-            yield [read() for _ in range(some.number)]
+            yield [_number(read) for _ in range(some.number)]
         due = following
+
+
+def _number(read: Callable[[], Any]) -> int:
+    try:
+        number: int = read()
+    except redis.ResponseError as exc:
+        if not str(exc).startswith("WRONGTYPE"):
+            raise
+        return 0
+    return number
 
 
 def _send(connection: Any, chunk: list[Commands], *, check_health: bool) -> list[Commands]:

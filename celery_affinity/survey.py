@@ -20,6 +20,7 @@ from .errors import AffinityError
 from .keys import SCHEMA, Keys
 from .reader import Reader
 from .report import Report, Status
+from .rows import number_of, text_of
 from .scheduler import Scheduler
 from .settings import Settings, complete
 from .stamping import settings_of
@@ -100,7 +101,7 @@ def _server(reader: Reader, client: Any) -> Server:
     after_s = time.time()
     schema = reader.ask_one("get", reader.key("schema"))
     known: dict[str, Any] = {
-        "schema": schema.decode() if schema is not None else None,
+        "schema": text_of(schema) if schema is not None else None,
         "clock_here_s": _outside(server_s, before_s, after_s) * -1,
     }
     try:
@@ -190,7 +191,7 @@ def _fleet(
         scheduled=status.scheduled,
         dead=status.dead,
         unserved=status.counters.get("unserved", 0),
-        ticked_s=None if ticked_us is None else max(0.0, (reader.now_us() - int(ticked_us)) / 1e6),
+        ticked_s=None if ticked_us is None else max(0.0, (reader.now_us() - number_of(ticked_us)) / 1e6),
         settings=_settings(app, scheduler),
         heartbeat_s=int(settings["heartbeat_interval_us"]) / 1e6,
         namespace=channel.namespace,
@@ -217,20 +218,28 @@ def _answers(app: Celery, connection: Any, reader: Reader, within_s: float) -> t
         ours = said.get("affinity")
         its_queues = queues.get(name) or []
         of_worker = ours if isinstance(ours, dict) else {}
-        clock_s = of_worker.get("time")
+        clock_s, versions = of_worker.get("time"), of_worker.get("versions")
         return Answer(
             name=name,
-            queues=tuple(queue["name"] for queue in its_queues if isinstance(queue, dict)),
+            queues=tuple(_names(its_queues if isinstance(its_queues, list) else ())),
             ours=ours is not None,
             id=of_worker.get("worker"),
             app=of_worker.get("app"),
             namespace=of_worker.get("namespace"),
             guard=of_worker.get("guard"),
-            versions=of_worker.get("versions") or {},
-            clock_ahead_s=None if clock_s is None else _outside(float(clock_s), first_s, first_s + took_s),
+            versions=versions if isinstance(versions, dict) else {},
+            clock_ahead_s=_outside(clock_s, first_s, first_s + took_s) if isinstance(clock_s, float) else None,
         )
 
     return tuple(answer(*each) for each in stats if isinstance(each[1], dict))
+
+
+def _names(queues: Iterable[Any]) -> Iterator[str]:
+    """Yield the names of the queues that a worker said it consumes from."""
+    for queue in queues:
+        name = queue.get("name") if isinstance(queue, dict) else None
+        if isinstance(name, str):
+            yield name
 
 
 def _ask(
@@ -240,8 +249,9 @@ def _ask(
     replies: list[tuple[str, Any, float]] = []
     began_s = time.monotonic()
 
-    def note(reply: dict[str, Any]) -> None:
-        replies.extend((name, said, time.monotonic() - began_s) for name, said in reply.items())
+    def note(reply: object) -> None:
+        if isinstance(reply, dict):  # else it was no worker of Celery's
+            replies.extend((name, said, time.monotonic() - began_s) for name, said in reply.items())
 
     mailbox = app.control.mailbox(connection)  # a copy, for this connection
     mailbox.producer_pool = _Producers(connection)

@@ -8,12 +8,16 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from kombu.exceptions import ContentDisallowed, DecodeError
+from kombu.log import get_logger
 from kombu.transport import redis as stock
 from kombu.utils.url import as_url
 
-from . import revoking, urls
+from . import received, revoking, urls
 from .channel import Channel, SentinelChannel
 from .watching import WatchedOnce
+
+logger = get_logger(__name__)
 
 #: Where a connection remembers its URL's scheme: kombu copies transport options when it clones one.
 _SCHEME = "affinity_scheme"
@@ -29,8 +33,11 @@ class Transport(stock.Transport):
     driver_type = "redis"
     driver_name = "celery_affinity"
 
-    #: Called with what a broadcast revokes for the whole fleet, in a worker that reads it.
+    #: Called with what a broadcast revokes for the whole fleet, in a worker that reads it; None in other processes.
     on_revoked: Callable[[revoking.Revoked], None] | None = None
+
+    #: Messages that were brought to their consumers.
+    deliveries = 0
 
     implements = stock.Transport.implements.extend(batch_publish=True)
     supports_batch_publish = True
@@ -49,9 +56,36 @@ class Transport(stock.Transport):
             flower.install(client)
 
     def _deliver(self, message: dict[str, Any], queue: str) -> None:
+        self.deliveries += 1
+        is_control = revoking.is_mailbox(queue)
+        try:
+            if is_control:
+                received.check_control(message)
+                self._revoke(message, queue)
+            super()._deliver(message, queue)
+        except received.UnreadableError as exc:
+            received.drop(queue, message, exc)
+        except received.LOST:
+            raise
+        except Exception as exc:
+            if is_control and isinstance(exc, (ContentDisallowed, DecodeError)):
+                received.drop(queue, message, exc)  # the other replies are to come
+            elif self.on_revoked is None:
+                raise  # a client's own consumer may mean it; Celery's worker would end
+            else:
+                logger.exception("What %r brought is dropped, it failed: %s", queue, received.shown(message))
+                self._refuse(message)
+
+    def _revoke(self, message: dict[str, Any], queue: str) -> None:
         if self.on_revoked is not None and (revoked := revoking.read(queue, message)) is not None:
             self.on_revoked(revoked)
-        super()._deliver(message, queue)
+
+    def _refuse(self, message: dict[str, Any]) -> None:
+        """Settle a message that nobody has: kombu would bring it again, and again."""
+        delivery_tag = message["properties"]["delivery_tag"]
+        for channel in self.channels:
+            if channel.qos.holds(delivery_tag):
+                channel.basic_reject(delivery_tag, requeue=False)
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         super().register_with_event_loop(connection, WatchedOnce(loop, self.cycle._chan_to_sock.values))

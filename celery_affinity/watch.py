@@ -50,14 +50,14 @@ class Arrows:
         """Say that the worker lives, and whether its event loop turns."""
         again = True
         while again:
-            _, again, more = self._run("beat", self._charge["worker"], int(turns))
+            _, again, more = _parts(self._run("beat", self._charge["worker"], int(turns)), 3)
             self._go_on(more)
 
     def recover(self) -> int:
         """Say that the worker is dead. Return how many jobs came back."""
         recovered, again = 0, True
         while again:
-            again, count, more = self._run("recover", self._charge["worker"])
+            again, count, more = _parts(self._run("recover", self._charge["worker"]), 3)
             recovered += count
             self._go_on(more)
         return recovered
@@ -65,7 +65,7 @@ class Arrows:
     def _go_on(self, more: bytes) -> None:
         """Claim on, as `scheduler.Scheduler` does."""
         while types := more.split():
-            (more,) = self._run("claim", *types)
+            (more,) = _parts(self._run("claim", *types), 1)
 
     def _run(self, arrow: str, *arguments: Any) -> Any:
         script = self._charge["scripts"][arrow]
@@ -93,6 +93,13 @@ class Arrows:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _parts(reply: Any, number: int) -> list[Any]:
+    """Return the parts of a script's reply, the last of them a text. Raises ConnectionError if it is none."""
+    if isinstance(reply, list) and len(reply) == number and isinstance(reply[-1], bytes):
+        return reply
+    raise ConnectionError(f"the server gave a reply that is none of a script's: {reply!r:.200}")
 
 
 class Watch:

@@ -48,7 +48,12 @@ class Connection:
         line = self._replies.readline()
         if not line.endswith(b"\r\n"):
             raise ConnectionError("the server closed the connection")
-        kind, rest = line[:1], line[1:-2]
+        try:
+            return self._parse(line[:1], line[1:-2])
+        except (ValueError, RecursionError, OverflowError, MemoryError) as exc:
+            raise ConnectionError(f"the server does not speak Redis' protocol: {exc}") from exc
+
+    def _parse(self, kind: bytes, rest: bytes) -> Any:
         if kind == b"-":
             return ServerError(rest.decode(errors="replace"))
         if kind == b":":

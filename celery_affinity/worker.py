@@ -14,7 +14,7 @@ from celery.signals import worker_init, worker_process_init
 from celery.worker import state
 from kombu.log import get_logger
 
-from . import pools, remote, request, urls
+from . import pools, received, remote, request, urls
 from .ahead import STARTS_WITHIN_S, Ahead
 from .announcer import Announcer
 from .apps import is_ours
@@ -29,6 +29,7 @@ from .keys import decode
 from .limits import Limits
 from .loop import Loop
 from .membership import Membership
+from .revoking import Revoked
 from .scheduler import Scheduler
 from .settings import Settings
 from .stamping import settings_of
@@ -40,6 +41,9 @@ logger = get_logger(__name__)
 
 #: How long a worker that comes back from a silence has to read which of its tasks have ended, s.
 _CATCHES_UP_S = 1.0
+
+#: Digits of a number of jobs in a sign of the server.
+_LONGEST_NUMBER = 9
 
 
 class AffinityStep(bootsteps.StartStopStep):
@@ -58,6 +62,7 @@ class AffinityStep(bootsteps.StartStopStep):
         self._loop: Loop | None = None
         self._watch: Beats | None = None
         consumer.affinity = self  # where commands of remote control look for it
+        self._connect_as_a_worker(consumer)
         super().__init__(consumer, **kwargs)
 
     # -- bootstep
@@ -74,6 +79,7 @@ class AffinityStep(bootsteps.StartStopStep):
             self._watch_what_is_ahead()
             pools.spare_what_is_written(consumer.pool)
             pools.keep_what_is_half_read(consumer.pool)
+            pools.tell_what_is_raised(consumer.pool)
         consumer.update_strategies()
         self._limits.look()  # what a lost connection made Celery drop from them lends no more
         self._channel = channel
@@ -82,7 +88,6 @@ class AffinityStep(bootsteps.StartStopStep):
         channel.on_consume = self._on_consume
         channel.on_turn = self.membership.turned
         channel.on_sign = self._on_sign
-        consumer.connection.transport.on_revoked = self.membership.revoke
         self._ahead.clear()  # what a lost connection made Celery drop, as the rest
         queues = [queue.name for queue in consumer.task_consumer.queues]
         self.membership.join(scheduler, [queue for queue in queues if channel.schedules(queue)])
@@ -170,6 +175,21 @@ class AffinityStep(bootsteps.StartStopStep):
 
     # -- its pieces
 
+    def _connect_as_a_worker(self, consumer: Any) -> None:
+        """Tell the transports of its connections, that of remote control with green pools too, whose they are."""
+        connection_for_read = consumer.connection_for_read
+
+        def connecting(*args: Any, **kwargs: Any) -> Any:
+            connection = connection_for_read(*args, **kwargs)
+            connection.transport.on_revoked = self._on_revoked
+            return connection
+
+        consumer.connection_for_read = connecting
+
+    def _on_revoked(self, revoked: Revoked) -> None:
+        if self.membership is not None:
+            self.membership.revoke(revoked)
+
     def _install_requests(self) -> None:
         """Have the requests of all tasks tell their end, of those too that a reload of modules brings."""
         update_strategies = self._consumer.update_strategies
@@ -182,11 +202,14 @@ class AffinityStep(bootsteps.StartStopStep):
         self._consumer.update_strategies = update
 
     def _wake_for_acks(self) -> None:
-        """Have the loop turn for an ack of stock Celery's own: kombu before 5.7 lets one of another thread wait."""
+        """Have the loop turn for an ack of stock Celery's own: kombu before 5.7 lets one of another thread wait.
+
+        What else is to be called in the loop does not end it: a command of remote control may ask for what cannot be.
+        """
         call_soon = self._consumer.call_soon
 
-        def calling(*args: Any, **kwargs: Any) -> Any:
-            promise = call_soon(*args, **kwargs)
+        def calling(callback: Any, *args: Any, **kwargs: Any) -> Any:
+            promise = call_soon(_surviving(callback), *args, **kwargs)
             self._wake_loop()
             return promise
 
@@ -332,12 +355,14 @@ class AffinityStep(bootsteps.StartStopStep):
 
     def _on_sign(self, words: list[str]) -> None:
         """Do what the server asks for instead of giving a job."""
-        if words[0] == "tick":
-            self.members.tick()
-        elif words[0] == "back":
-            at_most, types = int(words[1]), {decode(type_) for type_ in words[2:]}
-            for tag in self._ahead.give_back(types, at_most):
-                self.members.claims.settle(tag, RETURNED)
+        match words:
+            case ["tick"]:
+                self.members.tick()
+            case ["back", at_most, *types] if at_most.isdecimal() and len(at_most) <= _LONGEST_NUMBER:
+                for tag in self._ahead.give_back(set(map(decode, types)), int(at_most)):
+                    self.members.claims.settle(tag, RETURNED)
+            case _:
+                received.drop("the inbox", words, "it is neither a job nor a sign of the server")
 
     def _on_claims(self, claims: list[Claim]) -> None:
         """Jobs that came in another thread's reply: the loop starts them, if it turns (`_look_at_what_is_ahead`)."""
@@ -370,6 +395,21 @@ class AffinityStep(bootsteps.StartStopStep):
         if self._loop is not None:
             self._loop.close()
             self._loop = None
+
+
+def _surviving(callback: Any) -> Any:
+    """Return what calls *callback* and logs what it raises, but for the loss of a connection."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return callback(*args, **kwargs)
+        except received.LOST:
+            raise
+        except Exception:
+            logger.exception("What was to be done in the event loop failed: %r", callback)
+            return None
+
+    return call
 
 
 def install(worker: Any) -> None:

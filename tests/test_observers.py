@@ -217,10 +217,22 @@ def test_the_next_commands_are_made_while_the_server_is_at_work_and_no_more(list
 
 
 def test_an_error_among_the_replies_leaves_nothing_for_the_next_command(lists, redis_client):
-    redis_client.set("ü:700", "no list")
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        list(stream.numbers(redis_client, of_pages(lists, 22)))
+    pages = [*of_pages(lists[:700], 22), stream.of_each("RENAME", "ü:", ["700"]), *of_pages(lists[701:], 22)]
+    with pytest.raises(redis.ResponseError, match="wrong number of arguments"):
+        list(stream.numbers(redis_client, pages))
     assert redis_client.echo("mine") == b"mine"
+
+
+def test_a_key_of_another_type_counts_nothing_and_hides_no_other(lists, redis_client):
+    redis_client.set("ü:700", "no list")
+    found = [number for some in stream.numbers(redis_client, of_pages(lists, 22)) for number in some]
+    assert found == [0 if number == 700 else number % 7 + 1 for number in range(1500)]
+
+
+def test_a_name_that_is_no_ascii_leaves_the_others_their_own_numbers(lists, redis_client):
+    redis_client.rpush("ü:ü", *"abc")
+    found = [number for some in stream.numbers(redis_client, of_pages(["ü", *lists[:50]], 10)) for number in some]
+    assert found == [3, *(number % 7 + 1 for number in range(50))]
 
 
 def test_who_stops_half_way_leaves_nothing_for_the_next_command(lists, redis_client):
