@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from .keys import decode, encode
+from .keys import decode
 from .reader import Reader, as_text
 
 #: Why a job is a dead letter.
@@ -99,8 +99,7 @@ def _all(reader: Reader) -> Iterator[DeadLetter]:
 
 
 def _of_ids(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
-    tasks = reader.ask([("get", reader.key("task", encode(each))) for each in ids])
-    of_tasks = [job_id for jobs in tasks for job_id in (jobs or b"").decode().split()]
+    of_tasks = [job_id for jobs in reader.jobs_of(ids) for job_id in jobs]
     return _read(reader, list(dict.fromkeys([*ids, *of_tasks])))
 
 

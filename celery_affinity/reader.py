@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 import redis
 
 from . import stream
-from .keys import Keys, encode, marked, unmarked
+from .keys import SEVERAL, Keys, encode, marked, unmarked
 
 #: Commands in one round trip: an observer must not hold the server up.
 _CHUNK = 200
 
 #: Fields that one command reads of a hash that may have many. One of `heads` is a text of up to 22 lanes.
 _FIELDS = 100
+
+#: Jobs of one task that are looked at.
+_OF_TASK = 1000
 
 #: Begins the names of the lanes of on-demand jobs.
 _DEMAND = "demand."
@@ -72,6 +75,17 @@ class Reader:
         """Return the reply to one read command."""
         (reply,) = self.ask([command])
         return reply
+
+    def jobs_of(self, task_ids: Sequence[str]) -> list[list[str]]:
+        """Return the jobs of each task, the newest last; of one that has very many the newest."""
+        found = self.ask([("get", self.key("task", encode(each))) for each in task_ids])
+        several = [each for each, its in zip(task_ids, found, strict=True) if its == SEVERAL]
+        pages = self.ask([("zrange", self.key("jobs_of_task", encode(each)), -_OF_TASK, -1) for each in several])
+        jobs = dict(zip(several, pages, strict=True))
+        return [
+            [job_id.decode() for job_id in jobs.get(each, [] if its in (None, SEVERAL) else [its])]
+            for each, its in zip(task_ids, found, strict=True)
+        ]
 
     def now_us(self) -> int:
         """Return the server's time."""

@@ -79,8 +79,9 @@ class Reference:
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
-        self.tasks: dict[str, list[str]] = {}
-        """Task id -> its jobs that have not ended; or the one that ended last, which a server forgets later."""
+        self.tasks: dict[str, dict[str, int]] = {}
+        """Task id -> its jobs that have not ended, each with a number; or the one that ended last, which a server
+        forgets later."""
         self.workers: dict[str, Worker] = {}
         self.names: dict[str, str] = {}
         """Node name -> the worker that took it last."""
@@ -369,25 +370,39 @@ class Reference:
         filled = [each for each in lists if self.lists.get(each)]
         return Ticked(again, next_due_us, len(due), recovered, dead, untold, filled, more)
 
-    def revoke(self, task_ids: Iterable[str], *, now_us: int) -> int:
-        """End the waiting jobs of these tasks, and what is published of them from now on. Return how many."""
-        ended = 0
-        for task_id in task_ids:
-            self.revoked[task_id] = now_us
-            ended += sum([self._end_waiting(self.jobs[each], "revoked", now_us) for each in self._jobs_of(task_id)])
-        return ended
+    def revoke(self, task_ids: Sequence[str], *, now_us: int, after: int = 0) -> tuple[int, int, int]:
+        """End the waiting jobs of these tasks, and what is published of them from now on.
 
-    def revoke_stamped(self, stamps: Iterable[str], *, now_us: int) -> tuple[int, bool]:
-        """End the waiting jobs that bear one of these stamps. Return how many, and whether to call again."""
+        Return how many, with how many of the tasks, the last ones, to go on, and the *after* to go on with: the number
+        of the last job of the first task that was looked at.
+        """
+        self.revoked |= dict.fromkeys(task_ids, now_us)
         ended = looked_at = 0
-        for stamp in stamps:
-            self.revoked_stamps[stamp] = now_us
+        for nth, task_id in enumerate(task_ids):
+            if looked_at == MAX_MOVES:
+                return ended, len(task_ids) - nth, 0
+            jobs = self.tasks.get(task_id, {})
+            passed = after if nth == 0 and len(jobs) > 1 else 0
+            page = [job_id for job_id, number in jobs.items() if number > passed][: MAX_MOVES - looked_at]
+            looked_at += len(page)
+            ended += sum([self._end_waiting(self.jobs[each], "revoked", now_us) for each in page])
+            if looked_at == MAX_MOVES and len(jobs) > 1:
+                return ended, len(task_ids) - nth, jobs[page[-1]]
+        return ended, 0, 0
+
+    def revoke_stamped(self, stamps: Sequence[str], *, now_us: int) -> tuple[int, int]:
+        """End the waiting jobs that bear one of these stamps. Return how many, and with how many stamps to go on."""
+        self.revoked_stamps |= dict.fromkeys(stamps, now_us)
+        ended = looked_at = 0
+        for nth, stamp in enumerate(stamps):
             bearing = sorted((at_us, job_id) for job_id, at_us in self.stamped.get(stamp, {}).items())
             for _, job_id in bearing[: MAX_MOVES - looked_at]:
                 del self.stamped[stamp][job_id]
                 looked_at += 1
                 ended += self._end_waiting(self.jobs[job_id], "revoked", now_us)
-        return ended, looked_at == MAX_MOVES
+            if looked_at == MAX_MOVES:
+                return ended, len(stamps) - nth
+        return ended, 0
 
     def announce(self, *, app: str, telling: Collection[str] = (), again_us: int, now_us: int) -> Ending | None:
         """Return an end to be told to its caller. If nobody says that it is `told`, it comes again.
@@ -658,8 +673,7 @@ class Reference:
         del self.jobs[job.id]
         self.untold.pop(job.id, None)
         self._fade(job)
-        if not self._take_from_task(job):
-            self.tasks.pop(job.task_id, None)
+        self._take_from_task(job)
 
     # -- a message becomes a job
 
@@ -750,29 +764,29 @@ class Reference:
             self.stamped.get(stamp, {}).pop(job.id, None)
         self.expiring.pop(job.id, None)
 
-    def _jobs_of(self, task_id: str) -> list[str]:
-        return list(self.tasks.get(task_id, ()))
-
     def _keep_last_of_task(self, job: Job) -> None:
-        if job.task_id and not self._take_from_task(job):
-            self.tasks[job.task_id] = [job.id]
+        if len(self.tasks.get(job.task_id, ())) > 1:
+            self._take_from_task(job)
 
     def _add_to_task(self, task_id: str, job_id: str) -> None:
         if not task_id:
             return
-        jobs = self.tasks.setdefault(task_id, [])
+        jobs = self.tasks.setdefault(task_id, {})
         if any(self._has_ended(self.jobs[each]) for each in jobs):
             jobs.clear()
-        jobs.append(job_id)
+        jobs[job_id] = max(jobs.values(), default=0) + 1
 
     def _has_ended(self, job: Job) -> bool:
         """Whether a job is only known for a while, and will be forgotten."""
         return job.state in ("done", "revoked", "expired") and job.id not in self.untold
 
-    def _take_from_task(self, job: Job) -> list[str]:
-        """Return the jobs of its task that are left."""
-        left = self.tasks[job.task_id] = [each for each in self.tasks.get(job.task_id, []) if each != job.id]
-        return left
+    def _take_from_task(self, job: Job) -> None:
+        left = self.tasks.get(job.task_id, {})
+        left.pop(job.id, None)
+        if len(left) == 1:
+            self.tasks[job.task_id] = dict.fromkeys(left, 1)
+        elif not left:
+            self.tasks.pop(job.task_id, None)
 
     def _note_starts(self, worker_id: str, claims: Iterable[tuple[str, int, int]], now_us: int) -> None:
         for job_id, fence, running_us in claims:

@@ -259,9 +259,10 @@ class Scheduler:
         tasks = [key_names.encode(task_id) for task_id in task_ids]
         for by, names in (("task", tasks), ("stamp", stamps)):
             for first in range(0, len(names), MOST):
-                again: int = 1
-                while again:
-                    count, again = self._run(load("revoke"), by=by, keep_s=keep_s, rest=names[first : first + MOST])
+                left, after = names[first : first + MOST], 0
+                while left:
+                    count, others, after = self._run(load("revoke"), by=by, keep_s=keep_s, after=after, rest=left)
+                    left = left[len(left) - others :]
                     revoked += int(count)
         return revoked
 

@@ -164,7 +164,9 @@ def _expect_traces(reference, state, entry):
 def _expect_tasks(reference, state):
     for task, jobs in reference.tasks.items():
         ended = " (forgotten in 60 s)" if any(reference._has_ended(reference.jobs[job]) for job in jobs) else ""
-        state[key("task", encode(task))] = " ".join(jobs) + ended
+        state[key("task", encode(task))] = ("+" if len(jobs) > 1 else next(iter(jobs))) + ended
+        if len(jobs) > 1:
+            state[key("jobs_of_task", encode(task))] = dict(jobs)
 
 
 def _expect_settings(reference, entry):

@@ -115,7 +115,7 @@ class SideBySide:
 
     def _forget(self, job):
         keys = [key("job", job.id)]
-        if self.reference.tasks.get(job.task_id) == [job.id]:
+        if [*self.reference.tasks.get(job.task_id, ())] == [job.id]:
             keys.append(key("task", encode(job.task_id)))
             del self.reference.tasks[job.task_id]
         del self.reference.jobs[job.id]
