@@ -39,6 +39,9 @@ MOST = 10
 #: Jobs that one call of `publish` puts at most: it takes some 20 µs for each, and places no more than `MOST` of them.
 _TOGETHER = 25
 
+#: And bytes of messages: a call ends with the job that exceeds this.
+_BYTES_TOGETHER = 1_000_000
+
 #: Scheduled jobs that are looked at together.
 _PAGE = 50
 
@@ -395,8 +398,16 @@ class Scheduler:
 
 def _publishing(jobs: Sequence[Job]) -> Iterator[tuple[Script, list[Argument]]]:
     script = load("publish")
-    for first in range(0, len(jobs), _TOGETHER):
-        yield script, [value for job in jobs[first : first + _TOGETHER] for value in job.arguments().values()]
+    arguments: list[Argument] = []
+    count = size = 0
+    for job in jobs:
+        arguments += job.arguments().values()
+        count, size = count + 1, size + len(job.message)
+        if count == _TOGETHER or size > _BYTES_TOGETHER:
+            yield script, arguments
+            arguments, count, size = [], 0, 0
+    if arguments:
+        yield script, arguments
 
 
 def _settling(

@@ -19,6 +19,8 @@ KEYS = Keys()
 key = cache(KEYS.key)
 encode = cache(keys.encode)
 
+CONF_OF = key("conf_of", "")
+
 #: Reads every key in one call, times to live included: a line of JSON for each. Of `leaders`, which has numbers as they
 #: are in memory, only whose they are.
 READ_ALL = """
@@ -60,6 +62,9 @@ def read(found):
 @lru_cache(10_000)  # most keys are as they were a step before
 def _parsed(line):
     name, type_, ttl_s, value = json.loads(line)
+    if name.startswith(CONF_OF):
+        assert ttl_s > 60, f"{name} is to be forgotten in {ttl_s} s"
+        ttl_s = -1
     assert (ttl_s == -1) or 30 < ttl_s <= 60, f"{name} is to be forgotten in {ttl_s} s"
     value = _PARSED[type_](value)
     if name == key("heads"):
@@ -236,6 +241,7 @@ def _expect_worker(worker, entry):
         "accepting": str(int(worker.accepting)),
         "free": str(worker.free),
         "reads_signs": "1",
+        "app": encode(worker.app),
     }
     if worker.stalled:
         fields["stalled"] = "1"

@@ -8,6 +8,7 @@ from celery_affinity.reference import NONE, Reference
 from .clocked import CLOCK, START_US
 from .invariants import check_placements, check_that_each_job_is_in_one_place, check_that_no_slot_is_idle
 from .mirror import KEYS, expected, key, read
+from .wire import MAX_BYTES
 
 #: What the reference does not know of: a server that has no memory left.
 REFUSED = "refused"
@@ -34,7 +35,7 @@ class SideBySide:
     def __init__(self, wire, tally):
         wire.empty()
         self.wire, self.tally = wire, tally
-        self.reference = Reference()
+        self.reference = Reference(MAX_BYTES)
         self.now_us, self.told_us = START_US, None
         self.awaited = []  # (what was called, what the reference answered) of each call whose reply is not read yet
         self.granted = []  # (worker, job id, fencing number) of every claim there was

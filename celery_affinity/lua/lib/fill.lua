@@ -8,6 +8,7 @@
 -- @include lib/settings.lua
 -- @include lib/slots.lua
 local MAX_MOVES = 10 -- in one call of a script, so that none runs for more than 5 ms: a move takes some 0.1 ms
+local MAX_BYTES = 1000000 -- a call ends with the message that exceeds this: a move takes some 2 ms for each MB
 
 -- The waiting jobs of some types. Most often that is one, or one lane: what chooses among several is defined when there
 -- are several.
@@ -64,6 +65,7 @@ end
 -- wait that nobody has looked at any more, with blanks; "" for none.
 local function fill_from(waiting, caller, view, fresh)
     local reply, inline = { "" }, {}
+    local bytes = 0
     for moves = 1, MAX_MOVES do
         local job = view.left ~= 0 and waiting.best()
         if not job then
@@ -75,15 +77,17 @@ local function fill_from(waiting, caller, view, fresh)
         local fence, deliveries = claims.grant(id, worker)
         local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, fresh and fresh[id])
         job.fence = fence
+        bytes = bytes + #payload
         if worker == caller then
             reply[#reply + 1], inline[#inline + 1] = payload, job
         else
             redis.call("LPUSH", key.inbox(worker), payload)
         end
-        if moves == MAX_MOVES then
+        if moves == MAX_MOVES or bytes > MAX_BYTES then
             for _, type in ipairs(waiting.types) do
                 reply[1] = waiting.heads[type] and reply[1] .. type .. " " or reply[1]
             end
+            break
         end
     end
     waiting.write()
