@@ -63,7 +63,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "schema": ("schema", "string", "the major version of all this"),
     "settings": ("settings", "hash", "scheduling settings in force, by name, and their revision"),
     "conf": ("conf", "hash", "the same settings as an app.conf had them last: what a reset goes back to"),
-    "conf_of": ("conf_of:%s", "hash", "app -> the same as its own app.conf had them last"),
+    "conf_of": ("conf_of:%s", "hash", "app -> the same as its own app.conf had them last: kept for a month"),
     "turn": ("turn", "string", "claims made that had a choice, since a share of them goes by age alone"),
     "durations": (
         "durations",

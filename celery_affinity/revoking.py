@@ -13,11 +13,16 @@ from kombu import serialization
 from kombu.exceptions import KombuError
 from kombu.utils.functional import maybe_list
 
+from .errors import OptionError
 from .keys import encode
 
 #: How long a revoked name stays revoked, s: as long as Celery's workers remember one (``REVOKE_EXPIRES``).
 KEPT_FOR_S = 10_800
 
+
+#: Stamps of one message, and bytes that they take as `stamp` writes them: a waiting job can be found by each.
+MOST_STAMPS = 100
+MOST_STAMP_BYTES = 20_000
 
 #: Remote control is written in it, unless somebody chose otherwise.
 _ACCEPTED = serialization.prepare_accept_content(["json"])
@@ -36,10 +41,17 @@ def stamp(name: str, value: object) -> str:
 
 
 def stamps_of(headers: Mapping[str, Any]) -> list[str]:
-    """Return the stamps that the headers of a task's message bear."""
+    """Return the stamps that the headers of a task's message bear. Raises OptionError if they are too many."""
     values = headers.get("stamps") or {}
     named = {name: values.get(name) for name in headers.get("stamped_headers") or () if values.get(name) is not None}
-    return _stamps(named)
+    stamps = _stamps(named)
+    size = len(" ".join(stamps)) if stamps else 0
+    if len(stamps) > MOST_STAMPS or size > MOST_STAMP_BYTES:
+        raise OptionError(
+            f"the stamps of a message must be at most {MOST_STAMPS}, and {MOST_STAMP_BYTES:,} bytes together "
+            f"(percent-encoded, with their names), got: {len(stamps):,} of {size:,} bytes"
+        )
+    return stamps
 
 
 def read(mailbox: str, message: Mapping[str, Any]) -> Revoked | None:

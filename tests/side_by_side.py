@@ -15,6 +15,9 @@ REFUSED = "refused"
 
 _FORGOTTEN_AFTER_US = 60_000_000
 
+#: What a fleet that is gone leaves for ever.
+STAYS = ("schema", "fence", "turn", "clock", "settings", "conf", "counters")
+
 
 class Named:
     """Equals a text that names *types*, encoded, in whatever order."""
@@ -72,7 +75,7 @@ class SideBySide:
         for (called, reply), answer in zip(self.awaited, map(_plain, replies), strict=True):
             assert reply is ... or answer == reply, f"{called} replied {answer}, the reference {reply}"
         self.awaited.clear()
-        state = read(found)
+        state = self.state = read(found)
         assert state == wanted, _difference(state, wanted)
         check_that_each_job_is_in_one_place(self.reference, state)
         granted = self.newly_granted()
@@ -124,6 +127,12 @@ class SideBySide:
 
     def end(self):
         self.compare()
+        self.see_all_end()
+        left = self.state.keys() - {key(name) for name in STAYS}
+        assert not {name for name in left if not name.startswith(key("conf_of", ""))}, f"this is left: {left}"
+
+    def see_all_end(self):
+        """Have all workers go, and all jobs end and be forgotten."""
 
 
 def _plain(reply):

@@ -726,6 +726,25 @@ class Conformance(SideBySide):
     def the_memory_is_full_at_the_next_call(self):
         self.full_next = True
 
+    def see_all_end(self):
+        self.full_next = self.is_full = self.goes_on = False
+        for worker in sorted(self.reference.workers):
+            self._leave(worker)
+        for list_, waiting in self.reference.lists.items():
+            if waiting:
+                self.call("UNLINK", list_, reply=1)
+                waiting.clear()
+        scheduled = [job.id for job in self.reference.jobs.values() if job.state == "scheduled"]
+        for type_ in sorted({job.type for job in self.reference.jobs.values()}):
+            for first in range(0, max(1, len(scheduled)), MAX_PURGED):
+                self._purge(type_, scheduled[first : first + MAX_PURGED])
+        self.told_at_us |= dict.fromkeys(self.reference.untold, self.now_us)
+        ids = list(self.reference.jobs)
+        self.step("told", self.reference.told(ids), *ids, left_by="")
+        self.step("drop", self.reference.drop(ids), *ids)
+        self.pass_time(64 * SECOND_US)
+        self.compare()
+
 
 def _as_found(ending):
     """Return what the script replies of an ending, or of none."""
