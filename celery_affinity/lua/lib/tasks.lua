@@ -1,6 +1,6 @@
--- tasks: the jobs of a task id. Most have one, whose id is a text. Several (it was retried, published to several queues,
--- or again and again under one id) are in a sorted set, where none costs more for the others, and the text says so. One
--- that has ended is kept for a while, if it was the last.
+-- tasks: the jobs of a task id. Most have one, whose id is a text. Several (it was retried, published to several
+-- queues, or again and again under one id) are in a sorted set, where none costs more for the others, and the text says
+-- so. One that has ended is kept for a while, if it was the last.
 local tasks = { SEVERAL = "+" } -- no job has this id
 
 function tasks.add(task, id)
@@ -30,7 +30,8 @@ function tasks.some(task, after, most)
     if id ~= tasks.SEVERAL then
         return { id or nil }, false
     end
-    local found = redis.call("ZRANGEBYSCORE", key.jobs_of_task(task), "(" .. after, "+inf", "WITHSCORES", "LIMIT", 0, most)
+    local found = redis.call("ZRANGEBYSCORE", key.jobs_of_task(task), "(" .. after, "+inf", "WITHSCORES",
+        "LIMIT", 0, most)
     local ids = {}
     for i = 1, #found, 2 do
         ids[#ids + 1] = found[i]

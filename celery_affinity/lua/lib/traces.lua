@@ -8,8 +8,8 @@ local function each_of(stamps)
     return string.gmatch(stamps or "", "%S+")
 end
 
--- RETURNS whether a message bears more stamps than it may (see revoking.py): each of them costs a few commands, when the
--- job comes and when it ends.
+-- RETURNS whether a message bears more stamps than it may (see revoking.py): each of them costs a few commands, when
+-- the job comes and when it ends.
 function traces.are_too_many(stamps)
     return #stamps > 20000 or (stamps ~= "" and select(2, string.gsub(stamps, "%S+", "")) > 100)
 end
