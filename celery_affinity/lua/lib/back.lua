@@ -15,8 +15,8 @@ function back.some_of(worker, most)
     repeat
         local page = redis.call("HSCAN", key.claims(worker), cursor, "COUNT", most + 1)
         cursor = page[1]
-        for i = 1, #page[2], 2 do
-            local id = page[2][i]
+        for nth = 1, #page[2], 2 do
+            local id = page[2][nth]
             if not is_known[id] then -- one may come twice while the hash grows or shrinks
                 ids[#ids + 1], is_known[id] = id, true
             end
