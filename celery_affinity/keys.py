@@ -33,7 +33,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "task id -> its job that has not ended, '+' if there are several; or the one that ended last",
     ),
     # Named so that who may write `task` may write this as well; an encoded id has no colon.
-    "jobs_of_task": ("task:%s:jobs", "zset", "task id -> its jobs that have not ended, if several, in their order"),
+    "jobs_of_task": ("task:jobs:%s", "zset", "task id -> its jobs that have not ended, if several, in their order"),
     "expires": ("expires", "zset", "job ids that end if they wait that long, by that time, µs"),
     "stamped": ("stamped:%s", "zset", "stamp ('name:value') -> job ids whose message bears it, by publish time, µs"),
     "revoked": ("revoked:%s", "string", "task id that was revoked: kept for some hours"),
