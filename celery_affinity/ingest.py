@@ -37,8 +37,8 @@ _QUEUES_IN_A_TICK = 100
 #: Messages moved after one tick, which takes some 0.2 s: what is due must not wait for a long backlog.
 _MOST_AFTER_A_TICK = 500
 
-#: After messages of so many bytes the next one of the list is read alone: the server reads those of one call at once.
-_BYTES_TOGETHER = 1_000_000
+#: After a message of so many bytes the next one of its list is read alone: a server reads those of one call at once.
+_LARGE = 100_000
 
 
 class Ingest:
@@ -87,7 +87,7 @@ class Ingest:
     def _move_some(self, scheduler: Scheduler, name: str) -> int:
         try:
             found = scheduler.client.lrange(name, -1 if name in self._reads_one else -MOST, -1)
-            if sum(map(len, found)) > _BYTES_TOGETHER:
+            if max(map(len, found), default=0) > _LARGE:
                 self._reads_one.add(name)
             else:
                 self._reads_one.discard(name)

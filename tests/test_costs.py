@@ -13,6 +13,7 @@ from celery import Celery
 from celery_affinity import OptionError, SettingError, revoking
 from celery_affinity.calls import Claim, End, Job, Joining
 from celery_affinity.envelope import written
+from celery_affinity.ingest import Ingest
 from celery_affinity.keys import Keys
 from celery_affinity.membership import MOST_TYPES, Membership
 from celery_affinity.scheduler import MOST, Scheduler
@@ -194,6 +195,21 @@ def test_jobs_are_published_in_such_parts(scheduler):
     scheduler.publish(*[Job(f"job{each}", "pdf", "x" * LARGE) for each in range(6)])
     assert scheduler.most("set") == 2
     assert sum(name == "publish" for name, *_ in scheduler.calls) == 3
+
+
+def test_large_messages_of_stock_producers_are_read_one_by_one_once_one_was_seen(scheduler, redis_client, monkeypatch):
+    join(scheduler, "worker", "pdf")
+    ingest, read = Ingest(Celery("stock")), []
+    monkeypatch.setattr(
+        scheduler.client,
+        "lrange",
+        lambda *words: read.append(redis_client.execute_command("LRANGE", *words)) or read[-1],
+    )
+    redis_client.lpush("pdf", *["x" * LARGE] * (MOST + 3))
+    while lists := scheduler.tick(ingest.lists(scheduler)).lists:
+        ingest.move(scheduler, lists)
+    assert [len(each) for each in read] == [MOST, 1, 1, 1, 0]
+    assert redis_client.zcard(scheduler.keys.key("dead")) == MOST + 3
 
 
 # -- claims
