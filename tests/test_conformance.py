@@ -740,7 +740,7 @@ class Conformance(SideBySide):
                 self._purge(type_, scheduled[first : first + MAX_PURGED])
         self.told_at_us |= dict.fromkeys(self.reference.untold, self.now_us)
         ids = list(self.reference.jobs)
-        self.step("told", self.reference.told(ids), *ids, left_by="")
+        self.step("told", self.reference.told(ids), *ids, how="told", app="")
         self.step("drop", self.reference.drop(ids), *ids)
         self.pass_time(64 * SECOND_US)
         self.compare()

@@ -58,8 +58,8 @@ def test_each_key_that_stays_is_one():
 
 
 def _tell_all(scheduler):
-    while endings := scheduler.announce("shop", again_s=60):
-        scheduler.told([ending.job_id for ending in endings])
+    while ending := scheduler.announce("shop", again_s=60):
+        scheduler.told([ending.job_id])
 
 
 def test_consumers_that_were_cancelled_while_their_jobs_ran_leave_nothing(fleet, redis_client):
