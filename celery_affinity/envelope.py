@@ -12,9 +12,13 @@ from kombu.utils.json import dumps, loads
 
 from . import revoking
 from .calls import Job
+from .errors import OptionError
 from .stamping import Stamp
 
 Message = dict[str, Any]
+
+#: Characters of a message, at most: a server moves it four times from publisher to worker, and does nothing else then.
+MOST_CHARACTERS = 100_000_000
 
 #: Headers that are left out where they say nothing: Celery writes them all, and reads what is not there as this.
 _SAY_NOTHING: dict[str, Any] = {
@@ -69,7 +73,14 @@ def _is_text(message: Message) -> bool:
 
 
 def written(message: Message) -> str:
-    return str(dumps(message, separators=(",", ":")))  # kombu's own writes a blank after each of them
+    """Return a message as a text. Raises OptionError if that is too long."""
+    text = str(dumps(message, separators=(",", ":")))  # kombu's own writes a blank after each of them
+    if len(text) > MOST_CHARACTERS:
+        raise OptionError(
+            f"a message must be at most {MOST_CHARACTERS:,} characters (its arguments are most of it: pass a reference "
+            f"to what is large), got: {len(text):,}"
+        )
+    return text
 
 
 def _loads(text: str) -> Message:

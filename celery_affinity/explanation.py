@@ -107,7 +107,7 @@ class Explanation:
 
 def explain(reader: Reader, task_id: str) -> Explanation:
     """Return where the newest job of *task_id* is, and why it waits if it does."""
-    ids = text_of(reader.ask_one("get", reader.key("task", encode(task_id)))).split()
+    (ids,) = reader.jobs_of([task_id])
     for _ in range(_TRIES):
         found = _explain_job(reader, task_id, ids) if ids else None
         if found:

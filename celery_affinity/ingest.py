@@ -40,6 +40,9 @@ _LEFT_ALONE_S = 600.0
 #: Messages moved after one tick, which takes some 0.2 s: what is due must not wait for a long backlog.
 _MOST_AFTER_A_TICK = 500
 
+#: After a message of so many bytes the next one of its list is read alone: a server reads those of one call at once.
+_LARGE = 100_000
+
 
 class Ingest:
     """Moves messages as *app* reads them: its priorities, its time zone, its transport options."""
@@ -53,6 +56,7 @@ class Ingest:
         self._asked_s: float | None = None
         self._queue_of: dict[str, str] = {}
         self._left_alone: dict[str, float] = {}
+        self._reads_one: set[str] = set()
 
     def lists(self, scheduler: Scheduler) -> list[str]:
         """Return the lists that a tick is to look at, those of high priority first; of many queues in turn."""
@@ -78,14 +82,18 @@ class Ingest:
         while lists and moved < _MOST_AFTER_A_TICK:
             counts = {name: self._move_some(scheduler, name) for name in lists}
             moved += sum(counts.values())
-            lists = [name for name, count in counts.items() if count == MOST]
+            lists = [name for name, count in counts.items() if count == MOST or (count and name in self._reads_one)]
         if moved:
             logger.info("%d message(s) of stock Celery's producers are scheduled from now on", moved)
         return bool(lists)
 
     def _move_some(self, scheduler: Scheduler, name: str) -> int:
         try:
-            found = scheduler.client.lrange(name, -MOST, -1)
+            found = scheduler.client.lrange(name, -1 if name in self._reads_one else -MOST, -1)
+            if max(map(len, found), default=0) > _LARGE:
+                self._reads_one.add(name)
+            else:
+                self._reads_one.discard(name)
             return scheduler.ingest(name, [self._as_job(self._queue_of[name], message) for message in reversed(found)])
         except OutOfMemoryError:
             raise  # no list of them is to blame

@@ -14,6 +14,9 @@ from .errors import SettingError
 #: The major version of what stands in these keys. Processes that write different ones must not share a server.
 SCHEMA = 1
 
+#: Stands instead of a job's id where a task has several.
+SEVERAL = b"+"
+
 #: name -> (template after the base, Redis type, content). One ``%s`` for each argument.
 KEYS: dict[str, tuple[str, str, str]] = {
     "job": ("job:%s", "hash", "what is known of a job, without its message"),
@@ -27,8 +30,10 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "task": (
         "task:%s",
         "string",
-        "task id -> its jobs that have not ended, separated by blanks; or the one that ended last",
+        "task id -> its job that has not ended, '+' if there are several; or the one that ended last",
     ),
+    # Named so that who may write `task` may write this as well; an encoded id has no colon.
+    "jobs_of_task": ("task:jobs:%s", "zset", "task id -> its jobs that have not ended, if several, in their order"),
     "expires": ("expires", "zset", "job ids that end if they wait that long, by that time, µs"),
     "stamped": ("stamped:%s", "zset", "stamp ('name:value') -> job ids whose message bears it, by publish time, µs"),
     "revoked": ("revoked:%s", "string", "task id that was revoked: kept for some hours"),
@@ -58,7 +63,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "schema": ("schema", "string", "the major version of all this"),
     "settings": ("settings", "hash", "scheduling settings in force, by name, and their revision"),
     "conf": ("conf", "hash", "the same settings as an app.conf had them last: what a reset goes back to"),
-    "conf_of": ("conf_of:%s", "hash", "app -> the same as its own app.conf had them last"),
+    "conf_of": ("conf_of:%s", "hash", "app -> the same as its own app.conf had them last: kept for a month"),
     "turn": ("turn", "string", "claims made that had a choice, since a share of them goes by age alone"),
     "durations": (
         "durations",

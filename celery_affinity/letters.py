@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from redis.exceptions import NoPermissionError
 
-from .keys import decode, encode
+from .keys import decode
 from .reader import Reader, as_text
 from .rows import number_of, text_of
 
@@ -107,8 +107,7 @@ def _all(reader: Reader) -> Iterator[DeadLetter]:
 
 
 def _of_ids(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
-    tasks = reader.ask([("get", reader.key("task", encode(each))) for each in ids])
-    of_tasks = [job_id for jobs in tasks for job_id in text_of(jobs).split()]
+    of_tasks = [job_id for jobs in reader.jobs_of(ids) for job_id in jobs]
     return _read(reader, list(dict.fromkeys([*ids, *of_tasks])))
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
-from .keys import encode
 from .reader import Reader
 from .rows import text_of
 from .settings import complete
@@ -55,9 +54,7 @@ def of_tasks(
 ) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return those of the tasks whose newest job is scheduled or pending, as `inspect query_task` has them."""
     asked = list(task_ids)[:MOST]
-    jobs = reader.ask([("get", reader.key("task", encode(each))) for each in asked])
-    found = {task: text_of(ids).split() for task, ids in zip(asked, jobs, strict=True)}
-    newest = {task: ids[-1] for task, ids in found.items() if ids}
+    newest = {task: found[-1] for task, found in zip(asked, reader.jobs_of(asked), strict=True) if found}
     states = reader.ask([("hget", reader.key("job", job), "state") for job in newest.values()])
     messages = reader.ask([("get", reader.key("message", job)) for job in newest.values()])
     return {

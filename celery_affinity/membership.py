@@ -17,6 +17,7 @@ from .beats import Beats
 from .calls import Claim, Joining, Running
 from .claims import Claims, Held
 from .dispatcher import Dispatcher
+from .errors import SettingError
 from .guard import Guard, Kin
 from .inflight import InFlight
 from .ingest import Ingest
@@ -28,6 +29,9 @@ from .scheduler import Scheduler
 from .settings import PREFIX, Settings
 
 logger = get_logger(__name__)
+
+#: Scheduled queues that a worker serves: what it costs to place a job grows with these.
+MOST_TYPES = 1_000
 
 #: Pause before what the server did not answer is said again, s.
 _RETRY_S = 0.5
@@ -122,8 +126,16 @@ class Membership:
     # -- the worker's side
 
     def join(self, scheduler: Scheduler, types: Sequence[str]) -> None:
-        """Enter the fleet, or come back to it, with *types*. Raises a redis error if the server does not answer."""
-        self._types = tuple(types)
+        """Enter the fleet, or come back to it, with *types*.
+
+        Raises SettingError if these are too many, a redis error if the server does not answer.
+        """
+        if len(types) > MOST_TYPES and not self._started:
+            raise SettingError(
+                f"a worker must consume at most {MOST_TYPES:,} scheduled queues, got: {len(types):,}; "
+                f"{PREFIX}queues leaves queues to kombu"
+            )
+        self._types = tuple(types[:MOST_TYPES])
         self._use(scheduler)
         self._pulse.turn()
         self._tend_guard()
@@ -151,6 +163,9 @@ class Membership:
 
     def serve(self, type_: str, serves: bool) -> None:
         """Serve *type_* from now on, or no more: a consumer was added or cancelled."""
+        if serves and len(self._types) >= MOST_TYPES:
+            logger.error("Queue %r is not served: a worker consumes at most %d scheduled queues", type_, MOST_TYPES)
+            return
         if serves != (type_ in self._types) and not self._draining:
             self._types = (*self._types, type_) if serves else tuple(each for each in self._types if each != type_)
             self._rejoin = True
@@ -367,6 +382,7 @@ class Membership:
         given_back = self.claims.refuse(synced.asked)
         if given_back:
             logger.info("Giving back %d job(s) that never arrived", len(given_back))
+            self._beats.wake()  # one sync asks about some of them
         self._requeue(given_back)
 
     def _requeue(self, numbers: list[tuple[str, str]]) -> None:

@@ -78,6 +78,8 @@ class Worker:
     """Slots taken by what no claim shows, less those that claims lend while they wait for a rate limit."""
     joined_us: int
     seen_us: int
+    app: str = ""
+    """What its app.conf says is known for as long as it lives, and a while longer."""
     accepting: bool = True
     """Whether jobs are placed on it."""
     stalled: bool = False

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import redis
 
 from . import stream
-from .keys import Keys, encode, marked, unmarked
+from .keys import SEVERAL, Keys, encode, marked, unmarked
 from .rows import LARGEST, number_of, text_of
 
 #: Commands in one round trip: an observer must not hold the server up.
@@ -32,6 +32,9 @@ _NEVER_US = LARGEST
 
 #: Digits of a time, µs.
 _LONGEST_TIME = 18
+
+#: Jobs of one task that are looked at.
+_OF_TASK = 1000
 
 #: Begins the names of the lanes of on-demand jobs.
 _DEMAND = "demand."
@@ -94,6 +97,17 @@ class Reader:
         """Return the reply to one read command."""
         (reply,) = self.ask([command])
         return reply
+
+    def jobs_of(self, task_ids: Sequence[str]) -> list[list[str]]:
+        """Return the jobs of each task, the newest last; of one that has very many the newest."""
+        found = self.ask([("get", self.key("task", encode(each))) for each in task_ids])
+        several = [each for each, its in zip(task_ids, found, strict=True) if its == SEVERAL]
+        pages = self.ask([("zrange", self.key("jobs_of_task", encode(each)), -_OF_TASK, -1) for each in several])
+        jobs = dict(zip(several, pages, strict=True))
+        return [
+            [text_of(job_id) for job_id in jobs.get(each, [] if its in (None, SEVERAL) else [its])]
+            for each, its in zip(task_ids, found, strict=True)
+        ]
 
     def now_us(self) -> int:
         """Return the server's time."""

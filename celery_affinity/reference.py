@@ -42,6 +42,13 @@ SHORT_US = 100_000
 #: Jobs moved by one call, so that no script runs for more than 5 ms: `more` says with what the caller is to go on.
 MAX_MOVES = 10
 
+#: And so many bytes of messages: it ends with the one that exceeds this. What a worker reads before each message (its
+#: job's id, number and type) counts as well with the scripts, which makes no difference to speak of.
+MAX_BYTES = 1_000_000
+
+#: Types that a worker serves; and that those have together, but for the last one, whom one tick takes out.
+MOST_TYPES = 1_000
+
 #: No type.
 NONE: Set[str] = frozenset()
 
@@ -77,10 +84,12 @@ TICK_US = 1_400_000
 class Reference:
     """The scheduler of one cohort: its state, and one method for each arrow."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self.max_bytes = max_bytes
         self.jobs: dict[str, Job] = {}
-        self.tasks: dict[str, list[str]] = {}
-        """Task id -> its jobs that have not ended; or the one that ended last, which a server forgets later."""
+        self.tasks: dict[str, dict[str, int]] = {}
+        """Task id -> its jobs that have not ended, each with a number; or the one that ended last, which a server
+        forgets later."""
         self.workers: dict[str, Worker] = {}
         self.names: dict[str, str] = {}
         """Node name -> the worker that took it last."""
@@ -179,7 +188,7 @@ class Reference:
             worker.stalled = False  # only the event loop takes jobs inline, so it turns
         again = self._take_ends(worker, ends, now_us)
         if len(worker.claims) > worker.slots - worker.other:
-            self.ahead |= dict.fromkeys(again, worker.id)
+            self.ahead |= {type_: worker.id for type_ in again if self._capacity(type_)}
         self._settle(worker, now_us)
         deliveries: list[Delivery] = []
         more = self._fill(again | worker.types, now_us, worker, deliveries if inline else None, alone=not again)
@@ -243,11 +252,12 @@ class Reference:
         worker = self.workers.get(worker_id)
         void_up_to = 0 if worker and worker.accepting else self.fence
         if worker is None:
-            worker = Worker(worker_id, name, frozenset(types), slots, other, joined_us=now_us, seen_us=now_us)
+            worker = Worker(worker_id, name, frozenset(types), slots, other, joined_us=now_us, seen_us=now_us, app=app)
             self.workers[worker_id] = worker
         else:
             self._forget_durations(worker)
             worker.name, worker.types, worker.slots, worker.other = name, frozenset(types), slots, other
+            worker.app = app
             worker.seen_us, worker.accepting, worker.stalled, worker.free = now_us, True, False, 0
         self._settle(worker, now_us)
         more = self._fill(worker.types, now_us)
@@ -280,15 +290,15 @@ class Reference:
         held = {job_id: fence for job_id, fence, _ in named}
         void = [job_id for job_id, fence, _ in named if not self._held(worker_id, job_id, fence)]
         self._note_starts(worker_id, named, now_us)
-        asked, returned, types = [], 0, set(worker.types)
+        asked, looked_at, size, types = [], 0, 0, set(worker.types)
         for job_id, fence in list(worker.claims.items()):
             job = self.jobs[job_id]
             if held.get(job_id) == fence or not (draining or self._may_have_arrived(job, now_us)):
                 continue
-            if returned == MAX_MOVES:
+            if looked_at == MAX_MOVES or size > self.max_bytes:
                 break
+            looked_at, size = looked_at + 1, size + _size(job.message)
             if _take_unread(worker, job) or draining:
-                returned += 1
                 types |= self._put_back(job, now_us, counted=False)
             else:
                 asked.append((job_id, fence))
@@ -307,11 +317,14 @@ class Reference:
             return Beaten(False, False, NONE)
         worker.seen_us = now_us
         types: set[str] = set()
+        size = 0
         if not turns:
             worker.stalled = True
             self._settle(worker, now_us)
-            unread, worker.inbox = worker.inbox[:MAX_MOVES], worker.inbox[MAX_MOVES:]
-            for delivery in unread:
+            unread = 0
+            while worker.inbox and unread < MAX_MOVES and size <= self.max_bytes:
+                delivery = worker.inbox.pop(0)
+                unread, size = unread + 1, size + (0 if isinstance(delivery, str) else _size(delivery.message))
                 job = None if isinstance(delivery, str) else self._held(worker_id, delivery.job_id, delivery.fence)
                 if job:
                     types |= self._put_back(job, now_us, counted=False)
@@ -369,25 +382,39 @@ class Reference:
         filled = [each for each in lists if self.lists.get(each)]
         return Ticked(again, next_due_us, len(due), recovered, dead, untold, filled, more)
 
-    def revoke(self, task_ids: Iterable[str], *, now_us: int) -> int:
-        """End the waiting jobs of these tasks, and what is published of them from now on. Return how many."""
-        ended = 0
-        for task_id in task_ids:
-            self.revoked[task_id] = now_us
-            ended += sum([self._end_waiting(self.jobs[each], "revoked", now_us) for each in self._jobs_of(task_id)])
-        return ended
+    def revoke(self, task_ids: Sequence[str], *, now_us: int, after: int = 0) -> tuple[int, int, int]:
+        """End the waiting jobs of these tasks, and what is published of them from now on.
 
-    def revoke_stamped(self, stamps: Iterable[str], *, now_us: int) -> tuple[int, bool]:
-        """End the waiting jobs that bear one of these stamps. Return how many, and whether to call again."""
+        Return how many, with how many of the tasks, the last ones, to go on, and the *after* to go on with: the number
+        of the last job of the first task that was looked at.
+        """
+        self.revoked |= dict.fromkeys(task_ids, now_us)
         ended = looked_at = 0
-        for stamp in stamps:
-            self.revoked_stamps[stamp] = now_us
+        for nth, task_id in enumerate(task_ids):
+            if looked_at == MAX_MOVES:
+                return ended, len(task_ids) - nth, 0
+            jobs = self.tasks.get(task_id, {})
+            passed = after if nth == 0 and len(jobs) > 1 else 0
+            page = [job_id for job_id, number in jobs.items() if number > passed][: MAX_MOVES - looked_at]
+            looked_at += len(page)
+            ended += sum([self._end_waiting(self.jobs[each], "revoked", now_us) for each in page])
+            if looked_at == MAX_MOVES and len(jobs) > 1:
+                return ended, len(task_ids) - nth, jobs[page[-1]]
+        return ended, 0, 0
+
+    def revoke_stamped(self, stamps: Sequence[str], *, now_us: int) -> tuple[int, int]:
+        """End the waiting jobs that bear one of these stamps. Return how many, and with how many stamps to go on."""
+        self.revoked_stamps |= dict.fromkeys(stamps, now_us)
+        ended = looked_at = 0
+        for nth, stamp in enumerate(stamps):
             bearing = sorted((at_us, job_id) for job_id, at_us in self.stamped.get(stamp, {}).items())
             for _, job_id in bearing[: MAX_MOVES - looked_at]:
                 del self.stamped[stamp][job_id]
                 looked_at += 1
                 ended += self._end_waiting(self.jobs[job_id], "revoked", now_us)
-        return ended, looked_at == MAX_MOVES
+            if looked_at == MAX_MOVES:
+                return ended, len(stamps) - nth
+        return ended, 0
 
     def announce(self, *, app: str, telling: Collection[str] = (), again_us: int, now_us: int) -> Ending | None:
         """Return an end to be told to its caller. If nobody says that it is `told`, it comes again.
@@ -491,7 +518,8 @@ class Reference:
         *,
         alone: bool = False,
     ) -> Set[str]:
-        """Place the best job of *types* on its best slot until none fits. After `MAX_MOVES` return those that wait.
+        """Place the best job of *types* on its best slot until none fits. After `MAX_MOVES`, or as many bytes
+        as one call moves, return those that wait.
 
         One that has expired ends when its turn comes, and takes no slot: no tick has seen it yet.
 
@@ -499,6 +527,7 @@ class Reference:
         other one was looked at when it became free, or when the jobs came that are pending.
         """
         has_choice = self._has_choice(types)
+        size = 0
         for _ in range(MAX_MOVES):
             is_over = alone and not (caller and caller.free)
             fits = {type_: self._slots_that_fit(type_) for type_ in types if not is_over and self._best_worker(type_)}
@@ -513,6 +542,9 @@ class Reference:
                 inline.append(delivery)
             else:
                 worker.inbox.append(delivery)
+            size += _size(delivery.message)
+            if size > self.max_bytes:
+                break
         return {job.type for job in self._pending(types)}
 
     def _fill_ahead(self, worker: Worker, most: int, now_us: int, inline: list[Delivery]) -> None:
@@ -521,6 +553,7 @@ class Reference:
         room = min(most, worker.slots + most - worker.other - len(worker.claims)) if takes_jobs else 0
         by_free = self.settings.get("rarity") == "free"
         has_choice = self._has_choice(worker.types)
+        size = 0
         for _ in range(MAX_MOVES):
             fits = {type_: 1 if by_free else self._slots_that_fit(type_) for type_ in worker.types}
             job = self._next_job(fits, now_us, counts=has_choice) if room > 0 else None
@@ -531,6 +564,9 @@ class Reference:
                 inline.append(delivery)
                 self.ahead[job.type] = worker.id
                 room -= 1
+                size += _size(job.message)
+            if size > self.max_bytes:
+                return
 
     def _ask_for_what_is_ahead(self, worker: Worker) -> None:
         """Ask who took jobs of the types of *worker* ahead last for as many as it has free slots."""
@@ -579,6 +615,7 @@ class Reference:
         return self.jobs[best[2]] if best else None
 
     def _best_worker(self, type_: str) -> Worker | None:
+        """Return the worker that a job goes to. Of more than 100 profiles with a free slot the scripts compare 100."""
         free = (FreeWorker(each.id, each.types, each.free_since_us) for each in self.workers.values() if each.free)
         chosen = choose(type_, free)
         return self.workers[chosen.id] if chosen else None
@@ -623,7 +660,9 @@ class Reference:
         duration_us = max(0, now_us - (job.claimed_us or 0))
         assert job.worker is not None
         assert job.fence is not None
-        if duration_us >= SHORT_US or job.fence % 8 == 0:  # of short ones, which are many, one in eight is looked at
+        is_known = job.type in self.durations_us or self._capacity(job.type)
+        # Of short ones, which are many, one in eight is looked at; of types that nobody serves any more none.
+        if is_known and (duration_us >= SHORT_US or job.fence % 8 == 0):
             average_us = self.durations_us.get(job.type, duration_us)
             self.durations_us[job.type] = average_us + (duration_us - average_us) // 8
         del self.workers[job.worker].claims[job.id]
@@ -660,7 +699,7 @@ class Reference:
         if reason not in ("rejected", "unreadable"):
             self.untold[job.id] = now_us
         dead = sorted((each.ended_us or 0, each.id) for each in self.jobs.values() if _is_dead_letter(each))
-        for _, job_id in dead[: max(0, len(dead) - int(self.settings.get("dead_max")))][:100]:
+        for _, job_id in dead[: max(0, len(dead) - int(self.settings.get("dead_max")))][:MAX_MOVES]:
             if job_id in self.untold:
                 self.jobs[job_id].is_listed = False
             else:
@@ -670,8 +709,7 @@ class Reference:
         del self.jobs[job.id]
         self.untold.pop(job.id, None)
         self._fade(job)
-        if not self._take_from_task(job):
-            self.tasks.pop(job.task_id, None)
+        self._take_from_task(job)
 
     # -- a message becomes a job
 
@@ -762,29 +800,29 @@ class Reference:
             self.stamped.get(stamp, {}).pop(job.id, None)
         self.expiring.pop(job.id, None)
 
-    def _jobs_of(self, task_id: str) -> list[str]:
-        return list(self.tasks.get(task_id, ()))
-
     def _keep_last_of_task(self, job: Job) -> None:
-        if job.task_id and not self._take_from_task(job):
-            self.tasks[job.task_id] = [job.id]
+        if len(self.tasks.get(job.task_id, ())) > 1:
+            self._take_from_task(job)
 
     def _add_to_task(self, task_id: str, job_id: str) -> None:
         if not task_id:
             return
-        jobs = self.tasks.setdefault(task_id, [])
+        jobs = self.tasks.setdefault(task_id, {})
         if any(self._has_ended(self.jobs[each]) for each in jobs):
             jobs.clear()
-        jobs.append(job_id)
+        jobs[job_id] = max(jobs.values(), default=0) + 1
 
     def _has_ended(self, job: Job) -> bool:
         """Whether a job is only known for a while, and will be forgotten."""
         return job.state in ("done", "revoked", "expired") and job.id not in self.untold
 
-    def _take_from_task(self, job: Job) -> list[str]:
-        """Return the jobs of its task that are left."""
-        left = self.tasks[job.task_id] = [each for each in self.tasks.get(job.task_id, []) if each != job.id]
-        return left
+    def _take_from_task(self, job: Job) -> None:
+        left = self.tasks.get(job.task_id, {})
+        left.pop(job.id, None)
+        if len(left) == 1:
+            self.tasks[job.task_id] = dict.fromkeys(left, 1)
+        elif not left:
+            self.tasks.pop(job.task_id, None)
 
     def _note_starts(self, worker_id: str, claims: Iterable[tuple[str, int, int]], now_us: int) -> None:
         for job_id, fence, running_us in claims:
@@ -822,12 +860,16 @@ class Reference:
             return 0, 0
         recovered = dead = 0
         silent = sorted((each.seen_us, each.id) for each in self.workers.values() if each.seen_us <= silent_since_us)
+        types_left = MOST_TYPES
         for _, worker_id in silent[:MAX_MOVES]:
+            types_left -= len(self.workers[worker_id].types)
             back, gone = self._recover(self.workers[worker_id], MAX_MOVES - recovered, types, now_us)
             recovered += back
             if not gone:
                 return recovered, dead
             dead += 1
+            if types_left <= 0:
+                break
         return recovered, dead
 
     def _forget_durations(self, gone: Worker) -> None:
@@ -861,6 +903,10 @@ class Reference:
     def _is_ticker(self, worker: Worker, now_us: int) -> bool:
         first = self._tickers()
         return worker in first or now_us - (self.ticked_us or 0) > TICKED_LATELY_US
+
+
+def _size(message: str | None) -> int:
+    return len((message or "").encode())
 
 
 def _is_dead_letter(job: Job) -> bool:

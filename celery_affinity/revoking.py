@@ -15,6 +15,7 @@ from kombu import serialization
 from kombu.log import get_logger
 from kombu.utils.functional import maybe_list
 
+from .errors import OptionError
 from .keys import encode
 from .received import is_text, shown
 
@@ -23,6 +24,10 @@ logger = get_logger(__name__)
 #: How long a revoked name stays revoked, s: as long as Celery's workers remember one (``REVOKE_EXPIRES``).
 KEPT_FOR_S = 10_800
 
+
+#: Stamps of one message, and bytes that they take as `stamp` writes them: a waiting job can be found by each.
+MOST_STAMPS = 100
+MOST_STAMP_BYTES = 20_000
 
 #: Remote control is written in it, unless somebody chose otherwise.
 _ACCEPTED = serialization.prepare_accept_content(["json"])
@@ -41,18 +46,28 @@ def stamp(name: str, value: object) -> str:
 
 
 def stamps_of(headers: Mapping[str, Any]) -> list[str]:
-    """Return the stamps that the headers of a task's message bear; without those that nobody could name."""
+    """Return the stamps that the headers of a task's message bear; without those that nobody could name.
+
+    Raises OptionError if they are too many.
+    """
     names, values = headers.get("stamped_headers"), headers.get("stamps")
     if not names or not isinstance(values, Mapping):
         return []
     named = {name: values.get(name) for name in maybe_list(names) if isinstance(name, str)}
-    return [
+    stamps = [
         stamp(name, value)
         for name, several in named.items()
         if _is_name(name)
         for value in maybe_list(several) or ()
         if _is_name(value)
     ]
+    size = len(" ".join(stamps)) if stamps else 0
+    if len(stamps) > MOST_STAMPS or size > MOST_STAMP_BYTES:
+        raise OptionError(
+            f"the stamps of a message must be at most {MOST_STAMPS}, and {MOST_STAMP_BYTES:,} bytes together "
+            f"(percent-encoded, with their names), got: {len(stamps):,} of {size:,} bytes"
+        )
+    return stamps
 
 
 def is_mailbox(name: str) -> bool:

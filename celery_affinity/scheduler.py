@@ -51,6 +51,9 @@ _TOGETHER = 25
 #: The script that producers call. Who may load scripts loads it for those that may not (docs/how-to/acl.md).
 _OF_PRODUCERS = "publish"
 
+#: And bytes of messages: a call ends with the job that exceeds this.
+_BYTES_TOGETHER = 1_000_000
+
 #: Scheduled jobs that are looked at together.
 _PAGE = 50
 
@@ -290,9 +293,10 @@ class Scheduler:
         tasks = [key_names.encode(task_id) for task_id in task_ids]
         for by, names in (("task", tasks), ("stamp", stamps)):
             for first in range(0, len(names), MOST):
-                again: int = 1
-                while again:
-                    count, again = self._run(load("revoke"), by=by, keep_s=keep_s, rest=names[first : first + MOST])
+                left, after = names[first : first + MOST], 0
+                while left:
+                    count, others, after = self._run(load("revoke"), by=by, keep_s=keep_s, after=after, rest=left)
+                    left = left[len(left) - others :]
                     revoked += int(count)
         return revoked
 
@@ -451,8 +455,16 @@ def _claim(payload: bytes) -> Claim | None:
 
 def _publishing(jobs: Sequence[Job]) -> Iterator[tuple[Script, list[Argument]]]:
     script = load("publish")
-    for first in range(0, len(jobs), _TOGETHER):
-        yield script, [value for job in jobs[first : first + _TOGETHER] for value in job.arguments().values()]
+    arguments: list[Argument] = []
+    count = size = 0
+    for job in jobs:
+        arguments += job.arguments().values()
+        count, size = count + 1, size + len(job.message)
+        if count == _TOGETHER or size > _BYTES_TOGETHER:
+            yield script, arguments
+            arguments, count, size = [], 0, 0
+    if arguments:
+        yield script, arguments
 
 
 def _settling(

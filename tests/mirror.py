@@ -19,6 +19,8 @@ KEYS = Keys()
 key = cache(KEYS.key)
 encode = cache(keys.encode)
 
+CONF_OF = key("conf_of", "")
+
 #: Reads every key in one call, times to live included: a line of JSON for each. Of `leaders`, which has numbers as they
 #: are in memory, only whose they are.
 READ_ALL = """
@@ -60,6 +62,9 @@ def read(found):
 @lru_cache(10_000)  # most keys are as they were a step before
 def _parsed(line):
     name, type_, ttl_s, value = json.loads(line)
+    if name.startswith(CONF_OF):
+        assert ttl_s > 60, f"{name} is to be forgotten in {ttl_s} s"
+        ttl_s = -1
     assert (ttl_s == -1) or 30 < ttl_s <= 60, f"{name} is to be forgotten in {ttl_s} s"
     value = _PARSED[type_](value)
     if name == key("heads"):
@@ -165,7 +170,9 @@ def _expect_traces(reference, state, entry):
 def _expect_tasks(reference, state):
     for task, jobs in reference.tasks.items():
         ended = " (forgotten in 60 s)" if any(reference._has_ended(reference.jobs[job]) for job in jobs) else ""
-        state[key("task", encode(task))] = " ".join(jobs) + ended
+        state[key("task", encode(task))] = ("+" if len(jobs) > 1 else next(iter(jobs))) + ended
+        if len(jobs) > 1:
+            state[key("jobs_of_task", encode(task))] = dict(jobs)
 
 
 def _expect_settings(reference, entry):
@@ -206,16 +213,15 @@ def _job_hash(job):
             found[name] = str(at_us)
     if job.expires_us is not None and job.claimed_us is None:
         found["claimed"] = ""  # so that a claim knows that there is more to look at
-    if job.acked:
-        found["acked"] = "1"
     if job.state in ("claimed", "done"):
         found |= {"worker": job.worker, "fence": str(job.fence)}
-    if job.stamps:
-        found["stamps"] = " ".join(job.stamps)
-    if job.left:
-        found["left"] = " ".join(map(encode, job.left))
-    if job.tries:
-        found["tries"] = str(job.tries)
+    if_any = {
+        "acked": job.acked and "1",
+        "stamps": " ".join(job.stamps),
+        "left": " ".join(map(encode, job.left)),
+        "tries": job.tries and str(job.tries),
+    }
+    found |= {name: value for name, value in if_any.items() if value}
     if job.state in ("done", "dead", "revoked", "expired"):
         found["ended"] = str(job.ended_us)
     if job.state == "dead":
@@ -237,6 +243,7 @@ def _expect_worker(worker, entry):
         "accepting": str(int(worker.accepting)),
         "free": str(worker.free),
         "reads_signs": "1",
+        "app": encode(worker.app),
     }
     if worker.stalled:
         fields["stalled"] = "1"

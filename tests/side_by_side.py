@@ -8,11 +8,15 @@ from celery_affinity.reference import NONE, Reference
 from .clocked import CLOCK, START_US
 from .invariants import check_placements, check_that_each_job_is_in_one_place, check_that_no_slot_is_idle
 from .mirror import KEYS, expected, key, read
+from .wire import MAX_BYTES
 
 #: What the reference does not know of: a server that has no memory left.
 REFUSED = "refused"
 
 _FORGOTTEN_AFTER_US = 60_000_000
+
+#: What a fleet that is gone leaves for ever.
+STAYS = ("schema", "fence", "turn", "clock", "settings", "conf", "counters")
 
 
 class Named:
@@ -34,7 +38,7 @@ class SideBySide:
     def __init__(self, wire, tally):
         wire.empty()
         self.wire, self.tally = wire, tally
-        self.reference = Reference()
+        self.reference = Reference(MAX_BYTES)
         self.now_us, self.told_us = START_US, None
         self.awaited = []  # (what was called, what the reference answered) of each call whose reply is not read yet
         self.granted = []  # (worker, job id, fencing number) of every claim there was
@@ -71,7 +75,7 @@ class SideBySide:
         for (called, reply), answer in zip(self.awaited, map(_plain, replies), strict=True):
             assert reply is ... or answer == reply, f"{called} replied {answer}, the reference {reply}"
         self.awaited.clear()
-        state = read(found)
+        state = self.state = read(found)
         assert state == wanted, _difference(state, wanted)
         check_that_each_job_is_in_one_place(self.reference, state)
         granted = self.newly_granted()
@@ -116,7 +120,7 @@ class SideBySide:
 
     def _forget(self, job):
         keys = [key("job", job.id)]
-        if self.reference.tasks.get(job.task_id) == [job.id]:
+        if [*self.reference.tasks.get(job.task_id, ())] == [job.id]:
             keys.append(key("task", encode(job.task_id)))
             del self.reference.tasks[job.task_id]
         del self.reference.jobs[job.id]
@@ -124,6 +128,12 @@ class SideBySide:
 
     def end(self):
         self.compare()
+        self.see_all_end()
+        left = self.state.keys() - {key(name) for name in STAYS}
+        assert not {name for name in left if not name.startswith(key("conf_of", ""))}, f"this is left: {left}"
+
+    def see_all_end(self):
+        """Have all workers go, and all jobs end and be forgotten."""
 
 
 def _plain(reply):

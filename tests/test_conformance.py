@@ -55,6 +55,11 @@ moves = Moves()
 often = moves.often
 
 
+def _message(job_id):
+    """Return the message of a job; two of those with a "c" are more than one call moves."""
+    return f"message of {job_id}\n\\u00e9{'.' * (1_500 if job_id.startswith('c') else 0)}"
+
+
 def _job(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):
     """Return a job as the reference takes it, and as the scripts do."""
     given = {
@@ -62,9 +67,10 @@ def _job(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=(
         "on_demand": on_demand,
         "priority": priority,
         "delay_us": delay_us,
-        "task_id": f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % 3}",
+        # All jobs that a walk has end together are of one task, of others some.
+        "task_id": f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % (1 if job_id.startswith('e') else 3)}",
         "task_name": "t",
-        "message": f"message of {job_id}\n\\u00e9",
+        "message": _message(job_id),
         "expires_us": expires_us,
         "stamps": stamps,
     }
@@ -164,7 +170,7 @@ class Conformance(SideBySide):
         list_ = f"stock {type_}"
         waiting = self.reference.lists.setdefault(list_, [])
         for job_id in jobs:
-            waiting.append(f"message of {job_id}\n\\u00e9")
+            waiting.append(_message(job_id))
             self.call("LPUSH", list_, waiting[-1], reply=len(waiting))
         ends = {"expires_us": expires_us, "stamps": stamps}
         for job_id in reversed(jobs) if how == "another first" else jobs * 2 if how == "again" else jobs:
@@ -182,7 +188,7 @@ class Conformance(SideBySide):
         known = list(self.reference.jobs)
         if known:
             job_id = known[-1 - index % len(known)]
-            list_, message = f"stock {type_}", f"message of {job_id}\n\\u00e9"
+            list_, message = f"stock {type_}", _message(job_id)
             waiting = self.reference.lists.setdefault(list_, [])
             waiting.insert(0, message)
             self.call("RPUSH", list_, message, reply=len(waiting))
@@ -352,18 +358,20 @@ class Conformance(SideBySide):
     def revoke(self, letter, numbers):
         self._revoke([f"task of {letter} {number}" for number in numbers])
 
-    def _revoke(self, task_ids):
-        ended = self.reference.revoke(task_ids, now_us=self.now_us)
-        self.step("revoke", [ended, 0], *map(encode, task_ids), by="task", keep_s=60)
+    def _revoke(self, task_ids, after=0):
+        ended, left, last = self.reference.revoke(task_ids, after=after, now_us=self.now_us)
+        self.step("revoke", [ended, left, last], *map(encode, task_ids), by="task", keep_s=60, after=after)
         self.compare()
+        if left:
+            self._revoke(task_ids[-left:], last)
 
     @often(1, stamps=draw.sampled_from([STAMPS[:1], STAMPS[:2], STAMPS[2:]]))
     def revoke_stamped(self, stamps):
         self._revoke_stamped(stamps)
 
     def _revoke_stamped(self, stamps):
-        ended, again = self.reference.revoke_stamped(stamps, now_us=self.now_us)
-        self.step("revoke", [ended, again], *stamps, by="stamp", keep_s=60)
+        ended, left = self.reference.revoke_stamped(stamps, now_us=self.now_us)
+        self.step("revoke", [ended, left, 0], *stamps, by="stamp", keep_s=60, after=0)
         self.compare()
 
     @often(
@@ -729,6 +737,25 @@ class Conformance(SideBySide):
     @often(2)
     def the_memory_is_full_at_the_next_call(self):
         self.full_next = True
+
+    def see_all_end(self):
+        self.full_next = self.is_full = self.goes_on = False
+        for worker in sorted(self.reference.workers):
+            self._leave(worker)
+        for list_, waiting in self.reference.lists.items():
+            if waiting:
+                self.call("UNLINK", list_, reply=1)
+                waiting.clear()
+        scheduled = [job.id for job in self.reference.jobs.values() if job.state == "scheduled"]
+        for type_ in sorted({job.type for job in self.reference.jobs.values()}):
+            for first in range(0, max(1, len(scheduled)), MAX_PURGED):
+                self._purge(type_, scheduled[first : first + MAX_PURGED])
+        self.told_at_us |= dict.fromkeys(self.reference.untold, self.now_us)
+        ids = list(self.reference.jobs)
+        self.step("told", self.reference.told(ids), *ids, how="told", app="")
+        self.step("drop", self.reference.drop(ids), *ids)
+        self.pass_time(64 * SECOND_US)
+        self.compare()
 
 
 def _as_found(ending):

@@ -2,7 +2,7 @@
 -- placed on the worker, and what it has not read goes back; what it holds it keeps.
 -- RETURNS {known, again, more}; known 0: an unknown worker, or one whose jobs are being recovered, changes nothing.
 -- again 1: call again, there is more that it has not read.
--- Cost: O(1); when the loop stands still, O(moves * log n), at most 10 moves in one call.
+-- Cost: O(1); when the loop stands still, O(moves * log n), at most 10 moves in one call, and some MB.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
@@ -19,12 +19,13 @@ local MAX = 10
 
 -- What is still in the inbox was never read: taking it out proves it.
 local function return_unread(settings)
-    local types = {}
+    local types, bytes = {}, 0
     for _ = 1, MAX do
-        local unread = redis.call("RPOP", key.inbox(worker))
+        local unread = bytes <= MAX_BYTES and redis.call("RPOP", key.inbox(worker))
         if not unread then
             break
         end
+        bytes = bytes + #unread
         local id, fence = string.match(unread, "^(%S+) (%S+)")
         if id and claims.held(worker, id, fence) then -- a sign is no job
             types[#types + 1] = back.put(worker, id, false, settings)

@@ -27,6 +27,9 @@ end
 if redis.call("EXISTS", key.job(id)) == 1 then
     return { 0, "", 1 }
 end
+if traces.are_too_many(stamps) then
+    return redis.error_reply("ERR a message may bear 100 stamps, 20000 bytes together, and this one has more")
+end
 redis.call("RPOP", list)
 local job = {
     id = id, type = type, mode = mode, priority = priority, delay_us = delay_us, task_id = task_id,

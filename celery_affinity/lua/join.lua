@@ -31,11 +31,12 @@ else
     -- One that comes back says nothing new: an old version of an app must not take back what a new one said.
     replaced = knobs.take(app, ARGV, 8)
 end
+knobs.keep(app)
 local namesake = redis.call("HGET", key.names, name)
 local now = clock.now
 redis.call("HSET", key.names, name, worker)
 redis.call("HSET", key.worker(worker), "name", name, "profile", profile, "slots", slots_in_all, "other", other,
-    "reads_signs", 1)
+    "app", app, "reads_signs", 1)
 redis.call("ZADD", key.beats, now, worker)
 redis.call("ZADD", key.joined, "NX", now, worker)
 workers.attach(worker, profile, types)

@@ -18,7 +18,7 @@ end
 local settings = read_settings()
 local types = {}
 workers.close(worker)
-local claimed = redis.call("HKEYS", key.claims(worker))
+local claimed = back.some_of(worker, MAX)
 for i = 1, math.min(#claimed, MAX) do
     types[#types + 1] = back.put(worker, claimed[i], false, settings)
 end

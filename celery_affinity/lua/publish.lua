@@ -20,6 +20,11 @@ local stamps = ARGV[9] -- "name:value", encoded, separated by blanks
 local message = ARGV[10] -- as kombu sends it
 -- ARGV[11..]: the same of each further job
 
+for i = 9, #ARGV, 10 do
+    if traces.are_too_many(ARGV[i]) then
+        return redis.error_reply("ERR a message may bear 100 stamps, 20000 bytes together, and this one has more")
+    end
+end
 local reply, types, fresh = {}, {}, {}
 local alone -- of the only job, what is to be put in a lane if it is not placed
 

@@ -1,40 +1,50 @@
 -- revoke: jobs that wait end at once, and take no slot; what is published under these task ids from now on, too.
 -- A claimed job is its worker's to stop; should it come back, it ends here.
--- RETURNS {revoked, again}; again 1: call again, there may be more.
--- Cost: at most 10 jobs in one call.
+-- RETURNS {revoked, left, after}; left: with how many of the names, the last ones, the caller is to go on; after: what
+-- it then says.
+-- Cost: at most 10 jobs in one call, and 10 names, by the caller.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/ends.lua
 
-local by = ARGV[1] -- what ARGV[3..] are: "task" for task ids, "stamp" for stamps ("name:value"), encoded
+local by = ARGV[1] -- what ARGV[4..] are: "task" for task ids, "stamp" for stamps ("name:value"), encoded
 local keep_s = ARGV[2] -- how long these names stay revoked
--- ARGV[3..]: names
+local after = ARGV[3] -- number of the last job of the first name that a call before this one looked at; 0: none
+-- ARGV[4..]: names
 
 local MAX = 10
-local revoked = 0
 
--- A stamp is taken off each job that is looked at, so that a repeated call comes to the others.
-local function next_of_stamp(stamp)
-    local first = redis.call("ZPOPMIN", key.stamped(stamp))
-    return first[1]
+-- A stamp is taken off each job that is looked at, so that a repeated call comes to the others. RETURNS what
+-- `tasks.some` does.
+local function some_of_stamp(stamp, _, most)
+    local found = redis.call("ZPOPMIN", key.stamped(stamp), most)
+    local ids = {}
+    for i = 1, #found, 2 do
+        ids[#ids + 1] = found[i]
+    end
+    return ids, #ids == most
 end
 
-local looked_at = 0
-for i = 3, #ARGV do
-    local name = ARGV[i]
+for i = 4, #ARGV do
     if by == "task" then
-        redis.call("SET", key.revoked(name), 1, "EX", keep_s)
-        for id in string.gmatch(redis.call("GET", key.task(name)) or "", "%S+") do
-            revoked = revoked + (ends.waiting(id, "revoked") and 1 or 0)
-        end
+        redis.call("SET", key.revoked(ARGV[i]), 1, "EX", keep_s)
     else
-        redis.call("SET", key.revoked_stamp(name), clock.now, "EX", keep_s)
-        local id = looked_at < MAX and next_of_stamp(name)
-        while id do
-            looked_at = looked_at + 1
-            revoked = revoked + (ends.waiting(id, "revoked") and 1 or 0)
-            id = looked_at < MAX and next_of_stamp(name)
-        end
+        redis.call("SET", key.revoked_stamp(ARGV[i]), clock.now, "EX", keep_s)
     end
 end
-return { revoked, looked_at == MAX and 1 or 0 }
+local some = by == "task" and tasks.some or some_of_stamp
+local revoked, looked_at = 0, 0
+for i = 4, #ARGV do
+    if looked_at == MAX then
+        return { revoked, #ARGV - i + 1, 0 }
+    end
+    local ids, goes_on, last = some(ARGV[i], i == 4 and after or 0, MAX - looked_at)
+    for _, id in ipairs(ids) do
+        looked_at = looked_at + 1
+        revoked = revoked + (ends.waiting(id, "revoked") and 1 or 0)
+    end
+    if goes_on then
+        return { revoked, #ARGV - i + 1, tonumber(last or 0) }
+    end
+end
+return { revoked, 0, 0 }

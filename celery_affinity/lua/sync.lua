@@ -3,7 +3,7 @@
 -- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision, now}
 -- known 0: join again. ticker 1: tick for the fleet. asked: claims that it did not name. void: named, no longer its.
 -- revision: that of the settings in force. now: the server's time, µs, by which jobs expire that wait in the worker.
--- Cost: O(claims of the worker); at most 10 of them come back in one call.
+-- Cost: O(claims of the worker); at most 10 of them come back or are asked about in one call, and some MB.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
@@ -12,6 +12,7 @@
 -- @include lib/fill.lua
 -- @include lib/view.lua
 -- @include lib/ahead.lua
+-- @include lib/knobs.lua
 -- @include lib/held.lua
 
 local worker = ARGV[1]
@@ -24,12 +25,16 @@ local MAX = 10
 local TICKED_LATELY_US = 2000000
 
 -- A worker that was closed while it was silent has to join again before jobs are placed on it.
-local accepting = redis.call("HGET", key.worker(worker), "accepting")
+local row = redis.call("HMGET", key.worker(worker), "accepting", "app")
+local accepting = row[1]
 if not accepting or (accepting == "0" and not draining) then
     return { 0, 0, "", {}, {}, 0, clock.now_us }
 end
 redis.call("ZADD", key.beats, clock.now, worker)
 redis.call("HSET", key.worker(worker), "other", other)
+if row[2] then
+    knobs.keep(row[2])
+end
 workers.resize(worker, slots_in_all)
 if draining then
     workers.close(worker)
@@ -53,19 +58,20 @@ for i = 5, #ARGV, 3 do
 end
 
 local types = workers.types_of(worker)
-local returned = 0
+local looked_at, bytes = 0, 0
 for i = 1, #claimed, 2 do
     local id = claimed[i]
-    if returned == MAX then
+    if looked_at == MAX or bytes > MAX_BYTES then
         break
     end
     if held[id] ~= claimed[i + 1] then
         local age_us = clock.now_us - tonumber(redis.call("HGET", key.job(id), "claimed") or 0)
         -- A younger one may be on its way to the worker.
         if draining or age_us > settings.heartbeat_interval_us then
-            if claims.is_unread(worker, id) or draining then
+            local is_unread, its_bytes = claims.is_unread(worker, id)
+            looked_at, bytes = looked_at + 1, bytes + its_bytes
+            if is_unread or draining then
                 types[#types + 1] = back.put(worker, id, false, settings)
-                returned = returned + 1
             else
                 asked[#asked + 1] = id
                 asked[#asked + 1] = claimed[i + 1]

@@ -59,14 +59,19 @@ local function recover_the_dead(grace)
     if grace > silent_since then
         return 0, 0
     end
+    local types_left = workers.MOST_TYPES -- that those have who go, but for the last one
     local silent = redis.call("ZRANGEBYSCORE", key.beats, "-inf", clock.text(silent_since), "LIMIT", 0, MAX)
     for _, worker in ipairs(silent) do
+        types_left = types_left - #workers.types_of(worker)
         local back_again, gone = recover(worker, MAX - recovered, types, settings)
         recovered = recovered + back_again
         if not gone then
             return recovered, dead
         end
         dead = dead + 1
+        if types_left <= 0 then
+            break
+        end
     end
     return recovered, dead
 end
@@ -74,10 +79,13 @@ end
 -- One that this user may not look at is returned as well: who means to move what is there will learn it.
 local function with_messages(lists)
     local found = {}
-    if #lists > 0 and redis.pcall("EXISTS", unpack(lists)) ~= 0 then
-        for _, list in ipairs(lists) do
-            if redis.pcall("EXISTS", list) ~= 0 then
-                found[#found + 1] = list
+    for first = 1, #lists, 1000 do -- `unpack` fails near 8,000 values
+        local last = math.min(first + 999, #lists)
+        if redis.pcall("EXISTS", unpack(lists, first, last)) ~= 0 then
+            for i = first, last do
+                if redis.pcall("EXISTS", lists[i]) ~= 0 then
+                    found[#found + 1] = lists[i]
+                end
             end
         end
     end

@@ -43,7 +43,9 @@ function ahead.gave_back(worker, again)
     local row = redis.call("HMGET", key.worker(worker), "slots", "other")
     if row[1] and redis.call("HLEN", key.claims(worker)) > tonumber(row[1]) - tonumber(row[2]) then
         for type in pairs(again) do
-            redis.call("HSET", key.ahead, type, worker)
+            if redis.call("HEXISTS", key.capacity, type) == 1 then -- else nobody will ask, or take the note away
+                redis.call("HSET", key.ahead, type, worker)
+            end
         end
     end
 end

@@ -9,6 +9,22 @@ function back.drop(worker, id)
     redis.call("HDEL", key.job(id), "worker", "fence", "started") -- "claimed" says that it was
 end
 
+-- RETURNS ids of jobs that `worker` holds, more than `most` if it holds more.
+function back.some_of(worker, most)
+    local ids, is_known, cursor = {}, {}, "0"
+    repeat
+        local page = redis.call("HSCAN", key.claims(worker), cursor, "COUNT", most + 1)
+        cursor = page[1]
+        for nth = 1, #page[2], 2 do
+            local id = page[2][nth]
+            if not is_known[id] then -- one may come twice while the hash grows or shrinks
+                ids[#ids + 1], is_known[id] = id, true
+            end
+        end
+    until cursor == "0" or #ids > most
+    return ids
+end
+
 -- Deletes a dead letter.
 function back.forget(id)
     redis.call("ZREM", key.dead, id)
@@ -17,11 +33,12 @@ function back.forget(id)
     redis.call("UNLINK", key.job(id), key.message(id))
 end
 
--- Keeps at most `dead_max` of them: the oldest go, those whose callers do not know yet as soon as they do.
+-- Keeps at most `dead_max` of them: the oldest go, some at a time, those whose callers do not know yet as soon as they
+-- do.
 local function trim_dead(dead_max)
     local over = redis.call("ZCARD", key.dead) - dead_max
     if over > 0 then
-        for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(over, 100) - 1)) do
+        for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(over, 10) - 1)) do
             if redis.call("ZSCORE", key.untold, id) then
                 redis.call("ZREM", key.dead, id)
             else

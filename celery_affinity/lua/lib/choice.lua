@@ -27,12 +27,14 @@ local function choice_among(types, heads, view, settings)
     local notes, places, points, found = leaders.read(types, heads, settings)
     local is_new, oldest = {}, {} -- whether its note is to be written; the place of its oldest head
     local rarest = score.rarity(1, settings)
+    local rarities = {}
 
     local function rarity_of(nth)
         if settings.rarity == "free" then
             return score.rarity(view.free_for(types[nth]), settings)
         end
-        return score.rarity(redis.call("HGET", key.capacity, types[nth]) or 1, settings)
+        rarities[nth] = rarities[nth] or score.rarity(redis.call("HGET", key.capacity, types[nth]) or 1, settings)
+        return rarities[nth]
     end
 
     -- Finds out which head of the `nth` type goes first, if no rule keeps all of them back.

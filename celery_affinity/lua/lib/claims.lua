@@ -40,7 +40,11 @@ local function note_duration(type, duration_us, fence)
     if duration_us < SHORT_US and fence % 8 ~= 0 then
         return
     end
-    local average_us = tonumber(redis.call("HGET", key.durations, type) or duration_us)
+    local average_us = tonumber(redis.call("HGET", key.durations, type))
+    if not average_us and redis.call("HEXISTS", key.capacity, type) == 0 then
+        return -- nobody serves it any more: what was known of it went with the last one who did
+    end
+    average_us = average_us or duration_us
     average_us = average_us + math.floor((duration_us - average_us) / 8)
     redis.call("HSET", key.durations, type, clock.text(average_us))
 end

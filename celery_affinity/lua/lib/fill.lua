@@ -10,6 +10,7 @@
 -- @include lib/settings.lua
 -- @include lib/slots.lua
 local MAX_MOVES = 10 -- in one call of a script, so that none runs for more than 5 ms: a move takes some 0.1 ms
+local MAX_BYTES = 1000000 -- a call ends with the message that exceeds this: a move takes some 2 ms for each MB
 
 -- The waiting jobs of some types. Most often that is one, or one lane: what chooses among several is defined when there
 -- are several.
@@ -66,6 +67,7 @@ end
 -- wait that nobody has looked at any more, with blanks; "" for none.
 local function fill_from(waiting, caller, view, fresh)
     local reply, inline = { "" }, {}
+    local bytes = 0
     for moves = 1, MAX_MOVES do
         local job = view.left ~= 0 and waiting.best()
         if not job then
@@ -77,7 +79,7 @@ local function fill_from(waiting, caller, view, fresh)
         if fence then
             local message = fresh and fresh[id]
             local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, expires, message)
-            job.fence = fence
+            job.fence, bytes = fence, bytes + #payload
             if worker == caller then
                 reply[#reply + 1], inline[#inline + 1] = payload, job
             else
@@ -86,10 +88,11 @@ local function fill_from(waiting, caller, view, fresh)
         else
             ends.note(id, "expired")
         end
-        if moves == MAX_MOVES then
+        if moves == MAX_MOVES or bytes > MAX_BYTES then
             for _, type in ipairs(waiting.types) do
                 reply[1] = waiting.heads[type] and reply[1] .. type .. " " or reply[1]
             end
+            break
         end
     end
     waiting.write()

@@ -13,6 +13,8 @@ function claims.payload_again(id)
     return claims.payload(id, row[1], row[2], row[3], row[4], row[5])
 end
 
+-- Takes a claim out of the inbox. RETURNS whether it was there, and how many bytes were compared.
 function claims.is_unread(worker, id)
-    return redis.call("LREM", key.inbox(worker), 1, claims.payload_again(id)) == 1
+    local payload = claims.payload_again(id)
+    return redis.call("LREM", key.inbox(worker), 1, payload) == 1, #payload
 end

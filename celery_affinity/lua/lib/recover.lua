@@ -10,7 +10,7 @@ local function recover(worker, max, types, settings)
     workers.close(worker)
     redis.call("ZADD", key.beats, 0, worker) -- so that the next call goes on with it, and a late beat does not stop it
     local recovered = 0
-    for _, id in ipairs(redis.call("HKEYS", key.claims(worker))) do
+    for _, id in ipairs(back.some_of(worker, max)) do
         if recovered == max then
             return recovered, false
         end

@@ -8,6 +8,12 @@ local function each_of(stamps)
     return string.gmatch(stamps or "", "%S+")
 end
 
+-- RETURNS whether a message bears more stamps than it may (see revoking.py): each of them costs a few commands, when
+-- the job comes and when it ends.
+function traces.are_too_many(stamps)
+    return #stamps > 20000 or (stamps ~= "" and select(2, string.gsub(stamps, "%S+", "")) > 100)
+end
+
 -- RETURNS whether the task of a job was revoked or, since it was `enqueued`, one of the stamps that its message bears.
 -- What is published with a stamp that was revoked before is for the workers to refuse, which remember it.
 function traces.is_revoked(task, stamps, enqueued)

@@ -2,14 +2,33 @@
 -- @include lib/slots.lua
 
 function slots.view()
+    local MANY, CHUNK = 20, 1000 -- profiles and their sizes; `unpack` fails near 8,000 values
+    local MOST_COMPARED = 100 -- profiles with a free slot
     local view = {}
     local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots, as they were
     local taken = {} -- profile -> slots that were taken since then
     local changed, changed_in = {}, {} -- worker -> its slots; profile -> those of its workers
+    local idle, idle_since = {}, {} -- profile -> its longest idle worker, if none of its workers changed; since when
+
+    -- Reads together what `free_slots` would read one by one.
+    local function read_free(profiles)
+        for first = 1, #profiles, CHUNK do
+            local some = {}
+            for i = first, math.min(first + CHUNK - 1, #profiles), 2 do
+                some[#some + 1] = profiles[i]
+            end
+            for i, slots_free in ipairs(redis.call("HMGET", key.free_slots, unpack(some))) do
+                free[some[i]] = tonumber(slots_free) or 0
+            end
+        end
+    end
 
     local function profiles_of(type)
         if not serving[type] then
             serving[type] = redis.call("ZRANGE", key.serving(type), 0, -1, "WITHSCORES")
+            if #serving[type] > MANY then
+                read_free(serving[type])
+            end
         end
         return serving[type]
     end
@@ -34,6 +53,9 @@ function slots.view()
     -- The longest idle worker of a profile, then the smaller id. RETURNS it, and since when.
     local function longest_idle(profile)
         local others = changed_in[profile] or {}
+        if idle[profile] and #others == 0 then
+            return idle[profile], idle_since[profile]
+        end
         local members = redis.call("ZRANGE", key.free(profile), 0, #others, "WITHSCORES")
         local best, best_since
         for i = 1, #members, 2 do
@@ -42,6 +64,7 @@ function slots.view()
                 break
             end
         end
+        idle[profile], idle_since[profile] = best, best_since
         for _, each in ipairs(others) do
             local since = clock.now_us
             if each.left > 0
@@ -70,16 +93,19 @@ function slots.view()
         return false
     end
 
-    -- The most specialised worker with a free slot; then the longest idle; then the smaller id.
+    -- The most specialised worker with a free slot; then the longest idle; then the smaller id: of very many profiles
+    -- with a free slot, those of some.
     function view.best(type)
         local profiles = profiles_of(type)
         local best, best_size, best_since
+        local compared = 0
         for i = 1, #profiles, 2 do
             local profile, size = profiles[i], tonumber(profiles[i + 1])
-            if best and size > best_size then
+            if best and size > best_size or compared == MOST_COMPARED then
                 break
             end
             if free_slots(profile) > 0 then
+                compared = compared + 1
                 local worker, since = longest_idle(profile)
                 if not best or since < best_since or (since == best_since and worker < best) then
                     best, best_size, best_since = worker, size, since

@@ -1,7 +1,8 @@
 -- workers: who is alive, with which types and how many slots.
 -- @include lib/clock.lua
 -- @include lib/slots.lua
-local workers = { TICKERS = 3 } -- how many tick for the fleet: those that joined first
+-- TICKERS: how many tick for the fleet, those that joined first. MOST_TYPES: that a worker serves.
+local workers = { TICKERS = 3, MOST_TYPES = 1000 }
 
 function workers.split(types)
     local list = {}
@@ -106,5 +107,5 @@ function workers.remove(worker)
     end
     redis.call("ZREM", key.beats, worker)
     redis.call("ZREM", key.joined, worker)
-    redis.call("UNLINK", key.worker(worker), key.claims(worker), key.inbox(worker))
+    redis.call("UNLINK", key.worker(worker), key.claims(worker), key.inbox(worker), key.nudges(worker))
 end
