@@ -90,7 +90,7 @@ class EndOfTask(_Request):
         left_us = self._claims.left_us(self._tag)
         if left_us is not None:
             stamp = self._request_dict.get(stamping.HEADER)
-            until = stamping.Until(self._request_dict["expires"], now_s() + left_us / 1e6)
+            until = stamping.Until(self._request_dict.get("expires"), now_s() + left_us / 1e6)
             self._request_dict[stamping.HEADER] = {**(stamp if isinstance(stamp, dict) else {}), "until": until}
 
     def maybe_expire(self) -> Any:

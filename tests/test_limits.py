@@ -317,7 +317,7 @@ class Worker:
     def consume(self, claim, tag):
         if claim.type == "mail":
             self.limited._limit_task(Request(tag), self.limited.task_buckets["mail"], 1)
-        else:
+        elif self.claims.may_start(tag):
             self.limited.on_task_request(Request(tag))
 
     def turn(self):
@@ -327,6 +327,11 @@ class Worker:
             self.loop.reset_mock()
             self.step._start_what_is_ahead()
         assert len(self.running) <= self.slots
+
+    def lose_one(self):
+        """Have another worker have one that is ahead by now."""
+        for claim, _ in list(self.step._ahead._waiting)[:1]:
+            self.claims.void([(claim.job_id, claim.fence)])
 
     def end_one(self):
         if self.running:
@@ -339,13 +344,15 @@ class Worker:
 @given(
     slots=st.integers(1, 4),
     types=st.sampled_from([("mail", "pdf"), ("mail",)]),
-    moves=st.lists(st.sampled_from(["mail", "pdf", "pdf", "end"]), max_size=24),
+    moves=st.lists(st.sampled_from(["mail", "pdf", "pdf", "end", "lose"]), max_size=24),
 )
 def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types, moves):
     worker = Worker(slots, types)
     for move in moves:
         if move == "end":
             worker.end_one()
+        elif move == "lose":
+            worker.lose_one()
         elif move in types:
             worker.hold(move)
         worker.turn()
