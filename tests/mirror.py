@@ -197,6 +197,14 @@ def _expect_job(job, entry):
         entry(["dead"], job.id, job.ended_us)
 
 
+def _times(job):
+    times_us = {name: getattr(job, f"{name}_us") for name in ("published", "claimed", "started", "expires")}
+    found = {name: str(at_us) for name, at_us in times_us.items() if at_us is not None}
+    if job.expires_us is not None:
+        found.setdefault("claimed", "")  # so that a claim knows that there is more to look at
+    return found
+
+
 def _job_hash(job):
     found = {
         "type": encode(job.type),
@@ -206,13 +214,8 @@ def _job_hash(job):
         "task": encode(job.task_id),
         "name": job.task_name,
         "state": job.state,
+        **_times(job),
     }
-    for name in ("published", "claimed", "started", "expires"):
-        at_us = getattr(job, f"{name}_us")
-        if at_us is not None:
-            found[name] = str(at_us)
-    if job.expires_us is not None and job.claimed_us is None:
-        found["claimed"] = ""  # so that a claim knows that there is more to look at
     if job.state in ("claimed", "done"):
         found |= {"worker": job.worker, "fence": str(job.fence)}
     if_any = {
