@@ -156,9 +156,9 @@ def test_after_a_silence_a_worker_does_not_say_that_a_job_has_expired(monkeypatc
 
 def test_a_retry_with_another_expiry_has_that():
     until = stamping.Until("2030-01-01T00:00:00", 0.0)
-    assert stamping._kept("2030-01-01T00:00:00", {"until": until}) is not None
-    assert stamping._kept("2031-01-01T00:00:00", {"until": until}) is None
-    assert stamping._kept("2030-01-01T00:00:00", {"until": ["2030-01-01T00:00:00", 0.0]}) is None, "from outside"
+    assert stamping._kept_until("2030-01-01T00:00:00", {"until": until}) is not None
+    assert stamping._kept_until("2031-01-01T00:00:00", {"until": until}) is None
+    assert stamping._kept_until("2030-01-01T00:00:00", {"until": ["2030-01-01T00:00:00", 0.0]}) is None, "from outside"
 
 
 # -- real workers
