@@ -361,6 +361,7 @@ class AffinityChannel(_StockChannel):
         except Exception:
             logger.exception("Job %s of type %r cannot be read: it goes to the dead letters", claim.job_id, claim.type)
             self.claims.settle(tag, REJECTED)
+            self.claims.end(tag)  # a request that was made of it does not run
 
     def close(self) -> None:
         self.on_consume = None  # what is cancelled now is not the worker's wish

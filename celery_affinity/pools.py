@@ -6,6 +6,7 @@ what will surely not run is given back.
 """
 
 import inspect
+import select
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
@@ -59,6 +60,17 @@ def still_has(pool: Any, request: Any) -> bool:
     return request in state.active_requests or request._apply_result() in jobs.values()
 
 
+def has_in_a_process(pool: Any, job: "Callable[[], Any]") -> bool:
+    """Return whether a prefork pool has a job, in a process or for one; *job*: a weak reference. From any thread."""
+    if pool._pool is None:
+        return True  # it was terminated: all ends are near
+    result = job()
+    if not any(each is result for each in list((_unfinished(pool) or {}).values())):
+        return False
+    process = result._write_to
+    return process is None or any(each is process for each in list(pool._pool._pool))
+
+
 def spare_what_is_written(pool: Any) -> None:
     """Make the flush of a prefork pool keep the jobs that a process already reads, and which processes are busy."""
     flush: Callable[[], Any] | None = getattr(pool, "flush", None)
@@ -99,6 +111,22 @@ def keep_what_is_half_read(pool: Any) -> None:
         return read
 
     results._recv_message = receiving
+
+
+def read_results(pool: Any) -> None:
+    """Do, of what an event loop does for a prefork pool, what tells of the ends of tasks: no loop turns now.
+
+    From the event loop's own thread.
+    """
+    results = getattr(getattr(pool, "_pool", None), "_result_handler", None)
+    if results is None or "handle_event" not in vars(results):
+        return  # another pool, or one that no loop has had yet
+    poller = select.poll()
+    for fd in tuple(results.fileno_to_outq):
+        poller.register(fd, select.POLLIN)
+    for fd, events in poller.poll(0):
+        if events & select.POLLIN:
+            results.handle_event(fd)
 
 
 @contextmanager
