@@ -36,22 +36,27 @@ class Strays:
     def look(self, *, loop_turns: bool) -> float | None:
         """Free what is nowhere for long enough. Return the seconds until the next look; None: there is no hurry.
 
-        While the event loop stands still it reads no ends, and moves nothing on. From any thread.
+        While the event loop stands still it reads no ends, and moves nothing on. From any thread; raises nothing.
         """
         if not loop_turns:
             self._since_s.clear()
             return None
         try:
-            nowhere = dict(self._nowhere())
-        except RuntimeError:  # a queue that changed while it was read
-            return _LOOKS_AGAIN_S
+            self._look()
+        except RuntimeError:
+            return _LOOKS_AGAIN_S  # something changed while it was looked through
+        except Exception:
+            logger.exception("What is held and runs nowhere cannot be found")
+        return _LOOKS_AGAIN_S if self._since_s else None
+
+    def _look(self) -> None:
+        nowhere = dict(self._nowhere())
         now_s = monotonic()
         self._since_s = {each: self._since_s.get(each, now_s) for each in nowhere}
         for each, since_s in tuple(self._since_s.items()):
             if now_s - since_s >= NOWHERE_FOR_S:
                 del self._since_s[each]
                 self._free(each, nowhere[each])
-        return _LOOKS_AGAIN_S if self._since_s else None
 
     def _nowhere(self) -> Iterator[tuple[Any, Held | None]]:
         """Yield requests, or the tags of claims without one, each with its claim."""

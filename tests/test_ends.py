@@ -1,14 +1,23 @@
 """Ends: whatever happens after a task's body, its slot is free again, and the server is told soon."""
 
+import json
+from collections import Counter
 from contextlib import contextmanager
 from time import sleep
+from types import SimpleNamespace
 
 import pytest
 import redis
 from celery import Celery
+from kombu.utils.functional import retry_over_time
 
+from celery_affinity import letters, reconnecting, strays
+from celery_affinity.ahead import Ahead
+from celery_affinity.calls import Claim
+from celery_affinity.claims import Claims
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.keys import Keys
+from celery_affinity.lease import Lease
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 
@@ -138,7 +147,8 @@ FAILS = {
 
 @pytest.mark.parametrize("acks_late", [False, True])
 def test_whatever_fails_after_a_tasks_body_frees_its_slot(tmp_path, valkey, redis_client, acks_late):
-    late = {"ACKS_LATE": "1", "MAX_DELIVERIES": "2"} if acks_late else {}
+    conf = json.dumps({"task_acks_on_failure_or_timeout": False})  # a job that failed is rejected
+    late = {"ACKS_LATE": "1", "MAX_DELIVERIES": "2", "CONF": conf} if acks_late else {}
     in_process = POOLS[1:]
     with closing(Pools(ENDS, valkey, tmp_path, pools=in_process, slots=2, **late)) as pools:
         runs = {}
@@ -151,3 +161,153 @@ def test_whatever_fails_after_a_tasks_body_frees_its_slot(tmp_path, valkey, redi
         wait_until(lambda: pools.all_slots_are_free() and not pools.claims(), 20, f"all end\n{pools.logs()}")
         wait_until(lambda: pools.ledger.starts() == runs, 10, f"each so often\n{pools.logs()}")
         assert "Connection to broker lost" not in pools.logs()
+        dead = letters.find(Reader(pools.redis, Keys()), letters.Filter(task="*.no_*_for_the_result"))
+        assert Counter((each.task.rpartition(".")[2], each.reason) for each in dead) == (
+            {"no_place_for_the_result": 4, "no_memory_for_the_result": 4} if acks_late else {}
+        )
+
+
+def test_an_end_that_nobody_notices_is_found_and_a_long_task_is_left_alone(tmp_path, valkey, redis_client):
+    """What notices ends is broken here for jobs that are "lost"; what is nowhere for 2 s is found."""
+    env = {"NOBODY_NOTICES": "1", "HEARTBEAT_INTERVAL": "0.5"}
+    with closing(Pools(ENDS, valkey, tmp_path, slots=4, **env)) as pools:
+        runs = {}
+        for pool in POOLS:
+            for task, job, seconds, times in (
+                ("late", "long", 6, 1),
+                ("early", "lost-early", 0, 1),
+                ("late", "lost-late", 0, 2),
+                ("early", "next", 0, 1),
+            ):
+                runs[f"{job}-{pool}"] = times
+                pools.send(task, f"{job}-{pool}", pool, seconds)
+        wait_until(lambda: pools.ledger.ends() == runs, 60, f"all end\n{pools.logs()}")
+        wait_until(pools.all_slots_are_free, 20, f"all slots are free\n{pools.logs()}")
+        assert pools.active() == []
+        for pool, worker in pools.workers.items():
+            found = [line for line in worker.log().splitlines() if "runs nowhere" in line]
+            assert len(found) == 2, f"{pool}: {found}"
+            assert sum("so it is pending again" in line for line in found) == 1
+
+
+class Consumer:
+    """The part of Celery's where requests wait."""
+
+    def __init__(self, waiting=(), limited=()):
+        self.controller = SimpleNamespace(
+            semaphore=SimpleNamespace(_waiting=[(print, (each,), {}) for each in waiting])
+        )
+        self.task_buckets = {"other": None, "limited": SimpleNamespace(contents=[(each, 1) for each in limited])}
+
+
+class Requested:
+    """A request that was not given to a pool, or was: to one that says whether it runs it."""
+
+    name, id = "task", "id"
+
+    def __init__(self, is_in_the_pool=None):
+        self.is_in_the_pool = is_in_the_pool and (lambda: is_in_the_pool == "runs")
+        self.has_ended = False
+
+    def end_unnoticed(self):
+        self.has_ended = True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = SimpleNamespace(s=0.0)
+    monkeypatch.setattr(strays, "monotonic", lambda: now.s)
+    return now
+
+
+def held(claims, fence, request=None):
+    tag = claims.take(Claim(f"job-{fence}", str(fence), "pdf", 0, 0, b""))
+    if request is not None:
+        claims.bind(tag, request)
+    return tag
+
+
+def test_what_waits_or_runs_is_no_stray_and_the_rest_is_one_after_a_while(clock):
+    waiting, limited, running, queued_nowhere, ended = (
+        Requested(),
+        Requested(),
+        Requested("runs"),
+        Requested(),
+        Requested("ended"),
+    )
+    claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    for fence, each in enumerate((waiting, limited, running, queued_nowhere, ended), start=1):
+        held(claims, fence, each)
+    ahead = Ahead(10)
+    ahead.add(Claim("job-8", "8", "pdf", 0, 0, b""), held(claims, 8))
+    forgotten = held(claims, 9)
+    found = strays.Strays(Consumer([waiting], [limited]), claims, ahead)
+    for clock.s in (0.0, 10.0, 29.0):
+        assert found.look(loop_turns=True) is not None, "it looks again soon"
+    assert not ended.has_ended
+    assert forgotten in dict(claims.unended())
+    clock.s = 30.0
+    found.look(loop_turns=True)
+    assert [each.has_ended for each in (waiting, limited, running, queued_nowhere, ended)] == [False] * 3 + [True] * 2
+    assert forgotten not in dict(claims.unended())
+
+
+def test_nothing_is_a_stray_while_the_event_loop_stands_still(clock):
+    claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    ended = Requested("ended")
+    held(claims, 1, ended)
+    found = strays.Strays(Consumer(), claims, Ahead(0))
+    found.look(loop_turns=True)
+    clock.s = 40.0
+    found.look(loop_turns=False)
+    found.look(loop_turns=True)
+    assert not ended.has_ended, "its end may have been read since"
+
+
+class Server:
+    """What kombu connects to, which answers after so many tries."""
+
+    def __init__(self, refuses):
+        self.refuses = refuses
+
+    def ensure_connection(self, errback, max_retries, *intervals, callback=None):
+        def connect():
+            self.refuses -= 1
+            if self.refuses >= 0:
+                raise ConnectionError
+
+        def on_error(exc, pauses, retries):
+            pause = next(pauses)
+            errback(exc, pause)
+            return pause
+
+        retry_over_time(connect, ConnectionError, (), {}, on_error, max_retries, *intervals, callback)
+        return self
+
+
+def reconnect(server, monkeypatch, returns):
+    """Return for how long it waited before each try, and the pauses that it spoke of. No time passes."""
+    said, waited, now = [], [], SimpleNamespace(s=0.0)
+
+    def sleeping(seconds):
+        now.s += seconds
+        waited[-1] += seconds
+
+    def said_and_tried(exc, pause_s):
+        said.append(pause_s)
+        waited.append(0.0)
+
+    monkeypatch.setattr(reconnecting, "sleep", sleeping)
+    monkeypatch.setattr(reconnecting, "monotonic", lambda: now.s)
+    consumer = SimpleNamespace(ensure_connected=lambda conn: conn.ensure_connection(said_and_tried, 100), pool=None)
+    reconnecting.Reconnecting(consumer, ask=lambda: None, returns=lambda: returns(now.s))
+    assert consumer.ensure_connected(server) is server
+    return [round(each) for each in waited], said
+
+
+def test_a_reconnect_waits_as_celery_does_and_no_longer_than_the_server_is_away(monkeypatch):
+    assert reconnect(Server(3), monkeypatch, returns=lambda now_s: int(now_s >= 7)) == ([2, 4, 1], [2, 4, 6])
+
+
+def test_a_server_that_answers_others_alone_is_not_asked_more_often(monkeypatch):
+    assert reconnect(Server(4), monkeypatch, returns=lambda _: 0) == ([2, 4, 6, 8], [2, 4, 6, 8])

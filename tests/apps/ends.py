@@ -115,11 +115,15 @@ def _fail(sender=None, **_):
 
 if os.environ.get("NOBODY_NOTICES") == "1":
     strays.NOWHERE_FOR_S = 2.0
-    _end = request.EndOfTask._end
+    _ending = request._ending_on_success
 
-    def _end_unless_lost(self):
-        is_lost = str(self.args[0]).startswith("lost") and not self.delivery_info["redelivered"]
-        if not is_lost or sys._getframe(1).f_code.co_name == "end_unnoticed":
-            _end(self)
+    def _ending_unless_lost(generated):
+        on_success = _ending(generated)
 
-    request.EndOfTask._end = _end_unless_lost
+        def ending(self, *args, **kwargs):
+            is_lost = str(self.args[0]).startswith("lost") and not self.delivery_info["redelivered"]
+            return None if is_lost else on_success(self, *args, **kwargs)
+
+        return ending
+
+    request._ending_on_success = _ending_unless_lost
