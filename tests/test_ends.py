@@ -2,16 +2,17 @@
 
 import json
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import sleep
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import redis
 from celery import Celery
 from kombu.utils.functional import retry_over_time
 
-from celery_affinity import letters, reconnecting, strays
+from celery_affinity import letters, reconnecting, request, strays
 from celery_affinity.ahead import Ahead
 from celery_affinity.calls import Claim
 from celery_affinity.claims import Claims
@@ -163,7 +164,13 @@ def test_whatever_fails_after_a_tasks_body_frees_its_slot(tmp_path, valkey, redi
         assert "Connection to broker lost" not in pools.logs()
         dead = letters.find(Reader(pools.redis, Keys()), letters.Filter(task="*.no_*_for_the_result"))
         assert Counter((each.task.rpartition(".")[2], each.reason) for each in dead) == (
-            {"no_place_for_the_result": 4, "no_memory_for_the_result": 4} if acks_late else {}
+            {
+                ("no_memory_for_the_result", "max_deliveries"): 4,
+                ("no_place_for_the_result", "rejected"): 4,
+                ("no_name_for_the_result", "rejected"): 4,
+            }
+            if acks_late
+            else {}
         )
 
 
@@ -188,6 +195,61 @@ def test_an_end_that_nobody_notices_is_found_and_a_long_task_is_left_alone(tmp_p
             found = [line for line in worker.log().splitlines() if "runs nowhere" in line]
             assert len(found) == 2, f"{pool}: {found}"
             assert sum("so it is pending again" in line for line in found) == 1
+
+
+@pytest.fixture
+def app():
+    with Celery("alone", broker="memory://", set_as_current=False) as app:
+        yield app
+
+
+def _nothing():
+    pass
+
+
+def request_of(app, claims, eventer=None, **options):
+    """Return a request of a claimed job whose result backend fails at everything, and its message."""
+    task = app.task(name="task", **options)(_nothing)
+    task.backend = Mock(**{f"mark_as_{what}.side_effect": LookupError for what in ("revoked", "failure")})
+    message = Mock(
+        headers={"id": "id", "task": "task"},
+        payload=((), {}, {}),
+        delivery_tag=held(claims, 1),
+        delivery_info={},
+        properties={},
+        channel=SimpleNamespace(claims=claims),
+    )
+    request.install(task)
+    made = task.Request(message, app=app, task=task, eventer=eventer)
+    made._pool = None
+    return made, message
+
+
+def test_a_job_that_is_revoked_ends_though_nobody_can_store_that(app):
+    claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    revoked, message = request_of(app, claims)
+    revoked._announce_revoked("revoked", False, None, False)
+    assert message.ack_log_error.called, "it does not come again"
+    assert claims.unended() == []
+    assert revoked.revoked()
+
+
+@pytest.mark.parametrize("acks", [True, False])
+def test_a_task_that_takes_too_long_ends_as_its_author_wishes_though_nobody_can_store_that(app, acks):
+    claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    long, message = request_of(app, claims, acks_late=True, acks_on_failure_or_timeout=acks)
+    long.on_timeout(soft=False, timeout=1)
+    assert (message.ack_log_error.called, message.reject_log_error.called) == (acks, not acks)
+    assert claims.unended() == []
+
+
+@pytest.mark.parametrize("error", [LookupError, SystemExit])
+def test_a_task_whose_start_cannot_be_told_runs_or_has_ended(app, error):
+    claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    started, _ = request_of(app, claims, eventer=Mock(enabled=True, **{"send.side_effect": error}), send_events=True)
+    with pytest.raises(error) if error is SystemExit else nullcontext():
+        started.on_accepted(1, 0.0)
+    assert len(claims.unended()) == (error is not SystemExit)
 
 
 class Consumer:
@@ -220,10 +282,10 @@ def clock(monkeypatch):
     return now
 
 
-def held(claims, fence, request=None):
+def held(claims, fence, bound=None):
     tag = claims.take(Claim(f"job-{fence}", str(fence), "pdf", 0, 0, b""))
-    if request is not None:
-        claims.bind(tag, request)
+    if bound is not None:
+        claims.bind(tag, bound)
     return tag
 
 
