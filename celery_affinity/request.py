@@ -104,7 +104,7 @@ class EndOfTask(_Request):
             return super().on_timeout(soft, timeout)
         except Exception:
             logger.exception("Task %s[%s]: what follows its time limit failed", self.name, self.id)
-            if self.task.acks_late:
+            if self.task.acks_late and not soft:
                 self._settle_after_a_timeout()
         finally:
             if not soft:
