@@ -7,12 +7,14 @@ what will surely not run is given back.
 
 import inspect
 import select
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any
 
 from celery.worker import state
+from kombu.utils import functional
 
 
 def forks(pool: Any) -> bool:
@@ -69,6 +71,15 @@ def has_in_a_process(pool: Any, job: "Callable[[], Any]") -> bool:
         return False
     process = result._write_to
     return process is None or any(each is process for each in list(pool._pool._pool))
+
+
+def let_pauses_yield(pool: Any) -> None:
+    """Have kombu's pauses between two tries, while a server is away, leave the other greenlets of *pool* their turn.
+
+    Celery imports kombu before it patches `time.sleep` for gevent and eventlet: each pause would hold the whole worker.
+    """
+    if pool.is_green:
+        vars(functional)["sleep"] = time.sleep
 
 
 def spare_what_is_written(pool: Any) -> None:

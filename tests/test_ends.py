@@ -1,6 +1,7 @@
 """Ends: whatever happens after a task's body, its slot is free again, and the server is told soon."""
 
 import json
+import time
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 from time import sleep
@@ -10,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 import redis
 from celery import Celery
+from kombu.utils import functional
 from kombu.utils.functional import retry_over_time
 
 from celery_affinity import letters, reconnecting, request, strays
@@ -19,6 +21,7 @@ from celery_affinity.claims import Claims
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.keys import Keys
 from celery_affinity.lease import Lease
+from celery_affinity.pools import let_pauses_yield
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 
@@ -373,3 +376,13 @@ def test_a_reconnect_waits_as_celery_does_and_no_longer_than_the_server_is_away(
 
 def test_a_server_that_answers_others_alone_is_not_asked_more_often(monkeypatch):
     assert reconnect(Server(4), monkeypatch, returns=lambda _: 0) == ([2, 4, 6, 8], [2, 4, 6, 8])
+
+
+@pytest.mark.parametrize("is_green", [True, False])
+def test_kombus_pauses_leave_other_greenlets_their_turn(monkeypatch, is_green):
+    """It was imported before gevent patched `time.sleep`; other pools have nothing patched."""
+    before, patched = functional.sleep, Mock()
+    monkeypatch.setattr(functional, "sleep", before)
+    monkeypatch.setattr(time, "sleep", patched)
+    let_pauses_yield(SimpleNamespace(is_green=is_green))
+    assert functional.sleep is (patched if is_green else before)
