@@ -41,6 +41,10 @@ class Ahead:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def __contains__(self, tag: str) -> bool:
+        with self._lock:
+            return any(tag == each for _, each in tuple(self._waiting))
+
     def most(self, slots: int) -> int:
         """Return how many jobs to hold beyond *slots*: fewer if tasks are long."""
         if self._average_s * self._most <= STARTS_WITHIN_S * slots:

@@ -372,6 +372,13 @@ class Claims:
         with self._lock:
             return list(self._held.values())
 
+    def unended(self) -> list[tuple[str, Held]]:
+        """Return every claim, with its tag, that has a slot here: it has neither ended, nor was it given up."""
+        with self._lock:
+            return [
+                (tag, held) for tag, held in self._held.items() if tag not in self._ends and tag not in self._given_up
+            ]
+
     def find(self, tag: str) -> Held | None:
         """Return a claim that is held."""
         return self._held.get(tag)

@@ -34,7 +34,7 @@ logger = get_logger(__name__)
 MOST_TYPES = 1_000
 
 #: Pause before what the server did not answer is said again, s.
-_RETRY_S = 0.5
+_RETRY_S = 0.2
 
 #: Time between two looks whether slots were taken or freed without a claim, s.
 _OTHER_INTERVAL_S = 0.5
@@ -83,6 +83,10 @@ class Membership:
         self._loop_runs = False
         self._draining = False
         self._in_trouble = False
+        #: How often the server was found to answer again.
+        self.returns = 0
+        #: Called at each beat with whether the event loop turns. Returns the seconds until the next, None for any.
+        self.on_beat: Callable[[bool], float | None] = lambda _: None
         self._slots_told = self._other_told = 0
         self._looked_at_s = 0.0
         self._resumed = False
@@ -242,6 +246,10 @@ class Membership:
             self._waiting = waiting
             self._beats.wake()
 
+    def ask(self) -> None:
+        """Have the beats' thread look whether the server answers."""
+        self._beats.wake()
+
     def tick(self) -> None:
         """Tick now: a job is due sooner than the last tick could know."""
         self._dispatcher.wake()
@@ -315,6 +323,7 @@ class Membership:
 
     def _beat(self) -> float | None:
         self._tend_guard()
+        again_s = self.on_beat(not self._pulse.stands_still)
         try:
             self._flush_all()
             if self._rejoin or (self._lending().withdrawn != self._withdrawn and not self._draining):
@@ -326,9 +335,10 @@ class Membership:
             self._trouble(exc)
             return _RETRY_S
         if self._in_trouble:
+            self._in_trouble = False
+            self.returns += 1
             logger.info("The broker answers again")
-        self._in_trouble = False
-        return None
+        return None if again_s is None else min(again_s, self._settings.heartbeat_interval)
 
     def _flush_all(self) -> None:
         while self.claims.has_news:
@@ -446,8 +456,8 @@ class Membership:
     def _trouble(self, exc: BaseException) -> None:
         if not self._in_trouble:
             logger.warning("The broker does not answer; what ended meanwhile is told when it does: %s", exc)
-        self._in_trouble = True
-        self._beats.wake()
+            self._in_trouble = True
+            self._beats.wake()
 
 
 def _voided(named: Sequence[Running], job_ids: Collection[str]) -> list[tuple[str, str]]:

@@ -6,13 +6,15 @@ what will surely not run is given back.
 """
 
 import inspect
+import select
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from typing import Any
 
-from billiard.einfo import ExceptionInfo
 from celery.worker import state
+from kombu.utils import functional
 
 
 def forks(pool: Any) -> bool:
@@ -60,6 +62,26 @@ def still_has(pool: Any, request: Any) -> bool:
     return request in state.active_requests or request._apply_result() in jobs.values()
 
 
+def has_in_a_process(pool: Any, job: "Callable[[], Any]") -> bool:
+    """Return whether a prefork pool has a job, in a process or for one; *job*: a weak reference. From any thread."""
+    if pool._pool is None:
+        return True  # it was terminated: all ends are near
+    result = job()
+    if not any(each is result for each in list((_unfinished(pool) or {}).values())):
+        return False
+    process = result._write_to
+    return process is None or any(each is process for each in list(pool._pool._pool))
+
+
+def let_pauses_yield(pool: Any) -> None:
+    """Have kombu's pauses between two tries, while a server is away, leave the other greenlets of *pool* their turn.
+
+    Celery imports kombu before it patches `time.sleep` for gevent and eventlet: each pause would hold the whole worker.
+    """
+    if pool.is_green:
+        vars(functional)["sleep"] = time.sleep
+
+
 def spare_what_is_written(pool: Any) -> None:
     """Make the flush of a prefork pool keep the jobs that a process already reads, and which processes are busy."""
     flush: Callable[[], Any] | None = getattr(pool, "flush", None)
@@ -102,24 +124,20 @@ def keep_what_is_half_read(pool: Any) -> None:
     results._recv_message = receiving
 
 
-def tell_what_is_raised(pool: Any) -> None:
-    """Have the end of a task told that a pool in this process could not even trace: Celery's tells nobody of it."""
-    on_apply: Callable[..., Any] = pool.on_apply
-    if forks(pool) or hasattr(on_apply, "__wrapped__"):
-        return
+def read_results(pool: Any) -> None:
+    """Do, of what an event loop does for a prefork pool, what tells of the ends of tasks: no loop turns now.
 
-    @wraps(on_apply)
-    def applying(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return on_apply(partial(_returning, target), *args, **kwargs)
-
-    pool.on_apply = applying
-
-
-def _returning(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    try:
-        return target(*args, **kwargs)
-    except Exception:
-        return ExceptionInfo()  # what the callback of a lost process gets
+    From the event loop's own thread.
+    """
+    results = getattr(getattr(pool, "_pool", None), "_result_handler", None)
+    if results is None or "handle_event" not in vars(results):
+        return  # another pool, or one that no loop has had yet
+    poller = select.poll()
+    for fd in tuple(results.fileno_to_outq):
+        poller.register(fd, select.POLLIN)
+    for fd, events in poller.poll(0):
+        if events & select.POLLIN:
+            results.handle_event(fd)
 
 
 @contextmanager

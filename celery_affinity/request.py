@@ -3,6 +3,9 @@
 No hook of Celery fires exactly once at the end of a task, for every pool and every outcome; `EndOfTask` joins those
 that do fire. The end that frees the slot is the one after which the pool can run another task: a terminated one ends
 when its process does, not when it is announced as revoked.
+
+What the hooks do besides (a result that is stored, an event, a signal) may fail. An error is logged here, as billiard
+logs it in a prefork pool: in the other pools nobody would, and the solo pool would take it for a lost connection.
 """
 
 import signal
@@ -21,9 +24,10 @@ from celery.worker.state import active_requests, reserved_requests, task_ready
 from celery.worker.state import revoked as revoked_tasks
 from kombu.log import get_logger
 
-from . import stamping
+from . import runs, stamping
 from .claims import Claims, is_claim
 from .lease import now_s
+from .pools import forks
 from .received import LOST
 
 if TYPE_CHECKING:
@@ -42,10 +46,15 @@ _unclaimed_lock = threading.Lock()  # beats count them in threads of their own
 
 def unclaimed_count() -> int:
     """Return how many requests take a slot without a claim: broadcast tasks, for one."""
+    return len(unclaimed())
+
+
+def unclaimed() -> list[Any]:
+    """Return those requests."""
     if not _unclaimed:
-        return 0
+        return []
     with _unclaimed_lock:
-        return sum(each in reserved_requests for each in _unclaimed)
+        return [each for each in _unclaimed if each in reserved_requests]
 
 
 def _is_limit(limit: object) -> bool:
@@ -57,6 +66,9 @@ class EndOfTask(_Request):
 
     _claims: Claims | None = None
     _is_fenced = False
+
+    #: Says whether the pool still runs it, or will; None before it is given to the pool.
+    is_in_the_pool: Callable[[], bool] | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Wrap what Celery generates in a subclass of its own for each task."""
@@ -84,7 +96,7 @@ class EndOfTask(_Request):
                 _unclaimed.add(self)
 
     def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
-        return self._hand_over(super().execute_using_pool, pool, **kwargs)
+        return self._give_to(pool, super().execute_using_pool, **kwargs)
 
     def _check_what_celery_takes_on_trust(self) -> None:
         """Raise InvalidTaskError for what would end the event loop later: Celery refuses the message then."""
@@ -147,28 +159,53 @@ class EndOfTask(_Request):
     def on_timeout(self, soft: bool, timeout: float) -> Any:
         try:
             return super().on_timeout(soft, timeout)
+        except Exception:
+            logger.exception("Task %s[%s]: what follows its time limit failed", self.name, self.id)
+            if self.task.acks_late and not soft:
+                self._settle_after_a_timeout()
         finally:
             if not soft:
                 self._end()
 
+    def _settle_after_a_timeout(self) -> None:
+        """Do what Celery does after the result is stored, which failed."""
+        # Celery before 5.7 has one setting for failures and time limits.
+        if getattr(self.task, "acks_on_timeout", self.task.acks_on_failure_or_timeout):
+            self.acknowledge()
+        else:
+            self.reject(requeue=True)
+
     def _announce_revoked(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super()._announce_revoked(*args, **kwargs)
+        except Exception:
+            if self._claims is None:
+                raise  # who tells of an end without a worker tells it again
+            logger.exception("Task %s[%s] is revoked, which could not be announced", self.name, self.id)
+            self.acknowledge()  # else it would come again, until there is a backend
+            self._already_revoked = True
         finally:
             if self.time_start is None:
                 self._end()
 
     def on_accepted(self, pid: int, time_accepted: float) -> Any:
         try:
-            result = super().on_accepted(pid, time_accepted)
-        except Exception:  # in a pool's thread it would end there, and the task would neither start nor end
-            logger.exception("What Celery notes of the start of task %s[%s] failed", self.name, self.id)
-            result = None
-        if self._claims is not None:
-            self._claims.started(self._tag)
-            if self._claims.is_void(self._tag):
-                self.fence()
-        return result
+            self._accept(pid, time_accepted)
+        except Exception:
+            logger.exception("Task %s[%s] starts, which could not be announced", self.name, self.id)
+        except BaseException:
+            if not forks(self._pool):
+                self._end()  # it does not run
+            raise
+
+    def _accept(self, pid: int, time_accepted: float) -> None:
+        try:
+            super().on_accepted(pid, time_accepted)
+        finally:
+            if self._claims is not None:
+                self._claims.started(self._tag)
+                if self._claims.is_void(self._tag):
+                    self.fence()
 
     def fence(self) -> None:
         """Stop, where the pool can, what runs here of a job that another worker has by now, and say nothing of it.
@@ -184,30 +221,39 @@ class EndOfTask(_Request):
             return  # threads and the solo pool run it to its end
         logger.warning("Task %s[%s] is stopped: it is run by another worker by now", self.name, self.id)
 
-    def _hand_over(self, execute: Callable[..., Any], pool: Any, **kwargs: Any) -> Any:
-        """Give the task to the pool with *execute*. One that the pool does not take is rejected."""
-        self._give_up_unless_it_may_start(pool)
+    def end_unnoticed(self) -> None:
+        """End what nobody noticed the end of."""
+        self._end()
+
+    def _give_to(self, pool: Any, give: Callable[..., Any], **kwargs: Any) -> Any:
+        """Give the task to *pool* with *give*. One that the pool does not take is rejected."""
+        self._pool = pool
+        self._give_up_unless_it_may_start()
+        self.is_in_the_pool = runs.while_given
         try:
-            return execute(pool, **kwargs)
-        except (TaskRevokedError, *LOST):
+            given = give(pool, **kwargs)
+        except TaskRevokedError:
+            raise
+        except LOST:
+            self._end()  # it never starts
             raise
         except Exception as exc:
             logger.exception("Task %s[%s] cannot be given to the pool: it is rejected", self.name, self.id)
             self.reject(requeue=False)
-            task_ready(self)
             self._end()
             raise TaskRevokedError(self.id) from exc  # what makes Celery go on without it
+        self.is_in_the_pool = runs.after_given(pool, self, given)
+        return given
 
-    def _give_up_unless_it_may_start(self, pool: Any) -> None:
-        self._pool = pool
+    def _give_up_unless_it_may_start(self) -> None:
         if self._claims is not None and not self._claims.may_start(self._tag):
             logger.info("Task %s[%s] is not started: it may be run by another worker by now", self.name, self.id)
             task_ready(self)
             raise TaskRevokedError(self.id)  # what makes Celery go on without it
 
     def _end(self) -> None:
-        if self._is_fenced:
-            task_ready(self)
+        if self in active_requests or self in reserved_requests:
+            task_ready(self)  # Celery's own hook did not come so far
         if self._claims is not None:
             self._claims.end(self._tag)
 
@@ -215,11 +261,13 @@ class EndOfTask(_Request):
 def _ending_on_success(generated: Any) -> Any:
     @wraps(generated)
     def on_success(self: Any, failed__retval__runtime: Any, **kwargs: Any) -> Any:
-        # A SystemExit in a thread arrives here as an ExceptionInfo, which Celery's own method cannot unpack.
-        if isinstance(failed__retval__runtime, ExceptionInfo):
-            return self.on_failure(failed__retval__runtime)
         try:
+            # What was raised outside the task's body in a pool without processes. Celery's own method cannot unpack it.
+            if isinstance(failed__retval__runtime, ExceptionInfo):
+                return self.on_failure(failed__retval__runtime)
             return None if self._is_fenced else generated(self, failed__retval__runtime, **kwargs)
+        except Exception:
+            logger.exception("Task %s[%s] has ended, and what follows its end failed", self.name, self.id)
         finally:
             self._end()
 
@@ -229,7 +277,7 @@ def _ending_on_success(generated: Any) -> Any:
 def _starting_if_it_may(generated: Any) -> Any:
     @wraps(generated)
     def execute_using_pool(self: Any, pool: Any, **kwargs: Any) -> Any:
-        return self._hand_over(partial(generated, self), pool, **kwargs)
+        return self._give_to(pool, partial(generated, self), **kwargs)
 
     return execute_using_pool
 

@@ -14,7 +14,7 @@ from celery.signals import worker_init, worker_process_init
 from celery.worker import state
 from kombu.log import get_logger
 
-from . import pools, received, remote, request, urls
+from . import pools, received, remote, request, runs, urls
 from .ahead import STARTS_WITHIN_S, Ahead
 from .announcer import Announcer
 from .apps import is_ours
@@ -29,10 +29,12 @@ from .keys import decode
 from .limits import Limits
 from .loop import Loop
 from .membership import Membership
+from .reconnecting import Reconnecting
 from .revoking import Revoked
 from .scheduler import Scheduler
 from .settings import Settings
 from .stamping import settings_of
+from .strays import Strays
 from .teller import Teller
 from .transport import Transport
 from .versions import versions
@@ -79,7 +81,9 @@ class AffinityStep(bootsteps.StartStopStep):
             self._watch_what_is_ahead()
             pools.spare_what_is_written(consumer.pool)
             pools.keep_what_is_half_read(consumer.pool)
-            pools.tell_what_is_raised(consumer.pool)
+            pools.let_pauses_yield(consumer.pool)
+            runs.report_all_errors(consumer.pool)
+            Reconnecting(consumer, ask=self.membership.ask, returns=lambda: self.members.returns)
         consumer.update_strategies()
         self._limits.look()  # what a lost connection made Celery drop from them lends no more
         self._channel = channel
@@ -243,6 +247,8 @@ class AffinityStep(bootsteps.StartStopStep):
         )
         if isinstance(self._consumer.pool, SoloPool):
             membership.claims.on_accepted = membership.ack_now
+        strays = Strays(self._consumer, membership.claims, self._ahead)
+        membership.on_beat = lambda loop_turns: strays.look(loop_turns=loop_turns)
         membership.claims.on_ended = self._on_ended
         membership.claims.on_length = self._ahead.note_length
         return membership

@@ -1,0 +1,77 @@
+"""A reconnect as soon as the server answers: Celery's own pauses between its tries grow to half a minute.
+
+While the server is away the beats' thread asks for it several times a second. Whoever reconnects waits here for its
+word instead of sleeping. Meanwhile nobody turns the event loop, so the ends of tasks in pool processes are read here:
+the beats' thread tells of them before the connection of the event loop is back, which takes a second and more.
+"""
+
+from collections.abc import Callable
+from time import monotonic, sleep
+from typing import Any
+
+from celery.worker.state import maybe_shutdown
+from kombu.log import get_logger
+
+from .pools import read_results
+
+logger = get_logger(__name__)
+
+_POLL_S = 0.05
+
+#: kombu sleeps through the pauses that it is given, so it is given much smaller ones: they are waited for here.
+_SMALLER = 1e-6
+
+
+class Reconnecting:
+    """How *consumer* waits for its server. *ask* has the beats' thread look whether the server answers; *returns* is
+    how often it found, so far, that the server answers again.
+    """
+
+    def __init__(self, consumer: Any, *, ask: Callable[[], None], returns: Callable[[], int]) -> None:
+        self._consumer = consumer
+        self._ask, self._returns = ask, returns
+        self._known = 0
+        self._ensure_connected = consumer.ensure_connected
+        consumer.ensure_connected = self._connected
+
+    def _connected(self, connection: Any) -> Any:
+        ensure = connection.ensure_connection
+
+        def ensuring(
+            errback: Callable[[BaseException, float], None],
+            max_retries: int | None = None,
+            interval_start: float = 2,
+            interval_step: float = 2,
+            interval_max: float = 30,
+            **options: Any,
+        ) -> Any:
+            def waiting(exc: BaseException, interval: float) -> None:
+                pause_s = round(interval / _SMALLER, 3)
+                errback(exc, pause_s)
+                self._wait(pause_s)
+
+            pauses = (each * _SMALLER for each in (interval_start, interval_step, interval_max))
+            return ensure(waiting, max_retries, *pauses, **options)
+
+        connection.ensure_connection = ensuring
+        self._known = self._returns()
+        try:
+            return self._ensure_connected(connection)
+        finally:
+            del connection.ensure_connection
+
+    def _wait(self, pause_s: float) -> None:
+        """Wait so long, or until the server is back: if it came back during the last try, not at all."""
+        until_s = monotonic() + pause_s
+        self._ask()
+        while self._returns() == self._known and monotonic() < until_s:
+            maybe_shutdown()
+            self._read_ends()
+            sleep(_POLL_S)
+        self._known = self._returns()
+
+    def _read_ends(self) -> None:
+        try:
+            read_results(self._consumer.pool)
+        except Exception:
+            logger.exception("The ends of tasks are read when the event loop turns again")

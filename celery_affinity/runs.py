@@ -1,0 +1,68 @@
+"""What a pool runs: its errors reach Celery, and whether it still runs is asked of the pool itself.
+
+prefork tells Celery of whatever a task raises, in its body or after it. The pools that run tasks in the worker's own
+process leave what is raised after the body (a result that cannot be stored, an `on_failure` that fails) to a thread or
+a greenlet that nobody looks at: stock Celery never learns that such a task has ended.
+"""
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+from billiard.einfo import ExceptionInfo
+from celery.concurrency.solo import TaskPool as SoloPool
+from celery.exceptions import WorkerShutdown, WorkerTerminate
+
+from .pools import forks, has_in_a_process
+
+
+def report_all_errors(pool: Any) -> None:
+    """Have *pool* hand errors of what it runs to its caller, as prefork does: as an ExceptionInfo, for `on_success`."""
+    if forks(pool):
+        return
+    apply_async: Callable[..., Any] = pool.apply_async
+    run = _in_the_main_thread if isinstance(pool, SoloPool) else _in_a_thread
+
+    @wraps(apply_async)
+    def applying(target: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        return apply_async(partial(run, target), *args, **options)
+
+    pool.apply_async = applying
+
+
+def _in_the_main_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return target(*args, **kwargs)
+    except Exception:
+        return ExceptionInfo()
+
+
+def _in_a_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return target(*args, **kwargs)
+    except (Exception, WorkerShutdown, WorkerTerminate):  # who runs it has no worker to end
+        return ExceptionInfo()
+
+
+def while_given() -> bool:
+    """Return that a request which is being given to a pool is there: the solo pool runs it meanwhile."""
+    return True
+
+
+def after_given(pool: Any, request: Any, given: Any) -> Callable[[], bool]:
+    """Return what says whether *pool* still runs *request*, or will; *given*: what `apply_async` returned.
+
+    True of a pool that is not Celery's own: nobody can say.
+    """
+    if forks(pool):
+        return partial(has_in_a_process, pool, request._apply_result)
+    if isinstance(pool, SoloPool):
+        return lambda: False
+    if given is None and pool.is_green:  # eventlet's pool does not return its greenlets; nobody else ran meanwhile
+        given = next(reversed(pool._pool_map.values()), None)
+    return partial(_is_alive, given)
+
+
+def _is_alive(run: Any) -> bool:
+    """Return whether a future of threads, or a greenlet, has not ended."""
+    return not (run.f.done() if hasattr(run, "f") else getattr(run, "dead", False))
