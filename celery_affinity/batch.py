@@ -96,10 +96,11 @@ class PublishBatch:
             raise BatchPublishError(
                 f"{len(self._jobs)} jobs may have been published, or not: flush again, which repeats none ({exc})"
             ) from exc
-        for job, each in zip(self._sent, published, strict=True):
+        sent, self._sent = self._sent, []
+        for job, each in zip(sent, published, strict=True):
+            each.check(job)
             if not each.served:
                 unserved.warn(job.type)
-        self._sent = []
 
     def _received(self) -> list[Published]:
         """Return what became of the jobs that were sent; nothing if that is not known."""

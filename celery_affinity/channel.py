@@ -217,6 +217,7 @@ class AffinityChannel(_StockChannel):
             batch.add_job(job)
             return
         (published,) = self.scheduler.publish(job)
+        published.check(job)
         if not published.served:
             unserved.warn(job.type)
 

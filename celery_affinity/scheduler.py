@@ -39,6 +39,9 @@ MOST = 10
 #: Jobs that one call of `publish` puts at most: it takes some 20 µs for each, and places no more than `MOST` of them.
 _TOGETHER = 25
 
+#: What `publish` says of a job of which a field is not accepted.
+_REFUSED = 5
+
 #: Scheduled jobs that are looked at together.
 _PAGE = 50
 
@@ -88,7 +91,8 @@ class Scheduler:
     def publish(self, *jobs: Job) -> list[Published]:
         """Put jobs into their lanes, or among the scheduled, in one round trip. A known id changes nothing.
 
-        One call of the script takes some, and is atomic; the others may have been published if this raises.
+        One call of the script takes some, and is atomic; the others may have been published if this raises. Of one that
+        the server refuses nothing is written, and the others go their way.
         """
         return self._published(self._run_together(list(_publishing(jobs))))
 
@@ -108,7 +112,7 @@ class Scheduler:
         for state, more, served, *further in replies:
             self._go_on(more)
             pairs = [(state, served), *zip(further[::2], further[1::2], strict=True)]
-            published += [Published(bool(state), bool(served)) for state, served in pairs]
+            published += [_published(*pair) for pair in pairs]
         return published
 
     def ingest(self, list_: str, jobs: Sequence[Job]) -> int:
@@ -122,6 +126,9 @@ class Scheduler:
         ]
         replies = self._run_together(calls)
         self._go_on(b" ".join(more for _, more, _ in replies))
+        for job, (state, _, bad) in zip(jobs, replies, strict=True):
+            if state == _REFUSED:
+                Published(False, True, bad.decode()).check(job)
         return sum(state > 0 for state, _, _ in replies)
 
     def settle(
@@ -390,6 +397,12 @@ class Scheduler:
                 pipe.evalsha(script.sha, 1, self.keys.base, *arguments)
             replies: list[Any] = pipe.execute()
             return replies
+
+
+def _published(state: int, served: Any) -> Published:
+    if state == _REFUSED:
+        return Published(False, True, served.decode())
+    return Published(bool(state), bool(served))
 
 
 def _publishing(jobs: Sequence[Job]) -> Iterator[tuple[Script, list[Argument]]]:

@@ -17,7 +17,7 @@ end
 -- wait, no free slot fits, or somebody is about to go on with them. And, of the only one, if no other job of its type
 -- waits, what `place` needs to put it in its lane, or on a slot without one.
 local function put(job, enqueued_us, is_only)
-    local id, type, delay_us, expires_us = job.id, job.type, job.delay_us, job.expires_us
+    local id, type, delay_us, expires_us = job.id, job.type, tonumber(job.delay_us), job.expires_us
     local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- of most nothing is
     if is_heard_of and redis.call("EXISTS", key.job(id)) == 1 then
         return 0, 1, false
