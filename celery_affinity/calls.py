@@ -1,13 +1,17 @@
 """What the arrows of `Scheduler` take and return."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from kombu.log import get_logger
 
 from . import fields, keys
 from .errors import OptionError
 from .scripts import Argument
+
+logger = get_logger(__name__)
 
 
 class Claim(NamedTuple):
@@ -26,6 +30,17 @@ class Claim(NamedTuple):
         facts, _, message = payload.partition(b"\n")
         job_id, fence, type_, deliveries, enqueued = facts.decode().split(" ")
         return cls(job_id, fence, keys.decode(type_), int(deliveries), int(enqueued), message)
+
+
+def parsed_claims(payloads: Iterable[bytes]) -> list[Claim]:
+    """Return the claims in *payloads*. What is none is left out, and said in the log: somebody else wrote it."""
+    found = []
+    for payload in payloads:
+        try:
+            found.append(Claim.parse(payload))
+        except ValueError as exc:
+            logger.error("Somebody else wrote %r where a claimed job was to be read: %s", payload[:100], exc)
+    return found
 
 
 class End(NamedTuple):

@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from . import envelope, revoking, stamping, unserved
-from .calls import Claim
+from .calls import Claim, parsed_claims
 from .claims import ACKED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
 from .inflight import InFlight
 from .keys import Keys
@@ -318,6 +318,13 @@ class AffinityChannel(_StockChannel):
         except self.connection_errors:
             connection.disconnect()
             raise
+        except redis.ResponseError as exc:
+            if not str(exc).startswith("WRONGTYPE"):
+                raise
+            self.scheduler.repair([self.claims.worker])  # somebody has overwritten the inbox; others may be quicker
+            if any(self.scheduler.client.type(each) not in (b"list", b"none") for each in self._lists_to_read()):
+                raise  # it was one of kombu's own lists
+            reply = None
         finally:
             self._in_poll = None
         if not reply:
@@ -334,7 +341,8 @@ class AffinityChannel(_StockChannel):
 
     def _read_inbox(self, item: bytes) -> None:
         if not item.startswith(b"\n"):
-            self.deliver(Claim.parse(item))
+            for claim in parsed_claims([item]):
+                self.deliver(claim)
         elif self.on_sign is not None:
             self.on_sign(item.decode().split())
 

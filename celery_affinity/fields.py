@@ -17,12 +17,12 @@ _ACCEPTED: dict[str, tuple[str, re.Pattern[str]]] = {
     "priority": ("a whole number from 0 to 10", re.compile(r"[0-9]|10")),
     "delay_us": ("a whole number of microseconds, of up to 18 characters", re.compile(r"(?=.{1,18}\Z)-?[0-9]+")),
     "task_id": ("a text, percent-encoded", re.compile(r"[A-Za-z0-9_.~%-]*")),
-    "task_name": ("a text in UTF-8 without control characters", re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]*")),
     "expires_us": (
         "nothing, or a whole number of microseconds, of up to 18 characters",
         re.compile(r"(?=.{0,18}\Z)(-?[0-9]+)?"),
     ),
     "stamps": ("names and values ('name:value'), percent-encoded", re.compile(r"[A-Za-z0-9_.~%: -]*")),
+    "task_name": ("a text in UTF-8 without control characters", re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]*")),
 }
 
 _CHECKS = [(name, pattern.fullmatch) for name, (_, pattern) in _ACCEPTED.items()]

@@ -4,11 +4,14 @@ Every call may be repeated after a lost reply: publishing a known id, a stale fe
 number change nothing.
 """
 
+import re
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import redis
+from kombu.log import get_logger
 from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
@@ -21,11 +24,13 @@ from redis.exceptions import (
 )
 
 from . import keys as key_names
-from .calls import Claim, End, Ending, Job, Joined, Joining, Published, Running, Synced, Ticked
+from .calls import Claim, End, Ending, Job, Joined, Joining, Published, Running, Synced, Ticked, parsed_claims
 from .errors import SchemaError
 from .inflight import InFlight
 from .keys import Keys
 from .scripts import Argument, Script, load
+
+logger = get_logger(__name__)
 
 #: What a server says of a state that will pass: the call is to be repeated, on another connection. redis-py has classes
 #: for most of these. NOSCRIPT twice in a row: the server lost its scripts again before it could run the one.
@@ -33,11 +38,21 @@ _PASSING = (BusyLoadingError, ReadOnlyError, NoScriptError, TryAgainError, Clust
 _TRANSIENT = ("BUSY ", "LOADING", "READONLY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED")
 
 
+#: What it says of a script that came upon what it cannot work with: a key of another type, a number that is none. Of
+#: all else that it refuses it says a code.
+_SPOILED = re.compile(r"(.*: )?WRONGTYPE |(?!([A-Z]{3,} |.*ACL )).*user_script", re.DOTALL)
+
+#: After a repair that found nothing another one waits so long, s.
+_IN_VAIN_S = 5.0
+
 #: Jobs that one call of a script moves at most, so that none runs for more than 5 ms.
 MOST = 10
 
 #: Jobs that one call of `publish` puts at most: it takes some 20 µs for each, and places no more than `MOST` of them.
 _TOGETHER = 25
+
+#: Of what an arrow was called with, bytes are looked at that may be in the name of a key: no messages.
+_LONGEST_NAME = 1000
 
 #: What `publish` says of a job of which a field is not accepted.
 _REFUSED = 5
@@ -56,6 +71,7 @@ class Scheduler:
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self.client: Any = client  # redis-py's types leave open whether a reply is bytes, str or awaited
         self.keys = keys
+        self._in_vain_until_s = 0.0
 
     def close(self) -> None:
         """Close the connections that no thread is using; one that is in use goes with its last user."""
@@ -69,6 +85,8 @@ class Scheduler:
         if found is None:
             with suppress(OutOfMemoryError, NoPermissionError):  # who may write, and can, will say it
                 self.client.set(name, key_names.SCHEMA, nx=True)
+        elif not found.isdigit():
+            raise SchemaError(f"{name} must be a whole number, the schema of the data there, got: {found!r}")
         elif found.decode() != str(key_names.SCHEMA):
             older, newer = sorted((int(found), key_names.SCHEMA))
             which = "this process" if older == key_names.SCHEMA else "the other processes of the fleet"
@@ -173,7 +191,7 @@ class Scheduler:
             return []
         more, *payloads = replies[-1]
         self._go_on(more)
-        return [Claim.parse(payload) for payload in payloads]
+        return parsed_claims(payloads)
 
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> None:
         """Give jobs (job id, fencing number) back; *counted* as a delivery or not."""
@@ -197,7 +215,7 @@ class Scheduler:
             rest=_flat(settings.items()),
         )
         self._go_on(more)
-        return Joined(namesake.decode() or None, [name.decode() for name in replaced], int(void_up_to))
+        return Joined(namesake.decode(errors="replace") or None, [name.decode() for name in replaced], int(void_up_to))
 
     def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
         """Beat, and say which claims the worker holds."""
@@ -210,7 +228,7 @@ class Scheduler:
             rest=_flat(claims),
         )
         self._go_on(more)
-        numbers = [value.decode() for value in asked]
+        numbers = [value.decode(errors="replace") for value in asked]
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
         return Synced(bool(known), bool(ticker), pairs, [job_id.decode() for job_id in void], int(revision))
 
@@ -352,6 +370,29 @@ class Scheduler:
         """Change settings at run time, by their name in Redis; "" resets one. Return the revision of the settings."""
         return int(self._run(load("configure"), rest=_flat(changes.items())))
 
+    def repair(self, failed: Sequence[Argument] | None = None) -> list[str]:
+        """Set aside or make again what somebody else deleted or overwrote. Return what that was, and say it in the log.
+
+        *failed*: what an arrow was called with that failed.
+        """
+        names = [each for each in failed or () if len(str(each)) <= _LONGEST_NAME]
+        found: list[str] = []
+        types: list[bytes] = []
+        first = 0
+        while first >= 0:
+            rest = names if first == 0 else ()
+            arguments = load("repair").arguments(rest, first=first, thorough=int(failed is not None))
+            (reply,) = self._attempt([(load("repair"), arguments)])
+            first, some, what = reply
+            types += some
+            found += [each.decode(errors="replace") for each in what]
+        for each in found:
+            logger.error("Somebody else deleted or overwrote what is in Redis: %s", each)
+        if found:
+            for at in range(0, len(types), MOST):
+                self._go_on(b" ".join(types[at : at + MOST]))
+        return found
+
     def settings(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the settings in force, and what an app.conf said last, by their names in Redis."""
         with self.client.pipeline(transaction=False) as pipe:
@@ -370,6 +411,26 @@ class Scheduler:
         return reply
 
     def _run_together(self, calls: Sequence[tuple[Script, list[Argument]]]) -> list[Any]:
+        """Run scripts in one round trip. If one comes upon what is spoiled, that is repaired, and they run again."""
+        try:
+            return self._attempt(calls)
+        except ResponseError as exc:
+            if not _SPOILED.match(str(exc)) or time.monotonic() < self._in_vain_until_s:
+                raise
+            logger.error("%s failed: %s", " and ".join(script.name for script, _ in calls), exc)
+            if not self._repaired([value for _, arguments in calls for value in arguments]):
+                raise
+            return self._attempt(calls)
+
+    def _repaired(self, failed: Sequence[Argument]) -> bool:
+        """Return whether there was something to repair, and this user may."""
+        with suppress(NoPermissionError):
+            if self.repair(failed):
+                return True
+        self._in_vain_until_s = time.monotonic() + _IN_VAIN_S
+        return False
+
+    def _attempt(self, calls: Sequence[tuple[Script, list[Argument]]]) -> list[Any]:
         """Run scripts in one round trip. A server that lost them is given them again."""
         try:
             try:

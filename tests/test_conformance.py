@@ -742,6 +742,16 @@ class Conformance(SideBySide):
                     )
             self.tick()
 
+    @often(3, thorough=draw.booleans())
+    def repair(self, thorough):
+        """Look for what somebody spoiled: nobody did, so nothing is found, and nothing changes."""
+        waiting = {job.type for job in self.reference.jobs.values() if job.state == "pending"}
+        served = {type_ for worker in self.reference.workers.values() for type_ in worker.types if worker.slots}
+        types = sorted(map(encode, waiting | served))
+        names = [*self.reference.jobs, *self.reference.workers][-9:] if thorough else []
+        self.step("repair", [-1, types, []], *names, first=0, thorough=int(thorough))
+        self.compare()
+
     @often(2)
     def the_memory_is_full_at_the_next_call(self):
         self.full_next = True

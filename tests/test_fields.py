@@ -1,4 +1,4 @@
-"""What a message may say of its job: the client and the script say the same, and nothing is written of what is refused."""
+"""What a message may say of its job: the client and the scripts agree, and nothing is written of what is refused."""
 
 import math
 
@@ -111,7 +111,7 @@ def test_a_call_that_lacks_an_argument_writes_nothing(redis_client):
 )
 def test_the_client_names_the_field(field, value):
     with pytest.raises(OptionError, match=field):
-        Job("e1", **{"type": "pdf", "message": "m", **{field: value}}).checked()
+        Job("e1", **{"type": "pdf", "message": "m", field: value}).checked()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1.5, True, None])

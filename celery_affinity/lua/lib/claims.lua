@@ -12,15 +12,15 @@ function claims.payload(id, fence, type, deliveries, enqueued, message)
     return id .. " " .. fence .. " " .. type .. " " .. deliveries .. " " .. enqueued .. "\n" .. message
 end
 
--- The caller sees to the worker's slots. RETURNS the fencing number, and how often the job was delivered before: of one
--- that was never claimed that is known without a look.
+-- The caller sees to the worker's slots. RETURNS the fencing number; how often the job was delivered before: of one
+-- that was never claimed that is known without a look; and whether it had a row.
 function claims.grant(id, worker)
     local fence = tostring(redis.call("INCR", key.fence))
     local new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
         "claimed", clock.now)
     redis.call("HSET", key.claims(worker), id, fence)
     local was_claimed = new_fields < 3 -- "claimed" stays when a job goes back
-    return fence, was_claimed and redis.call("HGET", key.job(id), "deliveries") or 0
+    return fence, was_claimed and redis.call("HGET", key.job(id), "deliveries") or 0, new_fields <= 3
 end
 
 -- What explains how long a slot is taken by a job of this type: each new one counts for an eighth. Of short ones,
@@ -29,7 +29,7 @@ local function note_duration(type, duration_us, fence)
     if duration_us < SHORT_US and fence % 8 ~= 0 then
         return
     end
-    local average_us = tonumber(redis.call("HGET", key.durations, type) or duration_us)
+    local average_us = tonumber(redis.call("HGET", key.durations, type)) or duration_us
     average_us = average_us + math.floor((duration_us - average_us) / 8)
     redis.call("HSET", key.durations, type, clock.text(average_us))
 end
@@ -51,9 +51,12 @@ end
 function claims.finish(id, fence, known)
     redis.call("UNLINK", key.message(id))
     if not known.claimed then
-        return -- the server has lost the job
+        redis.call("UNLINK", key.job(id)) -- the server has lost the job: an ack may be left of it
+        return
     end
-    note_duration(known.type, math.max(0, clock.now_us - tonumber(known.claimed)), tonumber(fence))
+    if known.type and string.find(known.claimed, "^%d+$") then
+        note_duration(known.type, math.max(0, clock.now_us - tonumber(known.claimed)), tonumber(fence))
+    end
     traces.forget(id, known.task, known.stamps, known.expires, traces.KEEP_S)
     redis.call("HSET", key.job(id), "state", "done", "ended", clock.now)
     redis.call("EXPIRE", key.job(id), traces.KEEP_S)

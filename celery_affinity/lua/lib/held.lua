@@ -10,9 +10,13 @@ end
 -- RETURNS what a worker read, or is to read, of a job that was claimed before.
 function claims.payload_again(id)
     local row = redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued")
+    if not (row[1] and row[2] and row[3] and row[4]) then
+        return nil -- somebody deleted what was known of it
+    end
     return claims.payload(id, row[1], row[2], row[3], row[4])
 end
 
 function claims.is_unread(worker, id)
-    return redis.call("LREM", key.inbox(worker), 1, claims.payload_again(id)) == 1
+    local payload = claims.payload_again(id)
+    return payload ~= nil and redis.call("LREM", key.inbox(worker), 1, payload) == 1
 end
