@@ -22,7 +22,7 @@ _ACCEPTED: dict[str, tuple[str, re.Pattern[str]]] = {
         re.compile(r"(?=.{0,18}\Z)(-?[0-9]+)?"),
     ),
     "stamps": ("names and values ('name:value'), percent-encoded", re.compile(r"[A-Za-z0-9_.~%: -]*")),
-    "task_name": ("a text in UTF-8 without control characters", re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]*")),
+    "task_name": ("a text in UTF-8", re.compile(r"[^\ud800-\udfff]*")),
 }
 
 _CHECKS = [(name, pattern.fullmatch) for name, (_, pattern) in _ACCEPTED.items()]

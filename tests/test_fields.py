@@ -107,7 +107,7 @@ def test_a_call_that_lacks_an_argument_writes_nothing(redis_client):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("priority", -5), ("priority", "x"), ("type", "\ud800"), ("task_name", "a\ud800"), ("task_name", "a\nb")],
+    [("priority", -5), ("priority", "x"), ("type", "\ud800"), ("task_name", "a\ud800")],
 )
 def test_the_client_names_the_field(field, value):
     with pytest.raises(OptionError, match=field):
@@ -135,7 +135,7 @@ def test_a_message_that_says_what_is_not_accepted_is_refused_at_the_caller(app, 
             producer.publish({}, routing_key="pdf", headers={"task": "t", "id": "1", "affinity": header})
         with pytest.raises(OptionError, match="task_name"):
             producer.publish(
-                {}, routing_key="pdf", headers={"task": "t\n", "id": "1", "affinity": {**header, "priority": 5}}
+                {}, routing_key="pdf", headers={"task": "t\ud800", "id": "1", "affinity": {**header, "priority": 5}}
             )
         assert not connection.default_channel.scheduler.known([stamping.job_id("e1", "pdf")])
 

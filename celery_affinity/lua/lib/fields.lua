@@ -21,7 +21,7 @@ function fields.bad(job)
         return "expires_us"
     elseif job.stamps ~= "" and find(job.stamps, "[^%w_.~%%: -]") then
         return "stamps"
-    elseif find(job.task_name, "[%c\128-\255]") then
+    elseif find(job.task_name, "[\128-\255]") then
 -- @include lib/text.lua
         return not text.is_good(job.task_name) and "task_name" or nil
     end

@@ -1,8 +1,8 @@
 -- text: names that others read.
 local text = {}
 
--- RETURNS whether it is UTF-8 without control characters. A sequence that is good counts as "?", so that what is left
--- on both sides of it makes no other.
+-- RETURNS whether it is UTF-8. A sequence that is good counts as "?", so that what is left on both sides of it makes
+-- no other.
 function text.is_good(name)
     for _, sequence in ipairs({
         "[\194-\223][\128-\191]", "\224[\160-\191][\128-\191]", "\237[\128-\159][\128-\191]",
@@ -11,5 +11,5 @@ function text.is_good(name)
     }) do
         name = string.gsub(name, sequence, "?")
     end
-    return not string.find(name, "[%c\128-\255]")
+    return not string.find(name, "[\128-\255]")
 end
