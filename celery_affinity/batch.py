@@ -100,6 +100,7 @@ class PublishBatch:
             ) from exc
         sent, self._sent = self._sent, []
         for job, each in zip(sent, published, strict=True):
+            each.check(job)
             if not each.served:
                 unserved.warn(job.type, self.channel.scheduler)  # by handlers of the log, which may publish as well
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from . import keys
+from . import fields, keys
+from .errors import OptionError
 from .scripts import Argument
 
 #: Digits of the largest number that Redis counts to.
@@ -75,10 +76,19 @@ class Joining:
 
 
 class Published(NamedTuple):
-    """*fresh*: the id was not known. Not *served*: it waits, and no live worker serves its type."""
+    """*fresh*: the id was not known. Not *served*: it waits, and no live worker serves its type.
+
+    *refused*: the field for which the server did not take it; None if it did.
+    """
 
     fresh: bool
     served: bool
+    refused: str | None = None
+
+    def check(self, job: "Job") -> None:
+        """Raise OptionError if *job* was refused."""
+        if self.refused is not None:
+            raise fields.refused(self.refused, job.arguments()[self.refused])
 
 
 class Job(NamedTuple):
@@ -99,6 +109,19 @@ class Job(NamedTuple):
     expires_us: int | None = None
     stamps: Sequence[str] = ()
     readable: bool = True
+
+    def checked(self) -> "Job":
+        """Return the job. Raises OptionError if one of its fields is not accepted: the script would refuse it."""
+        try:
+            arguments = self.arguments()
+        except (TypeError, ValueError) as exc:  # no text, or no text in UTF-8
+            raise OptionError(
+                f"type, id and stamps of a job must be texts in UTF-8, got: {self[1:2] + self[6:]!r}"
+            ) from exc
+        bad = fields.bad(arguments)
+        if bad is not None:
+            raise fields.refused(bad, arguments[bad])
+        return self
 
     def arguments(self) -> dict[str, Argument]:
         """Return what the scripts take that make a job, in the order of ``publish.lua``."""

@@ -224,6 +224,7 @@ class AffinityChannel(_StockChannel):
             batch.add_job(job)
             return
         (published,) = self.scheduler.publish(job)
+        published.check(job)
         if not published.served:
             unserved.warn(job.type, self.scheduler)
 
@@ -345,6 +346,13 @@ class AffinityChannel(_StockChannel):
         except self.connection_errors:
             connection.disconnect()
             raise
+        except redis.ResponseError as exc:
+            if not str(exc).startswith("WRONGTYPE"):
+                raise
+            self.scheduler.repair([self.claims.worker])  # somebody has overwritten the inbox; others may be quicker
+            if any(self.scheduler.client.type(each) not in (b"list", b"none") for each in self._lists_to_read()):
+                raise  # it was one of kombu's own lists
+            reply = None
         finally:
             self._in_poll = None
         if not reply:

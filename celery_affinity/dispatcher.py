@@ -4,6 +4,7 @@ The thread that ticks calls nothing but the broker. Whatever runs foreign code h
 signals of what ended (`announcer`), and messages that stock producers sent (`ingest`).
 """
 
+import random
 import time
 
 from kombu.log import get_logger
@@ -29,6 +30,9 @@ _PRODUCERS_SEND_S = 10.0
 
 #: Pause of a dispatcher that others tick for, s.
 QUIET_PAUSE_S = 5.0
+
+#: So often one that ticks looks for what somebody else deleted or overwrote, s.
+_REPAIRS_EVERY_S = 60.0
 
 #: Pause after a tick that the server did not answer, s.
 _PAUSE_AFTER_ERROR_S = 1.0
@@ -59,6 +63,7 @@ class Dispatcher:
         self._mover = Crew("affinity-ingest", self._move, most=1)
         self._to_move: list[str] | None = None  # lists; until they are None again no others are looked for
         self._hangs_in_a_message = False
+        self._repairs_at_s = time.monotonic() + _REPAIRS_EVERY_S * random.random()  # noqa: S311  # not all at once
         self._beats = Beats("affinity-dispatcher", self._tick, pause_s)
 
     @property
@@ -87,11 +92,18 @@ class Dispatcher:
         if was_quiet and not quiet:
             self._beats.wake()
 
+    def _repair_now_and_then(self) -> None:
+        if time.monotonic() >= self._repairs_at_s:
+            self._repairs_at_s = time.monotonic() + _REPAIRS_EVERY_S
+            self._scheduler.repair()
+
     def _tick(self) -> float:
         try:
             # A quiet one looks as well: those that tick may be of other apps, which cannot tell what ended of its own.
             ticked = None if self._quiet else self._scheduler.tick(self._lists())
             untold = self._scheduler.has_untold() if ticked is None else ticked.untold
+            if ticked is not None:
+                self._repair_now_and_then()
         except (RedisError, OSError) as exc:
             if not self._in_trouble:
                 logger.warning("The broker does not answer the dispatcher, scheduled jobs wait: %s", exc)

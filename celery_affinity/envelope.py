@@ -34,7 +34,7 @@ _SAY_NOTHING: dict[str, Any] = {
 
 
 def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
-    """Return the job that *message* is in *queue*."""
+    """Return the job that *message* is in *queue*. Raises OptionError if the message says what is not accepted."""
     headers = message["headers"]
     return Job(
         stamp.job_id(queue),
@@ -47,7 +47,7 @@ def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
         task_name=str(headers.get("task") or ""),
         expires_us=stamp.expires_us(),
         stamps=revoking.stamps_of(headers),
-    )
+    ).checked()
 
 
 def as_text(message: Message, stamp: Stamp) -> str:

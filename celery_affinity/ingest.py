@@ -134,7 +134,7 @@ def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> Job:
         task_name=str(said.get("task") or ""),
         expires_us=stamp.expires_us(),
         stamps=revoking.stamps_of(headers),
-    )
+    ).checked()
 
 
 def _check_texts(job: Job) -> None:

@@ -71,8 +71,12 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "type -> moving average of its jobs' time in a slot, µs; of those under 0.1 s one in eight is counted",
     ),
     "counters": ("counters", "hash", "events since the start, by name"),
+    "spoiled": ("spoiled", "list", "what was found deleted or overwritten, until a dispatcher's log says it"),
+    "set_aside": ("set_aside:%s", "any", "a key that held what it must not, out of the way: kept for a week"),
 }
 
+
+_REDIS_TYPES = ("hash", "zset", "list", "string")
 
 #: What `quote` leaves as it is: most names, and every task id.
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
@@ -140,6 +144,16 @@ def lua_expression(name: str, parts: Sequence[str]) -> str:
     for part, piece in zip(parts, pieces[1:], strict=True):
         spelled += [part, f'"{piece}"'] if piece else [part]
     return f"(base .. {' .. '.join(spelled)})"
+
+
+def lua_kinds() -> str:
+    """Return Lua that says of which type keys are: those there is one of, and those there is one of for each name."""
+    kinds = []
+    for template, kind, _ in KEYS.values():
+        if kind in _REDIS_TYPES and template.count("%s") < 2:
+            of_each = "true" if "%s" in template else "false"
+            kinds.append(f'    {{ name = "{template.removesuffix("%s")}", kind = "{kind}", of_each = {of_each} }},\n')
+    return f"local KINDS = {{\n{''.join(kinds)}}}\n"
 
 
 def lua_source() -> str:

@@ -229,6 +229,7 @@ def _send(task: Any, producer: Any, jobs: list[Job], published: int, ids: TaskId
 
     def send() -> None:
         for job, each in zip(jobs, producer.channel.scheduler.publish(*jobs), strict=True):
+            each.check(job)
             if not each.served:
                 unserved.warn(job.type, producer.channel.scheduler)
 

@@ -101,16 +101,17 @@ class Worker:
 
 
 class Published(NamedTuple):
-    """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled, 3 revoked before, or expired.
+    """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled, 3 revoked before, or expired, 5 refused.
 
     Of `ingest` also -1: the message is not next in its list, and 4: it is a dead letter.
 
-    Not *served*: it is pending, and no live worker serves its type.
+    Not *served*: it is pending, and no live worker serves its type. *refused*: for which field.
     """
 
     state: int
     more: Set[str]
     served: bool
+    refused: str | None = None
 
 
 class Joined(NamedTuple):

@@ -121,23 +121,31 @@ class Reference:
 
     # -- the arrows
 
-    def publish(self, jobs: Sequence[tuple[str, Mapping[str, Any]]], *, now_us: int) -> list[Published]:
+    def publish(self, jobs: Sequence[tuple[str, Mapping[str, Any] | str]], *, now_us: int) -> list[Published]:
         """Client -> pending, or scheduled. A known id changes nothing. The first reply says `more`.
 
-        *jobs*: the id of each, and what `_put` takes. They stay in order: each is enqueued 1 µs after the one before.
+        *jobs*: the id of each, and what `_put` takes, or the field for which it is refused (`fields.bad`). They stay in
+        order: each is enqueued 1 µs after the one before.
         """
         waiting = {job.type for job in self.jobs.values() if job.state == "pending"}
-        put = [self._put(job_id, nth, now_us, **job) for nth, (job_id, job) in enumerate(jobs)]
-        types = {job["type_"] for (_, job), (state, served) in zip(jobs, put, strict=True) if state == 1 and served}
+        published, types = [], set()
+        for nth, (job_id, job) in enumerate(jobs):
+            if isinstance(job, str):
+                published.append(Published(5, NONE, True, job))
+                continue
+            state, served = self._put(job_id, nth, now_us, **job)
+            published.append(Published(state, NONE, served))
+            if state == 1 and served:
+                types.add(job["type_"])
         more = self._fill(types - waiting, now_us)  # if some wait, no free slot fits, or somebody goes on with them
-        return [Published(state, more if nth == 0 else NONE, served) for nth, (state, served) in enumerate(put)]
+        return [published[0]._replace(more=more), *published[1:]]
 
     def ingest(
         self, list_: str, job_id: str, *, message: str, readable: bool, type_: str, now_us: int, **job: Any
     ) -> Published:
         """A list of stock Celery -> pending or scheduled, as `publish` does; or dead, if it is not *readable*.
 
-        If *message* is not the next one there, nothing changes.
+        If *message* is not the next one there, nothing changes. One that says what is refused is not readable.
         """
         waiting = self.lists.get(list_, [])
         if waiting[:1] != [message]:
@@ -148,7 +156,7 @@ class Reference:
         if readable:
             (published,) = self.publish([(job_id, {"type_": type_, "message": message, **job})], now_us=now_us)
             return published
-        unreadable = Job(job_id, type_, job["on_demand"], job["priority"], now_us, "pending", message)
+        unreadable = Job(job_id, type_, False, 0, now_us, "pending", message)
         self.jobs[job_id] = unreadable
         self._bury(unreadable, "unreadable", now_us)
         return Published(4, NONE, True)

@@ -16,6 +16,7 @@ from kombu.log import get_logger
 from kombu.utils.functional import maybe_list
 
 from .errors import OptionError
+from .fields import MOST_STAMP_BYTES, MOST_STAMPS
 from .keys import encode
 from .received import is_text, shown
 
@@ -24,10 +25,6 @@ logger = get_logger(__name__)
 #: How long a revoked name stays revoked, s: as long as Celery's workers remember one (``REVOKE_EXPIRES``).
 KEPT_FOR_S = 10_800
 
-
-#: Stamps of one message, and bytes that they take as `stamp` writes them: a waiting job can be found by each.
-MOST_STAMPS = 100
-MOST_STAMP_BYTES = 20_000
 
 #: Remote control is written in it, unless somebody chose otherwise.
 _ACCEPTED = serialization.prepare_accept_content(["json"])

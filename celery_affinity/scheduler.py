@@ -4,6 +4,8 @@ Every call may be repeated after a lost reply: publishing a known id, a stale fe
 number change nothing.
 """
 
+import re
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -42,6 +44,13 @@ _REFUSALS = (*_PASSING, ResponseError)
 #: What a script is told that may not call something; the second is Redis 7.0's.
 _NO_RIGHT = ("ACL failure", "The user executing the script can't")
 
+#: What it says of a script that came upon what it cannot work with: a key of another type, a number that is none. Of
+#: all else that it refuses it says a code.
+_SPOILED = re.compile(r"(.*: )?WRONGTYPE |(?!([A-Z]{3,} |.*ACL )).*user_script", re.DOTALL)
+
+#: After a repair that found nothing another one waits so long, s.
+_IN_VAIN_S = 5.0
+
 #: Jobs that one call of a script moves at most, so that none runs for more than 5 ms.
 MOST = 10
 
@@ -53,6 +62,12 @@ _OF_PRODUCERS = "publish"
 
 #: And bytes of messages: a call ends with the job that exceeds this.
 _BYTES_TOGETHER = 1_000_000
+
+#: Of what an arrow was called with, bytes are looked at that may be in the name of a key: no messages.
+_LONGEST_NAME = 1000
+
+#: What `publish` says of a job of which a field is not accepted.
+_REFUSED = 5
 
 #: Scheduled jobs that are looked at together.
 _PAGE = 50
@@ -68,6 +83,7 @@ class Scheduler:
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self.client: Any = client  # redis-py's types leave open whether a reply is bytes, str or awaited
         self.keys = keys
+        self._in_vain_until_s = 0.0
 
     def close(self) -> None:
         """Close the connections that no thread is using; one that is in use goes with its last user."""
@@ -108,7 +124,8 @@ class Scheduler:
     def publish(self, *jobs: Job) -> list[Published]:
         """Put jobs into their lanes, or among the scheduled, in one round trip. A known id changes nothing.
 
-        One call of the script takes some, and is atomic; the others may have been published if this raises.
+        One call of the script takes some, and is atomic; the others may have been published if this raises. Of one that
+        the server refuses nothing is written, and the others go their way.
         """
         return self._published(self._run_together(list(_publishing(jobs))))
 
@@ -139,7 +156,7 @@ class Scheduler:
             with suppress(NoPermissionError):
                 self._go_on(more)
             pairs = [(state, served), *zip(further[::2], further[1::2], strict=True)]
-            published += [Published(bool(state), bool(served)) for state, served in pairs]
+            published += [_published(*pair) for pair in pairs]
         return published
 
     def ingest(self, list_: str, jobs: Sequence[Job]) -> int:
@@ -153,6 +170,9 @@ class Scheduler:
         ]
         replies = self._run_together(calls)
         self._go_on(b" ".join(more for _, more, _ in replies))
+        for job, (state, _, bad) in zip(jobs, replies, strict=True):
+            if state == _REFUSED:
+                Published(False, True, bad.decode()).check(job)
         return sum(state > 0 for state, _, _ in replies)
 
     def settle(
@@ -197,7 +217,7 @@ class Scheduler:
             return []
         more, *payloads = replies[-1]
         self._go_on(more)
-        return [claim for payload in payloads if (claim := _claim(payload)) is not None]
+        return parsed_claims(payloads)
 
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> None:
         """Give jobs (job id, fencing number) back; *counted* as a delivery or not."""
@@ -380,6 +400,29 @@ class Scheduler:
         """Change settings at run time, by their name in Redis; "" resets one. Return the revision of the settings."""
         return int(self._run(load("configure"), rest=_flat(changes.items())))
 
+    def repair(self, failed: Sequence[Argument] | None = None) -> list[str]:
+        """Set aside or make again what somebody else deleted or overwrote. Return what that was, and say it in the log.
+
+        *failed*: what an arrow was called with that failed.
+        """
+        names = [each for each in failed or () if len(str(each)) <= _LONGEST_NAME]
+        found: list[str] = []
+        types: list[bytes] = []
+        first = 0
+        while first >= 0:
+            rest = names if first == 0 else ()
+            arguments = load("repair").arguments(rest, first=first, thorough=int(failed is not None))
+            (reply,) = self._attempt([(load("repair"), arguments)])
+            first, some, what = reply
+            types += some
+            found += [each.decode(errors="replace") for each in what]
+        for each in found:
+            logger.error("Somebody else deleted or overwrote what is in Redis: %s", each)
+        if found:
+            for at in range(0, len(types), MOST):
+                self._go_on(b" ".join(types[at : at + MOST]))
+        return found
+
     def settings(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the settings in force, and what an app.conf said last, by their names in Redis."""
         with self.client.pipeline(transaction=False) as pipe:
@@ -398,6 +441,26 @@ class Scheduler:
         return reply
 
     def _run_together(self, calls: Sequence[tuple[Script, list[Argument]]]) -> list[Any]:
+        """Run scripts in one round trip. If one comes upon what is spoiled, that is repaired, and they run again."""
+        try:
+            return self._attempt(calls)
+        except ResponseError as exc:
+            if not _SPOILED.match(str(exc)) or time.monotonic() < self._in_vain_until_s:
+                raise
+            logger.error("%s failed: %s", " and ".join(script.name for script, _ in calls), exc)
+            if not self._repaired([value for _, arguments in calls for value in arguments]):
+                raise
+            return self._attempt(calls)
+
+    def _repaired(self, failed: Sequence[Argument]) -> bool:
+        """Return whether there was something to repair, and this user may."""
+        with suppress(NoPermissionError):
+            if self.repair(failed):
+                return True
+        self._in_vain_until_s = time.monotonic() + _IN_VAIN_S
+        return False
+
+    def _attempt(self, calls: Sequence[tuple[Script, list[Argument]]]) -> list[Any]:
         """Run scripts in one round trip. A server that lost them is given them again."""
         try:
             try:
@@ -444,13 +507,23 @@ def _raise_meaning(exc: redis.RedisError, scripts: Iterable[Script]) -> None:
         raise NoPermissionError(f"the broker's user has no right to {names}: {exc}") from exc
 
 
-def _claim(payload: bytes) -> Claim | None:
-    """Return the claim in *payload*; None for one that cannot be read: it never arrived, so a sync gives it back."""
-    try:
-        return Claim.parse(payload)
-    except ValueError as exc:
-        logger.error("A job that the server gave cannot be read, it is given back: %s. It was %r", exc, payload[:200])
-        return None
+def parsed_claims(payloads: Iterable[bytes]) -> list[Claim]:
+    """Return the claims in *payloads*, without what cannot be read: it never arrived, so a sync gives it back."""
+    found = []
+    for payload in payloads:
+        try:
+            found.append(Claim.parse(payload))
+        except ValueError as exc:
+            logger.error(
+                "A job that the server gave cannot be read, it is given back: %s. It was %r", exc, payload[:200]
+            )
+    return found
+
+
+def _published(state: int, served: Any) -> Published:
+    if state == _REFUSED:
+        return Published(False, True, served.decode())
+    return Published(bool(state), bool(served))
 
 
 def _publishing(jobs: Sequence[Job]) -> Iterator[tuple[Script, list[Argument]]]:

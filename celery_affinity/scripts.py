@@ -1,9 +1,9 @@
 """Loads the Lua scripts: one for each arrow, with its includes.
 
 A line ``-- @include lib/x.lua`` is replaced by that file, once in a script; at the beginning of a block it is for what
-most calls do without (`deferring`). ``lib/keys.lua`` and ``lib/settings.lua`` are no files: they are generated from
-`keys` and `settings`. The lines ``local name = ARGV[n]`` of a script are its signature: `Script.arguments` takes the
-values by these names, so the two sides cannot drift apart.
+most calls do without (`deferring`). ``lib/keys.lua``, ``lib/kinds.lua`` and ``lib/settings.lua`` are no files: they are
+generated from `keys` and `settings`. The lines ``local name = ARGV[n]`` of a script are its signature:
+`Script.arguments` takes the values by these names, so the two sides cannot drift apart.
 """
 
 import re
@@ -38,9 +38,10 @@ ARROWS = (
     "revoke",
     "announce",
     "told",
+    "repair",
 )
 
-_GENERATED = {"lib/keys.lua": keys.lua_source, "lib/settings.lua": settings.lua_source}
+_GENERATED = {"lib/keys.lua": keys.lua_source, "lib/kinds.lua": keys.lua_kinds, "lib/settings.lua": settings.lua_source}
 _INCLUDE = re.compile(r"-- @include (\S+)$")
 _OPENS = re.compile(r"(\b(then|else|do|repeat)|\))(\s+--.*)?$")
 _BINDING = re.compile(r"^local (\w+) = .*?\bARGV\[(\d+)\]", re.MULTILINE)

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from functools import cache
 
-from celery_affinity.calls import Claim, End, Job, Joining
-from celery_affinity.scheduler import Scheduler
+from celery_affinity.calls import End, Job, Joining
+from celery_affinity.scheduler import Scheduler, parsed_claims
 from celery_affinity.scripts import Script
 from celery_affinity.settings import Settings
 
@@ -80,7 +80,7 @@ class Fleet:
         payloads = []
         while payload := self.scheduler.client.rpop(key):
             if not payload.startswith(b"\n"):  # a sign
-                payloads.append(Claim.parse(payload))
+                payloads += parsed_claims([payload])
         return payloads
 
     def signs(self, worker):

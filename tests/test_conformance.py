@@ -10,6 +10,7 @@ import zlib
 from collections import Counter
 from itertools import count
 
+from celery_affinity import fields
 from celery_affinity.keys import encode
 from celery_affinity.reference import MAX_MOVES, MAX_PURGED, NONE
 from celery_affinity.scripts import load
@@ -40,6 +41,7 @@ from .vocabulary import (
     some_settings,
     some_stamps,
     some_types,
+    spoilt_fields,
     times_us,
     types,
 )
@@ -140,16 +142,21 @@ class Conformance(SideBySide):
     def _publish(self, job_id, *job):
         return self._publish_together([(job_id, *job)])
 
-    def _publish_together(self, jobs):
-        given, arguments = zip(*(_job(*job) for job in jobs), strict=True)
+    def _publish_together(self, jobs, spoilt=()):
+        """Publish *jobs* in one call. *spoilt*: (which of them, a field, what stands there that is not accepted)."""
+        given, arguments = map(list, zip(*(_job(*job) for job in jobs), strict=True))
+        for nth, field, value in spoilt:
+            arguments[nth][field] = value
+            given[nth] = fields.bad(arguments[nth])
         rest = [further[name] for further in arguments[1:] for name in load("publish").names]
-        if self.full_next and not all(job[0] in self.reference.jobs for job in jobs):
+        good = [job[0] for job, each in zip(jobs, given, strict=True) if not isinstance(each, str)]
+        if self.full_next and not all(each in self.reference.jobs for each in good):
             self.step("publish", REFUSED, *rest, **arguments[0])
             return NONE
         ids = [job[0] for job in jobs]
         first, *further = self.reference.publish(list(zip(ids, given, strict=True)), now_us=self.now_us)
-        pairs = (value for each in further for value in (each.state, each.served))
-        reply = [first.state, Named(first.more), first.served, *pairs]
+        pairs = (value for each in further for value in (each.state, each.refused or each.served))
+        reply = [first.state, Named(first.more), first.refused or first.served, *pairs]
         self.step("publish", reply, *rest, **arguments[0])
         return first.more
 
@@ -163,8 +170,9 @@ class Conformance(SideBySide):
         stamps=some_stamps,
         how=draw.sampled_from(["in order", "in order", "in order", "in order", "in order", "another first", "again"]),
         readable=draw.sampled_from([True, True, True, False]),
+        spoilt=draw.sampled_from([(), (), (), ("priority", "-5"), ("delay_us", "nan"), ("id", "")]),
     )
-    def ingest(self, letters, type_, priority, delay_us, expires_us, stamps, how, readable):
+    def ingest(self, letters, type_, priority, delay_us, expires_us, stamps, how, readable, spoilt):
         """Send some messages as stock Celery does, and move them; now and then one that is not next, or one twice."""
         jobs = [f"{letter}{next(self.job_numbers)}" for letter in letters]
         list_ = f"stock {type_}"
@@ -177,7 +185,13 @@ class Conformance(SideBySide):
             given, arguments = _job(job_id, type_, priority == 9, priority, delay_us, **ends)
             if not readable:
                 arguments |= {"task_id": "", "task_name": ""}
-            reply = self.reference.ingest(list_, job_id, **given, readable=readable, now_us=self.now_us)
+            arguments |= [spoilt] if spoilt else []
+            if "id" in spoilt:
+                is_next = self.reference.lists[list_][:1] == [given["message"]]
+                self.step("ingest", [5, "", "id"] if is_next else [-1, "", 1], list=list_, readable=1, **arguments)
+                continue
+            is_good = readable and not spoilt
+            reply = self.reference.ingest(list_, job_id, **given, readable=is_good, now_us=self.now_us)
             wanted = [reply.state, Named(reply.more), reply.served]
             self.step("ingest", wanted, list=list_, readable=int(readable), **arguments)
             self.compare(reply.more)
@@ -231,6 +245,18 @@ class Conformance(SideBySide):
             for nth, job_id in enumerate(ids)
         ]
         self.compare(self._publish_together([(*jobs[0][:4], delay_us, expires_us, stamps), *jobs[1:]]))
+
+    @often(
+        3,
+        letters=draw.lists(draw.sampled_from("abc"), min_size=1, max_size=4),
+        spoilt=draw.lists(draw.tuples(draw.integers(0, 3), spoilt_fields), min_size=1, max_size=2),
+        type_=types,
+        delay_us=delays_us,
+    )
+    def publish_spoilt(self, letters, spoilt, type_, delay_us):
+        """Publish jobs of which some say what is not accepted."""
+        jobs = [(f"{letter}{next(self.job_numbers)}", type_, False, 1, delay_us) for letter in letters]
+        self.compare(self._publish_together(jobs, [(nth % len(jobs), *each) for nth, each in spoilt]))
 
     @often(1, index=draw.integers(0, 20), type_=types, delay_us=delays_us)
     def publish_again(self, index, type_, delay_us):
@@ -733,6 +759,16 @@ class Conformance(SideBySide):
                         not known.accepting,
                     )
             self.tick()
+
+    @often(3, thorough=draw.booleans())
+    def repair(self, thorough):
+        """Look for what somebody spoiled: nobody did, so nothing is found, and nothing changes."""
+        waiting = {job.type for job in self.reference.jobs.values() if job.state == "pending"}
+        served = {type_ for worker in self.reference.workers.values() for type_ in worker.types if worker.slots}
+        types = sorted(map(encode, waiting | served))
+        names = [*self.reference.jobs, *self.reference.workers][-9:] if thorough else []
+        self.step("repair", [-1, types, []], *names, first=0, thorough=int(thorough))
+        self.compare()
 
     @often(2)
     def the_memory_is_full_at_the_next_call(self):

@@ -10,7 +10,7 @@ import pytest
 import redis
 from celery import Celery
 
-from celery_affinity import OptionError, SettingError, revoking
+from celery_affinity import OptionError, SettingError, fields
 from celery_affinity.calls import Claim, End, Job, Joining
 from celery_affinity.envelope import written
 from celery_affinity.ingest import Ingest
@@ -131,10 +131,10 @@ def test_a_message_with_too_many_stamps_is_refused(redis_client, valkey):
     def task():
         pass
 
-    task.apply_async(stamped_headers=["of"], of=["x"] * revoking.MOST_STAMPS)
+    task.apply_async(stamped_headers=["of"], of=["x"] * fields.MOST_STAMPS)
     published = redis_client.dbsize()
     with pytest.raises(OptionError, match=r"stamps of a message must be at most 100.* got: 101 of"):
-        task.apply_async(stamped_headers=["of"], of=[str(each) for each in range(revoking.MOST_STAMPS + 1)])
+        task.apply_async(stamped_headers=["of"], of=[str(each) for each in range(fields.MOST_STAMPS + 1)])
     with pytest.raises(OptionError, match=r"at most 100, and 20,000 bytes together.* got: 1 of 30,003 bytes"):
         task.apply_async(stamped_headers=["of"], of=["x" * 30_000])
     assert redis_client.dbsize() == published

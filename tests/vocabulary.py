@@ -18,6 +18,35 @@ some_types = draw.sampled_from(
 priorities = draw.sampled_from([0, 0, 1, 5, 9, 10])
 delays_us = draw.sampled_from([0, 0, 0, 0, 0, 1, 1_000_000, 3_000_000, 64_000_000, -1_000_000])
 expiries_us = draw.sampled_from([None, None, None, None, None, None, 0, -1, 1, 1_000_000, 3_000_000, 64_000_000])
+#: What no job may say of itself, as the scripts take it.
+spoilt_fields = draw.sampled_from(
+    [
+        ("id", ""),
+        ("id", "a b"),
+        ("id", "a\n"),
+        ("id", "i" * 256),
+        ("type", ""),
+        ("type", "a b"),
+        ("type", "\u00e9"),
+        ("mode", ""),
+        ("mode", "queued "),
+        ("priority", "x"),
+        ("priority", "-5"),
+        ("priority", "11"),
+        ("priority", "07"),
+        ("priority", "0 1"),
+        ("priority", "%"),
+        ("delay_us", "nan"),
+        ("delay_us", "0x10"),
+        ("delay_us", "1e9"),
+        ("delay_us", ""),
+        ("delay_us", "9" * 19),
+        ("task_id", "a b"),
+        ("expires_us", "nan"),
+        ("expires_us", "-inf"),
+        ("stamps", "a:\nb"),
+    ]
+)
 STAMPS = ("tenant:a", "tenant:b", "run%20of:7")
 some_stamps = draw.sampled_from([(), (), (), (), STAMPS[:1], STAMPS[:1], STAMPS[:2], STAMPS[1:]])
 #: On both sides of every limit of time: a tick lately, a silence that counts, a beat, a timeout; and back.

@@ -8,7 +8,8 @@
 -- ARGV[1..]: job ids
 local dropped = 0
 for _, id in ipairs(ARGV) do
-    if redis.call("HGET", key.job(id), "state") == "dead" then
+    local state = redis.call("HGET", key.job(id), "state")
+    if state == "dead" or (not state and redis.call("ZSCORE", key.dead, id)) then -- only its place is left of it
         back.forget(id)
         dropped = dropped + 1
     end

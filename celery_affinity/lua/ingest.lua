@@ -1,10 +1,12 @@
 -- ingest: a list of stock Celery -> pending, or scheduled. Moves the message that is next in a queue's list, as publish
 -- does, if it is next there still: nobody else has it then, and a call that is repeated moves nothing twice.
 -- RETURNS {state, more, served}: as publish does; state -1: another message is next, or none; 4: nobody can read the
--- message, and it is a dead letter. At -1 and 0 nothing has changed.
+-- message, or it says what is refused, and it is a dead letter. At -1, 0 and 5 (it has no id or type to be one)
+-- nothing has changed.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/settings.lua
+-- @include lib/fields.lua
 -- @include lib/back.lua
 -- @include lib/publish.lua
 
@@ -14,7 +16,7 @@ local id = ARGV[3]
 local type = ARGV[4] -- encoded
 local mode = ARGV[5] -- "queued" or "demand"
 local priority = ARGV[6] -- 0..10, 10 highest
-local delay_us = tonumber(ARGV[7]) -- until it is due
+local delay_us = ARGV[7] -- until it is due
 local task_id = ARGV[8] -- encoded; "" if it has none
 local task_name = ARGV[9]
 local expires_us = ARGV[10] -- until it expires; "" for never
@@ -27,15 +29,17 @@ end
 if redis.call("EXISTS", key.job(id)) == 1 then
     return { 0, "", 1 }
 end
-if traces.are_too_many(stamps) then
-    return redis.error_reply("ERR a message may bear 100 stamps, 20000 bytes together, and this one has more")
-end
-redis.call("RPOP", list)
 local job = {
     id = id, type = type, mode = mode, priority = priority, delay_us = delay_us, task_id = task_id,
     task_name = task_name, expires_us = expires_us, stamps = stamps, message = message,
 }
-if not readable then
+local bad = fields.bad(job)
+if bad == "id" or bad == "type" then
+    return { 5, "", bad }
+end
+redis.call("RPOP", list)
+if bad or not readable then
+    job.mode, job.priority, job.task_id, job.task_name = "queued", 0, "", ""
     write_job(job, "pending", clock.now)
     back.bury(id, "unreadable", read_settings())
     return { 4, "", 1 }

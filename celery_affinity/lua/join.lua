@@ -24,7 +24,7 @@ local app = ARGV[7] -- encoded
 redis.call("SET", key.schema, SCHEMA, "NX") -- on a server that was emptied under a running fleet
 local replaced = {}
 local accepting = redis.call("HGET", key.worker(worker), "accepting")
-local void = accepting == "1" and 0 or tonumber(redis.call("GET", key.fence) or 0)
+local void = accepting == "1" and 0 or tonumber(redis.call("GET", key.fence)) or 0
 if accepting then
     workers.detach(worker)
 else

@@ -42,4 +42,4 @@ for lane, enqueued, first_id in lanes.each(heads) do
     end
 end
 lanes.rewrite(type, heads)
-return { deleted + of_lanes, heads ~= "" and 1 or 0 }
+return { deleted + of_lanes, heads ~= "" and of_lanes == MAX and 1 or 0 }

@@ -14,7 +14,8 @@ local now = clock.now
 local types, replayed = {}, {}
 for _, id in ipairs(ARGV) do
     local row = redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires")
-    if row[1] == "dead" and redis.call("EXISTS", key.message(id)) == 1 then
+    local can_wait = spoiled.can_wait(row[2], row[3], now, "0")
+    if row[1] == "dead" and can_wait and redis.call("EXISTS", key.message(id)) == 1 then
         redis.call("ZREM", key.dead, id)
         redis.call("ZREM", key.untold, id)
         traces.fade(id, row[4], row[5])

@@ -46,11 +46,32 @@ local fences = {}
 for i = 1, #claimed, 2 do
     fences[claimed[i]] = claimed[i + 1]
 end
+-- Somebody deleted the claim: what is known of the job says that it is this one.
+local function is_its_own(id, fence)
+    local row = redis.call("HMGET", key.job(id), "state", "worker", "fence")
+    if row[1] ~= "claimed" or row[2] ~= worker or row[3] ~= fence then
+        return false
+    end
+    redis.call("HSET", key.claims(worker), id, fence)
+    spoiled.note("the claim of job " .. id .. ", made again since " .. worker .. " holds it")
+    return true
+end
+
+-- Others place jobs by these. Spoiled, they make no error of their own: the worker would just get nothing.
+local function check_free_slots()
+    local row = redis.call("HMGET", key.worker(worker), "profile", "free")
+    local free, in_all = tonumber(row[2]) or 0, redis.call("HGET", key.free_slots, row[1]) or "0"
+    if not string.find(in_all, "^%d+$") or tonumber(in_all) < free
+        or (free > 0 and not redis.call("ZSCORE", key.free(row[1]), worker)) then
+        error("spoiled free slots of worker " .. worker)
+    end
+end
+
 local held, void, asked = {}, {}, {}
 for i = 5, #ARGV, 3 do
     local id, running_us = ARGV[i], tonumber(ARGV[i + 2])
     held[id] = ARGV[i + 1]
-    if fences[id] ~= ARGV[i + 1] then
+    if fences[id] ~= ARGV[i + 1] and not is_its_own(id, ARGV[i + 1]) then
         void[#void + 1] = id
     elseif running_us >= 0 then
         redis.call("HSETNX", key.job(id), "started", clock.text(clock.now_us - running_us))
@@ -65,7 +86,7 @@ for i = 1, #claimed, 2 do
         break
     end
     if held[id] ~= claimed[i + 1] then
-        local age_us = clock.now_us - tonumber(redis.call("HGET", key.job(id), "claimed") or 0)
+        local age_us = clock.now_us - (tonumber(redis.call("HGET", key.job(id), "claimed")) or 0)
         -- A younger one may be on its way to the worker.
         if draining or age_us > settings.heartbeat_interval_us then
             local is_unread, its_bytes = claims.is_unread(worker, id)
@@ -80,8 +101,9 @@ for i = 1, #claimed, 2 do
     end
 end
 slots.settle(worker)
+check_free_slots()
 
-local ticked = tonumber(redis.call("HGET", key.clock, "ticked") or 0)
+local ticked = tonumber(redis.call("HGET", key.clock, "ticked")) or 0
 local rank = redis.call("ZRANK", key.joined, worker)
 local ticker = (rank and rank < workers.TICKERS) or clock.now_us - ticked > TICKED_LATELY_US
 local more = fill(types, "", settings, slots.view())[1]

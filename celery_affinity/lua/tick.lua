@@ -23,7 +23,8 @@ local types = {}
 local function silence_began()
     local row = redis.call("HMGET", key.clock, "ticked", "grace")
     local ticked, grace = tonumber(row[1]), tonumber(row[2])
-    if not ticked or clock.now_us - ticked > SILENCE_COUNTS_US or clock.now_us < ticked then
+    if not (ticked and grace and grace <= clock.now_us and ticked <= clock.now_us)
+        or clock.now_us - ticked > SILENCE_COUNTS_US then
         grace = clock.now_us
     end
     redis.call("HSET", key.clock, "ticked", clock.now, "grace", clock.text(grace))
@@ -33,11 +34,15 @@ end
 local function promote_due()
     local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", clock.now, "LIMIT", 0, MAX)
     for _, id in ipairs(due) do
-        local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued")
+        local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries")
         redis.call("ZREM", key.scheduled, id)
-        redis.call("HSET", key.job(id), "state", "pending")
-        lanes.add(id, row[1], row[2], row[3])
-        types[#types + 1] = row[1]
+        if spoiled.can_wait(row[1], row[2], row[3], row[4]) then
+            redis.call("HSET", key.job(id), "state", "pending")
+            lanes.add(id, row[1], row[2], row[3])
+            types[#types + 1] = row[1]
+        else
+            back.set_aside(id, "scheduled", settings)
+        end
     end
     return #due
 end
@@ -100,6 +105,9 @@ local more = fill(types, "", settings, slots.view())[1]
 
 local next_due = redis.call("ZRANGE", key.scheduled, 0, 0, "WITHSCORES")[2]
 local next_due_us = next_due and math.max(0, tonumber(next_due) - clock.now_us) or -1
+if next_due_us == math.huge then
+    next_due_us = -1 -- no publish wrote that
+end
 local again = (expired == MAX or due == MAX or recovered == MAX) and 1 or 0
 local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, 1)
 return { again, clock.text(next_due_us), due, recovered, dead, #untold, with_messages(ARGV), more }

@@ -10,6 +10,10 @@ local app = ARGV[2]
 -- ARGV[3..]: job ids
 
 local function leave(id)
+    if redis.call("EXISTS", key.job(id)) == 0 then
+        redis.call("ZREM", key.untold, id) -- somebody deleted what was known of it
+        return
+    end
     local row = redis.call("HMGET", key.job(id), "left", "tries")
     redis.call("HSET", key.job(id), "left", row[1] and row[1] .. " " .. app or app)
     redis.call("ZADD", key.untold, clock.now, id)

@@ -1,6 +1,7 @@
 -- back: the ways a claimed job leaves its slot without having been done: pending again, or dead.
 -- @include lib/ends.lua
 -- @include lib/lanes.lua
+-- @include lib/spoiled.lua
 local back = {}
 
 -- Frees the slot. The caller settles the worker's slots afterwards, once for all that it dropped.
@@ -61,15 +62,31 @@ function back.bury(id, reason, settings)
     trim_dead(settings.dead_max)
 end
 
+-- The job, which is in no lane and has no slot, cannot wait: its row was deleted, or says what no job is. Its message,
+-- if there is one, is kept among the dead letters.
+function back.set_aside(id, where, settings)
+    spoiled.note("job " .. id .. ", found in " .. where)
+    if redis.call("EXISTS", key.message(id)) == 0 then
+        redis.call("UNLINK", key.job(id))
+        return
+    end
+    local row = redis.call("HMGET", key.job(id), "type", "task", "name")
+    redis.call("HSET", key.job(id), "type", row[1] or "unknown", "lane", "queued.0", "enqueued", clock.now,
+        "deliveries", 0, "task", row[2] or "", "name", row[3] or "")
+    redis.call("HDEL", key.job(id), "acked", "expires")
+    back.bury(id, "unreadable", settings)
+end
+
 -- Takes a job from its worker: pending again with its first enqueue time, or dead if it came back too often
 -- (counted), or lost if it had been acked: Celery promised at most once. One that has been revoked, or has expired,
 -- ends here.
 -- RETURNS its type if it is pending again.
 function back.put(worker, id, counted, settings)
-    local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked")
+    local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries")
     local type, lane, enqueued = row[1], row[2], row[3]
     back.drop(worker, id)
-    if not type then
+    if not spoiled.can_wait(type, lane, enqueued, row[5]) then
+        back.set_aside(id, "claims:" .. worker, settings)
         return nil
     end
     if row[4] == "1" then

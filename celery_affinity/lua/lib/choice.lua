@@ -90,7 +90,12 @@ local function choice_among(types, heads, view, settings)
         first = function()
             local by_age = goes_by_age(settings)
             local first, place = first_type(by_age)
+            local looked_at = {}
             while first and not lanes.has_one_at(heads[types[first]], place) do -- who wrote them knows no notes
+                if looked_at[first] then
+                    error("spoiled heads of type " .. types[first]) -- they would be looked at for ever
+                end
+                looked_at[first] = true
                 notes[first], places[first], is_new[first] = nil, nil, true
                 first, place = first_type(by_age)
             end

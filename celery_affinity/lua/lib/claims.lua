@@ -13,9 +13,9 @@ function claims.payload(id, fence, type, deliveries, enqueued, expires, message)
     return (expires and facts .. " " .. expires or facts) .. "\n" .. message
 end
 
--- Gives a job to `worker`, whose slots `view` sees. RETURNS the fencing number, how often the job was delivered before,
--- and when it expires: of one that was never claimed, and does not expire, that is known without a look. nil for one
--- that has expired: its number is nobody's, and it takes no slot.
+-- Gives a job to `worker`, whose slots `view` sees. RETURNS the fencing number; how often the job was delivered before,
+-- and when it expires: of one that was never claimed, and does not expire, that is known without a look; and whether it
+-- had a row. nil for one that has expired: its number is nobody's, and it takes no slot.
 function claims.grant(id, worker, view)
     local fence = tostring(redis.call("INCR", key.fence))
     local new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
@@ -31,7 +31,7 @@ function claims.grant(id, worker, view)
     end
     view.take(worker) -- it counts what the worker holds
     redis.call("HSET", key.claims(worker), id, fence)
-    return fence, deliveries, expires
+    return fence, deliveries, expires, new_fields <= 3
 end
 
 -- What explains how long a slot is taken by a job of this type: each new one counts for an eighth. Of short ones,
@@ -66,9 +66,12 @@ end
 function claims.finish(id, fence, known)
     redis.call("UNLINK", key.message(id))
     if not known.claimed then
-        return -- the server has lost the job
+        redis.call("UNLINK", key.job(id)) -- the server has lost the job: an ack may be left of it
+        return
     end
-    note_duration(known.type, math.max(0, clock.now_us - tonumber(known.claimed)), tonumber(fence))
+    if known.type and string.find(known.claimed, "^%d+$") then
+        note_duration(known.type, math.max(0, clock.now_us - tonumber(known.claimed)), tonumber(fence))
+    end
     traces.forget(id, known.task, known.stamps, known.expires, traces.KEEP_S)
     redis.call("HSET", key.job(id), "state", "done", "ended", clock.now)
     redis.call("EXPIRE", key.job(id), traces.KEEP_S)

@@ -18,7 +18,7 @@ end
 -- Takes a job from where it waits. RETURNS whether it did; a claimed one is its worker's.
 function ends.waiting(id, how)
     local row = redis.call("HMGET", key.job(id), "state", "type", "lane")
-    if row[1] == "pending" then
+    if row[1] == "pending" and row[2] and lanes.is_one(row[3]) then
         lanes.remove(id, row[2], row[3])
     elseif row[1] == "scheduled" then
         redis.call("ZREM", key.scheduled, id)
@@ -32,7 +32,7 @@ end
 -- RETURNS how a job that comes back from its worker has ended meanwhile, or nil: it may wait again.
 function ends.meanwhile(id)
     local row = redis.call("HMGET", key.job(id), "task", "stamps", "expires", "enqueued")
-    if row[3] and tonumber(row[3]) <= clock.now_us then
+    if row[3] and (tonumber(row[3]) or math.huge) <= clock.now_us then
         return "expired"
     end
     return traces.is_revoked(row[1] or "", row[2], row[4]) and "revoked" or nil

@@ -29,7 +29,7 @@ local function candidates(types, view, settings)
             if not one then
                 return nil
             end
-            local is_alone = #waiting == 1 and filters.none and string.find(heads[one], "^%S+ %S+ %S+$")
+            local is_alone = #waiting == 1 and filters.none and string.find(heads[one], "^%l+%.%d+ %d+ %S+$")
             if is_alone and not choice then
                 return view.any_free(one) and lanes.job(one, heads[one], 1)
             end
@@ -75,8 +75,15 @@ local function fill_from(waiting, caller, view, fresh)
         end
         local id, worker = job.id, view.best(job.type)
         waiting.take(job)
-        local fence, deliveries, expires = claims.grant(id, worker, view)
+        local fence, deliveries, expires, has_row = claims.grant(id, worker, view)
         if fence then
+            if not has_row then
+                -- What its head says of it is enough for it to run.
+                redis.call("HSET", key.job(id), "type", job.type, "lane", job.lane, "enqueued", job.enqueued,
+                    "deliveries", 0, "task", "", "name", "")
+                redis.call("LPUSH", key.spoiled, "job " .. id .. ", of which only its place in a lane was left")
+                redis.call("LTRIM", key.spoiled, 0, 99)
+            end
             local message = fresh and fresh[id]
             local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, expires, message)
             job.fence, bytes = fence, bytes + #payload

@@ -1,10 +1,16 @@
 -- lanes: the waiting jobs of one (type, mode, priority), first in first out.
 -- `heads` keeps the first job of every lane of a type in one field, "lane enqueued id ...": a claim reads all its
 -- candidates at once. Here the heads of one type stay such a text: a versatile worker has hundreds to look through.
+-- @include lib/clock.lua
 local lanes = {}
 
 function lanes.name(mode, priority)
     return mode .. "." .. priority
+end
+
+-- RETURNS whether `lane` is the name of one.
+function lanes.is_one(lane)
+    return string.find(lane or "", "^%l+%.%d%d?$") ~= nil
 end
 
 -- RETURNS where the head of `lane` begins and ends in `heads`, when it was enqueued, and its id; nil if it has none.
@@ -67,8 +73,23 @@ function lanes.remove(id, type, lane)
     end
 end
 
+-- RETURNS the first job of a lane, and when it was enqueued, if somebody wrote what is no time; that is now.
+local function with_a_time(lane, next_one)
+    for _ = 1, 100 do
+        if not next_one[2] or string.find(next_one[2], "^%d+$") then
+            return next_one
+        end
+        redis.call("ZADD", lane, clock.now, next_one[1])
+        next_one = redis.call("ZRANGE", lane, 0, 0, "WITHSCORES")
+    end
+    return {}
+end
+
 -- RETURNS heads with what is now the first job of `lane`, for the one from `first` to `last`. The caller writes them.
 function lanes.look(type, lane, heads, first, last)
     local next_one = redis.call("ZRANGE", key.lane(type, lane), 0, 0, "WITHSCORES")
+    if next_one[2] and not string.find(next_one[2], "^%d+$") then
+        next_one = with_a_time(key.lane(type, lane), next_one)
+    end
     return with_head(heads, first, last, lane, next_one[2], next_one[1])
 end

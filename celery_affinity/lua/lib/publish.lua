@@ -18,10 +18,16 @@ end
 -- wait, no free slot fits, or somebody is about to go on with them. And, of the only one, if no other job of its type
 -- waits, what `place` needs to put it in its lane, or on a slot without one.
 local function put(job, enqueued_us, is_only)
-    local id, type, delay_us, expires_us = job.id, job.type, job.delay_us, job.expires_us
+    local id, type, delay_us, expires_us = job.id, job.type, tonumber(job.delay_us), job.expires_us
     local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- of most nothing is
     if is_heard_of and redis.call("EXISTS", key.job(id)) == 1 then
-        return 0, 1, false
+        -- A script that ran into what somebody had spoiled wrote one half: a job that waits, and nowhere.
+        local row = redis.call("HMGET", key.job(id), "state", "type", "lane")
+        local place = row[1] == "pending" and row[2] and row[3] and key.lane(row[2], row[3])
+            or row[1] == "scheduled" and key.scheduled
+        if not place or redis.call("ZSCORE", place, id) then
+            return 0, 1, false
+        end
     end
 
     local due = clock.text(enqueued_us + math.max(0, delay_us))

@@ -22,7 +22,7 @@ function traces.is_revoked(task, stamps, enqueued)
     end
     for stamp in each_of(stamps) do
         local at = redis.call("GET", key.revoked_stamp(stamp))
-        if at and tonumber(at) >= tonumber(enqueued) then
+        if at and (tonumber(at) or 0) >= (tonumber(enqueued) or 0) then
             return true
         end
     end

@@ -35,7 +35,7 @@ function slots.view()
 
     local function free_slots(profile)
         if not free[profile] then
-            free[profile] = tonumber(redis.call("HGET", key.free_slots, profile) or 0)
+            free[profile] = tonumber(redis.call("HGET", key.free_slots, profile)) or 0
         end
         return free[profile] - (taken[profile] or 0)
     end

@@ -13,8 +13,7 @@ function workers.split(types)
 end
 
 function workers.types_of(worker)
-    local profile = redis.call("HGET", key.worker(worker), "profile")
-    return workers.split(profile and redis.call("HGET", key.profiles, profile))
+    return workers.split(redis.call("HGET", key.worker(worker), "types"))
 end
 
 local function change_slots(profile, types, by)
@@ -61,6 +60,9 @@ end
 function workers.detach(worker)
     workers.close(worker)
     local row = redis.call("HMGET", key.worker(worker), "profile", "slots")
+    if not row[1] then
+        return -- somebody deleted what was known of it
+    end
     local types = workers.types_of(worker)
     change_slots(row[1], types, 0 - tonumber(row[2])) -- the negative of 0 would be "-0", no integer for Redis 7.0
     if redis.call("HINCRBY", key.members, row[1], -1) <= 0 then
@@ -102,7 +104,7 @@ end
 function workers.remove(worker)
     workers.detach(worker)
     local name = redis.call("HGET", key.worker(worker), "name")
-    if redis.call("HGET", key.names, name) == worker then
+    if name and redis.call("HGET", key.names, name) == worker then
         redis.call("HDEL", key.names, name)
     end
     redis.call("ZREM", key.beats, worker)

@@ -1,0 +1,15 @@
+-- text: names that others read.
+local text = {}
+
+-- RETURNS whether it is UTF-8. A sequence that is good counts as "?", so that what is left on both sides of it makes
+-- no other.
+function text.is_good(name)
+    for _, sequence in ipairs({
+        "[\194-\223][\128-\191]", "\224[\160-\191][\128-\191]", "\237[\128-\159][\128-\191]",
+        "[\225-\236\238\239][\128-\191][\128-\191]", "\240[\144-\191][\128-\191][\128-\191]",
+        "[\241-\243][\128-\191][\128-\191][\128-\191]", "\244[\128-\143][\128-\191][\128-\191]",
+    }) do
+        name = string.gsub(name, sequence, "?")
+    end
+    return not string.find(name, "[\128-\255]")
+end
