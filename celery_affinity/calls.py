@@ -32,7 +32,7 @@ class Claim(NamedTuple):
         """Return the claim in *payload*: a line of facts, then the message. Raises ValueError if it is none."""
         facts, _, message = payload.partition(b"\n")
         job_id, fence, type_, deliveries, enqueued, *expires = facts.decode().split(" ")
-        if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= _LONGEST_FENCE):
+        if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= _LONGEST_FENCE and int(fence)):
             raise ValueError("it has no job id, or no fencing number")
         if len(expires) > 1:
             raise ValueError("it has more facts than there are")

@@ -255,10 +255,10 @@ def test_a_producer_has_the_rights_that_its_script_needs_and_no_others(as_user, 
         mode + pattern.rstrip("*") for mode, pattern in re.findall(r"(%[RW]|)~\{affinity:default\}:(\S*)", root)
     }
     parts = {re.sub(r"^%[RW]", "", pattern) for pattern in patterns}
-    assert parts - {"", "schema"} == {part for _, part in called if part} - {"lane:leaders"}
+    assert parts - {"", "schema"} == {part for _, part in called if part} - {"lane:leaders", "task:jobs:"}
     assert not [selector for selector in selectors if "affinity" in selector]
-    both, reads = {"incr", "hincrby"}, {"get", "hget", "hmget", "zrange", "pttl"}
-    writes = {"set", "hset", "hdel", "lpush", "zadd", "zrem"}
+    both, reads = {"incr", "hincrby"}, {"get", "hget", "hmget", "zrange", "zscore", "pttl"}
+    writes = {"set", "hset", "hdel", "lpush", "ltrim", "zadd", "zrem"}
     assert {command for command, _ in called} == both | reads | writes | {"exists", "hlen", "time"}
     for part in parts - {"", "schema"}:
         commands = {command for command, each in called if each.startswith(part)} - {"exists", "hlen"}
