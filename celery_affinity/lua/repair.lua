@@ -10,6 +10,7 @@
 -- @include lib/workers.lua
 -- @include lib/heads.lua
 -- @include lib/spoiled.lua
+-- @include lib/tasks.lua
 
 local first = tonumber(ARGV[1]) -- 0, or what the last call returned
 local thorough = ARGV[2] == "1" -- whether an arrow failed
@@ -121,6 +122,29 @@ local function look_at_jobs(ids)
     end
 end
 
+-- The jobs of a task that has several, as `tasks` has them: numbered from 1.
+local function look_at_jobs_of_task(task)
+    local its = redis.call("GET", key.task(task))
+    local ids = redis.call("ZRANGE", key.jobs_of_task(task), 0, MOST_JOBS - 1, "WITHSCORES")
+    local is_good = (its == tasks.SEVERAL) == (#ids > 0)
+    for i = 2, #ids, 2 do
+        is_good = is_good and is_whole(ids[i])
+    end
+    if is_good then
+        return
+    end
+    if #ids == 0 then
+        redis.call("UNLINK", key.task(task))
+    elseif its and its ~= tasks.SEVERAL then
+        ids[#ids + 1] = its
+    end
+    for i = 1, #ids, 2 do
+        redis.call("ZADD", key.jobs_of_task(task), (i + 1) / 2, ids[i])
+        redis.call("SET", key.task(task), tasks.SEVERAL)
+    end
+    spoiled.note(key.jobs_of_task(task) .. ", made again")
+end
+
 -- What the arrow that failed was called with: ids, names of tasks, of workers, of stamps.
 local function look_at_names()
     for i = 3, #ARGV do
@@ -132,6 +156,7 @@ local function look_at_names()
             end
             look_at_job(ARGV[i])
             look_at_jobs(redis.call("ZRANGE", key.stamped(ARGV[i]), 0, 99))
+            look_at_jobs_of_task(ARGV[i])
             look_at_jobs({ redis.call("GET", key.task(ARGV[i])) or nil })
             look_at_jobs(redis.call("ZRANGE", key.jobs_of_task(ARGV[i]), 0, 99))
         end
