@@ -153,9 +153,8 @@ class Scene:
         """Return the keys there are of one kind."""
         pattern = self.scheduler.keys.base + KEYS[name][0].replace("%s", "*")
         found = list(self.client.scan_iter(match=pattern, count=1000))
-        if name == "lane":
-            found = [key for key in found if not key.endswith(b":leaders")]
-        return sorted(found)
+        others = {"lane": b":lane:leaders", "task": b":task:jobs:"}.get(name, b"\0")
+        return sorted(key for key in found if others not in key)
 
     def dead(self):
         """Return the ids of dead letters."""
@@ -191,7 +190,7 @@ class Scene:
         self.goes_on()
         scheduler.requeue("w1", [("j1", "1")], counted=True)
         scheduler.publish(*(Job(f"many{self.number}.{nth}", "none", "message", task_id="many") for nth in range(3)))
-        scheduler.revoke(["t1", "again", "many", old[0]], [STAMP], keep_s=60)
+        scheduler.revoke(["t1", "many", old[0]], [STAMP], keep_s=60)
         scheduler.replay(["j1", "j2", old[1]])
         scheduler.drop(self.dead())
         scheduler.configure({"priority_percentage": "100"})

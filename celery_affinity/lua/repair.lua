@@ -103,27 +103,10 @@ local function make_zset(name, wanted)
     end
 end
 
--- What a job is found by, and what its row names.
-local function look_at_job(id)
-    is_there(key.message(id), "string")
-    if is_there(key.job(id), "hash") then
-        local row = redis.call("HMGET", key.job(id), "task", "stamps")
-        is_there(key.task(row[1] or ""), "string")
-        for stamp in string.gmatch(row[2] or "", "%S+") do
-            is_there(key.stamped(stamp), "zset")
-            is_there(key.revoked_stamp(stamp), "string")
-        end
-    end
-end
-
-local function look_at_jobs(ids)
-    for i = 1, math.min(#ids, MOST_JOBS) do
-        look_at_job(ids[i])
-    end
-end
-
 -- The jobs of a task that has several, as `tasks` has them: numbered from 1.
 local function look_at_jobs_of_task(task)
+    is_there(key.task(task), "string")
+    is_there(key.jobs_of_task(task), "zset")
     local its = redis.call("GET", key.task(task))
     local ids = redis.call("ZRANGE", key.jobs_of_task(task), 0, MOST_JOBS - 1, "WITHSCORES")
     local is_good = (its == tasks.SEVERAL) == (#ids > 0)
@@ -143,6 +126,25 @@ local function look_at_jobs_of_task(task)
         redis.call("SET", key.task(task), tasks.SEVERAL)
     end
     spoiled.note(key.jobs_of_task(task) .. ", made again")
+end
+
+-- What a job is found by, and what its row names.
+local function look_at_job(id)
+    is_there(key.message(id), "string")
+    if is_there(key.job(id), "hash") then
+        local row = redis.call("HMGET", key.job(id), "task", "stamps")
+        look_at_jobs_of_task(row[1] or "")
+        for stamp in string.gmatch(row[2] or "", "%S+") do
+            is_there(key.stamped(stamp), "zset")
+            is_there(key.revoked_stamp(stamp), "string")
+        end
+    end
+end
+
+local function look_at_jobs(ids)
+    for i = 1, math.min(#ids, MOST_JOBS) do
+        look_at_job(ids[i])
+    end
 end
 
 -- What the arrow that failed was called with: ids, names of tasks, of workers, of stamps.
