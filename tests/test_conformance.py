@@ -767,7 +767,10 @@ class Conformance(SideBySide):
         served = {type_ for worker in self.reference.workers.values() for type_ in worker.types if worker.slots}
         types = sorted(map(encode, waiting | served))
         names = [*self.reference.jobs, *self.reference.workers][-9:] if thorough else []
-        self.step("repair", [-1, types, []], *names, first=0, thorough=int(thorough))
+        from_types = 1_000_000_000
+        self.step("repair", [1, [], []], *names, first=0, thorough=int(thorough))
+        self.step("repair", [from_types, [], []], first=1, thorough=int(thorough))
+        self.step("repair", [-1, types, []], first=from_types, thorough=int(thorough))
         self.compare()
 
     @often(2)

@@ -306,6 +306,19 @@ def test_a_worker_is_refused_more_queues_than_are_looked_at_for_each_job():
     assert not membership._rejoin
 
 
+def test_repair_looks_at_some_workers_at_a_time(scheduler):
+    for nth in range(500):
+        join(scheduler, f"worker{nth}", "pdf", f"type{nth % 30}")
+    publish(scheduler, 250)
+    scheduler.calls.clear()
+    first = 0
+    while first >= 0:
+        first, _, found = scheduler._run(load("repair"), first=first, thorough=0)
+        assert found == []
+    assert scheduler.most() < 2_000
+    assert scheduler.most("hgetall") <= 100, "each worker's claims are looked at once"
+
+
 # -- dead letters
 
 

@@ -134,6 +134,10 @@ class Scene:
             self.jobs += self.publish(type_, 4)
             self.jobs += self.publish(type_, delay_us=3_000_000)
         self.jobs += self.publish("excel", stamps=("tenant:b",), expires_us=600_000_000)
+        # Several of one task, and more than a call looks at.
+        several = [Job(f"again{nth}", "excel", "message", task_id="again", task_name="n") for nth in range(3)]
+        self.jobs += [job.id for job in several]
+        scheduler.publish(*several, *(Job(f"many{nth}", "none", "message", task_id="many") for nth in range(12)))
         scheduler.advance(1)
         scheduler.tick()
         one.read()
@@ -149,9 +153,8 @@ class Scene:
         """Return the keys there are of one kind."""
         pattern = self.scheduler.keys.base + KEYS[name][0].replace("%s", "*")
         found = list(self.client.scan_iter(match=pattern, count=1000))
-        if name == "lane":
-            found = [key for key in found if not key.endswith(b":leaders")]
-        return sorted(found)
+        others = {"lane": b":lane:leaders", "task": b":task:jobs:"}.get(name, b"\0")
+        return sorted(key for key in found if others not in key)
 
     def dead(self):
         """Return the ids of dead letters."""
@@ -186,7 +189,8 @@ class Scene:
         old = [job for type_ in ("pdf", "excel", "web") for job in self.publish(type_, 2)]
         self.goes_on()
         scheduler.requeue("w1", [("j1", "1")], counted=True)
-        scheduler.revoke(["t1", old[0]], [STAMP], keep_s=60)
+        scheduler.publish(*(Job(f"many{self.number}.{nth}", "none", "message", task_id="many") for nth in range(3)))
+        scheduler.revoke(["t1", "many", old[0]], [STAMP], keep_s=60)
         scheduler.replay(["j1", "j2", old[1]])
         scheduler.drop(self.dead())
         scheduler.configure({"priority_percentage": "100"})

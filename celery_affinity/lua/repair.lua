@@ -2,7 +2,8 @@
 -- every now and then, and by whoever saw an arrow fail.
 -- RETURNS {next, {type, ...}, {what, ...}}; next: what to call again with, -1 if that was all. types: of which jobs may
 -- wait. what: what was found, also by arrows since the last call.
--- Cost: O(workers) at 0; else the lanes of 20 types in one call.
+-- Cost: O(profiles) at 0; then 100 workers, or the lanes of 20 types, in one call. O(workers) where sums are made
+-- again: an arrow failed, or they do not agree.
 -- @include lib/keys.lua
 -- @include lib/full.lua
 -- @include lib/kinds.lua
@@ -10,12 +11,16 @@
 -- @include lib/workers.lua
 -- @include lib/heads.lua
 -- @include lib/spoiled.lua
+-- @include lib/tasks.lua
 
 local first = tonumber(ARGV[1]) -- 0, or what the last call returned
 local thorough = ARGV[2] == "1" -- whether an arrow failed
 -- ARGV[3..]: what that one was called with
 
+local WORKERS = 100
+local MOST_CLAIMS = 200 -- a call ends with the worker whose claims exceed this
 local TYPES = 20
+local TYPES_AT = 1000000000 -- `first` of the first type; of the first worker it is 1
 local MOST_JOBS = 1000 -- that are looked at of one index
 local KEPT_S = 604800
 local NOTE_BYTES = 80 -- ten numbers, as `leaders` writes them
@@ -102,12 +107,37 @@ local function make_zset(name, wanted)
     end
 end
 
+-- The jobs of a task that has several, as `tasks` has them: numbered from 1.
+local function look_at_jobs_of_task(task)
+    is_there(key.task(task), "string")
+    is_there(key.jobs_of_task(task), "zset")
+    local its = redis.call("GET", key.task(task))
+    local ids = redis.call("ZRANGE", key.jobs_of_task(task), 0, MOST_JOBS - 1, "WITHSCORES")
+    local is_good = (its == tasks.SEVERAL) == (#ids > 0)
+    for i = 2, #ids, 2 do
+        is_good = is_good and is_whole(ids[i])
+    end
+    if is_good then
+        return
+    end
+    if #ids == 0 then
+        redis.call("UNLINK", key.task(task))
+    elseif its and its ~= tasks.SEVERAL then
+        ids[#ids + 1] = its
+    end
+    for i = 1, #ids, 2 do
+        redis.call("ZADD", key.jobs_of_task(task), (i + 1) / 2, ids[i])
+        redis.call("SET", key.task(task), tasks.SEVERAL)
+    end
+    spoiled.note(key.jobs_of_task(task) .. ", made again")
+end
+
 -- What a job is found by, and what its row names.
 local function look_at_job(id)
     is_there(key.message(id), "string")
     if is_there(key.job(id), "hash") then
         local row = redis.call("HMGET", key.job(id), "task", "stamps")
-        is_there(key.task(row[1] or ""), "string")
+        look_at_jobs_of_task(row[1] or "")
         for stamp in string.gmatch(row[2] or "", "%S+") do
             is_there(key.stamped(stamp), "zset")
             is_there(key.revoked_stamp(stamp), "string")
@@ -132,6 +162,7 @@ local function look_at_names()
             end
             look_at_job(ARGV[i])
             look_at_jobs(redis.call("ZRANGE", key.stamped(ARGV[i]), 0, 99))
+            look_at_jobs_of_task(ARGV[i])
             look_at_jobs({ redis.call("GET", key.task(ARGV[i])) or nil })
             look_at_jobs(redis.call("ZRANGE", key.jobs_of_task(ARGV[i]), 0, 99))
         end
@@ -251,22 +282,34 @@ local function look_at_claim(worker, id, fence)
     spoiled.note("the claim of job " .. id .. " by " .. worker)
 end
 
-local function look_at_workers()
-    local members, slots_of, free_slots, profiles, capacity = {}, {}, {}, {}, {}
-    local serving, free, greatest = {}, {}, 0
-    for _, worker in ipairs(all_workers()) do
-        is_there(key.inbox(worker), "list")
-        is_there(key.nudges(worker), "list")
-        if is_there(key.claims(worker), "hash") then
-            local claimed = redis.call("HGETALL", key.claims(worker))
-            for i = 1, #claimed, 2 do
-                greatest = math.max(greatest, is_whole(claimed[i + 1]) and tonumber(claimed[i + 1]) or 0)
-                if thorough then
-                    look_at_job(claimed[i])
-                end
-                look_at_claim(worker, claimed[i], claimed[i + 1])
-            end
+-- RETURNS how many jobs `worker` holds.
+local function look_at_claims(worker)
+    if not is_there(key.claims(worker), "hash") then
+        return 0
+    end
+    local claimed, greatest = redis.call("HGETALL", key.claims(worker)), 0
+    for i = 1, #claimed, 2 do
+        greatest = math.max(greatest, is_whole(claimed[i + 1]) and tonumber(claimed[i + 1]) or 0)
+        if thorough then
+            look_at_job(claimed[i])
         end
+        look_at_claim(worker, claimed[i], claimed[i + 1])
+    end
+    local fence = redis.call("GET", key.fence)
+    if greatest > 0 and not fence or fence and (not is_whole(fence) or tonumber(fence) < greatest) then
+        -- Greater than any that was given: nobody is given a thousand jobs each second since 1970.
+        redis.call("SET", key.fence, string.format("%.0f", clock.now_us / 1000))
+        spoiled.note(key.fence .. ", made again")
+    end
+    return #claimed / 2
+end
+
+-- Makes what is known of all workers together out of what is known of each.
+local function make_sums()
+    local members, slots_of, free_slots, profiles, capacity = {}, {}, {}, {}, {}
+    local serving, free = {}, {}
+    for _, worker in ipairs(all_workers()) do
+        is_there(key.claims(worker), "hash")
         local row = row_of(worker)
         if row then
             local profile, left, was = count(worker, row)
@@ -319,13 +362,83 @@ local function look_at_workers()
     make_hash(key.free_slots, free_slots, true)
     make_hash(key.profiles, profiles)
     make_hash(key.capacity, capacity)
+end
 
-    local fence = redis.call("GET", key.fence)
-    if greatest > 0 and not fence or fence and (not is_whole(fence) or tonumber(fence) < greatest) then
-        -- Greater than any that was given: nobody is given a thousand jobs each second since 1970.
-        redis.call("SET", key.fence, string.format("%.0f", clock.now_us / 1000))
-        spoiled.note(key.fence .. ", made again")
+-- RETURNS a hash of numbers, and what they come to; nil if one is no number of slots or workers.
+local function numbers_of(name)
+    local numbers, sum = {}, 0
+    local pairs_of = redis.call("HGETALL", name)
+    for i = 1, #pairs_of, 2 do
+        if not is_whole(pairs_of[i + 1]) or tonumber(pairs_of[i + 1]) < 0 then
+            return nil
+        end
+        numbers[pairs_of[i]] = tonumber(pairs_of[i + 1])
+        sum = sum + numbers[pairs_of[i]]
     end
+    return numbers, sum
+end
+
+-- RETURNS whether what is known of all workers together agrees with itself. To count them all takes too long for each
+-- time that nothing is wrong.
+local function do_sums_agree()
+    local members, number = numbers_of(key.members)
+    local slots_of = numbers_of(key.slots)
+    local free_slots = numbers_of(key.free_slots)
+    local capacity, in_all = numbers_of(key.capacity)
+    local joined = redis.call("ZCARD", key.joined)
+    if not (members and slots_of and free_slots and capacity) or number ~= joined
+        or redis.call("ZCARD", key.beats) ~= joined or redis.call("HLEN", key.names) > joined then
+        return false
+    end
+    local profiles = redis.call("HGETALL", key.profiles)
+    for i = 1, #profiles, 2 do
+        local profile, types = profiles[i], workers.split(profiles[i + 1])
+        local free = free_slots[profile] or 0
+        local with_free = is_there(key.free(profile), "zset") and redis.call("ZCARD", key.free(profile)) or 0
+        if not members[profile] or not slots_of[profile] or with_free > free or (with_free == 0 and free > 0) then
+            return false
+        end
+        for _, type in ipairs(types) do
+            in_all = in_all - slots_of[profile]
+            if not is_there(key.serving(type), "zset")
+                or tonumber(redis.call("ZSCORE", key.serving(type), profile) or 0) ~= #types then
+                return false
+            end
+        end
+    end
+    return in_all == 0
+end
+
+-- RETURNS whether what is known of `worker` agrees with what is known of all.
+local function does_agree(worker)
+    local row = row_of(worker)
+    if not row then
+        return false
+    end
+    local profile, left, was = count(worker, row)
+    local is_free = redis.call("ZSCORE", key.free(profile), worker) ~= false
+    return left == was and is_free == (left > 0) and redis.call("HGET", key.profiles, profile) == row[7]
+        and redis.call("ZSCORE", key.beats, worker) ~= false
+end
+
+-- RETURNS `first` of the next call.
+local function look_at_workers(from)
+    local some = redis.call("ZRANGE", key.joined, from, from + WORKERS - 1)
+    local claimed, agree, following = 0, true, TYPES_AT
+    for nth, worker in ipairs(some) do
+        is_there(key.inbox(worker), "list")
+        is_there(key.nudges(worker), "list")
+        claimed = claimed + look_at_claims(worker)
+        agree = does_agree(worker) and agree
+        if claimed > MOST_CLAIMS or nth == WORKERS then
+            following = 1 + from + nth
+            break
+        end
+    end
+    if not agree then
+        make_sums()
+    end
+    return following
 end
 
 -- RETURNS the types that have pending jobs, or workers, in their order.
@@ -392,22 +505,34 @@ local function look_at_lanes(type)
     end
 end
 
-if first == 0 then
+-- RETURNS `first` of the next call, and the types that were looked at.
+local function look_at_types(from)
+    local types = known_types()
+    local looked_at = {}
+    for i = from + 1, math.min(#types, from + TYPES) do
+        looked_at[#looked_at + 1] = types[i]
+        look_at_lanes(types[i])
+    end
+    return from + TYPES < #types and TYPES_AT + from + TYPES or -1, looked_at
+end
+
+local following, looked_at = 1, {}
+if first >= TYPES_AT then
+    following, looked_at = look_at_types(first - TYPES_AT)
+elseif first > 0 then
+    following = look_at_workers(first - 1)
+else
     look_at_fixed_keys()
     if thorough then
         look_at_names()
     end
-    look_at_workers()
-end
-local types = known_types()
-local looked_at = {}
-for i = first + 1, math.min(#types, first + TYPES) do
-    looked_at[#looked_at + 1] = types[i]
-    look_at_lanes(types[i])
+    if thorough or not do_sums_agree() then
+        make_sums()
+    end
 end
 local what = redis.call("LRANGE", key.spoiled, 0, -1)
 if #what > 0 then
     redis.call("UNLINK", key.spoiled)
     redis.call("HINCRBY", key.counters, "spoiled", #what)
 end
-return { first + TYPES < #types and first + TYPES or -1, looked_at, what }
+return { following, looked_at, what }

@@ -10,7 +10,8 @@ local SHORT_US = 100000
 function claims.payload(id, fence, type, deliveries, enqueued, expires, message)
     message = message or redis.call("GET", key.message(id)) or ""
     local facts = id .. " " .. fence .. " " .. type .. " " .. deliveries .. " " .. enqueued
-    return (expires and facts .. " " .. expires or facts) .. "\n" .. message
+    local is_time = expires and string.find(expires, "^%d+$")
+    return (is_time and facts .. " " .. expires or facts) .. "\n" .. message
 end
 
 -- Gives a job to `worker`, whose slots `view` sees. RETURNS the fencing number; how often the job was delivered before,
@@ -23,13 +24,13 @@ function claims.grant(id, worker, view)
     local deliveries, expires = 0, false
     if new_fields < 3 then -- "claimed" stays when a job goes back, and one that expires has it from the start
         local row = redis.call("HMGET", key.job(id), "deliveries", "expires")
-        deliveries, expires = row[1], row[2]
-        if expires and tonumber(expires) <= clock.now_us then
+        deliveries, expires = row[1] or 0, row[2]
+        if expires and (tonumber(expires) or math.huge) <= clock.now_us then
             redis.call("HDEL", key.job(id), "worker", "fence")
             return nil
         end
     end
-    view.take(worker) -- it counts what the worker holds
+    view.take(worker) -- of the slots that are left now
     redis.call("HSET", key.claims(worker), id, fence)
     return fence, deliveries, expires, new_fields <= 3
 end

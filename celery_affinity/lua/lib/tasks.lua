@@ -17,8 +17,11 @@ function tasks.add(task, id)
     local last = redis.call("ZRANGE", key.jobs_of_task(task), -1, -1, "WITHSCORES")[2]
     if not last then
         last = 1
-        redis.call("ZADD", key.jobs_of_task(task), last, redis.call("GET", key.task(task)))
-        redis.call("SET", key.task(task), tasks.SEVERAL)
+        local other = redis.call("GET", key.task(task))
+        if other ~= tasks.SEVERAL then -- else somebody deleted the others
+            redis.call("ZADD", key.jobs_of_task(task), last, other)
+            redis.call("SET", key.task(task), tasks.SEVERAL)
+        end
     end
     redis.call("ZADD", key.jobs_of_task(task), last + 1, id)
 end
@@ -36,7 +39,11 @@ function tasks.some(task, after, most)
     for i = 1, #found, 2 do
         ids[#ids + 1] = found[i]
     end
-    return ids, #ids == most, found[#found]
+    local last = found[#found]
+    if #ids == most and not string.find(last, "^%d+$") then
+        error("spoiled numbers of the jobs of task " .. task) -- the caller would go on with these for ever
+    end
+    return ids, #ids == most, last
 end
 
 -- Takes `id` out; the last one of its task is kept for `keep_s` seconds, if that is above 0.
@@ -52,6 +59,8 @@ function tasks.remove(task, id, keep_s)
         if #left == 1 then
             redis.call("UNLINK", key.jobs_of_task(task))
             redis.call("SET", key.task(task), left[1])
+        elseif #left == 0 then -- somebody deleted them
+            redis.call("UNLINK", key.task(task))
         end
     end
 end

@@ -7,7 +7,8 @@ function slots.view()
     local view = {}
     local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots, as they were
     local taken = {} -- profile -> slots that were taken since then
-    local changed, changed_in = {}, {} -- worker -> its slots; profile -> those of its workers
+    local counted = {} -- worker -> its slots
+    local changed, changed_in = {}, {} -- of those, which change; profile -> those of its workers
     local idle, idle_since = {}, {} -- profile -> its longest idle worker, if none of its workers changed; since when
 
     -- Reads together what `free_slots` would read one by one.
@@ -40,14 +41,14 @@ function slots.view()
         return free[profile] - (taken[profile] or 0)
     end
 
-    -- RETURNS the slots of `worker`, which are about to change.
-    local function change(worker)
+    -- Counts what `worker` holds, before anything is written: a job that was taken out of its lane by then would be
+    -- left nowhere if that is spoiled.
+    local function look(worker)
         local profile, left, was = count(worker)
-        local slot = { worker = worker, profile = profile, left = left, was = was }
-        changed[worker] = slot
-        changed_in[profile] = changed_in[profile] or {}
-        table.insert(changed_in[profile], slot)
-        return slot
+        if not (profile and was) then
+            error("spoiled row of worker " .. worker)
+        end
+        counted[worker] = { worker = worker, profile = profile, left = left, was = was }
     end
 
     -- The longest idle worker of a profile, then the smaller id. RETURNS it, and since when.
@@ -112,12 +113,22 @@ function slots.view()
                 end
             end
         end
+        if not best then
+            error("spoiled free slots of type " .. type)
+        elseif not counted[best] then
+            look(best)
+        end
         return best
     end
 
-    -- `worker` is about to get a job.
+    -- `worker`, which was the best, is about to get a job.
     function view.take(worker)
-        local slot = changed[worker] or change(worker)
+        local slot = counted[worker]
+        if not changed[worker] then
+            changed[worker] = slot
+            changed_in[slot.profile] = changed_in[slot.profile] or {}
+            table.insert(changed_in[slot.profile], slot)
+        end
         slot.left = slot.left - 1
         taken[slot.profile] = (taken[slot.profile] or 0) + 1
     end
