@@ -140,6 +140,8 @@ class EndOfTask(_Request):
         if self._claims is None:
             return super().maybe_expire()
         left_us = self._claims.left_us(self._tag)
+        if left_us is None and not (self._message.headers or {}).get("expires"):
+            return super().maybe_expire()  # the first version of the protocol has it in the body: no server knows of it
         if left_us is None or left_us > 0:
             return False
         revoked_tasks.add(self.id)  # as Celery does: `inspect revoked` shows it

@@ -207,6 +207,7 @@ class LargeFleet:
         while ending := self.scheduler.announce("large", again_s=60):
             self.scheduler.told([ending.job_id])
         self.scheduler.configure({"age_weight": "16"})
+        self.scheduler.repair()
         self.ingest(60)
         self.die("versatile")
         self.note_times()

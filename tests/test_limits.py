@@ -298,7 +298,7 @@ class Worker:
         self.running = []
         self.limited = consumer_with(TokenBucket(0.001), starts=self.running.append)
         self.limited.task_buckets["mail"]._tokens = 0
-        self.step = AffinityStep(SimpleNamespace(app=Celery(set_as_current=False)))
+        self.step = AffinityStep(SimpleNamespace(app=Celery(set_as_current=False), connection_for_read=None))
         self.step._consumer, self.step._ahead = self.limited, Ahead(8)
         self.step._loop = self.loop = Mock()
         self.step._channel = SimpleNamespace(consume=self.consume)

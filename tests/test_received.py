@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from celery import Celery
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kombu.transport.virtual import Channel
@@ -205,12 +206,9 @@ def test_a_sign_is_one_or_is_logged(words):
 
 @pytest.fixture(scope="module")
 def ingest():
-    import os
-
-    os.environ.setdefault("BROKER_URL", "redis://localhost")
-    from .apps.typed import app
-
-    return Ingest(app)
+    with Celery("reader", set_as_current=False) as app:
+        app.conf.broker_transport = "celery_affinity:Transport"
+        yield Ingest(app)
 
 
 @settings(max_examples=300)

@@ -177,7 +177,7 @@ def test_what_a_cold_shutdown_ends_is_left_to_be_counted(monkeypatch, is_cold):
     """The pool may notice processes that were killed, and the server answer, before the worker stops."""
     monkeypatch.setattr(state, "should_terminate", 1 if is_cold else None)
     told = Mock()
-    step = AffinityStep(SimpleNamespace(app=Celery(), hub=Mock()))
+    step = AffinityStep(SimpleNamespace(app=Celery(), hub=Mock(), connection_for_read=Mock()))
     step.membership = Mock(has_news=True, send=told)
     step._loop = Mock(is_here=True)
     step._on_ended()
