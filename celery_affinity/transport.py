@@ -13,6 +13,7 @@ from kombu.utils.url import as_url
 
 from . import revoking, urls
 from .channel import Channel, SentinelChannel
+from .versions import versions
 from .watching import WatchedOnce
 
 #: Where a connection remembers its URL's scheme: kombu copies transport options when it clones one.
@@ -55,6 +56,11 @@ class Transport(stock.Transport):
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         super().register_with_event_loop(connection, WatchedOnce(loop, self.cycle._chan_to_sock.values))
+
+    def driver_version(self) -> str:
+        """Return what `celery report` says of this transport: the version of redis-py alone is not ours."""
+        own = versions()
+        return f"{own['celery_affinity']}, redis-py {own['redis']}"
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> Any:
         for channel in self.channels:

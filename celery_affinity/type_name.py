@@ -1,5 +1,8 @@
 """Which names a type can have. A type is a Celery queue, and a worker serves it if ``-Q`` can name it."""
 
+import difflib
+from collections.abc import Collection, Iterable
+
 #: Longest name of a type, in characters: the name is a part of Redis keys.
 MAX_LENGTH = 255
 
@@ -26,3 +29,18 @@ def _is_utf8(name: str) -> bool:
     except UnicodeEncodeError:  # a lone surrogate
         return False
     return True
+
+
+def alike(name: str, others: Iterable[str]) -> str | None:
+    """Return the one of *others* that differs from *name* in case or blanks alone, the first in order; None if none."""
+    return min((other for other in others if other != name and _folded(other) == _folded(name)), default=None)
+
+
+def did_you_mean(name: str, others: Collection[str]) -> str:
+    """Return a question that ends a message, if one of *others* is close to *name*; "" if none is."""
+    close = alike(name, others) or next(iter(difflib.get_close_matches(name, others, n=1, cutoff=0.8)), None)
+    return "" if close is None else f"; did you mean {close!r}?"
+
+
+def _folded(name: str) -> str:
+    return "".join(name.split()).casefold()
