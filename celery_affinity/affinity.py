@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import OptionError, refuse
+from .errors import refuse
 from .score import MAX_PRIORITY
-
-#: Longest name of a type; it is a queue name, and part of Redis keys.
-MAX_TYPE_LENGTH = 255
+from .type_name import ACCEPTED, is_type
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Affinity:
         if self.type is not None:
             check_type(self.type)
         if self.priority is not None:
-            check_priority(self.priority)
+            object.__setattr__(self, "priority", check_priority(self.priority))
         if self.on_demand is not None:
             check_on_demand(self.on_demand)
 
@@ -58,18 +56,24 @@ def as_affinity(value: object) -> Affinity:
 
 def check_type(value: object) -> str:
     """Return *value* if it can name a type, else raise OptionError."""
-    if not isinstance(value, str) or not value.strip():
-        raise refuse("affinity", "the name of a type (a str that is not empty)", value)
-    if len(value) > MAX_TYPE_LENGTH:
-        raise OptionError(f"affinity must be at most {MAX_TYPE_LENGTH} characters, got: {len(value)} characters")
+    if not isinstance(value, str) or not is_type(value):
+        raise refuse("affinity", ACCEPTED, value)
     return value
 
 
 def check_priority(value: object) -> int:
-    """Return *value* if it is a priority, else raise OptionError."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PRIORITY:
+    """Return the priority that *value* is, else raise OptionError.
+
+    As with stock Celery ``"5"``, ``5.0`` and ``True`` are whole numbers as well.
+    """
+    try:
+        priority = int(value)  # type: ignore[call-overload]
+        is_whole = isinstance(value, str) or priority == value
+    except (TypeError, ValueError, OverflowError):
+        priority, is_whole = -1, False
+    if not is_whole or not 0 <= priority <= MAX_PRIORITY:
         raise refuse("priority", f"a whole number from 0 to {MAX_PRIORITY}", value)
-    return value
+    return int(priority)
 
 
 def check_on_demand(value: object) -> bool:

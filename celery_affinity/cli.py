@@ -18,7 +18,7 @@ from .cli_common import AS_JSON, print_json, reader_of, scheduler_of
 from .cli_dead import dead
 from .dispatcher import SHORT_PAUSE_S, Dispatcher
 from .ingest import Ingest
-from .keys import encode
+from .keys import decode, encode
 from .order import next_jobs
 from .report import Report, Status
 from .stamping import settings_of
@@ -63,13 +63,18 @@ def _status_as_json(found: Status) -> dict[str, Any]:
 @click.pass_context
 @handle_preload_options
 def explain(ctx: click.Context, task_id: str, as_json: bool) -> None:
-    """Say where a task is and, if it waits, why and for how long."""
+    """Say where a task is and, if it waits, why and for how long.
+
+    Ends with 1 if the task is unknown.
+    """
     with reader_of(ctx) as reader:
         found = explanation.explain(reader, task_id)
     if as_json:
         print_json(asdict(found))
     else:
         click.echo(render.explanation(found))
+    if found.state == "unknown":
+        ctx.exit(1)
 
 
 _LIMIT = click.option(
@@ -87,10 +92,11 @@ def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: boo
     """List the pending jobs that are next, in the order in which they would be claimed now."""
     with reader_of(ctx) as reader:
         found = next_jobs(reader, [encode(type_) for type_ in types] or None, limit)
+        served = {decode(type_) for type_ in reader.capacity()} if types and not found else set()
     if as_json:
         print_json([asdict(each) for each in found])
     else:
-        click.echo(render.upcoming(found))
+        click.echo(render.upcoming(found) if found else render.nothing_pending(types, served))
 
 
 @affinity.command(cls=CeleryCommand)

@@ -121,8 +121,10 @@ class Keys:
     def __post_init__(self) -> None:
         for option in ("global_keyprefix", "namespace", "cohort"):
             value = getattr(self, option)
-            if "{" in value or "}" in value:
-                raise SettingError(f"{option} must hold no braces (they would break the hash tag), got: {value!r}")
+            if not isinstance(value, str) or "{" in value or "}" in value:
+                raise SettingError(
+                    f"{option} must be a str that holds no braces (they would break the hash tag), got: {value!r}"
+                )
 
     @property
     def base(self) -> str:

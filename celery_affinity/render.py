@@ -2,7 +2,7 @@
 
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import click
 
@@ -13,6 +13,7 @@ from .letters import DeadLetter, Shown
 from .order import Group, Next
 from .report import Status, TypeStatus, WorkerStatus
 from .settings import PREFIX, Settings
+from .type_name import did_you_mean
 
 
 def status(found: Status) -> str:
@@ -127,6 +128,17 @@ def upcoming(found: Sequence[Next]) -> str:
     )
 
 
+def nothing_pending(types: Sequence[str], served: Collection[str]) -> str:
+    """Return what stands for an empty table, of each of *types* or of all. *served*: types with live workers."""
+    if not types:
+        return "nothing is pending"
+    return "\n".join(f"nothing is pending of type {type_!r}{_unless_served(type_, served)}" for type_ in types)
+
+
+def _unless_served(type_: str, served: Collection[str]) -> str:
+    return "" if type_ in served else f", which no live worker serves{did_you_mean(type_, served)}"
+
+
 def _next_row(number: int, each: Next) -> tuple[str, ...]:
     note = "" if each.served else "no live worker serves it"
     score = f"{each.score:,.1f}" if each.served else "-"
@@ -189,7 +201,7 @@ def _waiting_rows(waiting: Waiting) -> list[tuple[str, str]]:
     passed = f"until {_moment(waiting.passed_until_s)}"
     on_demand = f" + {score.on_demand:,.1f} on demand" if score.on_demand else ""
     estimate = (
-        "unknown: no such job has ended lately"
+        f"unknown: {'no such job has ended lately' if score.slots_that_fit else 'no live worker serves the type'}"
         if waiting.estimate_s is None
         else (f"{duration(waiting.estimate_s)} more, if jobs go on to take as long as lately (an estimate)")
     )

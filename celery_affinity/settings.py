@@ -15,6 +15,7 @@ from typing import Any
 
 from .errors import SettingError
 from .score import MICRO, Weights
+from .type_name import ACCEPTED, is_type
 
 PREFIX = "affinity_"
 
@@ -50,8 +51,14 @@ def _yes_or_no(value: object) -> str | None:
 
 
 def _task_types(value: object) -> str | None:
-    good = isinstance(value, Mapping) and all(isinstance(part, str) and part for pair in value.items() for part in pair)
-    return None if good else "a mapping of task name patterns to types, such as {'proj.pdf.*': 'pdf'}"
+    good = isinstance(value, Mapping) and all(
+        isinstance(pattern, str) and pattern and is_type(type_) for pattern, type_ in value.items()
+    )
+    return (
+        None
+        if good
+        else f"a mapping of task name patterns to types, such as {{'proj.pdf.*': 'pdf'}}; a type is {ACCEPTED}"
+    )
 
 
 def _queues(value: object) -> str | None:

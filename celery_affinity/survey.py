@@ -41,7 +41,7 @@ def survey(app: Celery, *, fleet: bool = True, answers_within_s: float = 1.0) ->
     Workers that do not answer within *answers_within_s* are not waited for.
     """
     own = look_at(app)
-    if own.url_refused:
+    if own.url_refused or own.keys_refused:
         return Facts(own)
     # A thread, since some waits are not ours to bound: a look-up of a host's name takes what the resolver takes, and
     # closing the connection to a server that stopped is worth no wait.

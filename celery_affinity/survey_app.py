@@ -6,7 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 from celery import Celery
+from kombu.transport import resolve_transport
 from kombu.utils.url import url_to_parts
+from redis.utils import HIREDIS_AVAILABLE
 
 from . import urls
 from .affinity import as_affinity
@@ -14,8 +16,10 @@ from .apps import is_ours
 from .channel import Channel, SentinelChannel
 from .checks.facts import App, Backend
 from .errors import AffinityError
+from .keys import Keys
 from .settings import PREFIX, Settings
 from .stamping import settings_of, type_by_name
+from .transport import Transport
 from .versions import versions
 
 #: Options that kombu's connection and transport read by themselves.
@@ -48,6 +52,8 @@ def look_at(app: Celery) -> App:
         broker=urls.masked(url),
         transport=repr(app.conf.broker_transport),
         transport_is_ours=is_ours(app.conf.broker_transport),
+        transport_fails=_wrong_with_transport(app.conf.broker_transport),
+        keys_refused=_wrong_with_keys(app.conf.broker_transport_options or {}),
         url_refused=url_refused,
         refused=tuple(dict.fromkeys(refused)),
         not_imported=not_imported,
@@ -69,6 +75,7 @@ def look_at(app: Celery) -> App:
         backend=_backend(app, broker),
         declared=declared,
         versions=versions(),
+        hiredis=bool(HIREDIS_AVAILABLE),
     )
 
 
@@ -88,6 +95,26 @@ def _settings(app: Celery, refused: list[str]) -> Settings:
     except AffinityError as exc:
         refused.append(str(exc))
         return Settings()
+
+
+def _wrong_with_transport(name: object) -> str | None:
+    """Return why kombu gets no transport from *name*, which seems to be ours."""
+    if not is_ours(name):
+        return None
+    try:
+        found = resolve_transport(name)
+    except Exception as exc:  # whatever the import of it may raise
+        return f"{type(exc).__name__}: {exc}"
+    is_one = isinstance(found, type) and issubclass(found, Transport)
+    return None if is_one else f"the name leads to {found!r}"
+
+
+def _wrong_with_keys(options: Mapping[str, Any]) -> str | None:
+    try:
+        Keys(**{name: options[name] for name in ("global_keyprefix", "namespace") if name in options})
+    except AffinityError as exc:
+        return str(exc)
+    return None
 
 
 def _parse(url: str) -> tuple[urls.BrokerURL | None, str | None]:

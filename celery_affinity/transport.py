@@ -15,6 +15,7 @@ from kombu.utils.url import as_url
 
 from . import received, revoking, urls
 from .channel import Channel, SentinelChannel
+from .versions import versions
 from .watching import WatchedOnce
 
 logger = get_logger(__name__)
@@ -89,6 +90,11 @@ class Transport(stock.Transport):
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         super().register_with_event_loop(connection, WatchedOnce(loop, self.cycle._chan_to_sock.values))
+
+    def driver_version(self) -> str:
+        """Return what `celery report` says of this transport: the version of redis-py alone is not ours."""
+        own = versions()
+        return f"{own['celery_affinity']}, redis-py {own['redis']}"
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> Any:
         for channel in self.channels:

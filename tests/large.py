@@ -123,9 +123,9 @@ class Counting(Scheduler):
         super().__init__(client, keys)
         self.calls = Counter()
 
-    def _run_together(self, calls):
+    def _attempt(self, calls):
         self.calls.update(script.name for script, _ in calls)
-        return super()._run_together(calls)
+        return super()._attempt(calls)
 
 
 class LargeFleet:

@@ -111,7 +111,7 @@ def test_a_healthy_fleet_passes_strictly():
             APP, server.url, ["pdf", "excel", "index", "mail", "celery"], name="all", pool="solo", env=QUIET
         )
         worker.wait_ready(30)
-        run = affinity(server.url, "check", "--strict")
+        run = affinity(server.url, "check", "--strict", "--ignore", "hiredis")
     assert run.returncode == 0, run.stdout + run.stderr
     assert "valkey" in run.stdout
     assert "1 alive, 1 worker answered" in run.stdout
@@ -202,7 +202,7 @@ def test_another_transport_is_named_and_the_server_looked_at(valkey, redis_clien
 def test_another_kind_of_broker_is_named(new_app):
     facts = survey(new_app("amqp://user:geheim@localhost"))
     assert "got: 'amqp://user:**@localhost" in facts.app.url_refused
-    assert [finding.id for finding in check(facts)] == ["broker-url"]
+    assert "broker-url" in [finding.id for finding in check(facts)]
 
 
 def test_an_observer_learns_what_it_may_see(as_user, fleet):  # noqa: F811
@@ -289,7 +289,8 @@ def nothing():
 
 
 def ids(app):
-    return {finding.id for finding in check(survey(app, fleet=False)) if finding.id != "broker-away"}
+    there_is_none = {"broker-away", "hiredis"}  # no server at that port, and perhaps no hiredis here
+    return {finding.id for finding in check(survey(app, fleet=False))} - there_is_none
 
 
 def test_what_an_app_gets_wrong(new_app):
@@ -314,6 +315,10 @@ def test_what_an_app_gets_wrong(new_app):
     mixed = new_app(url, affinity_queues=["pdf"], worker_prefetch_multiplier=1, task_routes={"shop.*": "mail"})
     assert ids(mixed) == set()
     assert set(look_at(mixed).declared) <= {"pdf"}
+    assert ids(new_app(url, broker_transport="celery_affinity:transport")) == {"transport"}
+    assert ids(new_app(url, broker_transport="celery_affinity:nothing")) == {"transport"}
+    for namespace in ("{x}", 5):
+        assert ids(new_app(url, broker_transport_options={"namespace": namespace})) == {"settings"}
     wrong = new_app(url)
     wrong.task(nothing, name="bad", shared=False, affinity=3)
     assert ids(wrong) == {"settings"}

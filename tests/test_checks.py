@@ -52,6 +52,7 @@ CASES = [
     ("tls-unverified", app(tls_unverified=True), "not verified"),
     ("results-never-expire", Facts(replace(APP, backend=Backend("redis://", None))), "kept for ever"),
     ("results-share-memory", app(backend=Backend("redis://", 3600.0)), "publishing then fails"),
+    ("hiredis", app(hiredis=False), "not installed"),
     ("broker-away", Facts(APP, away="Connection refused"), "Connection refused"),
     ("server-unknown", server(refused="no permission"), "no permission"),
     ("server-too-old", server(kind="redis", version=(6, 2, 14)), "redis 6.2.14"),
@@ -84,6 +85,7 @@ CASES = [
     ("clock-worker", answers(clock_ahead_s=3600.0), "3,600 s ahead"),
     ("type-waits", fleet(pending={"drawing": 3}), "3 job(s) of type 'drawing'"),
     ("type-unserved", app(declared=OWN_NOT_SERVED), "'drawing', which task shop.draw declares"),
+    ("type-misspelt", app(declared={"pdf": ("task shop.render",), "Pdf": ("task shop.draw",)}), "'Pdf', which task"),
     ("stock-messages", fleet(stock_messages={"drawing": 2}), "queue 'drawing'"),
     ("stock-producer", fleet(stock_messages={"pdf": 2}), "queue 'pdf'"),
     ("nobody-ticks", fleet(ticked_s=60.0, scheduled=4), "not for 60 s"),
@@ -187,6 +189,27 @@ def test_a_server_without_a_limit_is_measured_by_its_machine():
 
 def test_a_worker_that_is_too_old_to_say_its_version():
     assert ids(answers(versions={}, id="id1")) == ["affinity-versions"]
+
+
+def test_a_transport_that_is_none_and_keys_that_cannot_be_are_named():
+    (transport,) = check(app(transport="'celery_affinity:transport'", transport_fails="the name leads to <module>"))
+    assert (transport.id, transport.level) == ("transport", Level.ERROR)
+    assert "which is no transport: the name leads to <module>" in transport.what
+    (keys,) = check(app(keys_refused="namespace must be a str that holds no braces, got: '{x}'"))
+    assert (keys.id, keys.level) == ("settings", Level.ERROR)
+    assert "namespace must be a str that holds no braces" in keys.what
+
+
+def test_a_worker_without_types_is_said_to_serve_none():
+    idle = Member("id2", "two@h", ())
+    answer = replace(ANSWER, name="two@h", id="id2", queues=())
+    (finding,) = check(fleet(members=(ONE, idle), answers=(ANSWER, answer)))
+    assert finding.what == "Worker two@h serves no type: it has nothing to do."
+
+
+def test_jobs_that_wait_for_a_misspelt_type_are_asked_about():
+    (finding,) = check(fleet(pending={"Pdf": 3}))
+    assert finding.what == "3 job(s) of type 'Pdf' wait, and no live worker serves it; did you mean 'pdf'?"
 
 
 def test_the_order_of_priorities_is_in_doubt_with_the_options_of_stock_as_well():

@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -186,7 +187,9 @@ def test_explain_as_json(valkey, fleet):
     assert (found["state"], found["type"], found["priority"]) == ("pending", "drawing", 1)
     assert found["waiting"]["blocked_by"].startswith("no live worker serves type 'drawing'")
     assert json.loads(affinity(valkey.url, "explain", "nobody", "--json").stdout)["state"] == "unknown"
-    assert "task nobody is unknown" in affinity(valkey.url, "explain", "nobody").stdout
+    unknown = affinity(valkey.url, "explain", "nobody")
+    assert "task nobody is unknown" in unknown.stdout
+    assert unknown.returncode == 1, "a script can tell"
 
 
 def test_pending_lists_what_is_next(valkey, fleet):
@@ -204,6 +207,31 @@ def test_pending_lists_what_is_next(valkey, fleet):
     lines = affinity(valkey.url, "pending", "pdf").stdout.splitlines()
     assert [line.split()[:3] for line in lines[1:]] == [["1", "pdf", "9"], ["2", "pdf", "8"]]
     assert len(affinity(valkey.url, "pending", "--limit", "1").stdout.splitlines()) == 2
+
+
+def test_pending_says_so_if_nothing_is(valkey, fleet):
+    assert affinity(valkey.url, "pending").stdout == "nothing is pending\n"
+    fleet.join("one", "pdf", "excel")
+    lines = affinity(valkey.url, "pending", "pdf", "PDF", "excl", "drawing").stdout.splitlines()
+    assert lines == [
+        "nothing is pending of type 'pdf'",
+        "nothing is pending of type 'PDF', which no live worker serves; did you mean 'pdf'?",
+        "nothing is pending of type 'excl', which no live worker serves; did you mean 'excel'?",
+        "nothing is pending of type 'drawing', which no live worker serves",
+    ]
+    assert json.loads(affinity(valkey.url, "pending", "--json").stdout) == []
+
+
+def test_a_report_names_the_version_of_this_package(valkey):
+    run = subprocess.run(
+        [sys.executable, "-m", "celery", "-A", APP, "report"],
+        env={**os.environ, "BROKER_URL": valkey.url, "LEDGER": os.devnull},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert f"celery_affinity:{version('celery_affinity')}, redis-py {version('redis')}" in run.stdout
 
 
 def test_top_shows_the_fleet_until_it_is_ended(valkey, fleet):

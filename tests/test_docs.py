@@ -119,6 +119,8 @@ def test_the_commands_of_the_scheduling_page_work(valkey, redis_client):
     page = (ROOT / "docs/explanation/scheduling.md").read_text()
     commands_shown = [shlex.split(line, comments=True)[4:] for line in page.splitlines() if line.startswith("$ celery")]
     assert len(commands_shown) == 7
+    (task_id,) = [words[-1] for words in commands_shown if "explain" in words]
+    Fleet(Scheduler(redis_client, Keys())).publish("job", "pdf", task_id=task_id)
     for words in commands_shown:
         once = ["--count", "1"] if words[-1] == "top" else []
         run = affinity(valkey.url, *words[1:], *once)

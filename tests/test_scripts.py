@@ -99,7 +99,7 @@ def test_python_and_lua_spell_the_same_keys(redis_client):
 
 
 def test_braces_would_break_the_hash_tag():
-    with pytest.raises(SettingError, match="namespace must hold no braces"):
+    with pytest.raises(SettingError, match="namespace must be a str that holds no braces"):
         Keys(namespace="a{b}")
 
 

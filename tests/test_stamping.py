@@ -21,6 +21,7 @@ from celery_affinity import Affinity, AffinityError, OptionError, Transport
 from celery_affinity.apps import is_ours
 from celery_affinity.scheduler import Scheduler
 from celery_affinity.stamping import PROPERTY
+from celery_affinity.type_name import ACCEPTED
 
 
 @pytest.fixture
@@ -161,10 +162,11 @@ def test_lower_first_turns_priorities_for_apps_that_come_from_stock_redis(redis_
         ({"priority": 11}, "priority must be a whole number from 0 to 10, got: 11"),
         ({"priority": -1}, "priority must be a whole number from 0 to 10, got: -1"),
         ({"priority": "high"}, "priority must be a whole number from 0 to 10, got: 'high'"),
-        ({"priority": True}, "priority must be a whole number from 0 to 10, got: True"),
-        ({"affinity": ""}, "affinity must be the name of a type (a str that is not empty), got: ''"),
+        ({"priority": 5.5}, "priority must be a whole number from 0 to 10, got: 5.5"),
+        ({"affinity": ""}, f"affinity must be {ACCEPTED}, got: ''"),
+        ({"affinity": "pdf,excel"}, f"affinity must be {ACCEPTED}, got: 'pdf,excel'"),
         ({"affinity": 7}, "affinity must be a type (str) or an Affinity, got: 7"),
-        ({"affinity": "x" * 256}, "affinity must be at most 255 characters, got: 256 characters"),
+        ({"affinity": "x" * 256}, f"affinity must be {ACCEPTED}, got: {'x' * 256!r}"),
         ({"affinity": {"typ": "pdf"}}, "affinity must be a type (str) or an Affinity, got: {'typ': 'pdf'}"),
         ({"on_demand": "yes"}, "on_demand must be True or False, got: 'yes'"),
     ],
@@ -176,6 +178,12 @@ def test_a_bad_value_is_refused_at_the_caller_and_nothing_is_published(app, opti
     assert isinstance(refusal.value, ValueError)
     assert isinstance(refusal.value, AffinityError)
     assert published(app) == []
+
+
+@pytest.mark.parametrize("priority", ["5", 5.0])
+def test_a_priority_may_be_written_as_stock_celery_takes_it(app, priority):
+    task(app).apply_async(priority=priority)
+    assert one(app)[1] == "queued.5"
 
 
 def test_a_bad_affinity_is_refused_where_it_is_written():

@@ -25,7 +25,14 @@ VOID_OPTIONS = (
 
 
 def transport(facts: Facts) -> Iterator[Finding]:
-    if not facts.app.transport_is_ours:
+    if facts.app.transport_fails:
+        yield Finding(
+            "transport",
+            f"broker_transport is {facts.app.transport}, which is no transport: {facts.app.transport_fails}. Every "
+            "call fails, and no worker starts.",
+            'Set app.conf.broker_transport = "celery_affinity:Transport", with a capital T.',
+        )
+    elif not facts.app.transport_is_ours:
         yield Finding(
             "transport",
             f"broker_transport is {facts.app.transport}: this app publishes and works with stock Celery's transport, "
@@ -47,6 +54,15 @@ def broker_url(facts: Facts) -> Iterator[Finding]:
 def settings(facts: Facts) -> Iterator[Finding]:
     for words in facts.app.refused:
         yield Finding("settings", f"{words}.", "Correct it: workers refuse to start, and calls fail, with it.")
+
+
+def keys(facts: Facts) -> Iterator[Finding]:
+    if facts.app.keys_refused:
+        yield Finding(
+            "settings",
+            f"broker_transport_options: {facts.app.keys_refused}.",
+            "Correct it: every call fails, and no worker starts. Server and fleet were not looked at.",
+        )
 
 
 def imports(facts: Facts) -> Iterator[Finding]:
@@ -147,10 +163,20 @@ def results_share_memory(facts: Facts) -> Iterator[Finding]:
     )
 
 
+def hiredis(facts: Facts) -> Iterator[Finding]:
+    if not facts.app.hiredis:
+        yield Finding(
+            "hiredis",
+            "hiredis is not installed here: redis-py reads replies in Python, which takes longer.",
+            "pip install celery-affinity[hiredis], for workers and producers.",
+        )
+
+
 RULES = (
     transport,
     broker_url,
     settings,
+    keys,
     imports,
     unknown_option,
     void_options,
@@ -160,4 +186,5 @@ RULES = (
     tls,
     results_never_expire,
     results_share_memory,
+    hiredis,
 )

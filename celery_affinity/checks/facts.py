@@ -16,13 +16,19 @@ class Backend:
 class App:
     """What the app says. URLs are without passwords. Not *schedules_all*: some queues are left to kombu.
 
+    *transport_fails*: why ``broker_transport`` is no transport at all. *keys_refused*: why Redis keys cannot be made of
+    the options of the broker's transport.
+
     *declared*: type that is scheduled -> who says so, such as ``task shop.render``. *priorities*: who uses Celery's
-    own priority. *void*: Celery's settings that were changed and do nothing here, with their values.
+    own priority. *void*: Celery's settings that were changed and do nothing here, with their values. *hiredis*: whether
+    redis-py has its fast parser.
     """
 
     broker: str = "redis://localhost:6379/0"
     transport: str = "'celery_affinity:Transport'"
     transport_is_ours: bool = True
+    transport_fails: str | None = None
+    keys_refused: str | None = None
     url_refused: str | None = None
     refused: tuple[str, ...] = ()
     not_imported: str | None = None
@@ -39,6 +45,7 @@ class App:
     declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
+    hiredis: bool = True
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ LEVELS = {
     "tls-unverified": Level.WARNING,
     "results-never-expire": Level.WARNING,
     "results-share-memory": Level.NOTE,
+    "hiredis": Level.NOTE,
     # the server
     "broker-away": Level.ERROR,
     "server-unknown": Level.NOTE,
@@ -62,6 +63,7 @@ LEVELS = {
     # the jobs
     "type-waits": Level.ERROR,
     "type-unserved": Level.WARNING,
+    "type-misspelt": Level.WARNING,
     "stock-messages": Level.ERROR,
     "stock-producer": Level.NOTE,
     "nobody-ticks": Level.ERROR,

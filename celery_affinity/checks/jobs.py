@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ..type_name import alike, did_you_mean
 from .facts import App, Fleet
 from .finding import Finding, listed
 from .workers import of_fleet, of_fleet_and_app
@@ -16,7 +17,8 @@ def type_waits(fleet: Fleet) -> Iterator[Finding]:
         if count and type_ not in fleet.served:
             yield Finding(
                 "type-waits",
-                f"{count:,} job(s) of type {type_!r} wait, and no live worker serves it.",
+                f"{count:,} job(s) of type {type_!r} wait, and no live worker serves it"
+                f"{did_you_mean(type_, fleet.served) or '.'}",
                 f"Start a worker with -Q {type_}, or `celery -A ... control add_consumer {type_}`. If nobody should: "
                 f"`celery -A ... purge -Q {type_}`.",
             )
@@ -27,12 +29,25 @@ def type_unserved(fleet: Fleet, app: App) -> Iterator[Finding]:
     if not fleet.members:
         return  # said once, of all
     for type_, who in sorted(app.declared.items()):
-        if type_ not in fleet.served and not fleet.pending.get(type_):
+        if type_ not in fleet.served and not fleet.pending.get(type_) and alike(type_, fleet.served) is None:
             yield Finding(
                 "type-unserved",
                 f"No live worker serves type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}: "
                 "such a job would wait.",
                 f"Start a worker with -Q {type_}.",
+            )
+
+
+@of_fleet_and_app
+def type_misspelt(fleet: Fleet, app: App) -> Iterator[Finding]:
+    for type_, who in sorted(app.declared.items()):
+        meant = alike(type_, fleet.served)
+        if meant is not None and type_ not in fleet.served and not fleet.pending.get(type_):
+            yield Finding(
+                "type-misspelt",
+                f"Type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}, differs in case or "
+                f"blanks alone from {meant!r}, which live workers serve: to Celery these are two queues.",
+                f"Write {meant!r} there, or start a worker with -Q '{type_}'.",
             )
 
 
@@ -115,6 +130,7 @@ def settings_changed(fleet: Fleet) -> Iterator[Finding]:
 RULES = (
     type_waits,
     type_unserved,
+    type_misspelt,
     stock_messages,
     nobody_ticks,
     dead_letters,

@@ -132,10 +132,10 @@ def worker_idle(fleet: Fleet, app: App) -> Iterator[Finding]:
     for member in fleet.members:
         # One that consumes more than it serves is drained, or has queues that are not scheduled.
         if member.id in queues and wanted.isdisjoint(member.types) and set(queues[member.id]) <= set(member.types):
+            serves = f"serves {listed(member.types)}, which no task of this app declares and nothing waits for"
             yield Finding(
                 "worker-idle",
-                f"Worker {member.name} serves {listed(member.types) or 'nothing'}, which no task of this app declares "
-                "and nothing waits for: it has nothing to do.",
+                f"Worker {member.name} {serves if member.types else 'serves no type'}: it has nothing to do.",
                 f"Start it with -Q and some of: {listed(sorted(app.declared), 20)}.",
             )
 
