@@ -18,7 +18,7 @@ from weakref import WeakSet
 from billiard.common import TERM_SIGNAME
 from billiard.einfo import ExceptionInfo
 from celery.app.task import Task
-from celery.exceptions import InvalidTaskError, TaskRevokedError
+from celery.exceptions import InvalidTaskError, TaskRevokedError, WorkerShutdown, WorkerTerminate
 from celery.utils.imports import symbol_by_name
 from celery.worker.state import active_requests, reserved_requests, task_ready
 from celery.worker.state import revoked as revoked_tasks
@@ -268,7 +268,9 @@ def _ending_on_success(generated: Any) -> Any:
             if isinstance(failed__retval__runtime, ExceptionInfo):
                 return self.on_failure(failed__retval__runtime)
             return None if self._is_fenced else generated(self, failed__retval__runtime, **kwargs)
-        except Exception:
+        except (WorkerShutdown, WorkerTerminate):
+            raise
+        except (Exception, SystemExit):  # one that a signal's handler raises would end a green pool's whole worker
             logger.exception("Task %s[%s] has ended, and what follows its end failed", self.name, self.id)
         finally:
             self._end()

@@ -143,6 +143,7 @@ FAILS = {
     "rejects_after_its_return": 1,
     "signals_fail": 1,
     "signals_fail_after_a_failure": 1,
+    "signals_exit_after_a_failure": 1,
     "no_memory_for_the_result": 2,
     "no_place_for_the_result": 1,
     "no_name_for_the_result": 1,

@@ -87,6 +87,12 @@ def signals_fail_after_a_failure(job):
 
 
 @app.task(affinity="pdf")
+def signals_exit_after_a_failure(job):
+    note("start", job)
+    raise ValueError(job)
+
+
+@app.task(affinity="pdf")
 def no_memory_for_the_result(job):
     note("start", job)
 
@@ -111,6 +117,12 @@ def no_name_for_the_result(job):
 def _fail(sender=None, **_):
     if "signals_fail" in getattr(sender, "name", ""):
         raise LookupError("a signal's handler fails")
+
+
+@task_failure.connect
+def _exit(sender=None, **_):
+    if "signals_exit" in getattr(sender, "name", ""):
+        sys.exit(4)
 
 
 if os.environ.get("NOBODY_NOTICES") == "1":
