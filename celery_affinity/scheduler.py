@@ -467,8 +467,8 @@ class Scheduler:
                 return self._evalsha(calls)
             except NoScriptError:
                 # Lost with all others: a fleet that works gives producers theirs again with its next call.
-                for script in {*(script for script, _ in calls), load(_OF_PRODUCERS)}:
-                    self._load(script)
+                for script in dict.fromkeys([*(script for script, _ in calls), load(_OF_PRODUCERS)]):
+                    self._load(script)  # that of producers last: who may load none learns it of its own
                 return self._evalsha(calls)
         except _REFUSALS as exc:
             _raise_meaning(exc, (script for script, _ in calls))

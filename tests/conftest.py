@@ -7,6 +7,7 @@ installed; one that names `valkey` as well runs on Valkey alone.
 import importlib
 import os
 import shutil
+import signal
 import uuid
 
 import psutil
@@ -22,6 +23,10 @@ from .workers import running_processes, wait_until
 #: Inherited by every process that a test starts, whoever its parent is by now.
 MARK = "CELERY_AFFINITY_TEST_RUN"
 os.environ[MARK] = uuid.uuid4().hex
+
+# A shell that starts the tests in the background has SIGINT ignored, and what they start inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 EXECUTABLES = {"valkey": None, "redis": shutil.which("redis-server")}
 INSTALLED = [name for name, path in EXECUTABLES.items() if name == "valkey" or path]

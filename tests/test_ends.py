@@ -192,7 +192,10 @@ def test_an_end_that_nobody_notices_is_found_and_a_long_task_is_left_alone(tmp_p
             ):
                 runs[f"{job}-{pool}"] = times
                 pools.send(task, f"{job}-{pool}", pool, seconds)
-        wait_until(lambda: pools.ledger.ends() == runs, 60, f"all end\n{pools.logs()}")
+        try:
+            wait_until(lambda: pools.ledger.ends() == runs, 60, "all end")
+        except AssertionError:
+            pytest.fail(f"{pools.ledger.ends()} is not {runs}\n{pools.logs()}")
         wait_until(pools.all_slots_are_free, 20, f"all slots are free\n{pools.logs()}")
         assert pools.active() == []
         for pool, worker in pools.workers.items():

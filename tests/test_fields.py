@@ -131,12 +131,12 @@ def app(valkey):
 def test_a_message_that_says_what_is_not_accepted_is_refused_at_the_caller(app, valkey):
     with app.connection_for_write() as connection, connection.Producer() as producer:
         connection.default_channel.scheduler.tick()  # the first writes what every fleet has
-        before = connection.default_channel.client.dbsize()
+        before = connection.default_channel.scheduler.client.dbsize()
         with pytest.raises(OptionError, match="priority"):
             producer.publish({}, routing_key="pdf", headers={"task": "t", "id": "1"}, priority=-5)
         with pytest.raises(OptionError, match="task_name"):
             producer.publish({}, routing_key="pdf", headers={"task": "t\ud800", "id": "1"})
-        assert connection.default_channel.client.dbsize() == before
+        assert connection.default_channel.scheduler.client.dbsize() == before
 
 
 def test_good_jobs_that_follow_are_claimed(redis_client):

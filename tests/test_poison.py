@@ -27,7 +27,7 @@ STRANGE = [
     "line\nbreak",
     "col:on",
     "per%cent",
-    "tab\t",
+    "tab\tin it",
     "\x00\x1b[31m",
     "ünïcødé",
     "*?[a]",

@@ -399,12 +399,12 @@ def test_a_logger_that_publishes_disturbs_neither_a_batch_nor_many(app, audit, m
 
 
 def test_of_two_queues_one_may_be_scheduled(app):
-    app.conf.affinity_queues = ["one"]
-    queues = [Queue(name, Exchange("news", "topic"), routing_key="news.#") for name in ("one", "two")]
+    app.conf.affinity_queues = ["news-here"]
+    queues = [Queue(name, Exchange("news", "topic"), routing_key="news.#") for name in ("news-here", "news-there")]
     render = task(app, affinity=None)
     ids = publish_many(render, [("a",), ("b",), ("c",)], exchange="news", routing_key="news.x", declare=queues)
-    assert [each["headers"]["id"] for each in messages(app, type_="one")] == list(ids)
-    found = [loads(each.decode())["headers"]["id"] for each in app.redis.lrange("two", 0, -1)]
+    assert [each["headers"]["id"] for each in messages(app, type_="news-here")] == list(ids)
+    found = [loads(each.decode())["headers"]["id"] for each in app.redis.lrange("news-there", 0, -1)]
     assert found[::-1] == list(ids)
 
 
