@@ -246,6 +246,11 @@ def needs(name):
     return found
 
 
+def test_a_worker_has_the_rights_that_all_scripts_need():
+    called = {command for name in ARROWS for command, _ in needs(name)}
+    assert called <= set(re.findall(r"\+(\S+)", PAGE["worker"]))
+
+
 def test_a_producer_has_the_rights_that_its_script_needs_and_no_others(as_user, redis_client):
     called = needs("publish")
     root, *selectors = re.split(r"\s\(", PAGE["producer"])
