@@ -8,6 +8,7 @@ from time import sleep
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import kombu.pools
 import pytest
 import redis
 from celery import Celery
@@ -54,6 +55,7 @@ class Pools:
     def close(self):
         self.redis.close()
         self.app.close()
+        kombu.pools.reset()  # what they remember as declared is gone with the next test's empty server
 
     def send(self, task, job, pool, *args):
         return self.app.send_task(
