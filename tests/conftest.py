@@ -102,6 +102,8 @@ def load_app(request, monkeypatch):
 
 def _forget_connections(app):
     """Close the app's connections: kombu remembers what it declared on them, and the next test empties the server."""
+    if app._pool is not None:
+        app._pool.force_close_all()  # an app that is not the only one has a pool of its own
     app._pool = None
     app.amqp._producer_pool = None
     pools.reset()
