@@ -16,7 +16,7 @@ from celery._state import _task_stack
 from celery.exceptions import TimeoutError as ResultTimeout
 from celery.signals import after_task_publish, before_task_publish
 from celery.worker.request import Request
-from kombu import Exchange, Queue
+from kombu import Exchange, Queue, pools
 from kombu.message import Message
 from kombu.serialization import prepare_accept_content
 from kombu.utils.json import loads
@@ -38,6 +38,7 @@ def app(valkey, redis_client):
     app.redis = redis_client
     yield app
     app.close()
+    pools.reset()  # the connections of producers, and what they remember as declared
 
 
 def task(app, **options):
