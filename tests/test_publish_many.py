@@ -83,20 +83,21 @@ def arguments(app, **where):
 def request(app, message):
     """Return what a worker makes of a message."""
     properties = message["properties"]
-    channel = app.connection_for_write().default_channel
-    found = Message(
-        channel.decode_body(message["body"], properties["body_encoding"]),
-        channel=channel,
-        content_type=message["content-type"],
-        content_encoding=message["content-encoding"],
-        properties=properties,
-        headers=message["headers"],
-        delivery_tag=properties["delivery_tag"],
-        delivery_info=properties["delivery_info"],
-        accept=prepare_accept_content(["json", "pickle", "yaml", "msgpack"]),
-    )
-    assert not found.errors
-    return Request(found, app=app, task=app.tasks[message["headers"]["task"]])
+    with app.pool.acquire() as connection:
+        channel = connection.default_channel
+        found = Message(
+            channel.decode_body(message["body"], properties["body_encoding"]),
+            channel=channel,
+            content_type=message["content-type"],
+            content_encoding=message["content-encoding"],
+            properties=properties,
+            headers=message["headers"],
+            delivery_tag=properties["delivery_tag"],
+            delivery_info=properties["delivery_info"],
+            accept=prepare_accept_content(["json", "pickle", "yaml", "msgpack"]),
+        )
+        assert not found.errors
+        return Request(found, app=app, task=app.tasks[message["headers"]["task"]])
 
 
 # -- the calls
