@@ -58,9 +58,9 @@ class Pools:
         kombu.pools.reset()  # what they remember as declared is gone with the next test's empty server
 
     def send(self, task, job, pool, *args):
-        return self.app.send_task(
-            f"{TYPED if task in ('early', 'late') else self.module}.{task}", (job, *args), queue=pool
-        )
+        # Another test of this process may have imported the tasks, with types of their own.
+        module = TYPED if task in ("early", "late") else self.module
+        return self.app.send_task(f"{module}.{task}", (job, *args), queue=pool, affinity=pool)
 
     def status(self):
         return Report(Reader(self.redis, Keys())).status()
