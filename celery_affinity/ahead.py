@@ -22,7 +22,7 @@ _SHARE_OF_THE_LAST = 1 / 8
 
 
 class Ahead:
-    """At most *most* jobs that have not started, first in, first out, each with its delivery tag.
+    """At most *most* jobs that have not started, in the order in which they were claimed, each with its delivery tag.
 
     Any thread may `add`; the rest is for the event loop.
     """
@@ -57,7 +57,10 @@ class Ahead:
 
     def add(self, claim: Claim, tag: str) -> None:
         with self._lock:
-            self._waiting.append((claim, tag))
+            at = len(self._waiting)
+            while at and int(self._waiting[at - 1][0].fence) > int(claim.fence):
+                at -= 1  # a reply of the server may pass what is still in the inbox
+            self._waiting.insert(at, (claim, tag))
 
     def next(self) -> tuple[Claim, str]:
         """Take the job that is to start next."""

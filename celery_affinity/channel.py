@@ -108,6 +108,9 @@ class AffinityChannel(_StockChannel):
     #: Called with the words of a sign that came to the worker's inbox instead of a job.
     on_sign: Callable[[list[str]], None] | None = None
 
+    #: Called with a job of the inbox, which `deliver` is called with otherwise.
+    on_claim: Callable[[Claim], None] | None = None
+
     #: Called with a queue's name and whether it is consumed from now on, or no more.
     on_consume: Callable[[str, bool], None] | None = None
 
@@ -377,7 +380,7 @@ class AffinityChannel(_StockChannel):
             received.drop("the inbox", item, exc)
             return
         if claim is not None:
-            self.deliver(claim)
+            (self.on_claim or self.deliver)(claim)
         elif self.on_sign is not None:
             self.on_sign(words)
 

@@ -92,6 +92,7 @@ class AffinityStep(bootsteps.StartStopStep):
         channel.on_consume = self._on_consume
         channel.on_turn = self.membership.turned
         channel.on_sign = self._on_sign
+        channel.on_claim = self._on_inbox
         self._ahead.clear()  # what a lost connection made Celery drop, as the rest
         queues = [queue.name for queue in consumer.task_consumer.queues]
         self.membership.join(scheduler, [queue for queue in queues if channel.schedules(queue)])
@@ -358,6 +359,14 @@ class AffinityStep(bootsteps.StartStopStep):
         self.members.serve(type_, serves)
         if not serves:
             self._give_back_ahead({type_})
+
+    def _on_inbox(self, claim: Claim) -> None:
+        """Start a job that the server sent for a free slot, unless one that was ahead has that slot by now."""
+        if self._loop is None or self._ahead.is_off:
+            self._its_channel.deliver(claim)
+        else:
+            self._hold(claim)
+            self._start_what_is_ahead()
 
     def _on_sign(self, words: list[str]) -> None:
         """Do what the server asks for instead of giving a job."""

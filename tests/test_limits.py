@@ -301,7 +301,7 @@ class Worker:
         self.step = AffinityStep(SimpleNamespace(app=Celery(set_as_current=False), connection_for_read=None))
         self.step._consumer, self.step._ahead = self.limited, Ahead(8)
         self.step._loop = self.loop = Mock()
-        self.step._channel = SimpleNamespace(consume=self.consume)
+        self.step._channel = SimpleNamespace(consume=self.consume, deliver=self.deliver)
         self.members = self.step.membership = Membership.__new__(Membership)
         self.members._beats, self.members._waiting, self.members._types = Mock(), Counter(), types
         self.members._slots, self.members._other = lambda: slots, lambda: 0
@@ -310,9 +310,15 @@ class Worker:
         self.slots, self.limits = slots, self.step._watch_limits(self.members)
         self.numbers = count(1)
 
-    def hold(self, type_):
+    def claim(self, type_):
         number = next(self.numbers)
-        self.step._hold(Claim(f"job{number}", str(number), type_, 0, 0, b""))
+        return Claim(f"job{number}", str(number), type_, 0, 0, b"")
+
+    def hold(self, type_):
+        self.step._hold(self.claim(type_))
+
+    def deliver(self, claim):
+        self.consume(claim, self.claims.take(claim))
 
     def consume(self, claim, tag):
         if claim.type == "mail":
@@ -344,7 +350,7 @@ class Worker:
 @given(
     slots=st.integers(1, 4),
     types=st.sampled_from([("mail", "pdf"), ("mail",)]),
-    moves=st.lists(st.sampled_from(["mail", "pdf", "pdf", "end", "lose"]), max_size=24),
+    moves=st.lists(st.sampled_from(["mail", "pdf", "pdf", "end", "lose", "inbox"]), max_size=24),
 )
 def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types, moves):
     worker = Worker(slots, types)
@@ -353,6 +359,8 @@ def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types
             worker.end_one()
         elif move == "lose":
             worker.lose_one()
+        elif move == "inbox":
+            worker.step._on_inbox(worker.claim("mail"))
         elif move in types:
             worker.hold(move)
         worker.turn()
@@ -360,6 +368,7 @@ def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types
         others_wait = slots // 2 if types == ("mail",) else waiting  # beyond these it takes no more of them
         is_full = len(worker.running) + waiting - others_wait >= slots
         assert is_full or not worker.types_ahead()
+        assert len(worker.running) + waiting <= slots + worker.members.lent
         assert "mail" not in worker.types_ahead() or types == ("mail",) or waiting <= slots // 2
         given_back = {worker.claims.find(tag).type for tag in worker.claims._given_up}
         assert given_back <= ({"mail"} if len(types) > 1 else set()), "only what others may start sooner"

@@ -119,8 +119,8 @@ def test_no_worker_that_is_gone_is_asked(arrows, redis_client):
 # -- what is ahead
 
 
-def claim(job, type_="pdf"):
-    return Claim(job, "1", type_, 0, 0, b"")
+def claim(job, type_="pdf", fence=1):
+    return Claim(job, str(fence), type_, 0, 0, b"")
 
 
 def test_long_tasks_are_not_taken_ahead():
@@ -141,6 +141,13 @@ def test_those_that_came_last_are_given_back_of_the_types_that_are_asked_for():
         ahead.add(claim(job, type_), job)
     assert ahead.give_back({"pdf"}, 2) == ["d", "c"]
     assert [ahead.next()[1] for _ in range(len(ahead))] == ["a", "b"]
+
+
+def test_what_a_reply_carries_does_not_pass_what_was_claimed_before():
+    ahead = Ahead(8)
+    for job, fence in (("a", 9), ("c", 11), ("d", 12), ("b", 10)):
+        ahead.add(claim(job, fence=fence), job)
+    assert [ahead.next()[1] for _ in range(len(ahead))] == ["a", "b", "c", "d"]
 
 
 # -- real workers
