@@ -176,7 +176,7 @@ def test_a_worker_with_no_other_types_stays_with_its_limited_one(fleet):
     send(fleet, "mail", 6)
     claims = Keys().key("claims", worker_of(fleet, "worker").id)
     wait_until(
-        lambda: len(starts(fleet, "mail")) == 1 and fleet.redis.hlen(claims) == 3, 5, "one slot is lent, not both"
+        lambda: len(starts(fleet, "mail")) == 1 and fleet.redis.hlen(claims) == 3, 20, "one slot is lent, not both"
     )
     assert fleet.free_slots() == 0
     assert worker_of(fleet, "worker").withdrawn == []
