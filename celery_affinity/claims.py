@@ -163,10 +163,11 @@ class Claims:
             if held.void:
                 del self._held[tag]
                 return False
-            if self.lease.holds:
-                return True
+            if self.lease.holds or (held.outcome == ACKED and tag not in self._acks):
+                return True  # after an ack that was told nobody else runs it
             held.outcome = RETURNED
             self._ends[tag] = held
+            self._acks.pop(tag, None)
         self._on_news()
         return False
 

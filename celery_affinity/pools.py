@@ -54,12 +54,11 @@ def writes_at_once(pool: Any) -> bool:
 
 def still_has(pool: Any, request: Any) -> bool:
     """Return whether *pool* runs *request* now or will."""
-    if request is None or request._apply_result is None:
-        return request in state.active_requests
-    jobs = _unfinished(pool)
-    if jobs is None:  # threads: what they were given, they run
-        return True
-    return request in state.active_requests or request._apply_result() in jobs.values()
+    if request is None or request in state.active_requests:
+        return request is not None
+    if not forks(pool):
+        return request.is_in_the_pool is not None and bool(request.is_in_the_pool())
+    return request._apply_result is not None and request._apply_result() in (_unfinished(pool) or {}).values()
 
 
 def has_in_a_process(pool: Any, job: "Callable[[], Any]") -> bool:

@@ -67,6 +67,9 @@ class EndOfTask(_Request):
     _claims: Claims | None = None
     _is_fenced = False
 
+    #: Whether the body is not to begin: since the pool was given the task, another worker may have got the job.
+    is_called_off = False
+
     #: Says whether the pool still runs it, or will; None before it is given to the pool.
     is_in_the_pool: Callable[[], bool] | None = None
 
@@ -191,6 +194,9 @@ class EndOfTask(_Request):
                 self._end()
 
     def on_accepted(self, pid: int, time_accepted: float) -> Any:
+        self._call_off_unless_it_may_start()  # the task may have waited for a thread, or a greenlet
+        if self.is_called_off:
+            return
         try:
             self._accept(pid, time_accepted)
         except Exception:
@@ -206,8 +212,15 @@ class EndOfTask(_Request):
         finally:
             if self._claims is not None:
                 self._claims.started(self._tag)
+                self._call_off_unless_it_may_start()  # the event may have waited for a broker that was away
                 if self._claims.is_void(self._tag):
                     self.fence()
+
+    def _call_off_unless_it_may_start(self) -> None:
+        """Ask once more, in pools where the body begins after this: `runs` does not begin it then."""
+        if self._claims is not None and not forks(self._pool) and not self._claims.may_start(self._tag):
+            self.is_called_off = True
+            logger.info("Task %s[%s] is not started: it may be run by another worker by now", self.name, self.id)
 
     def fence(self) -> None:
         """Stop, where the pool can, what runs here of a job that another worker has by now, and say nothing of it.
@@ -264,6 +277,8 @@ def _ending_on_success(generated: Any) -> Any:
     @wraps(generated)
     def on_success(self: Any, failed__retval__runtime: Any, **kwargs: Any) -> Any:
         try:
+            if self.is_called_off:
+                return None
             # What was raised outside the task's body in a pool without processes. Celery's own method cannot unpack it.
             if isinstance(failed__retval__runtime, ExceptionInfo):
                 return self.on_failure(failed__retval__runtime)

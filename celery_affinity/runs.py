@@ -25,9 +25,15 @@ def report_all_errors(pool: Any) -> None:
 
     @wraps(apply_async)
     def applying(target: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        return apply_async(partial(run, target), *args, **options)
+        request = getattr(options.get("accept_callback"), "__self__", None)
+        return apply_async(partial(_unless_called_off, request, partial(run, target)), *args, **options)
 
     pool.apply_async = applying
+
+
+def _unless_called_off(request: Any, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run what *request* was made for, unless the job was found to be another worker's when the task was accepted."""
+    return None if getattr(request, "is_called_off", False) else run(*args, **kwargs)
 
 
 def _in_the_main_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -190,6 +190,17 @@ def test_a_result_may_be_lost_while_its_server_is_away_unless_its_worker_tries_a
     assert (story.judged(states={"job": "done"}, results={}).violations == []) is not retries
 
 
+@pytest.mark.parametrize("retries", [True, False])
+@pytest.mark.parametrize("blocked", [WORKER, OTHER])
+def test_a_worker_that_is_blocked_may_lose_a_result_unless_it_tries_again(story, blocked, retries):
+    story.happen("born", "pdf", 0, target=WORKER, retries_results=retries)
+    story.publish("job")
+    story.happen("block", "pdf", 1.5, target=blocked)
+    story.run("job", 1, 2)
+    verdict = story.judged(states={"job": "done"}, results={"task-job": "FAILURE"})
+    assert (verdict.violations == []) is (blocked == WORKER and not retries)
+
+
 @pytest.mark.parametrize(("forgets_s", "is_fine"), [(1e9, True), (0, False)])
 def test_only_a_results_server_that_came_back_empty_has_lost_results(story, forgets_s, is_fine):
     story.publish("job")

@@ -12,17 +12,19 @@ import kombu.pools
 import pytest
 import redis
 from celery import Celery
+from celery.concurrency.base import apply_target
+from celery.worker.request import create_request_cls
 from kombu.utils import functional
 from kombu.utils.functional import retry_over_time
 
-from celery_affinity import letters, reconnecting, request, strays
+from celery_affinity import letters, reconnecting, request, runs, strays
 from celery_affinity.ahead import Ahead
 from celery_affinity.calls import Claim
-from celery_affinity.claims import Claims
+from celery_affinity.claims import ACKED, RETURNED, Claims
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.keys import Keys
 from celery_affinity.lease import Lease
-from celery_affinity.pools import let_pauses_yield
+from celery_affinity.pools import let_pauses_yield, still_has
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 
@@ -259,6 +261,85 @@ def test_a_task_whose_start_cannot_be_told_runs_or_has_ended(app, error):
     with pytest.raises(error) if error is SystemExit else nullcontext():
         started.on_accepted(1, 0.0)
     assert len(claims.unended()) == (error is not SystemExit)
+
+
+class Late:
+    """A pool that begins what it was given when it is told to: all its greenlets were busy."""
+
+    is_green = True
+
+    def __init__(self):
+        self._pool_map = {}
+        runs.report_all_errors(self)
+
+    def apply_async(self, target, args=(), kwargs=None, **options):
+        wanted = {name: options[name] for name in ("callback", "accept_callback")}
+        self.begin = lambda: apply_target(target, args, kwargs or {}, **wanted)
+
+
+def give(app, claims, began, eventer=None, **options):
+    """Give a job, that of the message which is returned, to a pool; *began* is added to if its body begins."""
+    made, message = request_of(app, claims, eventer, **options)
+    pool = Late()
+
+    def trace(*_):
+        began.append(True)
+        return 0, "done", 0.1
+
+    generated = create_request_cls(type(made), made.task, pool, "here", eventer, trace=trace, app=app)
+    generated(message, app=app, task=made.task, eventer=eventer).execute_using_pool(pool)
+    return message, pool
+
+
+def loses_it(claims):
+    claims.void_up_to(10)
+
+
+def is_silent(claims):
+    claims.lease.renew(asked_at_s=0, timeout_s=0)
+
+
+@pytest.mark.parametrize("happens", [loses_it, is_silent])
+@pytest.mark.parametrize("when", ["before the task is accepted", "while its event is sent"])
+@pytest.mark.parametrize("acks_late", [True, False])
+def test_a_task_does_not_begin_when_its_job_may_be_anothers_by_then(app, happens, when, acks_late):
+    claims, began = Claims("worker", "inbox", Lease(30), lambda: None), []
+    sends = Mock(enabled=True, **{"send.side_effect": lambda *_, **__: happens(claims)})
+    eventer = sends if when == "while its event is sent" else None
+    options = {"eventer": eventer, "send_events": eventer is not None, "acks_late": acks_late}
+    message, pool = give(app, claims, began, **options)
+    if eventer is None:
+        happens(claims)
+    pool.begin()
+    assert not began
+    assert claims.unended() == []
+    assert message.ack_log_error.called == (eventer is not None and not acks_late)
+    if happens is is_silent:
+        assert [each.outcome for each in claims._ends.values()] == [RETURNED]
+
+
+def test_an_early_ack_that_was_told_is_followed_by_its_task(app):
+    claims, began = Claims("worker", "inbox", Lease(30), lambda: None), []
+    message, pool = give(app, claims, began)
+
+    def is_told(*_, **__):
+        claims.settle(message.delivery_tag, ACKED)
+        claims.flush(Mock(), inline=False)
+        is_silent(claims)
+
+    message.ack_log_error.side_effect = is_told
+    pool.begin()
+    assert began, "nobody else would run it"
+
+
+def test_what_a_green_pool_was_given_is_kept_when_the_worker_drains(app):
+    claims, pool = Claims("worker", "inbox", Lease(30), lambda: None), Late()
+    claimed, _ = request_of(app, claims)
+    assert claimed._apply_result is None
+    claimed.is_in_the_pool = runs.while_given
+    assert claims.renounce(lambda each: still_has(pool, each)) == []
+    claimed.is_in_the_pool = None  # it waits for its time, say
+    assert len(claims.renounce(lambda each: still_has(pool, each))) == 1
 
 
 class Consumer:

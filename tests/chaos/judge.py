@@ -147,7 +147,10 @@ def _is_result_lost(job: Job, book: Book) -> bool:
     if not job.runs:
         return any(window.meets(job.intended, inf) for window in windows)
     for run in job.runs:
-        away = [*map(_until_used, _troubles(run, book))] if is_brokers else book.results_away
+        troubles = _troubles(run, book)
+        # A green pool's reply is there when the loop turns again, but its time limit has run out as well.
+        blocked = [window for window in troubles if window.what == "block"]
+        away = [*map(_until_used, troubles)] if is_brokers else [*book.results_away, *blocked]
         in_its_way = windows if run.worker in book.retries_results else [*windows, *away]
         if any(window.meets(run.start, _told_by(run, book)) for window in in_its_way):
             return True
