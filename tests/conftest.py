@@ -9,10 +9,12 @@ import os
 import shutil
 import signal
 import uuid
+from contextlib import contextmanager
 
 import psutil
 import pytest
 import redis
+from celery import _state
 from kombu import pools
 
 from celery_affinity.embedded import EmbeddedServer
@@ -83,11 +85,31 @@ def redis_client(server):
 # -- apps
 
 
+@contextmanager
+def apps_stay_here():
+    """Forget what apps leave to those that come later: tasks that all share, under the same names, and who is current.
+
+    A producer that knows a task publishes for the task's own type, whatever queue a test names.
+    """
+    shared, current = set(_state._on_app_finalizers), _state._tls.current_app
+    try:
+        yield
+    finally:
+        _state._on_app_finalizers.intersection_update(shared)
+        _state._set_current_app(current)
+
+
+@pytest.fixture(autouse=True)
+def no_test_sees_the_apps_of_another():
+    with apps_stay_here():
+        yield
+
+
 @pytest.fixture
 def load_app(request, monkeypatch):
     """Return a function that imports a module of `tests.apps` for the Valkey server, and returns its app.
 
-    A module is imported once: its tasks are registered with every app that comes later, under the same names.
+    A module is imported once, by the first test that asks for it.
     """
 
     def load(module):
