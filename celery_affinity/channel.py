@@ -254,8 +254,29 @@ class AffinityChannel(_StockChannel):
     def _purge(self, queue: str) -> int:
         return int(super()._purge(queue)) + self.scheduler.purge(queue)
 
+    def _delete(self, queue: str, exchange: str, *args: Any, **kwargs: Any) -> None:
+        super()._delete(queue, exchange, *args, **kwargs)
+        if not revoking.is_mailbox(queue) and self.typeof(exchange).type != "fanout":  # the others never hold a job
+            self.scheduler.purge(queue)
+
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
-        return bool(super()._has_queue(queue, **kwargs)) or self._pending(queue) > 0
+        return bool(super()._has_queue(queue, **kwargs) or self._pending(queue) or self.scheduler.has_scheduled(queue))
+
+    def queue_declare(self, queue: str | None = None, passive: bool = False, **kwargs: Any) -> Any:
+        """Declare a queue; a passive declaration counts jobs that wait for their time, as stock Celery has them listed.
+
+        Any other has no need of their number, which takes a look at the scheduled jobs of all types.
+        """
+        declared = super().queue_declare(queue, passive=passive, **kwargs)
+        if not passive:
+            return declared
+        scheduled = self.scheduler.scheduled_count(declared.queue)
+        return declared._replace(message_count=declared.message_count + scheduled)
+
+    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
+        """Delete a queue with the jobs that wait in it. *if_empty*: not if there are any."""
+        if not if_empty or not self.scheduler.has_scheduled(queue):
+            super().queue_delete(queue, if_unused=if_unused, if_empty=if_empty, **kwargs)
 
     # -- read
 

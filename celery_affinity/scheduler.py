@@ -69,8 +69,11 @@ _LONGEST_NAME = 1000
 #: What `publish` says of a job of which a field is not accepted.
 _REFUSED = 5
 
-#: Scheduled jobs that are looked at together.
+#: Scheduled jobs that are looked at together, and deleted by one call.
 _PAGE = 50
+
+#: And those that are counted.
+_COUNTED = 500
 
 
 class Scheduler:
@@ -361,12 +364,20 @@ class Scheduler:
             deleted += int(count)
         return deleted
 
-    def _scheduled(self, encoded_type: str) -> Iterator[list[str]]:
-        """Yield the ids of the jobs of a type that wait for their time, a page at a time."""
+    def scheduled_count(self, type_: str) -> int:
+        """Return the number of jobs of a type that wait for their time. It looks at those of all types."""
+        return sum(map(len, self._scheduled(key_names.encode(type_), _COUNTED)))
+
+    def has_scheduled(self, type_: str) -> bool:
+        """Return whether a job of a type waits for its time."""
+        return any(self._scheduled(key_names.encode(type_), _COUNTED))
+
+    def _scheduled(self, encoded_type: str, page: int = _PAGE) -> Iterator[list[str]]:
+        """Yield the ids of the jobs of a type that wait for their time, as many of each *page* of all scheduled jobs."""
         # From the last page on: what is deleted of one moves none of those before it.
-        for first in reversed(range(0, self.client.zcard(self.keys.key("scheduled")), _PAGE)):
+        for first in reversed(range(0, self.client.zcard(self.keys.key("scheduled")), page)):
             ids = [
-                text_of(job_id) for job_id in self.client.zrange(self.keys.key("scheduled"), first, first + _PAGE - 1)
+                text_of(job_id) for job_id in self.client.zrange(self.keys.key("scheduled"), first, first + page - 1)
             ]
             with self.client.pipeline(transaction=False) as pipe:
                 for job_id in ids:
