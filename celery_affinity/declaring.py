@@ -10,6 +10,10 @@ from weakref import WeakKeyDictionary
 from celery import Celery
 from kombu import Queue
 
+#: Queues that are kept for an app, and for a channel: more are made anew, so that a publisher that makes up queues does
+#: not fill its memory.
+_MOST = 500
+
 _QUEUES: "WeakKeyDictionary[Celery, dict[str, BoundOnce]]" = WeakKeyDictionary()
 
 
@@ -24,8 +28,9 @@ class BoundOnce(Queue):
             return super().bind(channel)
         bound = kept.get(self.name)
         if bound is None or bound.queue is not self.queue or bound.channel is not channel:
-            bound = kept[self.name] = super().bind(channel)
+            bound = super().bind(channel)
             bound.queue = self.queue
+            _keep(kept, bound)
         return bound
 
 
@@ -40,6 +45,13 @@ def _bound_once(app: Celery, queue: Queue) -> BoundOnce:
     queues = _QUEUES.setdefault(app, {})
     found = queues.get(queue.name)
     if found is None or found.queue is not queue:
-        found = queues[queue.name] = BoundOnce(**queue.as_dict())
+        found = BoundOnce(**queue.as_dict())
         found.queue = queue
+        _keep(queues, found)
     return found
+
+
+def _keep(kept: dict[str, Any], queue: BoundOnce) -> None:
+    if len(kept) >= _MOST:
+        kept.clear()
+    kept[queue.name] = queue

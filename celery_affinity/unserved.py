@@ -10,17 +10,18 @@ logger = get_logger(__name__)
 #: Types remembered, so that a publisher that makes up types does not fill its memory.
 _MOST = 10_000
 
-_warned: set[tuple[object, ...]] = set()
+_warned: dict[tuple[object, ...], set[str]] = {}
 _lock = threading.Lock()
 
 
 def warn(type_: str, scheduler: Any) -> None:
     """Log that jobs of *type_* wait for a worker, once in a process for each type and each place that has workers."""
-    known = (type_, *_place(scheduler))
+    place = _place(scheduler)
     with _lock:
-        if known in _warned or len(_warned) >= _MOST:
+        known = _warned.setdefault(place, set())
+        if type_ in known or sum(map(len, _warned.values())) >= _MOST:
             return
-        _warned.add(known)
+        known.add(type_)
     logger.warning(
         "No live worker serves type %r: its jobs wait until one does (start a worker with -Q %s)", type_, type_
     )

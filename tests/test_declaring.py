@@ -1,10 +1,14 @@
 """Queues that are bound to a channel once: kombu declares them all the same."""
 
+import subprocess
+import sys
+
 import pytest
 from celery import Celery
 from kombu import Queue
 from kombu.common import Broadcast
 
+from celery_affinity import declaring
 from celery_affinity.declaring import BoundOnce, bind_once
 
 
@@ -74,3 +78,50 @@ def test_a_publish_still_declares_its_queue_on_each_connection(app):
             task.apply_async(producer=producer)
             task.apply_async(producer=producer)
         assert app.redis.smembers("_kombu.binding.celery") == {b"celery\x06\x16\x06\x16celery"}
+
+
+GROWTH = """
+import gc, sys, tracemalloc
+from celery import Celery
+
+url, transport = sys.argv[1:]
+app = Celery(broker=url, set_as_current=False)
+app.conf.broker_transport = transport
+
+def publish(numbers):
+    for number in numbers:
+        app.send_task("task", queue=f"queue {number}", ignore_result=True)
+    gc.collect()
+
+publish(range(600))
+tracemalloc.start()
+publish(range(600, 1600))
+print(tracemalloc.get_traced_memory()[0])
+"""
+
+
+def test_a_producer_of_ever_new_queues_keeps_little_more_of_them_than_stock_celery(valkey, redis_client):
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", GROWTH, valkey.url, transport],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # each type is warned of
+            text=True,
+        )
+        for transport in ("redis", "celery_affinity:Transport")
+    ]
+    stock, ours = (int(each.communicate(timeout=120)[0]) for each in started)
+    print(f"1,000 queues: {stock / 1e6:.2f} MB with stock Celery, {ours / 1e6:.2f} MB here")
+    assert ours < 1.5 * stock
+
+
+def test_few_queues_are_kept_of_many(app):
+    with app.connection_for_write() as connection:
+        channel = connection.default_channel
+        for number in range(2_000):
+            declare = [app.amqp.queues[f"queue {number}"]]
+            bind_once(app, declare)
+            declare[0].bind(channel)
+        assert len(channel.bound_queues) <= declaring._MOST
+        assert len(declaring._QUEUES[app]) <= declaring._MOST
+        assert declare[0].bind(channel) is declare[0].bind(channel), "the last one is"
