@@ -96,6 +96,9 @@ class AffinityChannel(_StockChannel):
     QoS = QoS
     Message = received.Message
 
+    #: Transport option of kombu's own: what all keys begin with.
+    global_keyprefix: str = ""
+
     #: Transport option: the first part of the hash tag of all keys.
     namespace = "affinity"
 
@@ -127,9 +130,11 @@ class AffinityChannel(_StockChannel):
     _scheduler: Scheduler | None = None
     _polls_inbox_alone = False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, connection: Any, **kwargs: Any) -> None:
+        Keys.of_options(connection.client.transport_options)  # refused before anything is opened
         self.bound_queues = {}
-        super().__init__(*args, **kwargs)
+        super().__init__(connection, **kwargs)
+        self.global_keyprefix = self.global_keyprefix or ""
 
     # -- connections
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
+from celery import Celery
 from kombu import Connection
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
@@ -14,6 +15,7 @@ from .errors import AffinityError
 from .observe import reader_on, scheduler_on
 from .reader import Reader
 from .scheduler import Scheduler
+from .urls import masked
 
 #: Pause before a broker that does not answer is asked again, s.
 _RETRY_S = 1.0
@@ -26,7 +28,7 @@ def scheduler_of(ctx: click.Context, *, patient_until: threading.Event | None = 
     A broker that does not answer is asked again, with *patient_until*, until that event is set.
     """
     app = ctx.obj.app
-    with app.connection_for_write() as connection:
+    with _connection(app) as connection:
         no_answer = (OperationalError, RedisError, *connection.connection_errors)
         try:
             while True:
@@ -43,6 +45,20 @@ def scheduler_of(ctx: click.Context, *, patient_until: threading.Event | None = 
             raise click.ClickException(f"the broker {connection.as_uri()} does not answer: {exc}") from exc
         except AffinityError as exc:
             raise click.ClickException(str(exc)) from exc
+
+
+def _connection(app: Celery) -> Connection:
+    try:
+        return app.connection_for_write()
+    except Exception as exc:  # whatever the import of a transport raises, or of what it needs
+        raise click.ClickException(
+            "there is no connection with the app's broker_transport and broker_url, "
+            f"{app.conf.broker_transport!r} and {masked(str(app.conf.broker_write_url))!r}: {_said(exc)}"
+        ) from exc
+
+
+def _said(exc: Exception) -> str:
+    return str(exc) if isinstance(exc, AffinityError) else f"{type(exc).__name__}: {exc}"
 
 
 def _first_answer(connection: Connection, transport: str) -> Scheduler:

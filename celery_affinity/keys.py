@@ -5,8 +5,9 @@ All keys of a cohort share one hash tag, so that they live on one shard:
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, unquote
 
 from .errors import SettingError
@@ -125,6 +126,14 @@ class Keys:
                 raise SettingError(
                     f"{option} must be a str that holds no braces (they would break the hash tag), got: {value!r}"
                 )
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> "Keys":
+        """Return the keys that ``broker_transport_options`` ask for. Raises SettingError.
+
+        No prefix may be written as None, as for kombu.
+        """
+        return cls(options.get("global_keyprefix") or "", options.get("namespace", cls.namespace))
 
     @property
     def base(self) -> str:

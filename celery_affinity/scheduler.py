@@ -373,7 +373,7 @@ class Scheduler:
         return any(self._scheduled(key_names.encode(type_), _COUNTED))
 
     def _scheduled(self, encoded_type: str, page: int = _PAGE) -> Iterator[list[str]]:
-        """Yield the ids of the jobs of a type that wait for their time, those of each *page* of scheduled jobs together."""
+        """Yield the ids of the jobs of a type that wait for their time, those of a *page* of the scheduled together."""
         # From the last page on: what is deleted of one moves none of those before it.
         for first in reversed(range(0, self.client.zcard(self.keys.key("scheduled")), page)):
             ids = [

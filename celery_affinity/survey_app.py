@@ -98,20 +98,20 @@ def _settings(app: Celery, refused: list[str]) -> Settings:
 
 
 def _wrong_with_transport(name: object) -> str | None:
-    """Return why kombu gets no transport from *name*, which seems to be ours."""
-    if not is_ours(name):
-        return None
+    """Return why kombu gets no transport from *name*; of one that seems to be ours, no transport of ours."""
     try:
         found = resolve_transport(name)
     except Exception as exc:  # whatever the import of it may raise
         return f"{type(exc).__name__}: {exc}"
+    if not is_ours(name):
+        return None
     is_one = isinstance(found, type) and issubclass(found, Transport)
     return None if is_one else f"the name leads to {found!r}"
 
 
 def _wrong_with_keys(options: Mapping[str, Any]) -> str | None:
     try:
-        Keys(**{name: options[name] for name in ("global_keyprefix", "namespace") if name in options})
+        Keys.of_options(options)
     except AffinityError as exc:
         return str(exc)
     return None

@@ -15,6 +15,7 @@ from kombu.utils.url import as_url
 
 from . import received, revoking, urls
 from .channel import Channel, SentinelChannel
+from .errors import TransportError
 from .versions import versions
 from .watching import WatchedOnce
 
@@ -119,6 +120,15 @@ class Transport(stock.Transport):
                 mask=mask,
             )
         )
+
+
+def __getattr__(name: str) -> Any:
+    """Say what is wrong when kombu takes this module for a transport: ``celery_affinity:transport``."""
+    if name == "can_parse_url":  # what kombu asks a transport first
+        raise TransportError(
+            "broker_transport must be 'celery_affinity:Transport', with a capital T, got: 'celery_affinity:transport'"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _describe(client: Any) -> str:

@@ -25,7 +25,7 @@ from .claims import ACKED, RETURNED, Held
 from .errors import AffinityError, TransportError
 from .guard import Kin, orphans_end
 from .ingest import Ingest
-from .keys import decode
+from .keys import Keys, decode
 from .limits import Limits
 from .loop import Loop
 from .membership import Membership
@@ -443,6 +443,7 @@ def install(worker: Any) -> None:
             f"of {transport_cls.__module__}: write redis://, rediss://, sentinel://, or socket:///path/to/redis.sock "
             "(not redis+socket://)"
         )
+    Keys.of_options(app.conf.broker_transport_options or {})
     worker_process_init.connect(orphans_end(), weak=False)
     worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked
     app.steps["consumer"].add(AffinityStep)

@@ -317,6 +317,11 @@ def test_what_an_app_gets_wrong(new_app):
     assert set(look_at(mixed).declared) <= {"pdf"}
     assert ids(new_app(url, broker_transport="celery_affinity:transport")) == {"transport"}
     assert ids(new_app(url, broker_transport="celery_affinity:nothing")) == {"transport"}
+    (misspelt,) = (
+        f for f in check(survey(new_app(url, broker_transport="celery_afinity:Transport"))) if f.id == "transport"
+    )
+    assert "is no transport: ModuleNotFoundError" in misspelt.what
+    assert ids(new_app(url, broker_transport_options={"global_keyprefix": None})) == set()
     for namespace in ("{x}", 5):
         assert ids(new_app(url, broker_transport_options={"namespace": namespace})) == {"settings"}
     wrong = new_app(url)

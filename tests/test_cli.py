@@ -148,6 +148,28 @@ def test_another_transport_is_named(valkey):
     assert "broker_transport must be 'celery_affinity:Transport', got: None" in run.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("celery_affinity:transport", "must be 'celery_affinity:Transport', with a capital T"),
+        ("celery_afinity:Transport", "'celery_afinity:Transport'"),
+        ("celery_affinity", "No such transport"),
+    ],
+)
+def test_what_is_no_transport_is_said_in_a_line(valkey, name, said):
+    run = subprocess.run(
+        [sys.executable, "-m", "celery", "-A", APP, "affinity", "status"],
+        env={**os.environ, "BROKER_URL": valkey.url, "TRANSPORT": name},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert said in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
 def test_two_workers_of_one_name_are_told(valkey, redis_client):
     for number in range(2):
         worker = start_worker(APP, valkey.url, ["pdf"], name="same", pool="solo", env={"LEDGER": os.devnull})

@@ -1,5 +1,6 @@
 """The transport on real servers: broken connections, restarts, failover, TLS, and what a worker says of its URL."""
 
+import json
 import os
 import re
 import shutil
@@ -10,11 +11,13 @@ import uuid
 
 import pytest
 import redis
+from celery import Celery
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
 from celery_affinity.channel import Channel
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.errors import SettingError, TransportError
 from celery_affinity.keys import Keys
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
@@ -205,6 +208,36 @@ def test_a_bad_setting_makes_a_worker_refuse_to_start(valkey):
     refused = _run_worker(valkey.url, WORKER_TIMEOUT="-1")
     assert refused.returncode != 0
     assert "affinity_worker_timeout must be a number of seconds above 0, got: -1.0" in refused.stderr
+
+
+@pytest.mark.parametrize("options", [{"namespace": "{x}"}, {"namespace": None}, {"global_keyprefix": 5}])
+def test_a_bad_name_of_keys_refuses_worker_and_call_before_anything_is_opened(valkey, redis_client, options):
+    refused = _run_worker(valkey.url, CONF=json.dumps({"broker_transport_options": options}))
+    assert refused.returncode != 0
+    (name,) = options
+    assert f"celery_affinity: {name} must be a str that holds no braces" in refused.stderr
+    before = redis_client.info("clients")["connected_clients"]
+    app = Celery(broker=valkey.url, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", broker_transport_options=options)
+    with app.connection_for_write() as connection, pytest.raises(SettingError, match=f"{name} must be"):
+        connection.default_channel  # noqa: B018  # it opens
+    assert redis_client.info("clients")["connected_clients"] == before
+
+
+def test_no_prefix_may_be_written_as_none(valkey, redis_client):
+    app = Celery(broker=valkey.url, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", broker_transport_options={"global_keyprefix": None})
+    with app.connection_for_write() as connection:
+        app.send_task("task", queue="pdf", connection=connection)
+        assert connection.default_channel.scheduler.keys == Keys()
+    assert redis_client.zcard(Keys().key("lane", "pdf", "queued.0")) == 1
+
+
+def test_the_module_instead_of_the_class_is_refused_with_what_is_right(valkey):
+    app = Celery(broker=valkey.url, set_as_current=False)
+    app.conf.broker_transport = "celery_affinity:transport"
+    with pytest.raises(TransportError, match="with a capital T"):
+        app.send_task("task")
 
 
 def test_passwords_are_never_printed(ledger):
