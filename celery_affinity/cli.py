@@ -17,6 +17,7 @@ from .cli_check import check_command
 from .cli_common import AS_JSON, print_json, reader_of, scheduler_of
 from .cli_dead import dead
 from .dispatcher import SHORT_PAUSE_S, Dispatcher
+from .errors import AffinityError
 from .ingest import Ingest
 from .keys import decode, encode
 from .order import next_jobs
@@ -68,7 +69,7 @@ def explain(ctx: click.Context, task_id: str, as_json: bool) -> None:
     Ends with 1 if the task is unknown.
     """
     with reader_of(ctx) as reader:
-        found = explanation.explain(reader, task_id)
+        found = explanation.explain(reader, task_id.strip())  # as it was copied from a log
     if as_json:
         print_json(asdict(found))
     else:
@@ -129,9 +130,8 @@ def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> N
 def settings(ctx: click.Context, as_json: bool) -> None:
     """Show the scheduling settings in force, or change them for the whole fleet."""
     if ctx.invoked_subcommand is None:
-        own = settings_of(ctx.obj.app)
         with scheduler_of(ctx) as scheduler:
-            _show_knobs(knobs.read(scheduler, own), as_json)
+            _show_knobs(knobs.read(scheduler, settings_of(ctx.obj.app)), as_json)
 
 
 @settings.command("set", cls=CeleryCommand)
@@ -189,6 +189,10 @@ def dispatcher(ctx: click.Context, loglevel: int) -> None:
     app = ctx.obj.app
     app.log.setup_logging_subsystem(loglevel=loglevel)
     app.loader.import_default_modules()  # the tasks whose ends it tells
+    try:
+        settings_of(app)  # each tick asks for them
+    except AffinityError as exc:
+        raise click.ClickException(str(exc)) from exc
     hostname = f"dispatcher@{gethostname()}"
     with scheduler_of(ctx, patient_until=ended) as scheduler, app.connection_for_write() as connection:
         events = app.events.Dispatcher(connection, hostname=hostname, enabled=bool(app.conf.worker_send_task_events))

@@ -11,7 +11,7 @@ from kombu import Connection
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from .errors import AffinityError
+from .errors import AffinityError, TransportError
 from .observe import reader_on, scheduler_on
 from .reader import Reader
 from .scheduler import Scheduler
@@ -62,8 +62,13 @@ def _said(exc: Exception) -> str:
 
 
 def _first_answer(connection: Connection, transport: str) -> Scheduler:
-    connection.ensure_connection(max_retries=1)
-    return scheduler_on(connection, transport)
+    try:
+        connection.ensure_connection(max_retries=1)
+        return scheduler_on(connection, transport)
+    except AffinityError:
+        raise
+    except ValueError as exc:  # kombu's, of a database that is no number
+        raise TransportError(f"the broker's URL {connection.as_uri()} cannot be used: {exc}") from exc
 
 
 @contextmanager

@@ -149,17 +149,20 @@ def test_another_transport_is_named(valkey):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("command", "env", "said"),
     [
-        ("celery_affinity:transport", "must be 'celery_affinity:Transport', with a capital T"),
-        ("celery_afinity:Transport", "'celery_afinity:Transport'"),
-        ("celery_affinity", "No such transport"),
+        ("status", {"TRANSPORT": "celery_affinity:transport"}, "must be 'celery_affinity:Transport', with a capital T"),
+        ("status", {"TRANSPORT": "celery_afinity:Transport"}, "'celery_afinity:Transport'"),
+        ("status", {"TRANSPORT": "celery_affinity"}, "No such transport"),
+        ("status", {"BROKER_URL": "redis://127.0.0.1:6379/one"}, "Database is int between 0 and limit - 1, not one"),
+        ("settings", {"CONF": '{"affinity_lookahead": "8"}'}, "must be a whole number from 0 to 1000, got: '8'"),
+        ("dispatcher", {"CONF": '{"affinity_lookahed": 8}'}, "did you mean 'affinity_lookahead'?"),
     ],
 )
-def test_what_is_no_transport_is_said_in_a_line(valkey, name, said):
+def test_what_an_app_gets_wrong_is_said_in_a_line(valkey, command, env, said):
     run = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", APP, "affinity", "status"],
-        env={**os.environ, "BROKER_URL": valkey.url, "TRANSPORT": name},
+        [sys.executable, "-m", "celery", "-A", APP, "affinity", command],
+        env={**os.environ, "BROKER_URL": valkey.url, **env},
         capture_output=True,
         text=True,
         timeout=30,
@@ -167,7 +170,21 @@ def test_what_is_no_transport_is_said_in_a_line(valkey, name, said):
     )
     assert run.returncode == 1
     assert said in run.stderr
-    assert len(run.stderr.splitlines()) == 1
+    assert len(run.stderr.splitlines()) == 1, run.stderr
+
+
+def test_an_id_may_be_copied_with_blanks(valkey, redis_client):
+    arguments = ["celery", "-A", APP, "affinity", "explain", " some-id\n"]
+    run = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        env={**os.environ, "BROKER_URL": valkey.url},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert run.stdout.startswith("task some-id is unknown")
 
 
 def test_two_workers_of_one_name_are_told(valkey, redis_client):
