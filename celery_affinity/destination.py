@@ -132,8 +132,11 @@ def route(
     if asked is not None:
         _check_that_they_agree(asked, said)
         type_ = None if "queue" in said else asked
-    elif said or kept:
+    elif said:
         type_ = None
+    elif kept:
+        queue = options.get("queue")
+        type_ = str(queue) if type(queue) is Kept else None
     else:
         type_ = of_task(app, task, name)
     if type_ is not None:
@@ -218,7 +221,7 @@ _APPLY_ASYNC = inspect.unwrap(Task.apply_async).__code__
 
 
 def _said(options: Mapping[str, Any], task: Any) -> tuple[Options, bool]:
-    """Return what the caller says of the place, and whether something was kept."""
+    """Return what the caller says of the place, and whether something else was kept."""
     said, kept = {}, False
     for name in PLACE:
         value = options.get(name)

@@ -23,13 +23,14 @@ from celery.signals import before_task_publish
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from . import apps, destination
-from .affinity import as_affinity, check_on_demand, check_priority
+from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority
 from .app_settings import _SETTINGS as _SETTINGS
 from .app_settings import registered
 from .app_settings import settings_of as settings_of
 from .app_settings import type_by_name as type_by_name
 from .declaring import bind_once
 from .destination import Routed
+from .errors import OptionError
 from .lease import now_s
 from .score import MAX_PRIORITY
 from .settings import Settings
@@ -172,7 +173,7 @@ class Sending(str):
             else:
                 type_ = option.type or self._type_of_task(task, properties)
             if on_demand is None:
-                on_demand = _first([option.on_demand, _on_demand_kept(kept), own.on_demand])
+                on_demand = _first([option.on_demand, _as_kept(kept).on_demand, own.on_demand])
             else:
                 check_on_demand(on_demand)
             self._wish = _Wish(type_, on_demand, option.priority, own.priority, getattr(task, "priority", None), kept)
@@ -320,10 +321,14 @@ def _kept_of_first_try(task: Any, message: Message) -> object:
     return (request.properties or {}).get(PROPERTY)
 
 
-def _on_demand_kept(found: object) -> bool | None:
-    """Return what `Stamp.properties` kept. Nothing, if it is not ours."""
-    on_demand = found.get("on_demand") if isinstance(found, Mapping) else None
-    return on_demand if isinstance(on_demand, bool) else None
+def _as_kept(found: object) -> Affinity:
+    """Return what `Stamp.properties` kept; the rest is in the message's own. Nothing, if it is not ours."""
+    if not isinstance(found, Mapping):
+        return NOTHING
+    try:
+        return Affinity(on_demand=found.get("on_demand"))
+    except OptionError:
+        return NOTHING
 
 
 class Until(NamedTuple):
