@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from .errors import refuse
@@ -48,10 +49,15 @@ def as_affinity(value: object) -> Affinity:
     if isinstance(value, Affinity):
         return value
     if isinstance(value, str):
-        return Affinity(value)
+        return _of_type(value)
     if isinstance(value, Mapping) and set(value) <= {"type", "priority", "on_demand"}:
         return Affinity(**value)
     raise refuse("affinity", "a type (str) or an Affinity", value)
+
+
+@lru_cache(maxsize=4096)
+def _of_type(name: str) -> Affinity:
+    return Affinity(name)
 
 
 def check_type(value: object) -> str:

@@ -4,30 +4,32 @@ A `Sending` is made once for each call that publishes, where the call begins, an
 properties, through all of kombu's own retries: the id that it holds makes a repeated publish harmless. A repeat is the
 same call: one dict of headers that is used for five calls is five jobs. Nothing of the caller's is changed.
 
-Precedence: an option of the call, what the first try had, the task's own ``affinity=``, a name pattern in
-``affinity_task_types``, the queue.
+Where a message goes was decided when Celery routed its call (`destination`): what is left is how urgent it is. kombu
+routes nothing; a message that is published with it alone has its destination here.
 """
 
 import base64
-import fnmatch
 import hashlib
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from celery import Celery
 from celery.signals import before_task_publish
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from . import apps
-from . import settings as settings_module
+from . import apps, destination
 from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority
+from .app_settings import _SETTINGS as _SETTINGS
+from .app_settings import registered
+from .app_settings import settings_of as settings_of
+from .app_settings import type_by_name as type_by_name
 from .declaring import bind_once
+from .destination import Routed
 from .errors import OptionError
 from .lease import now_s
 from .score import MAX_PRIORITY
@@ -35,7 +37,7 @@ from .settings import Settings
 
 #: The message property, by a name that is ours alone, that holds a `Sending` until the message is written, and from
 #: then on what a retry is to find. It is no header: those are the user's, and go on to children as well.
-PROPERTY = "celery_affinity"
+PROPERTY = destination.PROPERTY
 
 #: Properties that end here: the stamp, and options of the call that it was made of.
 _OURS = (PROPERTY, "affinity", "on_demand")
@@ -45,7 +47,7 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a message says of its job. *type* None: the queue it is sent to.
+    """What a message says of its job. *type* None: the queue it is sent to; else it goes elsewhere.
 
     *priority*: 10 is the highest. *on_demand* None: nobody said so. *due*, *expires*: Unix times in s, None for now and
     for never. *counted*: the priority as the app counts it.
@@ -75,9 +77,10 @@ class Stamp:
         """Return the properties of the message as they are written: with what a retry is to find of this."""
         properties = _without_ours(given)
         properties["priority"] = self.counted
-        kept = {"type": self.type, "on_demand": self.on_demand}
-        if kept := {name: value for name, value in kept.items() if value is not None}:
-            properties[PROPERTY] = kept
+        if self.type is not None:
+            properties["delivery_info"] = {"exchange": "", "routing_key": self.type}
+        if self.on_demand is not None:
+            properties[PROPERTY] = {"on_demand": self.on_demand}
         return properties
 
 
@@ -115,6 +118,10 @@ class Sending(str):
     app: Celery
     task_name: str
     taking: Taking | None
+
+    #: Whether Celery sends it, where its call was routed to; and the ``affinity`` of it at that time.
+    is_routed = False
+    asked: object = None
 
     #: The priority that Celery found. kombu turns None into 0.
     priority: object = None
@@ -156,24 +163,30 @@ class Sending(str):
 
     def _wished(self, message: Message) -> "_Wish":
         if self._wish is None:
-            task = _registered(self.app).get(self.task_name)
+            task = registered(self.app).get(self.task_name)
             properties = message["properties"]
+            given, on_demand = properties.get("affinity"), properties.get("on_demand")
             kept = self.found if self.body is not None else _kept_of_first_try(task, message)
-            sources = [
-                as_affinity(properties.get("affinity")),
-                _as_kept(kept),
-                as_affinity(getattr(task, "affinity", None)),
-                as_affinity(type_by_name(self.task_name, settings_of(self.app))),
-            ]
-            on_demand = properties.get("on_demand")
-            self._wish = _Wish(
-                _first(source.type for source in sources),
-                _first(source.on_demand for source in sources) if on_demand is None else check_on_demand(on_demand),
-                [source.priority for source in sources],
-                getattr(task, "priority", None),
-                kept,
-            )
+            option, own = as_affinity(given), as_affinity(getattr(task, "affinity", None))
+            if self.is_routed:
+                type_ = None if given == self.asked else option.type  # a handler of before_task_publish has set it
+            else:
+                type_ = option.type or self._type_of_task(task, properties)
+            if on_demand is None:
+                on_demand = _first([option.on_demand, _as_kept(kept).on_demand, own.on_demand])
+            else:
+                check_on_demand(on_demand)
+            self._wish = _Wish(type_, on_demand, option.priority, own.priority, getattr(task, "priority", None), kept)
         return self._wish
+
+    def _type_of_task(self, task: Any, properties: Mapping[str, Any]) -> str | None:
+        """Return the type of a task that is published with kombu alone. A place other than the default counts more."""
+        type_ = destination.of_task(self.app, task, self.task_name)
+        place = properties.get("delivery_info")
+        if type_ is None or not isinstance(place, Mapping):
+            return type_
+        is_default = destination.is_default(self.app, place.get("exchange"), place.get("routing_key"))
+        return type_ if is_default else None
 
     def _priority(self, wish: "_Wish", in_message: object) -> int:
         """Return the priority as the app counts it.
@@ -183,20 +196,21 @@ class Sending(str):
         """
         # Other than what it began with: a handler of before_task_publish has set it.
         given = self.priority if in_message == (self.priority or 0) else in_message
-        option, *rest = wish.priorities
-        order = [option, *rest, given] if given == wish.of_task else [option, given, *rest]
-        return check_priority(_first(order) or 0)
+        own = (wish.own_priority, given) if given == wish.of_task else (given, wish.own_priority)
+        return check_priority(_first([wish.priority, *own]) or 0)
 
 
 class _Wish(NamedTuple):
-    """What a message asks for; *priorities* by their source, *of_task*: that of the task's own ``priority``.
+    """What a message asks for. *priority*: of an ``affinity`` option; *own_priority*: of the task's affinity;
+    *of_task*: that of the task's own ``priority``.
 
     *kept*: what a message's first try left under `PROPERTY`.
     """
 
     type: str | None
     on_demand: bool | None
-    priorities: list[int | None]
+    priority: int | None
+    own_priority: int | None
     of_task: int | None
     kept: object
 
@@ -206,10 +220,15 @@ def _begin(app: Celery, send: apps.Sender) -> apps.Sender:
 
     @wraps(send)
     def send_task_message(producer: Any, name: str, message: Any, *args: Any, **options: Any) -> Any:
-        taking = options.pop(PROPERTY, None)
+        given = options.pop(PROPERTY, None)
         connection = getattr(producer, "connection", None)
         if apps.is_ours(getattr(connection, "transport_cls", None)):
-            options[PROPERTY] = Sending(app, name, taking if isinstance(taking, Taking) else None)
+            if isinstance(given, Routed):
+                given = given.given
+            else:
+                destination.route_late(app, name, options)
+            sending = options[PROPERTY] = Sending(app, name, given if isinstance(given, Taking) else None)
+            sending.is_routed, sending.asked = True, options.get("affinity")
             if isinstance(options.get("declare"), list):  # changed below, and by kombu
                 options["declare"] = [*options["declare"]]
         return send(producer, name, message, *args, **options)
@@ -283,12 +302,6 @@ def _without_ours(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in properties.items() if name not in _OURS}
 
 
-def _registered(app: Celery) -> Mapping[str, Any]:
-    """Return the tasks of *app*; those that it has so far, if it is not to be finalized by a publish."""
-    tasks: Mapping[str, Any] = app.tasks if app.finalized or app.autofinalize else app._tasks
-    return tasks
-
-
 def _kept_of_first_try(task: Any, message: Message) -> object:
     """Return what the message asked for that *task* is running of, if *message* is a retry of it.
 
@@ -309,11 +322,11 @@ def _kept_of_first_try(task: Any, message: Message) -> object:
 
 
 def _as_kept(found: object) -> Affinity:
-    """Return what `Stamp.properties` kept; its priority is in the message's own. Nothing, if it is not ours."""
+    """Return what `Stamp.properties` kept; the rest is in the message's own. Nothing, if it is not ours."""
     if not isinstance(found, Mapping):
         return NOTHING
     try:
-        return Affinity(found.get("type"), None, found.get("on_demand"))
+        return Affinity(on_demand=found.get("on_demand"))
     except OptionError:
         return NOTHING
 
@@ -351,24 +364,3 @@ def moment(given: object, app: Celery) -> float | None:
     except (ValueError, TypeError, AttributeError):
         return None
     return when.timestamp()
-
-
-def type_by_name(name: str, settings: Settings) -> str | None:
-    """Return the type that ``affinity_task_types`` has for the task *name*."""
-    return _match(name, tuple(settings.task_types.items())) if settings.task_types else None
-
-
-@lru_cache(maxsize=4096)
-def _match(name: str, patterns: tuple[tuple[str, str], ...]) -> str | None:
-    return next((type_ for pattern, type_ in patterns if fnmatch.fnmatchcase(name, pattern)), None)
-
-
-_SETTINGS: "WeakKeyDictionary[Celery, Settings]" = WeakKeyDictionary()
-
-
-def settings_of(app: Celery) -> Settings:
-    """Return the settings of *app*, read once. Raises SettingError."""
-    settings = _SETTINGS.get(app)
-    if settings is None:
-        settings = _SETTINGS[app] = settings_module.load(app.conf, app.conf.keys())
-    return settings

@@ -157,9 +157,9 @@ def _declared(app: Celery, own: Settings, refused: list[str]) -> Iterator[tuple[
 
 def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: list[str]) -> str | None:
     """Return the type of a call without options, found in the order in which publishing does."""
-    queue = getattr(task, "queue", None)
+    given = {name: value for name, value in task._get_exec_options().items() if value is not None}
     try:
-        options = app.amqp.router.route({"queue": queue} if queue else {}, name, (), {}, task)
+        options = app.amqp.router.route(given, name, (), {}, task)
     except Exception:  # a router of the user's own may look at arguments, or want a queue that is not declared
         options = {}
     try:

@@ -22,3 +22,12 @@ RESULTS_CLOSE_SOCKETS = _CELERY_5_7
 
 #: How many tasks with a rate limit start at once: before kombu 5.7, a full token bucket is filled again at once.
 LIMITED_AT_ONCE = 1 if kombu.VERSION[:2] >= (5, 7) else 2
+
+#: Before, `send_task` by the name of a registered task leaves out the options that it has for all its calls.
+SENT_AS_REGISTERED = _CELERY_5_7
+
+#: Before, an app whose `task_queues` lack its default queue publishes nothing, if it creates no missing ones.
+DEFAULT_QUEUE_MAY_BE_UNDECLARED = _CELERY_5_7
+
+#: Before, `map` and `starmap` are called without their own options.
+MAPS_HAVE_OPTIONS = _CELERY_5_7

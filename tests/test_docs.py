@@ -12,8 +12,11 @@ from pathlib import Path
 
 import click
 import kombu
+import pytest
 import redis
 from celery import Celery
+from celery.exceptions import Retry
+from kombu.utils.json import loads
 
 from celery_affinity import bound, render
 from celery_affinity.explanation import explain
@@ -27,6 +30,7 @@ from celery_affinity.settings import Settings
 from .clocked import ClockedScheduler, Fleet
 from .test_cli import affinity
 from .test_explain import ClockedReader
+from .test_stamping import running
 from .workers import Process, wait_until
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +81,52 @@ def test_the_tutorial(valkey, redis_client, tmp_path):
     assert page["unserved"] == page["status"]
     (drawing,) = [each for each in status()["types"] if each["type"] == "drawing"]
     assert drawing["unserved"]
+
+
+def test_the_order_in_which_a_queue_is_named(valkey, redis_client):
+    """Of the rows of the table, with all that follow: the first one counts."""
+    page = (ROOT / "docs/explanation/scheduling.md").read_text()
+    table = page.partition("**Which queue.**")[2].partition("**How urgent.**")[0]
+    rows = {
+        int(number): re.findall(r"`([^`]+)`", cell)
+        for number, cell in re.findall(r"^\| (\d) .*\| (.+) \|$", table, re.M)
+    }
+    calls, (retry,), (by_route,), (by_task,), (by_pattern,), (by_celery,) = (rows[number] for number in sorted(rows))
+
+    def published(first, publish=lambda render: render.delay()):
+        app = Celery("docs", broker=valkey.url, set_as_current=False)
+        settings, names = {"task_routes": {}, "affinity_task_types": {}}, {"app": app, "__name__": "docs"}
+        for number, code in enumerate((by_route, by_pattern, by_celery)):
+            said = {}
+            exec(code, {}, said)
+            ((name, value),) = said.items()
+            if first <= (3, 5, 6)[number]:
+                settings[name] = {
+                    task: {**options, **settings[name].get(task, {})} if isinstance(options, dict) else options
+                    for task, options in value.items()
+                }
+        app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True, **settings)
+        decorator = by_task if first <= 4 else by_task.replace(', affinity="task"', "")
+        exec(f"{decorator.removesuffix(')')}, shared=False)\ndef render(): ...", names)
+        publish(names["render"])
+        (job,) = redis_client.scan_iter("*job:*")
+        type_ = redis_client.hget(job, "type").decode()
+        message = loads(redis_client.get(job.replace(b"job:", b"message:")).decode())
+        redis_client.flushdb()
+        app.close()
+        return type_, message
+
+    assert len(calls) == 2
+    for call in calls:
+        assert published(1, lambda render, call=call: eval(call, {"render": render}))[0] == "caller"
+    _, first_try = published(1, lambda render: render.apply_async(affinity="first"))
+
+    def tried_again(render):
+        with running(render, first_try), pytest.raises(Retry):
+            eval(retry, {"self": render})
+
+    assert published(2, tried_again)[0] == "first"
+    assert [published(number)[0] for number in (3, 4, 5, 6)] == ["route", "task", "pattern", "celery-route"]
 
 
 def test_the_examples_of_the_scheduling_page():

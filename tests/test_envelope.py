@@ -54,7 +54,8 @@ def test_headers_that_say_something_are_kept():
 def test_of_the_stamp_there_stays_what_a_retry_is_to_find():
     stamp = Stamp("a-publish", "pdf", 7, False, 1.5, counted=3)
     properties = read(message(), stamp)["properties"]
-    assert properties[PROPERTY] == {"type": "pdf", "on_demand": False}
+    assert properties[PROPERTY] == {"on_demand": False}
+    assert properties["delivery_info"] == {"exchange": "", "routing_key": "pdf"}
     assert properties["priority"] == 3, "as the app counts it"
     assert PROPERTY not in read(message())["properties"]
 

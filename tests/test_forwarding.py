@@ -12,7 +12,7 @@ GIVEN = {"affinity": ["a", "list"], "tenant": "acme", "trace": {"id": 7}}
 
 #: What the first call of a task asks for, and what its tries are to find of it.
 ASKED = {"affinity": "mail", "on_demand": True}
-KEPT = {"type": "mail", "on_demand": True}
+KEPT = {"queue": "mail", "on_demand": True}
 
 WITHIN_S = 60
 

@@ -195,7 +195,7 @@ def test_a_bad_affinity_is_refused_where_it_is_written():
 def running(task, message):
     """Have *task* run *message*, as the tracer of a worker has it."""
     properties = message["properties"]
-    delivery_info = {"exchange": "", "routing_key": "celery", "priority": properties["priority"]}
+    delivery_info = {**properties["delivery_info"], "priority": properties["priority"]}
     task.push_request(
         message["headers"],
         properties=properties,
@@ -276,7 +276,7 @@ def test_what_is_not_ours_under_our_name_says_nothing(app, pdf, first_try, kept)
     first_try["properties"][PROPERTY] = kept
     with running(pdf, first_try), pytest.raises(Retry):
         pdf.retry(countdown=0)
-    assert one(app) == ("pdf", "queued.7")
+    assert one(app) == ("excel", "queued.7")
 
 
 def test_headers_are_the_users_alone(app, pdf):
@@ -396,8 +396,11 @@ def test_another_message_with_the_properties_of_one_that_failed_is_another_job(a
 def test_a_message_that_is_moved_keeps_what_its_call_asked_for(app, producer, pdf, first_try):
     """As `celery.contrib.migrate` does it: with kombu alone, and the properties that it found."""
     kept = {name: first_try["properties"][name] for name in (PROPERTY, "priority", "correlation_id")}
-    producer.publish(first_try["body"], headers=first_try["headers"], content_type="application/json", **kept)
+    options = {"headers": first_try["headers"], "content_type": "application/json", **kept}
+    producer.publish(first_try["body"], **first_try["properties"]["delivery_info"], **options)
     assert one(app) == ("excel", "demand.7")
+    producer.publish(first_try["body"], exchange="", routing_key="index", **options)
+    assert one(app) == ("index", "demand.7")
 
 
 def test_a_handler_sets_what_a_call_asks_for(app):
@@ -437,7 +440,9 @@ def test_a_broadcast_has_nothing_of_ours(app, producer):
     app.amqp.queues.add(Broadcast("all"))
     everybody = app.amqp.queues["all"]
     everybody(producer.channel).declare()
-    task(app, affinity="pdf").apply_async(queue=everybody, affinity="excel", on_demand=True, producer=producer)
+    task(app, affinity="pdf").apply_async(
+        queue=everybody, affinity=Affinity(priority=3), on_demand=True, producer=producer
+    )
     message = loads(listener.get_message(timeout=5)["data"].decode())
     assert not {"affinity", "on_demand", PROPERTY} & (message["headers"].keys() | message["properties"].keys())
     listener.close()

@@ -42,7 +42,8 @@ def parent(self):
 
 
 def _seen(request: object) -> dict[str, object]:
-    return {"headers": request.headers, "kept": request.properties.get("celery_affinity"), "retries": request.retries}
+    kept = {"queue": request.delivery_info["routing_key"], **request.properties.get("celery_affinity", {})}
+    return {"headers": request.headers, "kept": kept, "retries": request.retries}
 
 
 @app.task(name="retrying", bind=True, affinity="pdf", shared=False)

@@ -153,7 +153,7 @@ def retry(self, job, countdown=0.1):
     note("start", job)
     if not self.request.retries:
         raise self.retry(countdown=countdown)
-    return dict(self.request.properties["celery_affinity"])
+    return self.request.delivery_info["routing_key"]
 
 
 @app.task(affinity="pdf")

@@ -1,0 +1,102 @@
+"""Methods of Celery's classes that do more here: one function for each.
+
+Celery has no hook where a call enters. Classes are changed, not apps, so that an app may have been made before.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from celery.app.routes import Router
+from celery.app.task import Task
+from celery.canvas import Signature
+
+from . import apps, destination
+
+
+def _intercept(class_: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    method = getattr(class_, name)
+    intercepted = wraps(method)(wrap(method))
+    del intercepted.__wrapped__  # ``task_annotations`` would put that in its place
+    setattr(class_, name, intercepted)
+
+
+def _options_of_task(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark what a task has for all its calls, once for each task."""
+
+    def _get_exec_options(task: Task) -> Any:
+        options = method(task)
+        if type(options) is not destination.OptionsOfTask:
+            options = task._exec_options = destination.OptionsOfTask.marked(options)
+        return options
+
+    return _get_exec_options
+
+
+def _signature_of_retry(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark where the message that is tried again came from."""
+
+    def signature_from_request(
+        task: Task, request: Any = None, args: Any = None, kwargs: Any = None, queue: Any = None, **options: Any
+    ) -> Any:
+        signature = method(task, request, args, kwargs, queue, **options)
+        if apps.is_ours(task.app.conf.broker_transport):
+            destination.keep(signature.options, {"queue": queue, **options})
+        return signature
+
+    return signature_from_request
+
+
+def _route(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Route a call to the queue of its type."""
+
+    def route(
+        router: Router, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
+    ) -> Any:
+        if router.app is None or not apps.is_ours(router.app.conf.broker_transport):
+            return method(router, options, name, args, kwargs, task_type)
+        return destination.route(method, router, options, name, args, kwargs, task_type, task=task_type)
+
+    return route
+
+
+def _set(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a later ``.set()`` count more than an earlier one."""
+
+    def set_(signature: Signature, immutable: Any = None, **options: Any) -> Any:
+        if destination.says_both(options) and _is_for_us(signature):
+            destination.check(options)
+        if destination.differ(signature.options, options) and _is_for_us(signature):
+            counting = destination.later_counts(signature.options, options)
+            signature.options.clear()
+            signature.options.update(counting)
+        return method(signature, immutable, **options)
+
+    return set_
+
+
+def _merge(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Have the options of ``apply_async`` count more than those of its signature."""
+
+    def merge(
+        signature: Signature, args: Any = None, kwargs: Any = None, options: Any = None, force: Any = False
+    ) -> Any:
+        args, kwargs, merged = method(signature, args, kwargs, options, force)
+        if options and destination.differ(signature.options, options) and _is_for_us(signature):
+            counting = destination.later_counts(signature.options, options)
+            merged = {**counting, **{name: merged[name] for name in options}}
+        return args, kwargs, merged
+
+    return merge
+
+
+def _is_for_us(signature: Signature) -> bool:
+    return apps.is_ours(signature.app.conf.broker_transport)
+
+
+_intercept(Task, "_get_exec_options", _options_of_task)
+_intercept(Task, "signature_from_request", _signature_of_retry)
+Task.subtask_from_request = Task.signature_from_request  # Celery's other name of it
+_intercept(Router, "route", _route)
+_intercept(Signature, "set", _set)
+_intercept(Signature, "_merge", _merge)
