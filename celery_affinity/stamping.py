@@ -24,9 +24,9 @@ from celery import Celery
 from celery.signals import before_task_publish
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from . import apps
+from . import apps, misspelt
 from . import settings as settings_module
-from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority
+from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority, of_task
 from .declaring import bind_once
 from .errors import OptionError
 from .lease import now_s
@@ -157,12 +157,13 @@ class Sending(str):
     def _wished(self, message: Message) -> "_Wish":
         if self._wish is None:
             task = _registered(self.app).get(self.task_name)
+            misspelt.check_task(task)
             properties = message["properties"]
             kept = self.found if self.body is not None else _kept_of_first_try(task, message)
             sources = [
                 as_affinity(properties.get("affinity")),
                 _as_kept(kept),
-                as_affinity(getattr(task, "affinity", None)),
+                of_task(task),
                 as_affinity(type_by_name(self.task_name, settings_of(self.app))),
             ]
             on_demand = properties.get("on_demand")
@@ -209,6 +210,8 @@ def _begin(app: Celery, send: apps.Sender) -> apps.Sender:
         taking = options.pop(PROPERTY, None)
         connection = getattr(producer, "connection", None)
         if apps.is_ours(getattr(connection, "transport_cls", None)):
+            if not options.keys() <= misspelt.KNOWN:
+                misspelt.check_call(app, name, options)
             options[PROPERTY] = Sending(app, name, taking if isinstance(taking, Taking) else None)
             if isinstance(options.get("declare"), list):  # changed below, and by kombu
                 options["declare"] = [*options["declare"]]

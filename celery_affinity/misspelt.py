@@ -1,0 +1,380 @@
+"""Options that are ours but for a letter, and values that ours do not take: refused where they are written.
+
+Celery takes any name for an option, of a task (it becomes an attribute) and of a call (it becomes a property of the
+message), and nobody reads what is misspelt. Looked at are:
+
+- decorators and ``register_task``. An app may say only later which transport it has: what is wrong with a task is then
+  kept, and the app is not finalized with it, which comes before its first call and before a worker's start.
+- ``set`` and ``retry``, where they are called; all other calls, where Celery sends (`stamping`) or runs them. By then
+  the task's class is known as well, which may have been made before this module was imported.
+- ``task_routes`` and ``task_annotations``, when a worker starts, and ``celery affinity check``.
+
+An app with another transport is left alone. Options that Celery or kombu know cost no look.
+"""
+
+import fnmatch
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial, wraps
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import celery
+from celery import Celery, _state
+from celery.app.amqp import AMQP
+from celery.app.routes import MapRoute
+from celery.app.task import Task
+from celery.canvas import Signature
+from kombu import Producer
+
+from . import spelling
+from .affinity import as_affinity, check_on_demand, check_priority
+from .apps import is_ours
+from .errors import OptionError
+from .settings import PREFIX
+
+#: Options that say what a job needs. ``priority`` is Celery's as well.
+OPTIONS = ("affinity", "on_demand", "priority")
+
+Options = Mapping[Any, Any]
+
+
+def _parameters(*functions: Callable[..., Any]) -> set[str]:
+    return {name for function in functions for name in inspect.signature(function).parameters}
+
+
+#: Names that need no look: what Celery and kombu take for options, and ours.
+KNOWN = frozenset(
+    {
+        *OPTIONS,
+        *dir(Task),
+        *_parameters(
+            Task.apply,
+            Task.apply_async,
+            Task.retry,
+            Signature.set,
+            Celery._task_from_fun,
+            Celery.send_task,
+            AMQP.as_task_v1,
+            AMQP.as_task_v2,
+            Producer.publish,
+        ),
+        *("compression", "exchange_type", "lazy", "shared", "filter", "queue", "routing_key", "stamped_headers"),
+    }
+)
+
+
+# -- what is wrong
+
+
+def wrong_name(options: Options) -> str | None:
+    """Return what is wrong with the names of *options*; None if nothing is. Those of stamps are the user's own."""
+    for name in options:
+        if name not in KNOWN and isinstance(name, str):
+            meant = spelling.meant(name, OPTIONS)
+            if meant is not None and name not in (options.get("stamped_headers") or ()):
+                return f"unknown option {name!r}; did you mean {meant!r}?"
+    return None
+
+
+def wrong_value(options: Options, *, scheduled: bool = True) -> str | None:
+    """Return what is wrong with the values that *options* have of ours. Of a queue that is not *scheduled* any priority
+    is right.
+    """
+    stamps = options.get("stamped_headers") or ()
+    for name, check in (("affinity", as_affinity), ("on_demand", check_on_demand), ("priority", check_priority)):
+        value = options.get(name)
+        if value is not None and name not in stamps and (scheduled or name != "priority"):
+            try:
+                check(value)
+            except OptionError as exc:
+                return str(exc)
+    return None
+
+
+def attributes(task: Any) -> dict[str, Any]:
+    """Return what the class of *task* (or *task*, a class) says, and whatever it was given, without methods."""
+    cls = task if isinstance(task, type) else type(task)
+    found: dict[str, Any] = {}
+    for each in reversed(cls.__mro__):
+        if each not in Task.__mro__:
+            found.update(vars(each))
+    if cls is not task:
+        found.update(vars(task))
+    return {
+        name: value
+        for name, value in found.items()
+        if not name.startswith("_") and not callable(value) and not hasattr(value, "__get__")
+    }
+
+
+def wrong(options: Options, *, scheduled: bool = True) -> str | None:
+    """Return what is wrong with names and values of *options*."""
+    return wrong_name(options) or wrong_value(options, scheduled=scheduled)
+
+
+# -- which app
+
+
+def _transport(app: Celery) -> object:
+    """Return the transport of *app*, as far as it is known: asking for its configuration would have it read."""
+    if app.configured:
+        return app.conf.broker_transport
+    return next((value for key, value in app._preconf.items() if key.lower().endswith("broker_transport")), None)
+
+
+def schedules_all(app: Celery) -> bool:
+    """Return whether no queue of *app* is left to kombu, as far as that is known."""
+    keys = app.conf.keys() if app.configured else app._preconf
+    return not any(key.lower().endswith(f"{PREFIX}queues") for key in keys)
+
+
+# -- what is kept until the app is finalized
+
+_kept: "WeakKeyDictionary[Celery, list[str]]" = WeakKeyDictionary()
+
+#: Of shared tasks, which are those of every app.
+_kept_of_shared: list[str] = []
+
+_finalize = Celery.finalize
+
+
+def _refuse_or_keep(words: str, app: Celery) -> None:
+    if is_ours(_transport(app)):
+        raise OptionError(words)
+    _kept.setdefault(app, []).append(words)
+
+
+def _refuse_or_keep_of_shared(words: str) -> None:
+    if any(is_ours(_transport(app)) for app in tuple(_state._get_active_apps())):
+        raise OptionError(words)
+    _kept_of_shared.append(words)
+
+
+def finalize_anyway(app: Celery) -> None:
+    """Finalize *app*, whatever is wrong with its tasks."""
+    _finalize(app)
+
+
+def _refusals(app: Celery) -> list[str]:
+    return [*_kept.get(app, ()), *_kept_of_shared]
+
+
+# -- decorators and classes
+
+
+def _wrong_in_decorator(options: Options, *, scheduled: bool) -> str | None:
+    base, of_retries = options.get("base"), options.get("retry_kwargs")
+    return (
+        wrong(options, scheduled=scheduled)
+        or wrong(attributes(base) if isinstance(base, type) else {}, scheduled=scheduled)
+        or wrong(of_retries if isinstance(of_retries, Mapping) else {}, scheduled=scheduled)
+    )
+
+
+def _checking(decorate: Any, options: Options, scheduled: bool, refuse: Callable[[str, Any], None]) -> Any:
+    """Return *decorate*, which takes *options*; *refuse* is called with what is wrong with them, and the function."""
+    found = _wrong_in_decorator(options, scheduled=scheduled) if options else None
+    if found is None:
+        return decorate
+
+    def decorate_checked(*args: Any, **options: Any) -> Any:
+        if args:
+            refuse(found, args[0])
+            return decorate(*args, **options)
+        decorator = decorate(**options)
+
+        def decorated(function: Any) -> Any:
+            refuse(found, function)
+            return decorator(function)
+
+        return decorated
+
+    return decorate_checked
+
+
+def _watch_decorators() -> None:
+    decorate, decorate_shared = Celery.task, celery.shared_task
+
+    @wraps(decorate)
+    def task(app: Celery, *args: Any, **options: Any) -> Any:
+        def refuse(found: str, function: Any) -> None:
+            name = options.get("name") or app.gen_task_name(function.__name__, function.__module__)
+            _refuse_or_keep(f"task {name}: {found}", app)
+
+        return _checking(partial(decorate, app), options, schedules_all(app), refuse)(*args, **options)
+
+    @wraps(decorate_shared)
+    def shared_task(*args: Any, **options: Any) -> Any:
+        def refuse(found: str, function: Any) -> None:
+            name = options.get("name") or f"{function.__module__}.{function.__name__}"
+            _refuse_or_keep_of_shared(f"task {name}: {found}")
+
+        return _checking(decorate_shared, options, False, refuse)(*args, **options)
+
+    Celery.task = task
+    celery.shared_task = celery.app.shared_task = shared_task
+
+
+def _watch_registrations() -> None:
+    register = Celery.register_task
+
+    @wraps(register)
+    def register_task(app: Celery, task: Any, **options: Any) -> Any:
+        found = wrong(attributes(task), scheduled=schedules_all(app))
+        if found:
+            cls = task if isinstance(task, type) else type(task)
+            _refuse_or_keep(f"task {task.name or app.gen_task_name(cls.__name__, cls.__module__)}: {found}", app)
+        return register(app, task, **options)
+
+    @wraps(_finalize)
+    def finalize(app: Celery, auto: bool = False) -> Any:
+        if not app.finalized and (_kept_of_shared or app in _kept) and is_ours(app.conf.broker_transport):
+            raise OptionError(_refusals(app)[0])
+        return _finalize(app, auto)
+
+    Celery.register_task, Celery.finalize = register_task, finalize
+
+
+#: The mark of a class of a task that was looked at.
+_SEEN = "_celery_affinity_seen"
+
+
+def check_task(task: Any) -> None:
+    """Raise OptionError if the class of *task* says what is misspelt. A class that was looked at costs nothing."""
+    cls = type(task)
+    if _SEEN not in vars(cls) and task is not None:
+        found = wrong(attributes(task), scheduled=False)
+        if found:
+            annotated = next((where for where, each in of_annotations(task.app.conf, task.name) if wrong(each)), None)
+            raise OptionError(f"{annotated or f'task {task.name}'}: {found}")
+        setattr(cls, _SEEN, True)
+
+
+# -- calls
+
+
+def check_call(app: Celery, name: str, options: Options) -> None:
+    """Raise OptionError if a name in *options* of a call of task *name* is misspelt. Values are looked at later."""
+    found = wrong_name(options)
+    if found is None:
+        return
+    routes = [where for where, route in of_routes(app.conf, name) if wrong_name(route) == found]
+    functions = any(not isinstance(each, MapRoute) for each in app.amqp.routes or ())
+    called = f"call of task {name}{', or what a router of task_routes returns for it' if functions else ''}"
+    raise OptionError(f"{routes[0] if routes else called}: {found}")
+
+
+def _check(options: Options, app: Callable[[], Celery], where: str) -> None:
+    """Raise OptionError if something is wrong with *options* and *app*, which is asked for then, has this transport."""
+    if wrong(options) and is_ours(app().conf.broker_transport):
+        found = wrong(options, scheduled=schedules_all(app()))
+        if found:
+            raise OptionError(f"{where}: {found}")
+
+
+def _watch_calls() -> None:
+    set_options, retry_task, apply_task = Signature.set, Task.retry, Task.apply
+
+    @wraps(set_options)
+    def set_(signature: Any, immutable: bool | None = None, **options: Any) -> Any:
+        if options:
+            _check(options, lambda: signature.app, f"signature of task {signature.task}")
+        return set_options(signature, immutable, **options)
+
+    @wraps(retry_task)
+    def retry(task: Any, *args: Any, **options: Any) -> Any:
+        _check(options, lambda: task.app, f"retry of task {task.name}")
+        return retry_task(task, *args, **options)
+
+    @wraps(apply_task)
+    def apply(task: Any, *args: Any, **options: Any) -> Any:
+        _check(options, lambda: task.app, f"call of task {task.name}")
+        return apply_task(task, *args, **options)
+
+    Signature.set, Task.retry, Task.apply = set_, retry, apply
+
+
+# -- what an app's configuration says
+
+
+def of_routes(conf: Any, name: str | None = None) -> Iterator[tuple[str, Options]]:
+    """Yield what ``task_routes`` maps tasks to, with where; to task *name* alone, if one is given."""
+    for pairs in _each(conf.task_routes):
+        for pair in pairs.items() if isinstance(pairs, Mapping) else pairs if isinstance(pairs, list | tuple) else ():
+            if isinstance(pair, list | tuple) and len(pair) == 2 and (name is None or _matches(pair[0], name)):
+                pattern, route = pair
+                shown = getattr(pattern, "pattern", pattern)
+                yield f"task_routes {shown!r}", route if isinstance(route, Mapping) else {"queue": route}
+
+
+def of_annotations(conf: Any, name: str | None = None) -> Iterator[tuple[str, Options]]:
+    """Yield what ``task_annotations`` gives tasks, with where; task *name* alone, if one is given."""
+    for each in _each(conf.task_annotations):
+        for task, given in each.items() if isinstance(each, Mapping) else ():
+            if isinstance(given, Mapping) and (name is None or task in (name, "*")):
+                yield f"task_annotations {task!r}", given
+
+
+def of_beat(conf: Any) -> Iterator[tuple[str, Options]]:
+    """Yield the options of the entries of ``beat_schedule``, with where."""
+    for name, entry in (conf.beat_schedule or {}).items():
+        options = entry.get("options") if isinstance(entry, Mapping) else getattr(entry, "options", None)
+        yield f"beat entry {name!r}", options if isinstance(options, Mapping) else {}
+
+
+def _each(value: object) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else () if value is None else (value,)
+
+
+def _matches(pattern: Any, name: str) -> bool:
+    """Return whether *pattern*, a key of ``task_routes``, stands for task *name*."""
+    if isinstance(pattern, str):
+        return fnmatch.fnmatchcase(name, pattern) if "*" in pattern else pattern == name
+    return bool(hasattr(pattern, "match") and pattern.match(name))
+
+
+class Wrong(NamedTuple):
+    """What is wrong, and *where*. *misspelt*: it is the name of an option, else it is a value."""
+
+    where: str
+    what: str
+    misspelt: bool
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+def wrong_with_app(app: Celery) -> Iterator[Wrong]:
+    """Yield what is wrong with routes, annotations and tasks of *app*, which is finalized."""
+    scheduled = schedules_all(app)
+    annotated = list(of_annotations(app.conf))
+    said = {name for _, options in annotated for name in options}
+    tasks = [
+        (f"task {name}", {name: value for name, value in attributes(task).items() if name not in said})
+        for name, task in sorted(app._tasks.items())
+        if not name.startswith("celery.")
+    ]
+    for where, options in (*of_routes(app.conf), *annotated, *tasks):
+        yield from wrong_in(where, options, scheduled=scheduled)
+
+
+def wrong_in(where: str, options: Options, *, scheduled: bool) -> Iterator[Wrong]:
+    """Yield what is wrong with *options*."""
+    for name, value in options.items():
+        alone = {name: value, "stamped_headers": options.get("stamped_headers")}
+        if found := wrong_name(alone):
+            yield Wrong(where, found, True)
+        elif found := wrong_value(alone, scheduled=scheduled):
+            yield Wrong(where, found, False)
+
+
+def check_app(app: Celery) -> None:
+    """Raise OptionError if something is wrong with routes, annotations or tasks of *app*, which is finalized."""
+    for each in wrong_with_app(app):
+        raise OptionError(str(each))
+
+
+_watch_decorators()
+_watch_registrations()
+_watch_calls()
