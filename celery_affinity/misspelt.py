@@ -240,29 +240,37 @@ def _watch_registrations() -> None:
 _SEEN = "_celery_affinity_seen"
 
 
-def check_task(task: Any) -> None:
-    """Raise OptionError if the class of *task* says what is misspelt. A class that was looked at costs nothing."""
-    cls = type(task)
-    if _SEEN not in vars(cls) and task is not None:
-        found = wrong(attributes(task), scheduled=False)
-        if found:
-            annotated = next((where for where, each in of_annotations(task.app.conf, task.name) if wrong(each)), None)
-            raise OptionError(f"{annotated or f'task {task.name}'}: {found}")
-        setattr(cls, _SEEN, True)
+def _check_task(task: Any) -> None:
+    """Raise OptionError if the class of *task* says what is misspelt, else mark it."""
+    found = wrong(attributes(task), scheduled=False)
+    if found:
+        annotated = next((where for where, each in of_annotations(task.app.conf, task.name) if wrong(each)), None)
+        raise OptionError(f"{annotated or f'task {task.name}'}: {found}")
+    setattr(type(task), _SEEN, True)
 
 
 # -- calls
 
 
 def check_call(app: Celery, name: str, options: Options) -> None:
-    """Raise OptionError if a name in *options* of a call of task *name* is misspelt. Values are looked at later."""
-    found = wrong_name(options)
-    if found is None:
-        return
-    routes = [where for where, route in of_routes(app.conf, name) if wrong_name(route) == found]
-    functions = any(not isinstance(each, MapRoute) for each in app.amqp.routes or ())
-    called = f"call of task {name}{', or what a router of task_routes returns for it' if functions else ''}"
-    raise OptionError(f"{routes[0] if routes else called}: {found}")
+    """Raise OptionError if a name in *options* of a call of task *name*, or in its class, is misspelt.
+
+    Values of options are looked at later. Known names, and a class that was looked at, cost next to nothing.
+    """
+    task = app._tasks.get(name)
+    if task is not None and _SEEN not in vars(type(task)):
+        _check_task(task)
+    if not options.keys() <= KNOWN and (found := wrong_name(options)):
+        raise OptionError(f"{_where(app, name, found)}: {found}")
+
+
+def _where(app: Celery, name: str, found: str) -> str:
+    """Return where an option of a call stands with which *found* is wrong."""
+    for where, route in of_routes(app.conf, name):
+        if wrong_name(route) == found:
+            return where
+    has_functions = any(not isinstance(each, MapRoute) for each in app.amqp.routes or ())
+    return f"call of task {name}{', or what a router of task_routes returns for it' if has_functions else ''}"
 
 
 def _check(options: Options, app: Callable[[], Celery], where: str) -> None:

@@ -157,7 +157,6 @@ class Sending(str):
     def _wished(self, message: Message) -> "_Wish":
         if self._wish is None:
             task = _registered(self.app).get(self.task_name)
-            misspelt.check_task(task)
             properties = message["properties"]
             kept = self.found if self.body is not None else _kept_of_first_try(task, message)
             sources = [
@@ -210,8 +209,7 @@ def _begin(app: Celery, send: apps.Sender) -> apps.Sender:
         taking = options.pop(PROPERTY, None)
         connection = getattr(producer, "connection", None)
         if apps.is_ours(getattr(connection, "transport_cls", None)):
-            if not options.keys() <= misspelt.KNOWN:
-                misspelt.check_call(app, name, options)
+            misspelt.check_call(app, name, options)
             options[PROPERTY] = Sending(app, name, taking if isinstance(taking, Taking) else None)
             if isinstance(options.get("declare"), list):  # changed below, and by kombu
                 options["declare"] = [*options["declare"]]

@@ -60,7 +60,7 @@ def test_a_field_that_there_is_not_is_named_with_the_one_that_is_meant(named, wo
         Affinity(**named)
     assert str(refusal.value) == words
     _, _, question = words.partition("; ")
-    with pytest.raises(OptionError, match=re.escape(question)):
+    with pytest.raises(OptionError, match="affinity must be a type.*" + re.escape(question)):
         as_affinity(named)
 
 
