@@ -4,6 +4,7 @@ An app that cannot reach its server is enough for most: a call that were not ref
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
