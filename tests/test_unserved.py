@@ -6,6 +6,8 @@ import pkgutil
 import sys
 
 import pytest
+import redis
+from redis.exceptions import NoPermissionError
 
 import celery_affinity
 from celery_affinity import unserved
@@ -69,9 +71,7 @@ def test_what_is_served_is_read_only_to_warn_in_few_commands(fleet, caplog, monk
     assert len(commands) == unserved._PAGES
 
 
-@pytest.mark.parametrize(
-    "error", [redis.exceptions.NoPermissionError("no"), redis.ConnectionError("gone"), OSError("gone")]
-)
+@pytest.mark.parametrize("error", [NoPermissionError("no"), redis.ConnectionError("gone"), OSError("gone")])
 def test_what_may_not_be_asked_is_warned_of_without_a_question(fleet, caplog, monkeypatch, error):
     def refuse(*_, **__):
         raise error
