@@ -18,6 +18,7 @@ from .channel import Channel, SentinelChannel
 from .checks.facts import App, Backend
 from .errors import AffinityError
 from .keys import Keys
+from .options import of_beat, of_routes, wrong_in, wrong_with_app
 from .settings import PREFIX, Settings
 from .stamping import settings_of, type_by_name
 from .transport import Transport
@@ -103,8 +104,8 @@ def _settings(app: Celery, refused: list[str]) -> Settings:
 def _misspelt(app: Celery, own: Settings, refused: list[str]) -> list[str]:
     """Return what is misspelt in options of tasks, routes, annotations and beat entries; other errors are *refused*."""
     scheduled = "*" in own.queues
-    beat = (misspelt.wrong_in(where, options, scheduled=scheduled) for where, options in misspelt.of_beat(app.conf))
-    found = [*misspelt.wrong_with_app(app), *chain.from_iterable(beat)]
+    beat = (wrong_in(where, options, scheduled=scheduled) for where, options in of_beat(app.conf))
+    found = [*wrong_with_app(app), *chain.from_iterable(beat)]
     refused.extend(str(each) for each in found if not each.misspelt)
     return [str(each) for each in found if each.misspelt]
 
@@ -185,8 +186,8 @@ def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: lis
 
 def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Return options that stand in task_routes and in beat entries, with where."""
-    yield from misspelt.of_routes(app.conf)
-    yield from misspelt.of_beat(app.conf)
+    yield from of_routes(app.conf)
+    yield from of_beat(app.conf)
 
 
 def _type_of_options(options: Mapping[str, Any], where: str, refused: list[str]) -> str | None:

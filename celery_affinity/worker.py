@@ -14,7 +14,7 @@ from celery.concurrency.solo import TaskPool as SoloPool
 from celery.signals import worker_init, worker_process_init
 from celery.worker import state
 
-from . import misspelt, pools, received, remote, request, runs, urls
+from . import options, pools, received, remote, request, runs, urls
 from .ahead import STARTS_WITHIN_S, Ahead
 from .announcer import Announcer
 from .apps import is_ours
@@ -444,7 +444,7 @@ def install(worker: Any) -> None:
             f"of {transport_cls.__module__}: write redis://, rediss://, sentinel://, or socket:///path/to/redis.sock "
             "(not redis+socket://)"
         )
-    misspelt.check_app(app)
+    options.check_app(app)
     worker_process_init.connect(orphans_end(), weak=False)
     worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked
     app.steps["consumer"].add(AffinityStep)

@@ -20,6 +20,7 @@ from kombu.exceptions import OperationalError
 
 import celery_affinity
 from celery_affinity import OptionError, SettingError, misspelt, publish_many
+from celery_affinity.options import KNOWN, OPTIONS, check_app
 from celery_affinity.settings import load
 from celery_affinity.spelling import meant
 from celery_affinity.survey_app import look_at
@@ -100,12 +101,12 @@ def refused(words):
 
 @mistakes
 def test_what_is_ours_but_for_a_letter(name, ours):
-    assert meant(name, misspelt.OPTIONS) == ours
+    assert meant(name, OPTIONS) == ours
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_what_users_call_their_own(name):
-    assert meant(name, misspelt.OPTIONS) is None
+    assert meant(name, OPTIONS) is None
 
 
 def test_no_name_of_celerys_or_kombus_is_taken_for_a_mistake():
@@ -113,12 +114,12 @@ def test_no_name_of_celerys_or_kombus_is_taken_for_a_mistake():
         *dir(Task),
         *dir(Context),
         *dir(Celery),
-        *misspelt.KNOWN,
+        *KNOWN,
         *(name for name, _ in AMQPMessage.PROPERTIES),
         *(word for key, _ in flatten(NAMESPACES) for word in (key, *key.split("_"))),
     }
     assert len(names) > 500
-    assert {name: meant(name, misspelt.OPTIONS) for name in names if meant(name, misspelt.OPTIONS)} == {}
+    assert {name: meant(name, OPTIONS) for name in names if meant(name, OPTIONS)} == {}
 
 
 # -- decorators and classes
@@ -168,7 +169,7 @@ def test_a_value_that_is_refused_is_refused_wherever_it_is_written(new_app, valk
         ({"task_annotations": {"*": options}}, "task_annotations '*'"),
     ):
         with refused(f"{where}: {words}"):
-            misspelt.check_app(new_app(**settings))
+            check_app(new_app(**settings))
     beat = new_app(beat_schedule={"nightly": {"task": "shop.far", "schedule": 9.0, "options": options}})
     assert any(each.startswith(f"beat entry 'nightly': {words}") for each in look_at(beat).refused)
 
@@ -380,7 +381,7 @@ def test_a_misspelt_option_of_a_route(new_app, routes, where):
         with refused(words):
             call()
     with refused(words):
-        misspelt.check_app(app)
+        check_app(app)
     assert look_at(app).misspelt == (words,)
     with pytest.raises(OperationalError):
         app.send_task("bank.other")
@@ -406,7 +407,7 @@ def test_a_misspelt_option_of_an_annotation(new_app, annotations):
     with refused(words):
         render.delay()
     with refused(words):
-        misspelt.check_app(app)
+        check_app(app)
     assert look_at(app).misspelt == (words,)
 
 
@@ -433,7 +434,7 @@ def test_a_misspelt_option_of_a_beat_entry(new_app):
 def test_any_priority_is_right_where_a_queue_is_not_scheduled(new_app):
     app = new_app(affinity_queues=["pdf"], task_routes={"shop.*": {"queue": "mail", "priority": 99}})
     task(app, priority=99).s().set(priority=77)
-    misspelt.check_app(app)
+    check_app(app)
     assert look_at(app).refused == ()
 
 
