@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from .errors import refuse
+from .errors import OptionError, refuse
 from .score import MAX_PRIORITY
+from .spelling import closest
 from .type_name import ACCEPTED, is_type
 
 
@@ -25,6 +26,11 @@ class Affinity:
     priority: int | None = None
     on_demand: bool | None = None
 
+    def __new__(cls, *_: object, **named: object) -> "Affinity":
+        for name in named.keys() - _FIELDS:
+            raise OptionError(f"Affinity takes {', '.join(_FIELDS)}, got: {name!r}{_did_you_mean(name)}")
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         if self.type is not None:
             check_type(self.type)
@@ -36,6 +42,14 @@ class Affinity:
     def __json__(self) -> dict[str, Any]:
         """Return what kombu writes when a signature that carries this is sent within a message."""
         return {"type": self.type, "priority": self.priority, "on_demand": self.on_demand}
+
+
+_FIELDS = ("type", "priority", "on_demand")
+
+
+def _did_you_mean(name: object) -> str:
+    close = closest(str(name).lower(), _FIELDS)
+    return f"; did you mean {close!r}?" if close else ""
 
 
 #: What a task asks for that says nothing.
@@ -50,9 +64,22 @@ def as_affinity(value: object) -> Affinity:
         return value
     if isinstance(value, str):
         return _of_type(value)
-    if isinstance(value, Mapping) and set(value) <= {"type", "priority", "on_demand"}:
+    refusal = refuse("affinity", "a type (str) or an Affinity", value)
+    if isinstance(value, Mapping):
+        for name in value:
+            if name not in _FIELDS:
+                raise OptionError(f"{refusal}{_did_you_mean(name)}")
         return Affinity(**value)
-    raise refuse("affinity", "a type (str) or an Affinity", value)
+    raise refusal
+
+
+def of_task(task: object) -> Affinity:
+    """Return what *task* asks for by its attributes ``affinity`` and ``on_demand``; the first says more."""
+    asked = as_affinity(getattr(task, "affinity", None))
+    on_demand = getattr(task, "on_demand", None)
+    if on_demand is None or callable(on_demand) or asked.on_demand is not None:  # callable: a method of the user's
+        return asked
+    return Affinity(asked.type, asked.priority, on_demand)
 
 
 @lru_cache(maxsize=4096)

@@ -4,12 +4,12 @@ The server says which are to be told, and notes who has been told. What hangs he
 pause that grows with each try.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kombu.log import get_logger
 from redis.exceptions import RedisError
 
 from .calls import Ending
@@ -17,7 +17,7 @@ from .crew import Crew
 from .scheduler import Scheduler
 from .teller import Teller
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: What is not told by then another process tries, and the log says so, s. From then on the pauses grow.
 LATE_AFTER_S = 10.0

@@ -1,11 +1,10 @@
 """A thread that beats: one call every so often, and at once when it is woken."""
 
+import logging
 import threading
 from collections.abc import Callable
 
-from kombu.log import get_logger
-
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 _PAUSE_AFTER_ERROR_S = 1.0
 

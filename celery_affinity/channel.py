@@ -3,6 +3,7 @@
 Messages that are no tasks (remote control and its replies, events) take kombu's own ways.
 """
 
+import logging
 import secrets
 import ssl
 from collections.abc import Callable, Iterator
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 from celery.utils.time import maybe_iso8601
-from kombu.log import get_logger
 from kombu.transport import redis as stock
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:
     _StockChannel = object  # mixed into kombu's channels, with and without Sentinel
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Longest wait for the inbox in one call, s.
 _INBOX_TIMEOUT_S = 2

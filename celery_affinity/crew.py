@@ -1,12 +1,11 @@
 """Threads for what may hang: foreign code, which the threads that the fleet's life depends on must not wait for."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 
-from kombu.log import get_logger
-
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: A thread whose piece of work takes longer than this is not waited for: another one helps, s.
 SLOW_AFTER_S = 1.0

@@ -4,10 +4,10 @@ The thread that ticks calls nothing but the broker. Whatever runs foreign code h
 signals of what ended (`announcer`), and messages that stock producers sent (`ingest`).
 """
 
+import logging
 import random
 import time
 
-from kombu.log import get_logger
 from redis.exceptions import RedisError
 
 from .announcer import Announcer
@@ -16,7 +16,7 @@ from .crew import Crew
 from .ingest import Ingest
 from .scheduler import Scheduler
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Longest pause between two ticks, s. A worker is told of a job that is due sooner (`publish`). It does not divide the
 #: 5 s between two syncs: at one and the same time each would need a connection of its own.

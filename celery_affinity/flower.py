@@ -7,6 +7,7 @@ There two of its methods are wrapped, if they are what they were in the versions
 import asyncio
 import functools
 import inspect
+import logging
 import sys
 import threading
 from collections import Counter
@@ -14,12 +15,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from kombu.log import get_logger
-
 from .reader import Reader
 from .report import Report, Status, TypeStatus
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: For the broker to answer, s, unless the transport options say otherwise: what Flower itself grants it.
 _CONNECT_TIMEOUT_S = 1.0

@@ -6,6 +6,7 @@ runs.
 """
 
 import json
+import logging
 import os
 import signal
 import ssl
@@ -19,14 +20,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from kombu.log import get_logger
 from redis.sentinel import SentinelConnectionPool
 
 from .pulse import Pulse
 from .scheduler import Scheduler
 from .scripts import load
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Our modules without our `__init__`, which imports Celery: a guard is to be small, and there at once.
 _PROGRAM = """

@@ -4,6 +4,7 @@ A producer that has not this transport (an older version of the app, a program i
 wire format on a list that nobody here waits for. So each tick looks there, for the queues that live workers serve.
 """
 
+import logging
 import secrets
 import time
 from collections import deque
@@ -12,7 +13,6 @@ from itertools import islice
 from typing import Any
 
 from celery import Celery
-from kombu.log import get_logger
 from kombu.transport.redis import Channel
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
@@ -26,7 +26,7 @@ from .scheduler import MOST, Scheduler
 from .score import MAX_PRIORITY
 from .stamping import Stamp, as_counted, moment, settings_of
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Which queues live workers serve is asked so often, s.
 _SERVED_FOR_S = 15.0

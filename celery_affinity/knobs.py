@@ -1,17 +1,16 @@
 """The settings in force: what app.conf says, what was changed at run time, and who is told of it."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import cast
 
-from kombu.log import get_logger
-
 from .errors import SettingError
 from .scheduler import Scheduler
 from .settings import KNOBS, NAME_IN_REDIS, PREFIX, Settings, Value, from_redis, is_setting, knob, parse_knob, to_redis
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

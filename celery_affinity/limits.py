@@ -6,6 +6,7 @@ for a while. If others have all slots when the token comes, the job goes back to
 worker may have a slot, and here nobody is to wait for a task of an hour behind the scheduler's back.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from operator import itemgetter
@@ -13,11 +14,10 @@ from time import monotonic
 from typing import Any
 
 from celery.worker import state
-from kombu.log import get_logger
 
 from .claims import Held
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Limits:

@@ -3,11 +3,11 @@
 It lasts from the first join to the end of the process, across reconnects of the broker. Nothing here knows of Celery.
 """
 
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from kombu.log import get_logger
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as ReplyTimeoutError
 
@@ -28,7 +28,7 @@ from .pulse import Pulse
 from .scheduler import Scheduler
 from .settings import PREFIX, Settings
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Scheduled queues that a worker serves: what it costs to place a job grows with these.
 MOST_TYPES = 1_000

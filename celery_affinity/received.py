@@ -4,13 +4,13 @@ kombu and Celery take the parts of a message to have the types that their own cl
 others is one error, whatever kombu would have stumbled over, and whoever reads messages goes on without it.
 """
 
+import logging
 from typing import Any
 
 import redis
-from kombu.log import get_logger
 from kombu.transport.virtual import Message as _Message
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: What is to be raised, however well it is guarded: the connection is lost, and Celery makes another.
 LOST = (redis.ConnectionError, redis.TimeoutError, OSError)

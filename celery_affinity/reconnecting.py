@@ -5,16 +5,16 @@ word instead of sleeping. Meanwhile nobody turns the event loop, so the ends of 
 the beats' thread tells of them before the connection of the event loop is back, which takes a second and more.
 """
 
+import logging
 from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Any
 
 from celery.worker.state import maybe_shutdown
-from kombu.log import get_logger
 
 from .pools import read_results
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
 

@@ -8,6 +8,7 @@ What the hooks do besides (a result that is stored, an event, a signal) may fail
 logs it in a prefork pool: in the other pools nobody would, and the solo pool would take it for a lost connection.
 """
 
+import logging
 import signal
 import threading
 from collections.abc import Callable
@@ -22,7 +23,6 @@ from celery.exceptions import InvalidTaskError, TaskRevokedError, WorkerShutdown
 from celery.utils.imports import symbol_by_name
 from celery.worker.state import active_requests, reserved_requests, task_ready
 from celery.worker.state import revoked as revoked_tasks
-from kombu.log import get_logger
 
 from . import runs, stamping
 from .claims import Claims, is_claim
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
     _Request = object  # mixed into Celery's class, or into what a user derived from it
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: What is more than this is no time limit, s.
 _LONGEST_LIMIT_S = 1e9

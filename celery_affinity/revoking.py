@@ -6,13 +6,13 @@ workers that tick for the fleet do it when they hear of it.
 """
 
 import base64
+import logging
 from collections.abc import Mapping
 from numbers import Number
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from kombu import serialization
-from kombu.log import get_logger
 from kombu.utils.functional import maybe_list
 
 from .errors import OptionError
@@ -20,7 +20,7 @@ from .fields import MOST_STAMP_BYTES, MOST_STAMPS
 from .keys import encode
 from .received import is_text, shown
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: How long a revoked name stays revoked, s: as long as Celery's workers remember one (``REVOKE_EXPIRES``).
 KEPT_FOR_S = 10_800

@@ -4,6 +4,7 @@ Every call may be repeated after a lost reply: publishing a known id, a stale fe
 number change nothing.
 """
 
+import logging
 import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -11,7 +12,6 @@ from contextlib import suppress
 from typing import Any
 
 import redis
-from kombu.log import get_logger
 from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
@@ -31,7 +31,7 @@ from .keys import Keys
 from .rows import number_of, text_of
 from .scripts import Argument, Script, load
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: What a server says of a state that will pass: the call is to be repeated, on another connection. redis-py has classes
 #: for most of these. NOSCRIPT twice in a row: the server lost its scripts again before it could run the one.

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
+from . import spelling
 from .errors import SettingError
 from .score import MICRO, Weights
 from .type_name import ACCEPTED, is_type
 
 PREFIX = "affinity_"
+
+_WORD = PREFIX.removesuffix("_")
 
 #: A check returns what is accepted, in words, if the value is not.
 Check = Callable[[object], str | None]
@@ -237,11 +240,24 @@ def load(conf: Mapping[str, Any], known: Iterable[str]) -> Settings:
     for key in known:
         _, prefix, name = key.lower().rpartition(PREFIX)
         if not prefix:
+            _check_prefix(key)
             continue
         if name not in _FIELDS:
             raise SettingError(f"unknown setting {PREFIX + name!r}{_did_you_mean(name)}")
         given[name] = conf[key]
     return Settings(**given)
+
+
+def _check_prefix(key: str) -> None:
+    """Raise SettingError if *key* is close to a setting of ours, and ``affinity_`` itself is misspelt in it."""
+    words = key.lower().replace("-", "_").split("_")
+    for i, word in enumerate(words):
+        glued = word.startswith(_WORD) and word != _WORD  # affinityqueues
+        if glued or word == _WORD or spelling.meant(word, (_WORD,)):
+            name = "_".join([*([word.removeprefix(_WORD)] if glued else ()), *words[i + 1 :]])
+            close = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0.8)
+            if close:
+                raise SettingError(f"unknown setting {key!r}; did you mean {PREFIX + close[0]!r}?")
 
 
 def _did_you_mean(name: str) -> str:

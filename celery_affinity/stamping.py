@@ -22,8 +22,8 @@ from celery import Celery
 from celery.signals import before_task_publish
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from . import apps, destination
-from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority
+from . import apps, destination, misspelt
+from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority, of_task
 from .app_settings import _SETTINGS as _SETTINGS
 from .app_settings import registered
 from .app_settings import settings_of as settings_of
@@ -167,7 +167,7 @@ class Sending(str):
             properties = message["properties"]
             given, on_demand = properties.get("affinity"), properties.get("on_demand")
             kept = self.found if self.body is not None else _kept_of_first_try(task, message)
-            option, own = as_affinity(given), as_affinity(getattr(task, "affinity", None))
+            option, own = as_affinity(given), of_task(task)
             if self.is_routed:
                 type_ = None if given == self.asked else option.type  # a handler of before_task_publish has set it
             else:
@@ -223,6 +223,7 @@ def _begin(app: Celery, send: apps.Sender) -> apps.Sender:
         given = options.pop(PROPERTY, None)
         connection = getattr(producer, "connection", None)
         if apps.is_ours(getattr(connection, "transport_cls", None)):
+            misspelt.check_call(app, name, options)
             if isinstance(given, Routed):
                 given = given.given
             else:

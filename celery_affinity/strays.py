@@ -1,17 +1,17 @@
 """What is held and runs nowhere: an end that nobody noticed, for whatever reason, must not cost a slot for ever."""
 
+import logging
 from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
 from celery.worker import state
-from kombu.log import get_logger
 
 from . import request
 from .ahead import Ahead
 from .claims import ACKED, Claims, Held
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: So long something is seen to be nowhere before its slot is freed, s: ends take their time.
 NOWHERE_FOR_S = 30.0

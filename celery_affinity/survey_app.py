@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 from celery import Celery
@@ -10,13 +11,14 @@ from kombu.transport import resolve_transport
 from kombu.utils.url import url_to_parts
 from redis.utils import HIREDIS_AVAILABLE
 
-from . import urls
-from .affinity import as_affinity
+from . import misspelt, urls
+from .affinity import as_affinity, of_task
 from .apps import is_ours
 from .channel import Channel, SentinelChannel
 from .checks.facts import App, Backend
 from .errors import AffinityError
 from .keys import Keys
+from .options import of_beat, of_routes, wrong_in, wrong_with_app
 from .settings import PREFIX, Settings
 from .stamping import settings_of, type_by_name
 from .transport import Transport
@@ -46,6 +48,7 @@ def look_at(app: Celery) -> App:
     broker, url_refused = _parse(url)
     use_ssl = app.conf.broker_use_ssl
     given_ssl = use_ssl if isinstance(use_ssl, Mapping) else {}
+    misspelt_options = _misspelt(app, own, refused)
     declared = dict(_by_type(each for each in _declared(app, own, refused) if own.schedules(each[0])))
     return App(
         name=app.main or "",
@@ -56,6 +59,7 @@ def look_at(app: Celery) -> App:
         keys_refused=_wrong_with_keys(app.conf.broker_transport_options or {}),
         url_refused=url_refused,
         refused=tuple(dict.fromkeys(refused)),
+        misspelt=tuple(dict.fromkeys(misspelt_options)),
         not_imported=not_imported,
         options=tuple(app.conf.broker_transport_options or ()),
         known_options=(
@@ -83,7 +87,7 @@ def _import_tasks(app: Celery) -> str | None:
     """Import what a worker would. Return what went wrong."""
     try:
         app.loader.import_default_modules()
-        app.finalize()
+        misspelt.finalize_anyway(app)
     except Exception as exc:  # whatever a module of the user's may raise
         return f"{type(exc).__name__}: {exc}"
     return None
@@ -95,6 +99,15 @@ def _settings(app: Celery, refused: list[str]) -> Settings:
     except AffinityError as exc:
         refused.append(str(exc))
         return Settings()
+
+
+def _misspelt(app: Celery, own: Settings, refused: list[str]) -> list[str]:
+    """Return what is misspelt in options of tasks, routes, annotations and beat entries; other errors are *refused*."""
+    scheduled = "*" in own.queues
+    beat = (wrong_in(where, options, scheduled=scheduled) for where, options in of_beat(app.conf))
+    found = [*wrong_with_app(app), *chain.from_iterable(beat)]
+    refused.extend(str(each) for each in found if not each.misspelt)
+    return [str(each) for each in found if each.misspelt]
 
 
 def _wrong_with_transport(name: object) -> str | None:
@@ -163,7 +176,7 @@ def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: lis
     except Exception:  # a router of the user's own may look at arguments, or want a queue that is not declared
         options = {}
     try:
-        affinities = [as_affinity(options.get("affinity")), as_affinity(getattr(task, "affinity", None))]
+        affinities = [as_affinity(options.get("affinity")), of_task(task)]
     except AffinityError as exc:
         refused.append(f"task {name}: {exc}")
         return None
@@ -173,15 +186,8 @@ def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: lis
 
 def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Return options that stand in task_routes and in beat entries, with where."""
-    routes = app.conf.task_routes or ()
-    for each in (routes,) if isinstance(routes, Mapping) else routes if isinstance(routes, list | tuple) else ():
-        if isinstance(each, Mapping):
-            for pattern, route in each.items():
-                shown = getattr(pattern, "pattern", pattern)
-                yield f"task_routes {shown!r}", route if isinstance(route, Mapping) else {"queue": route}
-    for name, entry in (app.conf.beat_schedule or {}).items():
-        if isinstance(entry, Mapping):
-            yield f"beat entry {name!r}", entry.get("options") or {}
+    yield from of_routes(app.conf)
+    yield from of_beat(app.conf)
 
 
 def _type_of_options(options: Mapping[str, Any], where: str, refused: list[str]) -> str | None:

@@ -6,6 +6,7 @@ who writes its result: its caller would wait for ever, and so would a chord that
 
 import base64
 import hashlib
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,6 @@ from billiard.exceptions import WorkerLostError
 from celery import Celery, signals, states
 from celery.app.task import Context
 from celery.utils.imports import symbol_by_name
-from kombu.log import get_logger
 from kombu.message import Message
 from kombu.serialization import prepare_accept_content
 from kombu.utils.encoding import safe_repr
@@ -21,7 +21,7 @@ from kombu.utils.encoding import safe_repr
 from . import envelope
 from .calls import Ending
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Teller:

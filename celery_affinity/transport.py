@@ -3,13 +3,13 @@
 ``app.conf.broker_transport = "celery_affinity:Transport"`` installs it.
 """
 
+import logging
 import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
 from kombu.exceptions import ContentDisallowed, DecodeError
-from kombu.log import get_logger
 from kombu.transport import redis as stock
 from kombu.utils.url import as_url
 
@@ -19,7 +19,7 @@ from .errors import TransportError
 from .versions import versions
 from .watching import WatchedOnce
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: Where a connection remembers its URL's scheme: kombu copies transport options when it clones one.
 _SCHEME = "affinity_scheme"

@@ -1,15 +1,23 @@
 """Which names a type can have. A type is a Celery queue, and a worker serves it if ``-Q`` can name it."""
 
 import difflib
+import unicodedata
 from collections.abc import Collection, Iterable
+
+from .spelling import differ_in_one_letter
 
 #: Longest name of a type, in characters: the name is a part of Redis keys.
 MAX_LENGTH = 255
 
 ACCEPTED = (
-    "the name of a queue that -Q can give: a str without commas, which begins and ends with no blank, of "
-    f"{MAX_LENGTH} characters at most"
+    "the name of a queue that -Q can give: a str without commas and control characters, which begins and ends with no "
+    f"blank, of {MAX_LENGTH} characters at most"
 )
+
+#: Categories of characters that nobody sees, and that -Q can hardly give: control, format, lone surrogates, ends of
+#: lines and paragraphs. Two of them join letters, in Persian and in emoji.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_JOINERS = "\u200c\u200d"
 
 
 def is_type(name: object) -> bool:
@@ -18,17 +26,13 @@ def is_type(name: object) -> bool:
         isinstance(name, str)
         and 0 < len(name) <= MAX_LENGTH
         and "," not in name
-        and name == name.strip()
-        and _is_utf8(name)
+        and name == name.strip(" " + _JOINERS).strip()
+        and ((name.isascii() and name.isprintable()) or not any(map(_is_unseen, name)))
     )
 
 
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # a lone surrogate
-        return False
-    return True
+def _is_unseen(character: str) -> bool:
+    return character not in _JOINERS and unicodedata.category(character) in _UNSEEN
 
 
 def alike(name: str, others: Iterable[str]) -> str | None:
@@ -36,9 +40,15 @@ def alike(name: str, others: Iterable[str]) -> str | None:
     return min((other for other in others if other != name and _folded(other) == _folded(name)), default=None)
 
 
+def misspelt(name: str, others: Iterable[str]) -> str | None:
+    """Return the one of *others* that differs from *name* in case, blanks or one letter; None if none does."""
+    known = sorted(others)
+    return alike(name, known) or next((other for other in known if differ_in_one_letter(name, other)), None)
+
+
 def did_you_mean(name: str, others: Collection[str]) -> str:
     """Return a question that ends a message, if one of *others* is close to *name*; "" if none is."""
-    close = alike(name, others) or next(iter(difflib.get_close_matches(name, others, n=1, cutoff=0.8)), None)
+    close = misspelt(name, others) or next(iter(difflib.get_close_matches(name, others, n=1, cutoff=0.8)), None)
     return "" if close is None else f"; did you mean {close!r}?"
 
 

@@ -1,14 +1,25 @@
 """The publisher's warning about a type that no live worker serves."""
 
+import logging
 import threading
+from contextlib import suppress
 from typing import Any
 
-from kombu.log import get_logger
+import redis
 
-logger = get_logger(__name__)
+from .keys import decode, unmarked
+from .reader import as_text
+from .rows import number_of
+from .type_name import did_you_mean
+
+logger = logging.getLogger(__name__)
 
 #: Types remembered, so that a publisher that makes up types does not fill its memory.
 _MOST = 10_000
+
+#: Commands that look for a type that may be meant, and types that each reads.
+_PAGES = 10
+_TYPES = 100
 
 _warned: dict[tuple[object, ...], set[str]] = {}
 _lock = threading.Lock()
@@ -23,8 +34,24 @@ def warn(type_: str, scheduler: Any) -> None:
             return
         known.add(type_)
     logger.warning(
-        "No live worker serves type %r: its jobs wait until one does (start a worker with -Q %s)", type_, type_
+        "No live worker serves type %r: its jobs wait until one does (start a worker with -Q %s)%s",
+        type_,
+        type_,
+        did_you_mean(type_, _served(scheduler)),
     )
+
+
+def _served(scheduler: Any) -> set[str]:
+    """Return types that live workers serve: those that a few commands find, none if that may not be asked."""
+    found: dict[str, str] = {}
+    with suppress(redis.RedisError, OSError):
+        cursor = 0
+        for _ in range(_PAGES):
+            cursor, some = scheduler.client.hscan(scheduler.keys.key("capacity"), cursor, count=_TYPES)
+            found.update(as_text(some))
+            if cursor == 0:
+                break
+    return {decode(unmarked(type_)) for type_, slots in found.items() if number_of(slots) > 0}
 
 
 def _place(scheduler: Any) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
 Installed in every worker whose app names this transport, by the signal handler at the end.
 """
 
+import logging
 import time
 from collections import deque
 from collections.abc import Collection
@@ -12,9 +13,8 @@ from celery import bootsteps
 from celery.concurrency.solo import TaskPool as SoloPool
 from celery.signals import worker_init, worker_process_init
 from celery.worker import state
-from kombu.log import get_logger
 
-from . import pools, received, remote, request, runs, urls
+from . import options, pools, received, remote, request, runs, urls
 from .ahead import STARTS_WITHIN_S, Ahead
 from .announcer import Announcer
 from .apps import is_ours
@@ -39,7 +39,7 @@ from .teller import Teller
 from .transport import Transport
 from .versions import versions
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 #: How long a worker that comes back from a silence has to read which of its tasks have ended, s.
 _CATCHES_UP_S = 1.0
@@ -430,7 +430,8 @@ def _surviving(callback: Any) -> Any:
 def install(worker: Any) -> None:
     """Add the step to *worker*, a ``celery.worker.WorkController`` whose app names this transport.
 
-    Raises TransportError if its connections would use another one, SettingError for a bad setting.
+    Raises TransportError if its connections would use another one, SettingError for a bad setting, OptionError for a
+    bad option of a task, a route or an annotation.
     """
     app = worker.app
     if not is_ours(app.conf.broker_transport):
@@ -444,6 +445,7 @@ def install(worker: Any) -> None:
             "(not redis+socket://)"
         )
     Keys.of_options(app.conf.broker_transport_options or {})
+    options.check_app(app)
     worker_process_init.connect(orphans_end(), weak=False)
     worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked
     app.steps["consumer"].add(AffinityStep)

@@ -325,7 +325,8 @@ def test_what_an_app_gets_wrong(new_app):
     for namespace in ("{x}", 5):
         assert ids(new_app(url, broker_transport_options={"namespace": namespace})) == {"settings"}
     wrong = new_app(url)
-    wrong.task(nothing, name="bad", shared=False, affinity=3)
+    wrong.task(nothing, name="bad", shared=False)
+    wrong.tasks["bad"].affinity = 3
     assert ids(wrong) == {"settings"}
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from celery_affinity.checks import LEVELS, Facts, Level, check
 from celery_affinity.checks.facts import Answer, App, Backend, Fleet, Member, Server, Setting
 from celery_affinity.cli_check import exit_code
@@ -43,6 +45,7 @@ CASES = [
     ("transport", app(transport_is_ours=False, transport="None"), "broker_transport is None"),
     ("broker-url", Facts(replace(APP, url_refused="broker_url must begin with ...")), "broker_url must"),
     ("settings", app(refused=("affinity_x must be ...",)), "affinity_x must be"),
+    ("option-misspelt", app(misspelt=("task shop.render: unknown option 'affinty'",)), "'affinty'"),
     ("imports", app(not_imported="ImportError: shop"), "ImportError: shop"),
     ("unknown-option", app(options=("namespce",), known_options=("namespace",)), "'namespce'"),
     ("void-options", app(options=("visibility_timeout", "namespace")), ": visibility_timeout."),
@@ -144,8 +147,8 @@ def test_the_exit_code():
 def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
     """So that a level is not changed in passing: pipelines stop at errors."""
     assert {id_ for id_, level in LEVELS.items() if level is Level.ERROR} == {
-        "transport", "broker-url", "settings", "imports", "broker-away", "server-too-old", "replica", "schema",
-        "eviction", "memory-full", "persistence-fails", "type-waits", "stock-messages", "nobody-ticks",
+        "transport", "broker-url", "settings", "option-misspelt", "imports", "broker-away", "server-too-old", "replica",
+        "schema", "eviction", "memory-full", "persistence-fails", "type-waits", "stock-messages", "nobody-ticks",
     }  # fmt: skip
 
 
@@ -198,6 +201,29 @@ def test_a_transport_that_is_none_and_keys_that_cannot_be_are_named():
     (keys,) = check(app(keys_refused="namespace must be a str that holds no braces, got: '{x}'"))
     assert (keys.id, keys.level) == ("settings", Level.ERROR)
     assert "namespace must be a str that holds no braces" in keys.what
+
+
+@pytest.mark.parametrize(("meant", "declared", "differs"), [
+    ("pdf", "PDF", "case or blanks"), ("pdf", "p df", "case or blanks"), ("pdf", "pfd", "one letter"),
+    ("video", "vidoe", "one letter"), ("video", "vdeo", "one letter"), ("report", "reports", "one letter"),
+    ("image-resize", "image_resize", "one letter"), ("image-resize", "image-resise", "one letter"),
+])  # fmt: skip
+def test_a_type_that_is_served_but_for_a_letter_is_misspelt(meant, declared, differs):
+    fleet = replace(FLEET, members=(replace(ONE, types=("pdf", meant)),))
+    facts = Facts(replace(APP, declared={"pdf": ("task shop.render",), declared: ("task shop.draw",)}), SERVER, fleet)
+    (finding,) = check(facts)
+    assert finding.id == "type-misspelt"
+    assert finding.what.startswith(f"Type {declared!r}, which task shop.draw declares, differs in {differs} alone from")
+    assert repr(meant) in finding.what
+
+
+@pytest.mark.parametrize(("served", "declared"), [
+    ("gpu1", "gpu2"), ("queue_a", "queue_b"), ("csv", "tsv"), ("us", "eu"), ("v1.pdf", "v2.pdf"), ("pdf", "excel"),
+])  # fmt: skip
+def test_a_type_that_is_another_one_is_unserved(served, declared):
+    fleet = replace(FLEET, members=(replace(ONE, types=("pdf", served)),))
+    facts = Facts(replace(APP, declared={"pdf": ("task shop.render",), declared: ("task shop.draw",)}), SERVER, fleet)
+    assert ids(facts) == ["type-unserved"]
 
 
 def test_a_worker_without_types_is_said_to_serve_none():

@@ -167,7 +167,10 @@ def test_lower_first_turns_priorities_for_apps_that_come_from_stock_redis(redis_
         ({"affinity": "pdf,excel"}, f"affinity must be {ACCEPTED}, got: 'pdf,excel'"),
         ({"affinity": 7}, "affinity must be a type (str) or an Affinity, got: 7"),
         ({"affinity": "x" * 256}, f"affinity must be {ACCEPTED}, got: {'x' * 256!r}"),
-        ({"affinity": {"typ": "pdf"}}, "affinity must be a type (str) or an Affinity, got: {'typ': 'pdf'}"),
+        (
+            {"affinity": {"typ": "pdf"}},
+            "affinity must be a type (str) or an Affinity, got: {'typ': 'pdf'}; did you mean 'type'?",
+        ),
         ({"on_demand": "yes"}, "on_demand must be True or False, got: 'yes'"),
     ],
 )

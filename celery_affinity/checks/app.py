@@ -56,6 +56,13 @@ def settings(facts: Facts) -> Iterator[Finding]:
         yield Finding("settings", f"{words}.", "Correct it: workers refuse to start, and calls fail, with it.")
 
 
+def misspelt_options(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.misspelt:
+        yield Finding(
+            "option-misspelt", words, "Correct it: what it asks for would be lost, so the calls that have it fail."
+        )
+
+
 def keys(facts: Facts) -> Iterator[Finding]:
     if facts.app.keys_refused:
         yield Finding(
@@ -176,6 +183,7 @@ RULES = (
     transport,
     broker_url,
     settings,
+    misspelt_options,
     keys,
     imports,
     unknown_option,

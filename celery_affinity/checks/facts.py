@@ -17,7 +17,7 @@ class App:
     """What the app says. URLs are without passwords. Not *schedules_all*: some queues are left to kombu.
 
     *transport_fails*: why ``broker_transport`` is no transport at all. *keys_refused*: why Redis keys cannot be made of
-    the options of the broker's transport.
+    the options of the broker's transport. *misspelt*: options that are ours but for a letter, with where they stand.
 
     *declared*: type that is scheduled -> who says so, such as ``task shop.render``. *priorities*: who uses Celery's
     own priority. *void*: Celery's settings that were changed and do nothing here, with their values. *hiredis*: whether
@@ -31,6 +31,7 @@ class App:
     keys_refused: str | None = None
     url_refused: str | None = None
     refused: tuple[str, ...] = ()
+    misspelt: tuple[str, ...] = ()
     not_imported: str | None = None
     options: tuple[str, ...] = ()
     known_options: tuple[str, ...] = ()

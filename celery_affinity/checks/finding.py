@@ -19,6 +19,7 @@ LEVELS = {
     "transport": Level.ERROR,
     "broker-url": Level.ERROR,
     "settings": Level.ERROR,
+    "option-misspelt": Level.ERROR,
     "imports": Level.ERROR,
     "unknown-option": Level.WARNING,
     "void-options": Level.NOTE,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..type_name import alike, did_you_mean
+from ..type_name import alike, did_you_mean, misspelt
 from .facts import App, Fleet
 from .finding import Finding, listed
 from .workers import of_fleet, of_fleet_and_app
@@ -29,7 +29,7 @@ def type_unserved(fleet: Fleet, app: App) -> Iterator[Finding]:
     if not fleet.members:
         return  # said once, of all
     for type_, who in sorted(app.declared.items()):
-        if type_ not in fleet.served and not fleet.pending.get(type_) and alike(type_, fleet.served) is None:
+        if type_ not in fleet.served and not fleet.pending.get(type_) and misspelt(type_, fleet.served) is None:
             yield Finding(
                 "type-unserved",
                 f"No live worker serves type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}: "
@@ -41,12 +41,13 @@ def type_unserved(fleet: Fleet, app: App) -> Iterator[Finding]:
 @of_fleet_and_app
 def type_misspelt(fleet: Fleet, app: App) -> Iterator[Finding]:
     for type_, who in sorted(app.declared.items()):
-        meant = alike(type_, fleet.served)
+        meant = misspelt(type_, fleet.served)
         if meant is not None and type_ not in fleet.served and not fleet.pending.get(type_):
             yield Finding(
                 "type-misspelt",
-                f"Type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}, differs in case or "
-                f"blanks alone from {meant!r}, which live workers serve: to Celery these are two queues.",
+                f"Type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}, differs in "
+                f"{'case or blanks' if alike(type_, [meant]) else 'one letter'} alone from {meant!r}, which live "
+                "workers serve: to Celery these are two queues.",
                 f"Write {meant!r} there, or start a worker with -Q '{type_}'.",
             )
 

@@ -1,0 +1,89 @@
+"""Whether a word is another one misspelt: so close to it that it is hardly a word of its own.
+
+Who is told of a mistake that is none has a program that does not start, so what may be meant is none: another first
+letter (``in_demand``), one word more (``affinity_group``, ``x_priority``), two wrong letters (``infinity``), a number.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+#: Where words begin: ``on_demand``, ``on-demand`` and ``onDemand`` have two.
+_BOUNDS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
+
+_REPEATED = re.compile(r"(.)\1+")
+
+
+@lru_cache(maxsize=4096)
+def meant(word: str, names: tuple[str, ...]) -> str | None:
+    """Return which of *names* (in lower case) *word* is misspelt of; None if it is one of them, or a word of its own.
+
+    Case, separators and how often a letter is repeated do not tell them apart, nor does the order of letters, nor one
+    letter.
+    """
+    if word in names or word.startswith("_"):
+        return None
+    return next((name for name in names if _is_misspelt(word, name)), None)
+
+
+def _is_misspelt(word: str, name: str) -> bool:
+    words = [each.lower() for each in _BOUNDS.split(word) if each]
+    *first, last = name.split("_")
+    if not words or len(words) > len(first) + 1:
+        return False
+    if len(words) > 1 and [_REPEATED.sub(r"\1", each) for each in words[:-1]] != first:
+        return False  # other words go before the last one as well: in_demand, no_demand, one_demand
+    begin, text = "".join(first), "".join(words)
+    rest = words[-1] if len(words) > 1 else text.removeprefix(begin)
+    if not (len(words) > 1 or text.startswith(begin)) or not rest:
+        return False
+    if sorted(rest) == sorted(last):
+        return rest[0] == last[0]
+    edit = difference(_REPEATED.sub(r"\1", rest), _REPEATED.sub(r"\1", last))
+    if edit is None or edit[0].isdigit():
+        return False
+    return not (first and rest[0] != last[0] and len(edit[0]) == len(edit[1]))  # on_remand
+
+
+def difference(word: str, other: str) -> tuple[str, str] | None:
+    """Return what *word* has, and what *other* has instead, if that is one letter, or two in turn; None if it is more.
+
+    One may have none where the other has one. Both have none if they are equal.
+    """
+    if abs(len(word) - len(other)) > 1:
+        return None
+    start = next((i for i, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), min(len(word), len(other)))
+    a, b = word[start:], other[start:]
+    while a and b and a[-1] == b[-1]:
+        a, b = a[:-1], b[:-1]
+    if len(a) <= 1 and len(b) <= 1:
+        return a, b
+    return (a, b) if len(a) == 2 and a == b[::-1] else None
+
+
+def differ_in_one_letter(name: str, other: str) -> bool:
+    """Return whether two names differ in one letter, two in turn, or separators, of words that do not number things.
+
+    A word of one or two letters (``queue_a``), and another first letter (``csv``, ``tsv``) tell things apart.
+    """
+    words, others = _words(name), _words(other)
+    if name == other:
+        return False
+    if "".join(words) == "".join(others):
+        return True
+    unlike = [(a, b) for a, b in zip(words, others, strict=False) if a != b]
+    if len(words) != len(others) or len(unlike) != 1:
+        return False
+    ((a, b),) = unlike
+    edit = difference(a, b)
+    return edit is not None and min(len(a), len(b)) > 2 and a[0] == b[0] and not any(map(str.isdigit, "".join(edit)))
+
+
+def _words(name: str) -> list[str]:
+    return [each for each in re.split(r"[\W_]+", name.casefold()) if each]
+
+
+def closest(word: str, names: Iterable[str]) -> str | None:
+    """Return the one of *names* that is most like *word*, where no other name is accepted; None if none is like it."""
+    return next(iter(difflib.get_close_matches(word, names, n=1)), None)
