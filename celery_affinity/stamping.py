@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from celery import Celery
+from celery._state import get_current_task
 from celery.signals import before_task_publish
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
@@ -30,6 +31,7 @@ from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_pri
 from .declaring import bind_once
 from .errors import OptionError
 from .lease import now_s
+from .modes import pass_on
 from .score import MAX_PRIORITY
 from .settings import Settings
 
@@ -212,6 +214,7 @@ def _begin(app: Celery, send: apps.Sender) -> apps.Sender:
             options[PROPERTY] = Sending(app, name, taking if isinstance(taking, Taking) else None)
             if isinstance(options.get("declare"), list):  # changed below, and by kombu
                 options["declare"] = [*options["declare"]]
+            message = pass_on(message, options, mode_of_run)
         return send(producer, name, message, *args, **options)
 
     return send_task_message
@@ -306,6 +309,13 @@ def _kept_of_first_try(task: Any, message: Message) -> object:
     ):
         return None
     return (request.properties or {}).get(PROPERTY)
+
+
+def mode_of_run() -> bool | None:
+    """Return the mode of what is being run; None if nothing is, or nobody said it."""
+    task = get_current_task()
+    properties = None if task is None else task.request.properties
+    return _as_kept(properties.get(PROPERTY)).on_demand if isinstance(properties, Mapping) else None
 
 
 def _as_kept(found: object) -> Affinity:

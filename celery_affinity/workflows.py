@@ -1,0 +1,148 @@
+"""Where Celery's canvas would lose the mode of a call: methods of its classes that are wrapped here.
+
+An app with another transport is left alone: what its calls say goes where stock Celery takes it.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from celery import canvas
+from celery._state import get_current_task
+from celery.app.task import Task
+
+from .apps import is_ours
+from .modes import Options, first_said, said, settled, without_mode, written
+from .stamping import mode_of_run
+
+Method = Callable[..., Any]
+
+#: Celery's own task that chunks are in a message.
+_CHUNKS = "celery.chunks"
+
+
+def _wrap(owner: Any, name: str, wrap: Callable[[Method], Method]) -> None:
+    original = getattr(owner, name)
+    setattr(owner, name, wraps(original)(wrap(original)))
+
+
+# -- what is published
+
+
+def _apply_composed(original: Method) -> Method:
+    """Settle the modes of a chain, a group or a chord where it is called."""
+
+    def apply_async(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
+        mode = _called_with(self, options)
+        composed = written(self, mode)
+        if (mode is not None or composed is not self) and is_ours(self.app.conf.broker_transport):
+            if mode is not None:
+                options = without_mode(options, mode)
+                if kwargs and "body" in kwargs:  # chord(header)(body)
+                    kwargs = {**kwargs, "body": settled(kwargs["body"], mode)}
+            self = composed
+        return original(self, args, kwargs, *rest, **options)
+
+    return apply_async
+
+
+def _called_with(signature: Any, options: Options) -> bool | None:
+    """Return the mode of a signature that is called with *options*: what they do not say is its own."""
+    own = signature.options
+    if not any(name in each for each in (options, own) for name in ("on_demand", "affinity")):
+        return None
+    return said({**own, **{name: value for name, value in options.items() if value is not None}})
+
+
+def _apply_map(original: Method) -> Method:
+    """Give what is mapped its own mode: before 5.7 Celery calls it without its own options."""
+
+    def apply_async(self: Any, *args: Any, **options: Any) -> Any:
+        mode = said(self.options)
+        if mode is not None and said(options) is None:
+            options["on_demand"] = mode
+        return original(self, *args, **options)
+
+    return apply_async
+
+
+def _group_of_chunks(original: Method) -> Method:
+    """Give chunks their own mode: Celery makes the group that is called without their own options.
+
+    Chunks that were part of a message are a task, which makes the group.
+    """
+
+    def group(self: Any) -> Any:
+        made, mode, running = original(self), said(self.options), get_current_task()
+        if mode is None and running is not None and running.name == _CHUNKS:
+            mode = mode_of_run()
+        return made if mode is None else made.set(on_demand=mode)
+
+    return group
+
+
+# -- what is composed: signatures that are taken out of another one, whose options are gone then
+
+
+def _unchain(original: Method) -> Method:
+    def unchain_tasks(self: Any) -> Any:
+        tasks, mode = original(self), said(self.options)
+        return tasks if mode is None else [settled(each, mode) for each in tasks]
+
+    return unchain_tasks
+
+
+def _header(original: Method) -> Method:
+    def _maybe_group(tasks: Any, app: Any) -> Any:
+        if isinstance(tasks, dict) and tasks.get("subtask_type") in ("chain", "group"):
+            tasks = settled(tasks, None)
+        return original(tasks, app)
+
+    return _maybe_group
+
+
+def _only_member(original: Method) -> Method:
+    def maybe_unroll_group(group: Any) -> Any:
+        found = original(group)
+        return found if found is group else settled(found, said(group.options))
+
+    return maybe_unroll_group
+
+
+# -- what a running task puts in its own place, or beside it
+
+
+def _replace(original: Method) -> Method:
+    """Give what replaces a task its mode: who waited for the task waits for that."""
+
+    def replace(self: Any, sig: Any) -> Any:
+        return original(self, settled(sig, mode_of_run()))
+
+    return replace
+
+
+def _add_to_chord(original: Method) -> Method:
+    """Give what a task adds to its chord its mode. Celery makes the signature part of that chord, so it is changed."""
+
+    def add_to_chord(self: Any, sig: Any, lazy: bool = False) -> Any:
+        mode = mode_of_run()
+        if mode is not None and first_said(sig) is None:
+            sig.set(on_demand=mode)
+        return original(self, sig, lazy)
+
+    return add_to_chord
+
+
+for _owner, _name, _wrapper in (
+    (canvas._chain, "apply_async", _apply_composed),
+    (canvas.group, "apply_async", _apply_composed),
+    (canvas._chord, "apply_async", _apply_composed),
+    (canvas._basemap, "apply_async", _apply_map),
+    (canvas.chunks, "group", _group_of_chunks),
+    (canvas._chain, "unchain_tasks", _unchain),
+    (canvas, "_maybe_group", _header),
+    (canvas, "maybe_unroll_group", _only_member),
+    (Task, "replace", _replace),
+    (Task, "add_to_chord", _add_to_chord),
+):
+    _wrap(_owner, _name, _wrapper)
