@@ -10,6 +10,7 @@ those of a group or a chord win over what its members say. All that is done to c
 
 import sys
 from collections.abc import Callable, Mapping
+from operator import is_
 from typing import Any, cast
 
 from celery import Celery
@@ -55,14 +56,17 @@ def settled(signature: Any, mode: bool | None) -> Any:
     if not isinstance(signature, dict):
         return signature
     options = signature.get("options")
-    own = said(options) if isinstance(options, dict) else None
-    return written(signature, mode if own is None else own)
+    if isinstance(options, dict) and (own := said(options)) is not None:
+        mode = own
+    if mode is None and not _parts_of(signature):
+        return signature
+    return written(signature, mode)
 
 
 def written(signature: dict[str, Any], mode: bool | None) -> Any:
     """Return *signature* with *mode*, whatever it says itself."""
     options, kwargs = signature.get("options"), signature.get("kwargs")
-    names = _PARTS.get(signature.get("subtask_type") or "", ())
+    names = _parts_of(signature)
     if not isinstance(options, dict) or not isinstance(kwargs, dict):
         return signature
     changes: Options = {}
@@ -83,9 +87,14 @@ def first_said(signature: Any) -> bool | None:
     if not isinstance(signature, dict) or not isinstance(signature.get("options"), dict):
         return None
     mode = said(signature["options"])
-    if mode is None and (names := _PARTS.get(signature.get("subtask_type") or "")):
-        mode = first_said((signature.get("kwargs") or {}).get(names[0]))
-    return mode
+    names, kwargs = _parts_of(signature), signature.get("kwargs")
+    return first_said(kwargs.get(names[0])) if mode is None and names and isinstance(kwargs, dict) else mode
+
+
+def _parts_of(signature: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of what *signature* is composed of; none, if it is that of a task."""
+    composed = signature.get("subtask_type")
+    return _PARTS.get(composed, ()) if isinstance(composed, str) else ()
 
 
 def without_mode(options: Options, mode: bool | None) -> Options:
@@ -94,8 +103,8 @@ def without_mode(options: Options, mode: bool | None) -> Options:
     if said(options) is None:
         return options
     options = {name: value for name, value in options.items() if name != "on_demand"}
-    affinity = as_affinity(options.get("affinity"))
-    if affinity.on_demand is not None:
+    affinity = as_affinity(options.pop("affinity", None))
+    if affinity.type is not None or affinity.priority is not None:
         options["affinity"] = Affinity(affinity.type, affinity.priority)
     return options
 
@@ -123,7 +132,7 @@ def _parts_settled(parts: Any, mode: bool | None) -> Any:
         return parts if mode is None else regen(settled(each, mode) for each in parts)
     if isinstance(parts, (list, tuple)):
         new = [settled(each, mode) for each in parts]
-        if all(one is other for one, other in zip(new, parts, strict=True)):
+        if all(map(is_, new, parts)):
             return parts
         return tuple(new) if isinstance(parts, tuple) else new
     return settled(parts, mode)
@@ -189,4 +198,4 @@ def _is_frozen(signature: Any) -> bool:
     options = signature.get("options") if isinstance(signature, dict) else None
     if not isinstance(options, dict):
         return False
-    return "reply_to" in options or ("task_id" in options and signature.get("subtask_type") in _PARTS)
+    return "reply_to" in options or ("task_id" in options and bool(_parts_of(signature)))

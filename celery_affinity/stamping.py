@@ -308,14 +308,21 @@ def _kept_of_first_try(task: Any, message: Message) -> object:
         or headers.get("replaced_task_nesting", nesting) != nesting
     ):
         return None
-    return (request.properties or {}).get(PROPERTY)
+    return _kept(request.properties)
 
 
 def mode_of_run() -> bool | None:
     """Return the mode of what is being run; None if nothing is, or nobody said it."""
     task = get_current_task()
-    properties = None if task is None else task.request.properties
-    return _as_kept(properties.get(PROPERTY)).on_demand if isinstance(properties, Mapping) else None
+    return None if task is None else _as_kept(_kept(task.request.properties)).on_demand
+
+
+def _kept(properties: object) -> object:
+    """Return what the properties of a message keep for its retry; of one that stock Celery sent, the mode."""
+    if not isinstance(properties, Mapping):
+        return None
+    on_demand = properties.get("on_demand")
+    return properties.get(PROPERTY, None if on_demand is None else {"on_demand": on_demand})
 
 
 def _as_kept(found: object) -> Affinity:

@@ -4,6 +4,7 @@ An app with another transport is left alone: what its calls say goes where stock
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
@@ -12,6 +13,7 @@ from celery._state import get_current_task
 from celery.app.task import Task
 
 from .apps import is_ours
+from .errors import OptionError
 from .modes import Options, first_said, said, settled, without_mode, written
 from .stamping import mode_of_run
 
@@ -33,17 +35,28 @@ def _apply_composed(original: Method) -> Method:
     """Settle the modes of a chain, a group or a chord where it is called."""
 
     def apply_async(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
-        mode = _called_with(self, options)
-        composed = written(self, mode)
-        if (mode is not None or composed is not self) and is_ours(self.app.conf.broker_transport):
-            if mode is not None:
-                options = without_mode(options, mode)
-                if kwargs and "body" in kwargs:  # chord(header)(body)
-                    kwargs = {**kwargs, "body": settled(kwargs["body"], mode)}
-            self = composed
-        return original(self, args, kwargs, *rest, **options)
+        composed, mode = _composed(self, options)
+        if mode is not None:
+            options = without_mode(options, mode)
+            if kwargs and "body" in kwargs:  # chord(header)(body)
+                kwargs = {**kwargs, "body": settled(kwargs["body"], mode)}
+        return original(composed, args, kwargs, *rest, **options)
 
     return apply_async
+
+
+def _composed(signature: Any, options: Options) -> tuple[Any, bool | None]:
+    """Return *signature* as it is to be called with *options*, and its mode. Raises OptionError."""
+    try:
+        mode = _called_with(signature, options)
+        composed = written(signature, mode)
+    except OptionError:
+        if is_ours(signature.app.conf.broker_transport):
+            raise
+        return signature, None
+    if mode is None and composed is signature:
+        return signature, None
+    return (composed, mode) if is_ours(signature.app.conf.broker_transport) else (signature, None)
 
 
 def _called_with(signature: Any, options: Options) -> bool | None:
@@ -54,12 +67,26 @@ def _called_with(signature: Any, options: Options) -> bool | None:
     return said({**own, **{name: value for name, value in options.items() if value is not None}})
 
 
+def _own(signature: Any) -> bool | None:
+    """Return the mode of a signature; none of one that says what is not accepted, of which a publish is to complain."""
+    with suppress(OptionError):
+        return said(signature.get("options") or {})
+    return None
+
+
+def _with(mode: bool | None, signature: Any) -> Any:
+    """Return *signature* as part of what has *mode*."""
+    with suppress(OptionError):
+        return signature if mode is None else settled(signature, mode)
+    return signature
+
+
 def _apply_map(original: Method) -> Method:
     """Give what is mapped its own mode: before 5.7 Celery calls it without its own options."""
 
     def apply_async(self: Any, *args: Any, **options: Any) -> Any:
-        mode = said(self.options)
-        if mode is not None and said(options) is None:
+        mode = _own(self)
+        if mode is not None and options.get("on_demand") is None and options.get("affinity") is None:
             options["on_demand"] = mode
         return original(self, *args, **options)
 
@@ -73,7 +100,7 @@ def _group_of_chunks(original: Method) -> Method:
     """
 
     def group(self: Any) -> Any:
-        made, mode, running = original(self), said(self.options), get_current_task()
+        made, mode, running = original(self), _own(self), get_current_task()
         if mode is None and running is not None and running.name == _CHUNKS:
             mode = mode_of_run()
         return made if mode is None else made.set(on_demand=mode)
@@ -86,17 +113,15 @@ def _group_of_chunks(original: Method) -> Method:
 
 def _unchain(original: Method) -> Method:
     def unchain_tasks(self: Any) -> Any:
-        tasks, mode = original(self), said(self.options)
-        return tasks if mode is None else [settled(each, mode) for each in tasks]
+        tasks, mode = original(self), _own(self)
+        return tasks if mode is None else [_with(mode, each) for each in tasks]
 
     return unchain_tasks
 
 
 def _header(original: Method) -> Method:
     def _maybe_group(tasks: Any, app: Any) -> Any:
-        if isinstance(tasks, dict) and tasks.get("subtask_type") in ("chain", "group"):
-            tasks = settled(tasks, None)
-        return original(tasks, app)
+        return original(_with(_own(tasks), tasks) if isinstance(tasks, dict) else tasks, app)
 
     return _maybe_group
 
@@ -104,7 +129,7 @@ def _header(original: Method) -> Method:
 def _only_member(original: Method) -> Method:
     def maybe_unroll_group(group: Any) -> Any:
         found = original(group)
-        return found if found is group else settled(found, said(group.options))
+        return found if found is group else _with(_own(group), found)
 
     return maybe_unroll_group
 
@@ -116,7 +141,8 @@ def _replace(original: Method) -> Method:
     """Give what replaces a task its mode: who waited for the task waits for that."""
 
     def replace(self: Any, sig: Any) -> Any:
-        return original(self, settled(sig, mode_of_run()))
+        mode = mode_of_run()
+        return original(self, sig if mode is None else settled(sig, mode))
 
     return replace
 

@@ -3,22 +3,18 @@
 import gc
 import importlib
 import json
-import os
-import subprocess
-import sys
 
 import pytest
-from celery import Celery, chain, chord, group, signature
+from celery import chain, chord, group, signature
 from celery.canvas import _chain
 from kombu.utils.json import dumps
 
-from celery_affinity import Affinity, OptionError
+from celery_affinity import Affinity
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.keys import Keys
 from celery_affinity.reader import Reader
 from celery_affinity.report import Report
 
-from .test_queues import APP, MixedFleet
 from .workers import running_processes, start_worker, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::celery.exceptions.CPendingDeprecationWarning")
