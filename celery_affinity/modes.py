@@ -58,7 +58,7 @@ def settled(signature: Any, mode: bool | None) -> Any:
     options = signature.get("options")
     if isinstance(options, dict) and (own := said(options)) is not None:
         mode = own
-    if mode is None and not _parts_of(signature):
+    if mode is None and not parts_of(signature):
         return signature
     return written(signature, mode)
 
@@ -66,7 +66,7 @@ def settled(signature: Any, mode: bool | None) -> Any:
 def written(signature: dict[str, Any], mode: bool | None) -> Any:
     """Return *signature* with *mode*, whatever it says itself."""
     options, kwargs = signature.get("options"), signature.get("kwargs")
-    names = _parts_of(signature)
+    names = parts_of(signature)
     if not isinstance(options, dict) or not isinstance(kwargs, dict):
         return signature
     changes: Options = {}
@@ -87,11 +87,11 @@ def first_said(signature: Any) -> bool | None:
     if not isinstance(signature, dict) or not isinstance(signature.get("options"), dict):
         return None
     mode = said(signature["options"])
-    names, kwargs = _parts_of(signature), signature.get("kwargs")
+    names, kwargs = parts_of(signature), signature.get("kwargs")
     return first_said(kwargs.get(names[0])) if mode is None and names and isinstance(kwargs, dict) else mode
 
 
-def _parts_of(signature: Mapping[str, Any]) -> tuple[str, ...]:
+def parts_of(signature: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of what *signature* is composed of; none, if it is that of a task."""
     composed = signature.get("subtask_type")
     return _PARTS.get(composed, ()) if isinstance(composed, str) else ()
@@ -198,4 +198,4 @@ def _is_frozen(signature: Any) -> bool:
     options = signature.get("options") if isinstance(signature, dict) else None
     if not isinstance(options, dict):
         return False
-    return "reply_to" in options or ("task_id" in options and bool(_parts_of(signature)))
+    return "reply_to" in options or ("task_id" in options and bool(parts_of(signature)))

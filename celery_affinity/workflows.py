@@ -14,7 +14,7 @@ from celery.app.task import Task
 
 from .apps import is_ours
 from .errors import OptionError
-from .modes import Options, first_said, said, settled, without_mode, written
+from .modes import Options, first_said, parts_of, said, settled, without_mode, written
 from .stamping import mode_of_run
 
 Method = Callable[..., Any]
@@ -24,7 +24,9 @@ _CHUNKS = "celery.chunks"
 
 
 def _wrap(owner: Any, name: str, wrap: Callable[[Method], Method]) -> None:
-    original = getattr(owner, name)
+    original = getattr(owner, name, None)
+    if original is None:  # before 5.7 Celery has no other way to make a chain than `|`
+        return
     setattr(owner, name, wraps(original)(wrap(original)))
 
 
@@ -74,13 +76,6 @@ def _own(signature: Any) -> bool | None:
     return None
 
 
-def _with(mode: bool | None, signature: Any) -> Any:
-    """Return *signature* as part of what has *mode*."""
-    with suppress(OptionError):
-        return signature if mode is None else settled(signature, mode)
-    return signature
-
-
 def _apply_map(original: Method) -> Method:
     """Give what is mapped its own mode: before 5.7 Celery calls it without its own options."""
 
@@ -108,30 +103,38 @@ def _group_of_chunks(original: Method) -> Method:
     return group
 
 
-# -- what is composed: signatures that are taken out of another one, whose options are gone then
+# -- what is composed: Celery takes signatures out of chains, groups and chords, and the options of these are gone then,
+# or go on to what is put in
 
 
-def _unchain(original: Method) -> Method:
-    def unchain_tasks(self: Any) -> Any:
-        tasks, mode = original(self), _own(self)
-        return tasks if mode is None else [_with(mode, each) for each in tasks]
+def _part(signature: Any) -> Any:
+    """Return what is to be part of another: with its own mode, if it has one, in its tasks."""
+    if not isinstance(signature, dict) or not parts_of(signature):
+        return signature
+    with suppress(OptionError):
+        return signature if _own(signature) is None else settled(signature, None)
+    return signature
 
-    return unchain_tasks
+
+def _or(original: Method) -> Method:
+    def pipe(self: Any, other: Any) -> Any:
+        return original(_part(self), _part(other))
+
+    return pipe
+
+
+def _fold(original: Method) -> Method:
+    def _fold_chain(tasks: Any) -> Any:
+        return original([_part(each) for each in tasks])
+
+    return _fold_chain
 
 
 def _header(original: Method) -> Method:
     def _maybe_group(tasks: Any, app: Any) -> Any:
-        return original(_with(_own(tasks), tasks) if isinstance(tasks, dict) else tasks, app)
+        return original(_part(tasks), app)
 
     return _maybe_group
-
-
-def _only_member(original: Method) -> Method:
-    def maybe_unroll_group(group: Any) -> Any:
-        found = original(group)
-        return found if found is group else _with(_own(group), found)
-
-    return maybe_unroll_group
 
 
 # -- what a running task puts in its own place, or beside it
@@ -165,9 +168,12 @@ for _owner, _name, _wrapper in (
     (canvas._chord, "apply_async", _apply_composed),
     (canvas._basemap, "apply_async", _apply_map),
     (canvas.chunks, "group", _group_of_chunks),
-    (canvas._chain, "unchain_tasks", _unchain),
+    (canvas.Signature, "__or__", _or),
+    (canvas._chain, "__or__", _or),
+    (canvas.group, "__or__", _or),
+    (canvas._chord, "__or__", _or),
+    (canvas, "_fold_chain", _fold),
     (canvas, "_maybe_group", _header),
-    (canvas, "maybe_unroll_group", _only_member),
     (Task, "replace", _replace),
     (Task, "add_to_chord", _add_to_chord),
 ):

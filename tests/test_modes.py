@@ -14,6 +14,8 @@ from celery_affinity import Affinity, OptionError, publish_many
 from celery_affinity.modes import settled
 from celery_affinity.stamping import PROPERTY
 
+from .test_docs import blocks
+
 
 def app_of(url, **settings):
     app = Celery("modes", broker=url, backend="cache+memory://", set_as_current=False)
@@ -103,6 +105,16 @@ def test_a_signature_may_be_published_again(app):
         message = published(app)["a"]
         assert mode(message) is expected
         assert embedded(message) == {"b": expected, "c": expected}
+
+
+def test_the_pages_example(app):
+    names = {name: task_of(app, name) for name in ("scan", "render", "archive")}
+    code = blocks("docs/explanation/scheduling.md")["canvas"]
+    exec("".join(code.splitlines(keepends=True)[:-1]), names)
+    assert embedded(published(app)["scan"]) == {"render": True, "archive": False}
+    names["upload"].apply_async()
+    message = published(app)["scan"]
+    assert (mode(message), embedded(message)) == (None, {"render": None, "archive": False})
 
 
 def test_a_chord_is_called_with_its_body(app):

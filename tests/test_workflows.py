@@ -1,9 +1,14 @@
 """Who waits for the end of a canvas waits for each of its steps: the mode of a call, where Celery takes it."""
 
+import functools
 import gc
 import importlib
+import itertools
 import json
+import operator
+import random
 
+import celery
 import pytest
 from celery import chain, chord, group, signature
 from celery.canvas import _chain
@@ -214,6 +219,21 @@ CANVASES = {
         {},
         {"a": True, "b": True, "c": None},
     ),
+    "what follows a chord that says otherwise": (
+        lambda: chain(s("a"), chord([s("b")], s("c")).set(on_demand=False), s("d")),
+        YES,
+        {"a": True, "b": False, "c": False, "d": True},
+    ),
+    "what follows a chord with a mode of its own": (
+        lambda: chord([s("a")], s("b")).set(on_demand=True) | s("c"),
+        {},
+        {"a": True, "b": True, "c": None},
+    ),
+    "what follows a chain that ends with a chord": (
+        lambda: chain(s("a"), chord([s("b")], s("c"))).set(on_demand=True) | s("d") | s("e"),
+        {},
+        {"a": True, "b": True, "c": True, "d": None, "e": None},
+    ),
     "callbacks": (
         lambda: linked(s("a"), s("b"), linked(s("c"), s("d")), s("e", False)),
         YES,
@@ -314,3 +334,51 @@ def test_a_canvas_keeps_its_mode(steps, name, form):
     assert began(steps) == set(expected.items())
     if as_dict and form == "signatures" and options:
         assert dumps(canvas) == as_dict, "a signature is its owner's"
+
+
+def made_up(rng, numbers, depth=3):
+    """Return a canvas, and a function that returns the mode of each task in it by that of what it belongs to."""
+    kind = rng.choice(["task"] * 3 * (depth < 3) + ["chain", "group", "chord", "pipes"] * (depth > 0))
+    own = rng.choice([None, None, None, True, False]) if depth < 3 else None
+    name, parts = f"task-{next(numbers)}", []
+    if kind == "task":
+        sig = s(name)
+        if depth and rng.random() < 0.2:
+            parts.append(made_up(rng, numbers, depth - 1))
+            sig.link(parts[0][0])
+    else:
+        parts = [made_up(rng, numbers, depth - 1) for _ in range(rng.choice([2, 3]))]
+        sigs = [sig for sig, _ in parts]
+        if kind == "pipes":
+            sig = functools.reduce(operator.or_, sigs)
+        elif kind == "chord":
+            sig = chord(sigs[1:], sigs[0])
+        else:
+            sig = {"chain": chain, "group": group}[kind](sigs)
+    if own is not None:
+        sig.set(on_demand=own)
+
+    def expected(mode):
+        mode = mode if own is None else own
+        found = {name: mode} if kind == "task" else {}
+        for _, of_part in parts:
+            found |= of_part(mode)
+        return found
+
+    return sig, expected
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_canvas_keeps_its_mode(steps, seed):
+    rng = random.Random(seed)
+    canvas, expected = made_up(rng, itertools.count())
+    mode = rng.choice([None, True, False])
+    if rng.random() < 0.4:
+        canvas = signature(json.loads(dumps(canvas)), app=steps.app)
+    steps.app.backend.client.delete(steps.BEGAN)
+    canvas.apply_async(**({} if mode is None else {"on_demand": mode}))
+    wait_until(lambda: all_have_ended(steps), 20, "all have ended")
+    missing = set(expected(mode).items()) ^ began(steps)
+    if celery.VERSION < (5, 7):  # some of them it does not run to their end
+        missing &= began(steps)
+    assert not missing
