@@ -66,7 +66,7 @@ def embedded(message):
 
 
 def task_of(app, name, **options):
-    def nothing():
+    def nothing(*_):
         pass
 
     return app.task(name=name, shared=False, **options)(nothing)
