@@ -5,6 +5,7 @@ app.conf.broker_transport = "celery_affinity:Transport"
 
 from . import intercepted as _intercepted  # changes Celery's classes
 from . import worker as _worker  # connects the signal handler that adds our step to workers
+from . import workflows as _workflows  # has Celery's canvas keep the mode of its call
 from .affinity import Affinity
 from .errors import AffinityError, OptionError, PublishError, SchemaError, SettingError, TransportError
 from .explanation import Explanation
@@ -27,4 +28,4 @@ __all__ = [
     "publish_many",
 ]
 __version__ = "0.2.0.dev0"
-del _intercepted, _worker
+del _intercepted, _worker, _workflows

@@ -19,6 +19,7 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 from celery import Celery
+from celery._state import get_current_task
 from celery.signals import before_task_publish
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
@@ -32,6 +33,7 @@ from .declaring import bind_once
 from .destination import Routed
 from .errors import OptionError
 from .lease import now_s
+from .modes import pass_on
 from .score import MAX_PRIORITY
 from .settings import Settings
 
@@ -232,6 +234,7 @@ def _begin(app: Celery, send: apps.Sender) -> apps.Sender:
             sending.is_routed, sending.asked = True, options.get("affinity")
             if isinstance(options.get("declare"), list):  # changed below, and by kombu
                 options["declare"] = [*options["declare"]]
+            message = pass_on(message, options, mode_of_run)
         return send(producer, name, message, *args, **options)
 
     return send_task_message
@@ -319,7 +322,21 @@ def _kept_of_first_try(task: Any, message: Message) -> object:
         or headers.get("replaced_task_nesting", nesting) != nesting
     ):
         return None
-    return (request.properties or {}).get(PROPERTY)
+    return _kept(request.properties)
+
+
+def mode_of_run() -> bool | None:
+    """Return the mode of what is being run; None if nothing is, or nobody said it."""
+    task = get_current_task()
+    return None if task is None else _as_kept(_kept(task.request.properties)).on_demand
+
+
+def _kept(properties: object) -> object:
+    """Return what the properties of a message keep for its retry; of one that stock Celery sent, the mode."""
+    if not isinstance(properties, Mapping):
+        return None
+    on_demand = properties.get("on_demand")
+    return properties.get(PROPERTY, None if on_demand is None else {"on_demand": on_demand})
 
 
 def _as_kept(found: object) -> Affinity:

@@ -9,15 +9,18 @@ import sys
 
 import pytest
 import redis
+from celery import chain, chord, signature
 from kombu import Connection
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.keys import Keys
+from celery_affinity.modes import settled
 from celery_affinity.reader import Reader
 
+from .apps import parity
 from .test_cli import affinity
 from .test_queues import APP, MixedFleet
-from .workers import ROOT, wait_until
+from .workers import ROOT, start_worker, wait_until
 
 PAGE = (ROOT / "docs/how-to/migrate.md").read_text()
 
@@ -130,6 +133,25 @@ def test_a_message_that_is_no_task_is_a_dead_letter(fleet):
         queue.put({"hello": "world"})
     wait_until(lambda: fleet.dead(), 10, "it is refused")
     fleet.send("late", "pdf").get(timeout=10)
+
+
+def test_a_stock_worker_runs_what_follows_and_passes_its_mode_on(fleet):
+    """Steps of ours that a worker of stock Celery publishes, whose process has nothing of ours."""
+    app = parity.make_app(fleet.url)
+    wait = signature("parity.note", ("key", "waits"), options={"queue": "routed"}, immutable=True, app=app)
+    steps = [signature("parity.note", ("key", step), immutable=True, app=app) for step in "abcde"]
+    canvas = settled(chain(steps[0], chord(steps[1:3], steps[3], app=app), wait, app=app), True)
+    canvas.tasks[0].link(steps[4].set(on_demand=True))
+    env = {"C_FORCE_ROOT": "1"}  # it accepts pickle
+    start_worker("tests.apps.parity", fleet.url, ["celery"], pool="threads", name="stock", env=env).wait_ready(30)
+    try:
+        canvas.apply_async()
+        wait_until(lambda: fleet.redis.llen("record:key") == 5, 20, "what it serves is run")
+        wait_until(lambda: fleet.redis.llen("routed"), 20, "the last step is published")
+        message = json.loads(fleet.redis.lindex("routed", 0))
+        assert message["properties"]["on_demand"] is True, "a worker of ours that takes it over reads this"
+    finally:
+        app.close()
 
 
 def test_the_pages_commands_work_and_its_warning_is_ours(fleet):

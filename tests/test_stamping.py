@@ -267,9 +267,21 @@ def test_what_a_task_publishes_has_what_it_asks_for_itself(app, pdf, first_try):
 
 
 def test_what_replaces_a_task_is_no_retry(app, pdf, first_try):
+    """Who waited for the task waits for what replaces it; all else is its own."""
     with running(pdf, first_try), pytest.raises(Ignore):
         pdf.replace(pdf.s())
+    assert one(app) == ("pdf", "demand.2")
+    with running(pdf, first_try), pytest.raises(Ignore):
+        pdf.replace(pdf.s().set(on_demand=False))
     assert one(app) == ("pdf", "queued.2")
+
+
+def test_a_retry_of_what_stock_celery_sent_keeps_its_mode(app, pdf, first_try):
+    del first_try["properties"][PROPERTY]
+    first_try["properties"]["on_demand"] = True
+    with running(pdf, first_try), pytest.raises(Retry):
+        pdf.retry(countdown=0)
+    assert one(app) == ("pdf", "demand.7")
 
 
 @pytest.mark.parametrize(
