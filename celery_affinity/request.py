@@ -194,6 +194,18 @@ class EndOfTask(_Request):
         else:
             self.reject(requeue=True)
 
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        before = self._revoked_as
+        if self.time_start is not None:  # else it is asked for again when the task starts
+            self._revoked_as = (
+                REVOKED  # eventlet's pool waits for the end of what it stops, and Celery announces it then
+            )
+        try:
+            super().terminate(pool, signal)
+        except NotImplementedError:
+            self._revoked_as = before  # it runs on
+            raise
+
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> Any:
         self._revoked_as = EXPIRED if expired else REVOKED
         try:

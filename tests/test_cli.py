@@ -178,7 +178,7 @@ def test_explain_says_why_a_task_waits(valkey, fleet):
     assert rows["slots"] == "[pdf]: 1 slot on 1 worker, 0 free"
     assert rows["blocked by"] == "its slot is busy"
     assert rows["overtaken"].startswith("only by jobs that come less than 1,375.25 s after it: until ")
-    assert rows["wait"] == "unknown: no such job has ended lately"
+    assert rows["wait"] == "unknown: how long such jobs take is not known yet"
 
 
 def test_explain_as_json(valkey, fleet):

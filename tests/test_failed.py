@@ -1,0 +1,81 @@
+"""How a job ended, whatever its pool and however it is acked: what `explain` and the dead letters say of it."""
+
+import pytest
+
+from celery_affinity import letters
+from celery_affinity.explanation import explain
+from celery_affinity.keys import Keys
+from celery_affinity.reader import Reader
+
+from .test_ends import POOLS, Pools, closing
+from .workers import wait_until
+
+FAILING = "tests.apps.failing"
+
+#: Pools that end a task that runs.
+END_TASKS = ("prefork", "gevent", "eventlet")
+
+FAILED, REJECTED, GIVEN_UP = ("failed", None), ("dead", "rejected"), ("dead", "max_deliveries")
+DONE, REVOKED = ("done", None), ("revoked", None)
+
+#: Of each task: the pools that can have it, how it ends if it is acked early, late, and late but not for a failure; and
+#: how what is said of the error begins.
+ENDS = {
+    "good": (POOLS, DONE, DONE, DONE, None),
+    "fails": (POOLS, FAILED, FAILED, REJECTED, "ValueError: no such page\n\x1b[31m"),
+    "fails_at_length": (POOLS, FAILED, FAILED, REJECTED, "LookupError: what it says: " + "\u00e9" * 186),
+    "fails_unpicklably": (POOLS, FAILED, FAILED, REJECTED, "UnpicklableError: page 7: torn"),
+    "returns_what_no_serializer_takes": (POOLS, FAILED, FAILED, REJECTED, "EncodeError: "),
+    "retries": (POOLS, DONE, DONE, DONE, None),
+    "retries_in_vain": (POOLS, FAILED, FAILED, REJECTED, "OSError: the printer is off"),
+    "ignores": (POOLS, DONE, DONE, DONE, None),
+    "rejects": (POOLS, FAILED, REJECTED, REJECTED, "Reject: no such customer"),
+    "rejects_because_of_an_error": (POOLS, FAILED, REJECTED, REJECTED, "Reject: ConnectionError: no way"),
+    "wants_to_run_again": (POOLS, FAILED, DONE, DONE, "Reject: not now"),
+    "never_runs_well": (POOLS, FAILED, GIVEN_UP, GIVEN_UP, "Reject: not today"),
+    "exits": (("prefork", "threads", "gevent", "eventlet"), FAILED, FAILED, REJECTED, ""),
+    "takes_too_long": (("prefork", "gevent"), FAILED, FAILED, DONE, "TimeLimitExceeded(1"),
+    "takes_long": (("prefork",), FAILED, FAILED, REJECTED, "SoftTimeLimitExceeded("),
+    "loses_its_process": (("prefork",), FAILED, FAILED, REJECTED, "WorkerLostError: "),
+    "loses_each_process": (("prefork",), FAILED, GIVEN_UP, GIVEN_UP, "WorkerLostError: "),
+    "is_revoked": (END_TASKS, REVOKED, REVOKED, REVOKED, None),
+}
+
+
+def test_each_end_is_called_what_it_was_and_says_why(tmp_path, valkey, redis_client):
+    wanted, sent, ended = {}, {}, {}
+    reader = Reader(redis_client, Keys())
+
+    def look():
+        for job, task_id in sent.items():
+            if job not in ended:
+                found = explain(reader, task_id)
+                if found.state not in ("scheduled", "pending", "claimed", "running"):
+                    ended[job] = found.state, found.reason, found.why
+        return len(ended) == len(sent)
+
+    with closing(Pools(FAILING, valkey, tmp_path, slots=4, MAX_DELIVERIES="2")) as pools:
+        for task, (in_pools, *ends, why) in ENDS.items():
+            for ack, end in zip(("early", "late", "strict"), ends, strict=True):
+                for pool in in_pools:
+                    job = f"{pool}-{task}-{ack}"
+                    wanted[job] = *end, None if end in (DONE, REVOKED) else why
+                    sent[job] = pools.send(f"{task}_{ack}", job, pool).id
+        for job in [each for each in sent if "-is_revoked-" in each]:
+            wait_until(lambda job=job: look() or job in pools.ledger.starts(), 60, f"{job} runs\n{pools.logs()}")
+            pools.app.control.revoke(sent[job], terminate=True)
+        try:
+            wait_until(look, 60, "all end")
+        except AssertionError:
+            pytest.fail(f"no end of {set(sent) - set(ended)}\n{pools.logs()}")
+        wait_until(pools.all_slots_are_free, 20, f"all slots are free\n{pools.logs()}")
+        dead = {each.task_id: (each.reason, each.why) for each in letters.find(reader, letters.Filter())}
+    wrong = {job: (end, wanted[job]) for job, end in ended.items() if not _is_as(end, wanted[job])}
+    assert wrong == {}
+    assert dead == {sent[job]: end[1:] for job, end in ended.items() if end[0] == "dead"}
+
+
+def _is_as(end, wanted):
+    *how, why = end
+    *wanted_how, begins = wanted
+    return how == wanted_how and (why is None if begins is None else why is not None and why.startswith(begins))
