@@ -1,13 +1,21 @@
 """How a job ended, whatever its pool and however it is acked: what `explain` and the dead letters say of it."""
 
 import pytest
+from billiard.exceptions import TimeLimitExceeded
+from celery import Celery
+from celery.exceptions import NotRegistered, Reject
+from celery.utils.serialization import UnpickleableExceptionWrapper
 
 from celery_affinity import letters
+from celery_affinity.claims import Claims
 from celery_affinity.explanation import explain
+from celery_affinity.failure import words
 from celery_affinity.keys import Keys
+from celery_affinity.lease import Lease
 from celery_affinity.reader import Reader
+from celery_affinity.scripts import load
 
-from .test_ends import POOLS, Pools, closing
+from .test_ends import POOLS, Pools, closing, request_of
 from .workers import wait_until
 
 FAILING = "tests.apps.failing"
@@ -79,3 +87,56 @@ def _is_as(end, wanted):
     *how, why = end
     *wanted_how, begins = wanted
     return how == wanted_how and (why is None if begins is None else why is not None and why.startswith(begins))
+
+
+class RudeError(Exception):
+    """An exception whose author's code fails."""
+
+    def __str__(self):
+        raise SystemExit(self.args[0])
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (ValueError("no such page"), "ValueError: no such page"),
+        (ValueError(), "ValueError"),
+        (ValueError("x" * 1_000), "ValueError: " + "x" * 200),
+        (ValueError("half a pair: \ud800"), "ValueError: half a pair: \\ud800"),
+        (type("X" * 1_000, (Exception,), {})("why"), "X" * 80 + ": why"),
+        (RudeError("why"), "RudeError: (what it says cannot be shown)"),
+        (TimeLimitExceeded(1), "TimeLimitExceeded(1,)"),
+        (NotRegistered("a.task"), "NotRegistered: 'a.task'"),
+        (Reject("no such customer"), "Reject: no such customer"),
+        (Reject(OSError("no way")), "Reject: OSError: no way"),
+        (Reject(), "Reject"),
+        (UnpickleableExceptionWrapper("a", "TornError", ("page 7",), "page 7"), "TornError: page 7"),
+    ],
+)
+def test_of_an_error_its_type_and_the_beginning_of_what_it_says_is_kept(error, kept):
+    assert words(error) == kept
+
+
+def test_the_server_has_room_for_whatever_a_worker_says_of_an_error():
+    longest = words(type("\U0001f4a5" * 100, (Exception,), {})("\U0001f4a5" * 300))
+    (most,) = [line.split()[3] for line in load("release").source.splitlines() if "local MOST_WHY = " in line]
+    assert len(longest.encode()) <= int(most)
+
+
+class Told:
+    """The part of a scheduler that is told of ends."""
+
+    def settle(self, worker, *, acks, ends, **_):
+        self.outcomes = [end.outcome for end in ends]
+        return []
+
+
+@pytest.mark.parametrize(("expired", "outcome"), [(False, "revoked"), (True, "expired")])
+def test_what_its_worker_finds_revoked_or_expired_ends_as_that(expired, outcome):
+    claims, told = Claims("worker", "inbox", Lease(30), lambda: None), Told()
+    with Celery("alone", broker="memory://", set_as_current=False) as app:
+        request, message = request_of(app, claims)
+        message.ack_log_error.side_effect = lambda *_: claims.settle(message.delivery_tag, "acked")
+        request._announce_revoked(outcome, False, None, expired)
+    claims.flush(told, inline=True)
+    assert told.outcomes == [outcome]
