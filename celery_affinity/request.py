@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from billiard.common import TERM_SIGNAME
 from billiard.einfo import ExceptionInfo
-from billiard.exceptions import TimeLimitExceeded
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery.app.task import Task
 from celery.exceptions import InvalidTaskError, TaskRevokedError, WorkerShutdown, WorkerTerminate
 from celery.utils.imports import symbol_by_name
@@ -264,8 +264,8 @@ class EndOfTask(_Request):
         logger.warning("Task %s[%s] is stopped: it is run by another worker by now", self.name, self.id)
 
     def end_unnoticed(self) -> None:
-        """End what nobody noticed the end of."""
-        self._end()
+        """End what nobody noticed the end of: whether it ended well nobody knows."""
+        self._end(WorkerLostError("nobody noticed its end, and it is nowhere in its worker"))
 
     def _give_to(self, pool: Any, give: Callable[..., Any], **kwargs: Any) -> Any:
         """Give the task to *pool* with *give*. One that the pool does not take is rejected."""

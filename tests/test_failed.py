@@ -5,6 +5,7 @@ from billiard.exceptions import TimeLimitExceeded
 from celery import Celery
 from celery.exceptions import NotRegistered, Reject
 from celery.utils.serialization import UnpickleableExceptionWrapper
+from celery.worker.request import Request
 
 from celery_affinity import letters
 from celery_affinity.claims import Claims
@@ -22,6 +23,9 @@ FAILING = "tests.apps.failing"
 
 #: Pools that end a task that runs.
 END_TASKS = ("prefork", "gevent", "eventlet")
+
+#: Since Celery 5.7.
+SPARES_WHAT_IS_LOST = ("prefork",) if hasattr(Request, "_success_was_stored") else ()
 
 FAILED, REJECTED, GIVEN_UP = ("failed", None), ("dead", "rejected"), ("dead", "max_deliveries")
 DONE, REVOKED = ("done", None), ("revoked", None)
@@ -46,6 +50,8 @@ ENDS = {
     "takes_long": (("prefork",), FAILED, FAILED, REJECTED, "SoftTimeLimitExceeded("),
     "loses_its_process": (("prefork",), FAILED, FAILED, REJECTED, "WorkerLostError: "),
     "loses_each_process": (("prefork",), FAILED, GIVEN_UP, GIVEN_UP, "WorkerLostError: "),
+    "is_retried_when_its_process_is_lost": (SPARES_WHAT_IS_LOST, DONE, DONE, DONE, None),
+    "loses_its_process_when_it_has_succeeded": (SPARES_WHAT_IS_LOST, DONE, DONE, DONE, None),
     "is_revoked": (END_TASKS, REVOKED, REVOKED, REVOKED, None),
 }
 
@@ -77,10 +83,21 @@ def test_each_end_is_called_what_it_was_and_says_why(tmp_path, valkey, redis_cli
         except AssertionError:
             pytest.fail(f"no end of {set(sent) - set(ended)}\n{pools.logs()}")
         wait_until(pools.all_slots_are_free, 20, f"all slots are free\n{pools.logs()}")
+        tries = {
+            task_id: _states_of_its_jobs(redis_client, task_id)
+            for job, task_id in sent.items()
+            if "-retries-" in job or "-is_retried_" in job
+        }
         dead = {each.task_id: (each.reason, each.why) for each in letters.find(reader, letters.Filter())}
     wrong = {job: (end, wanted[job]) for job, end in ended.items() if not _is_as(end, wanted[job])}
     assert wrong == {}
+    assert set(tries.values()) <= {("done", "done")}, "a try that is followed by another has not failed"
     assert dead == {sent[job]: end[1:] for job, end in ended.items() if end[0] == "dead"}
+
+
+def _states_of_its_jobs(redis_client, task_id):
+    rows = [redis_client.hmget(name, "task", "state") for name in redis_client.scan_iter(Keys().key("job", "*"))]
+    return tuple(state.decode() for task, state in rows if task == task_id.encode())
 
 
 def _is_as(end, wanted):

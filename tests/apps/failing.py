@@ -7,6 +7,7 @@ import os
 import sys
 import time
 
+from celery import Task
 from celery.exceptions import Ignore, Reject
 
 from .typed import app, note
@@ -139,6 +140,22 @@ def loses_its_process(task):
 @each(reject_on_worker_lost=True)
 def loses_each_process(task):
     os.kill(os.getpid(), 9)
+
+
+@each(retry_on_worker_lost=True, default_retry_delay=0)
+def is_retried_when_its_process_is_lost(task):
+    if not task.request.retries:
+        os.kill(os.getpid(), 9)
+
+
+class LostWhenItHasSucceeded(Task):
+    def on_success(self, *args, **kwargs):
+        os.kill(os.getpid(), 9)
+
+
+@each(base=LostWhenItHasSucceeded)
+def loses_its_process_when_it_has_succeeded(task):
+    """Return."""
 
 
 @each()
