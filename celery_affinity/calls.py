@@ -41,7 +41,7 @@ class Claim(NamedTuple):
 
 
 class End(NamedTuple):
-    """How a claimed job ended: *outcome* is "acked", "rejected", "unsettled" or "returned" (see ``release.lua``)."""
+    """How a claimed job ended: *outcome* is a word of ``release.lua`` ("acked", "failed", ...), and why, if it says."""
 
     job_id: str
     fence: str

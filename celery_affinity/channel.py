@@ -22,7 +22,8 @@ from redis.retry import Retry
 
 from . import envelope, received, revoking, stamping, unserved
 from .calls import Claim
-from .claims import ACKED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
+from .claims import ACKED, FAILED, REJECTED, RETURNED, UNSETTLED, Claims, is_claim
+from .failure import why_refused, words
 from .inflight import InFlight
 from .keys import Keys
 from .line import Line
@@ -86,8 +87,11 @@ class QoS(stock.QoS):
             logger.error("What lies unacknowledged under %s cannot be restored: %r", received.shown(tag), exc)
 
     def _settle(self, delivery_tag: str, outcome: str) -> None:
-        if self.channel.claims is not None:
-            self.channel.claims.settle(delivery_tag, outcome)
+        claims = self.channel.claims
+        if claims is not None:
+            held = claims.find(delivery_tag)
+            is_refused = held is not None and held.request is None
+            claims.settle(delivery_tag, outcome, why_refused() if is_refused else "")
 
 
 class AffinityChannel(_StockChannel):
@@ -431,10 +435,11 @@ class AffinityChannel(_StockChannel):
             consume(_as_consumed(claim, tag))
         except received.LOST:
             raise  # not of kombu's own list: a KeyError, say, is no lost connection here
-        except Exception:
+        except Exception as exc:
             logger.exception("Job %s of type %r cannot be read: it goes to the dead letters", claim.job_id, claim.type)
-            self.claims.settle(tag, REJECTED)
-            self.claims.end(tag)  # whatever Celery made of it so far
+            why = words(exc)
+            self.claims.settle(tag, REJECTED, why)
+            self.claims.end(tag, FAILED, why)  # whatever Celery made of it so far
 
     def close(self) -> None:
         self.on_consume = None  # what is cancelled now is not the worker's wish

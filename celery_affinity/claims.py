@@ -22,6 +22,9 @@ from .server_clock import ServerClock
 #: What became of a message. Unsettled ones are pending again, counted as a delivery; returned ones too, not counted.
 ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
 
+#: How it ended if its message was acked, and it did not end well.
+FAILED, REVOKED, EXPIRED = "failed", "revoked", "expired"
+
 #: Separates job id and fencing number in a delivery tag; stock tags are uuids, without it.
 _SEPARATOR = ":"
 
@@ -33,7 +36,11 @@ def is_claim(delivery_tag: str) -> bool:
 
 @dataclass
 class Held:
-    """A claim, from its arrival until the server knows of its end. *request* is Celery's, once there is one."""
+    """A claim, from its arrival until the server knows of its end. *request* is Celery's, once there is one.
+
+    *outcome*: what became of its message. *how*, of one that was acked and did not end well: `FAILED`, `REVOKED` or
+    `EXPIRED`. *why*: the error, in words.
+    """
 
     job_id: str
     fence: str
@@ -41,6 +48,8 @@ class Held:
     expires_us: int | None = None
     request: Any = None
     outcome: str = UNSETTLED
+    how: str = ""
+    why: str = ""
     void: bool = False
     taken_s: float = field(default_factory=time.monotonic)
     started_s: float | None = None
@@ -48,6 +57,14 @@ class Held:
     @property
     def number(self) -> tuple[str, str]:
         return self.job_id, self.fence
+
+    @property
+    def told(self) -> str:
+        """How it ended, as `End` has it."""
+        if not (self.how or self.why):
+            return self.outcome
+        how = self.how if self.how and self.outcome == ACKED else self.outcome
+        return f"{how} {self.why}" if self.why else how
 
     def described(self) -> dict[str, Any]:
         """Return what `inspect affinity` shows; *age_s*: since it arrived, *running_s*: since its task started."""
@@ -73,7 +90,7 @@ class _Batch:
         """What `Scheduler.settle` is told of it."""
         return {
             "acks": [held.number for _, held in self.acks],
-            "ends": [End(held.job_id, held.fence, held.outcome) for _, held in self.ends],
+            "ends": [End(held.job_id, held.fence, held.told) for _, held in self.ends],
             "sequence": self.sequence,
         }
 
@@ -124,14 +141,18 @@ class Claims:
             if tag in self._held:
                 self._held[tag].request = request
 
-    def settle(self, tag: str, outcome: str) -> None:
-        """Note what became of the message. Without a request (an unknown task, say) this is the claim's end."""
+    def settle(self, tag: str, outcome: str, why: str = "") -> None:
+        """Note what became of the message. Without a request (an unknown task, say) this is the claim's end.
+
+        *why*: the error, in words, for which no request was made.
+        """
         with self._lock:
             held = self._held.get(tag)
             if held is None or held.outcome != UNSETTLED:
                 return
             held.outcome = outcome
             if held.request is None:
+                held.how, held.why = FAILED if why else "", why
                 self._ends[tag] = held
             elif outcome == ACKED:
                 self._acks[tag] = held
@@ -139,12 +160,13 @@ class Claims:
                 return  # told with the end, which is near
         self._on_news()
 
-    def end(self, tag: str) -> None:
-        """Note that the slot of a claim is free, once however often it is said."""
+    def end(self, tag: str, how: str = "", why: str = "") -> None:
+        """Note that the slot of a claim is free, once however often it is said; *how* and *why*: see `Held`."""
         with self._lock:
             held = self._held.get(tag)
             if held is None or tag in self._ends:
                 return
+            held.how, held.why = how, why
             self._ends[tag] = held
             self._acks.pop(tag, None)  # told with the end
         if held.started_s is not None:

@@ -9,7 +9,7 @@ from . import bound
 from .keys import decode, encode, unmarked
 from .order import Group, Order, ahead, order_now
 from .reader import Lane, Reader
-from .rows import number_of, text_of
+from .rows import number_of, text_of, why_of
 from .score import MICRO
 from .settings import complete, weights
 
@@ -80,8 +80,9 @@ class Waiting:
 class Explanation:
     """Where a task's newest job is.
 
-    *state*: "scheduled", "pending", "claimed", "running", "done", "dead", "revoked" or "expired" (while it waited), or
-    "unknown", of which nothing else is known.
+    *state*: "scheduled", "pending", "claimed", "running", "done", "failed", "dead", "revoked", "expired", or "unknown",
+    of which nothing else is known. *reason*: why it is dead, one of `letters.REASONS`. *why*: of one that failed or is
+    dead, the type of the exception and the first 200 characters of what it says, if a worker said so.
     *since_s*: since when, *now_s*: when it was looked at, both Unix time by the server's clock. *priority*: 0..10, 10
     highest. *due_s*: Unix time of its ETA. *deliveries*: how often it came back from a worker that died. *other_jobs*:
     the same task's other jobs that have not ended (copies for other queues, a try before a retry).
@@ -100,6 +101,7 @@ class Explanation:
     due_s: float | None = None
     worker: str | None = None
     reason: str | None = None
+    why: str | None = None
     note: str | None = None
     other_jobs: list[str] = field(default_factory=list)
     waiting: Waiting | None = None
@@ -130,7 +132,7 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
         since_us, note = row.get("published", since_us), _missed_ticks(reader, now_us)
     elif state == "claimed":
         state, since_us, note = _held(reader, row, ids[-1], now_us, settings)
-    elif state in ("done", "dead", "revoked", "expired"):
+    elif state in ("done", "failed", "dead", "revoked", "expired"):
         since_us = row["ended"]
     waiting = _waiting(reader, lane, now_us, settings) if state == "pending" else None
     if state == "pending" and waiting is None:
@@ -150,6 +152,7 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
         due_s=lane.enqueued_us / MICRO if "published" in row else None,
         worker=decode(text_of(worker)) if worker else None,
         reason=row.get("reason"),
+        why=why_of(row),
         note=note,
         other_jobs=list(ids[:-1]),
         waiting=waiting,

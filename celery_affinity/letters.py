@@ -9,7 +9,7 @@ from redis.exceptions import NoPermissionError
 
 from .keys import decode
 from .reader import Reader, as_text
-from .rows import number_of, text_of
+from .rows import number_of, text_of, why_of
 
 #: Why a job is a dead letter.
 REASONS = ("rejected", "max_deliveries", "lost", "unreadable")
@@ -22,7 +22,10 @@ _SHOWN_HEADERS = ("argsrepr", "kwargsrepr", "retries", "eta", "expires", "root_i
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A job that will not run again. *reason*: one of `REASONS`. Not *replayable*: its message is gone."""
+    """A job that will not run again. *reason*: one of `REASONS`. Not *replayable*: its message is gone.
+
+    *why*: the type of the exception and the first 200 characters of what it says, if a worker said so.
+    """
 
     job_id: str
     task_id: str
@@ -32,6 +35,7 @@ class DeadLetter:
     ended_s: float
     deliveries: int
     replayable: bool
+    why: str | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,7 @@ def _read(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
                     ended_s=number_of(row.get("ended")) / 1e6,
                     deliveries=number_of(row.get("deliveries")),
                     replayable=bool(replayable),
+                    why=why_of(row),
                 )
             )
     return letters

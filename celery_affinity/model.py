@@ -4,11 +4,12 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-State = Literal["scheduled", "pending", "claimed", "done", "dead", "revoked", "expired"]
+State = Literal["scheduled", "pending", "claimed", "done", "failed", "dead", "revoked", "expired"]
 
-#: How a claimed job ended: settled well, refused for good, neither of both, or sent back by a worker that did not start
-#: it.
-Outcome = Literal["acked", "rejected", "unsettled", "returned"]
+#: How a claimed job ended: settled (well, by an error, by its worker that was told to revoke it, by one that found it
+#: expired), refused for good, neither of both, or sent back by a worker that did not start it. Why may follow, after a
+#: blank: "failed ValueError: no such page".
+Outcome = str
 
 #: Why a job is among the dead letters.
 Reason = Literal["rejected", "max_deliveries", "lost", "unreadable"]
@@ -58,6 +59,8 @@ class Job:
     """When its task started, as its worker said; None until it has."""
     ended_us: int | None = None
     reason: Reason | None = None
+    why: str = ""
+    """Of one that failed, or of a dead letter: what its worker said of the error."""
     is_listed: bool = True
     """Whether a dead one is among those that are kept: others go when their callers have been told."""
     left: tuple[str, ...] = ()

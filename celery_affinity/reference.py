@@ -49,6 +49,12 @@ MAX_BYTES = 1_000_000
 #: Types that a worker serves; and that those have together, but for the last one, whom one tick takes out.
 MOST_TYPES = 1_000
 
+#: How a claimed job ended that was settled -> what it is then.
+ENDED: Mapping[str, State] = {"acked": "done", "failed": "failed", "revoked": "revoked", "expired": "expired"}
+
+#: Of what a worker says of an error so many bytes are kept.
+MOST_WHY = 1_200
+
 #: No type.
 NONE: Set[str] = frozenset()
 
@@ -182,7 +188,9 @@ class Reference:
         now_us: int,
         most_ahead: int = 0,
     ) -> Released:
-        """Claimed -> done, dead or pending: the slots are free again. A repeated *sequence* gets the same reply.
+        """Claimed -> done, failed, revoked, expired, dead or pending: the slots are free again.
+
+        A repeated *sequence* gets the same reply.
 
         *most_ahead*: jobs that the worker takes beyond its slots.
         """
@@ -215,13 +223,15 @@ class Reference:
             job = self._held(worker.id, job_id, fence)
             if job is None:
                 continue
-            if outcome == "acked" or job.acked:
-                self._finish(job, now_us)
-            elif outcome == "rejected":
+            how, _, words = outcome.partition(" ")
+            why = words.encode()[:MOST_WHY].decode(errors="replace")
+            if how in ENDED or job.acked:
+                self._finish(job, ENDED.get(how, "done"), why if how in ENDED else "", now_us)
+            elif how == "rejected":
                 self._drop(job)
-                self._bury(job, "rejected", now_us)
+                self._bury(job, "rejected", now_us, why)
             else:
-                again |= self._put_back(job, now_us, counted=outcome == "unsettled")
+                again |= self._put_back(job, now_us, counted=how == "unsettled", why=why)
         return again
 
     def requeue(self, worker_id: str, claims: Iterable[tuple[str, int]], *, counted: bool, now_us: int) -> Set[str]:
@@ -494,7 +504,7 @@ class Reference:
         replayed = [job for job in self._dead(job_ids) if job.message is not None]
         for job in replayed:
             job.state, job.enqueued_us, job.deliveries, job.reason, job.ended_us = "pending", now_us, 0, None, None
-            job.acked, job.left, job.tries, job.is_listed = False, (), 0, True
+            job.acked, job.left, job.tries, job.is_listed, job.why = False, (), 0, True, ""
             self.untold.pop(job.id, None)
             self._fade(job)
             job.expires_us, job.stamps = None, ()
@@ -663,7 +673,7 @@ class Reference:
         del self.workers[job.worker].claims[job.id]
         job.worker = job.fence = job.started_us = None
 
-    def _finish(self, job: Job, now_us: int) -> None:
+    def _finish(self, job: Job, state: State, why: str, now_us: int) -> None:
         """Keep only what is known of the job, so that a repeated publish changes nothing; a server forgets it later."""
         duration_us = max(0, now_us - (job.claimed_us or 0))
         assert job.worker is not None
@@ -676,9 +686,9 @@ class Reference:
         del self.workers[job.worker].claims[job.id]
         self._fade(job)
         self._keep_last_of_task(job)
-        job.state, job.ended_us, job.message = "done", now_us, None
+        job.state, job.why, job.ended_us, job.message = state, why, now_us, None
 
-    def _put_back(self, job: Job, now_us: int, *, counted: bool) -> set[str]:
+    def _put_back(self, job: Job, now_us: int, *, counted: bool, why: str = "") -> set[str]:
         """Take a job from its worker: pending again, dead if it came back too often, lost if it had been acked.
 
         One that was revoked meanwhile, or has expired, ends. Return the types that gained a pending job.
@@ -695,14 +705,14 @@ class Reference:
             return set()
         job.deliveries += counted
         if counted and job.deliveries >= int(self.settings.get("max_deliveries")):
-            self._bury(job, "max_deliveries", now_us)
+            self._bury(job, "max_deliveries", now_us, why)
             return set()
         job.state = "pending"
         return {job.type}
 
-    def _bury(self, job: Job, reason: Reason, now_us: int) -> None:
+    def _bury(self, job: Job, reason: Reason, now_us: int, why: str = "") -> None:
         """Put a job among the dead letters, of which the newest are kept."""
-        job.state, job.reason, job.ended_us = "dead", reason, now_us
+        job.state, job.reason, job.why, job.ended_us = "dead", reason, why, now_us
         self.counters[reason] += 1
         if reason not in ("rejected", "unreadable"):
             self.untold[job.id] = now_us
@@ -822,7 +832,7 @@ class Reference:
 
     def _has_ended(self, job: Job) -> bool:
         """Whether a job is only known for a while, and will be forgotten."""
-        return job.state in ("done", "revoked", "expired") and job.id not in self.untold
+        return job.state in ("done", "failed", "revoked", "expired") and job.id not in self.untold
 
     def _take_from_task(self, job: Job) -> None:
         left = self.tasks.get(job.task_id, {})

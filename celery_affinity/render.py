@@ -44,6 +44,9 @@ def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
     return each.name, ",".join(each.types), str(each.slots), str(each.free), beat, note
 
 
+#: Characters of an error in a table.
+_WHY_IN_A_ROW = 80
+
 _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 
@@ -91,11 +94,14 @@ def _counts(found: Sequence[Finding]) -> str:
 
 def letters(found: Sequence[DeadLetter]) -> str:
     """Return dead letters as a table."""
-    return table(("ended", "reason", "type", "task", "task id"), [_letter_row(letter) for letter in found])
+    return table(("ended", "reason", "type", "task", "task id", "why"), [_letter_row(letter) for letter in found])
 
 
 def _letter_row(letter: DeadLetter) -> tuple[str, ...]:
-    return _moment(letter.ended_s), letter.reason, letter.type, letter.task, letter.task_id
+    why = letter.why or ""
+    if len(why) > _WHY_IN_A_ROW:
+        why = f"{why[:_WHY_IN_A_ROW]}..."
+    return _moment(letter.ended_s), letter.reason, letter.type, letter.task, letter.task_id, why
 
 
 def letter(shown: Shown) -> str:
@@ -112,6 +118,7 @@ def letter(shown: Shown) -> str:
             "reason",
             f"{found.reason} at {_moment(found.ended_s)}, after {_many(found.deliveries, 'delivery', 'deliveries')}",
         ),
+        *([("why", found.why)] if found.why else []),
         ("published", _moment(shown.enqueued_s)),
         ("message", message),
         *((name, str(value)) for name, value in shown.headers.items()),
@@ -182,6 +189,7 @@ def explanation(found: Explanation) -> str:
         *([("waits for", _moment(found.due_s or 0))] if found.state == "scheduled" else []),
         *([("worker", found.worker)] if found.worker else []),
         *([("reason", found.reason)] if found.reason else []),
+        *([("why", found.why)] if found.why else []),
         *([("note", found.note)] if found.note else []),
         *([("came back", f"{found.deliveries} times from a worker that died")] if found.deliveries else []),
         *([("other jobs", f"{len(found.other_jobs)} of the same task have not ended")] if found.other_jobs else []),
@@ -201,7 +209,7 @@ def _waiting_rows(waiting: Waiting) -> list[tuple[str, str]]:
     passed = f"until {_moment(waiting.passed_until_s)}"
     on_demand = f" + {score.on_demand:,.1f} on demand" if score.on_demand else ""
     estimate = (
-        f"unknown: {'no such job has ended lately' if score.slots_that_fit else 'no live worker serves the type'}"
+        f"unknown: {_why_unknown(waiting)}"
         if waiting.estimate_s is None
         else (f"{duration(waiting.estimate_s)} more, if jobs go on to take as long as lately (an estimate)")
     )
@@ -214,6 +222,15 @@ def _waiting_rows(waiting: Waiting) -> list[tuple[str, str]]:
         ("overtaken", f"only by jobs that come less than {waiting.bound_s:,.2f} s after it: {passed}"),
         ("wait", estimate),
     ]
+
+
+def _why_unknown(waiting: Waiting) -> str:
+    """Return why there is no estimate. Of short jobs not all are timed: that some have ended does not say how long."""
+    if not waiting.score.slots_that_fit:
+        return "no live worker serves the type"
+    if not sum(each.slots for each in waiting.slots):
+        return "the workers that serve the type take none of it for a moment"
+    return "how long such jobs take is not known yet"
 
 
 def _group(group: Group) -> str:

@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from billiard.common import TERM_SIGNAME
 from billiard.einfo import ExceptionInfo
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery.app.task import Task
 from celery.exceptions import InvalidTaskError, TaskRevokedError, WorkerShutdown, WorkerTerminate
 from celery.utils.imports import symbol_by_name
@@ -25,7 +26,8 @@ from celery.worker.state import active_requests, reserved_requests, task_ready
 from celery.worker.state import revoked as revoked_tasks
 
 from . import runs, stamping
-from .claims import Claims, is_claim
+from .claims import EXPIRED, FAILED, REVOKED, Claims, is_claim
+from .failure import error_of, words
 from .lease import now_s
 from .pools import forks
 from .received import LOST
@@ -69,6 +71,12 @@ class EndOfTask(_Request):
 
     #: Whether the body is not to begin: since the pool was given the task, another worker may have got the job.
     is_called_off = False
+
+    #: How it was announced to be revoked: `REVOKED` or `EXPIRED`; "" if it was not.
+    _revoked_as = ""
+
+    #: Whether it counts as no failure, though its pool process was lost: it runs again, or had succeeded.
+    _is_spared = False
 
     #: Says whether the pool still runs it, or will; None before it is given to the pool.
     is_in_the_pool: Callable[[], bool] | None = None
@@ -124,9 +132,15 @@ class EndOfTask(_Request):
         # No task runs here that the retry is one of: it finds in the stack what this one asked for.
         self.task.request_stack.push(self._context)
         try:
-            return super()._retry_worker_lost(*args)
+            self._is_spared = super()._retry_worker_lost(*args)
+            return self._is_spared
         finally:
             self.task.request_stack.pop()
+
+    def _success_was_stored(self) -> Any:
+        found = super()._success_was_stored()
+        self._is_spared = bool(found)
+        return found
 
     def _say_until_when(self) -> None:
         """Have a retry, which this host publishes, expire when this job does, whatever the clock here says."""
@@ -150,16 +164,16 @@ class EndOfTask(_Request):
         revoked_tasks.add(self.id)  # as Celery does: `inspect revoked` shows it
         return True
 
-    def on_failure(self, *args: Any, **kwargs: Any) -> Any:
+    def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return None if self._is_fenced else super().on_failure(*args, **kwargs)
+            return None if self._is_fenced else super().on_failure(exc_info, *args, **kwargs)
         except (MemoryError, *LOST):
             raise
         except Exception:
             self.reject(requeue=False)  # it would come again, and fail in the same way
             raise
         finally:
-            self._end()
+            self._end(exc_info)
 
     def on_timeout(self, soft: bool, timeout: float) -> Any:
         try:
@@ -170,7 +184,7 @@ class EndOfTask(_Request):
                 self._settle_after_a_timeout()
         finally:
             if not soft:
-                self._end()
+                self._end(TimeLimitExceeded(timeout))
 
     def _settle_after_a_timeout(self) -> None:
         """Do what Celery does after the result is stored, which failed."""
@@ -180,9 +194,22 @@ class EndOfTask(_Request):
         else:
             self.reject(requeue=True)
 
-    def _announce_revoked(self, *args: Any, **kwargs: Any) -> Any:
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        before = self._revoked_as
+        if self.time_start is not None:  # else it is asked for again when the task starts
+            self._revoked_as = (
+                REVOKED  # eventlet's pool waits for the end of what it stops, and Celery announces it then
+            )
         try:
-            return super()._announce_revoked(*args, **kwargs)
+            super().terminate(pool, signal)
+        except NotImplementedError:
+            self._revoked_as = before  # it runs on
+            raise
+
+    def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> Any:
+        self._revoked_as = EXPIRED if expired else REVOKED
+        try:
+            return super()._announce_revoked(reason, terminated, signum, expired)
         except Exception:
             if self._claims is None:
                 raise  # who tells of an end without a worker tells it again
@@ -201,9 +228,9 @@ class EndOfTask(_Request):
             self._accept(pid, time_accepted)
         except Exception:
             logger.exception("Task %s[%s] starts, which could not be announced", self.name, self.id)
-        except BaseException:
+        except BaseException as exc:
             if not forks(self._pool):
-                self._end()  # it does not run
+                self._end(exc)  # it does not run
             raise
 
     def _accept(self, pid: int, time_accepted: float) -> None:
@@ -237,8 +264,8 @@ class EndOfTask(_Request):
         logger.warning("Task %s[%s] is stopped: it is run by another worker by now", self.name, self.id)
 
     def end_unnoticed(self) -> None:
-        """End what nobody noticed the end of."""
-        self._end()
+        """End what nobody noticed the end of: whether it ended well nobody knows."""
+        self._end(WorkerLostError("nobody noticed its end, and it is nowhere in its worker"))
 
     def _give_to(self, pool: Any, give: Callable[..., Any], **kwargs: Any) -> Any:
         """Give the task to *pool* with *give*. One that the pool does not take is rejected."""
@@ -255,7 +282,7 @@ class EndOfTask(_Request):
         except Exception as exc:
             logger.exception("Task %s[%s] cannot be given to the pool: it is rejected", self.name, self.id)
             self.reject(requeue=False)
-            self._end()
+            self._end(exc)
             raise TaskRevokedError(self.id) from exc  # what makes Celery go on without it
         self.is_in_the_pool = runs.after_given(pool, self, given)
         return given
@@ -266,10 +293,18 @@ class EndOfTask(_Request):
             task_ready(self)
             raise TaskRevokedError(self.id)  # what makes Celery go on without it
 
-    def _end(self) -> None:
+    def _end(self, failure: Any = None) -> None:
+        """End it, because of *failure* if that is not None: an exception, or what Celery's hooks are given of one."""
         if self in active_requests or self in reserved_requests:
             task_ready(self)  # Celery's own hook did not come so far
-        if self._claims is not None:
+        if self._claims is None:
+            return
+        error = None if failure is None or self._is_spared else error_of(failure)
+        if self._revoked_as:
+            self._claims.end(self._tag, self._revoked_as)
+        elif error is not None:
+            self._claims.end(self._tag, FAILED, words(error))
+        else:
             self._claims.end(self._tag)
 
 
@@ -288,9 +323,19 @@ def _ending_on_success(generated: Any) -> Any:
         except (Exception, SystemExit):  # one that a signal's handler raises would end a green pool's whole worker
             logger.exception("Task %s[%s] has ended, and what follows its end failed", self.name, self.id)
         finally:
-            self._end()
+            self._end(_failure_of(failed__retval__runtime))
 
     return on_success
+
+
+def _failure_of(result: Any) -> Any:
+    """Return what of the *result* of a pool says that the task failed; None if it did not."""
+    match result:
+        case ExceptionInfo():
+            return result
+        case (failed, error, _) if failed:
+            return error
+    return None
 
 
 def _starting_if_it_may(generated: Any) -> Any:

@@ -8,7 +8,7 @@ from .mirror import KEYS
 _PLACES = tuple(KEYS.base + name for name in ("scheduled", "lane:", "claims:", "dead"))
 
 #: Ended, and in no place.
-_NOWHERE = ("done", "revoked", "expired")
+_NOWHERE = ("done", "failed", "revoked", "expired")
 
 
 def check_that_each_job_is_in_one_place(reference, state):

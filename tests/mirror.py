@@ -216,7 +216,7 @@ def _job_hash(job):
         "state": job.state,
         **_times(job),
     }
-    if job.state in ("claimed", "done"):
+    if job.worker is not None:
         found |= {"worker": job.worker, "fence": str(job.fence)}
     if_any = {
         "acked": job.acked and "1",
@@ -225,10 +225,12 @@ def _job_hash(job):
         "tries": job.tries and str(job.tries),
     }
     found |= {name: value for name, value in if_any.items() if value}
-    if job.state in ("done", "dead", "revoked", "expired"):
+    if job.state in ("done", "failed", "dead", "revoked", "expired"):
         found["ended"] = str(job.ended_us)
     if job.state == "dead":
         found["reason"] = job.reason
+    if job.why:
+        found["why"] = job.why
     return found
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import celery_affinity
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.keys import Keys
+from celery_affinity.keys import Keys, withdrawn
 from celery_affinity.scheduler import Scheduler
 
 from .clocked import Fleet
@@ -217,7 +217,7 @@ def test_explain_says_why_a_task_waits(valkey, fleet):
     assert rows["slots"] == "[pdf]: 1 slot on 1 worker, 0 free"
     assert rows["blocked by"] == "its slot is busy"
     assert rows["overtaken"].startswith("only by jobs that come less than 1,375.25 s after it: until ")
-    assert rows["wait"] == "unknown: no such job has ended lately"
+    assert rows["wait"] == "unknown: how long such jobs take is not known yet"
 
 
 def test_explain_as_json(valkey, fleet):
@@ -229,6 +229,40 @@ def test_explain_as_json(valkey, fleet):
     unknown = affinity(valkey.url, "explain", "nobody")
     assert "task nobody is unknown" in unknown.stdout
     assert unknown.returncode == 1, "a script can tell"
+
+
+def test_explain_says_that_a_task_failed_and_why(valkey, fleet):
+    fleet.join("one", "pdf")
+    fleet.publish("job", "pdf")
+    (claim,) = fleet.inbox("one")
+    fleet.end("one", claim, outcome="failed ValueError: no such page\n\x1b[31m")
+    rows = {line[:12].strip(): line[12:] for line in affinity(valkey.url, "explain", "task-job").stdout.splitlines()}
+    assert rows["state"].startswith("failed since ")
+    assert rows["why"] == "ValueError: no such page\\n\\x1b[31m"
+    found = json.loads(affinity(valkey.url, "explain", "task-job", "--json").stdout)
+    assert (found["state"], found["why"]) == ("failed", "ValueError: no such page\n\x1b[31m")
+
+
+@pytest.mark.parametrize(
+    ("workers", "says"),
+    [
+        ([], "no live worker serves the type"),
+        ([["pdf"]], "how long such jobs take is not known yet"),
+        ([[withdrawn("pdf"), "excel"]], "the workers that serve the type take none of it for a moment"),
+    ],
+)
+def test_explain_says_why_it_cannot_tell_how_long_a_job_waits(valkey, fleet, workers, says):
+    """However lately such jobs have ended: of short ones not all are timed, and of a type that nobody serves none."""
+    fleet.join("before", "pdf")
+    fleet.publish("short", "pdf")
+    fleet.end("before", *fleet.inbox("before"))
+    fleet.scheduler.leave("before")
+    for number, types in enumerate(workers):
+        fleet.join(f"w{number}", *types)
+    fleet.publish("busy", "pdf")
+    fleet.publish("job", "pdf")
+    rows = {line[:12].strip(): line[12:] for line in affinity(valkey.url, "explain", "task-job").stdout.splitlines()}
+    assert rows["wait"] == f"unknown: {says}"
 
 
 def test_pending_lists_what_is_next(valkey, fleet):

@@ -74,6 +74,26 @@ def test_a_letter_is_shown_with_what_was_asked_of_the_task(valkey, redis_client,
     assert "no dead letter has the task id or job id 'nobody'" in missing.stderr
 
 
+def test_letters_say_why_in_one_line_that_a_terminal_can_show(valkey, fleet):
+    bury(fleet, "page", outcome="rejected ValueError: no such page\n\x1b[31m")
+    bury(fleet, "long", "excel", outcome="rejected Reject: " + "x" * 200)
+    bury(fleet, "mute", "index")
+    header, *lines = affinity(valkey.url, "dead", "list").stdout.splitlines()
+    assert header.endswith("  why")
+    assert [line.split("  ")[-1].strip() for line in lines[1:]] == [
+        "Reject: " + "x" * 72 + "...",
+        "ValueError: no such page\\n\\x1b[31m",
+    ]
+    shown = affinity(valkey.url, "dead", "show", "task-page").stdout
+    assert "\nwhy         ValueError: no such page\\n\\x1b[31m\n" in shown
+    assert "\nwhy " not in affinity(valkey.url, "dead", "show", "task-mute").stdout
+    found = json.loads(affinity(valkey.url, "dead", "list", "--json").stdout)
+    assert [each["why"] for each in found] == [None, "Reject: " + "x" * 200, "ValueError: no such page\n\x1b[31m"]
+    assert "\nwhy         ValueError: no such page\\n\\x1b[31m\n" in affinity(valkey.url, "explain", "task-page").stdout
+    fleet.scheduler.replay(["page"])
+    assert not fleet.scheduler.client.hexists(Keys().key("job", "page"), "why"), "it is as if published now"
+
+
 def test_a_letter_that_is_replayed_runs_as_if_published_now(redis_client):
     fleet = Fleet(ClockedScheduler(redis_client, Keys()))
     fleet.join("worker", "pdf", settings={"max_deliveries": 1})

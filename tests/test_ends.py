@@ -22,6 +22,7 @@ from celery_affinity.ahead import Ahead
 from celery_affinity.calls import Claim
 from celery_affinity.claims import ACKED, RETURNED, Claims
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.explanation import explain
 from celery_affinity.keys import Keys
 from celery_affinity.lease import Lease
 from celery_affinity.pools import let_pauses_yield, still_has
@@ -186,7 +187,7 @@ def test_an_end_that_nobody_notices_is_found_and_a_long_task_is_left_alone(tmp_p
     """What notices ends is broken here for jobs that are "lost"; what is nowhere for 2 s is found."""
     env = {"NOBODY_NOTICES": "1", "HEARTBEAT_INTERVAL": "0.5"}
     with closing(Pools(ENDS, valkey, tmp_path, slots=4, **env)) as pools:
-        runs = {}
+        runs, sent = {}, {}
         for pool in POOLS:
             for task, job, seconds, times in (
                 ("late", "long", 6, 1),
@@ -195,7 +196,14 @@ def test_an_end_that_nobody_notices_is_found_and_a_long_task_is_left_alone(tmp_p
                 ("early", "next", 0, 1),
             ):
                 runs[f"{job}-{pool}"] = times
-                pools.send(task, f"{job}-{pool}", pool, seconds)
+                sent[f"{job}-{pool}"] = pools.send(task, f"{job}-{pool}", pool, seconds).id
+        reader = Reader(redis_client, Keys())
+        lost = [sent[f"lost-early-{pool}"] for pool in POOLS]
+        wait_until(
+            lambda: all("nobody noticed its end" in (explain(reader, each).why or "") for each in lost),
+            50,
+            f"what was acked early counts as failed\n{pools.logs()}",
+        )
         try:
             wait_until(lambda: pools.ledger.ends() == runs, 60, "all end")
         except AssertionError:

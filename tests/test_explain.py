@@ -96,6 +96,38 @@ def test_a_dead_letter_says_why(fleet, reader):
     assert (why(reader, "job").state, why(reader, "job").reason) == ("dead", "rejected")
 
 
+def test_a_failed_task_says_why(fleet, reader):
+    fleet.join("worker", "pdf", slots=3)
+    for outcome in ("failed ValueError: no such page", "revoked", "expired"):
+        fleet.publish(outcome[:6], "pdf")
+        (claim,) = fleet.inbox("worker")
+        fleet.scheduler.advance(1)
+        fleet.end("worker", claim, outcome=outcome)
+    now_s = fleet.scheduler.now_us / MICRO
+    found = [(each.state, each.reason, each.why, each.since_s) for each in (why(reader, job) for job in ENDED)]
+    assert found == [
+        ("failed", None, "ValueError: no such page", now_s - 2),
+        ("revoked", None, None, now_s - 1),
+        ("expired", None, None, now_s),
+    ]
+    for job in ENDED:
+        assert 0 < fleet.scheduler.client.ttl(Keys().key("job", job)) <= 60, "it is forgotten like one that is done"
+
+
+ENDED = ("failed", "revoke", "expire")
+
+
+def test_what_somebody_else_wrote_of_an_error_is_shown_as_far_as_it_goes(fleet, reader, redis_client):
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.end("worker", claim, outcome="failed ValueError")
+    redis_client.hset(Keys().key("job", "job"), "why", b"\xff\x00" + b"x" * 1_000_000)
+    found = why(reader, "job").why
+    assert found.startswith("\ufffd\x00xxx")
+    assert len(found) <= 300
+
+
 def test_an_early_acked_job_runs(fleet, reader):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")

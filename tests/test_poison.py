@@ -118,9 +118,15 @@ def test_what_cannot_be_run_ends_and_the_worker_goes_on(fleet, pool):
     for name, body in POISON.items():
         fleet.publish(name, body)
     fleet.works("good")
-    ended = {name: fleet.reader.hash("job", name).get("state") for name in POISON}
-    assert {name for name, state in ended.items() if state not in ("dead", "done")} == set()
+    ended = {name: fleet.reader.hash("job", name) for name in POISON}
+    assert {name for name, row in ended.items() if row.get("state") not in ("dead", "failed", "done")} == set()
+    assert {name for name, row in ended.items() if row["state"] == "done"} == {"bad-header-of-ours", "unknown-encoding"}
     # Celery acks what it can read and cannot run, after telling its result backend; the rest are dead letters.
+    assert {name for name, row in ended.items() if row["state"] != "done" and not row.get("why")} == set()
+    assert ended["unknown-task"]["why"] == "NotRegistered: 'no.such.task'"
+    assert ended["refused-content"]["why"].startswith("ContentDisallowed: ")
+    assert ended["bad-eta"]["why"].startswith("InvalidTaskError: ")
+    assert ended["body-is-no-json"]["why"].startswith("DecodeError: ")
     dead = fleet.dead()
     assert set(dead) >= {name for name in POISON if name.startswith(("no-", "empty", "a-", "headers-", "properties-"))}
     assert dead["unknown-task"] == "rejected"

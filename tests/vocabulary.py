@@ -62,7 +62,23 @@ others = draw.sampled_from([0, 0, 0, 0, 0, 1, 3, -1, -1, -3])
 indexes = draw.integers(0, 119)
 some_indexes = draw.lists(indexes, min_size=1, max_size=3)
 GONE = 90
-outcomes = draw.sampled_from(["acked", "rejected", "unsettled", "returned"])
+outcomes = draw.sampled_from(
+    [
+        "acked",
+        "acked",
+        "rejected",
+        "unsettled",
+        "unsettled",
+        "returned",
+        "failed ValueError: no  such\npage",
+        "failed",
+        "failed Long: " + "x" * 1_200,
+        "revoked",
+        "expired",
+        "rejected Reject: \u00e9",
+        "unsettled WorkerLostError: signal 9 (SIGKILL)",
+    ]
+)
 a_setting = draw.sampled_from(
     [
         ("worker_timeout_us", "4000000"),

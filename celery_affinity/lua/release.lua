@@ -15,7 +15,8 @@ local worker = ARGV[1]
 local sequence = ARGV[2]
 local caller = ARGV[3] == "1" and worker or "" -- whether the caller takes jobs inline
 local most_ahead = tonumber(ARGV[4]) -- jobs it takes beyond its slots, inline
--- ARGV[5..]: job id, fencing number, outcome ("acked", "rejected", "unsettled", "returned") of each
+-- ARGV[5..]: job id, fencing number, outcome of each: "acked", "failed", "revoked", "expired", "rejected", "unsettled"
+-- or "returned"; why may follow after a blank, in words
 
 local row = slots.row(worker, "sequence", "types")
 
@@ -39,17 +40,25 @@ for i = 5, #ARGV, 3 do
     local id, fence, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     local known = claims.take_back(worker, id, fence)
     holds_less = holds_less or known
-    if known and (outcome == "acked" or known.acked) then
-        claims.finish(id, fence, known)
+    if known and outcome == "acked" then
+        claims.finish(id, fence, known, "done", "")
     elseif known then
--- @include lib/back.lua
-        if outcome == "rejected" then
-            back.drop(worker, id)
-            back.bury(id, "rejected", settings)
+-- @include lib/outcome.lua
+        local how, why = read_outcome(outcome)
+        if ENDED[how] then
+            claims.finish(id, fence, known, ENDED[how], why)
+        elseif known.acked then
+            claims.finish(id, fence, known, "done", "")
         else
-            local type = back.put(worker, id, outcome == "unsettled", settings)
-            if type then
-                again[type] = true
+-- @include lib/back.lua
+            if how == "rejected" then
+                back.drop(worker, id)
+                back.bury(id, "rejected", settings, why)
+            else
+                local type = back.put(worker, id, how == "unsettled", settings, why)
+                if type then
+                    again[type] = true
+                end
             end
         end
     end

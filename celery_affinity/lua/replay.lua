@@ -19,7 +19,7 @@ for _, id in ipairs(ARGV) do
         redis.call("ZREM", key.dead, id)
         redis.call("ZREM", key.untold, id)
         traces.fade(id, row[4], row[5])
-        redis.call("HDEL", key.job(id), "reason", "ended", "acked", "left", "tries", "expires",
+        redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
             "stamps")
         redis.call("HSET", key.job(id), "state", "pending", "enqueued", now, "deliveries", 0)
         lanes.add(id, row[2], row[3], now)

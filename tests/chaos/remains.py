@@ -16,7 +16,7 @@ _CHUNK = 500
 _NO_KEY = -2
 
 #: States of jobs that are kept for a minute.
-_OVER = (b"done", b"expired")
+_OVER = (b"done", b"failed", b"revoked", b"expired")
 
 #: Keys of Celery's and kombu's: results, bindings and replies of remote control.
 _KOMBU = re.compile(

@@ -50,10 +50,13 @@ local function trim_dead(dead_max)
 end
 
 -- A rejected one is told of by its worker, an unreadable one has no caller that is known, the others are told of by
--- whoever asks (`announce`).
-function back.bury(id, reason, settings)
+-- whoever asks (`announce`). `why`: what its worker said of the error, in words; nil or "" if nothing.
+function back.bury(id, reason, settings, why)
     local now = clock.now
     redis.call("HSET", key.job(id), "state", "dead", "reason", reason, "ended", now)
+    if why and why ~= "" then
+        redis.call("HSET", key.job(id), "why", why)
+    end
     redis.call("ZADD", key.dead, now, id)
     redis.call("HINCRBY", key.counters, reason, 1)
     if reason ~= "rejected" and reason ~= "unreadable" then
@@ -79,9 +82,9 @@ end
 
 -- Takes a job from its worker: pending again with its first enqueue time, or dead if it came back too often
 -- (counted), or lost if it had been acked: Celery promised at most once. One that has been revoked, or has expired,
--- ends here.
+-- ends here. `why`: as `back.bury` has it.
 -- RETURNS its type if it is pending again.
-function back.put(worker, id, counted, settings)
+function back.put(worker, id, counted, settings, why)
     local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries")
     local type, lane, enqueued = row[1], row[2], row[3]
     back.drop(worker, id)
@@ -99,7 +102,7 @@ function back.put(worker, id, counted, settings)
         return nil
     end
     if counted and redis.call("HINCRBY", key.job(id), "deliveries", 1) >= settings.max_deliveries then
-        back.bury(id, "max_deliveries", settings)
+        back.bury(id, "max_deliveries", settings, why)
         return nil
     end
     redis.call("HSET", key.job(id), "state", "pending")

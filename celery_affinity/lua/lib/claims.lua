@@ -63,8 +63,9 @@ function claims.take_back(worker, id, fence)
     return nil
 end
 
--- A job that was taken back has ended well: only what is known of it is kept for a while. `known`: that.
-function claims.finish(id, fence, known)
+-- A job that was taken back has ended: only what is known of it (`known`) is kept for a while, and its `state`. `why`:
+-- in words, "" if nothing is said.
+function claims.finish(id, fence, known, state, why)
     redis.call("UNLINK", key.message(id))
     if not known.claimed then
         redis.call("UNLINK", key.job(id)) -- the server has lost the job: an ack may be left of it
@@ -74,6 +75,9 @@ function claims.finish(id, fence, known)
         note_duration(known.type, math.max(0, clock.now_us - tonumber(known.claimed)), tonumber(fence))
     end
     traces.forget(id, known.task, known.stamps, known.expires, traces.KEEP_S)
-    redis.call("HSET", key.job(id), "state", "done", "ended", clock.now)
+    redis.call("HSET", key.job(id), "state", state, "ended", clock.now)
+    if why ~= "" then
+        redis.call("HSET", key.job(id), "why", why)
+    end
     redis.call("EXPIRE", key.job(id), traces.KEEP_S)
 end
