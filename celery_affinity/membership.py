@@ -70,6 +70,7 @@ class Membership:
         self._app = app
         lease = Lease(settings.worker_timeout)
         self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), lease, self._on_news)
+        self.claims.on_refused = self._on_refused
         self._settings = settings
         self._settings_log = SettingsLog(settings)
         self._scheduler = scheduler
@@ -203,10 +204,10 @@ class Membership:
         except (RedisError, OSError) as exc:
             self._trouble(exc)
 
-    def receive(self, most_ahead: int) -> list[Claim]:
-        """Return the jobs that follow what was sent; none if the server does not answer."""
+    def receive(self, most_ahead: int, *, waits: bool = False) -> list[Claim]:
+        """Return the jobs that follow what was sent; none if the server does not answer, or, unless it *waits*, yet."""
         try:
-            return self.claims.receive(self._scheduler, most_ahead=most_ahead)
+            return self.claims.receive(self._scheduler, most_ahead=most_ahead, waits=waits)
         except (RedisError, OSError) as exc:
             self._trouble(exc)
             return []
@@ -221,14 +222,30 @@ class Membership:
             self._trouble(exc)
             return []
 
-    def ack_now(self) -> None:
-        """Say what is to be said before a task that blocks the loop starts."""
+    def ack_now(self, in_flight: InFlight | None) -> None:
+        """Say what is to be said before a task that blocks the loop starts.
+
+        What was sent arrives, even if this process is killed now, so nobody waits for the reply. Unless the server may
+        take the worker for dead soon, or did so: that is asked after the sending, since the worker may have been
+        suspended before it. An ack that is refused in time keeps the task from its start.
+        """
         if not self.claims.has_acks:
             return
-        following = self.receive(most_ahead=0) if self.claims.is_telling else []
-        following += self.flush()
+        following = self.receive(most_ahead=0, waits=True) if self.claims.is_telling else []
+        is_sent = in_flight is not None and self._sends_acks(in_flight)
+        if not (is_sent and self.claims.lease.is_fresh):
+            self.claims.repeat_acks()
+            following += self.flush()
         if following:
             self._on_claims(following)
+
+    def _sends_acks(self, in_flight: InFlight) -> bool:
+        if self._in_trouble:
+            return False
+        try:
+            return self.claims.send_acks(self._scheduler, in_flight)
+        except (RedisError, OSError):
+            return False  # another connection may do
 
     def notice_slots(self) -> None:
         """Tell the server at once when the pool has grown or shrunk, and soon what else takes slots, or no more."""
@@ -402,11 +419,12 @@ class Membership:
     def _renew_lease(self, asked_at_s: float) -> None:
         self.claims.lease.renew(asked_at_s=asked_at_s, timeout_s=self._settings_log.worker_timeout_s)
 
+    def _on_refused(self, claims: list[Held]) -> None:
+        _say_they_are_void(claims)
+        self._beats.wake()  # a sync tells what else is void
+
     def _void(self, claims: list[Held]) -> None:
-        for held in claims:
-            logger.warning(
-                "Job %s is no longer this worker's: what it still does for it counts for nothing", held.job_id
-            )
+        _say_they_are_void(claims)
         known = self._scheduler.known([held.job_id for held in claims]) if claims else set()
         # What the server has forgotten altogether nobody else will run.
         self._on_void([held for held in claims if held.job_id in known])
@@ -458,6 +476,11 @@ class Membership:
             logger.warning("The broker does not answer; what ended meanwhile is told when it does: %s", exc)
             self._in_trouble = True
             self._beats.wake()
+
+
+def _say_they_are_void(claims: list[Held]) -> None:
+    for held in claims:
+        logger.warning("Job %s is no longer this worker's: what it still does for it counts for nothing", held.job_id)
 
 
 def _voided(named: Sequence[Running], job_ids: Collection[str]) -> list[tuple[str, str]]:

@@ -247,7 +247,7 @@ class AffinityStep(bootsteps.StartStopStep):
             forks=pools.forks(self._consumer.pool),
         )
         if isinstance(self._consumer.pool, SoloPool):
-            membership.claims.on_accepted = membership.ack_now
+            membership.claims.on_accepted = self._ack_before_it_starts
         strays = Strays(self._consumer, membership.claims, self._ahead)
         membership.on_beat = lambda loop_turns: strays.look(loop_turns=loop_turns)
         membership.claims.on_ended = self._on_ended
@@ -278,6 +278,9 @@ class AffinityStep(bootsteps.StartStopStep):
         self._tell_what_ended()
         if self._start_what_follows() and not pools.writes_at_once(self._consumer.pool):
             self._wake_loop()
+
+    def _ack_before_it_starts(self) -> None:
+        self.members.ack_now(None if self._loop is None else self._loop.in_flight)
 
     def _on_ended(self) -> None:
         """Tell it at once, where the loop notices it itself: the server works while the loop goes on with its turn."""
