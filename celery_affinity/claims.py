@@ -116,6 +116,8 @@ class Claims:
         self._in_flight: InFlight | None = None
         self._is_telling = False
         self._sequence = 0
+        #: How many jobs have gone back because of what was told of their ends.
+        self.returned = 0
         self._closed = False
         #: Whether those that still arrive are to be given back.
         self.drained = False
@@ -427,6 +429,7 @@ class Claims:
                 self._held.pop(tag, None)
                 self._ends.pop(tag, None)
                 self._given_up.discard(tag)
+            self.returned += sum(held.outcome in (RETURNED, UNSETTLED) and not held.void for _, held in batch.ends)
 
     def _collect(self) -> _Batch | None:
         with self._lock:

@@ -89,6 +89,7 @@ class Membership:
         #: Called at each beat with whether the event loop turns. Returns the seconds until the next, None for any.
         self.on_beat: Callable[[bool], float | None] = lambda _: None
         self._slots_told = self._other_told = 0
+        self._returned = 0
         self._looked_at_s = 0.0
         self._resumed = False
         self._pulse = Pulse()
@@ -130,8 +131,23 @@ class Membership:
 
     # -- the worker's side
 
-    def join(self, scheduler: Scheduler, types: Sequence[str]) -> None:
-        """Enter the fleet, or come back to it, with *types*.
+    @property
+    def guard_pid(self) -> int | None:
+        """The process id of its guard; None: it has none."""
+        return None if self._guard is None else self._guard.pid
+
+    @property
+    def timeout_s(self) -> float:
+        """The silence after which it is taken for dead."""
+        return self._settings_log.worker_timeout_s
+
+    @property
+    def returned(self) -> int:
+        """How many jobs it has given back so far."""
+        return self._returned + self.claims.returned
+
+    def join(self, scheduler: Scheduler, types: Sequence[str]) -> bool:
+        """Enter the fleet, or come back to it, with *types*. Return whether the server did not know it, or no more.
 
         Raises SettingError if these are too many, a redis error if the server does not answer.
         """
@@ -145,7 +161,7 @@ class Membership:
         self._pulse.turn()
         self._tend_guard()
         try:
-            self._join()
+            is_new = self._join()
         except BaseException:
             self._rejoin = True
             raise
@@ -156,6 +172,7 @@ class Membership:
             self._beats.start()
             self._dispatcher.start()
         self._beats.wake()
+        return is_new
 
     def _warn_of_eviction(self) -> None:
         policy = self._scheduler.may_evict()
@@ -324,17 +341,21 @@ class Membership:
             self._trouble(exc)  # what is not named in the next sync of a draining worker goes back as well
         self._beats.wake()
 
-    def leave(self) -> None:
-        """Go: say what ended, and give back the rest."""
+    def leave(self) -> bool:
+        """Go: say what ended, and give back the rest. Return whether the server knows."""
+        has_left = False
         self._dispatcher.stop()
         self._beats.stop()
         try:
             self._flush_all()
-            self._scheduler.leave(self.id)
+            self._returned += self._scheduler.leave(self.id)
         except (RedisError, OSError) as exc:
             logger.warning("The broker does not answer: it will notice by silence that this worker left: %s", exc)
+        else:
+            has_left = True
         if self._guard is not None:
             self._guard.dismiss()
+        return has_left
 
     # -- the beats' thread
 
@@ -396,6 +417,7 @@ class Membership:
         running = self.claims.running()
         synced = self._scheduler.sync(self.id, running, slots=slots, other=other, draining=self._draining)
         self.claims.clock.set(synced.now_us)
+        self._returned += synced.returned
         if not synced.known:
             self._void(self.claims.void(self.claims.numbers()))
             if not self._draining:
@@ -415,6 +437,7 @@ class Membership:
     def _requeue(self, numbers: list[tuple[str, str]]) -> None:
         if numbers:
             self._scheduler.requeue(self.id, numbers, counted=False)
+            self._returned += len(numbers)
 
     def _renew_lease(self, asked_at_s: float) -> None:
         self.claims.lease.renew(asked_at_s=asked_at_s, timeout_s=self._settings_log.worker_timeout_s)
@@ -429,7 +452,8 @@ class Membership:
         # What the server has forgotten altogether nobody else will run.
         self._on_void([held for held in claims if held.job_id in known])
 
-    def _join(self) -> None:
+    def _join(self) -> bool:
+        """Join. Return whether the server did not know the worker, or no more."""
         asked_at_s = self._looked_at_s = now_s()
         slots = self._slots_told = self._slots()
         other = self._other_told = self._other_in_all()
@@ -453,6 +477,7 @@ class Membership:
             logger.warning(
                 "Another worker with node name %r is alive, or died a moment ago: give each its own -n", self.name
             )
+        return joined.void_up_to > 0
 
     def _use(self, scheduler: Scheduler) -> None:
         if scheduler is not self._scheduler:

@@ -23,6 +23,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from . import introduction
 from . import keys as key_names
 from .calls import Claim, End, Ending, Job, Joined, Joining, Published, Running, Synced, Ticked
 from .errors import SchemaError
@@ -120,6 +121,14 @@ class Scheduler:
         except ResponseError:  # no right to ask
             return None
         return policy if policy.startswith("allkeys") else None
+
+    def product(self) -> str:
+        """Return name and version of the server, for people; what can be said of one that does not tell."""
+        try:
+            said = self.client.info("server")
+        except (redis.RedisError, OSError):  # no right to ask, most likely
+            said = {}
+        return introduction.product(said)
 
     def publish(self, *jobs: Job) -> list[Published]:
         """Put jobs into their lanes, or among the scheduled, in one round trip. A known id changes nothing.
@@ -262,7 +271,7 @@ class Scheduler:
 
     def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
         """Beat, and say which claims the worker holds."""
-        known, ticker, more, asked, void, revision, now_us = self._run(
+        known, ticker, more, asked, void, revision, now_us, returned = self._run(
             load("sync"),
             worker=worker,
             slots_in_all=slots,
@@ -274,7 +283,7 @@ class Scheduler:
         numbers = [text_of(value) for value in asked]
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
         void_ids = [text_of(job_id) for job_id in void]
-        return Synced(bool(known), bool(ticker), pairs, void_ids, number_of(revision), now_us)
+        return Synced(bool(known), bool(ticker), pairs, void_ids, number_of(revision), now_us, int(returned))
 
     def beat(self, worker: str, *, turns: bool) -> bool:
         """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.
@@ -287,12 +296,14 @@ class Scheduler:
             if not again:
                 return bool(known)
 
-    def leave(self, worker: str) -> None:
-        """Take a worker out; what it still holds is pending again."""
-        unfinished = True
+    def leave(self, worker: str) -> int:
+        """Take a worker out; what it still holds is pending again. Return how many jobs."""
+        returned, unfinished = 0, True
         while unfinished:
-            more, unfinished = self._run(load("leave"), worker=worker)
+            more, unfinished, count = self._run(load("leave"), worker=worker)
+            returned += int(count)
             self._go_on(more)
+        return returned
 
     def recover(self, worker: str) -> int:
         """Take back what a worker held that is known to be dead, all of it. Return how many jobs."""
