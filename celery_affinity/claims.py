@@ -95,7 +95,7 @@ class Claims:
         self.lease = lease
         self.clock = ServerClock()
         self._on_news = on_news
-        #: Called when a task starts: a pool that blocks the loop sends its early ack before.
+        #: Called when a task starts that is acked by then: a pool that blocks the loop sends the ack before.
         self.on_accepted: Callable[[], object] = lambda: None
         #: Called with claims whose acks the server refused: they are the worker's no more.
         self.on_refused: Callable[[list[Held]], object] = lambda _: None
@@ -210,9 +210,11 @@ class Claims:
     def started(self, tag: str) -> None:
         """Note that the task of a claim has started."""
         held = self._held.get(tag)
-        if held is not None:
-            held.started_s = time.monotonic()
-        self.on_accepted()
+        if held is None:
+            return
+        held.started_s = time.monotonic()
+        if held.outcome == ACKED:
+            self.on_accepted()
 
     @property
     def has_news(self) -> bool:

@@ -240,24 +240,22 @@ class Membership:
             return []
 
     def ack_now(self, in_flight: InFlight | None) -> None:
-        """Say what is to be said before a task that blocks the loop starts.
+        """Say that a task is acked that blocks the loop as soon as it starts.
 
         What was sent arrives, even if this process is killed now, so nobody waits for the reply. Unless the server may
         take the worker for dead soon, or did so: that is asked after the sending, since the worker may have been
         suspended before it. An ack that is refused in time keeps the task from its start.
         """
-        if not self.claims.has_acks:
-            return
         following = self.receive(most_ahead=0, waits=True) if self.claims.is_telling else []
         is_sent = in_flight is not None and self._sends_acks(in_flight)
         if not (is_sent and self.claims.lease.is_fresh):
             self.claims.repeat_acks()
-            following += self.flush()
+            following += self.flush()  # another thread may be about to say it: that is waited for as well
         if following:
             self._on_claims(following)
 
     def _sends_acks(self, in_flight: InFlight) -> bool:
-        if self._in_trouble:
+        if self._in_trouble or not self.claims.has_acks:
             return False
         try:
             return self.claims.send_acks(self._scheduler, in_flight)
