@@ -43,7 +43,7 @@ def test_a_worker_of_any_pool_says_what_it_joins_and_what_it_gives_back(fleet):
         (line,) = said(worker)
         number = "1 slot" if pool == "solo" else "2 slots"
         assert re.fullmatch(
-            rf"celery_affinity [\w.]+: serves {pool}-a, {pool}-b with {number}; guarded by process \d+; "
+            rf"celery_affinity [\w.]+: serves {pool}-b, {pool}-a with {number}; guarded by process \d+; "
             rf"namespace 'affinity' on Valkey {re.escape(version)} at {re.escape(fleet.url)}",
             line,
         )
