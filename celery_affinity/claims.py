@@ -317,14 +317,14 @@ class Claims:
         in_flight, batch = self._in_flight, self._batch
         assert in_flight is not None, "sent"
         try:
-            self._receive_acks(scheduler, in_flight)
+            had_acks = self._receive_acks(scheduler, in_flight)
         except ResponseError:
             self._stop_telling()
             return self.flush(scheduler, inline=True, most_ahead=most_ahead) or []
         except BaseException:
             self._stop_telling()
             raise
-        if not in_flight.is_under_way or not (waits or in_flight.is_readable):
+        if had_acks and not (in_flight.is_under_way and (waits or in_flight.is_readable)):
             return []
         if not self._ends_telling():
             in_flight.close()
@@ -387,12 +387,12 @@ class Claims:
             self._flushing.release()
         return was_telling
 
-    def _receive_acks(self, scheduler: Scheduler, in_flight: InFlight) -> None:
-        """Read the replies to `send_acks`, which come before that to `send`."""
+    def _receive_acks(self, scheduler: Scheduler, in_flight: InFlight) -> bool:
+        """Read the replies to `send_acks`, which come before that to `send`. Return whether there were any to read."""
         with self._lock:
             sent = list(self._sent_acks)
         if not sent:
-            return
+            return False
         try:
             replies = scheduler.receive_acks(in_flight, len(sent))
         except BaseException:
@@ -402,6 +402,7 @@ class Claims:
             self._sent_acks = []
         for each, acked in zip(sent, replies, strict=False):  # another thread may have taken the rest over
             self._note_acked(each.acks, acked)
+        return True
 
     def _take_acks_back(self) -> bool:
         """Have acks that are on their way said again. Return whether there were any."""
