@@ -152,14 +152,6 @@ class Claims:
                 return  # told with the end, which is near
         self._on_news()
 
-    def return_(self, tag: str) -> None:
-        """Note that a claim does not start here, whatever was said of its message: its end gives it back."""
-        with self._lock:
-            held = self._held.get(tag)
-            if held is not None:
-                held.outcome = RETURNED
-                self._acks.pop(tag, None)
-
     def end(self, tag: str) -> None:
         """Note that the slot of a claim is free, once however often it is said."""
         with self._lock:

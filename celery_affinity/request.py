@@ -18,7 +18,6 @@ from weakref import WeakSet
 from billiard.common import TERM_SIGNAME
 from billiard.einfo import ExceptionInfo
 from celery.app.task import Task
-from celery.concurrency.solo import TaskPool as SoloPool
 from celery.exceptions import InvalidTaskError, TaskRevokedError, WorkerShutdown, WorkerTerminate
 from celery.utils.imports import symbol_by_name
 from celery.worker.state import active_requests, reserved_requests, task_ready
@@ -200,8 +199,6 @@ class EndOfTask(_Request):
             return
         try:
             self._accept(pid, time_accepted)
-        except TaskRevokedError:
-            raise
         except Exception:
             logger.exception("Task %s[%s] starts, which could not be announced", self.name, self.id)
         except BaseException:
@@ -217,18 +214,7 @@ class EndOfTask(_Request):
                 self._claims.started(self._tag)
                 self._call_off_unless_it_may_start()  # the event may have waited for a broker that was away
                 if self._claims.is_void(self._tag):
-                    self._stop_at_its_start()
-
-    def _stop_at_its_start(self) -> None:
-        """Stop what another worker has by now. The solo pool, which can stop nothing later, has not begun it."""
-        if not isinstance(self._pool, SoloPool):
-            self.fence()
-            return
-        self._say_that_it_does_not_start()
-        if self._claims is not None:
-            self._claims.return_(self._tag)
-        self._end()
-        raise TaskRevokedError(self.id)  # what makes Celery go on without it
+                    self.fence()
 
     def _call_off_unless_it_may_start(self) -> None:
         """Ask once more, in pools where the body begins after this: `runs` does not begin it then."""
@@ -276,12 +262,9 @@ class EndOfTask(_Request):
 
     def _give_up_unless_it_may_start(self) -> None:
         if self._claims is not None and not self._claims.may_start(self._tag):
-            self._say_that_it_does_not_start()
+            logger.info("Task %s[%s] is not started: it may be run by another worker by now", self.name, self.id)
             task_ready(self)
             raise TaskRevokedError(self.id)  # what makes Celery go on without it
-
-    def _say_that_it_does_not_start(self) -> None:
-        logger.info("Task %s[%s] is not started: it may be run by another worker by now", self.name, self.id)
 
     def _end(self) -> None:
         if self in active_requests or self in reserved_requests:

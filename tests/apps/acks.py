@@ -31,8 +31,6 @@ def _strike():
 @wraps(_on_accepted)
 def on_accepted(self, *args):
     Membership.is_spared = next(_numbers) <= SPARED
-    if not Membership.is_spared and when == "before":
-        _strike()
     return _on_accepted(self, *args)
 
 
@@ -41,6 +39,8 @@ def ack_now(self, in_flight):
     if self.is_spared:
         _ack_now(self, in_flight)
         return
+    if when == "before":
+        _strike()
     if what == "swallowed" and not _kept:
         assert in_flight.is_proven
         connection = in_flight._connection
