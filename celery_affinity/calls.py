@@ -165,6 +165,7 @@ class Synced(NamedTuple):
 
     *asked*: claims (job id, fencing number) that the worker did not name. *void*: ids of jobs that it named, but that
     are no longer its own. *revision*: that of the settings in force. *now_us*: what the server's clock said.
+    *returned*: how many of its jobs are pending again.
     """
 
     known: bool
@@ -173,6 +174,7 @@ class Synced(NamedTuple):
     void: list[str]
     revision: int
     now_us: int
+    returned: int
 
 
 class Ticked(NamedTuple):

@@ -95,6 +95,14 @@ class _Batch:
         }
 
 
+@dataclass
+class _SentAcks:
+    """Acks that are on their way in one command, by delivery tag."""
+
+    acks: dict[str, Held]
+    repeated: bool = False
+
+
 class Claims:
     """The claims of one worker, by delivery tag. *on_news* is called when there is something to flush."""
 
@@ -104,8 +112,10 @@ class Claims:
         self.lease = lease
         self.clock = ServerClock()
         self._on_news = on_news
-        #: Called when a task starts: a pool that blocks the loop sends its early ack before.
+        #: Called when a task starts that is acked by then: a pool that blocks the loop sends the ack before.
         self.on_accepted: Callable[[], object] = lambda: None
+        #: Called with claims whose acks the server refused: they are the worker's no more.
+        self.on_refused: Callable[[list[Held]], object] = lambda _: None
         #: Called when a task has ended, in the thread that noticed it.
         self.on_ended: Callable[[], object] = lambda: None
         #: Called with the seconds for which a task has run.
@@ -119,9 +129,12 @@ class Claims:
         self._ends: dict[str, Held] = {}
         self._given_up: set[str] = set()
         self._batch: _Batch | None = None
+        self._sent_acks: list[_SentAcks] = []
         self._in_flight: InFlight | None = None
         self._is_telling = False
         self._sequence = 0
+        #: How many jobs have gone back because of what was told of their ends.
+        self.returned = 0
         self._closed = False
         #: Whether those that still arrive are to be given back.
         self.drained = False
@@ -211,9 +224,11 @@ class Claims:
     def started(self, tag: str) -> None:
         """Note that the task of a claim has started."""
         held = self._held.get(tag)
-        if held is not None:
-            held.started_s = time.monotonic()
-        self.on_accepted()
+        if held is None:
+            return
+        held.started_s = time.monotonic()
+        if held.outcome == ACKED:
+            self.on_accepted()
 
     @property
     def has_news(self) -> bool:
@@ -237,11 +252,54 @@ class Claims:
             batch = self._next_batch()
             if batch is None:
                 return []
-            following = scheduler.settle(self.worker, **batch.told, inline=inline, most_ahead=most_ahead)
+            following = scheduler.settle(
+                self.worker,
+                **batch.told,
+                inline=inline,
+                most_ahead=most_ahead,
+                on_acked=lambda acked: self._note_acked(dict(batch.acks), acked),
+            )
             self._forget(batch)
             return following
         finally:
             self._flushing.release()
+
+    def send_acks(self, scheduler: Scheduler, in_flight: InFlight) -> bool:
+        """Send what was acked, and leave the reply for `receive`. Return whether it was sent: all of it, and on a
+        connection of which nothing says that it is broken. It arrives then though this process may end.
+
+        Not while it `is_telling`. Raises a redis error if it cannot be sent; the next call says the same again.
+        """
+        assert not self._is_telling, "its reply would come first"
+        goes_on = bool(self._sent_acks)
+        if not in_flight.is_proven or (in_flight.is_under_way and not goes_on):
+            return False
+        with self._lock:
+            sent = _SentAcks(dict(islice(self._acks.items(), MOST)))
+            for tag in sent.acks:
+                del self._acks[tag]
+            self._sent_acks.append(sent)
+        try:
+            numbers = [held.number for held in sent.acks.values()]
+            scheduler.send_acks(in_flight, self.worker, numbers, goes_on=goes_on)
+        except BaseException:
+            self._take_acks_back()
+            raise
+        self._in_flight = in_flight
+        return not self._acks
+
+    def repeat_acks(self) -> bool:
+        """Have the next `flush` say again, once, what `send_acks` has sent. Return whether there was any.
+
+        Nobody reads the reply before the task ends, so nobody would see that the connection broke just then. An ack
+        that is told twice counts once.
+        """
+        with self._lock:
+            repeated = [each for each in self._sent_acks if not each.repeated]
+            for each in repeated:
+                each.repeated = True
+                self._acks.update(self._not_ended(each))
+        return bool(repeated)
 
     def send(self, scheduler: Scheduler, in_flight: InFlight, *, most_ahead: int) -> None:
         """Begin what `flush` does, inline; `receive`, `abandon` or `take_over` ends it. Until then `is_telling`.
@@ -254,20 +312,34 @@ class Claims:
         try:
             batch = self._next_batch()
             if batch is not None:
-                scheduler.send_settle(in_flight, self.worker, **batch.told, most_ahead=most_ahead)
+                goes_on = bool(self._sent_acks)
+                scheduler.send_settle(in_flight, self.worker, **batch.told, most_ahead=most_ahead, goes_on=goes_on)
                 self._in_flight, is_sent = in_flight, True
+        except BaseException:
+            self._take_acks_back()
+            raise
         finally:
             self._is_telling = is_sent
             if not is_sent:
                 self._flushing.release()
 
-    def receive(self, scheduler: Scheduler, *, most_ahead: int) -> list[Claim]:
-        """End what `send` began, and wait for it if need be. Return and raise what `flush` does.
+    def receive(self, scheduler: Scheduler, *, most_ahead: int, waits: bool = True) -> list[Claim]:
+        """End what `send` and `send_acks` began; if it *waits*, all of it. Return and raise what `flush` does.
 
         If another thread took it over, nobody reads the reply: what follows comes in another.
         """
         in_flight, batch = self._in_flight, self._batch
         assert in_flight is not None, "sent"
+        try:
+            had_acks = self._receive_acks(scheduler, in_flight)
+        except ResponseError:
+            self._stop_telling()
+            return self.flush(scheduler, inline=True, most_ahead=most_ahead) or []
+        except BaseException:
+            self._stop_telling()
+            raise
+        if had_acks and not (in_flight.is_under_way and (waits or in_flight.is_readable)):
+            return []
         if not self._ends_telling():
             in_flight.close()
             return []
@@ -284,21 +356,27 @@ class Claims:
 
     def abandon(self) -> None:
         """Let the next `flush` say again what is on its way."""
-        if self._in_flight is not None and self._ends_telling():
-            try:
+        if self._in_flight is None:
+            return
+        was_telling, had_acks = self._ends_telling(), self._take_acks_back()
+        try:
+            if was_telling or had_acks:
                 self._in_flight.close()
-            finally:
+        finally:
+            if was_telling:
                 self._flushing.release()
 
     def take_over(self) -> bool:
-        """Do the same from another thread: the loop stands still, and does not read the reply. Return whether it did.
+        """Do the same from another thread: the loop stands still, and does not read the reply. Return whether there is
+        something to be said again.
 
-        The connection stays open, for only the loop may take it out of its hub: `receive` closes it.
+        The connection stays open, for only the loop may take it out of its hub: `receive` closes it, unless acks alone
+        are on their way.
         """
-        was_telling = self._ends_telling()
-        if was_telling:
-            self._flushing.release()
-        return was_telling
+        if self._stop_telling():
+            self._take_acks_back()
+            return True
+        return self.repeat_acks()
 
     @property
     def is_telling(self) -> bool:
@@ -308,13 +386,54 @@ class Claims:
     @property
     def is_late(self) -> bool:
         """Whether what is on its way should have been answered by now."""
-        return self._is_telling and self._in_flight is not None and self._in_flight.is_late
+        is_due = self._is_telling or bool(self._sent_acks)
+        return is_due and self._in_flight is not None and self._in_flight.is_late
 
     def _ends_telling(self) -> bool:
         """Return whether the caller is to end what is on its way: one of all threads is."""
         with self._lock:
             was_telling, self._is_telling = self._is_telling, False
         return was_telling
+
+    def _stop_telling(self) -> bool:
+        was_telling = self._ends_telling()
+        if was_telling:
+            self._flushing.release()
+        return was_telling
+
+    def _receive_acks(self, scheduler: Scheduler, in_flight: InFlight) -> bool:
+        """Read the replies to `send_acks`, which come before that to `send`. Return whether there were any to read."""
+        with self._lock:
+            sent = list(self._sent_acks)
+        if not sent:
+            return False
+        try:
+            replies = scheduler.receive_acks(in_flight, len(sent))
+        except BaseException:
+            self._take_acks_back()
+            raise
+        with self._lock:
+            self._sent_acks = []
+        for each, acked in zip(sent, replies, strict=False):  # another thread may have taken the rest over
+            self._note_acked(each.acks, acked)
+        return True
+
+    def _take_acks_back(self) -> bool:
+        """Have acks that are on their way said again. Return whether there were any."""
+        with self._lock:
+            sent, self._sent_acks = self._sent_acks, []
+            for each in sent:
+                self._acks.update(self._not_ended(each))
+        return bool(sent)
+
+    def _not_ended(self, sent: _SentAcks) -> dict[str, Held]:
+        return {tag: held for tag, held in sent.acks.items() if tag in self._held and tag not in self._ends}
+
+    def _note_acked(self, acks: dict[str, Held], acked: int) -> None:
+        """Note how many of *acks* the server took. If it took only some, a sync tells which."""
+        if acked < len(acks):
+            refused = [] if acked else self.void(held.number for held in acks.values())
+            self.on_refused(refused)
 
     def _next_batch(self) -> _Batch | None:
         self._batch = self._batch or self._collect()
@@ -327,6 +446,7 @@ class Claims:
                 self._held.pop(tag, None)
                 self._ends.pop(tag, None)
                 self._given_up.discard(tag)
+            self.returned += sum(held.outcome in (RETURNED, UNSETTLED) and not held.void for _, held in batch.ends)
 
     def _collect(self) -> _Batch | None:
         with self._lock:

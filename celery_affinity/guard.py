@@ -126,6 +126,12 @@ class Guard:
     def is_there(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int | None:
+        """The guard's process id; None while there is none."""
+        process = self._process
+        return process.pid if process is not None and self.is_there else None
+
     def tend(self, scheduler: Scheduler) -> None:
         """See to it that a guard is there, and that it knows where *scheduler* has its server. Raises nothing."""
         with self._lock:

@@ -20,6 +20,7 @@ class InFlight:
         self._connection: Any = None
         self._due = 0
         self._sent_s = 0.0
+        self._has_answered = False
         #: Called before the connection is closed: its file descriptor may be another's a moment later.
         self.on_close: Callable[[], object] = lambda: None
 
@@ -31,6 +32,16 @@ class InFlight:
     @property
     def is_under_way(self) -> bool:
         return self._due > 0
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is a reply to be read, or the end of the connection."""
+        return self._connection is not None and is_readable(self._connection)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the server has answered on this connection, and has not closed it since, as far as one sees here."""
+        return self._has_answered and (self.is_under_way or not self.is_readable)
 
     @property
     def is_late(self) -> bool:
@@ -57,20 +68,27 @@ class InFlight:
         try:
             if self._connection is None:
                 self._connection = taken_from(self._pool)
-            self._connection.send_packed_command(self._connection.pack_commands(commands))
+            packed = self._connection.pack_commands(commands)
+            # redis-py's own PING, after an idle time, would take the first reply that is due for its own.
+            self._connection.send_packed_command(packed, check_health=not self.is_under_way)
         except BaseException:
             self.close()
             raise
         self._due, self._sent_s = self._due + len(commands), time.monotonic()
 
-    def receive(self) -> list[Any]:
-        """Return the replies; waits for them. Raises the first error among them, or that of the connection."""
+    def receive(self, most: int | None = None) -> list[Any]:
+        """Return the replies, the first *most* of them; waits for them.
+
+        Raises the first error among them, or that of the connection.
+        """
+        count = self._due if most is None else min(most, self._due)
         try:
-            replies = [self._connection.read_response() for _ in range(self._due)]
+            replies = [self._connection.read_response() for _ in range(count)]
         except BaseException:
             self.close()
             raise
-        self._due = 0
+        self._due -= count
+        self._has_answered = self._has_answered or count > 0
         return replies
 
     def give_back(self) -> None:
@@ -78,12 +96,13 @@ class InFlight:
         if self.is_under_way:
             self.close()
         elif self._connection is not None:
-            connection, self._connection = self._connection, None
+            connection, self._connection, self._has_answered = self._connection, None, False
             self._pool.release(connection)
 
     def close(self) -> None:
         """Close the connection; what is under way is not answered any more."""
         connection, self._connection, self._due = self._connection, None, 0
+        self._has_answered = False
         if connection is not None:
             self.on_close()
             try:

@@ -29,3 +29,8 @@ class Lease:
     @property
     def holds(self) -> bool:
         return now_s() - self._asked_at_s < self._timeout_s
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether half of the time is left: what was sent by now arrives before anybody takes the worker for dead."""
+        return now_s() - self._asked_at_s < self._timeout_s / 2

@@ -70,6 +70,7 @@ class Membership:
         self._app = app
         lease = Lease(settings.worker_timeout)
         self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), lease, self._on_news)
+        self.claims.on_refused = self._on_refused
         self._settings = settings
         self._settings_log = SettingsLog(settings)
         self._scheduler = scheduler
@@ -88,6 +89,7 @@ class Membership:
         #: Called at each beat with whether the event loop turns. Returns the seconds until the next, None for any.
         self.on_beat: Callable[[bool], float | None] = lambda _: None
         self._slots_told = self._other_told = 0
+        self._returned = 0
         self._looked_at_s = 0.0
         self._resumed = False
         self._pulse = Pulse()
@@ -129,8 +131,23 @@ class Membership:
 
     # -- the worker's side
 
-    def join(self, scheduler: Scheduler, types: Sequence[str]) -> None:
-        """Enter the fleet, or come back to it, with *types*.
+    @property
+    def guard_pid(self) -> int | None:
+        """The process id of its guard; None: it has none."""
+        return None if self._guard is None else self._guard.pid
+
+    @property
+    def timeout_s(self) -> float:
+        """The silence after which it is taken for dead."""
+        return self._settings_log.worker_timeout_s
+
+    @property
+    def returned(self) -> int:
+        """How many jobs it has given back so far."""
+        return self._returned + self.claims.returned
+
+    def join(self, scheduler: Scheduler, types: Sequence[str]) -> bool:
+        """Enter the fleet, or come back to it, with *types*. Return whether the server did not know it, or no more.
 
         Raises SettingError if these are too many, a redis error if the server does not answer.
         """
@@ -144,7 +161,7 @@ class Membership:
         self._pulse.turn()
         self._tend_guard()
         try:
-            self._join()
+            is_new = self._join()
         except BaseException:
             self._rejoin = True
             raise
@@ -155,6 +172,7 @@ class Membership:
             self._beats.start()
             self._dispatcher.start()
         self._beats.wake()
+        return is_new
 
     def _warn_of_eviction(self) -> None:
         policy = self._scheduler.may_evict()
@@ -203,10 +221,10 @@ class Membership:
         except (RedisError, OSError) as exc:
             self._trouble(exc)
 
-    def receive(self, most_ahead: int) -> list[Claim]:
-        """Return the jobs that follow what was sent; none if the server does not answer."""
+    def receive(self, most_ahead: int, *, waits: bool = False) -> list[Claim]:
+        """Return the jobs that follow what was sent; none if the server does not answer, or, unless it *waits*, yet."""
         try:
-            return self.claims.receive(self._scheduler, most_ahead=most_ahead)
+            return self.claims.receive(self._scheduler, most_ahead=most_ahead, waits=waits)
         except (RedisError, OSError) as exc:
             self._trouble(exc)
             return []
@@ -221,14 +239,28 @@ class Membership:
             self._trouble(exc)
             return []
 
-    def ack_now(self) -> None:
-        """Say what is to be said before a task that blocks the loop starts."""
-        if not self.claims.has_acks:
-            return
-        following = self.receive(most_ahead=0) if self.claims.is_telling else []
-        following += self.flush()
+    def ack_now(self, in_flight: InFlight | None) -> None:
+        """Say that a task is acked that blocks the loop as soon as it starts.
+
+        What was sent arrives, even if this process is killed now, so nobody waits for the reply. Unless the server may
+        take the worker for dead soon, or did so: that is asked after the sending, since the worker may have been
+        suspended before it. An ack that is refused in time keeps the task from its start.
+        """
+        following = self.receive(most_ahead=0, waits=True) if self.claims.is_telling else []
+        is_sent = in_flight is not None and self._sends_acks(in_flight)
+        if not (is_sent and self.claims.lease.is_fresh):
+            self.claims.repeat_acks()
+            following += self.flush()  # another thread may be about to say it: that is waited for as well
         if following:
             self._on_claims(following)
+
+    def _sends_acks(self, in_flight: InFlight) -> bool:
+        if self._in_trouble or not self.claims.has_acks:
+            return False
+        try:
+            return self.claims.send_acks(self._scheduler, in_flight)
+        except (RedisError, OSError):
+            return False  # another connection may do
 
     def notice_slots(self) -> None:
         """Tell the server at once when the pool has grown or shrunk, and soon what else takes slots, or no more."""
@@ -307,17 +339,21 @@ class Membership:
             self._trouble(exc)  # what is not named in the next sync of a draining worker goes back as well
         self._beats.wake()
 
-    def leave(self) -> None:
-        """Go: say what ended, and give back the rest."""
+    def leave(self) -> bool:
+        """Go: say what ended, and give back the rest. Return whether the server knows."""
+        has_left = False
         self._dispatcher.stop()
         self._beats.stop()
         try:
             self._flush_all()
-            self._scheduler.leave(self.id)
+            self._returned += self._scheduler.leave(self.id)
         except (RedisError, OSError) as exc:
             logger.warning("The broker does not answer: it will notice by silence that this worker left: %s", exc)
+        else:
+            has_left = True
         if self._guard is not None:
             self._guard.dismiss()
+        return has_left
 
     # -- the beats' thread
 
@@ -379,6 +415,7 @@ class Membership:
         running = self.claims.running()
         synced = self._scheduler.sync(self.id, running, slots=slots, other=other, draining=self._draining)
         self.claims.clock.set(synced.now_us)
+        self._returned += synced.returned
         if not synced.known:
             self._void(self.claims.void(self.claims.numbers()))
             if not self._draining:
@@ -398,20 +435,23 @@ class Membership:
     def _requeue(self, numbers: list[tuple[str, str]]) -> None:
         if numbers:
             self._scheduler.requeue(self.id, numbers, counted=False)
+            self._returned += len(numbers)
 
     def _renew_lease(self, asked_at_s: float) -> None:
         self.claims.lease.renew(asked_at_s=asked_at_s, timeout_s=self._settings_log.worker_timeout_s)
 
+    def _on_refused(self, claims: list[Held]) -> None:
+        _say_they_are_void(claims)
+        self._beats.wake()  # a sync tells what else is void
+
     def _void(self, claims: list[Held]) -> None:
-        for held in claims:
-            logger.warning(
-                "Job %s is no longer this worker's: what it still does for it counts for nothing", held.job_id
-            )
+        _say_they_are_void(claims)
         known = self._scheduler.known([held.job_id for held in claims]) if claims else set()
         # What the server has forgotten altogether nobody else will run.
         self._on_void([held for held in claims if held.job_id in known])
 
-    def _join(self) -> None:
+    def _join(self) -> bool:
+        """Join. Return whether the server did not know the worker, or no more."""
         asked_at_s = self._looked_at_s = now_s()
         slots = self._slots_told = self._slots()
         other = self._other_told = self._other_in_all()
@@ -435,6 +475,7 @@ class Membership:
             logger.warning(
                 "Another worker with node name %r is alive, or died a moment ago: give each its own -n", self.name
             )
+        return joined.void_up_to > 0
 
     def _use(self, scheduler: Scheduler) -> None:
         if scheduler is not self._scheduler:
@@ -458,6 +499,11 @@ class Membership:
             logger.warning("The broker does not answer; what ended meanwhile is told when it does: %s", exc)
             self._in_trouble = True
             self._beats.wake()
+
+
+def _say_they_are_void(claims: list[Held]) -> None:
+    for held in claims:
+        logger.warning("Job %s is no longer this worker's: what it still does for it counts for nothing", held.job_id)
 
 
 def _voided(named: Sequence[Running], job_ids: Collection[str]) -> list[tuple[str, str]]:

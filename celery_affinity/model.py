@@ -142,7 +142,7 @@ class Released(NamedTuple):
 class Synced(NamedTuple):
     """Not *known*: join again. *asked*: claims it did not name. *void*: jobs it named that are not its own.
 
-    *revision*: that of the settings in force. *now_us*: as in `Joined`.
+    *revision*: that of the settings in force. *now_us*: as in `Joined`. *returned*: jobs of its that are pending again.
     """
 
     known: bool
@@ -152,6 +152,7 @@ class Synced(NamedTuple):
     void: list[str]
     revision: int
     now_us: int
+    returned: int
 
 
 class Beaten(NamedTuple):

@@ -299,7 +299,7 @@ class Reference:
         """
         worker = self.workers.get(worker_id)
         if worker is None or not (worker.accepting or draining):
-            return Synced(False, False, NONE, [], [], 0, now_us)
+            return Synced(False, False, NONE, [], [], 0, now_us, 0)
         worker.seen_us, worker.slots, worker.other = now_us, slots, other
         if draining:
             self._close(worker, now_us)
@@ -308,7 +308,7 @@ class Reference:
         held = {job_id: fence for job_id, fence, _ in named}
         void = [job_id for job_id, fence, _ in named if not self._held(worker_id, job_id, fence)]
         self._note_starts(worker_id, named, now_us)
-        asked, looked_at, size, types = [], 0, 0, set(worker.types)
+        asked, looked_at, size, types, returned = [], 0, 0, set(worker.types), 0
         for job_id, fence in list(worker.claims.items()):
             job = self.jobs[job_id]
             if held.get(job_id) == fence or not (draining or self._may_have_arrived(job, now_us)):
@@ -317,7 +317,8 @@ class Reference:
                 break
             looked_at, size = looked_at + 1, size + _size(job.message)
             if _take_unread(worker, job) or draining:
-                types |= self._put_back(job, now_us, counted=False)
+                again = self._put_back(job, now_us, counted=False)
+                types, returned = types | again, returned + len(again)
             else:
                 asked.append((job_id, fence))
         self._settle(worker, now_us)
@@ -326,7 +327,7 @@ class Reference:
         more = self._fill(types, now_us)
         if not more:
             self._ask_for_what_is_ahead(worker)
-        return Synced(True, ticker, more, asked, void, self.settings.revision, now_us)
+        return Synced(True, ticker, more, asked, void, self.settings.revision, now_us, returned)
 
     def beat(self, worker_id: str, *, turns: bool, now_us: int) -> Beaten:
         """Keep a worker alive. While its event loop does not turn, it gets no job, and the unread ones go back."""
@@ -353,18 +354,23 @@ class Reference:
         more = self._fill(types, now_us)
         return Beaten(True, bool(worker.inbox) and not turns, more)
 
-    def leave(self, worker_id: str, *, now_us: int) -> tuple[Set[str], bool]:
-        """Take a worker out; what it holds is pending again. Return `more`, and whether it still holds something."""
+    def leave(self, worker_id: str, *, now_us: int) -> tuple[Set[str], bool, int]:
+        """Take a worker out; what it holds is pending again.
+
+        Return `more`, whether it still holds something, and how many jobs are pending again.
+        """
         worker = self.workers.get(worker_id)
         if worker is None:
-            return NONE, False
+            return NONE, False, 0
         self._close(worker, now_us)
         types: set[str] = set()
+        returned = 0
         for job_id in list(worker.claims)[:MAX_MOVES]:
-            types |= self._put_back(self.jobs[job_id], now_us, counted=False)
+            again = self._put_back(self.jobs[job_id], now_us, counted=False)
+            types, returned = types | again, returned + len(again)
         if not worker.claims:
             self._remove(worker)
-        return self._fill(types, now_us), bool(worker.claims)
+        return self._fill(types, now_us), bool(worker.claims), returned
 
     def recover(self, worker_id: str, *, now_us: int) -> Recovered:
         """Claimed -> pending, counted as a delivery: the worker is dead, says its guard."""

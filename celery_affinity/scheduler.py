@@ -7,7 +7,7 @@ number change nothing.
 import logging
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +23,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from . import introduction
 from . import keys as key_names
 from .calls import Claim, End, Ending, Job, Joined, Joining, Published, Running, Synced, Ticked
 from .errors import SchemaError
@@ -124,6 +125,14 @@ class Scheduler:
             return None
         return policy if policy.startswith("allkeys") else None
 
+    def product(self) -> str:
+        """Return name and version of the server, for people; what can be said of one that does not tell."""
+        try:
+            said = self.client.info("server")
+        except (redis.RedisError, OSError):  # no right to ask, most likely
+            said = {}
+        return introduction.product(said)
+
     def publish(self, *jobs: Job) -> list[Published]:
         """Put jobs into their lanes, or among the scheduled, in one round trip. A known id changes nothing.
 
@@ -143,8 +152,8 @@ class Scheduler:
 
     def send_publish(self, in_flight: InFlight, jobs: Sequence[Job]) -> None:
         """Begin a `publish`: `receive_publish` ends it. The server is at work on the first jobs while others follow."""
-        for script, arguments in _publishing(jobs):
-            in_flight.go_on([("EVALSHA", script.sha, 1, self.keys.base, *arguments)])
+        for call in _publishing(jobs):
+            in_flight.go_on(self._commands([call]))
 
     def receive_publish(self, in_flight: InFlight) -> list[Published]:
         """End it. An error that the server gave instead is raised as it came."""
@@ -187,15 +196,27 @@ class Scheduler:
         sequence: int,
         inline: bool,
         most_ahead: int = 0,
+        on_acked: Callable[[int], object] = lambda _: None,
     ) -> list[Claim]:
         """Ack messages, and release the slots of jobs that ended, in one round trip. Return the jobs that follow.
 
         *acks*: (job id, fencing number). *sequence*: grows with each call that is not a repetition. *inline*: whether
         the caller takes its next jobs from here; else they go to its inbox. *most_ahead*: how many it then holds beyond
-        its slots at most.
+        its slots at most. *on_acked* is called with how many of *acks* were of claims that the worker holds.
         """
         calls = _settling(worker, acks, ends, sequence, inline, most_ahead)
-        return self._settled(self._run_together(calls), bool(ends)) if calls else []
+        replies = self._run_together(calls) if calls else []
+        if acks:
+            on_acked(int(replies[0]))
+        return self._settled(replies, bool(ends))
+
+    def send_acks(self, in_flight: InFlight, worker: str, acks: Sequence[tuple[str, str]], *, goes_on: bool) -> None:
+        """Begin to ack messages: `receive_acks` ends it. *goes_on*: after what is on its way already."""
+        _send(in_flight, self._commands(_settling(worker, acks, (), 0, True, 0)), goes_on=goes_on)
+
+    def receive_acks(self, in_flight: InFlight, calls: int) -> list[int]:
+        """Return of so many `send_acks` how many were of claims that the worker holds. Raises what `receive` does."""
+        return [int(acked) for acked in in_flight.receive(calls)]
 
     def send_settle(
         self,
@@ -206,14 +227,18 @@ class Scheduler:
         ends: Sequence[End],
         sequence: int,
         most_ahead: int,
+        goes_on: bool,
     ) -> None:
-        """Begin a `settle` whose jobs come inline: `receive_settle` ends it."""
+        """Begin a `settle` whose jobs come inline: `receive_settle` ends it. *goes_on*: see `send_acks`."""
         calls = _settling(worker, acks, ends, sequence, True, most_ahead)
-        in_flight.send([("EVALSHA", script.sha, 1, self.keys.base, *arguments) for script, arguments in calls])
+        _send(in_flight, self._commands(calls), goes_on=goes_on)
 
     def receive_settle(self, in_flight: InFlight, *, has_ends: bool) -> list[Claim]:
         """Return the jobs that follow. An error that the server gave instead is raised as it came."""
         return self._settled(in_flight.receive(), has_ends)
+
+    def _commands(self, calls: Iterable[tuple[Script, list[Argument]]]) -> list[tuple[Any, ...]]:
+        return [("EVALSHA", script.sha, 1, self.keys.base, *arguments) for script, arguments in calls]
 
     def _settled(self, replies: Sequence[Any], has_ends: bool) -> list[Claim]:
         if not has_ends:
@@ -249,7 +274,7 @@ class Scheduler:
 
     def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
         """Beat, and say which claims the worker holds."""
-        known, ticker, more, asked, void, revision, now_us = self._run(
+        known, ticker, more, asked, void, revision, now_us, returned = self._run(
             load("sync"),
             worker=worker,
             slots_in_all=slots,
@@ -261,7 +286,7 @@ class Scheduler:
         numbers = [text_of(value) for value in asked]
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
         void_ids = [text_of(job_id) for job_id in void]
-        return Synced(bool(known), bool(ticker), pairs, void_ids, number_of(revision), now_us)
+        return Synced(bool(known), bool(ticker), pairs, void_ids, number_of(revision), now_us, int(returned))
 
     def beat(self, worker: str, *, turns: bool) -> bool:
         """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.
@@ -274,12 +299,14 @@ class Scheduler:
             if not again:
                 return bool(known)
 
-    def leave(self, worker: str) -> None:
-        """Take a worker out; what it still holds is pending again."""
-        unfinished = True
+    def leave(self, worker: str) -> int:
+        """Take a worker out; what it still holds is pending again. Return how many jobs."""
+        returned, unfinished = 0, True
         while unfinished:
-            more, unfinished = self._run(load("leave"), worker=worker)
+            more, unfinished, count = self._run(load("leave"), worker=worker)
+            returned += int(count)
             self._go_on(more)
+        return returned
 
     def recover(self, worker: str) -> int:
         """Take back what a worker held that is known to be dead, all of it. Return how many jobs."""
@@ -564,6 +591,11 @@ def _settling(
         )
         calls.append((release, arguments))
     return calls
+
+
+def _send(in_flight: InFlight, commands: Sequence[Sequence[Any]], *, goes_on: bool) -> None:
+    send = in_flight.go_on if goes_on else in_flight.send
+    send(commands)
 
 
 def _flat(rows: Iterable[Iterable[Argument]]) -> list[Argument]:

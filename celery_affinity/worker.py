@@ -14,7 +14,7 @@ from celery.concurrency.solo import TaskPool as SoloPool
 from celery.signals import worker_init, worker_process_init
 from celery.worker import state
 
-from . import options, pools, received, remote, request, runs, urls
+from . import introduction, options, pools, received, remote, request, runs, urls
 from .ahead import STARTS_WITHIN_S, Ahead
 from .announcer import Announcer
 from .apps import is_ours
@@ -63,6 +63,8 @@ class AffinityStep(bootsteps.StartStopStep):
         self._ahead = Ahead(settings_of(consumer.app).lookahead)
         self._loop: Loop | None = None
         self._watch: Beats | None = None
+        self._is_introduced = False
+        self._returned_before: int | None = None
         consumer.affinity = self  # where commands of remote control look for it
         self._connect_as_a_worker(consumer)
         super().__init__(consumer, **kwargs)
@@ -95,8 +97,9 @@ class AffinityStep(bootsteps.StartStopStep):
         channel.on_claim = self._on_inbox
         self._ahead.clear()  # what a lost connection made Celery drop, as the rest
         queues = [queue.name for queue in consumer.task_consumer.queues]
-        self.membership.join(scheduler, [queue for queue in queues if channel.schedules(queue)])
+        is_new = self.membership.join(scheduler, [queue for queue in queues if channel.schedules(queue)])
         self.membership.renounce(self._still_has)  # what a lost connection made Celery drop
+        self._say_that_it_joined(is_new)
 
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
         """Flush at each turn of the loop."""
@@ -114,6 +117,8 @@ class AffinityStep(bootsteps.StartStopStep):
             semaphore = getattr(consumer.controller, "semaphore", None)
             if semaphore is not None:
                 semaphore.clear()  # a request that waits for a pool process is given back, so it must not start
+            if self._returned_before is None:
+                self._returned_before = self.membership.returned
             unsettled = self.membership.claims.unsettled_count()
             if unsettled and state.should_terminate:  # cold: what still runs is not acked, and goes back as well
                 logger.warning("Restoring %d unacknowledged message(s)", unsettled)  # people look for kombu's words
@@ -130,8 +135,8 @@ class AffinityStep(bootsteps.StartStopStep):
         self._close_loop()
         if self._watch is not None:
             self._watch.stop()
-        if self.membership is not None:
-            self.membership.leave()
+        if self.membership is not None and self.membership.leave():
+            logger.info(introduction.of_leaving(self.membership.returned - (self._returned_before or 0)))
 
     def info(self, consumer: Any) -> dict[str, Any]:
         """Return what `inspect stats` shows, also of a worker that has not joined yet."""
@@ -230,6 +235,25 @@ class AffinityStep(bootsteps.StartStopStep):
         if self._ahead or self.members.claims.is_telling:  # a reply that nobody reads brings more
             self.members.look_at_the_loop(STARTS_WITHIN_S)
 
+    def _say_that_it_joined(self, is_new: bool) -> None:
+        members = self.members
+        if self._is_introduced:
+            again = introduction.of_joining_again(anew=is_new, unfinished=members.claims.unfinished())
+            logger.info(again)
+            return
+        self._is_introduced = True
+        line = introduction.of_joining(
+            types=members.types,
+            slots=self.slots(),
+            guard=members.guard_pid,
+            timeout_s=members.timeout_s,
+            namespace=self._its_channel.namespace,
+            prefix=self._its_channel.global_keyprefix,
+            server=members.scheduler.product(),
+            uri=self._consumer.connection.as_uri(),
+        )
+        logger.info(line)
+
     def _enter(self, scheduler: Scheduler) -> Membership:
         membership = Membership(
             self._consumer.hostname,
@@ -247,7 +271,7 @@ class AffinityStep(bootsteps.StartStopStep):
             forks=pools.forks(self._consumer.pool),
         )
         if isinstance(self._consumer.pool, SoloPool):
-            membership.claims.on_accepted = membership.ack_now
+            membership.claims.on_accepted = self._ack_before_it_starts
         strays = Strays(self._consumer, membership.claims, self._ahead)
         membership.on_beat = lambda loop_turns: strays.look(loop_turns=loop_turns)
         membership.claims.on_ended = self._on_ended
@@ -278,6 +302,9 @@ class AffinityStep(bootsteps.StartStopStep):
         self._tell_what_ended()
         if self._start_what_follows() and not pools.writes_at_once(self._consumer.pool):
             self._wake_loop()
+
+    def _ack_before_it_starts(self) -> None:
+        self.members.ack_now(None if self._loop is None else self._loop.in_flight)
 
     def _on_ended(self) -> None:
         """Tell it at once, where the loop notices it itself: the server works while the loop goes on with its turn."""

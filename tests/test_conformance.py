@@ -544,6 +544,7 @@ class Conformance(SideBySide):
                 reply.void,
                 reply.revision,
                 reply.now_us,
+                reply.returned,
             ],
             *(part for pair in held for part in pair),
             worker=worker,
@@ -576,8 +577,8 @@ class Conformance(SideBySide):
         self._leave(self.pick_worker(index))
 
     def _leave(self, worker):
-        more, unfinished = self.reference.leave(worker, now_us=self.now_us)
-        self.step("leave", [Named(more), unfinished], worker=worker)
+        more, unfinished, returned = self.reference.leave(worker, now_us=self.now_us)
+        self.step("leave", [Named(more), unfinished, returned], worker=worker)
         self.compare(more)
         if unfinished:
             self._leave(worker)

@@ -339,6 +339,178 @@ def _told(worker, in_flight):
     return worker.claims.receive(worker.scheduler, most_ahead=0)
 
 
+# -- acks that nobody waits for
+
+
+class Acking(Worker):
+    """The same worker, in whose first job a task is about to start that acks early."""
+
+    def __init__(self, server, in_flight):
+        super().__init__(server)
+        _told(self, in_flight)  # the connection is proven; the second job came
+        self.claims._forget(SimpleNamespace(ends=[(tag, held) for tag, held in self.claims._held.items()]))
+        self.scheduler.client.script_load(load("ack").source)
+        (self.number,) = self.fleet.claims("worker").items()
+        self.tag = self.claims.take(Claim(*self.number, "pdf", 0, 0, b""))
+        self.refused = []
+        self.claims.on_refused = self.refused.append
+        self.claims.bind(self.tag, "request")
+        self.claims.settle(self.tag, ACKED)
+
+    def is_acked(self):
+        return self.scheduler.client.hget(self.scheduler.keys.key("job", self.number[0]), "acked") == b"1"
+
+    def sends(self, in_flight):
+        return self.claims.send_acks(self.scheduler, in_flight)
+
+    def ends(self, in_flight):
+        self.claims.end(self.tag)
+        return _told(self, in_flight)
+
+
+@pytest.fixture
+def acking(server, redis_client, in_flight):
+    acking = Acking(server, in_flight)
+    yield acking
+    acking.pool.disconnect()
+
+
+def test_the_end_follows_an_ack_whose_reply_nobody_has_read(acking, in_flight):
+    acking.fleet.publish("third", "pdf")
+    assert acking.sends(in_flight)
+    assert not acking.claims.is_telling
+    assert not acking.claims.has_news
+    assert [claim.job_id for claim in acking.ends(in_flight)] == ["third"]
+    assert not in_flight.is_under_way
+    assert not acking.claims.has_news
+    assert acking.refused == []
+
+
+def test_nobody_waits_for_the_reply_to_the_end_after_that_to_the_ack(acking, in_flight, monkeypatch):
+    acking.sends(in_flight)
+    acking.claims.end(acking.tag)
+    acking.claims.send(acking.scheduler, in_flight, most_ahead=0)
+    monkeypatch.setattr(InFlight, "is_readable", False)
+    assert acking.claims.receive(acking.scheduler, most_ahead=0, waits=False) == []
+    assert acking.claims.is_telling
+    monkeypatch.undo()
+    acking.claims.receive(acking.scheduler, most_ahead=0)
+    assert acking.held_there() == set()
+
+
+def test_an_ack_waits_on_a_connection_of_which_nobody_knows_that_it_works(acking, in_flight, redis_client):
+    in_flight.close()
+    assert not acking.sends(in_flight), "it is a new one"
+    assert acking.claims.has_acks
+    in_flight.send([("PING",)])
+    in_flight.receive()
+    (connection,) = connections(redis_client)
+    redis_client.client_kill_filter(_id=connection)
+    assert not acking.sends(in_flight), "the server has closed it"
+    acking.claims.flush(acking.scheduler, inline=True)
+    assert acking.is_acked()
+
+
+@pytest.mark.parametrize("breaks", ["before the end is sent", "after it"])
+def test_an_ack_and_an_end_are_said_again_if_their_connection_breaks(acking, in_flight, redis_client, breaks):
+    acking.fleet.publish("third", "pdf")
+    assert acking.sends(in_flight)
+    if breaks == "after it":
+        acking.claims.end(acking.tag)
+        acking.claims.send(acking.scheduler, in_flight, most_ahead=0)
+    (connection,) = connections(redis_client)
+    redis_client.client_kill_filter(_id=connection)
+    while in_flight.socket.recv(100):  # what was answered is gone as well
+        pass
+    with pytest.raises((redis.ConnectionError, OSError)):
+        acking.claims.receive(acking.scheduler, most_ahead=0)
+    assert not acking.claims.is_telling
+    acking.claims.end(acking.tag)
+    following = acking.claims.flush(acking.scheduler, inline=True)
+    assert [claim.job_id for claim in following] == ["third"]
+    assert acking.held_there() == {"third"}
+
+
+def test_an_ack_is_said_again_by_another_thread_while_its_task_runs_and_the_loop_goes_on(acking, in_flight):
+    acking.scheduler.send_acks = Mock(side_effect=lambda in_flight, *_, **__: in_flight.send([("ECHO", "0")]))
+    assert acking.sends(in_flight)
+    assert _in_another_thread(acking.claims.take_over)
+    assert _in_another_thread(lambda: acking.claims.flush(acking.scheduler, inline=False)) == []
+    assert acking.is_acked()
+    assert not acking.claims.take_over(), "once"
+    connection = in_flight.socket
+    acking.ends(in_flight)
+    assert in_flight.socket is connection
+    assert acking.held_there() == set()
+
+
+def test_a_server_that_lost_its_scripts_gets_the_ack_again(acking, in_flight, redis_client):
+    redis_client.script_flush()
+    assert acking.sends(in_flight)
+    assert acking.claims.receive(acking.scheduler, most_ahead=0) == []
+    assert acking.is_acked()
+
+
+def test_an_ack_that_does_not_count_is_noticed(acking, in_flight):
+    acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
+    assert acking.sends(in_flight)
+    assert acking.claims.receive(acking.scheduler, most_ahead=0) == []
+    assert [[held.number for held in each] for each in acking.refused] == [[acking.number]]
+    assert acking.claims.is_void(acking.tag)
+    assert not acking.is_acked()
+
+
+def test_an_ack_that_was_waited_for_and_does_not_count_is_noticed_before_the_start(acking):
+    acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
+    acking.claims.flush(acking.scheduler, inline=True)
+    assert acking.claims.is_void(acking.tag)
+
+
+def test_what_is_sent_while_a_reply_is_due_is_not_taken_for_another_reply(server, redis_client):
+    """redis-py sends a PING of its own on a connection on which nothing was read for a while."""
+    pool = redis.ConnectionPool.from_url(server.url, health_check_interval=1)
+    in_flight = InFlight(pool)
+    in_flight.send([("ECHO", "first")])
+    in_flight._connection.next_health_check = 0
+    in_flight.go_on([("ECHO", "second")])
+    assert in_flight.receive() == [b"first", b"second"]
+    in_flight.close()
+    pool.disconnect()
+
+
+def _membership(acking):
+    membership = Membership.__new__(Membership)
+    membership.claims, membership._scheduler = acking.claims, acking.scheduler
+    membership._in_trouble = membership._draining = False
+    return membership
+
+
+def test_an_ack_that_another_thread_is_about_to_tell_is_waited_for(acking, in_flight):
+    acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
+    settle, is_waiting = acking.scheduler.settle, threading.Event()
+    acking.scheduler.settle = lambda *args, **options: (is_waiting.wait(10), settle(*args, **options))[1]
+    other = threading.Thread(target=lambda: acking.claims.flush(acking.scheduler, inline=False))
+    other.start()
+    while acking.claims.has_acks:
+        pass
+    threading.Timer(0.1, is_waiting.set).start()
+    _membership(acking).ack_now(in_flight)
+    other.join(10)
+    assert acking.claims.is_void(acking.tag), "known when the task would start"
+
+
+@pytest.mark.parametrize(("fresh", "waits"), [(True, False), (False, True)])
+def test_a_worker_that_may_soon_be_taken_for_dead_waits_for_the_reply_to_an_ack(acking, in_flight, fresh, waits):
+    membership = _membership(acking)
+    acking.claims.lease.renew(asked_at_s=time.monotonic() - (14 if fresh else 16), timeout_s=30)
+    flush = membership.flush = Mock(wraps=membership.flush)
+    membership.ack_now(in_flight)
+    assert flush.called == waits
+    assert in_flight.is_under_way
+    acking.claims.receive(acking.scheduler, most_ahead=0)
+    assert acking.is_acked()
+
+
 # -- what is void
 
 

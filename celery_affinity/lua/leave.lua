@@ -1,5 +1,6 @@
 -- leave: a worker goes. What it still holds is pending again, its age intact; what had been acked is lost.
--- RETURNS {more, unfinished}; unfinished 1: call again, it still holds something. An unknown worker changes nothing.
+-- RETURNS {more, unfinished, returned}; unfinished 1: call again, it still holds something. returned: how many jobs are
+-- pending again. An unknown worker changes nothing.
 -- Cost: at most 10 claims in one call.
 -- @include lib/keys.lua
 -- @include lib/full.lua
@@ -13,7 +14,7 @@ local worker = ARGV[1]
 local MAX = 10
 
 if redis.call("EXISTS", key.worker(worker)) == 0 then
-    return { "", 0 }
+    return { "", 0, 0 }
 end
 local settings = read_settings()
 local types = {}
@@ -25,4 +26,5 @@ end
 if #claimed <= MAX then
     workers.remove(worker)
 end
-return { fill(types, "", settings, slots.view())[1], #claimed > MAX and 1 or 0 }
+local returned = #types
+return { fill(types, "", settings, slots.view())[1], #claimed > MAX and 1 or 0, returned }

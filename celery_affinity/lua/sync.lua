@@ -1,8 +1,9 @@
 -- sync: a worker beats, and says what it holds. Only it can say that a claim is not with it:
 -- one that it does not name is asked about, and comes back only when it renounces it, unless it is still unread.
--- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision, now}
+-- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision, now, returned}
 -- known 0: join again. ticker 1: tick for the fleet. asked: claims that it did not name. void: named, no longer its.
 -- revision: that of the settings in force. now: the server's time, µs, by which jobs expire that wait in the worker.
+-- returned: how many of its jobs are pending again.
 -- Cost: O(claims of the worker); at most 10 of them come back or are asked about in one call, and some MB.
 -- @include lib/keys.lua
 -- @include lib/full.lua
@@ -28,7 +29,7 @@ local TICKED_LATELY_US = 2000000
 local row = redis.call("HMGET", key.worker(worker), "accepting", "app")
 local accepting = row[1]
 if not accepting or (accepting == "0" and not draining) then
-    return { 0, 0, "", {}, {}, 0, clock.now_us }
+    return { 0, 0, "", {}, {}, 0, clock.now_us, 0 }
 end
 redis.call("ZADD", key.beats, clock.now, worker)
 redis.call("HSET", key.worker(worker), "other", other)
@@ -79,7 +80,7 @@ for i = 5, #ARGV, 3 do
 end
 
 local types = workers.types_of(worker)
-local looked_at, bytes = 0, 0
+local served, looked_at, bytes = #types, 0, 0
 for i = 1, #claimed, 2 do
     local id = claimed[i]
     if looked_at == MAX or bytes > MAX_BYTES then
@@ -100,6 +101,7 @@ for i = 1, #claimed, 2 do
         end
     end
 end
+local returned = #types - served
 slots.settle(worker)
 check_free_slots()
 
@@ -110,4 +112,4 @@ local more = fill(types, "", settings, slots.view())[1]
 if more == "" then
     ahead.ask(worker, workers.types_of(worker), tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end
-return { 1, ticker and 1 or 0, more, asked, void, settings.revision, clock.now_us }
+return { 1, ticker and 1 or 0, more, asked, void, settings.revision, clock.now_us, returned }
