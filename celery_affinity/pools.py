@@ -9,7 +9,7 @@ import inspect
 import select
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, wraps
 from typing import Any
 
@@ -137,6 +137,28 @@ def read_results(pool: Any) -> None:
     for fd, events in poller.poll(0):
         if events & select.POLLIN:
             results.handle_event(fd)
+
+
+def watch_who_is_ending(pool: Any) -> None:
+    """Have a prefork pool watch anew, after a reconnect, a process whose end it has noticed and that is still there.
+
+    Celery forgets the file number of such a process at once, and the process when the system says how it ended: the
+    worker would end with an error if its event loop began in between.
+    """
+    track: Callable[[Any, Any], None] | None = getattr(getattr(pool, "_pool", None), "_track_child_process", None)
+    if track is None or hasattr(track, "__wrapped__"):
+        return
+
+    @wraps(track)
+    def tracking(process: Any, hub: Any) -> None:
+        if getattr(process, "_sentinel_poll", 0) is not None:
+            track(process, hub)
+        else:
+            del process._sentinel_poll
+            with suppress(OSError, AttributeError):  # it has gone meanwhile: the pool's own timer replaces it
+                track(process, hub)
+
+    pool._pool._track_child_process = tracking
 
 
 @contextmanager

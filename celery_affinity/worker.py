@@ -83,6 +83,7 @@ class AffinityStep(bootsteps.StartStopStep):
             self._watch_what_is_ahead()
             pools.spare_what_is_written(consumer.pool)
             pools.keep_what_is_half_read(consumer.pool)
+            pools.watch_who_is_ending(consumer.pool)
             pools.let_pauses_yield(consumer.pool)
             runs.report_all_errors(consumer.pool)
             Reconnecting(consumer, ask=self.membership.ask, returns=lambda: self.members.returns)

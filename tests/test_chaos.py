@@ -188,6 +188,9 @@ def test_a_result_may_be_lost_while_its_server_is_away_unless_its_worker_tries_a
     story.run("job", 1, 2)
     story.happen("up", "results", 3)
     assert (story.judged(states={"job": "done"}, results={}).violations == []) is not retries
+    story.happen("got", "task-job", 20, state="FAILURE")
+    verdict = story.judged(states={"job": "done"}, results={"task-job": "FAILURE"})
+    assert (verdict.violations == []) is not retries
 
 
 @pytest.mark.parametrize("retries", [True, False])

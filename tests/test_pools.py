@@ -5,13 +5,13 @@ import pickle
 import signal
 import struct
 from itertools import count
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 
 import pytest
 from celery.concurrency.asynpool import AsynPool, ResultHandler
 from kombu.asynchronous import Hub, get_event_loop, set_event_loop
 
-from celery_affinity.pools import keep_what_is_half_read, spare_what_is_written, writes_at_once
+from celery_affinity.pools import keep_what_is_half_read, spare_what_is_written, watch_who_is_ending, writes_at_once
 
 _file_numbers = count()
 
@@ -23,6 +23,23 @@ def pipe():
     yield read, write
     os.close(read)
     os.close(write)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_worker_goes_on_beside_a_process_whose_end_was_noticed_and_that_is_still_there(pipe, is_closed):
+    tracked = []
+    hub = SimpleNamespace(add_reader=lambda fd, *_: tracked.append(os.fstat(fd)))
+    pool = SimpleNamespace(_event_process_exit=None)
+    pool._track_child_process = MethodType(AsynPool._track_child_process, pool)
+    watch_who_is_ending(SimpleNamespace(_pool=pool))
+    process = SimpleNamespace(_popen=SimpleNamespace(sentinel=-1 if is_closed else pipe[0]))
+    process._sentinel_poll = None  # what the notice of its end leaves
+    pool._track_child_process(process, hub)
+    assert tracked == ([] if is_closed else [os.fstat(pipe[0])])
+    if not is_closed:
+        pool._track_child_process(process, hub)
+        assert len(tracked) == 2, "as Celery does at each reconnect"
+        os.close(process._sentinel_poll)
 
 
 class Results:
