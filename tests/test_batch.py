@@ -17,6 +17,7 @@ from .workers import wait_until
 if kombu.VERSION[:2] < (5, 7):
     pytest.skip("kombu before 5.7 has no batches", allow_module_level=True)
 
+from kombu import Queue
 from kombu.exceptions import BatchPublishError
 
 
@@ -115,7 +116,7 @@ def test_a_client_that_is_allowed_one_connection_does_with_one(app, task):
     with app.producer_pool.acquire(block=True) as producer:
         with producer.batch(max_size=3):
             for number in range(7):
-                task.apply_async((number,), producer=producer, queue=f"queue {number}")  # to be declared
+                task.apply_async((number,), producer=producer, declare=[Queue(f"queue {number}")])
         assert waiting(app) == list(range(7))
         assert producer.channel.pool.max_connections == 1
 

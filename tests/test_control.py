@@ -70,7 +70,7 @@ def test_what_waits_in_redis_is_listed_once_for_the_fleet_as_celery_lists_it(fle
         "hostname": told(fleet, "first").name,
         "time_start": None,
         "acknowledged": False,
-        "delivery_info": {"exchange": "", "routing_key": "celery", "priority": 3, "redelivered": False},
+        "delivery_info": {"exchange": "", "routing_key": "pdf", "priority": 3, "redelivered": False},
         "worker_pid": None,
     }
     asked = inspect(fleet, "query_task", workers=2, ids=[later.id, pending.id, "unknown"])

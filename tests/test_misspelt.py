@@ -333,7 +333,9 @@ def test_eager_calls_are_refused_as_well(new_app):
 
 def test_a_retry_is_refused_where_it_is_called(app):
     render = task(app)
-    with running(render, {"headers": {"id": "1", "task": "shop.render"}, "properties": {"priority": 0}}):
+    with running(
+        render, {"headers": {"id": "1", "task": "shop.render"}, "properties": {"priority": 0, "delivery_info": {}}}
+    ):
         with refused("retry of task shop.render: unknown option 'affinty'; did you mean 'affinity'?"):
             render.retry(countdown=0, affinty="excel")
         with refused("retry of task shop.render: affinity must be the name of a queue"):

@@ -140,7 +140,11 @@ def test_a_payload_of_50_mb_arrives(fleet):
     fleet.works("good")
 
 
-@pytest.mark.parametrize("name", STRANGE)
+#: Those that -Q can give: other types are refused.
+STRANGE_TYPES = [name for name in STRANGE if name.isprintable()]
+
+
+@pytest.mark.parametrize("name", STRANGE_TYPES)
 def test_a_type_may_have_any_name(fleet, name):
     fleet.good("job", affinity=name)
     (type_,) = Report(fleet.reader).status().types
@@ -149,11 +153,10 @@ def test_a_type_may_have_any_name(fleet, name):
 
 
 def test_a_worker_serves_types_with_strange_names(fleet):
-    names = [name for name in STRANGE if "\x00" not in name and "," not in name]  # the command line's own limits
-    fleet.start(*names)
-    for number, name in enumerate(names):
+    fleet.start(*STRANGE_TYPES)
+    for number, name in enumerate(STRANGE_TYPES):
         fleet.good(f"job{number}", affinity=name)
-    wait_until(lambda: len(fleet.ledger.ends()) == len(names), 30, "all run")
+    wait_until(lambda: len(fleet.ledger.ends()) == len(STRANGE_TYPES), 30, "all run")
 
 
 def test_a_task_may_have_any_id_and_name(fleet):

@@ -281,7 +281,7 @@ def test_a_retry_of_what_stock_celery_sent_keeps_its_mode(app, pdf, first_try):
     first_try["properties"]["on_demand"] = True
     with running(pdf, first_try), pytest.raises(Retry):
         pdf.retry(countdown=0)
-    assert one(app) == ("pdf", "demand.7")
+    assert one(app) == ("excel", "demand.7")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ WARNING = "No live worker serves type 'viedo'"
 
 @pytest.fixture
 def fleet(redis_client, monkeypatch):
-    monkeypatch.setattr(unserved, "_warned", set())
+    monkeypatch.setattr(unserved, "_warned", {})
     return Fleet(Scheduler(redis_client, Keys()))
 
 
