@@ -5,6 +5,7 @@ It goes into names of keys, lists of words and sums that every worker reads, so 
 
 import re
 from collections.abc import Mapping
+from operator import itemgetter
 
 from .errors import OptionError, refuse
 
@@ -34,9 +35,18 @@ _ACCEPTED: dict[str, tuple[str, re.Pattern[str]]] = {
 
 _CHECKS = [(name, pattern.fullmatch) for name, (_, pattern) in _ACCEPTED.items()]
 
+#: Most jobs, all fields but the last two in one text: one match takes a third of the time of nine.
+_ORDINARY = re.compile(
+    r"[!-~]{1,255} [A-Za-z0-9_.~%-]+ (queued|demand) ([0-9]|10) -?[0-9]{1,17} [A-Za-z0-9_.~%-]* (-?[0-9]{1,17})?"
+).fullmatch
+_IN_ONE = itemgetter("id", "type", "mode", "priority", "delay_us", "task_id", "expires_us")
+
 
 def bad(arguments: Mapping[str, object]) -> str | None:
     """Return the name of a field of *arguments*, those of ``publish.lua``, that is not accepted; None if all are."""
+    is_plain = not arguments["stamps"] and str(arguments["task_name"]).isascii()
+    if is_plain and _ORDINARY(" ".join(map(str, _IN_ONE(arguments)))):
+        return None
     for name, matches in _CHECKS:
         if not matches(str(arguments[name])):
             return name

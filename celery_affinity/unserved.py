@@ -4,6 +4,7 @@ import logging
 import threading
 from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import redis
 
@@ -22,11 +23,16 @@ _PAGES = 10
 _TYPES = 100
 
 _warned: dict[tuple[object, ...], set[str]] = {}
+#: The type that each scheduler was asked about last: it was warned of, or is not to be.
+_last: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 def warn(type_: str, scheduler: Any) -> None:
     """Log that jobs of *type_* wait for a worker, once in a process for each type and each place that has workers."""
+    if _last.get(scheduler) == type_:
+        return  # what is published next is most often of the same type
+    _last[scheduler] = type_
     place = _place(scheduler)
     with _lock:
         known = _warned.setdefault(place, set())

@@ -1,5 +1,6 @@
 """What a message may say of its job: the client and the scripts agree, and nothing is written of what is refused."""
 
+import itertools
 import math
 
 import pytest
@@ -144,3 +145,14 @@ def test_good_jobs_that_follow_are_claimed(redis_client):
     fleet.join("worker", "pdf", slots=3)
     fleet.scheduler.publish(*(Job(f"e{number}", "pdf", "m", priority=-number) for number in range(3)))
     assert fleet.jobs("worker") == ["e0"]
+
+
+def test_what_most_jobs_say_is_judged_as_each_field_by_itself():
+    """A blank in one field may not pass for the border of two."""
+    ordinary = Job("id", "pdf", "", task_id="task", task_name="shop.render").arguments()
+    assert fields.bad(ordinary) is None
+    odd = ("", " ", "a b", "a pdf queued 1 0 t", "queued", "11", "-1", "1" * 19, "\n", "é", "x" * 300)
+    for name, value in itertools.product(ordinary.keys() - {"message", "readable"}, odd):
+        arguments = {**ordinary, name: value}
+        one_by_one = next((each for each, matches in fields._CHECKS if not matches(str(arguments[each]))), None)
+        assert fields.bad(arguments) == one_by_one
