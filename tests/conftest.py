@@ -87,7 +87,7 @@ def redis_client(server):
 
 @contextmanager
 def apps_stay_here():
-    """Forget what apps leave to those that come later: tasks that all share, who is current, and open connections.
+    """Forget what apps leave to those that come later: tasks that all share, under the same names, and who is current.
 
     A producer that knows a task publishes for the task's own type, whatever queue a test names.
     """
@@ -97,7 +97,6 @@ def apps_stay_here():
     finally:
         _state._on_app_finalizers.intersection_update(shared)
         _state._set_current_app(current)
-        pools.reset()
 
 
 @pytest.fixture(autouse=True)
