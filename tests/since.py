@@ -17,9 +17,6 @@ EXIT_FAILS = _CELERY_5_7
 #: Before, `query_task` does not know of a task that waits for its time: `what_waits_for_its_time_is_seen`.
 SCHEDULED_IS_QUERIED = _CELERY_5_7
 
-#: Before, sockets of result backends are left to the garbage collector.
-RESULTS_CLOSE_SOCKETS = _CELERY_5_7
-
 #: How many tasks with a rate limit start at once: before kombu 5.7, a full token bucket is filled again at once.
 LIMITED_AT_ONCE = 1 if kombu.VERSION[:2] >= (5, 7) else 2
 
