@@ -25,7 +25,6 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from . import apps, destination, misspelt
 from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority, of_task
-from .app_settings import _SETTINGS as _SETTINGS
 from .app_settings import registered
 from .app_settings import settings_of as settings_of
 from .app_settings import type_by_name as type_by_name

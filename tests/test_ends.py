@@ -61,9 +61,8 @@ class Pools:
         kombu.pools.reset()  # what they remember as declared is gone with the next test's empty server
 
     def send(self, task, job, pool, *args):
-        # Another test of this process may have imported the tasks, with types of their own.
         module = TYPED if task in ("early", "late") else self.module
-        return self.app.send_task(f"{module}.{task}", (job, *args), queue=pool, affinity=pool)
+        return self.app.send_task(f"{module}.{task}", (job, *args), queue=pool)
 
     def status(self):
         return Report(Reader(self.redis, Keys())).status()

@@ -9,7 +9,7 @@ import time
 import pytest
 from celery.exceptions import TaskRevokedError
 
-from celery_affinity import stamping
+from celery_affinity import app_settings, stamping
 from celery_affinity.claims import Claims
 from celery_affinity.errors import OptionError
 from celery_affinity.keys import Keys
@@ -55,7 +55,7 @@ class MixedFleet(Fleet):
 @pytest.fixture
 def fleet(valkey, redis_client, tmp_path, load_app, monkeypatch):
     app = load_app(APP)
-    monkeypatch.setitem(stamping._SETTINGS, app, Settings(queues=CONF["affinity_queues"]))
+    monkeypatch.setitem(app_settings._SETTINGS, app, Settings(queues=CONF["affinity_queues"]))
     return MixedFleet(valkey, redis_client, tmp_path, app)
 
 
