@@ -14,22 +14,22 @@ SECONDS ?= 1200
 demo: $(VENV)/.demo
 	@$(BIN)/python -m examples.pipeline $(if $(DOCS),--docs "$(DOCS)")
 
-# Three at a time, since most of them wait; ARGS="-n 0 -s tests/test_worker.py" runs a part by itself.
+# Three at a time, since most of them wait; ARGS="-n 0 -s tests/worker/test_worker.py" runs a part by itself.
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 # More of the random steps that `make test` makes 10,000 of, from a seed that it prints: SEED=... makes the same again.
 # Some 600 a second, on each server.
 conformance: $(VENV)/.test
-	CONFORMANCE_STEPS=$(STEPS) CONFORMANCE_SEED=$(SEED) $(BIN)/python -m pytest tests/test_conformance.py -s -o timeout=0 $(ARGS)
+	CONFORMANCE_STEPS=$(STEPS) CONFORMANCE_SEED=$(SEED) $(BIN)/python -m pytest tests/conformance/test_conformance.py -s -o timeout=0 $(ARGS)
 
 # Whether that would notice: breaks the scripts one line at a time. Some 20 minutes; ARGS=lib/lanes tries a part.
 seeded-faults: $(VENV)/.test
-	$(BIN)/python -m tests.seeded_faults $(ARGS)
+	$(BIN)/python -m tests.conformance.seeded_faults $(ARGS)
 
 # What each script and each report costs with a million jobs pending. Some ten minutes.
 million: $(VENV)/.test
-	$(BIN)/python -m tests.large $(ARGS)
+	$(BIN)/python -m tests.whole.large $(ARGS)
 
 # How fast it is beside stock Celery and dramatiq, in turn. Some 40 minutes, or some 5 for the short of it;
 # ARGS='drain --only "solo late" --rounds 5' repeats a part.
@@ -41,21 +41,21 @@ bench-quick: $(VENV)/.bench
 
 # Faults while jobs run, for SECONDS; `make chaos SEED=...` has the same storms again, in another weather: time differs.
 chaos: $(VENV)/.test
-	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed "$(SEED)" --output build/chaos $(ARGS)
+	$(BIN)/python -m tests.whole.chaos --seconds $(SECONDS) --seed "$(SEED)" --output build/chaos $(ARGS)
 
 # Whether memory, latency and open files stay flat under the highest steady load; SECONDS=600 for ten minutes.
 soak: SECONDS = 600
 soak: $(VENV)/.test
-	$(BIN)/python -m tests.soak --seconds $(SECONDS) $(ARGS)
+	$(BIN)/python -m tests.whole.soak --seconds $(SECONDS) $(ARGS)
 
 # Celery's own integration tests on stock Celery and on ours, compared. Some 35 minutes.
 parity: $(VENV)/.parity
-	$(BIN)/python -m tests.parity $(ARGS)
+	$(BIN)/python -m tests.whole.parity $(ARGS)
 
 # The oldest and the newest packages and Pythons that are supported, each in an environment of its own under build/matrix.
 # Some seven minutes each; ARGS=oldest runs one, ARGS=--write-docs all of them, for the README.
 matrix: $(VENV)/.test
-	$(BIN)/python -m tests.matrix $(ARGS)
+	$(BIN)/python -m tests.whole.matrix $(ARGS)
 
 check: $(VENV)/.test $(VENV)/.check
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tests.page import write_block
+from tests.support.pages import write_block
 
 from . import report
 from .options import FULL, QUICK, Options

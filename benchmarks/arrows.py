@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import redis
 
-from celery_affinity.calls import Claim, End, Job, Joining
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.settings import Settings
-from tests.large import NOTED_FROM_US, LargeFleet
+from celery_affinity.rules.settings import Settings
+from celery_affinity.server.replies import Claim, End, Job, Joining
+from tests.whole.large import NOTED_FROM_US, LargeFleet
 
 from .bench import say
 

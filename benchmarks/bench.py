@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 import redis
 
 from celery_affinity.embedded import EmbeddedServer
-from tests.workers import Process, wait_until
+from tests.support.processes import Process, wait_until
 
 from .ledger import Ledger
 from .meter import Meter

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tests.workers import wait_until
+from tests.support.processes import wait_until
 
 from .bench import Bench, BenchmarkError
 from .ledger import Record

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from tests.workers import Process
+from tests.support.processes import Process
 
 from .bench import Bench, BenchmarkError, Publisher
 from .ledger import Ledger

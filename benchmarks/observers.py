@@ -15,16 +15,16 @@ import redis
 from kombu import Connection
 from prometheus_client import CollectorRegistry, generate_latest
 
-from celery_affinity import render
+from celery_affinity.cli import text
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.explanation import explain
-from celery_affinity.flower import Observer, merged
-from celery_affinity.metrics import StatusCollector
-from celery_affinity.observe import reader_on, scheduler_on
-from celery_affinity.order import next_jobs
-from celery_affinity.reader import Reader
-from celery_affinity.report import Report
-from tests.large import NOTED_FROM_US, LargeFleet
+from celery_affinity.observe.claim_order import next_jobs
+from celery_affinity.observe.explain import explain
+from celery_affinity.observe.flower import Observer, merged
+from celery_affinity.observe.metrics import StatusCollector
+from celery_affinity.observe.status import Report
+from celery_affinity.server.reader import Reader
+from celery_affinity.transport.reach import reader_on, scheduler_on
+from tests.whole.large import NOTED_FROM_US, LargeFleet
 
 from .bench import say
 
@@ -118,9 +118,9 @@ def looks(pending: Pending, executable: str | None) -> Iterator[list[Look]]:
         registry = CollectorRegistry()
         registry.register(StatusCollector(lambda: Report(reader).status()))
         calls: dict[str, Callable[[], object]] = {
-            "status": lambda: render.status(Report(reader).status()),
-            "pending": lambda: render.upcoming(next_jobs(reader, None, 20)),
-            "explain": lambda: render.explanation(explain(reader, task)),
+            "status": lambda: text.status(Report(reader).status()),
+            "pending": lambda: text.upcoming(next_jobs(reader, None, 20)),
+            "explain": lambda: text.explanation(explain(reader, task)),
             "metrics": lambda: generate_latest(registry),
             "Flower's page": lambda: _rows(loop, observer),
         }

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import redis
 
-from celery_affinity.keys import Keys
-from celery_affinity.reader import Reader
-from celery_affinity.report import Report
-from celery_affinity.settings import Settings
+from celery_affinity.observe.status import Report
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.settings import Settings
+from celery_affinity.server.reader import Reader
 
 from .ledger import VARIABLE
 

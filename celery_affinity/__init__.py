@@ -3,15 +3,15 @@
 app.conf.broker_transport = "celery_affinity:Transport"
 """
 
-from . import intercepted as _intercepted  # changes Celery's classes
-from . import worker as _worker  # connects the signal handler that adds our step to workers
-from . import workflows as _workflows  # has Celery's canvas keep the mode of its call
-from .affinity import Affinity
+from .client import intercepted as _intercepted  # changes Celery's classes
+from .client import workflows as _workflows  # has Celery's canvas keep the mode of its call
+from .client.publish_many import TaskIds, publish_many
 from .errors import AffinityError, OptionError, PublishError, SchemaError, SettingError, TransportError
-from .explanation import Explanation
-from .many import TaskIds, publish_many
-from .observe import explain
-from .transport import Transport
+from .observe.explain import Explanation
+from .rules.affinity import Affinity
+from .transport.reach import explain
+from .transport.transport import Transport
+from .worker import step as _worker  # connects the signal handler that adds our step to workers
 
 __all__ = [
     "Affinity",

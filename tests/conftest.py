@@ -19,7 +19,7 @@ from kombu import pools
 
 from celery_affinity.embedded import EmbeddedServer
 
-from .workers import running_processes, wait_until
+from .support.processes import running_processes, wait_until
 
 #: Inherited by every process that a test starts, whoever its parent is by now.
 MARK = "CELERY_AFFINITY_TEST_RUN"
@@ -107,7 +107,7 @@ def no_test_sees_the_apps_of_another():
 
 @pytest.fixture
 def load_app(request, monkeypatch):
-    """Return a function that imports a module of `tests.apps` for the Valkey server, and returns its app.
+    """Return a function that imports a module of `tests.support.apps` for the Valkey server, and returns its app.
 
     A module is imported once, by the first test that asks for it.
     """

@@ -14,10 +14,10 @@ from typing import Self
 
 from celery import Celery
 
-from .. import tied
+from ..embedded import children
 from ..errors import refuse
-from ..observe import reader_on, scheduler_on
-from ..report import Report
+from ..observe.status import Report
+from ..transport.reach import reader_on, scheduler_on
 from .app import TestingError, check_concurrency, check_types, import_path, load
 
 START_TIMEOUT_S = 60.0
@@ -81,7 +81,7 @@ class WorkerProcess:
         """Start the worker, and wait until it has joined. Raises TestingError with the end of its log."""
         if self._process is not None:
             raise TestingError(f"{self!r} is running already")
-        self._process = tied.start(self._command, log=self._log, env={**os.environ, "PYTHONPATH": import_path()})
+        self._process = children.start(self._command, log=self._log, env={**os.environ, "PYTHONPATH": import_path()})
         deadline = monotonic() + START_TIMEOUT_S
         while not self._has_joined():
             if not self.is_running or monotonic() > deadline:
@@ -109,7 +109,7 @@ class WorkerProcess:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            tied.reap(self._process)
+            children.reap(self._process)
             self._process = None
 
     def _has_joined(self) -> bool:

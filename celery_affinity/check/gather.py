@@ -1,0 +1,299 @@
+"""What server and fleet say: facts for the checks. It changes nothing, and waits for nobody for long."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from queue import Empty, Queue
+from typing import Any
+
+import redis
+from celery import Celery
+from kombu import Producer
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError, ResponseError
+
+from ..client.stamping import settings_of
+from ..errors import AffinityError
+from ..observe.status import Report, Status
+from ..rules.keys import SCHEMA, Keys
+from ..rules.rows import number_of, text_of
+from ..rules.settings import Settings, complete
+from ..server import runtime_settings
+from ..server.reader import Reader
+from ..server.scheduler import Scheduler
+from ..transport.channel import AffinityChannel
+from .facts import Answer, App, Facts, Fleet, Member, Server, Setting
+from .gather_app import look_at
+
+#: Longest wait for the server, for a connection and for each reply, s.
+PATIENCE_S = 5.0
+
+#: Longest wait for all of it, s, and twice what workers are given.
+_MOST_S = 25.0
+
+_TRANSPORT = "celery_affinity:Transport"
+
+
+def survey(app: Celery, *, fleet: bool = True, answers_within_s: float = 1.0) -> Facts:
+    """Return what can be learnt of *app*, of its broker and, with *fleet*, of workers and jobs.
+
+    Workers that do not answer within *answers_within_s* are not waited for.
+    """
+    own = look_at(app)
+    if own.url_refused or own.keys_refused:
+        return Facts(own)
+    # A thread, since some waits are not ours to bound: a look-up of a host's name takes what the resolver takes, and
+    # closing the connection to a server that stopped is worth no wait.
+    found: Queue[Facts | Exception] = Queue()
+    arguments = app, own, answers_within_s if fleet else None, found
+    threading.Thread(target=_ask_all, args=arguments, daemon=True).start()
+    most_s = _MOST_S + 2 * answers_within_s
+    try:
+        facts = found.get(timeout=most_s)
+    except Empty:
+        return Facts(own, away=f"no end within {most_s:g} s")
+    if isinstance(facts, Exception):
+        raise facts
+    return facts
+
+
+def _ask_all(app: Celery, own: App, answers_within_s: float | None, found: "Queue[Facts | Exception]") -> None:
+    with _connection(app) as connection:
+        try:
+            connection.ensure_connection(max_retries=len(connection.alt) or 1, interval_start=0, timeout=PATIENCE_S)
+            found.put(_on(connection, app, own, answers_within_s))
+        except (OperationalError, RedisError, AffinityError, OSError, ValueError, *connection.connection_errors) as exc:
+            # ValueError: kombu's, for a database or a master that is none.
+            found.put(Facts(own, away=str(exc) or type(exc).__name__))
+        except Exception as exc:  # raised where it is waited for
+            found.put(exc)
+
+
+def _connection(app: Celery) -> Any:
+    """Return a connection with this transport, whatever the app says, that waits for no answer for ever."""
+    options = app.conf.broker_transport_options or {}
+    bounds = {
+        name: min(options.get(name) or PATIENCE_S, PATIENCE_S) for name in ("socket_timeout", "socket_connect_timeout")
+    }
+    retries = {"max_retries": 0, "interval_start": 0}
+    return app.connection_for_write(transport=_TRANSPORT, transport_options={**bounds, **retries})
+
+
+def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) -> Facts:
+    channel: AffinityChannel = connection.default_channel
+    keys = Keys(global_keyprefix=channel.global_keyprefix, namespace=channel.namespace)
+    # Not the channel's own: that writes the schema where there is none.
+    scheduler = Scheduler(redis.Redis(connection_pool=channel.pool), keys)
+    reader = Reader(scheduler.client, keys)
+    server = _server(reader, scheduler.client)
+    if answers_within_s is None or server.schema not in (None, str(SCHEMA)):
+        return Facts(own, server)
+    return Facts(own, server, _fleet(app, own, connection, channel, scheduler, reader, answers_within_s))
+
+
+# -- the server
+
+
+def _server(reader: Reader, client: Any) -> Server:
+    before_s = time.time()
+    server_s = reader.now_us() / 1e6
+    after_s = time.time()
+    schema = reader.ask_one("get", reader.key("schema"))
+    known: dict[str, Any] = {
+        "schema": text_of(schema) if schema is not None else None,
+        "clock_here_s": _outside(server_s, before_s, after_s) * -1,
+    }
+    try:
+        info = client.info("everything")
+    except ResponseError as exc:
+        return Server(refused=str(exc), **known)
+    kind, version = _kind(info)
+    return Server(
+        kind=kind,
+        version=version,
+        cluster=bool(info.get("cluster_enabled")),
+        replica=info.get("role") == "slave",
+        policy=str(info.get("maxmemory_policy", "")),
+        used=int(info.get("used_memory", 0)),
+        maxmemory=int(info.get("maxmemory", 0)),
+        of_machine=int(info.get("total_system_memory", 0)),
+        aof=bool(info.get("aof_enabled")),
+        save=_save(client),
+        failing=_failing(info),
+        clients=int(info.get("connected_clients", 0)),
+        max_clients=int(info.get("maxclients", 0)),
+        **known,
+    )
+
+
+def _outside(moment: float, first: float, last: float) -> float:
+    """Return how far *moment* is after *last*, or (less than 0) before *first*; 0 in between."""
+    return max(0.0, moment - last) + min(0.0, moment - first)
+
+
+def _kind(info: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
+    for kind in ("valkey", "dragonfly"):
+        if f"{kind}_version" in info:
+            return kind, _version(str(info[f"{kind}_version"]))
+    return str(info.get("server_name") or "redis"), _version(str(info.get("redis_version", "0")))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("-")[0].lstrip("v").split(".") if part.isdigit())
+
+
+def _save(client: Any) -> str | None:
+    """Return when the server takes snapshots; None where CONFIG is not for this user, or not for anybody."""
+    with suppress(ResponseError):
+        return str(client.config_get("save").get("save", ""))
+    return None
+
+
+def _failing(info: dict[str, Any]) -> str | None:
+    if info.get("aof_last_write_status") == "err":
+        return "append-only file"
+    return "snapshot" if info.get("rdb_last_bgsave_status") == "err" else None
+
+
+# -- the fleet
+
+
+def _fleet(
+    app: Celery,
+    own: App,
+    connection: Any,
+    channel: AffinityChannel,
+    scheduler: Scheduler,
+    reader: Reader,
+    answers_within_s: float,
+) -> Fleet:
+    report = Report(reader)
+    before = _members(report.status())
+    try:
+        answers, not_asked = _answers(app, connection, reader, answers_within_s), None
+    except (ResponseError, OperationalError) as exc:
+        if not isinstance(exc.__cause__ or exc, ResponseError):
+            raise
+        answers, not_asked = (), str(exc)
+    status = report.status()
+    # A worker that came or went meanwhile is a member: of those two lists it is in one.
+    members = {**before, **_members(status)}
+    settings = complete(reader.hash("settings"))
+    ticked_us = reader.fields("clock", ["ticked"]).get("ticked")
+    pending = {each.type: each.pending for each in status.types if each.pending}
+    queues = {*own.declared, *pending, *(type_ for member in members.values() for type_ in member.types)}
+    return Fleet(
+        answers=answers,
+        members=tuple(members.values()),
+        pending=pending,
+        stock_messages=_stock_messages(reader, channel, queues),
+        scheduled=status.scheduled,
+        dead=status.dead,
+        unserved=status.counters.get("unserved", 0),
+        ticked_s=None if ticked_us is None else max(0.0, (reader.now_us() - number_of(ticked_us)) / 1e6),
+        settings=_settings(app, scheduler),
+        heartbeat_s=int(settings["heartbeat_interval_us"]) / 1e6,
+        namespace=channel.namespace,
+        not_asked=not_asked,
+    )
+
+
+def _members(status: Status) -> dict[str, Member]:
+    return {
+        each.id: Member(each.id, each.name, tuple(each.types), each.last_beat_s, each.stalled)
+        for each in status.workers
+    }
+
+
+def _answers(app: Celery, connection: Any, reader: Reader, within_s: float) -> tuple[Answer, ...]:
+    """Ask all workers on the broker, whatever their transport."""
+    first_s = reader.now_us() / 1e6
+    stats = _ask(app, connection, "stats", within_s, None)
+    if not stats:
+        return ()
+    queues = {name: said for name, said, _ in _ask(app, connection, "active_queues", within_s, len(stats))}
+
+    def answer(name: str, said: dict[str, Any], took_s: float) -> Answer:
+        ours = said.get("affinity")
+        its_queues = queues.get(name) or []
+        of_worker = ours if isinstance(ours, dict) else {}
+        clock_s, versions = of_worker.get("time"), of_worker.get("versions")
+        return Answer(
+            name=name,
+            queues=tuple(_names(its_queues if isinstance(its_queues, list) else ())),
+            ours=ours is not None,
+            id=of_worker.get("worker"),
+            app=of_worker.get("app"),
+            namespace=of_worker.get("namespace"),
+            guard=of_worker.get("guard"),
+            versions=versions if isinstance(versions, dict) else {},
+            clock_ahead_s=_outside(clock_s, first_s, first_s + took_s) if isinstance(clock_s, float) else None,
+        )
+
+    return tuple(answer(*each) for each in stats if isinstance(each[1], dict))
+
+
+def _names(queues: Iterable[Any]) -> Iterator[str]:
+    """Yield the names of the queues that a worker said it consumes from."""
+    for queue in queues:
+        name = queue.get("name") if isinstance(queue, dict) else None
+        if isinstance(name, str):
+            yield name
+
+
+def _ask(
+    app: Celery, connection: Any, command: str, within_s: float, limit: int | None
+) -> list[tuple[str, Any, float]]:
+    """Return (node name, answer, seconds it took) of each worker. `inspect` merges those of one name, and warns."""
+    replies: list[tuple[str, Any, float]] = []
+    began_s = time.monotonic()
+
+    def note(reply: object) -> None:
+        if isinstance(reply, dict):  # else it was no worker of Celery's
+            replies.extend((name, said, time.monotonic() - began_s) for name, said in reply.items())
+
+    mailbox = app.control.mailbox(connection)  # a copy, for this connection
+    mailbox.producer_pool = _Producers(connection)
+    mailbox._broadcast(command, reply=True, timeout=within_s, limit=limit, callback=note)
+    return replies
+
+
+class _Producers:
+    """What a mailbox takes producers from. The app's own pool has other connections, of the app's transport."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    @contextmanager
+    def acquire(self) -> Iterator[Producer]:
+        yield _ProducerThatTriesOnce(self._connection.default_channel, auto_declare=False)
+
+
+class _ProducerThatTriesOnce(Producer):
+    """kombu's mailbox has its producers try again for ever."""
+
+    def publish(self, *args: Any, **kwargs: Any) -> Any:
+        return super().publish(*args, **{**kwargs, "retry": False})
+
+
+def _stock_messages(reader: Reader, channel: AffinityChannel, queues: Iterable[str]) -> dict[str, int]:
+    """Return how many messages lie in the lists that stock Celery's workers read, by queue."""
+    key: Callable[[str, int], str] = channel._q_for_pri
+    named = [
+        (queue, channel.global_keyprefix + key(queue, step)) for queue in queues for step in channel.priority_steps
+    ]
+    found: dict[str, int] = {}
+    with suppress(ResponseError):  # no right to look, or another program's key
+        for (queue, _), length in zip(named, reader.ask([("llen", name) for _, name in named]), strict=True):
+            if length:
+                found[queue] = found.get(queue, 0) + int(length)
+    return found
+
+
+def _settings(app: Celery, scheduler: Scheduler) -> tuple[Setting, ...]:
+    try:
+        own = settings_of(app)
+    except AffinityError:  # a finding of its own
+        own = Settings()
+    return tuple(Setting(each.name, each.value, each.conf, each.own) for each in runtime_settings.read(scheduler, own))

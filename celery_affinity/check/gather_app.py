@@ -1,0 +1,240 @@
+"""What an app says of itself: facts for the checks. It reads settings and tasks, and asks nobody."""
+
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+
+from celery import Celery
+from kombu.transport import resolve_transport
+from kombu.utils.url import url_to_parts
+from redis.utils import HIREDIS_AVAILABLE
+
+from ..client import misspelt
+from ..client.apps import is_ours
+from ..client.options import of_beat, of_routes, wrong_in, wrong_with_app
+from ..client.stamping import settings_of, type_by_name
+from ..errors import AffinityError
+from ..rules.affinity import as_affinity, of_task
+from ..rules.keys import Keys
+from ..rules.settings import PREFIX, Settings
+from ..transport import urls
+from ..transport.channel import Channel, SentinelChannel
+from ..transport.transport import Transport
+from ..versions import versions
+from .facts import App, Backend
+
+#: Options that kombu's connection and transport read by themselves.
+_OPTIONS_OF_CONNECTIONS = (
+    "callback",
+    "connect_retries_timeout",
+    "errback",
+    "interval_max",
+    "interval_start",
+    "interval_step",
+    "max_retries",
+    "polling_interval",
+)
+
+_PREFETCH = {"worker_prefetch_multiplier": 4, "worker_disable_prefetch": False}
+
+
+def look_at(app: Celery) -> App:
+    """Return what *app* says, after its tasks' modules have been imported."""
+    not_imported = _import_tasks(app)
+    refused: list[str] = []
+    own = _settings(app, refused)
+    url = str(app.conf.broker_write_url)
+    broker, url_refused = _parse(url)
+    use_ssl = app.conf.broker_use_ssl
+    given_ssl = use_ssl if isinstance(use_ssl, Mapping) else {}
+    misspelt_options = _misspelt(app, own, refused)
+    declared = dict(_by_type(each for each in _declared(app, own, refused) if own.schedules(each[0])))
+    return App(
+        name=app.main or "",
+        broker=urls.masked(url),
+        transport=repr(app.conf.broker_transport),
+        transport_is_ours=is_ours(app.conf.broker_transport),
+        transport_fails=_wrong_with_transport(app.conf.broker_transport),
+        keys_refused=_wrong_with_keys(app.conf.broker_transport_options or {}),
+        url_refused=url_refused,
+        refused=tuple(dict.fromkeys(refused)),
+        misspelt=tuple(dict.fromkeys(misspelt_options)),
+        not_imported=not_imported,
+        options=tuple(app.conf.broker_transport_options or ()),
+        known_options=(
+            *Channel.from_transport_options,
+            *SentinelChannel.from_transport_options,
+            *_OPTIONS_OF_CONNECTIONS,
+        ),
+        schedules_all="*" in own.queues,
+        priority_order_is_set=any(key.lower().endswith(PREFIX + "priority_order") for key in app.conf.keys()),  # noqa: SIM118  # Celery's conf iterates over other keys
+        priorities=tuple(_priorities(app)),
+        void={name: app.conf[name] for name, default in _PREFETCH.items() if app.conf[name] != default},
+        cancels_on_connection_loss=bool(app.conf.worker_cancel_long_running_tasks_on_connection_loss),
+        guard=own.guard,
+        tls_unverified=broker is not None
+        and broker.scheme == "rediss"
+        and _is_none({**broker.ssl, **given_ssl}.get("ssl_cert_reqs")),
+        backend=_backend(app, broker),
+        declared=declared,
+        versions=versions(),
+        hiredis=bool(HIREDIS_AVAILABLE),
+    )
+
+
+def _import_tasks(app: Celery) -> str | None:
+    """Import what a worker would. Return what went wrong."""
+    try:
+        app.loader.import_default_modules()
+        misspelt.finalize_anyway(app)
+    except Exception as exc:  # whatever a module of the user's may raise
+        return f"{type(exc).__name__}: {exc}"
+    return None
+
+
+def _settings(app: Celery, refused: list[str]) -> Settings:
+    try:
+        return settings_of(app)
+    except AffinityError as exc:
+        refused.append(str(exc))
+        return Settings()
+
+
+def _misspelt(app: Celery, own: Settings, refused: list[str]) -> list[str]:
+    """Return what is misspelt in options of tasks, routes, annotations and beat entries; other errors are *refused*."""
+    scheduled = "*" in own.queues
+    beat = (wrong_in(where, options, scheduled=scheduled) for where, options in of_beat(app.conf))
+    found = [*wrong_with_app(app), *chain.from_iterable(beat)]
+    refused.extend(str(each) for each in found if not each.misspelt)
+    return [str(each) for each in found if each.misspelt]
+
+
+def _wrong_with_transport(name: object) -> str | None:
+    """Return why kombu gets no transport from *name*; of one that seems to be ours, no transport of ours."""
+    try:
+        found = resolve_transport(name)
+    except Exception as exc:  # whatever the import of it may raise
+        return f"{type(exc).__name__}: {exc}"
+    if not is_ours(name):
+        return None
+    is_one = isinstance(found, type) and issubclass(found, Transport)
+    return None if is_one else f"the name leads to {found!r}"
+
+
+def _wrong_with_keys(options: Mapping[str, Any]) -> str | None:
+    try:
+        Keys.of_options(options)
+    except AffinityError as exc:
+        return str(exc)
+    return None
+
+
+def _parse(url: str) -> tuple[urls.BrokerURL | None, str | None]:
+    try:
+        parsed = [urls.parse(part) for part in url.split(";")]
+    except AffinityError as exc:
+        return None, str(exc)
+    return parsed[0], None
+
+
+def _is_none(requirement: object) -> bool:
+    """Whether *requirement* is any of the ways to say ``ssl.CERT_NONE``."""
+    return requirement == ssl.CERT_NONE or requirement in ("none", "CERT_NONE")
+
+
+# -- types
+
+
+def _by_type(declared: Iterable[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    found: dict[str, dict[str, None]] = {}
+    for type_, who in declared:
+        found.setdefault(type_, {})[who] = None
+    yield from ((type_, tuple(who)) for type_, who in sorted(found.items()))
+
+
+def _declared(app: Celery, own: Settings, refused: list[str]) -> Iterator[tuple[str, str]]:
+    """Return types with who says so: tasks, routes, patterns, beat entries."""
+    for name, task in sorted(app.tasks.items()):
+        if not name.startswith("celery."):
+            type_ = _type_of_task(app, own, name, task, refused)
+            if type_:
+                yield type_, f"task {name}"
+    for pattern, type_ in own.task_types.items():
+        yield type_, f"affinity_task_types {pattern!r}"
+    for where, options in _given_options(app):
+        type_ = _type_of_options(options, where, refused)
+        if type_:
+            yield type_, where
+
+
+def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: list[str]) -> str | None:
+    """Return the type of a call without options, found in the order in which publishing does."""
+    given = {name: value for name, value in task._get_exec_options().items() if value is not None}
+    try:
+        options = app.amqp.router.route(given, name, (), {}, task)
+    except Exception:  # a router of the user's own may look at arguments, or want a queue that is not declared
+        options = {}
+    try:
+        affinities = [as_affinity(options.get("affinity")), of_task(task)]
+    except AffinityError as exc:
+        refused.append(f"task {name}: {exc}")
+        return None
+    types = [*(each.type for each in affinities), type_by_name(name, own), _name_of(options.get("queue"))]
+    return next((type_ for type_ in types if type_), None)
+
+
+def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Return options that stand in task_routes and in beat entries, with where."""
+    yield from of_routes(app.conf)
+    yield from of_beat(app.conf)
+
+
+def _type_of_options(options: Mapping[str, Any], where: str, refused: list[str]) -> str | None:
+    try:
+        return as_affinity(options.get("affinity")).type or _name_of(options.get("queue"))
+    except AffinityError as exc:
+        refused.append(f"{where}: {exc}")
+        return None
+
+
+def _name_of(queue: Any) -> str | None:
+    return queue if isinstance(queue, str) else getattr(queue, "name", None)
+
+
+def _priorities(app: Celery) -> Iterator[str]:
+    """Return who uses Celery's own priority. That of `Affinity` is ours."""
+    if app.conf.task_default_priority is not None:
+        yield "task_default_priority"
+    for name, task in sorted(app.tasks.items()):
+        if getattr(task, "priority", None) not in (None, app.conf.task_default_priority):
+            yield f"task {name}"
+    for where, options in _given_options(app):
+        if options.get("priority") is not None:
+            yield where
+
+
+# -- results
+
+
+def _backend(app: Celery, broker: urls.BrokerURL | None) -> Backend | None:
+    """Return the result backend, if it is on the broker's server."""
+    url = app.conf.result_backend
+    if broker is None or not isinstance(url, str) or _place(url) != _place(str(app.conf.broker_write_url)):
+        return None
+    expires = app.conf.result_expires
+    seconds = expires.total_seconds() if isinstance(expires, timedelta) else expires
+    return Backend(urls.masked(url), float(seconds) if seconds else None)
+
+
+def _place(url: str) -> tuple[str, int] | str | None:
+    """Return where a Redis URL leads to, without database; None for any other."""
+    parts = url_to_parts(url.partition(";")[0])
+    if parts.scheme in ("socket", "redis+socket"):
+        return str(parts.path).strip("/")
+    if parts.scheme not in ("redis", "rediss", "sentinel"):
+        return None
+    host = parts.hostname or "localhost"
+    default = 26379 if parts.scheme == "sentinel" else 6379
+    return "localhost" if host in ("127.0.0.1", "::1") else host, int(parts.port or default)

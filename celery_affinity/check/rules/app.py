@@ -1,0 +1,198 @@
+"""What the app itself gets wrong, before anything is asked of anybody."""
+
+import difflib
+from collections.abc import Iterator
+
+from ..facts import Facts
+from ..finding import Finding, listed
+
+#: Options of the broker's transport that stock Celery reads on Redis, and that have no meaning for jobs here.
+VOID_OPTIONS = (
+    "ack_emulation",
+    "priority_steps",
+    "queue_order_strategy",
+    "retry_policy",
+    "sep",
+    "unacked_index_key",
+    "unacked_key",
+    "unacked_mutex_expire",
+    "unacked_mutex_key",
+    "unacked_restore_interval",
+    "unacked_restore_limit",
+    "unacked_restore_throttle",
+    "visibility_timeout",
+)
+
+
+def transport(facts: Facts) -> Iterator[Finding]:
+    if facts.app.transport_fails:
+        yield Finding(
+            "transport",
+            f"broker_transport is {facts.app.transport}, which is no transport: {facts.app.transport_fails}. Every "
+            "call fails, and no worker starts.",
+            'Set app.conf.broker_transport = "celery_affinity:Transport", with a capital T.',
+        )
+    elif not facts.app.transport_is_ours:
+        yield Finding(
+            "transport",
+            f"broker_transport is {facts.app.transport}: this app publishes and works with stock Celery's transport, "
+            "and nothing of celery_affinity is in force.",
+            'Set app.conf.broker_transport = "celery_affinity:Transport" where the app is made, for producers and '
+            "workers alike.",
+        )
+
+
+def broker_url(facts: Facts) -> Iterator[Finding]:
+    if facts.app.url_refused:
+        yield Finding(
+            "broker-url",
+            f"The broker's URL does not reach this transport: {facts.app.url_refused}.",
+            "Write redis://, rediss://, sentinel:// or socket:///path/to/redis.sock.",
+        )
+
+
+def settings(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.refused:
+        yield Finding("settings", f"{words}.", "Correct it: workers refuse to start, and calls fail, with it.")
+
+
+def misspelt_options(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.misspelt:
+        yield Finding(
+            "option-misspelt", words, "Correct it: what it asks for would be lost, so the calls that have it fail."
+        )
+
+
+def keys(facts: Facts) -> Iterator[Finding]:
+    if facts.app.keys_refused:
+        yield Finding(
+            "settings",
+            f"broker_transport_options: {facts.app.keys_refused}.",
+            "Correct it: every call fails, and no worker starts. Server and fleet were not looked at.",
+        )
+
+
+def imports(facts: Facts) -> Iterator[Finding]:
+    if facts.app.not_imported:
+        yield Finding(
+            "imports",
+            f"The modules of the app's tasks cannot be imported: {facts.app.not_imported}.",
+            "Correct it: no worker would start. What the tasks declare was not looked at.",
+        )
+
+
+def unknown_option(facts: Facts) -> Iterator[Finding]:
+    known = {*facts.app.known_options, *VOID_OPTIONS}
+    for option in sorted(set(facts.app.options) - known):
+        close = difflib.get_close_matches(option, known, n=1, cutoff=0.8)
+        if close:
+            yield Finding(
+                "unknown-option",
+                f"broker_transport_options has {option!r}, which nobody reads.",
+                f"Did you mean {close[0]!r}?",
+            )
+
+
+def void_options(facts: Facts) -> Iterator[Finding]:
+    void = sorted(set(facts.app.options) & set(VOID_OPTIONS))
+    if void and facts.app.schedules_all:
+        yield Finding(
+            "void-options",
+            f"broker_transport_options has what does nothing for jobs here: {listed(void, 20)}.",
+            "Take it out once no worker and no producer has stock Celery's transport: no job is run again because of a "
+            "time that ran out, and the score alone says what is next.",
+        )
+
+
+def priority_order(facts: Facts) -> Iterator[Finding]:
+    options = [name for name in ("priority_steps", "queue_order_strategy") if name in facts.app.options]
+    users = [*facts.app.priorities, *(f"broker_transport_options {name}" for name in options)]
+    if users and not facts.app.priority_order_is_set:
+        yield Finding(
+            "priority-order",
+            f"This app uses Celery's priorities ({listed(users)}) and does not say which end is the highest: "
+            "on stock Redis 0 is, here 10 is.",
+            'Set affinity_priority_order: "lower-first" if the app was written for stock Redis, else "higher-first".',
+        )
+
+
+def prefetch(facts: Facts) -> Iterator[Finding]:
+    if facts.app.void and facts.app.schedules_all:
+        given = listed(f"{name} = {value!r}" for name, value in facts.app.void.items())
+        yield Finding(
+            "prefetch",
+            f"{given}: without effect here. A job is claimed for a free slot, so nothing is prefetched.",
+            "Take it out.",
+        )
+
+
+def cancel_on_loss(facts: Facts) -> Iterator[Finding]:
+    if facts.app.cancels_on_connection_loss:
+        yield Finding(
+            "cancel-on-loss",
+            "worker_cancel_long_running_tasks_on_connection_loss is on: each lost connection cancels running tasks "
+            "with acks_late, which would go on here and be acked after the reconnect.",
+            "Set it to False.",
+        )
+
+
+def tls(facts: Facts) -> Iterator[Finding]:
+    if facts.app.tls_unverified:
+        yield Finding(
+            "tls-unverified",
+            f"The certificate of {facts.app.broker} is not verified: anybody in between can read and write jobs.",
+            "Take ssl_cert_reqs out of the URL and of broker_use_ssl, or give ssl_ca_certs.",
+        )
+
+
+def results_never_expire(facts: Facts) -> Iterator[Finding]:
+    backend = facts.app.backend
+    if backend is not None and not backend.expires_s:
+        yield Finding(
+            "results-never-expire",
+            "result_expires says that results are kept for ever, and they are on the broker's server: once it is full, "
+            "publishing fails.",
+            "Set result_expires, set ignore_result on tasks whose result nobody reads, or give results a server of "
+            "their own.",
+        )
+
+
+def results_share_memory(facts: Facts) -> Iterator[Finding]:
+    backend, server = facts.app.backend, facts.server
+    if backend is None or server is None or not server.maxmemory:
+        return
+    dropped = server.policy.startswith("volatile")
+    then = f"with {server.policy} results are then dropped" if dropped else "publishing then fails"
+    yield Finding(
+        "results-share-memory",
+        f"Results are on the broker's server, and its maxmemory counts both: {then}.",
+        "Watch its memory, shorten result_expires, or give results a server of their own.",
+    )
+
+
+def hiredis(facts: Facts) -> Iterator[Finding]:
+    if not facts.app.hiredis:
+        yield Finding(
+            "hiredis",
+            "hiredis is not installed here: redis-py reads replies in Python, which takes longer.",
+            "pip install celery-affinity[hiredis], for workers and producers.",
+        )
+
+
+RULES = (
+    transport,
+    broker_url,
+    settings,
+    misspelt_options,
+    keys,
+    imports,
+    unknown_option,
+    void_options,
+    priority_order,
+    prefetch,
+    cancel_on_loss,
+    tls,
+    results_never_expire,
+    results_share_memory,
+    hiredis,
+)

@@ -1,0 +1,141 @@
+"""What waits for whom, and what will wait for ever."""
+
+from collections.abc import Iterator
+
+from ...rules.type_name import alike, did_you_mean, misspelt
+from ..facts import App, Fleet
+from ..finding import Finding, listed
+from .workers import of_fleet, of_fleet_and_app
+
+#: Dispatchers tick at least this often, generously, s.
+TICKS_S = 10.0
+
+
+@of_fleet
+def type_waits(fleet: Fleet) -> Iterator[Finding]:
+    for type_, count in sorted(fleet.pending.items()):
+        if count and type_ not in fleet.served:
+            yield Finding(
+                "type-waits",
+                f"{count:,} job(s) of type {type_!r} wait, and no live worker serves it"
+                f"{did_you_mean(type_, fleet.served) or '.'}",
+                f"Start a worker with -Q {type_}, or `celery -A ... control add_consumer {type_}`. If nobody should: "
+                f"`celery -A ... purge -Q {type_}`.",
+            )
+
+
+@of_fleet_and_app
+def type_unserved(fleet: Fleet, app: App) -> Iterator[Finding]:
+    if not fleet.members:
+        return  # said once, of all
+    for type_, who in sorted(app.declared.items()):
+        if type_ not in fleet.served and not fleet.pending.get(type_) and misspelt(type_, fleet.served) is None:
+            yield Finding(
+                "type-unserved",
+                f"No live worker serves type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}: "
+                "such a job would wait.",
+                f"Start a worker with -Q {type_}.",
+            )
+
+
+@of_fleet_and_app
+def type_misspelt(fleet: Fleet, app: App) -> Iterator[Finding]:
+    for type_, who in sorted(app.declared.items()):
+        meant = misspelt(type_, fleet.served)
+        if meant is not None and type_ not in fleet.served and not fleet.pending.get(type_):
+            yield Finding(
+                "type-misspelt",
+                f"Type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}, differs in "
+                f"{'case or blanks' if alike(type_, [meant]) else 'one letter'} alone from {meant!r}, which live "
+                "workers serve: to Celery these are two queues.",
+                f"Write {meant!r} there, or start a worker with -Q '{type_}'.",
+            )
+
+
+@of_fleet
+def stock_messages(fleet: Fleet) -> Iterator[Finding]:
+    of_stock_workers = {queue for answer in fleet.answers if not answer.ours for queue in answer.queues}
+    for queue, count in sorted(fleet.stock_messages.items()):
+        lie = f"{count:,} message(s) lie in stock Celery's list of queue {queue!r}: a producer with stock Celery's "
+        if queue in fleet.served:
+            yield Finding(
+                "stock-producer",
+                f"{lie}transport sends there, and workers of ours take over what comes.",
+                'Set broker_transport = "celery_affinity:Transport" in that producer. If they stay there: workers do '
+                "not take them with affinity_ingest = False, or without a right to the list (their log says so).",
+            )
+        elif queue not in of_stock_workers:
+            yield Finding(
+                "stock-messages",
+                f"{lie}transport put them there, and no worker serves it.",
+                f"Start a worker with -Q {queue}: it takes them over.",
+            )
+
+
+@of_fleet
+def nobody_ticks(fleet: Fleet) -> Iterator[Finding]:
+    late = fleet.ticked_s is None or fleet.ticked_s > TICKS_S
+    if late and (fleet.scheduled or fleet.members):
+        since = "never" if fleet.ticked_s is None else f"not for {fleet.ticked_s:,.0f} s"
+        yield Finding(
+            "nobody-ticks",
+            f"No dispatcher has worked here ({since}): {fleet.scheduled:,} scheduled job(s) stay past their time, and "
+            "the jobs of workers that died stay with them.",
+            "Each live worker embeds a dispatcher; for a fleet without any, run `celery -A ... affinity dispatcher`.",
+        )
+
+
+@of_fleet
+def dead_letters(fleet: Fleet) -> Iterator[Finding]:
+    if fleet.dead:
+        yield Finding(
+            "dead-letters",
+            f"{fleet.dead:,} job(s) are dead letters: they will not run again by themselves.",
+            "See `celery -A ... affinity dead list` for why; then `dead replay` or `dead drop`.",
+        )
+
+
+@of_fleet
+def unserved(fleet: Fleet) -> Iterator[Finding]:
+    if fleet.unserved:
+        yield Finding(
+            "unserved",
+            f"{fleet.unserved:,} job(s) were published, since the first day, while no live worker served their type.",
+            "A count that grows: a type is misspelt, or its workers come and go.",
+        )
+
+
+@of_fleet
+def settings_differ(fleet: Fleet) -> Iterator[Finding]:
+    for each in fleet.settings:
+        if each.conf != each.own:
+            yield Finding(
+                "settings-differ",
+                f"affinity_{each.name} is {each.own!r} in this app.conf, and {each.conf!r} in that of the worker that "
+                "joined last with another: all share one value.",
+                "Give all apps on this broker one value, or each its own namespace in broker_transport_options.",
+            )
+
+
+@of_fleet
+def settings_changed(fleet: Fleet) -> Iterator[Finding]:
+    for each in fleet.settings:
+        if each.value != each.conf:
+            yield Finding(
+                "settings-changed",
+                f"affinity_{each.name} is {each.value!r}, changed at run time; app.conf says {each.conf!r}.",
+                f"If it is to stay, write it to app.conf; else `celery -A ... affinity settings reset {each.name}`.",
+            )
+
+
+RULES = (
+    type_waits,
+    type_unserved,
+    type_misspelt,
+    stock_messages,
+    nobody_ticks,
+    dead_letters,
+    unserved,
+    settings_differ,
+    settings_changed,
+)

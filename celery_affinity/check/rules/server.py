@@ -1,0 +1,202 @@
+"""What the server is, has room for, and would lose."""
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+
+from ...rules.keys import SCHEMA
+from ..facts import Facts, Server
+from ..finding import Finding
+
+#: Oldest versions that this is tested with, by kind.
+TESTED = {"redis": (7, 0), "valkey": (8, 0)}
+
+NEARLY_FULL = 0.9
+
+#: Clocks that are further apart than this are not right, s.
+CLOCK_S = 5.0
+
+Rule = Callable[[Facts], Iterator[Finding]]
+
+
+def _of_server(rule: Callable[[Server], Iterator[Finding]]) -> Rule:
+    """Make a rule of one about a server that may be asked."""
+
+    @wraps(rule)
+    def of_facts(facts: Facts) -> Iterator[Finding]:
+        if facts.server is not None and facts.server.refused is None:
+            yield from rule(facts.server)
+
+    return of_facts
+
+
+def away(facts: Facts) -> Iterator[Finding]:
+    if facts.away is not None:
+        yield Finding(
+            "broker-away",
+            f"The broker {facts.app.broker} does not answer as it should: {facts.away}.",
+            "See whether the server runs and can be reached from here, and whether user and password are right. "
+            "Nothing else of server and workers was looked at.",
+        )
+
+
+def unknown(facts: Facts) -> Iterator[Finding]:
+    if facts.server is not None and facts.server.refused is not None:
+        yield Finding(
+            "server-unknown",
+            f"This user may not ask the server for its state ({facts.server.refused}): version, memory, eviction and "
+            "persistence were not looked at.",
+            "Run this with a user that has +info, and +config|get for persistence.",
+        )
+
+
+@_of_server
+def version(server: Server) -> Iterator[Finding]:
+    tested = TESTED.get(server.kind)
+    shown = f"{server.kind} {'.'.join(map(str, server.version))}"
+    if tested is None:
+        yield Finding(
+            "server-untested", f"The server calls itself {shown}.", "Only Redis and Valkey are tested: use one of them."
+        )
+    elif server.version < tested:
+        old = server.kind == "redis"
+        yield Finding(
+            "server-too-old" if old else "server-untested",
+            f"The server is {shown}; {server.kind} is tested from {'.'.join(map(str, tested))} on.",
+            "Upgrade the server.",
+        )
+
+
+@_of_server
+def cluster(server: Server) -> Iterator[Finding]:
+    if server.cluster:
+        yield Finding(
+            "cluster",
+            "The server is a node of a Redis Cluster: kombu talks to this node alone, and its own keys have no tag.",
+            "Use a server, or a master with replicas and Sentinel, for the broker.",
+        )
+
+
+@_of_server
+def replica(server: Server) -> Iterator[Finding]:
+    if server.replica:
+        yield Finding(
+            "replica",
+            "The broker's URL leads to a replica: it takes no writes, so nothing can be published or acked.",
+            "Point the URL at the master, or use sentinel://, which finds it after each failover.",
+        )
+
+
+def schema(facts: Facts) -> Iterator[Finding]:
+    if facts.server is not None and facts.server.schema not in (None, str(SCHEMA)):
+        yield Finding(
+            "schema",
+            f"What stands on the server was written with schema {facts.server.schema}, this process writes {SCHEMA}: "
+            "processes of this version refuse to work with it. Workers and jobs were not looked at.",
+            "Bring all processes to versions of celery_affinity that write one schema.",
+        )
+
+
+@_of_server
+def eviction(server: Server) -> Iterator[Finding]:
+    if server.policy.startswith("allkeys"):
+        yield Finding(
+            "eviction",
+            f"maxmemory-policy is {server.policy}: once its memory is full the server drops jobs, without a word.",
+            "CONFIG SET maxmemory-policy noeviction, and in its configuration: publishing then fails with a clear "
+            "error, and all that runs goes on.",
+        )
+
+
+@_of_server
+def memory(server: Server) -> Iterator[Finding]:
+    todo = (
+        "See what fills it (waiting jobs: `celery affinity status`; results: result_expires; dead letters: "
+        "`celery affinity dead list`), add workers, or give it more."
+    )
+    limit, of_what = (
+        (server.maxmemory, "maxmemory") if server.maxmemory else (server.of_machine, "the machine's memory")
+    )
+    share = server.used / limit if limit else 0.0
+    if server.maxmemory and share >= 1:
+        yield Finding("memory-full", "The server's memory is full (maxmemory): publishing fails.", todo)
+    elif share >= NEARLY_FULL:
+        yield Finding("memory-nearly-full", f"The server uses {share:.0%} of {of_what}.", todo)
+    if not server.maxmemory:
+        yield Finding(
+            "memory-unlimited",
+            "The server has no maxmemory: if jobs pile up, the kernel may end it.",
+            "Set maxmemory, with noeviction, below what the machine has (snapshots need room as well).",
+        )
+
+
+@_of_server
+def persistence(server: Server) -> Iterator[Finding]:
+    if server.aof:
+        return
+    todo = "Set appendonly yes (appendfsync everysec loses a second at most, and only if the machine dies)."
+    if server.save == "":
+        yield Finding(
+            "persistence-off",
+            "The server keeps nothing on disk: a crash or a restart of it loses every waiting job, and running ones "
+            "that end meanwhile are not known to have ended.",
+            todo,
+        )
+    else:
+        often = f" ({server.save})" if server.save else ""
+        yield Finding(
+            "snapshots-only",
+            f"The server has no append-only file: a crash of it loses what came since its last snapshot{often}, and "
+            "runs again what ended since.",
+            todo,
+        )
+
+
+@_of_server
+def persistence_fails(server: Server) -> Iterator[Finding]:
+    if server.failing is not None:
+        yield Finding(
+            "persistence-fails",
+            f"The server could not write its {server.failing} the last time it tried: it refuses writes "
+            "(MISCONF) until it can.",
+            "See its log; most often its disk is full, or it has no memory left to fork.",
+        )
+
+
+@_of_server
+def connections(server: Server) -> Iterator[Finding]:
+    if server.max_clients and server.clients >= server.max_clients * NEARLY_FULL:
+        yield Finding(
+            "connections-nearly-full",
+            f"The server has {server.clients} of at most {server.max_clients} connections: soon it takes no more.",
+            "Raise maxclients, or see who holds them (CLIENT LIST): each worker needs some six.",
+        )
+
+
+def clock(facts: Facts) -> Iterator[Finding]:
+    if facts.server is not None and abs(facts.server.clock_here_s) > CLOCK_S:
+        yield Finding(
+            "clock-here",
+            f"This machine's clock is {apart(facts.server.clock_here_s)} the server's: what is published here with an "
+            "absolute eta= or expires= starts or ends that much off. (A number of seconds is not.)",
+            "Have both machines keep time (NTP).",
+        )
+
+
+def apart(ahead_s: float) -> str:
+    return f"{abs(ahead_s):,.0f} s {'ahead of' if ahead_s > 0 else 'behind'}"
+
+
+RULES = (
+    away,
+    unknown,
+    version,
+    cluster,
+    replica,
+    schema,
+    eviction,
+    memory,
+    persistence,
+    persistence_fails,
+    connections,
+    clock,
+)

@@ -1,0 +1,228 @@
+"""Who works, and whether they are what the app expects."""
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+
+from ..facts import Answer, App, Facts, Fleet
+from ..finding import Finding, listed
+from .server import CLOCK_S, apart
+
+Rule = Callable[[Facts], Iterator[Finding]]
+
+#: A worker that beats every five seconds is late after so many of its intervals.
+LATE_BEATS = 2.5
+
+
+def of_fleet(rule: Callable[[Fleet], Iterator[Finding]]) -> Rule:
+    """Make a rule of one about a fleet."""
+
+    @wraps(rule)
+    def of_facts(facts: Facts) -> Iterator[Finding]:
+        if facts.fleet is not None:
+            yield from rule(facts.fleet)
+
+    return of_facts
+
+
+def of_fleet_and_app(rule: Callable[[Fleet, App], Iterator[Finding]]) -> Rule:
+    """Make a rule of one about a fleet and what an app expects of it."""
+
+    @wraps(rule)
+    def of_facts(facts: Facts) -> Iterator[Finding]:
+        if facts.fleet is not None:
+            yield from rule(facts.fleet, facts.app)
+
+    return of_facts
+
+
+@of_fleet
+def remote_control(fleet: Fleet) -> Iterator[Finding]:
+    if fleet.not_asked is not None:
+        yield Finding(
+            "remote-control",
+            f"The workers could not be asked ({fleet.not_asked}): a worker with stock Celery's transport, other "
+            "versions and clocks would not be seen.",
+            "Run this with a user that may use remote control: the one of the workers can.",
+        )
+
+
+@of_fleet_and_app
+def no_workers(fleet: Fleet, app: App) -> Iterator[Finding]:
+    if not fleet.members:
+        yield Finding(
+            "no-workers",
+            f"No worker is alive in namespace {fleet.namespace!r} of {app.broker}: whatever is published waits.",
+            "Start one: celery -A ... worker -Q " + ",".join(sorted(app.declared) or ["celery"]),
+        )
+
+
+@of_fleet_and_app
+def stock_worker(fleet: Fleet, app: App) -> Iterator[Finding]:
+    ours = {*app.declared, *fleet.pending, *fleet.served}
+    for answer in fleet.answers:
+        shared = sorted(ours.intersection(answer.queues))
+        if not answer.ours and shared:
+            yield Finding(
+                "stock-worker",
+                f"Worker {answer.name} consumes {listed(shared)} with another transport than this: it gets none of "
+                "these jobs, only what comes from producers like it while it is free.",
+                'Start it again with broker_transport = "celery_affinity:Transport", as the others have it.',
+            )
+
+
+@of_fleet_and_app
+def worker_elsewhere(fleet: Fleet, app: App) -> Iterator[Finding]:
+    members = {member.id for member in fleet.members}
+    for answer in fleet.answers:
+        if answer.id is not None and answer.id not in members and answer.app == app.name:
+            yield Finding(
+                "worker-elsewhere",
+                f"Worker {answer.name} of this app is in namespace {answer.namespace!r}, this app's jobs are in "
+                f"{fleet.namespace!r}: it gets none of them.",
+                "Give both the same namespace in broker_transport_options.",
+            )
+
+
+@of_fleet
+def worker_silent(fleet: Fleet) -> Iterator[Finding]:
+    for member in fleet.members:
+        if member.last_beat_s > fleet.heartbeat_s * LATE_BEATS:
+            yield Finding(
+                "worker-silent",
+                f"Worker {member.name} was last heard of {member.last_beat_s:.0f} s ago; it is to beat every "
+                f"{fleet.heartbeat_s:g} s. Past affinity_worker_timeout its jobs go to others.",
+                "See whether its machine is gone, suspended, cut off, or out of CPU.",
+            )
+
+
+@of_fleet
+def worker_stalled(fleet: Fleet) -> Iterator[Finding]:
+    for member in fleet.members:
+        if member.stalled:
+            yield Finding(
+                "worker-stalled",
+                f"The event loop of worker {member.name} stands still: it lives and keeps what it runs, but gets no "
+                "new jobs.",
+                "See what blocks its main process (py-spy dump): a signal handler, a control command, a full disk "
+                "under its log. Start it again if it stays so.",
+            )
+
+
+@of_fleet
+def worker_mute(fleet: Fleet) -> Iterator[Finding]:
+    if fleet.not_asked is not None:
+        return
+    answered = {answer.id for answer in fleet.answers} | {a.name for a in fleet.answers if a.ours and a.id is None}
+    mute = sorted(m.name for m in fleet.members if m.id not in answered and m.name not in answered and not m.stalled)
+    if mute:
+        yield Finding(
+            "worker-mute",
+            f"Alive, but not answering remote control: {listed(mute)}. Versions and clocks there are unknown.",
+            "A solo pool answers between two tasks; worker_enable_remote_control = False never does. Else give it "
+            "longer: --timeout.",
+        )
+
+
+@of_fleet_and_app
+def worker_idle(fleet: Fleet, app: App) -> Iterator[Finding]:
+    if not app.declared:
+        return
+    wanted = {*app.declared, *fleet.pending}
+    queues = {answer.id: answer.queues for answer in fleet.answers if answer.id and answer.app == app.name}
+    for member in fleet.members:
+        # One that consumes more than it serves is drained, or has queues that are not scheduled.
+        if member.id in queues and wanted.isdisjoint(member.types) and set(queues[member.id]) <= set(member.types):
+            serves = f"serves {listed(member.types)}, which no task of this app declares and nothing waits for"
+            yield Finding(
+                "worker-idle",
+                f"Worker {member.name} {serves if member.types else 'serves no type'}: it has nothing to do.",
+                f"Start it with -Q and some of: {listed(sorted(app.declared), 20)}.",
+            )
+
+
+@of_fleet
+def namesakes(fleet: Fleet) -> Iterator[Finding]:
+    names = [member.name for member in fleet.members]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Finding(
+            "namesakes",
+            f"{names.count(name)} live workers have the node name {name}: remote control and logs cannot tell them "
+            "apart.",
+            "Give each its own -n, such as -n pdf1@%h.",
+        )
+
+
+def no_guard(facts: Facts) -> Iterator[Finding]:
+    known = [answer for answer in (facts.fleet.answers if facts.fleet else ()) if answer.guard is not None]
+    names = [answer.name for answer in known if not answer.guard]
+    if names or (not known and not facts.app.guard):
+        whose = f"Without a guard (affinity_guard = False): {listed(names)}" if names else "affinity_guard is False"
+        yield Finding(
+            "no-guard",
+            f"{whose}. A worker that is killed is noticed after affinity_worker_timeout, not within a second.",
+            "Set affinity_guard = True, unless some 15 MB for each worker are too much.",
+        )
+
+
+@of_fleet_and_app
+def affinity_versions(fleet: Fleet, app: App) -> Iterator[Finding]:
+    yield from _other_versions(fleet, app, "affinity-versions", ("celery_affinity",), "Finish the upgrade.")
+
+
+@of_fleet_and_app
+def other_versions(fleet: Fleet, app: App) -> Iterator[Finding]:
+    packages = tuple(name for name in app.versions if name != "celery_affinity")
+    todo = "Fine during an upgrade; else install the same versions everywhere, from one lock file."
+    yield from _other_versions(fleet, app, "versions", packages, todo)
+
+
+def _other_versions(fleet: Fleet, app: App, id_: str, packages: tuple[str, ...], todo: str) -> Iterator[Finding]:
+    for package in packages:
+        own = app.versions.get(package, "unknown")
+        others: dict[str, list[str]] = {}
+        for answer in fleet.answers:
+            found = _version(answer, package)
+            if found is not None and found != own:
+                others.setdefault(found, []).append(answer.name)
+        if others:
+            there = "; ".join(f"{found} on {listed(sorted(names))}" for found, names in sorted(others.items()))
+            yield Finding(id_, f"{package} is {own} here, and {there}.", todo)
+
+
+def _version(answer: Answer, package: str) -> str | None:
+    """Return a version; of this package also if it is too old to say its own. None if it is none of ours."""
+    if not answer.ours:
+        return None
+    if package == "celery_affinity" and not answer.versions:
+        return "0.1"
+    return answer.versions.get(package)
+
+
+@of_fleet
+def clock_worker(fleet: Fleet) -> Iterator[Finding]:
+    for answer in fleet.answers:
+        if answer.clock_ahead_s is not None and abs(answer.clock_ahead_s) > CLOCK_S:
+            yield Finding(
+                "clock-worker",
+                f"The clock of worker {answer.name} is {apart(answer.clock_ahead_s)} the server's: times in events and "
+                "logs, an absolute eta= or expires= of what it publishes, and both of what it takes over from stock "
+                "producers are that much off. Scheduling is not: the server's clock counts.",
+                "Have both machines keep time (NTP).",
+            )
+
+
+RULES = (
+    remote_control,
+    no_workers,
+    stock_worker,
+    worker_elsewhere,
+    worker_silent,
+    worker_stalled,
+    worker_mute,
+    worker_idle,
+    namesakes,
+    no_guard,
+    affinity_versions,
+    other_versions,
+    clock_worker,
+)

@@ -1,0 +1,84 @@
+"""What the commands share: the way to the broker, and how they print."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+from celery import Celery
+from kombu import Connection
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from ..errors import AffinityError, TransportError
+from ..server.reader import Reader
+from ..server.scheduler import Scheduler
+from ..transport.reach import reader_on, scheduler_on
+from ..transport.urls import masked
+
+#: Pause before a broker that does not answer is asked again, s.
+_RETRY_S = 1.0
+
+
+@contextmanager
+def scheduler_of(ctx: click.Context, *, patient_until: threading.Event | None = None) -> Iterator[Scheduler]:
+    """Yield the arrows on the app's broker, or end the command with a line that says what is wrong.
+
+    A broker that does not answer is asked again, with *patient_until*, until that event is set.
+    """
+    app = ctx.obj.app
+    with _connection(app) as connection:
+        no_answer = (OperationalError, RedisError, *connection.connection_errors)
+        try:
+            while True:
+                try:
+                    scheduler = _first_answer(connection, app.conf.broker_transport)
+                    break
+                except no_answer as exc:
+                    if patient_until is None or patient_until.is_set():
+                        raise
+                    click.echo(f"the broker {connection.as_uri()} does not answer, trying again: {exc}", err=True)
+                    patient_until.wait(_RETRY_S)
+            yield scheduler
+        except no_answer as exc:
+            raise click.ClickException(f"the broker {connection.as_uri()} does not answer: {exc}") from exc
+        except AffinityError as exc:
+            raise click.ClickException(str(exc)) from exc
+
+
+def _connection(app: Celery) -> Connection:
+    try:
+        return app.connection_for_write()
+    except Exception as exc:  # whatever the import of a transport raises, or of what it needs
+        raise click.ClickException(
+            "there is no connection with the app's broker_transport and broker_url, "
+            f"{app.conf.broker_transport!r} and {masked(str(app.conf.broker_write_url))!r}: {_said(exc)}"
+        ) from exc
+
+
+def _said(exc: Exception) -> str:
+    return str(exc) if isinstance(exc, AffinityError) else f"{type(exc).__name__}: {exc}"
+
+
+def _first_answer(connection: Connection, transport: str) -> Scheduler:
+    try:
+        connection.ensure_connection(max_retries=1)
+        return scheduler_on(connection, transport)
+    except AffinityError:
+        raise
+    except ValueError as exc:  # kombu's, of a database that is no number
+        raise TransportError(f"the broker's URL {connection.as_uri()} cannot be used: {exc}") from exc
+
+
+@contextmanager
+def reader_of(ctx: click.Context) -> Iterator[Reader]:
+    with scheduler_of(ctx) as scheduler:
+        yield reader_on(scheduler)
+
+
+def print_json(found: object) -> None:
+    click.echo(json.dumps(found, indent=2))
+
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")

@@ -1,0 +1,69 @@
+"""``celery -A proj affinity check``: what is wrong or risky, and what to do about it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from celery.bin.base import CeleryCommand, handle_preload_options
+
+from ..check import LEVELS, Facts, Finding, Level, check
+from ..check.gather import survey
+from . import text
+from .broker import AS_JSON, print_json
+
+#: Exit codes. A command line that cannot be read is 2 as well.
+FINE, WARNED, FAILED = 0, 1, 2
+
+
+@click.command("check", cls=CeleryCommand)
+@click.option("--strict", is_flag=True, help="End with 1 if there are warnings.")
+@click.option("--no-fleet", is_flag=True, help="Look at app and server alone: where no workers run, as in CI.")
+@click.option("--ignore", metavar="ID", multiple=True, type=click.Choice(sorted(LEVELS)), help="Leave this out.")
+@click.option(
+    "--timeout",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="Seconds that workers are given to answer.",
+)
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def check_command(
+    ctx: click.Context, strict: bool, no_fleet: bool, ignore: tuple[str, ...], timeout: float, as_json: bool
+) -> None:
+    """Look at app, server and fleet, and say what is wrong or risky.
+
+    Ends with 2 if there are errors, with 1 if there are warnings and --strict is given, else with 0.
+    """
+    facts = survey(ctx.obj.app, fleet=not no_fleet, answers_within_s=timeout)
+    found = [finding for finding in check(facts) if finding.id not in ignore]
+    code = exit_code(found, strict)
+    if as_json:
+        print_json({"exit_code": code, **_looked_at(facts), "findings": [_as_json(finding) for finding in found]})
+    else:
+        click.echo(text.findings(facts, found))
+    ctx.exit(code)
+
+
+def exit_code(found: Sequence[Finding], strict: bool) -> int:
+    levels = {finding.level for finding in found}
+    if Level.ERROR in levels:
+        return FAILED
+    return WARNED if strict and Level.WARNING in levels else FINE
+
+
+def _looked_at(facts: Facts) -> dict[str, Any]:
+    fleet = facts.fleet
+    return {
+        "app": facts.app.name,
+        "broker": facts.app.broker,
+        "server": facts.server is not None,
+        "workers": None
+        if fleet is None
+        else sorted({*(m.name for m in fleet.members), *(a.name for a in fleet.answers)}),
+    }
+
+
+def _as_json(finding: Finding) -> dict[str, str]:
+    return {"id": finding.id, "level": finding.level, "what": finding.what, "todo": finding.todo}

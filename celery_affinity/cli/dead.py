@@ -1,0 +1,133 @@
+"""``celery -A proj affinity dead ...``: what will not run again: look, run it again, or drop it."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import click
+from celery.bin.base import CeleryCommand, handle_preload_options
+
+from ..observe import dead_letters
+from ..observe.dead_letters import Filter
+from ..transport.reach import reader_on
+from . import text
+from .broker import AS_JSON, print_json, reader_of, scheduler_of
+
+
+@click.group()
+def dead() -> None:
+    """Look at the dead letters, jobs that will not run again; replay or drop them."""
+
+
+def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose letters."""
+    for option in (
+        click.option(
+            "--older-than",
+            "older_than_s",
+            type=click.FloatRange(min=0),
+            help="Only what ended so many seconds ago or more.",
+        ),
+        click.option("--task", help="Only of tasks of this name; * stands for anything."),
+        click.option("--type", help="Only of this type."),
+        click.option("--reason", type=click.Choice(dead_letters.REASONS), help="Only what ended so."),
+    ):
+        command = option(command)
+    return command
+
+
+@dead.command("list", cls=CeleryCommand)
+@_filters
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="Show at most so many.")
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Any) -> None:
+    """List dead letters, the newest first."""
+    with reader_of(ctx) as reader:
+        found = dead_letters.find(reader, Filter(**chosen), limit)
+    if as_json:
+        print_json([asdict(letter) for letter in found])
+    else:
+        click.echo(text.letters(found))
+
+
+@dead.command("show", cls=CeleryCommand)
+@click.argument("id_", metavar="ID")
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def show_dead(ctx: click.Context, id_: str, as_json: bool) -> None:
+    """Show a dead letter, by the id of its task or of its job, with the arguments of the call."""
+    with reader_of(ctx) as reader:
+        shown = [dead_letters.show(reader, letter) for letter in dead_letters.find(reader, Filter(ids=(id_,)))]
+    if not shown:
+        raise click.ClickException(f"no dead letter has the task id or job id {id_!r}")
+    if as_json:
+        print_json([asdict(each) for each in shown])
+    else:
+        click.echo("\n\n".join(text.letter(each) for each in shown))
+
+
+_ALL = click.option("--all", "all_", is_flag=True, help="All dead letters.")
+_IDS = click.argument("ids", metavar="[ID]...", nargs=-1)
+
+
+def _chosen(ids: tuple[str, ...], all_: bool, chosen: dict[str, Any]) -> Filter:
+    which = Filter(ids, **chosen)
+    if which.is_empty != all_:
+        raise click.UsageError("say which: ids of tasks or jobs, filters, or --all")
+    return which
+
+
+@dead.command("replay", cls=CeleryCommand)
+@_IDS
+@_filters
+@_ALL
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: bool, **chosen: Any) -> None:
+    """Have dead letters run again, as if they were published now.
+
+    Lost ones, which may have done their work before their worker died, only by their ids or with --reason lost.
+    """
+    which = _chosen(ids, all_, chosen)
+    with scheduler_of(ctx) as scheduler:
+        found = dead_letters.find(reader_on(scheduler), which)
+        meant = [letter for letter in found if letter.reason != "lost" or which.ids or which.reason == "lost"]
+        replayed = scheduler.replay([letter.job_id for letter in meant])
+    left = [letter.job_id for letter in found if letter.job_id not in replayed]
+    if as_json:
+        print_json({"replayed": replayed, "left": left})
+        return
+    click.echo(f"{len(replayed)} replayed")
+    lost = len(found) - len(meant)
+    if lost:
+        click.echo(
+            f"{lost} left: lost with their worker, they may have done their work; --reason lost runs them as well"
+        )
+    if len(left) > lost:
+        click.echo(f"{len(left) - lost} left: their messages are gone")
+
+
+@dead.command("drop", cls=CeleryCommand)
+@_IDS
+@_filters
+@_ALL
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def drop_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, yes: bool, as_json: bool, **chosen: Any) -> None:
+    """Delete dead letters, for good."""
+    which = _chosen(ids, all_, chosen)
+    with scheduler_of(ctx) as scheduler:
+        found = [letter.job_id for letter in dead_letters.find(reader_on(scheduler), which)]
+        if found and not yes:
+            click.confirm(f"Delete {len(found)} dead letters for good?", abort=True, err=True)
+        dropped = scheduler.drop(found)
+    if as_json:
+        print_json({"dropped": dropped})
+    else:
+        click.echo(f"{dropped} dropped")

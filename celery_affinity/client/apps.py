@@ -1,0 +1,115 @@
+"""Which app publishes: noted where a publish begins, since nothing that comes later says it.
+
+Celery's current app is a guess: there is one for each thread, and it is the app that was made or set last. But a
+publish begins in one of two places that belong to one app, in any thread, greenlet or process:
+
+- ``app.amqp.send_task_message``, a function of each app's own. ``delay``, ``apply_async``, ``send_task``, signatures,
+  canvas, retries and beat all call it, with whatever producer; ``before_task_publish`` is sent from within, and does
+  not name the app.
+- a connection that the app made (``app.connection()``, its pools), for those who publish with kombu alone.
+
+Both are made by methods of Celery's classes, which are wrapped here. Celery has no hook that each app passes: one may
+have been made before this module is imported, with the first connection that leads to our transport, or long after,
+and it publishes without ever being finalized.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import wraps
+from itertools import count
+from typing import Any
+from weakref import WeakValueDictionary
+
+from celery import Celery, _state, current_app
+from celery.app.amqp import AMQP
+
+#: The transport option by which the connections of a second, third ... live app are told from those of the first. kombu
+#: keeps a pool for each set of options, so the first app has the pools of stock kombu, and each other its own.
+_OPTION = "celery_affinity_app"
+
+#: The name by which ``broker_transport`` begins that leads to this transport.
+_PACKAGE = __name__.partition(".")[0]
+
+#: Apps by their number. That of an app that is gone is the next one's, with the pools that were opened for it.
+_apps: "WeakValueDictionary[int, Celery]" = WeakValueDictionary()
+_lock = threading.Lock()
+
+#: Sends a message: ``send_task_message`` of one app.
+Sender = Callable[..., Any]
+
+
+def is_ours(broker_transport: object) -> bool:
+    """Return whether a value of ``app.conf.broker_transport`` selects this transport."""
+    module = broker_transport if isinstance(broker_transport, str) else getattr(broker_transport, "__module__", "")
+    return module.partition(":")[0].partition(".")[0] == _PACKAGE
+
+
+def that_made(connection: Any) -> Celery:
+    """Return the app whose connection this is; of one that no app made, the first, or the current one."""
+    return _apps.get(connection.transport_options.get(_OPTION, 0)) or _current()
+
+
+def _current() -> Celery:
+    """Return the app of this thread, as far as can be known.
+
+    In a thread where none was made or set, Celery's current app is the default app, which knows nothing. Then it is the
+    app that uses this transport, if there is just one.
+    """
+    current: Celery = current_app._get_current_object()
+    if _state._tls.current_app is None and not is_ours(current.conf.broker_transport):
+        ours = [app for app in tuple(_state._get_active_apps()) if is_ours(app.conf.broker_transport)]
+        if len(ours) == 1:
+            return ours[0]
+    return current
+
+
+def on_send(wrap: Callable[[Celery, Sender], Sender]) -> None:
+    """Have *wrap* called for each app, now or when it first publishes, with the function that sends its messages."""
+    create: Callable[[AMQP], Sender] = AMQP._create_task_sender
+
+    @wraps(create)
+    def _create_task_sender(amqp: AMQP) -> Sender:
+        return wrap(amqp.app, create(amqp))
+
+    AMQP._create_task_sender = _create_task_sender
+    for app in tuple(_state._get_active_apps()):
+        amqp = vars(app).get("amqp")  # looked at only: asking the app for it would make it, and read the configuration
+        if amqp is not None and "send_task_message" in vars(amqp):
+            amqp.send_task_message = wrap(app, amqp.send_task_message)
+
+
+def _number_of(app: Celery) -> int:
+    with _lock:
+        number = next((number for number, each in _apps.items() if each is app), None)
+        if number is None:
+            number = next(number for number in count() if number not in _apps)
+            _apps[number] = app
+        return number
+
+
+def _note_the_first() -> None:
+    """Note the app for whose connection this module is imported: that one is half made, too late to be marked."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code is Celery._connection.__code__:
+            _number_of(frame.f_locals["self"])
+            return
+
+
+def _mark_connections() -> None:
+    connect: Callable[..., Any] = Celery._connection
+
+    @wraps(connect)
+    def _connection(app: Celery, *args: Any, **kwargs: Any) -> Any:
+        connection = connect(app, *args, **kwargs)
+        if is_ours(connection.transport_cls) and (number := _number_of(app)):
+            connection.transport_options[_OPTION] = number
+        return connection
+
+    Celery._connection = _connection
+
+
+_note_the_first()
+_mark_connections()

@@ -1,0 +1,273 @@
+"""Where the message of a call goes: a type is turned into its queue where Celery routes the call.
+
+Whatever comes later, in Celery and in who listens to it, then sees what ``queue=`` of the call would give: signals,
+headers, events, the declaration, the worker's ``delivery_info``, and a retry, which goes where its first try went.
+
+What counts, the first that says something:
+
+1. the call: its ``affinity=``, or its ``queue=``, ``routing_key=``, ``exchange=``;
+2. where the first try went, for a retry;
+3. an ``affinity`` in ``task_routes``;
+4. the task's ``affinity=``;
+5. a name pattern in ``affinity_task_types``;
+6. Celery's own: the task's attributes, its route, the default queue.
+
+When a call is routed, its options are merged with attributes of its task, and those of a retry with where the message
+came from: what was not said by the caller is marked where it is added (`intercepted`).
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+from celery import Celery
+from celery.app.routes import Router
+from celery.app.task import Task
+
+from ..errors import OptionError
+from ..rules.affinity import Affinity, as_affinity
+from .app_settings import registered, settings_of, type_by_name
+
+#: The option of a call, and message property, that is ours alone. See `stamping`.
+PROPERTY = "celery_affinity"
+
+#: Options that say where a message goes.
+PLACE = ("queue", "routing_key", "exchange")
+
+#: The same, with what belongs to it.
+_WHERE = (*PLACE, "exchange_type")
+
+Options = dict[str, Any]
+
+
+class _Marked(str):
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
+class OfTask(_Marked):
+    """What an attribute of the task says, and not its caller."""
+
+
+class Kept(_Marked):
+    """Where the first try of a retry went."""
+
+
+class OptionsOfTask(Options):
+    """Options that a task has for all its calls, marked."""
+
+    @classmethod
+    def marked(cls, options: Mapping[str, Any]) -> "OptionsOfTask":
+        """Return *options* with those that say a place marked. One that is no str is known by being the task's."""
+        return cls({name: _mark(OfTask, value) if name in PLACE else value for name, value in options.items()})
+
+
+class Routed:
+    """What is found under `PROPERTY` among the options of a call that was routed here. *given*: what was there."""
+
+    def __init__(self, given: object = None) -> None:
+        self.given = given
+
+
+_ROUTED = Routed()
+
+
+def keep(options: Options, said: Mapping[str, Any]) -> None:
+    """Mark in *options* of a retry what Celery filled in: where the first try went. *said*: what the caller gave.
+
+    Raises OptionError if that is two things.
+    """
+    check(said)
+    for name in PLACE:
+        if name in options and not said.get(name):
+            options[name] = _mark(Kept, options[name])
+
+
+def says_both(options: Mapping[str, Any]) -> bool:
+    """Return whether *options* say a type, and a place as Celery has it."""
+    return _type_in(options.get("affinity")) is not None and _says_place(options)
+
+
+def differ(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
+    """Return whether one of them says a type alone, and the other a place as Celery has it."""
+    if not (earlier and later):
+        return False
+    says_type, says_place = _type_in(later.get("affinity")) is not None, _says_place(later)
+    if says_type == says_place:
+        return False
+    return _says_place(earlier) if says_type else _type_in(earlier.get("affinity")) is not None
+
+
+def later_counts(earlier: Options, later: Mapping[str, Any]) -> Options:
+    """Return *earlier* options without what *later* ones, which `differ`, say otherwise. Raises OptionError."""
+    if not _says_place(later):
+        return _elsewhere(earlier)
+    asked = as_affinity(earlier["affinity"])
+    return {**earlier, "affinity": Affinity(None, asked.priority, asked.on_demand)}
+
+
+def check(options: Mapping[str, Any]) -> None:
+    """Raise OptionError if *options* of one call name a type and another queue."""
+    asked = as_affinity(options.get("affinity")).type
+    if asked is not None:
+        _check_that_they_agree(asked, {name: options[name] for name in PLACE if options.get(name)})
+
+
+def route(
+    route_as_celery: Callable[..., Options], router: Any, options: Mapping[str, Any], name: str, *rest: Any, task: Any
+) -> Options:
+    """Return *options* of a call as Celery's router returns them, sent to the queue that counts. Changes none.
+
+    Raises OptionError if the call asks for what cannot be, QueueNotFound as Celery does.
+    """
+    app = router.app
+    options = dict(options)
+    given = options.pop(PROPERTY, None)
+    if task is None:
+        task = registered(app).get(name)
+    asked = as_affinity(options.get("affinity")).type
+    said, kept = _said(options, task)
+    if asked is not None:
+        _check_that_they_agree(asked, said)
+        type_ = None if "queue" in said else asked
+    elif said:
+        type_ = None
+    elif kept:
+        queue = options.get("queue")
+        type_ = str(queue) if type(queue) is Kept else None
+    else:
+        type_ = of_task(app, task, name)
+    if type_ is not None:
+        options = {**_elsewhere(options), "queue": type_}
+    routed = route_as_celery(router, options, name, *rest)
+    if asked is None and not said and not kept and "affinity" in routed:
+        by_route = as_affinity(routed["affinity"]).type
+        if by_route is not None and by_route != type_:
+            type_, routed["queue"] = by_route, by_route
+            routed = router.expand_destination(routed)
+    if type_ is not None:
+        for each in ("exchange", "routing_key", "exchange_type"):  # of a route, for its queue
+            routed.pop(each, None)
+    routed[PROPERTY] = _ROUTED if given is None else Routed(given)
+    return routed
+
+
+def route_late(app: Celery, name: str, options: Options) -> None:
+    """Send *options* to the queue that counts, those of a call that was not routed here.
+
+    It was routed before this module was imported, by the first connection of its process; or by a router of the
+    user's own; or somebody calls the app's ``send_task_message``. A place other than the default is taken for the
+    caller's wish then.
+    """
+    again = _routed_again(sys._getframe(2), name)
+    if again is not None:
+        again.pop(PROPERTY, None)
+        _replace(options, again)
+        return
+    type_ = as_affinity(options.get("affinity")).type
+    if type_ is None and _is_default(app, options):
+        type_ = of_task(app, registered(app).get(name), name)
+    if type_ is not None:
+        _replace(options, app.amqp.router.expand_destination(type_))
+
+
+def of_task(app: Celery, task: Any, name: str) -> str | None:
+    """Return the type of *task*, None if it has none. Raises OptionError, SettingError."""
+    return as_affinity(getattr(task, "affinity", None)).type or type_by_name(name, settings_of(app))
+
+
+def is_default(app: Celery, exchange: object, routing_key: object) -> bool:
+    """Return whether a message to there goes where *app* sends what says nothing."""
+    conf = app.conf
+    return (exchange or "") in ("", conf.task_default_exchange) and (routing_key or "") in (
+        "",
+        conf.task_default_queue,
+        conf.task_default_routing_key,
+    )
+
+
+def _is_default(app: Celery, options: Mapping[str, Any]) -> bool:
+    queue = _name_of(options.get("queue"))
+    named = queue in (None, "", app.conf.task_default_queue)
+    return named and is_default(app, _name_of(options.get("exchange")), options.get("routing_key"))
+
+
+def _routed_again(frame: FrameType, name: str) -> Options | None:
+    """Return the options of the call that *frame* is in, routed here; None if they cannot be known."""
+    caller = frame.f_back
+    if frame.f_code is not _SEND_TASK or caller is None or caller.f_code is not _APPLY_ASYNC:
+        return None
+    sending, calling = frame.f_locals, caller.f_locals
+    try:
+        router, name, rest = sending["router"], sending["route_name"] or name, [sending[each] for each in _REST]
+        merged, of_task = calling["options"], calling["preopts"]
+    except KeyError:  # another version of Celery
+        return None
+    if not isinstance(router, Router):
+        return None
+    options = {each: merged[each] for each in (*PLACE, "affinity") if each in merged}
+    for each in PLACE:
+        if options.get(each) is of_task.get(each):
+            options[each] = _mark(OfTask, options.get(each))
+    routed: Options = router.route(options, name, *rest)
+    return routed
+
+
+_REST = ("args", "kwargs", "task_type")
+_SEND_TASK = inspect.unwrap(Celery.send_task).__code__
+_APPLY_ASYNC = inspect.unwrap(Task.apply_async).__code__
+
+
+def _said(options: Mapping[str, Any], task: Any) -> tuple[Options, bool]:
+    """Return what the caller says of the place, and whether something else was kept."""
+    said, kept = {}, False
+    for name in PLACE:
+        value = options.get(name)
+        if not value or type(value) is OfTask:
+            continue
+        if type(value) is Kept:
+            kept = True
+        elif isinstance(value, str) or value is not getattr(task, name, None):
+            said[name] = value
+    return said, kept
+
+
+def _replace(options: Options, place: Mapping[str, Any]) -> None:
+    for name in _WHERE:
+        options.pop(name, None)
+    options.update({name: place[name] for name in _WHERE if name in place})
+
+
+def _says_place(options: Mapping[str, Any]) -> bool:
+    return any(options.get(name) for name in PLACE)
+
+
+def _mark(mark: type[_Marked], value: Any) -> Any:
+    return mark(value) if isinstance(value, str) else value
+
+
+def _elsewhere(options: Options) -> Options:
+    return {name: value for name, value in options.items() if name not in PLACE}
+
+
+def _check_that_they_agree(asked: str, said: Mapping[str, Any]) -> None:
+    """Raise OptionError unless what a call says of its place is the queue *asked*, or nothing."""
+    wrong = {"queue": said["queue"]} if "queue" in said else dict(said)
+    if all(name != "exchange" and _name_of(value) == asked for name, value in wrong.items()):
+        return
+    others = ", ".join(f"{name}={_name_of(value)!r}" for name, value in wrong.items())
+    names = " and ".join(f"{name}=" for name in ("affinity", *wrong))
+    raise OptionError(f"{names} of one call must name the same queue, got: affinity={asked!r}, {others}")
+
+
+def _type_in(affinity: object) -> object:
+    """Return the type in an ``affinity=`` that may be good for nothing."""
+    if isinstance(affinity, Mapping):
+        return affinity.get("type")
+    return affinity.type if isinstance(affinity, Affinity) else affinity
+
+
+def _name_of(place: Any) -> Any:
+    return place if isinstance(place, str) else getattr(place, "name", place)

@@ -1,0 +1,216 @@
+"""Options that are ours but for a letter, and values that ours do not take: refused where they are written.
+
+Celery takes any name for an option, of a task (it becomes an attribute) and of a call (it becomes a property of the
+message), and nobody reads what is misspelt. Looked at are:
+
+- decorators and ``register_task``. An app may say only later which transport it has: what is wrong with a task is then
+  kept, and the app is not finalized with it, which comes before its first call and before a worker's start.
+- ``set`` and ``retry``, where they are called; all other calls, where Celery sends (`stamping`) or runs them. By then
+  the task's class is known as well, which may have been made before this module was imported.
+- ``task_routes`` and ``task_annotations``, when a worker starts, and ``celery affinity check``.
+
+An app with another transport is left alone. Options that Celery or kombu know cost no look.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import celery
+from celery import Celery, _state
+from celery.app.routes import MapRoute
+from celery.app.task import Task
+from celery.canvas import Signature
+
+from ..errors import OptionError
+from .apps import is_ours
+from .options import KNOWN, Options, attributes, of_annotations, of_routes, schedules_all, wrong, wrong_name
+
+# -- which app
+
+
+def _transport(app: Celery) -> object:
+    """Return the transport of *app*, as far as it is known: asking for its configuration would have it read."""
+    if app.configured:
+        return app.conf.broker_transport
+    return next((value for key, value in app._preconf.items() if key.lower().endswith("broker_transport")), None)
+
+
+# -- what is kept until the app is finalized
+
+_kept: "WeakKeyDictionary[Celery, list[str]]" = WeakKeyDictionary()
+
+#: Of shared tasks, which are those of every app.
+_kept_of_shared: list[str] = []
+
+_finalize = Celery.finalize
+
+
+def _refuse_or_keep(words: str, app: Celery) -> None:
+    if is_ours(_transport(app)):
+        raise OptionError(words)
+    _kept.setdefault(app, []).append(words)
+
+
+def _refuse_or_keep_of_shared(words: str) -> None:
+    if any(is_ours(_transport(app)) for app in tuple(_state._get_active_apps())):
+        raise OptionError(words)
+    _kept_of_shared.append(words)
+
+
+def finalize_anyway(app: Celery) -> None:
+    """Finalize *app*, whatever is wrong with its tasks."""
+    _finalize(app)
+
+
+def _refusals(app: Celery) -> list[str]:
+    return [*_kept.get(app, ()), *_kept_of_shared]
+
+
+# -- decorators and classes
+
+
+def _wrong_in_decorator(options: Options, *, scheduled: bool) -> str | None:
+    base, of_retries = options.get("base"), options.get("retry_kwargs")
+    return (
+        wrong(options, scheduled=scheduled)
+        or wrong(attributes(base) if isinstance(base, type) else {}, scheduled=scheduled)
+        or wrong(of_retries if isinstance(of_retries, Mapping) else {}, scheduled=scheduled)
+    )
+
+
+def _checking(decorate: Any, options: Options, scheduled: bool, refuse: Callable[[str, Any], None]) -> Any:
+    """Return *decorate*, which takes *options*; *refuse* is called with what is wrong with them, and the function."""
+    found = _wrong_in_decorator(options, scheduled=scheduled) if options else None
+    if found is None:
+        return decorate
+
+    def decorate_checked(*args: Any, **options: Any) -> Any:
+        if args:
+            refuse(found, args[0])
+            return decorate(*args, **options)
+        decorator = decorate(**options)
+
+        def decorated(function: Any) -> Any:
+            refuse(found, function)
+            return decorator(function)
+
+        return decorated
+
+    return decorate_checked
+
+
+def _watch_decorators() -> None:
+    decorate, decorate_shared = Celery.task, celery.shared_task
+
+    @wraps(decorate)
+    def task(app: Celery, *args: Any, **options: Any) -> Any:
+        def refuse(found: str, function: Any) -> None:
+            name = options.get("name") or app.gen_task_name(function.__name__, function.__module__)
+            _refuse_or_keep(f"task {name}: {found}", app)
+
+        return _checking(partial(decorate, app), options, schedules_all(app), refuse)(*args, **options)
+
+    @wraps(decorate_shared)
+    def shared_task(*args: Any, **options: Any) -> Any:
+        def refuse(found: str, function: Any) -> None:
+            name = options.get("name") or f"{function.__module__}.{function.__name__}"
+            _refuse_or_keep_of_shared(f"task {name}: {found}")
+
+        return _checking(decorate_shared, options, False, refuse)(*args, **options)
+
+    Celery.task = task
+    celery.shared_task = celery.app.shared_task = shared_task
+
+
+def _watch_registrations() -> None:
+    register = Celery.register_task
+
+    @wraps(register)
+    def register_task(app: Celery, task: Any, **options: Any) -> Any:
+        found = wrong(attributes(task), scheduled=schedules_all(app))
+        if found:
+            cls = task if isinstance(task, type) else type(task)
+            _refuse_or_keep(f"task {task.name or app.gen_task_name(cls.__name__, cls.__module__)}: {found}", app)
+        return register(app, task, **options)
+
+    @wraps(_finalize)
+    def finalize(app: Celery, auto: bool = False) -> Any:
+        if not app.finalized and (_kept_of_shared or app in _kept) and is_ours(app.conf.broker_transport):
+            raise OptionError(_refusals(app)[0])
+        return _finalize(app, auto)
+
+    Celery.register_task, Celery.finalize = register_task, finalize
+
+
+#: The mark of a class of a task that was looked at.
+_SEEN = "_celery_affinity_seen"
+
+
+def _check_task(task: Any) -> None:
+    """Raise OptionError if the class of *task* says what is misspelt, else mark it."""
+    found = wrong(attributes(task), scheduled=False)
+    if found:
+        annotated = next((where for where, each in of_annotations(task.app.conf, task.name) if wrong(each)), None)
+        raise OptionError(f"{annotated or f'task {task.name}'}: {found}")
+    setattr(type(task), _SEEN, True)
+
+
+# -- calls
+
+
+def check_call(app: Celery, name: str, options: Options) -> None:
+    """Raise OptionError if a name in *options* of a call of task *name*, or in its class, is misspelt.
+
+    Values of options are looked at later. Known names, and a class that was looked at, cost next to nothing.
+    """
+    task = app._tasks.get(name)
+    if task is not None and _SEEN not in vars(type(task)):
+        _check_task(task)
+    if not options.keys() <= KNOWN and (found := wrong_name(options)):
+        raise OptionError(f"{_where(app, name, found)}: {found}")
+
+
+def _where(app: Celery, name: str, found: str) -> str:
+    """Return where an option of a call stands with which *found* is wrong."""
+    for where, route in of_routes(app.conf, name):
+        if wrong_name(route) == found:
+            return where
+    has_functions = any(not isinstance(each, MapRoute) for each in app.amqp.routes or ())
+    return f"call of task {name}{', or what a router of task_routes returns for it' if has_functions else ''}"
+
+
+def _check(options: Options, app: Callable[[], Celery], where: str) -> None:
+    """Raise OptionError if something is wrong with *options* and *app*, which is asked for then, has this transport."""
+    if wrong(options) and is_ours(app().conf.broker_transport):
+        found = wrong(options, scheduled=schedules_all(app()))
+        if found:
+            raise OptionError(f"{where}: {found}")
+
+
+def _watch_calls() -> None:
+    set_options, retry_task, apply_task = Signature.set, Task.retry, Task.apply
+
+    @wraps(set_options)
+    def set_(signature: Any, immutable: bool | None = None, **options: Any) -> Any:
+        if options:
+            _check(options, lambda: signature.app, f"signature of task {signature.task}")
+        return set_options(signature, immutable, **options)
+
+    @wraps(retry_task)
+    def retry(task: Any, *args: Any, **options: Any) -> Any:
+        _check(options, lambda: task.app, f"retry of task {task.name}")
+        return retry_task(task, *args, **options)
+
+    @wraps(apply_task)
+    def apply(task: Any, *args: Any, **options: Any) -> Any:
+        _check(options, lambda: task.app, f"call of task {task.name}")
+        return apply_task(task, *args, **options)
+
+    Signature.set, Task.retry, Task.apply = set_, retry, apply
+
+
+_watch_decorators()
+_watch_registrations()
+_watch_calls()

@@ -1,0 +1,201 @@
+"""The mode of a canvas: who waits for its end waits for each of its steps.
+
+A signature has the mode that its own options say, or else that of what it belongs to: a step has that of its chain, a
+member that of its group, header and body that of their chord, a callback or an error callback that of its task. The
+mode of what is called is the one that the call says, or else its own.
+
+It is written into the options of each task, since Celery passes options of a chain on to the first step alone, and has
+those of a group or a chord win over what its members say. All that is done to copies: signatures are their owner's.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from operator import is_
+from typing import Any, cast
+
+from celery import Celery
+from celery.app.amqp import task_message
+from celery.canvas import Signature
+from celery.utils.functional import _regen, regen
+
+from ..rules.affinity import Affinity, as_affinity, check_on_demand
+
+#: Keyword arguments of a composed signature that hold its parts.
+_PARTS = {"chain": ("tasks",), "group": ("tasks",), "chord": ("header", "body")}
+
+_LINKS = ("link", "link_error")
+
+#: Celery's own task that gathers the results of a group that replaces a task: the last of the group publishes it.
+_GATHER = "celery.accumulate"
+
+#: Celery's own task that waits for the header of a chord, with a backend that cannot count.
+_UNLOCK = "celery.chord_unlock"
+
+Options = dict[str, Any]
+
+#: Headers, properties, body and the event that says it is sent, as Celery makes them.
+Message = tuple[Any, Any, Any, Any]
+
+
+def said(options: Mapping[str, Any]) -> bool | None:
+    """Return the mode that options of a call or a signature say; None: none. Raises OptionError."""
+    if "on_demand" not in options and "affinity" not in options:
+        return None
+    headers = options.get("stamped_headers") or ()  # a user's stamp of the same name is none of ours
+    on_demand = None if "on_demand" in headers else options.get("on_demand")
+    if on_demand is not None:
+        return check_on_demand(on_demand)
+    return None if "affinity" in headers else as_affinity(options.get("affinity")).on_demand
+
+
+def settled(signature: Any, mode: bool | None) -> Any:
+    """Return *signature* with its own mode, or else *mode*, in each task of it: itself, if nothing is to be written.
+
+    Raises OptionError if a part of it says what is not accepted.
+    """
+    if not isinstance(signature, dict):
+        return signature
+    options = signature.get("options")
+    if isinstance(options, dict) and (own := said(options)) is not None:
+        mode = own
+    if mode is None and not parts_of(signature):
+        return signature
+    return written(signature, mode)
+
+
+def written(signature: dict[str, Any], mode: bool | None) -> Any:
+    """Return *signature* with *mode*, whatever it says itself."""
+    options, kwargs = signature.get("options"), signature.get("kwargs")
+    names = parts_of(signature)
+    if not isinstance(options, dict) or not isinstance(kwargs, dict):
+        return signature
+    changes: Options = {}
+    for name in names:
+        part = kwargs.get(name)
+        if (new := _parts_settled(part, mode)) is not part:
+            changes[name] = new
+    new_options = without_mode(options, mode) if names else _with_mode(options, mode)
+    if new_options is options and not changes:
+        return signature
+    return _copy(signature, options={**new_options}, kwargs={**kwargs, **changes})
+
+
+def first_said(signature: Any) -> bool | None:
+    """Return the mode of the first task of *signature*, or of a list of them, as far as one says it."""
+    if isinstance(signature, (list, tuple)):
+        return next((mode for mode in map(first_said, signature) if mode is not None), None)
+    if not isinstance(signature, dict) or not isinstance(signature.get("options"), dict):
+        return None
+    mode = said(signature["options"])
+    names, kwargs = parts_of(signature), signature.get("kwargs")
+    return first_said(kwargs.get(names[0])) if mode is None and names and isinstance(kwargs, dict) else mode
+
+
+def parts_of(signature: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of what *signature* is composed of; none, if it is that of a task."""
+    composed = signature.get("subtask_type")
+    return _PARTS.get(composed, ()) if isinstance(composed, str) else ()
+
+
+def without_mode(options: Options, mode: bool | None) -> Options:
+    """Return the options of what is composed of tasks that have *mode*: its own would win over what they say."""
+    options = _links_settled(options, mode)
+    if said(options) is None:
+        return options
+    options = {name: value for name, value in options.items() if name != "on_demand"}
+    affinity = as_affinity(options.pop("affinity", None))
+    if affinity.type is not None or affinity.priority is not None:
+        options["affinity"] = Affinity(affinity.type, affinity.priority)
+    return options
+
+
+def _with_mode(options: Options, mode: bool | None) -> Options:
+    """Return the options of a task that has *mode*."""
+    options = _links_settled(options, mode)
+    stamps = options.get("stamped_headers") or ()
+    if mode is None or options.get("on_demand") is mode or "on_demand" in stamps:
+        return options
+    return {**options, "on_demand": mode}
+
+
+def _links_settled(options: Options, mode: bool | None) -> Options:
+    if mode is None:
+        return options
+    found = {name: options[name] for name in _LINKS if options.get(name)}
+    changes = {name: new for name, links in found.items() if (new := _parts_settled(links, mode)) is not links}
+    return {**options, **changes} if changes else options
+
+
+def _parts_settled(parts: Any, mode: bool | None) -> Any:
+    """Return the same for one signature, several, or a generator of them, which is not gone through before its time."""
+    if isinstance(parts, _regen):
+        return parts if mode is None else regen(settled(each, mode) for each in parts)
+    if isinstance(parts, (list, tuple)):
+        new = [settled(each, mode) for each in parts]
+        if all(map(is_, new, parts)):
+            return parts
+        return tuple(new) if isinstance(parts, tuple) else new
+    return settled(parts, mode)
+
+
+def _copy(signature: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return a copy, not of what is in it. `Signature.clone` copies all of the options, which takes long."""
+    if not isinstance(signature, Signature):
+        return {**signature, **changes}
+    copy = cast(Signature, dict.__new__(type(signature)))
+    copy.update(signature)
+    copy.update(changes)
+    vars(copy).update(vars(signature))  # the app, the task
+    return cast(dict[str, Any], copy)
+
+
+# -- messages
+
+
+def _begun_before_this_was_imported() -> object:
+    """Return the id of the task that is being published: by the call that made the first connection, if one did.
+
+    Celery's canvas was not yet wrapped where that call began (`workflows`), so what it composed is settled here alone.
+    """
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code is Celery.send_task.__code__:
+            return frame.f_locals.get("task_id")
+    return None
+
+
+_FIRST = _begun_before_this_was_imported()
+
+
+def pass_on(message: Message, options: Options, mode_of_run: Callable[[], bool | None]) -> Message:
+    """Return a message of Celery's with the mode that *options* of its call say, in all that follows on its task.
+
+    What comes next in a chain or a chord has its mode since the whole was published; it says nothing, and nobody did,
+    if the mode is this task's alone. Changes *options* for a task of Celery's own that carries others on.
+    """
+    mode = said(options)
+    headers, properties, body, event = message
+    if mode is None:
+        name = headers.get("task")
+        if name in (_UNLOCK, _GATHER):
+            options["on_demand"] = first_said(body[0][1:2]) if name == _UNLOCK else mode_of_run()
+        return message
+    if not isinstance(body, tuple):  # of Celery's first protocol
+        return message
+    embed = body[2]
+    is_first = _FIRST is not None and headers["id"] == _FIRST
+    changes = {name: _parts_settled(embed[name], mode) for name in ("callbacks", "errbacks") if embed.get(name)}
+    if isinstance(steps := embed.get("chain"), (list, tuple)):
+        changes["chain"] = [each if _is_frozen(each) and not is_first else settled(each, mode) for each in steps]
+    if (chord := embed.get("chord")) and (is_first or not _is_frozen(chord)):
+        changes["chord"] = settled(chord, mode)
+    return task_message(headers, properties, (*body[:2], {**embed, **changes}), event) if changes else message
+
+
+def _is_frozen(signature: Any) -> bool:
+    """Return whether *signature* is part of a canvas that is being run: Celery has given it its id, and more."""
+    options = signature.get("options") if isinstance(signature, dict) else None
+    if not isinstance(options, dict):
+        return False
+    return "reply_to" in options or ("task_id" in options and bool(parts_of(signature)))

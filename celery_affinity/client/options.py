@@ -1,0 +1,185 @@
+"""Options of tasks and of calls: what is wrong with some, and where an app's configuration has them.
+
+What is wrong is a name that is one of ours but for a letter, or a value that ours do not take.
+"""
+
+import fnmatch
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from celery import Celery
+from celery.app.amqp import AMQP
+from celery.app.task import Task
+from celery.canvas import Signature
+from kombu import Producer
+
+from ..errors import OptionError
+from ..rules import spelling
+from ..rules.affinity import as_affinity, check_on_demand, check_priority
+from ..rules.settings import PREFIX
+
+#: Options that say what a job needs. ``priority`` is Celery's as well.
+OPTIONS = ("affinity", "on_demand", "priority")
+
+Options = Mapping[Any, Any]
+
+
+def _parameters(*functions: Callable[..., Any]) -> set[str]:
+    return {name for function in functions for name in inspect.signature(function).parameters}
+
+
+#: Names that need no look: what Celery and kombu take for options, and ours.
+KNOWN = frozenset(
+    {
+        *OPTIONS,
+        *dir(Task),
+        *_parameters(
+            Task.apply,
+            Task.apply_async,
+            Task.retry,
+            Signature.set,
+            Celery._task_from_fun,
+            Celery.send_task,
+            AMQP.as_task_v1,
+            AMQP.as_task_v2,
+            Producer.publish,
+        ),
+        *("compression", "exchange_type", "lazy", "shared", "filter", "queue", "routing_key", "stamped_headers"),
+    }
+)
+
+
+# -- what is wrong
+
+
+def wrong_name(options: Options) -> str | None:
+    """Return what is wrong with the names of *options*; None if nothing is. Those of stamps are the user's own."""
+    for name in options:
+        if name not in KNOWN and isinstance(name, str):
+            meant = spelling.meant(name, OPTIONS)
+            if meant is not None and name not in (options.get("stamped_headers") or ()):
+                return f"unknown option {name!r}; did you mean {meant!r}?"
+    return None
+
+
+def wrong_value(options: Options, *, scheduled: bool = True) -> str | None:
+    """Return what is wrong with the values that *options* have of ours. Of a queue that is not *scheduled* any priority
+    is right.
+    """
+    stamps = options.get("stamped_headers") or ()
+    for name, check in (("affinity", as_affinity), ("on_demand", check_on_demand), ("priority", check_priority)):
+        value = options.get(name)
+        if value is not None and name not in stamps and (scheduled or name != "priority"):
+            try:
+                check(value)
+            except OptionError as exc:
+                return str(exc)
+    return None
+
+
+def attributes(task: Any) -> dict[str, Any]:
+    """Return what the class of *task* (or *task*, a class) says, and whatever it was given, without methods."""
+    cls = task if isinstance(task, type) else type(task)
+    found: dict[str, Any] = {}
+    for each in reversed(cls.__mro__):
+        if each not in Task.__mro__:
+            found.update(vars(each))
+    if cls is not task:
+        found.update(vars(task))
+    return {
+        name: value
+        for name, value in found.items()
+        if not name.startswith("_") and not callable(value) and not hasattr(value, "__get__")
+    }
+
+
+def wrong(options: Options, *, scheduled: bool = True) -> str | None:
+    """Return what is wrong with names and values of *options*."""
+    return wrong_name(options) or wrong_value(options, scheduled=scheduled)
+
+
+def schedules_all(app: Celery) -> bool:
+    """Return whether no queue of *app* is left to kombu, as far as that is known."""
+    keys = app.conf.keys() if app.configured else app._preconf
+    return not any(key.lower().endswith(f"{PREFIX}queues") for key in keys)
+
+
+# -- what an app's configuration says
+
+
+def of_routes(conf: Any, name: str | None = None) -> Iterator[tuple[str, Options]]:
+    """Yield what ``task_routes`` maps tasks to, with where; to task *name* alone, if one is given."""
+    for pairs in _each(conf.task_routes):
+        for pair in pairs.items() if isinstance(pairs, Mapping) else pairs if isinstance(pairs, list | tuple) else ():
+            if isinstance(pair, list | tuple) and len(pair) == 2 and (name is None or _matches(pair[0], name)):
+                pattern, route = pair
+                shown = getattr(pattern, "pattern", pattern)
+                yield f"task_routes {shown!r}", route if isinstance(route, Mapping) else {"queue": route}
+
+
+def of_annotations(conf: Any, name: str | None = None) -> Iterator[tuple[str, Options]]:
+    """Yield what ``task_annotations`` gives tasks, with where; task *name* alone, if one is given."""
+    for each in _each(conf.task_annotations):
+        for task, given in each.items() if isinstance(each, Mapping) else ():
+            if isinstance(given, Mapping) and (name is None or task in (name, "*")):
+                yield f"task_annotations {task!r}", given
+
+
+def of_beat(conf: Any) -> Iterator[tuple[str, Options]]:
+    """Yield the options of the entries of ``beat_schedule``, with where."""
+    for name, entry in (conf.beat_schedule or {}).items():
+        options = entry.get("options") if isinstance(entry, Mapping) else getattr(entry, "options", None)
+        yield f"beat entry {name!r}", options if isinstance(options, Mapping) else {}
+
+
+def _each(value: object) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else () if value is None else (value,)
+
+
+def _matches(pattern: Any, name: str) -> bool:
+    """Return whether *pattern*, a key of ``task_routes``, stands for task *name*."""
+    if isinstance(pattern, str):
+        return fnmatch.fnmatchcase(name, pattern) if "*" in pattern else pattern == name
+    return bool(hasattr(pattern, "match") and pattern.match(name))
+
+
+class Wrong(NamedTuple):
+    """What is wrong, and *where*. *misspelt*: it is the name of an option, else it is a value."""
+
+    where: str
+    what: str
+    misspelt: bool
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+def wrong_with_app(app: Celery) -> Iterator[Wrong]:
+    """Yield what is wrong with routes, annotations and tasks of *app*, which is finalized."""
+    scheduled = schedules_all(app)
+    annotated = list(of_annotations(app.conf))
+    said = {name for _, options in annotated for name in options}
+    tasks = [
+        (f"task {name}", {name: value for name, value in attributes(task).items() if name not in said})
+        for name, task in sorted(app._tasks.items())
+        if not name.startswith("celery.")
+    ]
+    for where, options in (*of_routes(app.conf), *annotated, *tasks):
+        yield from wrong_in(where, options, scheduled=scheduled)
+
+
+def wrong_in(where: str, options: Options, *, scheduled: bool) -> Iterator[Wrong]:
+    """Yield what is wrong with *options*."""
+    for name, value in options.items():
+        alone = {name: value, "stamped_headers": options.get("stamped_headers")}
+        if found := wrong_name(alone):
+            yield Wrong(where, found, True)
+        elif found := wrong_value(alone, scheduled=scheduled):
+            yield Wrong(where, found, False)
+
+
+def check_app(app: Celery) -> None:
+    """Raise OptionError if something is wrong with routes, annotations or tasks of *app*, which is finalized."""
+    for each in wrong_with_app(app):
+        raise OptionError(str(each))

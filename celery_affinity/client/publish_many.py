@@ -1,0 +1,243 @@
+"""Many calls of one task, published together: Celery makes the message of the first, and the others follow it.
+
+Celery's own way from a call to its message takes longer than all that is between a client and the server. Here it is
+gone once: routes, serializer, stamps, headers of ``before_task_publish`` handlers and all options are what they are for
+the first call. Each has its own ids, arguments and results.
+"""
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple, overload
+
+from celery.app.task import Task
+from celery.canvas import Signature
+from celery.result import EagerResult
+from celery.utils.saferepr import saferepr
+from kombu import compression, serialization
+
+from ..errors import OptionError, PublishError
+from ..server.replies import Job
+from . import stamping, unserved_warning
+from .apps import is_ours
+from .envelope import as_job, shortened, written
+from .stamping import PROPERTY, Taken, Taking
+
+#: Calls that are sent in one round trip; so many messages are held at a time.
+_TOGETHER = 500
+
+
+class TaskIds(Sequence[str]):
+    """The ids of the calls that were published, in their order.
+
+    Each is made of *publish_id* and its number, so those of a million calls take no room.
+    """
+
+    def __init__(self, task: Any, publish_id: str, count: int, eager: Sequence[EagerResult] = ()) -> None:
+        self._task = task
+        self.publish_id = publish_id
+        self._count = count
+        self._eager = eager
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self.of(number) for number in range(self._count)[index]]
+        return self.of(range(self._count)[index])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def of(self, number: int) -> str:
+        """Return the id of a call, from 0, published or not."""
+        digest = hashlib.blake2b(f"{self.publish_id} {number}".encode(), digest_size=16).hexdigest()
+        return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}"  # a UUID of version 8
+
+    def results(self) -> Iterator[Any]:
+        """Yield the result of each call, as ``apply_async`` returns it."""
+        return iter(self._eager) if self._eager else map(self._task.AsyncResult, self)
+
+
+class _Call(NamedTuple):
+    number: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def publish_many(task: Any, calls: Iterable[Any], *, resume: PublishError | None = None, **options: Any) -> TaskIds:
+    """Call *task* once for each of *calls*, some hundred in one round trip. Return their ids.
+
+    *calls*: a tuple or list of positional arguments each, a mapping of keyword arguments, or a signature of *task*.
+    They are taken as they are needed, so it may be a generator of millions. *options*: those of ``apply_async``, the
+    same for all of the calls; a ``countdown`` counts from now.
+
+    Raises PublishError if it ends midway, which says how many calls were published. With that as *resume*, and the
+    same calls, another `publish_many` publishes the rest, and none twice. Until something was sent, errors are those of
+    ``apply_async``.
+    """
+    if not isinstance(task, Task):
+        raise OptionError(f"publish_many takes a task, got: {task!r}")
+    if "task_id" in options:
+        raise OptionError("publish_many makes the ids of its calls: task_id cannot be one of its options")
+    publish_id, published = (resume.publish_id, resume.published) if resume else (str(uuid.uuid4()), 0)
+    ids, eager = TaskIds(task, publish_id, 0), list[EagerResult]()
+    ours = islice((_read(task, number, call) for number, call in enumerate(calls)), published, None)
+    try:
+        if _takes_each_call(task):
+            for call in ours:
+                eager.append(_publish_one(task, call, ids, options))
+                published = call.number + 1
+        else:
+            for published in _publish_together(task, ours, ids, options):  # noqa: B007 (how far it came)
+                pass
+    except PublishError:
+        raise
+    except Exception as exc:
+        if not published:
+            raise
+        raise PublishError(
+            f"{published} calls of {task.name} were published, then: {exc}", publish_id, published
+        ) from exc
+    return TaskIds(task, publish_id, published, eager if task.app.conf.task_always_eager else ())
+
+
+def _read(task: Any, number: int, call: object) -> _Call:
+    if isinstance(call, Signature):  # a dict as well
+        if call.task != task.name or call.options:
+            raise OptionError(f"call {number} must be a signature of {task.name} without options, got: {call!r}")
+        return _Call(number, tuple(call.args), dict(call.kwargs))
+    if isinstance(call, Mapping):
+        return _Call(number, (), dict(call))
+    if isinstance(call, (tuple, list)):
+        return _Call(number, tuple(call), {})
+    raise OptionError(f"call {number} must be a tuple of arguments, a mapping or a signature, got: {call!r}")
+
+
+def _takes_each_call(task: Any) -> bool:
+    """Return whether Celery is to make every message of *task* itself, since they differ in more than arguments."""
+    conf, own = task.app.conf, task.__class__  # not its type: a task may be a proxy of one
+    return bool(
+        conf.task_always_eager
+        or conf.task_protocol != 2
+        or not is_ours(conf.broker_transport)
+        or own.apply_async is not Task.apply_async
+        or own.shadow_name is not Task.shadow_name
+    )
+
+
+def _publish_one(task: Any, call: _Call, ids: TaskIds, options: dict[str, Any]) -> Any:
+    return task.apply_async(call.args, call.kwargs, task_id=ids.of(call.number), **options)
+
+
+def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: dict[str, Any]) -> Iterator[int]:
+    """Yield after each round trip how many calls are published, all before them included."""
+    first = next(calls, None)
+    if first is None:
+        return
+    with task.app.producer_or_acquire(options.get("producer")) as producer:
+        options = {**options, "producer": producer}
+        taken = _taken(task, first, ids, options)
+        patterns = [_Pattern(task, producer.channel, each, options) for each in taken]
+        if taken.passed or not taken:  # it went where nothing is scheduled, as the others will
+            if patterns:  # and elsewhere
+                _send(task, producer, [pattern.job(first, ids) for pattern in patterns], first.number, ids, options)
+            yield first.number + 1
+            for call in calls:
+                _publish_one(task, call, ids, options)
+                yield call.number + 1
+            return
+        calls = chain([first], calls)
+        while some := list(islice(calls, _TOGETHER)):
+            jobs = [pattern.job(call, ids) for call in some for pattern in patterns]
+            _send(task, producer, jobs, some[0].number, ids, options)
+            yield some[-1].number + 1
+
+
+def _taken(task: Any, call: _Call, ids: TaskIds, options: dict[str, Any]) -> Taking:
+    """Return what Celery makes of a call: a message for each queue that it is routed to."""
+    taking = Taking()
+    _publish_one(task, call, ids, {**options, "add_to_parent": False, PROPERTY: taking})
+    return taking
+
+
+class _Pattern:
+    """The message of one call, which those of the others follow."""
+
+    def __init__(self, task: Any, channel: Any, taken: Taken, options: Mapping[str, Any]) -> None:
+        self._channel, self._queue, self._stamp = channel, taken.queue, taken.stamp
+        self._job = as_job(*taken)
+        self._message = message = shortened(taken.message, taken.stamp)
+        headers, properties = message["headers"], message["properties"]
+        self._is_root = headers["root_id"] == headers["id"]
+        self._compression = headers.get("compression")
+        self._encoding = properties["body_encoding"]
+        self._serializer = serialization.registry.type_to_name[message["content-type"]]
+        body = channel.decode_body(message["body"], self._encoding)
+        if self._compression:
+            body = compression.decompress(body, self._compression)
+        content = message["content-type"], message["content-encoding"]
+        self._embedded = serialization.loads(body, *content, accept={content[0]})[2]
+        # Asked for once: looking them up for each call takes as long as making its message.
+        self._check = task.__header__ if task.typing else None
+        # Celery before 5.7 does this in the worker alone.
+        self._dump = None if self._serializer == "pickle" else getattr(task, "_dump_pydantic_arguments", None)
+        self._levels = task.app.conf.get("task_repr_maxlevels", 3)
+        self._longest_args = None if "argsrepr" in options else task.app.amqp.argsrepr_maxsize
+        self._longest_kwargs = None if "kwargsrepr" in options else task.app.amqp.kwargsrepr_maxsize
+
+    def job(self, call: _Call, ids: TaskIds) -> Job:
+        """Return the job of another call."""
+        message, stamp = self._message, self._stamp
+        task_id, publish_id = ids.of(call.number), f"{ids.publish_id} {call.number}"
+        headers = {**message["headers"], "id": task_id}
+        if self._is_root:
+            headers["root_id"] = task_id
+        if self._longest_args is not None:
+            headers["argsrepr"] = saferepr(call.args, self._longest_args, maxlevels=self._levels)
+        if self._longest_kwargs is not None:
+            headers["kwargsrepr"] = saferepr(call.kwargs, self._longest_kwargs, maxlevels=self._levels)
+        properties = {**message["properties"], "correlation_id": task_id, "delivery_tag": task_id}
+        return self._job._replace(
+            id=stamping.job_id(publish_id, self._queue),
+            message=written({**message, "body": self._body(call), "headers": headers, "properties": properties}),
+            task_id=task_id,
+            delay_us=stamp.delay_us(),
+            expires_us=stamp.expires_us(),
+        )
+
+    def _body(self, call: _Call) -> Any:
+        args, kwargs = call.args, call.kwargs
+        if self._check:
+            self._check(*args, **kwargs)
+        if self._dump:
+            args, kwargs = self._dump(args, kwargs)
+        _, _, body = serialization.dumps((args, kwargs, self._embedded), serializer=self._serializer)
+        if self._compression:
+            body, _ = compression.compress(body, self._compression)
+        return self._channel.encode_body(body, self._encoding)[0]
+
+
+def _send(task: Any, producer: Any, jobs: list[Job], published: int, ids: TaskIds, options: dict[str, Any]) -> None:
+    """Publish jobs, and again while the connection is lost, as the app wants it. Raises PublishError."""
+    conf = task.app.conf
+    retry = conf.task_publish_retry if options.get("retry") is None else options["retry"]
+    policy = {**conf.task_publish_retry_policy, **(options.get("retry_policy") or {})} if retry else {"max_retries": 0}
+
+    def send() -> None:
+        for job, each in zip(jobs, producer.channel.scheduler.publish(*jobs), strict=True):
+            each.check(job)
+            if not each.served:
+                unserved_warning.warn(job.type, producer.channel.scheduler)
+
+    try:
+        producer.connection.ensure(producer, send, **policy)()
+    except Exception as exc:
+        raise PublishError(
+            f"{published} calls of {task.name} were published, and perhaps some of the next {len(jobs)}: {exc}",
+            ids.publish_id,
+            published,
+        ) from exc

@@ -1,0 +1,141 @@
+"""A revoke on its way to the workers: what it asks of jobs that wait, which no worker has.
+
+A revoke is a broadcast of remote control. It passes the transport of whoever sends it, so the waiting jobs end before
+the first worker hears of it, and if there is no worker at all. That of stock Celery does nothing of the kind: there the
+workers that tick for the fleet do it when they hear of it.
+"""
+
+import base64
+import logging
+from collections.abc import Mapping
+from numbers import Number
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kombu import serialization
+from kombu.utils.functional import maybe_list
+
+from ..errors import OptionError
+from ..rules.job_fields import MOST_STAMP_BYTES, MOST_STAMPS
+from ..rules.keys import encode
+from ..server.received import is_text, shown
+
+logger = logging.getLogger(__name__)
+
+#: How long a revoked name stays revoked, s: as long as Celery's workers remember one (``REVOKE_EXPIRES``).
+KEPT_FOR_S = 10_800
+
+
+#: Remote control is written in it, unless somebody chose otherwise.
+_ACCEPTED = serialization.prepare_accept_content(["json"])
+
+
+class Revoked(NamedTuple):
+    """Ids of tasks, and stamps as `stamp` writes them."""
+
+    task_ids: list[str]
+    stamps: list[str]
+
+
+def stamp(name: str, value: object) -> str:
+    """Return a stamp of a message in one word."""
+    return f"{encode(name)}:{encode(str(value))}"
+
+
+def stamps_of(headers: Mapping[str, Any]) -> list[str]:
+    """Return the stamps that the headers of a task's message bear; without those that nobody could name.
+
+    Raises OptionError if they are too many.
+    """
+    names, values = headers.get("stamped_headers"), headers.get("stamps")
+    if not names or not isinstance(values, Mapping):
+        return []
+    named = {name: values.get(name) for name in maybe_list(names) if isinstance(name, str)}
+    stamps = [
+        stamp(name, value)
+        for name, several in named.items()
+        if _is_name(name)
+        for value in maybe_list(several) or ()
+        if _is_name(value)
+    ]
+    size = len(" ".join(stamps)) if stamps else 0
+    if len(stamps) > MOST_STAMPS or size > MOST_STAMP_BYTES:
+        raise OptionError(
+            f"the stamps of a message must be at most {MOST_STAMPS}, and {MOST_STAMP_BYTES:,} bytes together "
+            f"(percent-encoded, with their names), got: {len(stamps):,} of {size:,} bytes"
+        )
+    return stamps
+
+
+def is_mailbox(name: str) -> bool:
+    """Return whether an exchange or a queue is one of remote control, or of the replies to it."""
+    return name.endswith(".pidbox")
+
+
+def read(mailbox: str, message: Mapping[str, Any]) -> Revoked | None:
+    """Return what a broadcast revokes for the whole fleet; None if it is something else.
+
+    *mailbox*: the exchange of remote control that it is sent to, or the queue of one that it is read from.
+    What cannot be revoked is logged and left out; Celery's own workers answer it, as they do without this transport.
+    """
+    if not is_mailbox(mailbox):
+        return None
+    command = decoded(message)
+    if not isinstance(command, dict) or any(command.get(each) for each in ("destination", "pattern", "matcher")):
+        return None  # only some of the workers are to refuse it
+    arguments = command.get("arguments") or {}
+    try:
+        if command.get("method") == "revoke":
+            return Revoked(_named("task id", arguments.get("task_id")), [])
+        if command.get("method") == "revoke_by_stamped_headers":
+            return Revoked([], _stamps(_as_mapping(arguments.get("headers"))))
+    except (AttributeError, TypeError, ValueError) as exc:
+        logger.warning("A revoke ends no job that waits: %s. Its arguments are %s", exc, shown(arguments))
+    return None
+
+
+def decoded(message: Mapping[str, Any]) -> object:
+    """Return the body of a message, if it is JSON; None if not."""
+    try:
+        body = message.get("body") or ""
+        if (message.get("properties") or {}).get("body_encoding") == "base64":
+            body = base64.b64decode(body)
+        return serialization.loads(body, message.get("content-type"), message.get("content-encoding"), _ACCEPTED)
+    except Exception:  # whatever it is: the workers may be able to
+        return None
+
+
+def _as_mapping(headers: object) -> Mapping[str, Any]:
+    """Return stamps by their names. Raises ValueError or AttributeError."""
+    if isinstance(headers, Mapping):
+        return headers
+    pairs = headers if isinstance(headers, list) else ()
+    named = [pair.partition("=") for pair in pairs]  # as the command line gives it
+    if not all(separator for _, separator, _ in named):
+        raise ValueError("a stamp is revoked by name=value")
+    return {name: value for name, _, value in named}
+
+
+def _stamps(values: Mapping[str, Any]) -> list[str]:
+    return [
+        stamp(name, value)
+        for name, several in values.items()
+        if _named("name of a stamp", name)
+        for value in _named("stamp", several)
+    ]
+
+
+def _named(what: str, several: object) -> list[str]:
+    """Return names, as texts; without those that are none, which are logged."""
+    found = maybe_list(several) or ()
+    for each in found:
+        if not _is_name(each):
+            logger.warning("A revoke names what can be no %s: %s", what, shown(each))
+    return [str(each) for each in found if _is_name(each)]
+
+
+def _is_name(value: object) -> bool:
+    """Return whether *value* can be an id or a stamp: a number, or a text that Redis can have."""
+    if isinstance(value, str):
+        return is_text(value)
+    return isinstance(value, Number | UUID) and not isinstance(value, bool)

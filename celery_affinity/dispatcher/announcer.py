@@ -1,0 +1,158 @@
+"""Ends without a worker, told to their callers, in threads of their own: whoever tells one may hang.
+
+The server says which are to be told, and notes who has been told. What hangs here is offered to another process after a
+pause that grows with each try.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from redis.exceptions import RedisError
+
+from ..server.replies import Ending
+from ..server.scheduler import Scheduler
+from .crew import Crew
+from .teller import Teller
+
+logger = logging.getLogger(__name__)
+
+#: What is not told by then another process tries, and the log says so, s. From then on the pauses grow.
+LATE_AFTER_S = 10.0
+
+#: Threads: one that hangs does not hold up the others.
+THREADS = 4
+
+#: When all of them hang, one more is tried so much later, and the next after a pause twice as long, s.
+_HELPER_AFTER_S = 60.0
+
+#: Who stops waits so long for what is being told, s.
+_PATIENCE_S = 3.0
+
+
+@dataclass
+class _Telling:
+    ending: Ending
+    since_s: float
+    is_known: bool = False
+    """Whether the caller can know it: what still runs are handlers of signals."""
+    is_said_to_be_late: bool = False
+
+
+class Announcer:
+    """Tells ends as *teller* does. Nothing here waits but `stop`, and that for some seconds."""
+
+    def __init__(self, teller: Teller, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._teller = teller
+        self._now_s = now_s
+        self._scheduler: Scheduler | None = None
+        self._crew = Crew("affinity-announcer", self._tell_one, most=THREADS, now_s=now_s)
+        self._telling: dict[int, _Telling] = {}  # by thread
+        self._in_trouble = False
+        self._next_helper_s: float | None = None  # None: not all of them hang
+        self._pause_s = _HELPER_AFTER_S
+
+    def look(self, scheduler: Scheduler, *, untold: bool) -> None:
+        """Have told what is to be told, if there is something *untold*, and say in the log what takes long."""
+        self._scheduler = scheduler
+        for telling in tuple(self._telling.values()):
+            if not telling.is_said_to_be_late and self._now_s() - telling.since_s > LATE_AFTER_S:
+                telling.is_said_to_be_late = True
+                _say_what_is_late(telling)
+        if untold:
+            self._help_if_all_hang()
+            self._crew.call()
+
+    def stop(self) -> None:
+        """Begin to tell no more, and wait for what is being told, but not for what hangs."""
+        hanging = self._crew.stop(_PATIENCE_S)
+        if hanging:
+            tasks = ", ".join(each.ending.task_id for each in tuple(self._telling.values()))
+            logger.warning("%d thread(s) that tell how tasks ended are not waited for; tasks: %s", hanging, tasks)
+
+    def _help_if_all_hang(self) -> None:
+        hanging = sum(busy_for_s > LATE_AFTER_S for busy_for_s in self._crew.busy_for_s)
+        if hanging < THREADS:
+            self._next_helper_s, self._pause_s, self._crew.most = None, _HELPER_AFTER_S, THREADS
+            return
+        if hanging < self._crew.most:
+            return  # the helper works
+        now_s = self._now_s()
+        if self._next_helper_s is None:
+            logger.error(
+                "All %d threads that tell how tasks ended hang, in the result backend or in handlers of signals. "
+                "Callers of other such tasks are not told, unless another process can; jobs go on",
+                hanging,
+            )
+            self._next_helper_s = now_s + self._pause_s
+        elif now_s >= self._next_helper_s:
+            self._crew.most += 1
+            self._pause_s *= 2
+            self._next_helper_s = now_s + self._pause_s
+
+    # -- its threads
+
+    def _tell_one(self) -> bool:
+        """Tell what is next. Return whether there may be more."""
+        scheduler = self._scheduler
+        assert scheduler is not None, "called by look"
+        identity = self._teller.identity()
+        telling = [each.ending.job_id for each in tuple(self._telling.values()) if not each.is_known]
+        try:
+            ending = scheduler.announce(identity, again_s=LATE_AFTER_S, telling=telling)
+            if ending is None:
+                pass
+            elif not ending.how:
+                scheduler.set_aside([ending.job_id])
+                logger.error("Job %s has ended, but not how: its caller cannot be told. It is set aside", ending.job_id)
+            elif not ending.for_anyone and not self._teller.knows(ending.task_name):
+                scheduler.leave_to_others(identity, [ending.job_id])
+            else:
+                self._tell(scheduler, ending)
+        except (RedisError, OSError) as exc:
+            if not self._in_trouble:
+                logger.warning("The broker does not answer, or not as it should: ends are told later: %s", exc)
+            self._in_trouble = True
+            return False
+        self._in_trouble = False
+        return ending is not None
+
+    def _tell(self, scheduler: Scheduler, ending: Ending) -> None:
+        message = scheduler.message_of(ending.job_id) if ending.message is None else ending.message
+        telling = self._telling[threading.get_ident()] = _Telling(ending, self._now_s())
+
+        def note() -> None:
+            if not telling.is_known:
+                scheduler.told([ending.job_id])
+                telling.is_known = True
+                logger.info("Task %s[%s] is %s: its caller is told", ending.task_name, ending.task_id, ending.how)
+
+        try:
+            self._teller.tell(ending, message, note)
+        except Exception:
+            if telling.is_known:
+                logger.exception("The caller of task %s is told that it is %s, others are not", *_named(ending))
+            else:
+                logger.exception("Cannot tell that task %s is %s; tried again later", *_named(ending))
+        finally:
+            del self._telling[threading.get_ident()]
+
+
+def _named(ending: Ending) -> tuple[str, str]:
+    return ending.task_id, ending.how
+
+
+def _say_what_is_late(telling: _Telling) -> None:
+    if telling.is_known:
+        logger.warning(
+            "The caller of task %s is told that it is %s, but a handler of a signal does not return: it keeps a thread",
+            *_named(telling.ending),
+        )
+    else:
+        logger.warning(
+            "The caller of task %s is not told yet that it is %s: the result backend does not return. Other ends are "
+            "told meanwhile, and this one by another process if it can",
+            *_named(telling.ending),
+        )

@@ -1,0 +1,147 @@
+"""How an end without a worker is told to its caller: what Celery's own worker would have said, by Celery's own code.
+
+A job that was revoked or expired while it waited, that was lost with its worker, or that came back too often has nobody
+who writes its result: its caller would wait for ever, and so would a chord that it is a part of.
+"""
+
+import base64
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from billiard.exceptions import WorkerLostError
+from celery import Celery, signals, states
+from celery.app.task import Context
+from celery.utils.imports import symbol_by_name
+from kombu.message import Message
+from kombu.serialization import prepare_accept_content
+from kombu.utils.encoding import safe_repr
+
+from ..client import envelope
+from ..server.replies import Ending
+
+logger = logging.getLogger(__name__)
+
+
+class Teller:
+    """Tells ends for *app*. *eventer* returns what sends its events, or None; *hostname* is in them.
+
+    All of it runs foreign code, and may hang: the app's tasks, its result backend, serializers, handlers of signals.
+    """
+
+    def __init__(self, app: Celery, hostname: str, eventer: Callable[[], Any]) -> None:
+        self._app = app
+        self._hostname = hostname
+        self._eventer = eventer
+        self._identity = 0, ""  # the number of tasks for which it was made
+
+    def identity(self) -> str:
+        """Return what stands for the app: its name, if it has one, and the tasks that it knows now."""
+        tasks = self._app.tasks
+        if self._identity[0] != len(tasks):
+            known = " ".join([self._app.main or "", *sorted(tasks)]).encode(errors="replace")
+            self._identity = len(tasks), hashlib.sha1(known, usedforsecurity=False).hexdigest()[:16]
+        return self._identity[1]
+
+    def knows(self, task_name: str) -> bool:
+        """Return whether the app has the task: one that has not may have another result backend."""
+        return task_name in self._app.tasks
+
+    def tell(self, ending: Ending, message: bytes, is_known: Callable[[], None]) -> None:
+        """Tell *ending*, and call *is_known* when the caller can know it: handlers of signals come after that."""
+        request = self._request(ending, message, is_known)
+        if ending.how in ("revoked", "expired"):
+            self._revoke(ending, request)
+        else:
+            self._fail(ending, request, is_known)
+        is_known()  # it is no matter if that was said before
+
+    def _revoke(self, ending: Ending, request: Any) -> None:
+        if request is None:
+            self._app.backend.mark_as_revoked(ending.task_id, ending.how, request=_context(ending))
+        else:
+            request._announce_revoked(ending.how, False, None, ending.how == "expired")
+
+    def _fail(self, ending: Ending, request: Any, is_known: Callable[[], None]) -> None:
+        exc = _why(ending)
+        if request is None:
+            self._app.backend.mark_as_failure(ending.task_id, exc, request=_context(ending))
+            return
+        task = request.task
+        if _has_succeeded(task.backend, ending.task_id):
+            return  # it was the end of it that got lost
+        task.backend.mark_as_failure(ending.task_id, exc, request=request._context, store_result=request.store_errors)
+        is_known()
+        signals.task_failure.send(
+            sender=task,
+            task_id=ending.task_id,
+            exception=exc,
+            args=request.args,
+            kwargs=request.kwargs,
+            traceback=None,
+            einfo=None,
+        )
+        request.send_event("task-failed", exception=safe_repr(exc), traceback="")
+
+    def _request(self, ending: Ending, raw: bytes, is_known: Callable[[], None]) -> Any:
+        """Return the request that a worker would have made of the message; None if that cannot be.
+
+        Celery acks it when the result is written, before it sends the signal.
+        """
+        task = self._app.tasks.get(ending.task_name)
+        if task is None or not raw:
+            return None
+        try:
+            request = symbol_by_name(task.Request)(
+                self._message(raw),
+                on_ack=lambda *_: is_known(),
+                app=self._app,
+                hostname=self._hostname,
+                eventer=self._eventer(),
+                task=task,
+            )
+            _ = request.args, request._context  # read now, not in the middle of telling
+        except Exception:
+            logger.exception("The message of task %s cannot be read: its caller alone is told", ending.task_id)
+            return None
+        return request
+
+    def _message(self, raw: bytes) -> Message:
+        payload = envelope.read(raw)
+        properties, body = payload["properties"], payload["body"]
+        if properties.get("body_encoding") == "base64":
+            body = base64.b64decode(body)
+        message = Message(
+            body,
+            delivery_tag=properties.get("delivery_tag"),
+            content_type=payload.get("content-type"),
+            content_encoding=payload.get("content-encoding"),
+            delivery_info=properties.get("delivery_info"),
+            properties=properties,
+            headers=payload["headers"],
+        )
+        message.accept = prepare_accept_content(self._app.conf.accept_content)
+        return message
+
+
+def _why(ending: Ending) -> Exception:
+    exc: Exception = WorkerLostError(
+        "The worker that ran it died, and the task had been acknowledged: it is not run again"
+        if ending.how == "lost"
+        else f"Given up after {ending.deliveries} deliveries, none of which was acknowledged"
+    )
+    return exc
+
+
+def _context(ending: Ending) -> Context:
+    return Context(id=ending.task_id, task=ending.task_name)
+
+
+def _has_succeeded(backend: Any, task_id: str) -> bool:
+    if str(backend.as_uri()).startswith("rpc"):
+        return False  # its results are in the caller's queue
+    try:
+        return bool(backend.get_task_meta(task_id)["status"] == states.SUCCESS)
+    except NotImplementedError:  # no backend
+        return False

@@ -1,0 +1,208 @@
+"""In which order waiting jobs would be claimed now, and how many are ahead of one: by counts, not one by one."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge, nsmallest
+from itertools import islice
+from typing import NamedTuple
+
+from ..rules.keys import decode
+from ..rules.rows import number_of, text_of
+from ..rules.score import MICRO, Terms, Weights, overtakes, score
+from ..rules.settings import complete, weights
+from ..server.reader import Lane, Reader
+
+#: Jobs of one instant that are compared by their ids; there are hardly ever two.
+_TIED = 1000
+
+
+class Place(NamedTuple):
+    """What decides between two jobs: the score in micro-points, then the older, then the smaller id."""
+
+    score: int
+    enqueued_us: int
+    job_id: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Jobs of one lane that go before another job."""
+
+    type: str
+    on_demand: bool
+    priority: int
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Next:
+    """A pending job, in the order of claims. *score* in points. Not *served*: no live worker takes it."""
+
+    job_id: str
+    task_id: str
+    task: str
+    type: str
+    on_demand: bool
+    priority: int
+    score: float
+    waited_s: float
+    served: bool
+
+
+@dataclass(frozen=True)
+class Order:
+    """The rules at one instant. *fits*: type (encoded) -> slots that fit; a type that is not in it is not served."""
+
+    now_us: int
+    weights: Weights
+    fits: Mapping[str, int]
+    by_age_alone: bool
+
+    def terms(self, lane: Lane, enqueued_us: int) -> Terms:
+        """Return the terms of the score of a job in *lane*. One that nobody serves counts as if one slot did."""
+        return score(
+            lane.priority, lane.on_demand, self.now_us - enqueued_us, self.fits.get(lane.type, 1), self.weights
+        )
+
+    def place(self, lane: Lane, enqueued_us: int, job_id: str) -> Place:
+        """Return what decides about a job in *lane*."""
+        total = 0 if self.by_age_alone else self.terms(lane, enqueued_us).total
+        return Place(total, enqueued_us, job_id)
+
+    def kind(self, lane: Lane) -> tuple[str, int | None]:
+        """Return what the score of a job in *lane* depends on, but for its age."""
+        return lane.name, self.fits.get(lane.type)
+
+    def passes_until_us(self, lane: Lane, mine: Place) -> int:
+        """Return the time such that just the jobs enqueued before it go before *mine*, ties by id aside.
+
+        It is the same for all lanes of a kind: of their jobs the older one never has the lower score. So the answer is
+        one time; it is near where the lines of the two scores cross.
+        """
+
+        def passes(enqueued_us: int) -> bool:
+            return overtakes(self.place(lane, enqueued_us, mine.job_id), mine)
+
+        return _first_not(passes, self._crossing_us(lane, mine), 0, self.now_us + 1)
+
+    def _crossing_us(self, lane: Lane, mine: Place) -> int:
+        if self.by_age_alone:
+            return mine.enqueued_us
+        weights = self.weights
+        missing = max(0, mine.score - self.terms(lane, self.now_us).total)
+        age_us = missing / weights.age
+        if lane.on_demand:
+            age_us = missing / (weights.age + weights.on_demand_age)
+            if age_us > weights.on_demand_age_cap_us:
+                age_us = (missing - weights.on_demand_age * weights.on_demand_age_cap_us) / weights.age
+        return self.now_us - round(age_us)
+
+
+def order_now(reader: Reader, types: Sequence[str] | None, now_us: int, settings: Mapping[str, str]) -> Order:
+    """Return the order of the waiting jobs of *types* (encoded; None: all) as the settings have it now."""
+    capacity = reader.capacity(types)
+    # With "free", a release sees just the slot that it frees: rare or common, each type has one.
+    by_free_slots = settings["rarity"] == "free"
+    return Order(
+        now_us,
+        weights(settings),
+        {type_: 1 if by_free_slots else slots for type_, slots in capacity.items()},
+        by_age_alone=settings["priority_percentage"] == "0",
+    )
+
+
+def _first_not(test: Callable[[int], bool], guess: int, low: int, high: int) -> int:
+    """Return the first number from *low* on that fails *test*, *high* at most; what is below it passes, none above.
+
+    Gallops from *guess*, which is near, to both sides, then halves.
+    """
+    guess = min(max(guess, low), high)
+    step = 1
+    while guess - step >= low and not test(guess - step):
+        step *= 2
+    bottom = max(low, guess - step)
+    step = 1
+    while guess + step < high and test(guess + step):
+        step *= 2
+    top = min(high, guess + step)
+    return bottom + bisect_left(range(bottom, top), True, key=lambda number: not test(number))
+
+
+def ahead(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> list[Group]:
+    """Return how many jobs of *lanes* go before *mine*, by lane; lanes with none are left out."""
+    kinds = {order.kind(lane): lane for lane in lanes}
+    until_us_of = {kind: order.passes_until_us(lane, mine) for kind, lane in kinds.items()}
+    until_us = [max(lane.enqueued_us, until_us_of[order.kind(lane)]) for lane in lanes]
+    counts = reader.ask(
+        [("zcount", reader.lane_key(lane), "-inf", f"({until}") for lane, until in zip(lanes, until_us, strict=True)]
+    )
+    at_once = [lane for lane, until in zip(lanes, until_us, strict=True) if until == mine.enqueued_us]
+    tied = _tied(reader, order, at_once, mine)
+    groups = []
+    for lane, count in zip(lanes, counts, strict=True):
+        jobs = int(count) + tied.get(lane, 0)
+        if jobs:
+            groups.append(Group(decode(lane.type), lane.on_demand, order.weights.read(lane.priority), jobs))
+    return groups
+
+
+def _tied(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> dict[Lane, int]:
+    """Return how many jobs of *lanes* came at the same µs with the same score, and have a smaller id."""
+    alike = [lane for lane in lanes if order.place(lane, mine.enqueued_us, "").score == mine.score]
+    at_us = mine.enqueued_us
+    found = reader.ask([("zrangebyscore", reader.lane_key(lane), at_us, at_us, 0, _TIED) for lane in alike])
+    return {
+        lane: sum(text_of(job_id) < mine.job_id for job_id in at_once)
+        for lane, at_once in zip(alike, found, strict=True)
+    }
+
+
+def next_jobs(reader: Reader, types: Sequence[str] | None, limit: int) -> list[Next]:
+    """Return the first *limit* pending jobs of *types* (encoded; None: of all) as they would be claimed now."""
+    order = order_now(reader, types, reader.now_us(), complete(reader.hash("settings")))
+    return upcoming(reader, order, reader.lanes(types), limit)
+
+
+def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) -> list[Next]:
+    """Return the first *limit* jobs of *lanes* in the order in which they would be claimed; unserved ones come last."""
+    best = _first(order, lanes, limit)
+    heads = reader.ask([("zrange", reader.lane_key(lane), 0, limit - 1, False, True) for lane in best])
+    jobs = [
+        (lane, number_of(enqueued_us), text_of(job_id))
+        for lane, found in zip(best, heads, strict=True)
+        for job_id, enqueued_us in found
+    ]
+    jobs.sort(key=lambda job: _rank(order, *job))
+    rows = reader.ask([("hmget", reader.key("job", job_id), ["task", "name"]) for _, _, job_id in jobs[:limit]])
+    return [
+        Next(
+            job_id=job_id,
+            task_id=decode(text_of(task)),
+            task=text_of(name),
+            type=decode(lane.type),
+            on_demand=lane.on_demand,
+            priority=order.weights.read(lane.priority),
+            score=order.terms(lane, enqueued_us).total / MICRO,
+            waited_s=max(0, order.now_us - enqueued_us) / MICRO,
+            served=lane.type in order.fits,
+        )
+        for (lane, enqueued_us, job_id), (task, name) in zip(jobs, rows, strict=False)
+    ]
+
+
+def _first(order: Order, lanes: Iterable[Lane], limit: int) -> list[Lane]:
+    """Return the *limit* lanes whose first jobs go first, without a score for each: there may be very many lanes.
+
+    Of lanes of one kind the one whose job is older does, then the one with the smaller id.
+    """
+    alike: dict[tuple[str, int | None], list[Lane]] = {}
+    for lane in lanes:
+        alike.setdefault(order.kind(lane), []).append(lane)
+    oldest = [nsmallest(limit, each) for each in alike.values()]
+    return list(islice(merge(*oldest, key=lambda lane: _rank(order, lane, lane.enqueued_us, lane.job_id)), limit))
+
+
+def _rank(order: Order, lane: Lane, enqueued_us: int, job_id: str) -> tuple[bool, int, int, str]:
+    place = order.place(lane, enqueued_us, job_id)
+    return (lane.type not in order.fits, -place.score, place.enqueued_us, place.job_id)

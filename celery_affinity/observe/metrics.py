@@ -1,0 +1,114 @@
+"""What Prometheus scrapes: the figures of `report.Status` as metric families. It knows no Flower and does no I/O."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from .dead_letters import REASONS
+from .status import Status, TypeStatus
+
+#: Values of a metric's labels, and its value with them; None: unknown, so there is no sample.
+Sample = tuple[tuple[str, ...], float | None]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One metric. A counter's *name* ends with ``_total``."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    read: Callable[[Status], Iterable[Sample]]
+
+    def family(self) -> GaugeMetricFamily | CounterMetricFamily:
+        kind = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
+        return kind(self.name, self.help, labels=self.labels)
+
+
+def _by_type(value: Callable[[TypeStatus], float | None]) -> Callable[[Status], Iterable[Sample]]:
+    return lambda status: [((each.type,), value(each)) for each in status.types]
+
+
+def _pending(status: Status) -> Iterable[Sample]:
+    for each in status.types:
+        yield (each.type, "queued"), each.pending - each.on_demand
+        yield (each.type, "on_demand"), each.on_demand
+
+
+def _workers(status: Status) -> Iterable[Sample]:
+    draining = sum(each.draining for each in status.workers)
+    return [(("accepting",), len(status.workers) - draining), (("draining",), draining)]
+
+
+def _dead_lettered(status: Status) -> Iterable[Sample]:
+    # All reasons from the start: `increase` does not see a series that begins with its first event.
+    return [((reason,), status.counters.get(reason, 0)) for reason in REASONS]
+
+
+_PREFIX = "celery_affinity_"
+
+#: 1 with all that follows, 0 alone.
+UP = Figure(f"{_PREFIX}up", "Whether the broker answered: 0 leaves out all other figures.", (), lambda _: [((), 1)])
+
+FIGURES = (
+    UP,
+    Figure(f"{_PREFIX}pending_jobs", "Jobs that wait for a slot.", ("type", "mode"), _pending),
+    Figure(f"{_PREFIX}claimed_jobs", "Jobs that workers hold.", ("type",), _by_type(attrgetter("claimed"))),
+    Figure(
+        f"{_PREFIX}unserved_jobs",
+        "Pending jobs that no live worker can take.",
+        ("type",),
+        _by_type(lambda each: each.pending if each.unserved else 0),
+    ),
+    Figure(
+        f"{_PREFIX}oldest_pending_age_seconds",
+        "How long the oldest pending job has waited; 0 if none is pending.",
+        ("type",),
+        _by_type(lambda each: each.oldest_wait_s or 0),
+    ),
+    Figure(f"{_PREFIX}slots", "Slots of live workers that serve the type.", ("type",), _by_type(attrgetter("slots"))),
+    Figure(
+        f"{_PREFIX}free_slots",
+        "Free slots of live workers that serve the type.",
+        ("type",),
+        _by_type(attrgetter("free")),
+    ),
+    Figure(f"{_PREFIX}scheduled_jobs", "Jobs that wait for their ETA.", (), lambda status: [((), status.scheduled)]),
+    Figure(f"{_PREFIX}workers", "Live workers.", ("state",), _workers),
+    Figure(f"{_PREFIX}dead_letters", "Dead letters that are kept.", (), lambda status: [((), status.dead)]),
+    Figure(f"{_PREFIX}dead_lettered_jobs_total", "Jobs that became dead letters.", ("reason",), _dead_lettered),
+    Figure(
+        f"{_PREFIX}published_unserved_jobs_total",
+        "Jobs published for a type that no live worker served.",
+        (),
+        lambda status: [((), status.counters.get("unserved", 0))],
+    ),
+)
+
+
+class StatusCollector(Collector):
+    """Gives what *latest* returns; None: the broker did not answer."""
+
+    def __init__(self, latest: Callable[[], Status | None]) -> None:
+        self._latest = latest
+
+    def describe(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """Return the families without samples: a registry asks for their names."""
+        return (figure.family() for figure in FIGURES)
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        status = self._latest()
+        if status is None:
+            down = UP.family()
+            down.add_metric((), 0)
+            yield down
+            return
+        for figure in FIGURES:
+            family = figure.family()
+            for labels, value in figure.read(status):
+                if value is not None:
+                    family.add_metric(labels, value)
+            yield family

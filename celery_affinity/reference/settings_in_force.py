@@ -1,0 +1,72 @@
+"""Which settings count, in plain Python: what the Lua of ``lua/base/settings_in_force.lua`` must equal.
+
+What an app.conf says counts when it is new. A change at run time counts until it is reset, or until app.conf's own
+value changes. All settings are by their name in Redis, as `Settings.shared` has them.
+"""
+
+from collections.abc import Mapping
+
+from ..rules.score import Weights
+from ..rules.settings import Settings, weights
+
+_DEFAULTS = Settings().shared()
+
+
+class InForce:
+    """The settings of a cohort."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        """Those that count; the rest are the defaults."""
+        self.conf: dict[str, str] = {}
+        """What an app.conf said last: a change at run time stands in `values` alone."""
+        self.conf_of: dict[str, dict[str, str]] = {}
+        """App -> what its own app.conf said last."""
+        self.revision = 0
+        """Grows with each change."""
+
+    def get(self, name: str) -> str:
+        return self.values.get(name, _DEFAULTS[name])
+
+    @property
+    def weights(self) -> Weights:
+        return weights(self.values)
+
+    def take(self, app: str, given: Mapping[str, str]) -> list[str]:
+        """Take what the app.conf of *app* says. Return the settings that another app, or version of it, had otherwise.
+
+        Its own change ends one at run time; what an unknown app says does not.
+        """
+        own = self.conf_of.get(app, {})
+        replaced, changed = [], False
+        for name, value in given.items():
+            last = self.conf.get(name)
+            if own[name] != value if name in own else last != value:
+                if name in own or self.values.get(name) == last:
+                    self.values[name] = value
+                self.conf[name] = value
+                changed = True
+                if last not in (None, value):
+                    replaced.append(name)
+        self.conf_of[app] = {**own, **given}
+        if changed:
+            self._note_change()
+        return replaced
+
+    def change(self, changes: Mapping[str, str]) -> int:
+        """Change settings at run time, "" resets one to what app.conf said last. Return the revision."""
+        for name, value in changes.items():
+            if value:
+                self.values[name] = value
+            elif name in self.conf:
+                self.values[name] = self.conf[name]
+            else:
+                self.values.pop(name, None)
+        return self._note_change()
+
+    def _note_change(self) -> int:
+        """Count a change. Jobs carry priorities as their app's own order has them: another one turns them all."""
+        own = self.conf.get("priority_order", _DEFAULTS["priority_order"])
+        self.values["turned"] = str(int(self.get("priority_order") != own))
+        self.revision += 1
+        return self.revision

@@ -1,0 +1,116 @@
+"""What a task may ask for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ..errors import OptionError, refuse
+from .score import MAX_PRIORITY
+from .spelling import closest
+from .type_name import ACCEPTED, is_type
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """What a task needs: a *type* of worker, and how urgent it is.
+
+    *type* is a Celery queue name; None leaves the queue that the task is routed to. *priority* is 0..10, 10 highest
+    (with ``affinity_priority_order = "lower-first"`` 0 is); None leaves the task's own. *on_demand*: a user waits for
+    the answer; None leaves it to whoever calls.
+
+    Raises OptionError (a ValueError) for anything else.
+    """
+
+    type: str | None = None
+    priority: int | None = None
+    on_demand: bool | None = None
+
+    def __new__(cls, *_: object, **named: object) -> "Affinity":
+        for name in named.keys() - _FIELDS:
+            raise OptionError(f"Affinity takes {', '.join(_FIELDS)}, got: {name!r}{_did_you_mean(name)}")
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        if self.type is not None:
+            check_type(self.type)
+        if self.priority is not None:
+            object.__setattr__(self, "priority", check_priority(self.priority))
+        if self.on_demand is not None:
+            check_on_demand(self.on_demand)
+
+    def __json__(self) -> dict[str, Any]:
+        """Return what kombu writes when a signature that carries this is sent within a message."""
+        return {"type": self.type, "priority": self.priority, "on_demand": self.on_demand}
+
+
+_FIELDS = ("type", "priority", "on_demand")
+
+
+def _did_you_mean(name: object) -> str:
+    close = closest(str(name).lower(), _FIELDS)
+    return f"; did you mean {close!r}?" if close else ""
+
+
+#: What a task asks for that says nothing.
+NOTHING = Affinity()
+
+
+def as_affinity(value: object) -> Affinity:
+    """Return what an ``affinity=`` option means: a type, an Affinity, a mapping of its fields, or None."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, Affinity):
+        return value
+    if isinstance(value, str):
+        return _of_type(value)
+    refusal = refuse("affinity", "a type (str) or an Affinity", value)
+    if isinstance(value, Mapping):
+        for name in value:
+            if name not in _FIELDS:
+                raise OptionError(f"{refusal}{_did_you_mean(name)}")
+        return Affinity(**value)
+    raise refusal
+
+
+def of_task(task: object) -> Affinity:
+    """Return what *task* asks for by its attributes ``affinity`` and ``on_demand``; the first says more."""
+    asked = as_affinity(getattr(task, "affinity", None))
+    on_demand = getattr(task, "on_demand", None)
+    if on_demand is None or callable(on_demand) or asked.on_demand is not None:  # callable: a method of the user's
+        return asked
+    return Affinity(asked.type, asked.priority, on_demand)
+
+
+@lru_cache(maxsize=4096)
+def _of_type(name: str) -> Affinity:
+    return Affinity(name)
+
+
+def check_type(value: object) -> str:
+    """Return *value* if it can name a type, else raise OptionError."""
+    if not isinstance(value, str) or not is_type(value):
+        raise refuse("affinity", ACCEPTED, value)
+    return value
+
+
+def check_priority(value: object) -> int:
+    """Return the priority that *value* is, else raise OptionError.
+
+    As with stock Celery ``"5"``, ``5.0`` and ``True`` are whole numbers as well.
+    """
+    try:
+        priority = int(value)  # type: ignore[call-overload]
+        is_whole = isinstance(value, str) or priority == value
+    except (TypeError, ValueError, OverflowError):
+        priority, is_whole = -1, False
+    if not is_whole or not 0 <= priority <= MAX_PRIORITY:
+        raise refuse("priority", f"a whole number from 0 to {MAX_PRIORITY}", value)
+    return int(priority)
+
+
+def check_on_demand(value: object) -> bool:
+    """Return *value* if it is a bool, else raise OptionError."""
+    if not isinstance(value, bool):
+        raise refuse("on_demand", "True or False", value)
+    return value

@@ -1,0 +1,176 @@
+"""Every Redis key, its type and what it holds. Nothing else in the project spells a key.
+
+All keys of a cohort share one hash tag, so that they live on one shard:
+``<global_keyprefix>{<namespace>:<cohort>}:<name>``. The Lua side is generated from `KEYS`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+from ..errors import SettingError
+
+#: The major version of what stands in these keys. Processes that write different ones must not share a server.
+SCHEMA = 1
+
+#: Stands instead of a job's id where a task has several.
+SEVERAL = b"+"
+
+#: name -> (template after the base, Redis type, content). One ``%s`` for each argument.
+KEYS: dict[str, tuple[str, str, str]] = {
+    "job": ("job:%s", "hash", "what is known of a job, without its message"),
+    "message": ("message:%s", "string", "the message as kombu sent it, until the job has ended"),
+    "lane": ("lane:%s:%s", "zset", "type, lane -> waiting job ids by enqueue time, µs"),
+    "heads": ("heads", "hash", "type -> 'lane enqueued_us job_id' of each of its lanes that is not empty"),
+    # Named so that who may write lanes, as producers may, has the right to it.
+    "leaders": ("lane:leaders", "hash", "type -> which of its heads go first, and how far"),
+    "scheduled": ("scheduled", "zset", "job ids that wait for their time, by due time, µs"),
+    "dead": ("dead", "zset", "job ids that will not run again, by the time they ended, µs"),
+    "task": (
+        "task:%s",
+        "string",
+        "task id -> its job that has not ended, '+' if there are several; or the one that ended last",
+    ),
+    # Named so that who may write `task` may write this as well; an encoded id has no colon.
+    "jobs_of_task": ("task:jobs:%s", "zset", "task id -> its jobs that have not ended, if several, in their order"),
+    "expires": ("expires", "zset", "job ids that end if they wait that long, by that time, µs"),
+    "stamped": ("stamped:%s", "zset", "stamp ('name:value') -> job ids whose message bears it, by publish time, µs"),
+    "revoked": ("revoked:%s", "string", "task id that was revoked: kept for some hours"),
+    "revoked_stamp": ("revoked_stamp:%s", "string", "when a stamp was revoked, µs: kept for some hours"),
+    "untold": ("untold", "zset", "job ids that ended without a worker, by when their callers are to be told, µs"),
+    "profiles": (
+        "profiles",
+        "hash",
+        "profile -> its types, separated by blanks; %21 marks one that it has withdrawn from",
+    ),
+    "serving": ("serving:%s", "zset", "type -> profiles that serve it, by their number of types"),
+    "capacity": ("capacity", "hash", "type -> slots of live workers that serve it"),
+    "slots": ("slots", "hash", "profile -> slots of its workers"),
+    "free_slots": ("free_slots", "hash", "profile -> free slots of its workers"),
+    "free": ("free:%s", "zset", "profile -> workers with a free slot, by the time of their last change, µs"),
+    "members": ("members", "hash", "profile -> number of its workers"),
+    "worker": ("worker:%s", "hash", "a live worker: node name, profile, slots, free slots"),
+    "names": ("names", "hash", "node name -> the worker that took it last"),
+    "beats": ("beats", "zset", "workers by the time they were last heard of, µs"),
+    "joined": ("joined", "zset", "workers by the time they joined, µs"),
+    "claims": ("claims:%s", "hash", "worker -> job ids it holds, each with its fencing number"),
+    "inbox": ("inbox:%s", "list", "worker -> claimed jobs that it has not read, oldest at the right"),
+    "ahead": ("ahead", "hash", "type -> the worker that took jobs of it beyond its slots last"),
+    "nudges": ("nudges:%s", "list", "worker -> a sign that it may read the queues that are not scheduled again"),
+    "fence": ("fence", "string", "the last fencing number given"),
+    "clock": ("clock", "hash", "when the server was last ticked, and since when silence counts, µs"),
+    "schema": ("schema", "string", "the major version of all this"),
+    "settings": ("settings", "hash", "scheduling settings in force, by name, and their revision"),
+    "conf": ("conf", "hash", "the same settings as an app.conf had them last: what a reset goes back to"),
+    "conf_of": ("conf_of:%s", "hash", "app -> the same as its own app.conf had them last: kept for a month"),
+    "turn": ("turn", "string", "claims made that had a choice, since a share of them goes by age alone"),
+    "durations": (
+        "durations",
+        "hash",
+        "type -> moving average of its jobs' time in a slot, µs; of those under 0.1 s one in eight is counted",
+    ),
+    "counters": ("counters", "hash", "events since the start, by name"),
+    "spoiled": ("spoiled", "list", "what was found deleted or overwritten, until a dispatcher's log says it"),
+    "set_aside": ("set_aside:%s", "any", "a key that held what it must not, out of the way: kept for a week"),
+}
+
+
+_REDIS_TYPES = ("hash", "zset", "list", "string")
+
+#: What `quote` leaves as it is: most names, and every task id.
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
+
+#: Begins what a profile has instead of a type that its workers serve, but take nothing of for a moment.
+_WITHDRAWN = "!"
+
+
+def withdrawn(type_: str) -> str:
+    """Return what stands for *type_* (not encoded) in the profile of workers that have withdrawn from it."""
+    return _WITHDRAWN + type_
+
+
+def marked(type_: str) -> str:
+    """Return the same for *type_* that is encoded."""
+    return encode(_WITHDRAWN) + type_
+
+
+def unmarked(type_: str) -> str:
+    """Return the type that *type_*, encoded and in a profile, is or stands for."""
+    return type_.removeprefix(encode(_WITHDRAWN))
+
+
+def encode(name: str) -> str:
+    """Return *name* (a type, a tenant, a node) as it is written in Redis: no blank, colon, brace or comma."""
+    return name if _PLAIN.fullmatch(name) else quote(name, safe="")
+
+
+def decode(name: str) -> str:
+    """Return the name that `encode` was given."""
+    return unquote(name)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of one cohort."""
+
+    global_keyprefix: str = ""
+    namespace: str = "affinity"
+    cohort: str = "default"
+
+    def __post_init__(self) -> None:
+        for option in ("global_keyprefix", "namespace", "cohort"):
+            value = getattr(self, option)
+            if not isinstance(value, str) or "{" in value or "}" in value:
+                raise SettingError(
+                    f"{option} must be a str that holds no braces (they would break the hash tag), got: {value!r}"
+                )
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> "Keys":
+        """Return the keys that ``broker_transport_options`` ask for. Raises SettingError.
+
+        No prefix may be written as None, as for kombu.
+        """
+        return cls(options.get("global_keyprefix") or "", options.get("namespace", cls.namespace))
+
+    @property
+    def base(self) -> str:
+        """What every key of the cohort begins with; itself no key."""
+        return f"{self.global_keyprefix}{{{self.namespace}:{self.cohort}}}:"
+
+    def key(self, name: str, *parts: str) -> str:
+        """Return the key *name* for *parts*, which are encoded already."""
+        return self.base + KEYS[name][0] % parts
+
+
+def lua_expression(name: str, parts: Sequence[str]) -> str:
+    """Return Lua for the key *name* of *parts*, which are Lua themselves., and encoded."""
+    template = KEYS[name][0]
+    pieces = template.split("%s")
+    if len(pieces) != len(parts) + 1:
+        raise ValueError(f"key.{name} takes {len(pieces) - 1} parts, got: {parts}")
+    spelled = [f'"{pieces[0]}"']
+    for part, piece in zip(parts, pieces[1:], strict=True):
+        spelled += [part, f'"{piece}"'] if piece else [part]
+    return f"(base .. {' .. '.join(spelled)})"
+
+
+def lua_kinds() -> str:
+    """Return Lua that says of which type keys are: those there is one of, and those there is one of for each name."""
+    kinds = []
+    for template, kind, _ in KEYS.values():
+        if kind in _REDIS_TYPES and template.count("%s") < 2:
+            of_each = "true" if "%s" in template else "false"
+            kinds.append(f'    {{ name = "{template.removesuffix("%s")}", kind = "{kind}", of_each = {of_each} }},\n')
+    return f"local KINDS = {{\n{''.join(kinds)}}}\n"
+
+
+def lua_source() -> str:
+    """Return what scripts begin with; `lua_expression` spells the keys themselves."""
+    return (
+        f"local SCHEMA = {SCHEMA} -- the major version of what stands in the keys\n"
+        f'local WITHDRAWN = "{encode(_WITHDRAWN)}" -- before a type, in a profile: withdrawn from it for a moment\n'
+        "local base = KEYS[1] -- what every key of the cohort begins with\n"
+    )

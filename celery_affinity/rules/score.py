@@ -1,0 +1,88 @@
+"""Which job first: the score of a waiting job.
+
+    score = priority * 1024
+          + age_s * 16
+          + 500 / slots_that_fit
+          + on_demand ? 4096 + min(age_s, cap_s) * 32 : 0
+
+The cap is what keeps on-demand load above capacity from starving a queued job for ever: past it both modes
+gain the same 16 points a second. A share of the claims can go by age alone. Scores are whole micro-points, so
+that Python and Lua agree to the last bit; ``lua/placing/score.lua`` is the same code.
+"""
+
+import math
+from dataclasses import dataclass
+
+MICRO = 1_000_000
+
+#: Highest priority; 0 is the lowest and the default.
+MAX_PRIORITY = 10
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The coefficients of the score, in points; those of age in points a second, the cap in µs.
+
+    *turned*: priorities are read the other way round, 0 as the highest.
+    """
+
+    priority: float = 1024
+    age: float = 16
+    rarity: float = 500
+    on_demand: float = 4096
+    on_demand_age: float = 32
+    on_demand_age_cap_us: int = 256 * MICRO
+    turned: bool = False
+
+    def read(self, priority: int) -> int:
+        """Return *priority* with 10 as the highest."""
+        return MAX_PRIORITY - priority if self.turned else priority
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The four terms of a score, in micro-points."""
+
+    priority: int
+    age: int
+    rarity: int
+    on_demand: int
+
+    @property
+    def total(self) -> int:
+        return self.priority + self.age + self.rarity + self.on_demand
+
+
+def score(priority: int, on_demand: bool, age_us: int, slots_that_fit: int, weights: Weights) -> Terms:
+    """Return the terms of a job's score.
+
+    *age_us* below 0 (the server's clock was set back) counts as 0. *slots_that_fit* is at least 1: a job that no
+    slot fits is not a candidate.
+    """
+    age_us = max(0, age_us)
+    urgency = 0
+    if on_demand:
+        capped_us = min(age_us, weights.on_demand_age_cap_us)
+        urgency = math.floor(weights.on_demand * MICRO) + math.floor(capped_us * weights.on_demand_age)
+    return Terms(
+        priority=math.floor(weights.read(priority) * weights.priority * MICRO),
+        age=math.floor(age_us * weights.age),
+        rarity=math.floor(weights.rarity * MICRO / slots_that_fit),
+        on_demand=urgency,
+    )
+
+
+def goes_by_age(turn: int, priority_percentage: int) -> bool:
+    """Return whether claim number *turn* (from 0) takes the oldest job instead of the one with the highest score.
+
+    Counted, not drawn: of any hundred claims that have a choice *priority_percentage* go by score, evenly spread.
+    """
+    return turn * priority_percentage % 100 >= priority_percentage
+
+
+def overtakes(first: tuple[int, int, str], second: tuple[int, int, str]) -> bool:
+    """Return whether the first of two jobs (score, enqueued_us, job id) runs before the second.
+
+    The higher score wins; then the older job; then the smaller id.
+    """
+    return (-first[0], first[1], first[2]) < (-second[0], second[1], second[2])

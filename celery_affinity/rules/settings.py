@@ -1,0 +1,328 @@
+"""The settings of celery_affinity: names, defaults, and what each accepts.
+
+They stand in ``app.conf`` in lower case (``affinity_worker_timeout``) or, with a Celery namespace, as that namespace
+has it (``CELERY_AFFINITY_WORKER_TIMEOUT``). Times are seconds, as in Celery. Those that the scripts read are shared by
+all processes through Redis; the knobs among them can be changed at run time.
+"""
+
+import difflib
+import fnmatch
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any
+
+from ..errors import SettingError
+from . import spelling
+from .score import MICRO, Weights
+from .type_name import ACCEPTED, is_type
+
+PREFIX = "affinity_"
+
+_WORD = PREFIX.removesuffix("_")
+
+#: A check returns what is accepted, in words, if the value is not.
+Check = Callable[[object], str | None]
+
+Value = float | str
+
+
+def _number(accepted: str, test: Callable[[float], bool]) -> Check:
+    def check(value: object) -> str | None:
+        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and test(value)
+        return None if good else accepted
+
+    return check
+
+
+def _whole(accepted: str, test: Callable[[int], bool]) -> Check:
+    def check(value: object) -> str | None:
+        good = isinstance(value, int) and not isinstance(value, bool) and test(value)
+        return None if good else accepted
+
+    return check
+
+
+def _one_of(*names: str) -> Check:
+    accepted = " or ".join(repr(name) for name in names)
+    return lambda value: None if value in names else accepted
+
+
+def _yes_or_no(value: object) -> str | None:
+    return None if isinstance(value, bool) else "True or False"
+
+
+def _task_types(value: object) -> str | None:
+    good = isinstance(value, Mapping) and all(
+        isinstance(pattern, str) and pattern and is_type(type_) for pattern, type_ in value.items()
+    )
+    return (
+        None
+        if good
+        else f"a mapping of task name patterns to types, such as {{'proj.pdf.*': 'pdf'}}; a type is {ACCEPTED}"
+    )
+
+
+def _queues(value: object) -> str | None:
+    good = isinstance(value, list | tuple) and all(isinstance(each, str) and each for each in value)
+    return None if good else "a list of queue name patterns, such as ['pdf', 'reports.*']"
+
+
+_SECONDS = _number("a number of seconds above 0", lambda value: value > 0)
+_WEIGHT = _number("a number of points, 0 or more", lambda value: value >= 0)
+
+
+def _setting(default: Any, check: Check) -> Any:
+    """A setting of the processes of an app."""
+    return field(default=default, metadata={"check": check, "in_redis": None, "knob": False})
+
+
+def _shared(default: Any, check: Check, *, in_us: bool = False, knob: bool = True) -> Any:
+    """A setting that the scripts read, in µs if *in_us*. A *knob* can be changed at run time."""
+    return field(default=default, metadata={"check": check, "in_redis": "_us" if in_us else "", "knob": knob})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting, checked when built. Raises SettingError with the setting, what it accepts and what came."""
+
+    worker_timeout: float = _shared(30, _SECONDS, in_us=True)
+    """A worker that was not heard of for so long is dead: its jobs are pending again."""
+    heartbeat_interval: float = _shared(5, _SECONDS, in_us=True, knob=False)
+    """A worker says so often that it lives, and which jobs it holds."""
+    guard: bool = _setting(True, _yes_or_no)
+    """Whether a small process of its own beats for each worker, and reports its death at once."""
+    priority_order: str = _shared("higher-first", _one_of("higher-first", "lower-first"))
+    """Whether 10 or 0 is the highest priority; stock Redis has 0."""
+    priority_percentage: int = _shared(100, _whole("a whole number from 0 to 100", lambda value: 0 <= value <= 100))
+    """Of each hundred claims, how many go by score; the others take the oldest job."""
+    priority_weight: float = _shared(1024, _WEIGHT)
+    age_weight: float = _shared(16, _number("a number of points a second, above 0", lambda value: value > 0))
+    rarity_weight: float = _shared(500, _WEIGHT)
+    on_demand_weight: float = _shared(4096, _WEIGHT)
+    on_demand_age_weight: float = _shared(32, _WEIGHT)
+    on_demand_age_cap: float = _shared(
+        256, _number("a number of seconds, 0 or more", lambda value: value >= 0), in_us=True
+    )
+    """From this age on an on-demand job gains no more than a queued one: what keeps queued jobs from starving."""
+    rarity: str = _shared("capacity", _one_of("capacity", "free"))
+    """Whether rarity counts the live slots that serve a type, or the slots free now."""
+    max_deliveries: int = _shared(20, _whole("a whole number above 0", lambda value: value > 0))
+    """A job that came back so often (its worker died each time) goes to the dead letters."""
+    dead_max: int = _shared(10_000, _whole("a whole number, 0 or more", lambda value: value >= 0))
+    """Dead letters kept; the oldest go first."""
+    task_types: Mapping[str, str] = field(
+        default_factory=dict, metadata={"check": _task_types, "in_redis": None, "knob": False}
+    )
+    """Task name pattern -> type, for producers that do not have the tasks' code."""
+    queues: Sequence[str] = _setting(("*",), _queues)
+    """Patterns of the queues that are scheduled; the others are kombu's own, as without this transport."""
+    ingest: bool = _setting(True, _yes_or_no)
+    """Whether what stock Celery's producers send to a scheduled queue is scheduled."""
+
+    lookahead: int = _setting(0, _whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000))
+    """Jobs that a worker holds beyond its slots, for very short tasks."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            accepted = each.metadata["check"](value)
+            if accepted:
+                raise SettingError(f"{PREFIX}{each.name} must be {accepted}, got: {value!r}")
+        if self.heartbeat_interval * 2 > self.worker_timeout:
+            raise SettingError(
+                f"{PREFIX}heartbeat_interval must be at most half of {PREFIX}worker_timeout ({self.worker_timeout} s), "
+                f"or one late beat looks like death, got: {self.heartbeat_interval!r}"
+            )
+
+    def schedules(self, queue: str) -> bool:
+        """Return whether *queue* (a type) is scheduled."""
+        return _matches(queue, tuple(self.queues))
+
+    def shared(self) -> dict[str, str]:
+        """Return the settings that the scripts read, by their name in Redis; times in µs."""
+        return {NAME_IN_REDIS[name]: to_redis(name, getattr(self, name)) for name in NAME_IN_REDIS}
+
+
+@lru_cache(maxsize=4096)
+def _matches(queue: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(queue, pattern) for pattern in patterns)
+
+
+_FIELDS = {each.name: each for each in fields(Settings)}
+
+#: Setting -> its name in Redis, of those that the scripts read.
+NAME_IN_REDIS = {
+    name: name + each.metadata["in_redis"] for name, each in _FIELDS.items() if each.metadata["in_redis"] is not None
+}
+
+_BY_NAME_IN_REDIS = {name_in_redis: name for name, name_in_redis in NAME_IN_REDIS.items()}
+
+#: The settings that can be changed at run time.
+KNOBS = tuple(name for name, each in _FIELDS.items() if each.metadata["knob"])
+
+
+def to_redis(name: str, value: Value) -> str:
+    """Return *value* of the setting *name* as the scripts read it."""
+    if NAME_IN_REDIS[name] != name:
+        return str(round(float(value) * MICRO))
+    return value if isinstance(value, str) else repr(value)
+
+
+def from_redis(name: str, text: str) -> Value:
+    """Return the value that `to_redis` was given."""
+    value = _number_or_text(text)
+    return value / MICRO if NAME_IN_REDIS[name] != name and not isinstance(value, str) else value
+
+
+def is_setting(name: str, text: str) -> bool:
+    """Return whether *text* in Redis can be the value of the setting *name*."""
+    try:
+        return not _FIELDS[name].metadata["check"](from_redis(name, text))
+    except OverflowError:  # more than a float can be
+        return False
+
+
+def complete(shared: Mapping[str, str]) -> dict[str, str]:
+    """Return *shared*, settings by their name in Redis, with the defaults for what is not there, or is no value."""
+    return {**_DEFAULTS, **{name: text for name, text in shared.items() if _is_value(name, text)}}
+
+
+def _is_value(name_in_redis: str, text: str) -> bool:
+    name = _BY_NAME_IN_REDIS.get(name_in_redis)
+    return text.isdecimal() if name is None else is_setting(name, text)
+
+
+def weights(shared: Mapping[str, str]) -> Weights:
+    """Return the coefficients of the score in *shared*, which has settings by their name in Redis."""
+    shared = complete(shared)
+    return Weights(
+        priority=float(shared["priority_weight"]),
+        age=float(shared["age_weight"]),
+        rarity=float(shared["rarity_weight"]),
+        on_demand=float(shared["on_demand_weight"]),
+        on_demand_age=float(shared["on_demand_age_weight"]),
+        on_demand_age_cap_us=int(shared["on_demand_age_cap_us"]),
+        turned=shared["turned"] == "1",
+    )
+
+
+def parse_knob(word: str, text: str) -> tuple[str, Value]:
+    """Return name and value of a knob as somebody typed them, checked. *word* may begin with ``affinity_``.
+
+    Raises SettingError for a name that is no knob, and for a value that it does not accept.
+    """
+    name = knob(word)
+    value = text if isinstance(_FIELDS[name].default, str) else _number_or_text(text)
+    accepted = _FIELDS[name].metadata["check"](value)
+    if accepted:
+        raise SettingError(f"{PREFIX}{name} must be {accepted}, got: {text!r}")
+    return name, value
+
+
+def knob(word: str) -> str:
+    """Return the name of the knob *word*, which may begin with ``affinity_``. Raises SettingError if there is none."""
+    name = word.lower().removeprefix(PREFIX)
+    if name in KNOBS:
+        return name
+    if name in _FIELDS:
+        raise SettingError(f"{PREFIX}{name} is set in app.conf alone; at run time: {', '.join(KNOBS)}")
+    raise SettingError(f"unknown setting {PREFIX + name!r}{_did_you_mean(name)}")
+
+
+def load(conf: Mapping[str, Any], known: Iterable[str]) -> Settings:
+    """Return the settings in *conf*, an ``app.conf``; *known* are the keys to look at, in any case.
+
+    Raises SettingError for a key that begins with ``affinity_`` and is no setting of ours.
+    """
+    given = {}
+    for key in known:
+        _, prefix, name = key.lower().rpartition(PREFIX)
+        if not prefix:
+            _check_prefix(key)
+            continue
+        if name not in _FIELDS:
+            raise SettingError(f"unknown setting {PREFIX + name!r}{_did_you_mean(name)}")
+        given[name] = conf[key]
+    return Settings(**given)
+
+
+def _check_prefix(key: str) -> None:
+    """Raise SettingError if *key* is close to a setting of ours, and ``affinity_`` itself is misspelt in it."""
+    words = key.lower().replace("-", "_").split("_")
+    for i, word in enumerate(words):
+        glued = word.startswith(_WORD) and word != _WORD  # affinityqueues
+        if glued or word == _WORD or spelling.meant(word, (_WORD,)):
+            name = "_".join([*([word.removeprefix(_WORD)] if glued else ()), *words[i + 1 :]])
+            close = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0.8)
+            if close:
+                raise SettingError(f"unknown setting {key!r}; did you mean {PREFIX + close[0]!r}?")
+
+
+def _did_you_mean(name: str) -> str:
+    close = difflib.get_close_matches(name, _FIELDS, n=1)
+    return f"; did you mean {PREFIX + close[0]!r}?" if close else ""
+
+
+def _number_or_text(text: str) -> Value:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+#: What the scripts take for a setting that is not in Redis. *turned*: whether priorities are read the other way round,
+#: since ``priority_order`` was changed at run time. *revision*: grows with each change.
+_DEFAULTS = {**Settings().shared(), "turned": "0", "revision": "0"}
+
+
+#: What a claim needs, all at once; of the others a script needs one or two, if any.
+_FOR_A_CLAIM = (
+    "priority_percentage",
+    "priority_weight",
+    "age_weight",
+    "rarity_weight",
+    "on_demand_weight",
+    "on_demand_age_weight",
+    "on_demand_age_cap_us",
+    "rarity",
+    "turned",
+    "revision",
+)
+
+
+def lua_source() -> str:
+    """Return the Lua functions that read the settings in force, each when it is needed; or its default."""
+    defaults = "".join(f"        {name} = {_lua_value(value)},\n" for name, value in _DEFAULTS.items())
+    names = "".join(f'        "{name}",\n' for name in _FOR_A_CLAIM)
+    return (
+        "local function default_of(name)\n"
+        "    local defaults = {\n"
+        f"{defaults}"
+        "    }\n"
+        "    return defaults[name]\n"
+        "end\n"
+        "\n"
+        "local function read_settings()\n"
+        "    return setmetatable({}, { __index = function(settings, name)\n"
+        '        local value = redis.call("HGET", key.settings, name)\n'
+        "        settings[name] = tonumber(value) or value or default_of(name)\n"
+        "        return settings[name]\n"
+        "    end })\n"
+        "end\n"
+        "\n"
+        "local function read_for_a_claim(settings)\n"
+        f"    local names = {{\n{names}    }}\n"
+        '    local values = redis.call("HMGET", key.settings, unpack(names))\n'
+        "    for i, name in ipairs(names) do\n"
+        "        settings[name] = tonumber(values[i]) or values[i] or default_of(name)\n"
+        "    end\n"
+        "end\n"
+    )
+
+
+def _lua_value(value: str) -> str:
+    return value if value.replace(".", "", 1).isdigit() else f'"{value}"'

@@ -1,0 +1,26 @@
+"""Which slot: the most specialised one that is free.
+
+``lua/placing/free_slots.lua`` (`slots.best`) is the same rule on the server.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FreeWorker:
+    """A worker with a free slot. *since_us*: when its free slots last changed."""
+
+    id: str
+    types: frozenset[str]
+    since_us: int
+
+
+def choose(type_: str, workers: Iterable[FreeWorker]) -> FreeWorker | None:
+    """Return the worker that a job of *type_* goes to, or None if none of *workers* serves it.
+
+    The one that serves the fewest types, so that a versatile slot stays free for what only it can do; then the one
+    that is idle longest; then the smaller id.
+    """
+    fit = (worker for worker in workers if type_ in worker.types)
+    return min(fit, key=lambda worker: (len(worker.types), worker.since_us, worker.id), default=None)

@@ -1,0 +1,18 @@
+-- ack: the message is settled: the job will not run again. The slot stays taken until its release, and the message
+-- stays until then: should the worker die, it says whom to tell.
+-- RETURNS the number of jobs acked; a stale fencing number changes nothing.
+-- @include generated/keys.lua
+-- @include base/full_memory.lua
+-- @include jobs/held.lua
+
+local worker = ARGV[1]
+-- ARGV[2..]: job id, fencing number of each
+local acked = 0
+for i = 2, #ARGV, 2 do
+    local id = ARGV[i]
+    if claims.held(worker, id, ARGV[i + 1]) then
+        redis.call("HSET", key.job(id), "acked", 1)
+        acked = acked + 1
+    end
+end
+return acked

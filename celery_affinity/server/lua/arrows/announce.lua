@@ -1,0 +1,62 @@
+-- announce: which end is to be told to its caller now. Whoever asks tells it, and says so (`told`). What is not said by
+-- then another gets, each time after a pause twice as long: whoever tells it may hang, and so may the others.
+-- RETURNS {id, how, type, task id, task name, deliveries, µs since it ended, for anyone, message}; {id} of a job of
+-- which that cannot be read; {} if none is to be told. how: "revoked", "expired", or why it is dead. for anyone: 1 if
+-- an app tells it as well that does not know its task. message: "" if it is gone, nil if it is large: the caller reads
+-- that itself.
+-- Cost: at most 300 jobs that are looked at, and 64 KiB.
+-- @include generated/keys.lua
+-- @include base/full_memory.lua
+-- @include base/clock.lua
+
+local again_us = tonumber(ARGV[1]) -- the first pause
+local app = ARGV[2] -- who asks: what it has left to others it gets again only when it is for anyone
+-- ARGV[3..]: jobs whose ends the caller is about to tell still
+
+local LOOKED_AT = 300
+local MOST_BYTES = 65536
+local LONGEST_PAUSE_US = 300000000
+local OTHERS_HAVE_US = 15000000
+local OTHERS_WHO_TRY_HAVE_US = 3600000000
+
+local is_telling = {}
+for i = 3, #ARGV do
+    is_telling[ARGV[i]] = true
+end
+
+local function is_left(left)
+    return string.find(" " .. (left or "") .. " ", " " .. app .. " ", 1, true)
+end
+
+local function come_again(id, pause_us)
+    redis.call("ZADD", key.untold, clock.text(clock.now_us + pause_us), id)
+end
+
+local function message_of(id)
+    local length = redis.pcall("STRLEN", key.message(id))
+    if type(length) ~= "number" then
+        return "" -- whatever stands there, it is no message
+    end
+    return length <= MOST_BYTES and (redis.call("GET", key.message(id)) or "")
+end
+
+for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, LOOKED_AT)) do
+    local row = redis.pcall("HMGET", key.job(id),
+        "state", "reason", "type", "task", "name", "deliveries", "ended", "left", "tries")
+    local ended_us = not row.err and tonumber(row[7])
+    if not ended_us then
+        come_again(id, again_us)
+        return { id }
+    end
+    local since_us = math.max(0, clock.now_us - ended_us)
+    local tries = tonumber(row[9]) or 0
+    local is_for_anyone = since_us >= (tries > 0 and OTHERS_WHO_TRY_HAVE_US or OTHERS_HAVE_US)
+    if not is_telling[id] and (is_for_anyone or not is_left(row[8])) then
+        come_again(id, math.min(again_us * 2 ^ tries, LONGEST_PAUSE_US))
+        redis.call("HSET", key.job(id), "tries", tries + 1)
+        local how = row[1] == "dead" and row[2] or row[1]
+        local anyone = is_for_anyone and 1 or 0
+        return { id, how, row[3], row[4], row[5], row[6], clock.text(since_us), anyone, message_of(id) }
+    end
+end
+return {}

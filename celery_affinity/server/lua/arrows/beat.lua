@@ -1,0 +1,52 @@
+-- beat: a worker's guard says that the worker lives, and whether its event loop turns. While it does not, no job is
+-- placed on the worker, and what it has not read goes back; what it holds it keeps.
+-- RETURNS {known, again, more}; known 0: an unknown worker, or one whose jobs are being recovered, changes nothing.
+-- again 1: call again, there is more that it has not read.
+-- Cost: O(1); when the loop stands still, O(moves * log n), at most 10 moves in one call, and some MB.
+-- @include generated/keys.lua
+-- @include base/full_memory.lua
+-- @include generated/settings.lua
+-- @include fleet/workers.lua
+-- @include jobs/come_back.lua
+-- @include placing/fill.lua
+-- @include placing/which_slot.lua
+-- @include jobs/held.lua
+
+local worker = ARGV[1]
+local turns = ARGV[2] == "1"
+
+local MAX = 10
+
+-- What is still in the inbox was never read: taking it out proves it.
+local function return_unread(settings)
+    local types, bytes = {}, 0
+    for _ = 1, MAX do
+        local unread = bytes <= MAX_BYTES and redis.call("RPOP", key.inbox(worker))
+        if not unread then
+            break
+        end
+        bytes = bytes + #unread
+        local id, fence = string.match(unread, "^(%S+) (%S+)")
+        if id and claims.held(worker, id, fence) then -- a sign is no job
+            types[#types + 1] = back.put(worker, id, false, settings)
+        end
+    end
+    return types
+end
+
+local seen = redis.call("ZSCORE", key.beats, worker)
+if not seen or tonumber(seen) == 0 then
+    return { 0, 0, "" }
+end
+redis.call("ZADD", key.beats, clock.now, worker)
+local settings = read_settings()
+local types = {}
+if not turns then
+    workers.stall(worker)
+    types = return_unread(settings)
+elseif workers.resume(worker) then
+    types = workers.types_of(worker)
+    slots.settle(worker)
+end
+local more = fill(types, "", settings, slots.view())[1]
+return { 1, not turns and redis.call("LLEN", key.inbox(worker)) > 0 and 1 or 0, more }

@@ -1,0 +1,48 @@
+-- join: a worker enters with its types and slots, or comes back with others; what it holds it keeps.
+-- RETURNS {more, namesake, {replaced setting, ...}, void, now}; namesake: a live worker that has the same node name, or
+-- "". replaced: settings that another app, or another version of this one, had otherwise. void: claims with a fencing
+-- number up to this are not the worker's, if one is still on its way to it; 0: it keeps what it has. now: the server's
+-- time, µs, by which jobs expire that wait in the worker.
+-- @include generated/keys.lua
+-- @include base/full_memory.lua
+-- @include generated/settings.lua
+-- @include base/settings_in_force.lua
+-- @include fleet/workers.lua
+-- @include placing/fill.lua
+-- @include placing/which_slot.lua
+-- @include fleet/lookahead.lua
+
+local worker = ARGV[1] -- one for each run of a worker process
+local name = ARGV[2] -- node name, encoded
+local slots_in_all = ARGV[3]
+local other = ARGV[4] -- slots taken by what no claim shows, less those that claims lend
+local profile = ARGV[5] -- one for each set of types
+local types = workers.split(ARGV[6]) -- encoded, separated by blanks
+local app = ARGV[7] -- encoded
+-- ARGV[8..]: name, value of each setting in its app.conf
+
+redis.call("SET", key.schema, SCHEMA, "NX") -- on a server that was emptied under a running fleet
+local replaced = {}
+local accepting = redis.call("HGET", key.worker(worker), "accepting")
+local void = accepting == "1" and 0 or tonumber(redis.call("GET", key.fence)) or 0
+if accepting then
+    workers.detach(worker)
+else
+    -- One that comes back says nothing new: an old version of an app must not take back what a new one said.
+    replaced = knobs.take(app, ARGV, 8)
+end
+knobs.keep(app)
+local namesake = redis.call("HGET", key.names, name)
+local now = clock.now
+redis.call("HSET", key.names, name, worker)
+redis.call("HSET", key.worker(worker), "name", name, "profile", profile, "slots", slots_in_all, "other", other,
+    "app", app, "reads_signs", 1)
+redis.call("ZADD", key.beats, now, worker)
+redis.call("ZADD", key.joined, "NX", now, worker)
+workers.attach(worker, profile, types)
+
+local more = fill(types, "", read_settings(), slots.view())[1]
+if more == "" then
+    ahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
+end
+return { more, namesake and namesake ~= worker and namesake or "", replaced, void, clock.now_us }

@@ -1,0 +1,30 @@
+-- leave: a worker goes. What it still holds is pending again, its age intact; what had been acked is lost.
+-- RETURNS {more, unfinished, returned}; unfinished 1: call again, it still holds something. returned: how many jobs are
+-- pending again. An unknown worker changes nothing.
+-- Cost: at most 10 claims in one call.
+-- @include generated/keys.lua
+-- @include base/full_memory.lua
+-- @include generated/settings.lua
+-- @include fleet/workers.lua
+-- @include jobs/come_back.lua
+-- @include placing/fill.lua
+-- @include placing/which_slot.lua
+
+local worker = ARGV[1]
+local MAX = 10
+
+if redis.call("EXISTS", key.worker(worker)) == 0 then
+    return { "", 0, 0 }
+end
+local settings = read_settings()
+local types = {}
+workers.close(worker)
+local claimed = back.some_of(worker, MAX)
+for i = 1, math.min(#claimed, MAX) do
+    types[#types + 1] = back.put(worker, claimed[i], false, settings)
+end
+if #claimed <= MAX then
+    workers.remove(worker)
+end
+local returned = #types
+return { fill(types, "", settings, slots.view())[1], #claimed > MAX and 1 or 0, returned }

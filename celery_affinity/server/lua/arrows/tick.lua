@@ -1,0 +1,113 @@
+-- tick: what no event triggers. Scheduled jobs that are due become pending; waiting ones that have expired end; the
+-- jobs of dead workers come back.
+-- Any number of dispatchers may call it.
+-- RETURNS {again, next_due_us, due, recovered, dead workers, untold, {list, ...}, more}; again 1: call again, there may
+-- be more of a kind. next_due_us: until the next scheduled job, -1 for none. untold 1: the ends of some jobs are to be
+-- told (`announce`). list: one of those that it was asked about, with messages for `ingest`.
+-- Cost: O(moves * log n), at most 10 of each kind in one call; O(lists).
+-- @include generated/keys.lua
+-- @include base/full_memory.lua
+-- @include generated/settings.lua
+-- @include fleet/take_back.lua
+-- @include placing/fill.lua
+-- @include placing/which_slot.lua
+
+-- ARGV[1..]: lists of stock Celery, some hundred at most
+
+local MAX = 10
+local SILENCE_COUNTS_US = 3000000
+local settings = read_settings()
+local types = {}
+
+-- A server that was not ticked (restart, failover, a clock that stepped) says nothing of its workers' silence.
+local function silence_began()
+    local row = redis.call("HMGET", key.clock, "ticked", "grace")
+    local ticked, grace = tonumber(row[1]), tonumber(row[2])
+    if not (ticked and grace and grace <= clock.now_us and ticked <= clock.now_us)
+        or clock.now_us - ticked > SILENCE_COUNTS_US then
+        grace = clock.now_us
+    end
+    redis.call("HSET", key.clock, "ticked", clock.now, "grace", clock.text(grace))
+    return grace
+end
+
+local function promote_due()
+    local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", clock.now, "LIMIT", 0, MAX)
+    for _, id in ipairs(due) do
+        local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries")
+        redis.call("ZREM", key.scheduled, id)
+        if spoiled.can_wait(row[1], row[2], row[3], row[4]) then
+            redis.call("HSET", key.job(id), "state", "pending")
+            lanes.add(id, row[1], row[2], row[3])
+            types[#types + 1] = row[1]
+        else
+            back.set_aside(id, "scheduled", settings)
+        end
+    end
+    return #due
+end
+
+-- RETURNS how many were looked at: what a worker has by now is its own.
+local function end_expired()
+    local expired = redis.call("ZRANGEBYSCORE", key.expires, "-inf", clock.now, "LIMIT", 0, MAX)
+    for _, id in ipairs(expired) do
+        redis.call("ZREM", key.expires, id)
+        ends.waiting(id, "expired")
+    end
+    return #expired
+end
+
+-- RETURNS how many jobs came back, and how many workers were dead.
+local function recover_the_dead(grace)
+    local recovered, dead = 0, 0
+    local silent_since = clock.now_us - settings.worker_timeout_us
+    if grace > silent_since then
+        return 0, 0
+    end
+    local types_left = workers.MOST_TYPES -- that those have who go, but for the last one
+    local silent = redis.call("ZRANGEBYSCORE", key.beats, "-inf", clock.text(silent_since), "LIMIT", 0, MAX)
+    for _, worker in ipairs(silent) do
+        types_left = types_left - #workers.types_of(worker)
+        local back_again, gone = recover(worker, MAX - recovered, types, settings)
+        recovered = recovered + back_again
+        if not gone then
+            return recovered, dead
+        end
+        dead = dead + 1
+        if types_left <= 0 then
+            break
+        end
+    end
+    return recovered, dead
+end
+
+-- One that this user may not look at is returned as well: who means to move what is there will learn it.
+local function with_messages(lists)
+    local found = {}
+    for first = 1, #lists, 1000 do -- `unpack` fails near 8,000 values
+        local last = math.min(first + 999, #lists)
+        if redis.pcall("EXISTS", unpack(lists, first, last)) ~= 0 then
+            for i = first, last do
+                if redis.pcall("EXISTS", lists[i]) ~= 0 then
+                    found[#found + 1] = lists[i]
+                end
+            end
+        end
+    end
+    return found
+end
+
+local grace = silence_began()
+local expired = end_expired()
+local due = promote_due()
+local recovered, dead = recover_the_dead(grace)
+local more = fill(types, "", settings, slots.view())[1]
+
+local next_due = redis.call("ZRANGE", key.scheduled, 0, 0, "WITHSCORES")[2]
+local next_due_us = next_due and math.max(0, tonumber(next_due) - clock.now_us) or -1
+if next_due_us == math.huge then
+    next_due_us = -1 -- no publish wrote that
+end
+local again = (expired == MAX or due == MAX or recovered == MAX) and 1 or 0
+local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, 1)
+return { again, clock.text(next_due_us), due, recovered, dead, #untold, with_messages(ARGV), more }

@@ -1,0 +1,30 @@
+-- fields: what a message may say of its job. It goes into names of keys, lists of words and sums that others read: what
+-- is none of it is refused before anything is written. The rules of fields.py.
+-- @include jobs/find_by.lua
+local fields = {}
+
+-- RETURNS the name of a field of `job` that is not accepted, or nil.
+function fields.bad(job)
+    local find, delay_us, expires_us = string.find, job.delay_us, job.expires_us
+    if #job.id > 255 or not find(job.id, "^[!-~]+$") then
+        return "id"
+    elseif not find(job.type, "^[%w_.~%%-]+$") then
+        return "type"
+    elseif job.mode ~= "queued" and job.mode ~= "demand" then
+        return "mode"
+    elseif job.priority ~= "10" and not find(job.priority, "^%d$") then
+        return "priority"
+    elseif #delay_us > 18 or not find(delay_us, "^%-?%d+$") then
+        return "delay_us"
+    elseif find(job.task_id, "[^%w_.~%%-]") then
+        return "task_id"
+    elseif expires_us ~= "" and (#expires_us > 18 or not find(expires_us, "^%-?%d+$")) then
+        return "expires_us"
+    elseif job.stamps ~= "" and (find(job.stamps, "[^%w_.~%%: -]") or traces.are_too_many(job.stamps)) then
+        return "stamps"
+    elseif find(job.task_name, "[\128-\255]") then
+-- @include base/text.lua
+        return not text.is_good(job.task_name) and "task_name" or nil
+    end
+    return nil
+end

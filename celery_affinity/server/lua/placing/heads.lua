@@ -1,0 +1,61 @@
+-- heads: the first jobs of all lanes of some types: what a claim looks at.
+-- @include placing/lanes.lua
+local CHUNK = 1000 -- `unpack` fails near 8,000 values
+
+-- RETURNS whether jobs of `lane` are on demand, and their priority.
+function lanes.kind(lane)
+    local mode, priority = string.match(lane, "^(%a+)%.(%d+)$")
+    return mode == "demand", tonumber(priority)
+end
+
+-- RETURNS an iterator over lane, enqueued, id.
+function lanes.each(heads)
+    return string.gmatch(heads, "(%S+) (%S+) (%S+)")
+end
+
+-- RETURNS lane, enqueued, id of the head that begins at `place`.
+function lanes.at(heads, place)
+    return string.match(heads, "^(%S+) (%S+) (%S+)", place)
+end
+
+-- RETURNS whether a head begins at `place`.
+function lanes.has_one_at(heads, place)
+    return (place == 1 or string.sub(heads, place - 1, place - 1) == " ")
+        and string.find(heads, "^%a+%.%d+ %d+ %S", place) ~= nil
+end
+
+-- RETURNS the job whose head begins at `place` in the heads of `type`, which is the `nth` one of the caller's.
+function lanes.job(type, heads, place, nth)
+    local lane, enqueued, id = lanes.at(heads, place)
+    return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
+end
+
+-- RETURNS of each of `types` its field in the hash `name`; false if it has none.
+function lanes.fields(name, types)
+    local values = redis.call("HMGET", name, unpack(types, 1, math.min(CHUNK, #types)))
+    for first = CHUNK + 1, #types, CHUNK do
+        for _, value in ipairs(redis.call("HMGET", name, unpack(types, first, math.min(first + CHUNK - 1, #types)))) do
+            values[#values + 1] = value
+        end
+    end
+    return values
+end
+
+-- RETURNS those of `types` that have a waiting job, each once, and type -> its heads.
+function lanes.heads(types)
+    local waiting, heads = {}, {}
+    for nth, value in ipairs(#types > 0 and lanes.fields(key.heads, types) or {}) do
+        local type = types[nth]
+        if value and not heads[type] then
+            waiting[#waiting + 1], heads[type] = type, value
+        end
+    end
+    return waiting, heads
+end
+
+-- Takes `job`, whose head is in `heads`, out of its lane. RETURNS the heads after that. The caller writes them.
+function lanes.take(job, heads)
+    redis.call("ZREM", key.lane(job.type, job.lane), job.id)
+    local last = job.place + #job.lane + #job.enqueued + #job.id + 1
+    return lanes.look(job.type, job.lane, heads, job.place, last)
+end

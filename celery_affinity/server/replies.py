@@ -1,0 +1,230 @@
+"""What the arrows of `Scheduler` take and return."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..errors import OptionError
+from ..rules import job_fields, keys
+from .scripts.assembling import Argument
+
+#: Digits of the largest number that Redis counts to.
+_LONGEST_FENCE = 19
+
+
+class Claim(NamedTuple):
+    """A job as its worker got it. The fencing number tells this delivery from every other of the same job.
+
+    *expires_us*: when it ends if it has not started, by the server's clock; None for never.
+    """
+
+    job_id: str
+    fence: str
+    type: str
+    deliveries: int
+    enqueued_us: int
+    message: bytes
+    expires_us: int | None = None
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "Claim":
+        """Return the claim in *payload*: a line of facts, then the message. Raises ValueError if it is none."""
+        facts, _, message = payload.partition(b"\n")
+        job_id, fence, type_, deliveries, enqueued, *expires = facts.decode().split(" ")
+        if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= _LONGEST_FENCE and int(fence)):
+            raise ValueError("it has no job id, or no fencing number")
+        if len(expires) > 1:
+            raise ValueError("it has more facts than there are")
+        expires_us = int(expires[0]) if expires else None
+        return cls(job_id, fence, keys.decode(type_), int(deliveries), int(enqueued), message, expires_us)
+
+
+class End(NamedTuple):
+    """How a claimed job ended: *outcome* is a word of ``release.lua`` ("acked", "failed", ...), and why, if it says."""
+
+    job_id: str
+    fence: str
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Joining:
+    """What a worker of *app* says of itself when it joins. *slots*: its concurrency.
+
+    *other*: slots no claim shows, less those that claims lend. *withdrawn*: types that it will serve again soon.
+    """
+
+    worker: str
+    name: str
+    types: Sequence[str]
+    slots: int
+    other: int = 0
+    app: str = ""
+    withdrawn: Sequence[str] = ()
+
+    @property
+    def encoded_types(self) -> list[str]:
+        """The types of its profile. One that it has withdrawn from counts for its size: it does not get specialised."""
+        types = {*self.types, *map(keys.withdrawn, self.withdrawn)}
+        return sorted(map(keys.encode, types))
+
+    @property
+    def profile(self) -> str:
+        """Return a short name of the set of types, the same for every worker that serves just these."""
+        return hashlib.sha1(" ".join(self.encoded_types).encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+class Published(NamedTuple):
+    """*fresh*: the id was not known. Not *served*: it waits, and no live worker serves its type.
+
+    *refused*: the field for which the server did not take it; None if it did.
+    """
+
+    fresh: bool
+    served: bool
+    refused: str | None = None
+
+    def check(self, job: "Job") -> None:
+        """Raise OptionError if *job* was refused."""
+        if self.refused is not None:
+            raise job_fields.refused(self.refused, job.arguments()[self.refused])
+
+
+class Job(NamedTuple):
+    """A job to be, and its *message*. *delay_us*: until it is due. *expires_us*: until it ends if it still waits.
+
+    *stamps*: by which it can be revoked, as `revoking.stamp` writes them. Not *readable*: nothing but its message and
+    where that was found is known.
+    """
+
+    id: str
+    type: str
+    message: bytes | str
+    on_demand: bool = False
+    priority: int = 0
+    delay_us: int = 0
+    task_id: str = ""
+    task_name: str = ""
+    expires_us: int | None = None
+    stamps: Sequence[str] = ()
+    readable: bool = True
+
+    def checked(self) -> "Job":
+        """Return the job. Raises OptionError if one of its fields is not accepted: the script would refuse it."""
+        try:
+            arguments = self.arguments()
+        except (TypeError, ValueError) as exc:  # no text, or no text in UTF-8
+            raise OptionError(
+                f"type, id and stamps of a job must be texts in UTF-8, got: {self[1:2] + self[6:]!r}"
+            ) from exc
+        bad = job_fields.bad(arguments)
+        if bad is not None:
+            raise job_fields.refused(bad, arguments[bad])
+        return self
+
+    def arguments(self) -> dict[str, Argument]:
+        """Return what the scripts take that make a job, in the order of ``publish.lua``."""
+        return {
+            "id": self.id,
+            "type": keys.encode(self.type),
+            "mode": "demand" if self.on_demand else "queued",
+            "priority": self.priority,
+            "delay_us": self.delay_us,
+            "task_id": keys.encode(self.task_id),
+            "task_name": self.task_name,
+            "expires_us": "" if self.expires_us is None else self.expires_us,
+            "stamps": " ".join(self.stamps),
+            "message": self.message,
+        }
+
+
+class Joined(NamedTuple):
+    """*namesake*: another live worker that has the node name. *replaced*: settings that were otherwise so far.
+
+    *void_up_to*: claims with a fencing number up to this one are not the worker's: it is new, or had been taken for
+    dead; 0 for one that came back in time. *now_us*: what the server's clock said.
+    """
+
+    namesake: str | None
+    replaced: list[str]
+    void_up_to: int
+    now_us: int
+
+
+class Running(NamedTuple):
+    """A claim that its worker holds. *running_us*: since its task started, -1 if it has not."""
+
+    job_id: str
+    fence: str
+    running_us: int
+
+
+class Synced(NamedTuple):
+    """What the server answers to a beat. Not *known*: join again.
+
+    *asked*: claims (job id, fencing number) that the worker did not name. *void*: ids of jobs that it named, but that
+    are no longer its own. *revision*: that of the settings in force. *now_us*: what the server's clock said.
+    *returned*: how many of its jobs are pending again.
+    """
+
+    known: bool
+    ticker: bool
+    asked: list[tuple[str, str]]
+    void: list[str]
+    revision: int
+    now_us: int
+    returned: int
+
+
+class Ticked(NamedTuple):
+    """What a tick did. *next_due_s*: until the next scheduled job is due, None if there is none.
+
+    *untold*: there are ends to be told (`Scheduler.announce`). *lists*: those that hold messages.
+    """
+
+    next_due_s: float | None
+    due: int
+    recovered: int
+    dead_workers: int
+    untold: bool
+    lists: list[str]
+
+
+class Ending(NamedTuple):
+    """A job that ended without a worker. *how*: "revoked", "expired", "lost" or "max_deliveries"; "" if that and all
+    that follows cannot be read.
+
+    *since_s*: how long ago. *for_anyone*: whether an app tells it as well that does not know its task. *message*: as
+    kombu sent it, b"" if it is gone, None if it is large (`Scheduler.message_of`).
+    """
+
+    job_id: str
+    how: str
+    type: str = ""
+    task_id: str = ""
+    task_name: str = ""
+    deliveries: int = 0
+    since_s: float = 0.0
+    for_anyone: bool = True
+    message: bytes | None = b""
+
+    @classmethod
+    def parse(cls, row: Sequence[Any]) -> "Ending":
+        """Return what a row of `announce` says."""
+        job_id, *facts = row
+        try:
+            how, type_, task_id, name, deliveries, since_us, for_anyone, message = facts
+            return cls(
+                job_id.decode(),
+                how.decode(),
+                keys.decode(type_.decode()),
+                keys.decode(task_id.decode()),
+                name.decode(),
+                int(deliveries),
+                int(since_us) / 1e6,
+                bool(for_anyone),
+                message,
+            )
+        except (ValueError, AttributeError, TypeError):  # AttributeError: there is no such field
+            return cls(job_id.decode(errors="surrogateescape"), "")

@@ -1,0 +1,145 @@
+"""The settings in force: what app.conf says, what was changed at run time, and who is told of it."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import cast
+
+from ..errors import SettingError
+from ..rules.settings import (
+    KNOBS,
+    NAME_IN_REDIS,
+    PREFIX,
+    Settings,
+    Value,
+    from_redis,
+    is_setting,
+    knob,
+    parse_knob,
+    to_redis,
+)
+from .scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A setting that can be changed at run time.
+
+    *value* is in force. *conf* is what an app.conf of the fleet said last, *own* what this app's says.
+    """
+
+    name: str
+    value: Value
+    conf: Value
+    own: Value
+
+    @property
+    def changed_at_run_time(self) -> bool:
+        return self.value != self.conf
+
+    @property
+    def disputed(self) -> bool:
+        """Whether this app's own value is not the one that the fleet goes back to."""
+        return self.conf != self.own
+
+
+def read(scheduler: Scheduler, own: Settings) -> list[Knob]:
+    """Return every knob as it is now."""
+    in_force, conf = scheduler.settings()
+    defaults = Settings().shared()
+    return [
+        Knob(
+            name,
+            _value(name, in_force, defaults),
+            _value(name, conf, own.shared()),
+            _value(name, {}, own.shared()),
+        )
+        for name in KNOBS
+    ]
+
+
+def _value(name: str, found: Mapping[str, str], otherwise: Mapping[str, str]) -> Value:
+    key = NAME_IN_REDIS[name]
+    text = found.get(key)
+    if text is not None and not is_setting(name, text):
+        _warn_of_no_value(name, text)
+        text = None
+    return from_redis(name, otherwise[key] if text is None else text)
+
+
+@cache
+def _warn_of_no_value(name: str, text: str) -> None:
+    logger.warning("The setting %s in Redis is none that it can be, and counts for nothing: %r", PREFIX + name, text)
+
+
+def change(scheduler: Scheduler, own: Settings, typed: Mapping[str, str]) -> list[Knob]:
+    """Put the values of *typed* (knob -> value, as somebody wrote them) in force. Return these knobs as they are then.
+
+    Raises SettingError, and changes nothing, if one is no knob or its value is not accepted.
+    """
+    changes = dict(parse_knob(word, text) for word, text in typed.items())
+    in_force = {each.name: each.value for each in read(scheduler, own)}
+    _check_together(own, {**in_force, **changes})
+    scheduler.configure({NAME_IN_REDIS[name]: to_redis(name, value) for name, value in changes.items()})
+    return [each for each in read(scheduler, own) if each.name in changes]
+
+
+def reset(scheduler: Scheduler, own: Settings, words: Iterable[str]) -> list[Knob]:
+    """Have knobs go back to what app.conf says; all of them if there are no *words*. Return them as they are then.
+
+    Raises SettingError, and changes nothing, if one is no knob.
+    """
+    names = [knob(word) for word in words] or list(KNOBS)
+    scheduler.configure({NAME_IN_REDIS[name]: "" for name in names})
+    return [each for each in read(scheduler, own) if each.name in names]
+
+
+def _check_together(own: Settings, values: Mapping[str, Value]) -> None:
+    timeout_s, interval_s = values["worker_timeout"], own.heartbeat_interval
+    if isinstance(timeout_s, str) or timeout_s < interval_s * 2:
+        raise SettingError(
+            f"{PREFIX}worker_timeout must be at least twice {PREFIX}heartbeat_interval ({interval_s} s), "
+            f"or one late beat looks like death, got: {timeout_s!r}"
+        )
+
+
+class SettingsLog:
+    """Logs, in a worker, which of its app's settings are not those in force, and each change."""
+
+    def __init__(self, own: Settings) -> None:
+        self._own = own
+        self._revision = 0
+        self._known: dict[str, Knob] = {
+            name: Knob(name, value, value, value) for name in KNOBS for value in [_value(name, {}, own.shared())]
+        }
+
+    def look(self, scheduler: Scheduler, revision: int) -> None:
+        """Read the settings if *revision* is news, and log what differs from what was last known."""
+        if revision == self._revision:
+            return
+        for each in read(scheduler, self._own):
+            before, self._known[each.name] = self._known[each.name], each
+            self._tell(before, each)
+        self._revision = revision
+
+    @property
+    def worker_timeout_s(self) -> float:
+        """The worker timeout that was last seen in force, s."""
+        return cast("float", self._known["worker_timeout"].value)
+
+    def _tell(self, before: Knob, now: Knob) -> None:
+        name = PREFIX + now.name
+        if now.disputed and now.conf != before.conf:
+            logger.warning(
+                "%s is %r in the app.conf of another app (or of another version of this one) and %r in ours: "
+                "all workers share one value, the one that changed last",
+                name,
+                now.conf,
+                now.own,
+            )
+        if now.value != before.value:
+            why = "changed at run time" if now.changed_at_run_time else "as app.conf has it"
+            logger.info("%s is now %r (%s), it was %r", name, now.value, why, before.value)

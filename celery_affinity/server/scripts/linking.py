@@ -1,0 +1,87 @@
+"""Makes a script cheap to begin: a server runs its text from the first line on at each call, definitions included.
+
+For the calls that scripts make, defining what is written as it reads best would cost as much again as the calls
+themselves. So a linked script has no function that it does not use, what only a block uses that most calls do without
+is defined in that block, the functions of its shared parts are locals (a field of a table costs three times as much to
+define), and keys are spelled where they are used.
+"""
+
+import re
+from collections import Counter
+
+from ...rules import keys
+from .deferring import COMMENT, FUNCTION, NAME, name_of, with_blocks_own
+
+_FIELD = re.compile(r"(?<![\w.])(?P<part>\w+)\.(?P<name>\w+)")
+_WORD = re.compile(r"(?<![\w.])\w+")
+_PART = re.compile(r"^local (?P<part>\w+) = \{.*\}.*\n", re.MULTILINE)
+_KEY = re.compile(r"\bkey\.(\w+)")
+
+
+def linked(source: str) -> str:
+    """Return a script that does the same as *source*, all of its parts, and has less to define."""
+    return _with_locals(_with_keys_spelled(with_blocks_own(_without_unused(source))))
+
+
+def _without_unused(source: str) -> str:
+    """Return *source* without functions that nothing else calls, directly or through others."""
+    functions: dict[str, str] = {}
+    for found in FUNCTION.finditer(source):  # several parts may have a function of their own under one name
+        functions[name_of(found)] = functions.get(name_of(found), "") + found.group()
+    wanted = _names(FUNCTION.sub("", source)) & functions.keys()
+    used: set[str] = set()
+    while wanted:
+        used |= wanted
+        wanted = (set().union(*(_names(functions[name]) for name in wanted)) & functions.keys()) - used
+    return FUNCTION.sub(lambda found: found.group() if name_of(found) in used else "", source)
+
+
+def _names(source: str) -> set[str]:
+    return set(NAME.findall(COMMENT.sub("", source)))
+
+
+def _with_keys_spelled(source: str) -> str:
+    """Return *source* with ``key.job(id)`` written out."""
+    pieces, end = [], 0
+    for found in _KEY.finditer(source):
+        if found.start() < end:
+            raise ValueError(f"a key within the parts of another: {source[found.start() :][:40]!r}")
+        arguments, after = _arguments(source, found.end())
+        pieces += [source[end : found.start()], keys.lua_expression(found[1], arguments)]
+        end = after
+    return "".join(pieces) + source[end:]
+
+
+def _arguments(source: str, start: int) -> tuple[list[str], int]:
+    """Return the arguments of a call whose parenthesis is at *start*, and where it ends; none if there is none."""
+    if source[start] != "(":
+        return [], start
+    arguments, depth, begin = [], 0, start + 1
+    for at in range(start, len(source)):
+        depth += (source[at] == "(") - (source[at] == ")")
+        if not depth or (depth == 1 and source[at] == ","):
+            arguments.append(source[begin:at].strip())
+            begin = at + 1
+        if not depth:
+            return arguments, begin
+    raise ValueError(f"a parenthesis that does not end: {source[start:][:40]!r}")
+
+
+def _with_locals(source: str) -> str:
+    """Return *source* with the functions of its parts as locals: ``lanes.add`` is ``lanes_add``."""
+    functions: dict[str, list[str]] = {}
+    for found in FUNCTION.finditer(source):
+        if found["part"]:
+            functions.setdefault(found["part"], []).append(f"{found['part']}_{found['name']}")
+
+    def local(field: re.Match[str]) -> str:
+        name = f"{field['part']}_{field['name']}"
+        return name if name in functions.get(field["part"], ()) else field.group()
+
+    def declared(table: re.Match[str]) -> str:
+        locals_ = functions.get(table["part"], [])
+        return (table.group() if uses[table["part"]] > 1 else "") + (f"local {', '.join(locals_)}\n" if locals_ else "")
+
+    source = _FIELD.sub(local, source)
+    uses = Counter(_WORD.findall(COMMENT.sub("", source)))
+    return _PART.sub(declared, source)

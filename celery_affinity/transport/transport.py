@@ -1,0 +1,171 @@
+"""The kombu side: any Redis URL, and the channels that it leads to.
+
+``app.conf.broker_transport = "celery_affinity:Transport"`` installs it.
+"""
+
+import logging
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from kombu.exceptions import ContentDisallowed, DecodeError
+from kombu.transport import redis as stock
+from kombu.utils.url import as_url
+
+from ..client import revokes
+from ..errors import TransportError
+from ..server import received
+from ..versions import versions
+from . import urls
+from .channel import Channel, SentinelChannel
+from .watching import WatchedOnce
+
+logger = logging.getLogger(__name__)
+
+#: Where a connection remembers its URL's scheme: kombu copies transport options when it clones one.
+_SCHEME = "affinity_scheme"
+
+
+class Transport(stock.Transport):
+    """Celery's Redis transport, scheduled by affinity."""
+
+    Channel = Channel
+    can_parse_url = True
+
+    #: Remote control, mingle and gossip compare this string.
+    driver_type = "redis"
+    driver_name = "celery_affinity"
+
+    #: Called with what a broadcast revokes for the whole fleet, in a worker that reads it; None in other processes.
+    on_revoked: Callable[[revokes.Revoked], None] | None = None
+
+    #: Messages that were brought to their consumers.
+    deliveries = 0
+
+    implements = stock.Transport.implements.extend(batch_publish=True)
+    supports_batch_publish = True
+
+    def __init__(self, client: Any, **kwargs: Any) -> None:
+        self._scheme = _describe(client)
+        client.switch = types.MethodType(_switch, client)
+        client.info = types.MethodType(_info, client)
+        if self._scheme == "sentinel":
+            self.Channel = SentinelChannel
+            self.default_port = stock.SentinelTransport.default_port
+        super().__init__(client, **kwargs)
+        if "flower" in sys.modules:
+            from ..observe import flower  # not at the top: other processes do without
+
+            flower.install(client)
+
+    def _deliver(self, message: dict[str, Any], queue: str) -> None:
+        self.deliveries += 1
+        is_control = revokes.is_mailbox(queue)
+        try:
+            if is_control:
+                received.check_control(message)
+                self._revoke(message, queue)
+            super()._deliver(message, queue)
+        except received.UnreadableError as exc:
+            received.drop(queue, message, exc)
+        except received.LOST:
+            raise
+        except Exception as exc:
+            if is_control and isinstance(exc, (ContentDisallowed, DecodeError)):
+                received.drop(queue, message, exc)  # the other replies are to come
+            elif self.on_revoked is None:
+                raise  # a client's own consumer may mean it; Celery's worker would end
+            else:
+                logger.exception("What %r brought is dropped, it failed: %s", queue, received.shown(message))
+                self._refuse(message)
+
+    def _revoke(self, message: dict[str, Any], queue: str) -> None:
+        if self.on_revoked is not None and (revoked := revokes.read(queue, message)) is not None:
+            self.on_revoked(revoked)
+
+    def _refuse(self, message: dict[str, Any]) -> None:
+        """Settle a message that nobody has: kombu would bring it again, and again."""
+        delivery_tag = message["properties"]["delivery_tag"]
+        for channel in self.channels:
+            if channel.qos.holds(delivery_tag):
+                channel.basic_reject(delivery_tag, requeue=False)
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        super().register_with_event_loop(connection, WatchedOnce(loop, self.cycle._chan_to_sock.values))
+
+    def driver_version(self) -> str:
+        """Return what `celery report` says of this transport: the version of redis-py alone is not ours."""
+        own = versions()
+        return f"{own['celery_affinity']}, redis-py {own['redis']}"
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> Any:
+        for channel in self.channels:
+            if channel.on_turn is not None:
+                channel.on_turn()
+        return super().drain_events(connection, timeout=timeout)
+
+    def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
+        """Return the URL of the broker as users write it; Flower opens it."""
+        if self._scheme == "socket":
+            return uri if include_password else urls.masked(uri, mask)
+        client = self.client
+        return str(
+            as_url(
+                self._scheme,
+                client.hostname,
+                client.port,
+                client.userid,
+                client.password,
+                client.virtual_host,
+                sanitize=not include_password,
+                mask=mask,
+            )
+        )
+
+
+def __getattr__(name: str) -> Any:
+    """Say what is wrong when kombu takes this module for a transport: ``celery_affinity:transport``."""
+    if name == "can_parse_url":  # what kombu asks a transport first
+        raise TransportError(
+            "broker_transport must be 'celery_affinity:Transport', with a capital T, got: 'celery_affinity:transport'"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _describe(client: Any) -> str:
+    """Write what the URL of a connection says into its fields, as kombu does for its own transports.
+
+    Return the scheme. A clone of a connection has the fields, and no URL any more.
+    """
+    url = client.hostname or ""
+    if "://" not in url:
+        return str(client.transport_options.get(_SCHEME, "redis"))
+    broker = urls.parse(url)
+    client.transport_options = {**client.transport_options, _SCHEME: broker.scheme}
+    client.hostname = broker.host
+    client.port = broker.port or client.port
+    client.userid = broker.user or client.userid
+    client.password = broker.password or client.password
+    client.virtual_host = broker.virtual_host or client.virtual_host
+    if broker.scheme == "rediss":
+        given = client.ssl if isinstance(client.ssl, dict) else {}
+        client.ssl = {**broker.ssl, **given}
+    return broker.scheme
+
+
+def _switch(connection: Any, url: str) -> None:
+    """Go to the next URL of a failover list: Connection.switch, which would go back to kombu's own transport."""
+    connection.close()
+    connection.declared_entities.clear()
+    connection._closed = False
+    connection.port = connection.virtual_host = None
+    connection._init_params(**{**connection._initial_params, "hostname": url, "port": None, "virtual_host": None})
+
+
+def _info(connection: Any) -> dict[str, Any]:
+    """Return what `inspect stats` shows of a connection: Connection.info, without the passwords that stand in URLs."""
+    info = dict(connection._info())
+    info["hostname"] = urls.masked(info["hostname"])
+    info["alternates"] = [urls.masked(url) for url in info["alternates"]]
+    return info

@@ -1,0 +1,112 @@
+"""What the worker has in kombu's event loop: a turn, what wakes it, and the connection on which it is answered."""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..server.connections.in_flight import InFlight
+
+
+class Loop:
+    """*on_tick* is called at each turn of *hub*; *on_reply* when there is a reply to what is *in_flight*."""
+
+    def __init__(
+        self, hub: Any, in_flight: InFlight, *, on_tick: Callable[[], None], on_reply: Callable[[], None]
+    ) -> None:
+        self.in_flight = in_flight
+        self._hub = hub
+        self._on_tick, self._on_reply = on_tick, on_reply
+        self._watched: Any = None
+        self._watched_fileno = -1
+        self._turns_anyway = False
+        self._thread = threading.get_ident()
+        self._waker = _Waker()
+        in_flight.on_close = self._unwatch
+        hub.add_reader(self._waker.fileno(), self._waker.drain)
+        hub.on_tick.add(self._tick)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the loop runs in the thread that asks."""
+        return threading.get_ident() == self._thread
+
+    def wake(self) -> None:
+        """Have the loop turn soon; from any thread."""
+        if not self._turns_anyway and not self.in_flight.is_under_way:
+            self._waker.wake()
+
+    def close(self) -> None:
+        """Take all out of the hub; what is in flight is not answered any more."""
+        self._hub.on_tick.discard(self._tick)
+        self._hub.remove(self._waker.fileno())
+        self._waker.close()
+        self.in_flight.close()
+
+    def _tick(self) -> None:
+        self._turns_anyway = False  # before the news is looked at: what comes later wakes the loop
+        if self.in_flight.is_unread:
+            self._reply()  # whoever took its place in the hub
+        self._on_tick()
+        self.watch()
+
+    def _reply(self) -> None:
+        self._turns_anyway = True  # the next tick is near
+        if self.in_flight.is_under_way:
+            self._on_reply()
+        else:
+            self.in_flight.close()  # as the server did
+        self.watch()
+
+    def watch(self) -> None:
+        """Watch the connection that there is now, if there is one."""
+        socket = self.in_flight.socket
+        if socket is self._watched and (socket is None or self._is_in_the_hub):
+            return
+        self._unwatch()
+        self._watched = socket
+        if socket is not None:
+            self._watched_fileno = socket.fileno()
+            self._hub.add_reader(self._watched_fileno, self._reply)
+
+    def _unwatch(self) -> None:
+        if self._is_in_the_hub:
+            self._hub.remove(self._watched_fileno)
+        self._watched, self._watched_fileno = None, -1
+
+    @property
+    def _is_in_the_hub(self) -> bool:
+        """Whether the hub has what is watched: others may close a file, and forget to say so, whose number it has."""
+        return bool(self._hub.readers.get(self._watched_fileno) == (self._reply, ()))
+
+
+class _Waker:
+    """Ends the wait of an event loop, from any thread: kombu's own call_soon does so only in its newest versions."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._lock = threading.Lock()
+        self._pending = False
+        self._closed = False
+
+    def fileno(self) -> int:
+        return self._read
+
+    def wake(self) -> None:
+        with self._lock:
+            if not self._pending and not self._closed:
+                self._pending = True
+                os.write(self._write, b"!")
+
+    def drain(self) -> None:
+        with self._lock:
+            self._pending = False
+            os.read(self._read, 1)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            os.close(self._read)
+            os.close(self._write)

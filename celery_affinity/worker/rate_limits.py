@@ -1,0 +1,150 @@
+"""Rate limits beside other work: a job that waits for a token lends its slot.
+
+Celery keeps such a job in a token bucket of its worker. Its claim stays, but the worker tells the server of one slot
+more than it has (`Membership.lend`), so that others run meanwhile; when too many wait, it withdraws from their types
+for a while. If others have all slots when the token comes, the job goes back to its lane, its age intact: another
+worker may have a slot, and here nobody is to wait for a task of an hour behind the scheduler's back.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from time import monotonic
+from typing import Any
+
+from celery.worker import state
+
+from ..membership.claims import Held
+
+logger = logging.getLogger(__name__)
+
+
+class Limits:
+    """The token buckets of *consumer*, each way in and out of which is watched from here.
+
+    *waits* is told how many jobs wait, by type. *room*: how many more jobs the pool could start, did those that wait
+    need a slot. *find*: a claim by its tag. *give_back*: takes the tags of jobs that will not start.
+    """
+
+    def __init__(
+        self,
+        consumer: Any,
+        *,
+        waits: Callable[[Counter[str]], None],
+        room: Callable[[], int],
+        find: Callable[[str], Held | None],
+        give_back: Callable[[list[str]], None],
+    ) -> None:
+        self._consumer = consumer
+        self._waits, self._room, self._find, self._give_back = waits, room, find, give_back
+        self._has_lent = False
+        self._schedule = consumer._schedule_bucket_request
+        self._reset = consumer.reset_rate_limits
+        self._start = consumer.on_task_request
+        # Celery's own methods look these up at each call; strategies, when they are updated.
+        consumer._schedule_bucket_request = self._start_what_may
+        consumer.reset_rate_limits = self._change
+        consumer.on_task_request = self._start_if_there_is_room
+
+    def look(self) -> None:
+        """Count the jobs that wait."""
+        claims = (self._find(request._tag) for request in self.waiting())
+        waiting = Counter(held.type for held in claims if held is not None)
+        self._has_lent = self._has_lent or bool(waiting)
+        self._waits(waiting)
+
+    def waiting(self) -> Iterator[Any]:
+        """Yield the requests of claims that wait for a token."""
+        for bucket in self._buckets():
+            yield from (request for request, _ in tuple(bucket.contents) if _is_claimed(request))
+
+    def close(self) -> None:
+        """Drop what waits: it is given back."""
+        for bucket in self._buckets():
+            _take_claims(bucket)
+
+    def _buckets(self) -> list[Any]:
+        return [bucket for bucket in tuple(self._consumer.task_buckets.values()) if bucket and bucket.contents]
+
+    def _start_what_may(self, bucket: Any) -> None:
+        self._end_expired(bucket)
+        self._put_in_order(bucket)
+        _forget_idle_time(bucket)
+        if bucket.contents and self._room() <= -self._number_waiting() and bucket.expected_time(1) <= 0:
+            self._return(_take_claims(bucket))  # all of them, or they would overtake the first
+        try:
+            self._schedule(bucket)
+        finally:
+            self.look()
+
+    def _end_expired(self, bucket: Any) -> None:
+        """End what has expired while it waited: it takes no token that another may have."""
+        for each in tuple(bucket.contents):
+            request = each[0]
+            if _is_claimed(request) and request.expires and request.maybe_expire():
+                bucket.contents.remove(each)
+                try:
+                    request.revoked()
+                except Exception:  # of a result backend, or a signal's handler: the others go on all the same
+                    logger.exception("Cannot tell that task %s[%s] has expired", request.name, request.id)
+
+    def _start_if_there_is_room(self, request: Any) -> Any:
+        # What came for a slot that was lent while its lender started.
+        if self._has_lent and _is_claimed(request) and self._room() < -self._number_waiting():
+            self._return([request])
+            return None
+        return self._start(request)
+
+    def _change(self) -> None:
+        """Set the limits anew. What waits goes by the new ones: Celery would leave it to the old."""
+        before = {name: bucket for name, bucket in tuple(self._consumer.task_buckets.items()) if bucket}
+        self._reset()
+        for name, bucket in before.items():
+            now = self._consumer.task_buckets[name]
+            if now is bucket:
+                continue
+            waiting = list(bucket.contents)
+            bucket.clear_pending()
+            for request, tokens in waiting:
+                if now:
+                    self._consumer._limit_task(request, now, tokens)
+                else:
+                    self._consumer._limit_move_to_pool(request)
+        self.look()
+
+    def _put_in_order(self, bucket: Any) -> None:
+        """Sort what waits by when it was claimed: what a reply carries may pass what is still in the inbox."""
+        claims = [self._find(getattr(request, "_tag", "")) for request, _ in bucket.contents]
+        fences = [int(held.fence) for held in claims if held is not None]
+        if len(fences) == len(claims) and fences != sorted(fences):
+            in_order = sorted(zip(fences, bucket.contents, strict=True), key=itemgetter(0))
+            bucket.clear_pending()
+            bucket.contents.extend(each for _, each in in_order)
+
+    def _number_waiting(self) -> int:
+        return sum(1 for _ in self.waiting())
+
+    def _return(self, requests: list[Any]) -> None:
+        for request in requests:
+            logger.info("Task %s[%s] is given back: its slot is taken", request.name, request.id)
+            state.task_ready(request)
+        self._give_back([request._tag for request in requests])
+
+
+def _forget_idle_time(bucket: Any) -> None:
+    """Let a full bucket fill from now on: kombu before 5.7 counts the time for which it was full, so that two start."""
+    if bucket._tokens >= bucket.capacity:
+        bucket.timestamp = monotonic()
+
+
+def _is_claimed(request: Any) -> bool:
+    return getattr(request, "_claims", None) is not None
+
+
+def _take_claims(bucket: Any) -> list[Any]:
+    """Take the claims out of a bucket; broadcast tasks, say, stay."""
+    contents = tuple(bucket.contents)
+    bucket.clear_pending()
+    bucket.contents.extend(each for each in contents if not _is_claimed(each[0]))
+    return [request for request, _ in contents if _is_claimed(request)]

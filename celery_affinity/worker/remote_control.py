@@ -1,0 +1,238 @@
+"""Remote control: `inspect affinity`, `control affinity_drain` and its way back; in Celery's lists what waits in Redis.
+
+Commands belong to a process, not to an app. Our own say so in a worker of another transport; those of Celery's that
+know more here are replaced in workers of this transport alone.
+"""
+
+from typing import Any
+
+from celery.worker import control
+
+from ..observe import inspect_lists
+from ..rules.rows import number_of
+from ..rules.settings import PREFIX
+from ..server import runtime_settings
+from ..server.reader import Reader
+from ..server.received import is_text
+
+#: No limit is as large.
+_LARGEST = 1e9
+
+State = Any  # of a command: Celery's, with the consumer
+Reply = dict[str, Any]
+
+_stock_scheduled = control.scheduled
+_stock_query_task = control.query_task
+_stock_rate_limit = control.rate_limit
+_stock_time_limit = control.time_limit
+_stock_pool_grow = control.pool_grow
+_stock_pool_shrink = control.pool_shrink
+_stock_autoscale = control.autoscale
+_stock_add_consumer = control.add_consumer
+_stock_cancel_consumer = control.cancel_consumer
+
+
+def replace() -> None:
+    """Have `inspect` list what waits in Redis, and some of `control` take effect at once."""
+    control.inspect_command(alias="dump_schedule")(scheduled)
+    control.inspect_command(variadic="ids", signature="[id1 [id2 [... [idN]]]]")(query_task)
+    control.control_command(
+        args=[("task_name", str), ("rate_limit", str)],
+        signature="<task_name> <rate_limit (e.g., 5/s | 5/m | 5/h)>",
+    )(rate_limit)
+    control.control_command(
+        args=[("task_name", str), ("soft", float), ("hard", float)], signature="<task_name> <soft_secs> [hard_secs]"
+    )(time_limit)
+    control.control_command(args=[("n", int)], signature="[N=1]")(pool_grow)
+    control.control_command(args=[("n", int)], signature="[N=1]")(pool_shrink)
+    control.control_command(args=[("max", int), ("min", int)], signature="[max [min]]")(autoscale)
+    control.control_command(
+        args=[("queue", str), ("exchange", str), ("exchange_type", str), ("routing_key", str)],
+        signature="<queue> [exchange [type [routing_key]]]",
+    )(add_consumer)
+    control.control_command(args=[("queue", str)], signature="<queue>")(cancel_consumer)
+
+
+@control.inspect_command()
+def affinity(state: State, **_: Any) -> Reply:
+    """Show what this worker can do, holds, lends and has been told."""
+    step = _step(state)
+    if step is None:
+        return _not_ours(state)
+    members = step.members
+    reader = Reader(members.scheduler.client, members.scheduler.keys)
+    free, stalled = reader.ask_one("hmget", reader.key("worker", members.id), ["free", "stalled"])
+    in_force = runtime_settings.read(members.scheduler, step.settings)
+    return {
+        "worker": members.id,
+        "types": sorted(members.types),
+        "withdrawn": sorted(members.withdrawn),
+        "slots": step.slots(),
+        "free": number_of(free),
+        "lent": members.lent,
+        "drained": members.drained,
+        "stalled": stalled is not None,
+        "claims": [each.described() for each in members.claims.held()],
+        "settings": {PREFIX + each.name: each.value for each in in_force},
+    }
+
+
+@control.control_command()
+def affinity_drain(state: State, **_: Any) -> Reply:
+    """Take no new jobs, and give back those that have not started, until affinity_resume."""
+    step = _step(state)
+    if step is None:
+        return _not_ours(state)
+    given_back, running = step.drain()
+    return control.ok(f"takes no new jobs; {given_back} given back, {running} running")  # type: ignore[no-any-return]
+
+
+@control.control_command()
+def affinity_resume(state: State, **_: Any) -> Reply:
+    """Take jobs again after affinity_drain."""
+    step = _step(state)
+    if step is None:
+        return _not_ours(state)
+    step.members.resume()
+    return control.ok("takes jobs")  # type: ignore[no-any-return]
+
+
+def scheduled(state: State, **kwargs: Any) -> list[Reply]:
+    """List of currently scheduled ETA/countdown tasks; one worker lists those that wait in Redis."""
+    found: list[Reply] = _stock_scheduled(state, **kwargs)
+    reader = _reader_of_the_spokesman(state)
+    return found if reader is None else [*found, *inspect_lists.scheduled(reader, _arguments(state), state.hostname)]
+
+
+def query_task(state: State, ids: Any, **kwargs: Any) -> Reply:
+    """Query for task information by id; one worker answers for those that wait in Redis."""
+    found: Reply = _stock_query_task(state, ids, **kwargs)
+    reader = _reader_of_the_spokesman(state)
+    if reader is not None:
+        texts = [each for each in control.maybe_list(ids) or () if isinstance(each, str) and is_text(each)]
+        asked = [each for each in texts if each not in found]
+        found.update(inspect_lists.of_tasks(reader, asked, _arguments(state), state.hostname))
+    return found
+
+
+def rate_limit(state: State, task_name: str, rate_limit: Any, **kwargs: Any) -> Reply:
+    """Tell worker(s) to modify the rate limit for a task by type."""
+    if not isinstance(rate_limit, str):
+        _check_numbers(rate_limit=rate_limit)
+    reply: Reply = _stock_rate_limit(state, task_name, rate_limit, **kwargs)
+    return reply
+
+
+def time_limit(state: State, task_name: str | None = None, **kwargs: Any) -> Reply:
+    """Tell worker(s) to modify the time limit for task by type."""
+    # The next tasks would be given to the pool with it, and the event loop's timers are of numbers.
+    _check_numbers(soft=kwargs.get("soft"), hard=kwargs.get("hard"))
+    reply: Reply = _stock_time_limit(state, task_name=task_name, **kwargs)
+    state.consumer.update_strategies()  # they have taken down the limits that tasks had so far
+    return reply
+
+
+def pool_grow(state: State, n: int = 1, **kwargs: Any) -> Reply:
+    """Grow pool by n processes/threads."""
+    _check_whole(n=n)
+    reply: Reply = _stock_pool_grow(state, n, **kwargs)
+    state.consumer.pool.maintain_pool()  # the server knows of the new slots by now; Celery starts processes 5 s later
+    return reply
+
+
+def pool_shrink(state: State, n: int = 1, **kwargs: Any) -> Reply:
+    """Shrink pool by n processes/threads."""
+    _check_whole(n=n)
+    reply: Reply = _stock_pool_shrink(state, n, **kwargs)
+    return reply
+
+
+def autoscale(state: State, max: int | None = None, min: int | None = None) -> Reply:
+    """Modify autoscale settings."""
+    _check_whole(max=max, min=min)
+    reply: Reply = _stock_autoscale(state, max, min)
+    state.consumer.pool.maintain_pool()
+    return reply
+
+
+def add_consumer(
+    state: State,
+    queue: str,
+    exchange: str | None = None,
+    exchange_type: str | None = None,
+    routing_key: str | None = None,
+    **options: Any,
+) -> Reply:
+    """Tell worker(s) to consume from task queue by name."""
+    # Celery does it later, in its loop, and at each reconnect: a queue that cannot be would end the worker there.
+    _check_names(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key)
+    known = state.consumer.task_consumer.channel.exchange_types
+    if exchange_type and exchange_type not in known:
+        raise ValueError(f"exchange_type must be one of {', '.join(known)}, got: {exchange_type!r}")
+    reply: Reply = _stock_add_consumer(state, queue, exchange, exchange_type, routing_key, **options)
+    return reply
+
+
+def cancel_consumer(state: State, queue: str, **kwargs: Any) -> Reply:
+    """Tell worker(s) to stop consuming from task queue by name."""
+    _check_names(queue=queue)
+    reply: Reply = _stock_cancel_consumer(state, queue, **kwargs)
+    return reply
+
+
+def _check_names(queue: object, **others: object) -> None:
+    """Raise ValueError, which is logged and replied, unless each is a name; *others* may be None."""
+    for option, name in {
+        "queue": queue,
+        **{option: name for option, name in others.items() if name is not None},
+    }.items():
+        if not (isinstance(name, str) and is_text(name) and (name or option != "queue")):
+            raise ValueError(f"{option} must be a name, got: {name!r}")
+
+
+def _check_numbers(**given: object) -> None:
+    """Raise ValueError, which is logged and replied, unless each is a number that a clock can wait for, or None."""
+    for option, number in given.items():
+        good = number is None or (isinstance(number, int | float) and 0 <= number < _LARGEST)
+        if not good:
+            raise ValueError(f"{option} must be a number from 0 on, got: {number!r}")
+
+
+def _check_whole(**given: object) -> None:
+    """Raise ValueError, which is logged and replied, unless each is a whole number, 0 or more, or None."""
+    for option, number in given.items():
+        if not (number is None or (isinstance(number, int) and number >= 0)):
+            raise ValueError(f"{option} must be a whole number, 0 or more, got: {number!r}")
+
+
+def _step(state: State) -> Any:
+    return getattr(state.consumer, "affinity", None)
+
+
+def _not_ours(state: State) -> Reply:
+    transport = state.app.conf.broker_transport
+    return control.nok(f"this worker's broker_transport is {transport!r}")  # type: ignore[no-any-return]
+
+
+def _reader_of_the_spokesman(state: State) -> Reader | None:
+    step = _step(state)
+    if step is None:
+        return None
+    reader = Reader(step.members.scheduler.client, step.members.scheduler.keys)
+    return reader if inspect_lists.spokesman(reader) == step.members.id else None
+
+
+def _arguments(state: State) -> inspect_lists.Arguments:
+    """Return what reads a message's arguments: those of one that is not accepted here as they are shown to people."""
+    consumer = state.consumer.task_consumer
+
+    def read(raw: dict[str, Any]) -> tuple[Any, Any]:
+        message = consumer.channel.message_to_python(raw)
+        message.accept = consumer.accept
+        try:
+            args, kwargs, _ = message.payload
+        except Exception:  # whatever a sender's serializer may do
+            args, kwargs = (raw["headers"].get(name) for name in ("argsrepr", "kwargsrepr"))
+        return args, kwargs
+
+    return read

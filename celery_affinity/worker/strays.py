@@ -1,0 +1,101 @@
+"""What is held and runs nowhere: an end that nobody noticed, for whatever reason, must not cost a slot for ever."""
+
+import logging
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any
+
+from celery.worker import state
+
+from ..membership.claims import ACKED, Claims, Held
+from ..membership.lookahead import Ahead
+from . import end_of_task
+
+logger = logging.getLogger(__name__)
+
+#: So long something is seen to be nowhere before its slot is freed, s: ends take their time.
+NOWHERE_FOR_S = 30.0
+
+#: Time between two looks while there is something of the kind, s.
+_LOOKS_AGAIN_S = 5.0
+
+
+class Strays:
+    """Frees the slots of what *claims*, and requests without a claim, hold though nothing of them is in *consumer*.
+
+    A task that runs, for however long, is in the pool. What waits is *ahead*, in a bucket of a rate limit, or for a
+    pool process.
+    """
+
+    def __init__(self, consumer: Any, claims: Claims, ahead: Ahead) -> None:
+        self._consumer = consumer
+        self._claims = claims
+        self._ahead = ahead
+        self._since_s: dict[Any, float] = {}
+
+    def look(self, *, loop_turns: bool) -> float | None:
+        """Free what is nowhere for long enough. Return the seconds until the next look; None: there is no hurry.
+
+        While the event loop stands still it reads no ends, and moves nothing on. From any thread; raises nothing.
+        """
+        if not loop_turns:
+            self._since_s.clear()
+            return None
+        try:
+            self._look()
+        except RuntimeError:
+            return _LOOKS_AGAIN_S  # something changed while it was looked through
+        except Exception:
+            logger.exception("What is held and runs nowhere cannot be found")
+        return _LOOKS_AGAIN_S if self._since_s else None
+
+    def _look(self) -> None:
+        nowhere = dict(self._nowhere())
+        now_s = monotonic()
+        self._since_s = {each: self._since_s.get(each, now_s) for each in nowhere}
+        for each, since_s in tuple(self._since_s.items()):
+            if now_s - since_s >= NOWHERE_FOR_S:
+                del self._since_s[each]
+                self._free(each, nowhere[each])
+
+    def _nowhere(self) -> Iterator[tuple[Any, Held | None]]:
+        """Yield requests, or the tags of claims without one, each with its claim."""
+        for tag, held in self._claims.unended():
+            if held.request is None:
+                if tag not in self._ahead:
+                    yield tag, held
+            elif not self._is_here(held.request):
+                yield held.request, held
+        for each in end_of_task.unclaimed():
+            if not self._is_here(each):
+                yield each, None
+
+    def _is_here(self, each: Any) -> bool:
+        if each.is_in_the_pool is not None:
+            return bool(each.is_in_the_pool())
+        return self._waits_for_its_time(each) or self._waits_for_a_token(each) or self._waits_for_a_process(each)
+
+    def _waits_for_its_time(self, each: Any) -> bool:
+        return each in getattr(state, "scheduled_requests", ())  # since Celery 5.7
+
+    def _waits_for_a_token(self, each: Any) -> bool:
+        buckets = tuple(self._consumer.task_buckets.values())
+        return any(each is waiting for bucket in buckets if bucket for waiting, *_ in tuple(bucket.contents))
+
+    def _waits_for_a_process(self, each: Any) -> bool:
+        semaphore = getattr(self._consumer.controller, "semaphore", None)
+        waiting = tuple(semaphore._waiting) if semaphore is not None else ()
+        return any(each is argument for _, arguments, *_ in waiting for argument in arguments)
+
+    def _free(self, each: Any, held: Held | None) -> None:
+        what = f"Job {held.job_id}" if isinstance(each, str) and held is not None else f"Task {each.name}[{each.id}]"
+        logger.error(
+            "%s is held, and runs nowhere in this worker for %g s: nobody noticed its end. Its slot is freed%s",
+            what,
+            NOWHERE_FOR_S,
+            "" if held is None or held.outcome == ACKED or held.void else "; it was not acked, so it is pending again",
+        )
+        if isinstance(each, str):
+            self._claims.end(each)
+        else:
+            each.end_unnoticed()

@@ -1,9 +1,0 @@
-"""The app of `tests.apps.typed` in a namespace of its own, on a machine whose clock is an hour ahead."""
-
-import time
-
-from .typed import app
-
-_now = time.time
-time.time = lambda: _now() + 3600
-app.conf.broker_transport_options = {**app.conf.broker_transport_options, "namespace": "elsewhere"}

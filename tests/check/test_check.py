@@ -1,0 +1,349 @@
+"""`celery affinity check`, run as a user runs it, and what it learns of apps, servers and fleets."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from time import monotonic
+
+import pytest
+import redis
+from celery import Celery
+from kombu import Queue
+
+from celery_affinity import Affinity
+from celery_affinity.check import LEVELS, check
+from celery_affinity.check import gather as survey_module
+from celery_affinity.check.gather import survey
+from celery_affinity.check.gather_app import look_at
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+
+from ..cli.test_cli import APP, affinity
+from ..docs.test_acl import as_user, lines  # noqa: F401  # fixtures
+from ..docs.test_docs import ROOT, blocks
+from ..observe.test_dead_letters import bury
+from ..support.clocked import Fleet
+from ..support.processes import start_worker, wait_until
+
+OURS = "celery_affinity:Transport"
+QUIET = {"LEDGER": os.devnull}
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return Fleet(Scheduler(redis_client, Keys()))
+
+
+@pytest.fixture
+def new_app():
+    """Return a function that makes an app, which is closed after the test."""
+    made = []
+
+    def make(url="redis://localhost", **settings):
+        app = Celery("shop", broker=url, set_as_current=False)
+        app.conf.update({"broker_transport": OURS, **settings})
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        app.close()
+
+
+def checked(url, *words, app=APP, code=None, **env):
+    """Run the command; return what its findings say by id, and its other fields."""
+    run = subprocess.run(
+        [sys.executable, "-m", "celery", "-A", app, "affinity", "check", "--json", *words],
+        env={**os.environ, "BROKER_URL": url, **QUIET, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.stdout, run.stderr
+    found = json.loads(run.stdout)
+    assert run.returncode == found["exit_code"]
+    assert code in (None, run.returncode), run.stdout
+    said = {}
+    for finding in found.pop("findings"):
+        assert finding["level"] == LEVELS[finding["id"]]
+        said[finding["id"]] = f"{said.get(finding['id'], '')} {finding['what']}"
+    return said, found
+
+
+# -- real fleets
+
+
+def test_a_fleet_with_a_stock_worker_and_one_in_another_namespace(valkey, redis_client):
+    start_worker(APP, valkey.url, ["pdf", "excel"], name="ours", env=QUIET)
+    stock = start_worker(APP, valkey.url, ["pdf"], name="stock", pool="threads", env={**QUIET, "TRANSPORT": "redis"})
+    elsewhere = start_worker(
+        "tests.support.apps.elsewhere", valkey.url, ["index"], name="else", pool="threads", env=QUIET
+    )
+    wait_until(lambda: redis_client.exists(Keys().key("beats")), 30, "ours joins")
+    stock.wait_ready(30)
+    elsewhere.wait_ready(30)
+    with Celery("old", broker=valkey.url, set_as_current=False) as producer:
+        producer.conf.broker_transport = "redis"
+        for priority in (0, 9):
+            producer.send_task("x", queue="mail", priority=priority, ignore_result=True)
+    said, found = checked(valkey.url, "--timeout", "3", code=2)
+    assert [name.partition("@")[0] for name in found["workers"]] == ["else", "ours", "stock"]
+    assert re.search(r"stock@\S+ consumes pdf with another transport", said["stock-worker"])
+    assert "ours@" not in said["stock-worker"]
+    assert re.search(r"else@\S+ of this app is in namespace 'elsewhere'", said["worker-elsewhere"])
+    assert re.search(r"else@\S+ is 3,600 s ahead of the server's", said["clock-worker"])
+    assert "ours@" not in said["clock-worker"]
+    assert "2 message(s) lie in stock Celery's list of queue 'mail'" in said["stock-messages"]
+    assert "'index', which task tests.support.apps.typed.index declares" in said["type-unserved"]
+    assert "'pdf'" not in said["type-unserved"]
+    assert not {"versions", "affinity-versions", "worker-mute", "nobody-ticks", "no-guard"} & set(said)
+
+
+def test_a_healthy_fleet_passes_strictly():
+    with EmbeddedServer(options=("--appendonly", "yes", "--maxmemory", "512mb")) as server:
+        worker = start_worker(
+            APP, server.url, ["pdf", "excel", "index", "mail", "celery"], name="all", pool="solo", env=QUIET
+        )
+        worker.wait_ready(30)
+        run = affinity(server.url, "check", "--strict", "--ignore", "hiredis")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "valkey" in run.stdout
+    assert "1 alive, 1 worker answered" in run.stdout
+    assert "results-share-memory" in run.stdout
+    assert run.stdout.endswith("\n0 errors, 0 warnings, 1 note\n"), run.stdout
+
+
+def test_without_a_fleet_and_nothing_is_written(valkey, redis_client):
+    said, found = checked(valkey.url, "--no-fleet", "--strict", code=1)
+    assert "persistence-off" in said
+    assert "no-workers" not in said
+    assert found["workers"] is None
+    ignoring, _ = checked(valkey.url, "--no-fleet", "--strict", "--ignore", "persistence-off", code=0)
+    assert set(said) - set(ignoring) == {"persistence-off"}
+    assert redis_client.keys() == []
+
+
+# -- servers that are away, and passwords
+
+
+def test_a_server_that_never_answers_is_an_error_in_bounded_time_and_no_password_is_shown():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(20)
+        began = monotonic()
+        run = affinity(f"redis://:geheim@127.0.0.1:{silent.getsockname()[1]}/0", "check")
+        assert monotonic() - began < 25
+    assert run.returncode == 2
+    assert re.search(r"broker-away\s+The broker redis://:\*\*@\S+ does not answer", run.stdout)
+    assert "Timeout reading" in run.stdout
+    assert "geheim" not in run.stdout + run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_ways_in_which_a_server_is_away(new_app, monkeypatch):
+    monkeypatch.setattr(survey_module, "PATIENCE_S", 0.3)
+    with EmbeddedServer(password="geheim") as server, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        for url, options, why in (
+            (f"redis://127.0.0.1:{free.getsockname()[1]}", {}, "Connection refused"),
+            ("redis://no-such-host.invalid", {}, "no-such-host"),
+            (server.url.replace("geheim", "falsch"), {}, "invalid username-password"),
+            (f"{server.url}/nonsense", {}, "Database"),
+            (f"sentinel://:geheim@127.0.0.1:{server.port}", {}, "master_name"),
+            (f"redis://127.0.0.1:{free.getsockname()[1]};{server.url}", {}, None),
+        ):
+            facts = survey(new_app(url, broker_transport_options=options), fleet=False)
+            assert (facts.away is None) == (why is None), facts.away
+            assert why is None or why in facts.away
+            assert "geheim" not in repr(facts)
+            assert "falsch" not in repr(facts)
+
+
+def test_a_server_that_stops_in_the_middle_is_away(new_app, monkeypatch):
+    monkeypatch.setattr(survey_module, "PATIENCE_S", 0.5)
+    with EmbeddedServer() as server, ThreadPoolExecutor() as executor, redis.Redis.from_url(server.url) as client:
+        looking = executor.submit(survey, new_app(server.url), answers_within_s=1.5)
+        wait_until(lambda: client.exists("_kombu.binding.reply.celery.pidbox"), 20, "it asks the workers")
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            assert "Timeout reading" in looking.result(10).away
+        finally:
+            server.kill()  # one that is stopped does not hear that it is to end
+
+
+@pytest.mark.timeout(20)
+def test_workers_are_asked_once_where_kombu_would_try_for_ever(new_app, monkeypatch):
+    monkeypatch.setattr(survey_module, "PATIENCE_S", 0.3)
+    with (
+        EmbeddedServer() as server,
+        survey_module._connection(new_app(server.url)) as connection,
+        survey_module._Producers(connection).acquire() as producer,
+    ):
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(redis.TimeoutError):
+                producer.publish({}, exchange="", routing_key="x", retry=True)
+        finally:
+            server.kill()
+
+
+def test_another_transport_is_named_and_the_server_looked_at(valkey, redis_client):
+    said, found = checked(valkey.url, "--no-fleet", app="tests.support.apps.ordinary", code=2, STOCK="1")
+    assert "broker_transport is None" in said["transport"]
+    assert found["server"]
+
+
+def test_another_kind_of_broker_is_named(new_app):
+    facts = survey(new_app("amqp://user:geheim@localhost"))
+    assert "got: 'amqp://user:**@localhost" in facts.app.url_refused
+    assert "broker-url" in [finding.id for finding in check(facts)]
+
+
+def test_an_observer_learns_what_it_may_see(as_user, fleet):  # noqa: F811
+    fleet.publish("job", "drawing")
+    said, _ = checked(as_user("observer"), code=2)
+    assert "NOPERM" in said["remote-control"] or "no permissions" in said["remote-control"]
+    assert "'drawing'" in said["type-waits"]
+    assert "snapshots-only" in said, "CONFIG is not for observers, so whether there are snapshots is unknown"
+
+
+# -- what is learnt of a fleet
+
+
+def test_what_stands_on_the_server(server, fleet, new_app):
+    app = new_app(server.url, affinity_rarity="free")
+    fleet.join("one", "pdf", slots=2)
+    fleet.join("two", "pdf")
+    fleet.scheduler.beat("two", turns=False)
+    fleet.publish("waits", "drawing")
+    fleet.publish("later", "pdf", delay_s=60)
+    bury(fleet, "bad", "excel")
+    fleet.scheduler.configure({"max_deliveries": "7"})
+    fleet.scheduler.tick()
+    said = {finding.id: finding.what for finding in check(survey(app, answers_within_s=0.2))}
+    assert "two@host stands still" in said["worker-stalled"]
+    assert "one@host, two@host" not in said["worker-mute"], "a loop that stands still is said once"
+    assert "one@host" in said["worker-mute"]
+    assert "1 job(s) of type 'drawing'" in said["type-waits"]
+    assert "1 job(s)" in said["dead-letters"]
+    assert "1 job(s)" in said["unserved"]
+    assert "'free' in this app.conf, and 'capacity'" in said["settings-differ"]
+    assert "affinity_max_deliveries is 7" in said["settings-changed"]
+    assert "nobody-ticks" not in said
+    fleet.scheduler.client.delete(Keys().key("clock"))
+    assert "never" in next(f.what for f in check(survey(app, answers_within_s=0.2)) if f.id == "nobody-ticks")
+
+
+def test_another_schema_is_named_and_its_data_not_read(valkey, fleet, new_app):
+    fleet.publish("job", "drawing")
+    fleet.scheduler.client.set(Keys().key("schema"), "99")
+    facts = survey(new_app(valkey.url))
+    assert facts.fleet is None
+    assert "schema 99" in next(finding.what for finding in check(facts) if finding.id == "schema")
+
+
+# -- what is learnt of an app
+
+
+def test_types_that_an_app_declares(new_app):
+    app = new_app(
+        task_routes={"shop.routed": {"queue": "routed"}, "shop.other.*": "others", "shop.asked": {"affinity": "asked"}},
+        affinity_task_types={"shop.by_name.*": "named"},
+        beat_schedule={"nightly": {"task": "far.away", "schedule": 1.0, "options": {"queue": Queue("night")}}},
+    )
+    for name, options in {
+        "shop.pdf": {"affinity": "pdf"},
+        "shop.both": {"affinity": Affinity("pdf", priority=3)},
+        "shop.routed": {},
+        "shop.asked": {"affinity": "not this: the route says otherwise"},
+        "shop.by_name.x": {},
+        "shop.plain": {"affinity": Affinity(priority=2)},
+    }.items():
+        app.task(nothing, name=name, shared=False, **options)
+    ours = ("shop.", "beat entry")
+    found = {
+        type_: {each for each in who if any(word in each for word in ours)}
+        for type_, who in look_at(app).declared.items()
+    }
+    declared = {type_: who for type_, who in found.items() if who}  # tasks of other apps of this process are shared
+    assert declared == {
+        "pdf": {"task shop.pdf", "task shop.both"},
+        "routed": {"task shop.routed", "task_routes 'shop.routed'"},
+        "others": {"task_routes 'shop.other.*'"},
+        "asked": {"task shop.asked", "task_routes 'shop.asked'"},
+        "named": {"task shop.by_name.x", "affinity_task_types 'shop.by_name.*'"},
+        "night": {"beat entry 'nightly'"},
+        "celery": {"task shop.plain"},
+    }
+    assert look_at(app).priorities == ()
+
+
+def nothing():
+    pass
+
+
+def ids(app):
+    there_is_none = {"broker-away", "hiredis"}  # no server at that port, and perhaps no hiredis here
+    return {finding.id for finding in check(survey(app, fleet=False))} - there_is_none
+
+
+def test_what_an_app_gets_wrong(new_app):
+    url = "redis://127.0.0.1:1"
+    assert ids(new_app(url)) == set()
+    assert ids(new_app(url, affinity_hartbeat_interval=1)) == {"settings"}
+    assert ids(new_app(url, broker_transport_options={"visibility_timeout": 9, "namespce": "x"})) == {
+        "void-options",
+        "unknown-option",
+    }
+    assert ids(new_app(url, task_default_priority=3)) == {"priority-order"}
+    assert ids(new_app(url, task_default_priority=3, affinity_priority_order="lower-first")) == set()
+    assert ids(new_app(url, worker_prefetch_multiplier=1)) == {"prefetch"}
+    assert ids(new_app(url, worker_cancel_long_running_tasks_on_connection_loss=True)) == {"cancel-on-loss"}
+    assert ids(new_app(url, affinity_guard=False)) == {"no-guard"}
+    assert ids(new_app(url, result_backend=url + "/1", result_expires=None)) == {"results-never-expire"}
+    assert ids(new_app(url, result_backend=url + "/1", result_expires=timedelta(hours=1))) == set()
+    assert ids(new_app(url, result_backend="redis://127.0.0.1:2", result_expires=None)) == set()
+    assert ids(new_app(url.replace("redis", "rediss") + "?ssl_cert_reqs=none")) == {"tls-unverified"}
+    assert ids(new_app(url.replace("redis", "rediss"))) == set()
+    assert ids(new_app(url, include=("no.such.module",))) == {"imports"}
+    mixed = new_app(url, affinity_queues=["pdf"], worker_prefetch_multiplier=1, task_routes={"shop.*": "mail"})
+    assert ids(mixed) == set()
+    assert set(look_at(mixed).declared) <= {"pdf"}
+    assert ids(new_app(url, broker_transport="celery_affinity:transport")) == {"transport"}
+    assert ids(new_app(url, broker_transport="celery_affinity:nothing")) == {"transport"}
+    (misspelt,) = (
+        f for f in check(survey(new_app(url, broker_transport="celery_afinity:Transport"))) if f.id == "transport"
+    )
+    assert "is no transport: ModuleNotFoundError" in misspelt.what
+    assert ids(new_app(url, broker_transport_options={"global_keyprefix": None})) == set()
+    for namespace in ("{x}", 5):
+        assert ids(new_app(url, broker_transport_options={"namespace": namespace})) == {"settings"}
+    wrong = new_app(url)
+    wrong.task(nothing, name="bad", shared=False)
+    wrong.tasks["bad"].affinity = 3
+    assert ids(wrong) == {"settings"}
+
+
+# -- the docs
+
+
+def test_the_page_has_every_finding_with_its_level():
+    page = (ROOT / "docs/how-to/check.md").read_text()
+    rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \|", page, re.MULTILINE)
+    assert dict(rows) == {id_: str(level) for id_, level in LEVELS.items()}
+    assert len(rows) == len(LEVELS)
+
+
+def test_the_page_shows_what_is_printed():
+    shown = blocks("docs/how-to/check.md")["output"]
+    assert re.findall(r"^(ERROR|WARNING|NOTE) +([\w-]+)$", shown, re.MULTILINE)
+    for level, id_ in re.findall(r"^(ERROR|WARNING|NOTE) +([\w-]+)$", shown, re.MULTILINE):
+        assert LEVELS[id_] == level.lower()

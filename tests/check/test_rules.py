@@ -1,0 +1,243 @@
+"""The rules of `celery affinity check`: from plain facts to findings."""
+
+from dataclasses import replace
+
+import pytest
+
+from celery_affinity.check import LEVELS, Facts, Level, check
+from celery_affinity.check.facts import Answer, App, Backend, Fleet, Member, Server, Setting
+from celery_affinity.cli.check import exit_code
+
+VERSIONS = {"celery_affinity": "1.0", "celery": "5.7.0", "python": "3.12.1"}
+APP = App(name="shop", versions=VERSIONS, declared={"pdf": ("task shop.render",)})
+SERVER = Server(maxmemory=1000)
+ONE = Member("id1", "one@h", ("pdf",))
+ANSWER = Answer("one@h", ("pdf",), id="id1", app="shop", namespace="affinity", guard=True, versions=VERSIONS)
+FLEET = Fleet(members=(ONE,), answers=(ANSWER,), ticked_s=0.1)
+GOOD = Facts(APP, SERVER, FLEET)
+
+
+def app(**changes):
+    return replace(GOOD, app=replace(APP, **changes))
+
+
+def server(**changes):
+    return replace(GOOD, server=replace(SERVER, **changes))
+
+
+def fleet(**changes):
+    return replace(GOOD, fleet=replace(FLEET, **changes))
+
+
+def answers(**changes):
+    return fleet(answers=(replace(ANSWER, **changes),))
+
+
+def member(**changes):
+    return fleet(members=(replace(ONE, **changes),))
+
+
+STOCK = Answer("stock@h", ("pdf", "other"), ours=False)
+OWN_NOT_SERVED = {"pdf": ("task shop.render",), "drawing": ("task shop.draw",)}
+
+#: Each finding, facts that have it and no other, and a word of what it says.
+CASES = [
+    ("transport", app(transport_is_ours=False, transport="None"), "broker_transport is None"),
+    ("broker-url", Facts(replace(APP, url_refused="broker_url must begin with ...")), "broker_url must"),
+    ("settings", app(refused=("affinity_x must be ...",)), "affinity_x must be"),
+    ("option-misspelt", app(misspelt=("task shop.render: unknown option 'affinty'",)), "'affinty'"),
+    ("imports", app(not_imported="ImportError: shop"), "ImportError: shop"),
+    ("unknown-option", app(options=("namespce",), known_options=("namespace",)), "'namespce'"),
+    ("void-options", app(options=("visibility_timeout", "namespace")), ": visibility_timeout."),
+    ("priority-order", app(priorities=("task shop.render",), priority_order_is_set=False), "task shop.render"),
+    ("prefetch", app(void={"worker_prefetch_multiplier": 1}), "worker_prefetch_multiplier = 1"),
+    ("cancel-on-loss", app(cancels_on_connection_loss=True), "cancels running tasks"),
+    ("tls-unverified", app(tls_unverified=True), "not verified"),
+    ("results-never-expire", Facts(replace(APP, backend=Backend("redis://", None))), "kept for ever"),
+    ("results-share-memory", app(backend=Backend("redis://", 3600.0)), "publishing then fails"),
+    ("hiredis", app(hiredis=False), "not installed"),
+    ("broker-away", Facts(APP, away="Connection refused"), "Connection refused"),
+    ("server-unknown", server(refused="no permission"), "no permission"),
+    ("server-too-old", server(kind="redis", version=(6, 2, 14)), "redis 6.2.14"),
+    ("server-untested", server(kind="valkey", version=(7, 2)), "valkey 7.2"),
+    ("cluster", server(cluster=True), "Redis Cluster"),
+    ("replica", server(replica=True), "replica"),
+    ("schema", server(schema="7"), "schema 7"),
+    ("eviction", server(policy="allkeys-lru"), "allkeys-lru"),
+    ("memory-full", server(used=1000), "full"),
+    ("memory-nearly-full", server(used=950), "95% of maxmemory"),
+    ("memory-unlimited", server(maxmemory=0), "no maxmemory"),
+    ("persistence-off", server(aof=False, save=""), "every waiting job"),
+    ("snapshots-only", server(aof=False, save="3600 1"), "(3600 1)"),
+    ("persistence-fails", server(failing="snapshot"), "its snapshot"),
+    ("connections-nearly-full", server(clients=95, max_clients=100), "95 of at most 100"),
+    ("clock-here", server(clock_here_s=-60.0), "60 s behind"),
+    ("remote-control", fleet(answers=(), not_asked="no permission"), "no permission"),
+    ("no-workers", fleet(members=(), answers=()), "'affinity'"),
+    ("stock-worker", fleet(answers=(ANSWER, STOCK)), "stock@h consumes pdf with"),
+    ("worker-elsewhere", fleet(answers=(ANSWER, replace(ANSWER, id="id2", namespace="other"))), "'other'"),
+    ("worker-mute", fleet(answers=()), "one@h"),
+    ("worker-silent", member(last_beat_s=20), "20 s ago"),
+    ("worker-stalled", member(stalled=True), "one@h stands still"),
+    ("worker-idle", fleet(members=(ONE, Member("id2", "two@h", ("celery",))), answers=(
+        ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("celery",)))), "two@h serves celery"),
+    ("namesakes", fleet(members=(ONE, replace(ONE, id="id2")), answers=(ANSWER, replace(ANSWER, id="id2"))), "2 live"),
+    ("no-guard", answers(guard=False), "one@h"),
+    ("affinity-versions", answers(versions={**VERSIONS, "celery_affinity": "2.0"}), "2.0 on one@h"),
+    ("versions", answers(versions={**VERSIONS, "python": "3.11.7"}), "3.11.7 on one@h"),
+    ("clock-worker", answers(clock_ahead_s=3600.0), "3,600 s ahead"),
+    ("type-waits", fleet(pending={"drawing": 3}), "3 job(s) of type 'drawing'"),
+    ("type-unserved", app(declared=OWN_NOT_SERVED), "'drawing', which task shop.draw declares"),
+    ("type-misspelt", app(declared={"pdf": ("task shop.render",), "Pdf": ("task shop.draw",)}), "'Pdf', which task"),
+    ("stock-messages", fleet(stock_messages={"drawing": 2}), "queue 'drawing'"),
+    ("stock-producer", fleet(stock_messages={"pdf": 2}), "queue 'pdf'"),
+    ("nobody-ticks", fleet(ticked_s=60.0, scheduled=4), "not for 60 s"),
+    ("dead-letters", fleet(dead=2), "2 job(s)"),
+    ("unserved", fleet(unserved=5), "5 job(s)"),
+    ("settings-differ", fleet(settings=(Setting("rarity", "free", "free", "capacity"),)), "'capacity' in this"),
+    ("settings-changed", fleet(settings=(Setting("rarity", "free", "capacity", "capacity"),)), "is 'free', changed"),
+]  # fmt: skip
+
+
+def ids(facts):
+    return [finding.id for finding in check(facts)]
+
+
+def test_a_good_fleet_has_no_finding():
+    assert check(GOOD) == []
+
+
+def test_every_finding_comes_with_its_facts_and_no_other_does():
+    found = {id_: check(facts) for id_, facts, _ in CASES}
+    assert {id_: [finding.id for finding in findings] for id_, findings in found.items()} == {
+        id_: [id_] for id_, _, _ in CASES
+    }
+    for id_, _, word in CASES:
+        (finding,) = found[id_]
+        assert word in finding.what, id_
+        assert finding.todo
+        assert finding.level == LEVELS[id_]
+
+
+def test_every_finding_has_a_case():
+    assert [case[0] for case in CASES] == list(LEVELS), "in the order of LEVELS as well"
+
+
+def test_the_worst_comes_first():
+    facts = replace(
+        app(void={"worker_prefetch_multiplier": 1}), server=replace(SERVER, aof=False, save="", replica=True)
+    )
+    assert ids(facts) == ["replica", "persistence-off", "prefetch"]
+
+
+def test_the_exit_code():
+    by_id = {id_: facts for id_, facts, _ in CASES}
+    for found, strict, code in [
+        ([], True, 0),
+        (["prefetch"], True, 0),
+        (["dead-letters"], False, 0),
+        (["dead-letters"], True, 1),
+        (["dead-letters", "eviction"], False, 2),
+        (["eviction"], True, 2),
+    ]:
+        findings = [finding for id_ in found for finding in check(by_id[id_])]
+        assert exit_code(findings, strict) == code, found
+
+
+def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
+    """So that a level is not changed in passing: pipelines stop at errors."""
+    assert {id_ for id_, level in LEVELS.items() if level is Level.ERROR} == {
+        "transport", "broker-url", "settings", "option-misspelt", "imports", "broker-away", "server-too-old", "replica",
+        "schema", "eviction", "memory-full", "persistence-fails", "type-waits", "stock-messages", "nobody-ticks",
+    }  # fmt: skip
+
+
+def test_what_is_no_finding():
+    for facts in [
+        fleet(answers=(ANSWER, replace(STOCK, queues=("other",)))),  # another app's worker, on queues of its own
+        fleet(answers=(ANSWER, replace(ANSWER, id="id2", app="bank", namespace="bank"))),  # a fleet of another app
+        fleet(members=(ONE, Member("id2", "two@h", ("money",))), answers=(
+            ANSWER, replace(ANSWER, name="two@h", id="id2", app="bank"))),
+        fleet(answers=(Answer("one@h", ("pdf",), id="id1", versions=VERSIONS),)),  # says nothing of guard and clock
+        app(priorities=("task shop.render",)),  # priority_order is set
+        app(options=("something_of_a_later_kombu",), known_options=("namespace",)),
+        server(policy="volatile-lru"),
+        server(schema="1"),
+        server(kind="redis", version=(7, 0, 0)),
+        server(clock_here_s=2.0),
+        answers(clock_ahead_s=-3.0),
+        member(last_beat_s=11.0),
+        app(options=("visibility_timeout",), void={"worker_prefetch_multiplier": 1}, schedules_all=False),
+        fleet(members=(ONE, Member("id2", "two@h", ())), answers=(  # drained, or of queues that are not scheduled
+            ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("mail",)))),
+        fleet(answers=(ANSWER, replace(STOCK, queues=("mail",))), stock_messages={"mail": 2}),  # these work them off
+        replace(GOOD, fleet=None),
+    ]:  # fmt: skip
+        assert ids(facts) == [], facts
+
+
+def test_types_of_a_fleet_without_workers_are_said_once():
+    assert ids(fleet(members=(), answers=())) == ["no-workers"]
+    assert ids(fleet(members=(), answers=(), pending={"pdf": 1})) == ["type-waits", "no-workers"]
+
+
+def test_a_type_that_waits_is_not_said_to_be_unserved_as_well():
+    facts = replace(fleet(pending={"drawing": 1}), app=replace(APP, declared=OWN_NOT_SERVED))
+    assert ids(facts) == ["type-waits"]
+
+
+def test_a_server_without_a_limit_is_measured_by_its_machine():
+    assert ids(server(maxmemory=0, used=95, of_machine=100)) == ["memory-nearly-full", "memory-unlimited"]
+
+
+def test_a_worker_that_is_too_old_to_say_its_version():
+    assert ids(answers(versions={}, id="id1")) == ["affinity-versions"]
+
+
+def test_a_transport_that_is_none_and_keys_that_cannot_be_are_named():
+    (transport,) = check(app(transport="'celery_affinity:transport'", transport_fails="the name leads to <module>"))
+    assert (transport.id, transport.level) == ("transport", Level.ERROR)
+    assert "which is no transport: the name leads to <module>" in transport.what
+    (keys,) = check(app(keys_refused="namespace must be a str that holds no braces, got: '{x}'"))
+    assert (keys.id, keys.level) == ("settings", Level.ERROR)
+    assert "namespace must be a str that holds no braces" in keys.what
+
+
+@pytest.mark.parametrize(("meant", "declared", "differs"), [
+    ("pdf", "PDF", "case or blanks"), ("pdf", "p df", "case or blanks"), ("pdf", "pfd", "one letter"),
+    ("video", "vidoe", "one letter"), ("video", "vdeo", "one letter"), ("report", "reports", "one letter"),
+    ("image-resize", "image_resize", "one letter"), ("image-resize", "image-resise", "one letter"),
+])  # fmt: skip
+def test_a_type_that_is_served_but_for_a_letter_is_misspelt(meant, declared, differs):
+    fleet = replace(FLEET, members=(replace(ONE, types=("pdf", meant)),))
+    facts = Facts(replace(APP, declared={"pdf": ("task shop.render",), declared: ("task shop.draw",)}), SERVER, fleet)
+    (finding,) = check(facts)
+    assert finding.id == "type-misspelt"
+    assert finding.what.startswith(f"Type {declared!r}, which task shop.draw declares, differs in {differs} alone from")
+    assert repr(meant) in finding.what
+
+
+@pytest.mark.parametrize(("served", "declared"), [
+    ("gpu1", "gpu2"), ("queue_a", "queue_b"), ("csv", "tsv"), ("us", "eu"), ("v1.pdf", "v2.pdf"), ("pdf", "excel"),
+])  # fmt: skip
+def test_a_type_that_is_another_one_is_unserved(served, declared):
+    fleet = replace(FLEET, members=(replace(ONE, types=("pdf", served)),))
+    facts = Facts(replace(APP, declared={"pdf": ("task shop.render",), declared: ("task shop.draw",)}), SERVER, fleet)
+    assert ids(facts) == ["type-unserved"]
+
+
+def test_a_worker_without_types_is_said_to_serve_none():
+    idle = Member("id2", "two@h", ())
+    answer = replace(ANSWER, name="two@h", id="id2", queues=())
+    (finding,) = check(fleet(members=(ONE, idle), answers=(ANSWER, answer)))
+    assert finding.what == "Worker two@h serves no type: it has nothing to do."
+
+
+def test_jobs_that_wait_for_a_misspelt_type_are_asked_about():
+    (finding,) = check(fleet(pending={"Pdf": 3}))
+    assert finding.what == "3 job(s) of type 'Pdf' wait, and no live worker serves it; did you mean 'pdf'?"
+
+
+def test_the_order_of_priorities_is_in_doubt_with_the_options_of_stock_as_well():
+    facts = app(options=("priority_steps",), priority_order_is_set=False)
+    assert ids(facts) == ["priority-order", "void-options"]

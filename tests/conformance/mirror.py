@@ -1,0 +1,300 @@
+"""The whole state of a cohort, as a server holds it and as it would hold what a `Reference` says.
+
+Both are a dictionary by key, in the same spelling, so that two states are equal if they are `==`.
+"""
+
+import json
+from collections import defaultdict
+from functools import cache, lru_cache
+
+from celery_affinity.rules import keys
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.replies import Joining
+
+from ..support.clocked import CLOCK
+
+KEYS = Keys()
+
+# Each is asked for the same few names after every step.
+key = cache(KEYS.key)
+encode = cache(keys.encode)
+
+CONF_OF = key("conf_of", "")
+
+#: Reads every key in one call, times to live included: a line of JSON for each. Of `leaders`, which has numbers as they
+#: are in memory, only whose they are.
+READ_ALL = """
+local read = {
+    hash = function(key) return redis.call("HGETALL", key) end,
+    zset = function(key) return redis.call("ZRANGE", key, 0, -1, "WITHSCORES") end,
+    list = function(key) return redis.call("LRANGE", key, 0, -1) end,
+    string = function(key) return redis.call("GET", key) end,
+    notes = function(key) return redis.call("HKEYS", key) end,
+}
+local found = {}
+for _, key in ipairs(redis.call("KEYS", "*")) do
+    local type = redis.call("TYPE", key).ok
+    if string.find(key, ":leaders$") then
+        type = "notes"
+    end
+    found[#found + 1] = cjson.encode({ key, type, redis.call("TTL", key), read[type](key) })
+end
+return table.concat(found, "\\n")
+"""
+
+
+def read(found):
+    """Return the state in *found*, the reply to `READ_ALL`."""
+    state = dict(map(_parsed, found.split(b"\n")))
+    del state[CLOCK]
+    # They say nothing that the heads do not say; what they do to a claim is seen there.
+    noted, waiting = state.pop(key("leaders"), []), state.get(key("heads"), {})
+    assert set(noted) <= waiting.keys(), "a type has a note and no job that waits"
+    free, members = state.get(key("free_slots")), state.get(key("members"), {})
+    if free:  # a profile with no free slot says nothing
+        free = {profile: slots for profile, slots in free.items() if slots != "0" or profile not in members}
+        state[key("free_slots")] = free
+        if not free:
+            del state[key("free_slots")]
+    return state
+
+
+@lru_cache(10_000)  # most keys are as they were a step before
+def _parsed(line):
+    name, type_, ttl_s, value = json.loads(line)
+    if name.startswith(CONF_OF):
+        assert ttl_s > 60, f"{name} is to be forgotten in {ttl_s} s"
+        ttl_s = -1
+    assert (ttl_s == -1) or 30 < ttl_s <= 60, f"{name} is to be forgotten in {ttl_s} s"
+    value = _PARSED[type_](value)
+    if name == key("heads"):
+        value = {lanes_of: _lanes(packed) for lanes_of, packed in value.items()}
+    if ttl_s != -1 and type_ == "hash":
+        value["forgotten in 60 s"] = True
+    elif ttl_s != -1:
+        value += " (forgotten in 60 s)"
+    return name, value
+
+
+def _pairs(flat):
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _lanes(packed):
+    """Return the lanes in a field of `heads`, in no order: theirs says nothing."""
+    words = packed.split(" ")
+    return set(zip(words[::3], words[1::3], words[2::3], strict=True))
+
+
+_PARSED = {
+    "hash": _pairs,
+    "zset": lambda flat: {member: int(score) for member, score in _pairs(flat).items()},
+    "list": list,
+    "notes": list,
+    "string": str,
+}
+
+
+# -- what a reference says
+
+
+@cache
+def profile(types):
+    return Joining("", "", types, 1).profile
+
+
+def lane(job):
+    return f"{'demand' if job.on_demand else 'queued'}.{job.priority}"
+
+
+def payload(delivery):
+    if isinstance(delivery, str):
+        return delivery  # a sign
+    job_id, fence, type_, deliveries, enqueued_us, message, expires_us = delivery
+    expires = "" if expires_us is None else f" {expires_us}"
+    return f"{job_id} {fence} {encode(type_)} {deliveries} {enqueued_us}{expires}\n{message}"
+
+
+def expected(reference):
+    """Return the state of a server that did what the reference did."""
+    state = defaultdict(dict)
+
+    def entry(names, field, value):
+        state[key(*names)][field] = value
+
+    for job in reference.jobs.values():
+        _expect_job(job, entry)
+        state[key("job", job.id)] = _job_hash(job) | _if_forgotten(reference, job)
+        if job.message is not None:
+            state[key("message", job.id)] = job.message
+    for worker in reference.workers.values():
+        _expect_worker(worker, entry)
+        if worker.inbox:
+            state[key("inbox", worker.id)] = [payload(delivery) for delivery in reversed(worker.inbox)]
+    _expect_counts(reference, entry)
+    _expect_heads(reference, entry)
+    _expect_names(reference, entry)
+    _expect_settings(reference, entry)
+    _expect_tasks(reference, state)
+    _expect_traces(reference, state, entry)
+    state |= {name: [*reversed(messages)] for name, messages in reference.lists.items() if messages}
+    if reference.ticked_us is not None:
+        state[key("clock")] = {"ticked": str(reference.ticked_us), "grace": str(reference.grace_us)}
+    for name, value in (("schema", reference.schema), ("turn", reference.turn), ("fence", reference.fence)):
+        if value:
+            state[key(name)] = str(value)
+    return dict(state)
+
+
+def _expect_names(reference, entry):
+    for type_, worker in reference.ahead.items():
+        entry(["ahead"], encode(type_), worker)
+    for name, worker in reference.names.items():
+        entry(["names"], encode(name), worker)
+
+
+def _expect_traces(reference, state, entry):
+    for job_id, when_us in reference.untold.items():
+        entry(["untold"], job_id, when_us)
+    for job_id, at_us in reference.expiring.items():
+        entry(["expires"], job_id, at_us)
+    for stamp, bearing in reference.stamped.items():
+        for job_id, at_us in bearing.items():
+            entry(["stamped", stamp], job_id, at_us)
+    for task in reference.revoked:
+        state[key("revoked", encode(task))] = "1 (forgotten in 60 s)"
+    for stamp, at_us in reference.revoked_stamps.items():
+        state[key("revoked_stamp", stamp)] = f"{at_us} (forgotten in 60 s)"
+
+
+def _expect_tasks(reference, state):
+    for task, jobs in reference.tasks.items():
+        ended = " (forgotten in 60 s)" if any(reference._has_ended(reference.jobs[job]) for job in jobs) else ""
+        state[key("task", encode(task))] = ("+" if len(jobs) > 1 else next(iter(jobs))) + ended
+        if len(jobs) > 1:
+            state[key("jobs_of_task", encode(task))] = dict(jobs)
+
+
+def _expect_settings(reference, entry):
+    settings = reference.settings
+    for name, value in settings.values.items():
+        entry(["settings"], name, value)
+    if settings.revision:
+        entry(["settings"], "revision", str(settings.revision))
+    for name, value in settings.conf.items():
+        entry(["conf"], name, value)
+    for app, conf in settings.conf_of.items():
+        for name, value in conf.items():
+            entry(["conf_of", encode(app)], name, value)
+
+
+def _expect_job(job, entry):
+    if job.state == "pending":
+        entry(["lane", encode(job.type), lane(job)], job.id, job.enqueued_us)
+    elif job.state == "scheduled":
+        entry(["scheduled"], job.id, job.enqueued_us)
+    elif job.state == "dead" and job.is_listed:
+        entry(["dead"], job.id, job.ended_us)
+
+
+def _times(job):
+    times_us = {name: getattr(job, f"{name}_us") for name in ("published", "claimed", "started", "expires")}
+    found = {name: str(at_us) for name, at_us in times_us.items() if at_us is not None}
+    if job.expires_us is not None:
+        found.setdefault("claimed", "")  # so that a claim knows that there is more to look at
+    return found
+
+
+def _job_hash(job):
+    found = {
+        "type": encode(job.type),
+        "lane": lane(job),
+        "enqueued": str(job.enqueued_us),
+        "deliveries": str(job.deliveries),
+        "task": encode(job.task_id),
+        "name": job.task_name,
+        "state": job.state,
+        **_times(job),
+    }
+    if job.worker is not None:
+        found |= {"worker": job.worker, "fence": str(job.fence)}
+    if_any = {
+        "acked": job.acked and "1",
+        "stamps": " ".join(job.stamps),
+        "left": " ".join(map(encode, job.left)),
+        "tries": job.tries and str(job.tries),
+    }
+    found |= {name: value for name, value in if_any.items() if value}
+    if job.state in ("done", "failed", "dead", "revoked", "expired"):
+        found["ended"] = str(job.ended_us)
+    if job.state == "dead":
+        found["reason"] = job.reason
+    if job.why:
+        found["why"] = job.why
+    return found
+
+
+def _if_forgotten(reference, job):
+    return {"forgotten in 60 s": True} if reference._has_ended(job) else {}
+
+
+def _expect_worker(worker, entry):
+    fields = {
+        "name": encode(worker.name),
+        "profile": profile(worker.types),
+        "types": " ".join(sorted(map(encode, worker.types))),
+        "slots": str(worker.slots),
+        "other": str(worker.other),
+        "accepting": str(int(worker.accepting)),
+        "free": str(worker.free),
+        "reads_signs": "1",
+        "app": encode(worker.app),
+    }
+    if worker.stalled:
+        fields["stalled"] = "1"
+    if worker.sequence is not None:
+        granted = "".join(f"{job} {fence} " for job, fence in worker.granted)
+        fields |= {"sequence": worker.sequence, "granted": granted}
+    for name, value in fields.items():
+        entry(["worker", worker.id], name, value)
+    for job, fence in worker.claims.items():
+        entry(["claims", worker.id], job, str(fence))
+    entry(["beats"], worker.id, worker.seen_us)
+    entry(["joined"], worker.id, worker.joined_us)
+    if worker.free:
+        entry(["free", profile(worker.types)], worker.id, worker.free_since_us)
+
+
+def _expect_counts(reference, entry):
+    members, slots, free, capacity = defaultdict(int), defaultdict(int), defaultdict(int), defaultdict(int)
+    for worker in reference.workers.values():
+        members[worker.types] += 1
+        slots[worker.types] += worker.slots
+        free[worker.types] += worker.free
+        for type_ in worker.types:
+            capacity[type_] += worker.slots
+    for types, number in members.items():
+        entry(["members"], profile(types), str(number))
+        entry(["slots"], profile(types), str(slots[types]))
+        entry(["profiles"], profile(types), " ".join(sorted(map(encode, types))))
+        if free[types]:
+            entry(["free_slots"], profile(types), str(free[types]))
+        for type_ in types:
+            entry(["serving", encode(type_)], profile(types), len(types))
+    for type_, slots in capacity.items():
+        if slots:
+            entry(["capacity"], encode(type_), str(slots))
+    for name, value in reference.counters.items():
+        entry(["counters"], name, str(value))
+    for type_, average_us in reference.durations_us.items():
+        entry(["durations"], encode(type_), str(average_us))
+
+
+def _expect_heads(reference, entry):
+    heads = defaultdict(dict)
+    for job in reference.jobs.values():
+        if job.state == "pending":
+            first = heads[job.type].get(lane(job))
+            heads[job.type][lane(job)] = min(first or (job.enqueued_us, job.id), (job.enqueued_us, job.id))
+    for type_, lanes in heads.items():
+        entry(["heads"], encode(type_), {(name, str(enqueued_us), job) for name, (enqueued_us, job) in lanes.items()})

@@ -1,0 +1,153 @@
+"""A server and the reference, driven alike: one arrow on both, and the replies and the whole states compared."""
+
+import redis
+
+from celery_affinity.reference.reference import NONE, Reference
+from celery_affinity.rules.keys import encode
+
+from ..support.clocked import CLOCK, START_US
+from .invariants import check_placements, check_that_each_job_is_in_one_place, check_that_no_slot_is_idle
+from .mirror import KEYS, expected, key, read
+from .wire import MAX_BYTES
+
+#: What the reference does not know of: a server that has no memory left.
+REFUSED = "refused"
+
+_FORGOTTEN_AFTER_US = 60_000_000
+
+#: What a fleet that is gone leaves for ever.
+STAYS = ("schema", "fence", "turn", "clock", "settings", "conf", "counters")
+
+
+class Named:
+    """Equals a text that names *types*, encoded, in whatever order."""
+
+    def __init__(self, types):
+        self._types = sorted(map(encode, types))
+
+    def __eq__(self, answer):
+        return sorted(answer.split()) == self._types
+
+    def __repr__(self):
+        return repr(self._types)
+
+
+class SideBySide:
+    """A server that was emptied, and a new reference. *tally* counts the arrows."""
+
+    def __init__(self, wire, tally):
+        wire.empty()
+        self.wire, self.tally = wire, tally
+        self.reference = Reference(MAX_BYTES)
+        self.now_us, self.told_us = START_US, None
+        self.awaited = []  # (what was called, what the reference answered) of each call whose reply is not read yet
+        self.granted = []  # (worker, job id, fencing number) of every claim there was
+        self.told_at_us = {}
+        self.goes_on = False  # whether callers go on at once where a reply names types as `more`
+        self.owed = set()  # types that a reply named as `more`, and nobody has gone on with since
+        self.full_next = False  # whether the server's memory is full at the next arrow ...
+        self.is_full = False  # ... or at every one that must not mind
+
+    def step(self, arrow, reply, *rest, **values):
+        """Have a script run; *reply* is what the reference answered, in the script's own form."""
+        if self.told_us != self.now_us:
+            self.told_us = self.now_us
+            self.call("HSET", CLOCK, "s", self.now_us // 1_000_000, "us", self.now_us % 1_000_000)
+        full, self.full_next = self.full_next or (self.is_full and arrow != "publish"), False
+        if full:
+            self.call("CONFIG", "SET", "maxmemory", "1", reply="OK")
+        self.wire.add_script(arrow, KEYS.base, rest, values)
+        self.awaited.append((arrow, reply))
+        if full:
+            self.call("CONFIG", "SET", "maxmemory", "0", reply="OK")
+        self.tally[arrow] += 1
+
+    def call(self, *command, reply=...):
+        self.wire.add(*command)
+        self.awaited.append((command[0], reply))
+
+    def compare(self, more=NONE):
+        """Compare the replies, then the states; then, unless there is *more* to go on with, see to the invariants."""
+        self.wire.read_state()
+        self.wire.send()
+        wanted = expected(self.reference)  # the server is at work meanwhile
+        *replies, found = self.wire.receive()
+        for (called, reply), answer in zip(self.awaited, map(_plain, replies), strict=True):
+            assert reply is ... or answer == reply, f"{called} replied {answer}, the reference {reply}"
+        self.awaited.clear()
+        state = self.state = read(found)
+        assert state == wanted, _difference(state, wanted)
+        check_that_each_job_is_in_one_place(self.reference, state)
+        granted = self.newly_granted()
+        if not self.owed:  # who releases a slot leaves the slots of others to the claim that is still to come
+            check_placements(self.reference, granted)
+        self.owed |= more
+        if more and self.goes_on:
+            self.go_on(more)
+        if not self.owed:
+            check_that_no_slot_is_idle(self.reference)
+
+    def go_on(self, given):
+        more = self.reference.claim(given, now_us=self.now_us)
+        self.step("claim", [Named(more)], *sorted(map(encode, given)))
+        self.owed -= set(given) - more
+        self.compare(more)
+
+    def newly_granted(self):
+        """Return the jobs that were claimed since this was last asked."""
+        last = self.granted[-1][2] if self.granted else 0
+        new = [job for job in self.reference.jobs.values() if (job.fence or 0) > last]
+        new.sort(key=lambda job: job.fence)
+        self.granted += [(job.worker, job.id, job.fence) for job in new]
+        return new
+
+    def is_held(self, worker, job_id, fence):
+        known = self.reference.workers.get(worker)
+        return known is not None and known.claims.get(job_id) == fence
+
+    def pass_time(self, by_us):
+        """Let time pass. What ended a minute ago is forgotten; the server would do it by its own clock, not by ours."""
+        self.now_us += by_us
+        for job in [*self.reference.jobs.values()]:
+            ended_us = self.told_at_us.get(job.id, job.ended_us)
+            if self.reference._has_ended(job) and self.now_us - ended_us >= _FORGOTTEN_AFTER_US:
+                self._forget(job)
+        for name, revoked in (("revoked", self.reference.revoked), ("revoked_stamp", self.reference.revoked_stamps)):
+            for each, at_us in [*revoked.items()]:
+                if self.now_us - at_us >= _FORGOTTEN_AFTER_US:
+                    del revoked[each]
+                    self.call("UNLINK", key(name, encode(each) if name == "revoked" else each), reply=1)
+
+    def _forget(self, job):
+        keys = [key("job", job.id)]
+        if [*self.reference.tasks.get(job.task_id, ())] == [job.id]:
+            keys.append(key("task", encode(job.task_id)))
+            del self.reference.tasks[job.task_id]
+        del self.reference.jobs[job.id]
+        self.call("UNLINK", *keys, reply=len(keys))
+
+    def end(self):
+        self.compare()
+        self.see_all_end()
+        left = self.state.keys() - {key(name) for name in STAYS}
+        assert not {name for name in left if not name.startswith(key("conf_of", ""))}, f"this is left: {left}"
+
+    def see_all_end(self):
+        """Have all workers go, and all jobs end and be forgotten."""
+
+
+def _plain(reply):
+    if isinstance(reply, list):
+        return [_plain(each) for each in reply]
+    if isinstance(reply, redis.OutOfMemoryError):
+        return REFUSED
+    return reply.decode() if isinstance(reply, bytes) else reply
+
+
+def _difference(state, wanted):
+    lines = [
+        f"{key}\n  server:    {state.get(key)}\n  reference: {wanted.get(key)}"
+        for key in sorted(state.keys() | wanted.keys())
+        if state.get(key) != wanted.get(key)
+    ]
+    return "the server's state differs from the reference's\n" + "\n".join(lines)

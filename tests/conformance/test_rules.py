@@ -1,0 +1,145 @@
+"""The rules in Python and on the server: the same to the last bit, and what follows from them."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from celery_affinity.rules.keys import Keys, decode, encode
+from celery_affinity.rules.score import MICRO, Terms, Weights, overtakes, score
+from celery_affinity.rules.slot import FreeWorker, choose
+from celery_affinity.server.scripts.assembling import assembled
+
+from ..support.clocked import ClockedScheduler, Fleet
+
+#: The server outlives an example: each either leaves nothing behind or empties it first.
+SERVER_KEPT = [HealthCheck.function_scoped_fixture]
+
+ages_us = st.integers(-MICRO, 10**15)
+weights = st.floats(0, 1e6, allow_nan=False).map(lambda value: round(value, 6))
+some_weights = st.builds(
+    Weights,
+    priority=weights,
+    age=weights,
+    rarity=weights,
+    on_demand=weights,
+    on_demand_age=weights,
+    on_demand_age_cap_us=st.integers(0, 10**12),
+)
+
+
+@pytest.fixture
+def lua_score(redis_client):
+    """The score of ``lua/placing/score.lua``, run on the server."""
+    source = assembled("publish")
+    begin, end = source.index("local score = {}"), source.index("-- Which of two jobs with the same")
+    script = redis_client.register_script(
+        source[begin:end]
+        + """
+        local settings = {
+            priority_weight = tonumber(ARGV[5]), age_weight = tonumber(ARGV[6]), rarity_weight = tonumber(ARGV[7]),
+            on_demand_weight = tonumber(ARGV[8]), on_demand_age_weight = tonumber(ARGV[9]),
+            on_demand_age_cap_us = tonumber(ARGV[10]),
+        }
+        local on_demand = ARGV[2] == "1"
+        local value = score.standing(tonumber(ARGV[1]), on_demand, settings)
+            + score.patience(on_demand, tonumber(ARGV[3]), settings)
+            + score.rarity(tonumber(ARGV[4]), settings)
+        return string.format("%.0f", value)
+        """
+    )
+
+    def of(priority, on_demand, age_us, slots, given):
+        return script(
+            args=[
+                priority,
+                int(on_demand),
+                age_us,
+                slots,
+                repr(given.priority),
+                repr(given.age),
+                repr(given.rarity),
+                repr(given.on_demand),
+                repr(given.on_demand_age),
+                given.on_demand_age_cap_us,
+            ]
+        )
+
+    return of
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=SERVER_KEPT)
+@given(st.data())
+def test_python_and_lua_compute_the_same_score(lua_score, data):
+    priority, on_demand = data.draw(st.integers(0, 10)), data.draw(st.booleans())
+    age_us, slots = data.draw(ages_us), data.draw(st.integers(1, 10**6))
+    given_weights = data.draw(st.one_of(st.just(Weights()), some_weights))
+    total = score(priority, on_demand, age_us, slots, given_weights).total
+    if abs(total) < 2**53:  # beyond it a score is no whole number in Lua; settings that lead there make no sense
+        assert int(lua_score(priority, on_demand, age_us, slots, given_weights)) == total
+
+
+def test_the_figures_of_the_rarity_bonus():
+    assert [score(0, False, 0, slots, Weights()).rarity / MICRO for slots in (1, 2, 4, 8)] == [500, 250, 125, 62.5]
+
+
+def test_the_terms_of_a_score():
+    assert score(5, True, 300 * MICRO, 4, Weights()) == Terms(
+        priority=5120 * MICRO, age=4800 * MICRO, rarity=125 * MICRO, on_demand=(4096 + 256 * 32) * MICRO
+    )
+
+
+@given(st.integers(0, 10), st.booleans(), st.integers(0, 10**12), st.integers(0, 10**12), st.integers(1, 1000))
+def test_a_score_never_falls_with_age(priority, on_demand, age_us, more_us, slots):
+    young = score(priority, on_demand, age_us, slots, Weights()).total
+    old = score(priority, on_demand, age_us + more_us, slots, Weights()).total
+    assert old - young >= 16 * more_us
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.text("ab", min_size=1, max_size=3)), min_size=2))
+def test_overtaking_is_a_total_order(jobs):
+    first, second = jobs[:2]
+    if first != second:
+        assert overtakes(first, second) != overtakes(second, first)
+
+
+# -- choose, compared with the server
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return Fleet(ClockedScheduler(redis_client, Keys()))
+
+
+types = st.sets(st.sampled_from("abcd"), min_size=1)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=SERVER_KEPT)
+@given(st.lists(types, min_size=1, max_size=6), st.lists(st.sampled_from("abcd"), max_size=8), st.booleans())
+def test_the_server_chooses_the_worker_that_the_rule_chooses(fleet, profiles, jobs, at_once):
+    fleet.scheduler.client.flushdb()
+    fleet.scheduler.advance(0)
+    free = []
+    for number, served in enumerate(profiles):
+        fleet.join(f"w{number}", *served)
+        free.append(FreeWorker(f"w{number}", frozenset(served), fleet.scheduler.now_us))
+        fleet.scheduler.advance(0 if at_once else 1)
+    for number, type_ in enumerate(jobs):
+        chosen = choose(type_, free)
+        fleet.publish(f"job{number}", type_)
+        assert fleet.claims(chosen.id if chosen else "nobody").keys() == ({f"job{number}"} if chosen else set())
+        if chosen:
+            free.remove(chosen)
+
+
+# -- names
+
+
+@given(st.text(min_size=1))
+def test_any_name_can_be_part_of_a_key(name):
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # lone surrogates are no text that Redis could hold
+        return
+    encoded = encode(name)
+    assert decode(encoded) == name
+    assert not set(encoded) & set(" :{},\n")

@@ -1,0 +1,131 @@
+"""What the walks of the conformance test choose from."""
+
+from celery_affinity.reference.reference import MAX_MOVES
+from celery_affinity.rules.keys import withdrawn
+
+from . import draw
+
+TYPES = ("pdf", "excel", "a {rare}: one")
+WORKERS = ("w0", "w1", "w2", "w3", "w4")
+APPS = ("shop", "shop", "an app: other")
+NAMES = dict(zip(WORKERS, ("one@host", "two@host", "a b@host", "one@host", "five@host"), strict=True))
+
+types = draw.sampled_from(TYPES)
+WITHDRAWN = (withdrawn(TYPES[0]), TYPES[1])
+some_types = draw.sampled_from(
+    [TYPES[:1], TYPES[1:2], TYPES[2:], TYPES[:2], TYPES[:2], TYPES[1:], TYPES[1:], TYPES, WITHDRAWN]
+)
+priorities = draw.sampled_from([0, 0, 1, 5, 9, 10])
+delays_us = draw.sampled_from([0, 0, 0, 0, 0, 1, 1_000_000, 3_000_000, 64_000_000, -1_000_000])
+expiries_us = draw.sampled_from([None, None, None, None, None, None, 0, -1, 1, 1_000_000, 3_000_000, 64_000_000])
+#: What no job may say of itself, as the scripts take it.
+spoilt_fields = draw.sampled_from(
+    [
+        ("id", ""),
+        ("id", "a b"),
+        ("id", "a\n"),
+        ("id", "i" * 256),
+        ("type", ""),
+        ("type", "a b"),
+        ("type", "\u00e9"),
+        ("mode", ""),
+        ("mode", "queued "),
+        ("priority", "x"),
+        ("priority", "-5"),
+        ("priority", "11"),
+        ("priority", "07"),
+        ("priority", "0 1"),
+        ("priority", "%"),
+        ("delay_us", "nan"),
+        ("delay_us", "0x10"),
+        ("delay_us", "1e9"),
+        ("delay_us", ""),
+        ("delay_us", "9" * 19),
+        ("task_id", "a b"),
+        ("expires_us", "nan"),
+        ("expires_us", "-inf"),
+        ("stamps", "a:\nb"),
+    ]
+)
+STAMPS = ("tenant:a", "tenant:b", "run%20of:7")
+some_stamps = draw.sampled_from([(), (), (), (), STAMPS[:1], STAMPS[:1], STAMPS[:2], STAMPS[1:]])
+#: On both sides of every limit of time: a tick lately, a silence that counts, a beat, a timeout; and back.
+SECOND_US = _S = 1_000_000
+times_us = draw.sampled_from(
+    [_S, _S, _S, _S + 1, 3 * _S, 3 * _S, 3 * _S + 1, 5 * _S, 5 * _S, 5 * _S + 1, 64 * _S, _S // 2, 1, -_S]
+)
+#: More jobs, and more slots, than two calls move.
+BURST = 2 * MAX_MOVES + 10
+slots = draw.sampled_from([1, 1, 2, 3, BURST])
+others = draw.sampled_from([0, 0, 0, 0, 0, 1, 3, -1, -1, -3])
+#: Which of the workers, or of the claims: the last few stand for one that is gone, or never was.
+indexes = draw.integers(0, 119)
+some_indexes = draw.lists(indexes, min_size=1, max_size=3)
+GONE = 90
+outcomes = draw.sampled_from(
+    [
+        "acked",
+        "acked",
+        "rejected",
+        "unsettled",
+        "unsettled",
+        "returned",
+        "failed ValueError: no  such\npage",
+        "failed",
+        "failed Long: " + "x" * 1_200,
+        "revoked",
+        "expired",
+        "rejected Reject: \u00e9",
+        "unsettled WorkerLostError: signal 9 (SIGKILL)",
+    ]
+)
+a_setting = draw.sampled_from(
+    [
+        ("worker_timeout_us", "4000000"),
+        ("worker_timeout_us", "10000000"),
+        ("heartbeat_interval_us", "1000000"),
+        ("dead_max", "0"),
+        ("dead_max", "2"),
+        ("dead_max", "2"),
+        ("max_deliveries", "1"),
+        ("max_deliveries", "2"),
+        ("rarity", "free"),
+        ("rarity", "free"),
+        ("rarity", "free"),
+        ("rarity", "capacity"),
+        ("priority_weight", "0.1"),
+        ("age_weight", "0.3333333333333333"),
+        ("rarity_weight", "3000"),
+        ("rarity_weight", "100000"),
+        ("rarity_weight", "0"),
+        ("on_demand_weight", "1"),
+        ("on_demand_age_weight", "7.7"),
+        ("on_demand_age_weight", "300"),
+        ("on_demand_age_weight", "300"),
+        ("on_demand_age_cap_us", "3000000"),
+        ("on_demand_age_cap_us", "3000000"),
+        ("on_demand_age_cap_us", "3000000"),
+        ("priority_percentage", "50"),
+        ("priority_percentage", "0"),
+        ("priority_order", "lower-first"),
+        ("priority_order", "higher-first"),
+    ]
+)
+some_settings = draw.mapped(dict, draw.lists(a_setting, max_size=3))
+
+#: With these a job's place is decided by how many slots fit it, as often as by its priority.
+SHARP_RARITY = {
+    "rarity": "free",
+    "rarity_weight": "8000",
+    "priority_weight": "1024",
+    "priority_percentage": "100",
+}
+
+#: With these jobs on demand overtake queued ones of near priorities within some seconds.
+CROSSING = {
+    "priority_weight": "100",
+    "age_weight": "16",
+    "on_demand_weight": "1",
+    "on_demand_age_weight": "300",
+    "on_demand_age_cap_us": "3000000",
+}

@@ -1,0 +1,71 @@
+"""Scripts and commands to a server, many in one round trip: what they reply is asked for later."""
+
+from dataclasses import replace
+
+import redis
+
+from celery_affinity.server.scripts.assembling import ARROWS, load
+
+from ..support.clocked import clocked
+from .mirror import READ_ALL
+
+#: Of messages that one call moves: as little as it takes to have walks that come to it.
+MAX_BYTES = 2_500
+
+
+def _with_few_bytes(script):
+    source = script.source.replace("local MAX_BYTES = 1000000 ", f"local MAX_BYTES = {MAX_BYTES} ")
+    assert source != script.source or "MAX_BYTES" not in source
+    return replace(script, source=source)
+
+
+class Wire:
+    """One connection to a server, without what a client does for safety at a cost: here nothing is lost."""
+
+    def __init__(self, client):
+        self._pool = client.connection_pool
+        self._connection = self._pool.get_connection()
+        self._scripts = {name: _with_few_bytes(clocked(load(name))) for name in ARROWS}
+        self._shas = {name: client.script_load(script.source) for name, script in self._scripts.items()}
+        self._read_all = client.script_load(READ_ALL)
+        self._queue, self._awaited = [], 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._connection.disconnect()  # replies may be left in it
+        self._pool.release(self._connection)
+
+    def add(self, *command):
+        self._queue.append(command)
+
+    def add_script(self, name, base, rest, values):
+        self._queue.append(("EVALSHA", self._shas[name], 1, base, *self._scripts[name].arguments(rest, **values)))
+
+    def read_state(self):
+        self.add("EVALSHA", self._read_all, 0)
+
+    def send(self):
+        """Send what was added. The server is at work from here on."""
+        self._connection.send_packed_command(self._connection.pack_commands(self._queue))
+        self._awaited += len(self._queue)
+        self._queue.clear()
+
+    def receive(self):
+        """Return the replies to what was sent: for each a value, or the error."""
+        replies = [self._reply() for _ in range(self._awaited)]
+        self._awaited = 0
+        return replies
+
+    def _reply(self):
+        try:
+            return self._connection.read_response()
+        except redis.ResponseError as error:
+            return error
+
+    def empty(self):
+        """Empty the server, and forget what was added."""
+        self._queue = [("CONFIG", "SET", "maxmemory", "0"), ("FLUSHALL",)]
+        self.send()
+        self.receive()

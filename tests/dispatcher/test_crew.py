@@ -1,0 +1,162 @@
+"""Threads for what may hang: one that does holds up neither the others nor who asks."""
+
+import threading
+
+import pytest
+
+from celery_affinity.dispatcher import crew as crews
+from celery_affinity.dispatcher.crew import SLOW_AFTER_S, Crew
+
+from ..support.processes import wait_until
+
+
+class Clock:
+    def __init__(self):
+        self.at_s = 1000.0
+
+    def __call__(self):
+        return self.at_s
+
+
+class Pieces:
+    """Work in pieces: each is a function, which may hang until it is let go."""
+
+    def __init__(self):
+        self.to_do, self.done, self.hanging = [], [], []
+        self.let_go = threading.Event()
+
+    def hang(self):
+        self.hanging.append(threading.current_thread())
+        self.let_go.wait(30)
+
+    def __call__(self):
+        if not self.to_do:
+            return False
+        name, piece = self.to_do.pop(0)
+        piece()
+        self.done.append(name)
+        return True
+
+
+@pytest.fixture
+def pieces():
+    pieces = Pieces()
+    yield pieces
+    pieces.let_go.set()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def crew(pieces, clock):
+    crew = Crew("crew", pieces, most=2, now_s=clock)
+    yield crew
+    pieces.let_go.set()
+    crew.stop(10)
+
+
+def threads():
+    return [each for each in threading.enumerate() if each.name == "crew"]
+
+
+def nothing():
+    pass
+
+
+def test_there_is_no_thread_before_there_is_work(crew):
+    assert threads() == []
+
+
+def test_one_thread_does_all_while_no_piece_takes_long(crew, pieces):
+    seen = []
+    pieces.to_do = [(number, lambda: seen.append(threading.current_thread())) for number in range(20)]
+    for _ in range(20):
+        crew.call()
+    wait_until(lambda: pieces.done == list(range(20)), 10, "all is done")
+    assert len(set(seen)) == 1
+
+
+def test_a_piece_that_hangs_keeps_one_thread_and_the_next_call_brings_another(crew, pieces, clock):
+    pieces.to_do = [("hangs", pieces.hang), ("next", nothing)]
+    crew.call()
+    wait_until(lambda: pieces.hanging, 10, "it hangs")
+    crew.call()
+    assert len(threads()) == 1, "it may be done in a moment"
+    clock.at_s += SLOW_AFTER_S
+    crew.call()
+    wait_until(lambda: pieces.done == ["next"], 10, "the next is done")
+    assert len(pieces.hanging) == 1
+    assert SLOW_AFTER_S in crew.busy_for_s
+
+
+def test_there_are_never_more_threads_than_the_most(crew, pieces, clock):
+    pieces.to_do = [(number, pieces.hang) for number in range(9)]
+    for hanging in (1, 2):
+        crew.call()
+        wait_until(lambda hanging=hanging: len(pieces.hanging) == hanging, 10, "what is taken hangs")
+        clock.at_s += SLOW_AFTER_S
+    for _ in range(3):
+        crew.call()
+        clock.at_s += SLOW_AFTER_S
+    assert len(threads()) == 2
+    pieces.let_go.set()
+    wait_until(lambda: len(pieces.done) == 9, 10, "who comes back goes on")
+
+
+def test_an_error_is_logged_and_the_next_call_goes_on(crew, pieces, caplog):
+    def fail():
+        raise ValueError("no good")
+
+    pieces.to_do = [("fails", fail), ("leaves", lambda: exit(3)), ("next", nothing)]
+    for _ in range(3):
+        crew.call()
+        wait_until(lambda: not crew.busy_for_s, 10, "it is done")
+        wait_until(lambda: not crew._is_wanted, 10, "it has looked")
+    wait_until(lambda: pieces.done == ["next"], 10, "the next is done")
+    assert [record.exc_info[0] for record in caplog.records] == [ValueError, SystemExit]
+
+
+def test_a_thread_that_has_nothing_to_do_ends(crew, pieces, monkeypatch):
+    monkeypatch.setattr(crews, "_IDLE_S", 0.01)
+    pieces.to_do = [("one", nothing)]
+    crew.call()
+    wait_until(lambda: pieces.done == ["one"] and not threads(), 10, "it has ended")
+    pieces.to_do = [("two", nothing)]
+    crew.call()
+    wait_until(lambda: pieces.done == ["one", "two"], 10, "a new one does what comes later")
+
+
+def test_who_stops_it_waits_for_what_is_under_way_but_not_for_what_hangs(crew, pieces, clock):
+    pieces.to_do = [("hangs", pieces.hang), ("next", nothing)]
+    crew.call()
+    wait_until(lambda: pieces.hanging, 10, "it hangs")
+    assert crew.stop(0.05) == 1
+    crew.call()
+    clock.at_s += SLOW_AFTER_S
+    crew.call()
+    pieces.let_go.set()
+    assert crew.stop(10) == 0
+    assert pieces.done == ["hangs"], "nothing is begun after that"
+
+
+def test_its_threads_do_not_keep_the_process(crew, pieces):
+    pieces.to_do = [("hangs", pieces.hang)]
+    crew.call()
+    wait_until(lambda: pieces.hanging, 10, "it hangs")
+    assert pieces.hanging[0].daemon
+
+
+def test_a_system_that_has_no_room_for_a_thread_is_asked_again(crew, pieces, monkeypatch, caplog):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    pieces.to_do = [("one", nothing)]
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        crew.call()
+    assert "can't start new thread" in caplog.text
+    crew.call()
+    wait_until(lambda: pieces.done == ["one"], 10, "it is done")

@@ -1,0 +1,138 @@
+"""docker-compose.yml, service by service: each one's own command line, as a process of this machine."""
+
+import json
+import re
+import shlex
+import socket
+import sys
+import tomllib
+import urllib.request
+from urllib.error import URLError
+
+import pytest
+import redis
+import yaml
+from celery import Celery
+
+from celery_affinity.embedded import EmbeddedServer
+
+from ..support.processes import ROOT, Process, wait_until
+
+TEXT = (ROOT / "docker-compose.yml").read_text()
+#: The commands in its head; what stands after two spaces says what they do.
+EXAMPLE, STATUS = re.findall(r"^#.* run --rm versatile (.+?)(?:  .*)?$", TEXT, re.MULTILINE)
+COMPOSE = yaml.safe_load(TEXT)
+SERVICES = COMPOSE["services"]
+TYPES = {"pdf": ["pdf"], "excel": ["excel"], "index": ["index"], "versatile": ["pdf", "excel", "index"]}
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+
+
+class Local:
+    """The services as processes here: addresses of the network of containers become addresses of this machine."""
+
+    def __init__(self, broker):
+        self.addresses = {"valkey:6379": f"127.0.0.1:{broker.port}", "--port=5555": f"--port={_free_port()}"}
+        self.flower_url = "http://127.0.0.1:" + self.addresses["--port=5555"].partition("=")[2]
+
+    def start(self, service):
+        program, *arguments = shlex.split(SERVICES[service]["command"])
+        assert program == "celery"
+        return self._start(service, ["celery", *map(self._local, arguments)], service)
+
+    def run(self, command):
+        """Run what the file gives people to run in a container of `versatile`, and return what it says."""
+        program, *arguments = shlex.split(command)
+        process = self._start(command, ["celery", *arguments] if program == "celery" else arguments[1:], "versatile")
+        assert process.wait(60) == 0, process.log()
+        return process.log()
+
+    def workers_in_flower(self):
+        try:
+            with urllib.request.urlopen(f"{self.flower_url}/workers?json=1", timeout=5) as answer:
+                return {worker["hostname"].partition("@")[0] for worker in json.load(answer)["data"]}
+        except URLError:  # not up yet
+            return set()
+
+    def _start(self, name, arguments, service):
+        environment = {key: self._local(value) for key, value in SERVICES[service]["environment"].items()}
+        return Process(name, [sys.executable, "-m", *arguments], environment)
+
+    def _local(self, text):
+        for there, here in self.addresses.items():
+            text = text.replace(there, here)
+        return text
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def broker():
+    """The service `valkey`: its own arguments, on another port."""
+    program, *options = shlex.split(SERVICES["valkey"]["command"])
+    assert program == "valkey-server"
+    with EmbeddedServer(options=options) as server:
+        yield server
+
+
+def test_every_service_runs_by_its_own_command_line(broker):
+    local = Local(broker)
+    assert set(SERVICES) == {"valkey", "flower", *TYPES}
+    with redis.Redis.from_url(broker.url, decode_responses=True) as client:
+        how, program, *command = SERVICES["valkey"]["healthcheck"]["test"]
+        assert (how, program) == ("CMD", "valkey-cli")
+        assert client.execute_command(*command)
+        assert client.config_get("appendonly", "maxmemory-policy") == {
+            "appendonly": "yes",
+            "maxmemory-policy": "noeviction",
+        }
+
+    services = {service: local.start(service) for service in (*TYPES, "flower")}
+    for service in TYPES:
+        services[service].wait_for(" ready.", 60)
+    assert sorted(local.run(EXAMPLE).splitlines()) == [
+        "indexed the figures of sales.xlsx",
+        "indexed the text of report.pdf",
+    ]
+    assert "versatile@" in local.run(STATUS)
+    with Celery(broker=broker.url, set_as_current=False) as asking:
+        assert types_of(asking.control.inspect(timeout=10, limit=len(TYPES)).active_queues()) == TYPES
+    wait_until(lambda: local.workers_in_flower() == set(TYPES), 30, "Flower shows every worker")
+
+    for service in services.values():
+        service.term()
+    for service in services.values():
+        assert service.wait(60) == 0, service.log()
+
+
+def types_of(active_queues):
+    return {name.partition("@")[0]: [queue["name"] for queue in queues] for name, queues in active_queues.items()}
+
+
+def test_what_services_refer_to_is_there():
+    for name, service in SERVICES.items():
+        for needed, how in service.get("depends_on", {}).items():
+            assert how == {"condition": "service_healthy"}, name
+            assert "healthcheck" in SERVICES[needed], needed
+        for volume in service.get("volumes", ()):
+            assert volume.partition(":")[0] in COMPOSE["volumes"]
+
+
+def test_a_published_port_is_the_one_that_the_service_listens_on_and_only_for_this_machine():
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert published == {"flower": ["127.0.0.1:5555:5555"]}
+    assert "--port=5555" in shlex.split(SERVICES["flower"]["command"])
+
+
+def test_the_dockerfile_installs_and_copies_what_exists():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (wanted,) = re.findall(r'pip install .*"\.\[(.+)\]"', DOCKERFILE)
+    assert set(wanted.split(",")) <= set(extras)
+    sources = [name for line in re.findall(r"^COPY (.+)$", DOCKERFILE, re.MULTILINE) for name in line.split()[:-1]]
+    ignored_but = (ROOT / ".dockerignore").read_text().splitlines()
+    for name in sources:
+        assert (ROOT / name).exists()
+        assert f"!{name}" in ignored_but

@@ -1,0 +1,248 @@
+"""The docs say what is so: the tutorial is run, tables are compared with the code."""
+
+import json
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import click
+import kombu
+import pytest
+import redis
+from celery import Celery
+from celery.exceptions import Retry
+from kombu.utils.json import loads
+
+from celery_affinity.cli import text
+from celery_affinity.observe.explain import explain
+from celery_affinity.observe.status import Report
+from celery_affinity.rules import overtaking
+from celery_affinity.rules.keys import KEYS, Keys
+from celery_affinity.rules.score import Weights
+from celery_affinity.rules.settings import Settings
+from celery_affinity.server.reader import Reader
+from celery_affinity.server.scheduler import Scheduler
+
+from ..cli.test_cli import affinity
+from ..client.test_stamping import running
+from ..observe.test_explain import ClockedReader
+from ..support.clocked import ClockedScheduler, Fleet
+from ..support.processes import Process, wait_until
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(path):
+    """Return the code blocks of a page that have a name, by it."""
+    return {name: body for _, name, body in BLOCK.findall((ROOT / path).read_text()) if name}
+
+
+def commands(block):
+    return [shlex.split(line.removeprefix("$ ")) for line in block.splitlines() if line.startswith("$ ")]
+
+
+def test_the_tutorial(valkey, redis_client, tmp_path):
+    page = blocks("docs/tutorial.md")
+    for name in page:
+        if name.endswith(".py"):
+            (tmp_path / name).write_text(page[name])
+    env = {"REDIS_URL": valkey.url, "PYTHONPATH": f"{tmp_path}:{ROOT}", "COLUMNS": "200"}
+
+    def run(*words):
+        done = subprocess.run(
+            [sys.executable, *words], env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def status():
+        (command,) = commands(page["status"])
+        return json.loads(run("-m", *command, "--json"))
+
+    for number, command in enumerate(commands(page["worker"])):
+        Process(f"worker-{number}", [sys.executable, "-m", *command], env)
+    wait_until(lambda: len(status()["workers"]) == 2, 30, "both workers join")
+
+    invoice, prices = run(tmp_path / "one.py").splitlines()
+    assert invoice.startswith("invoice.pdf by specialist@")
+    assert prices.startswith("prices.xlsx by versatile@")
+
+    urgent, ready, all_reports = run(tmp_path / "two.py").splitlines()
+    assert urgent.startswith("for-the-user.pdf by ")
+    assert int(ready.rpartition(" ")[2]) <= 5, "most reports still waited"
+    assert all_reports == "reports in the end: 10"
+
+    run(tmp_path / "three.py")
+    assert page["unserved"] == page["status"]
+    (drawing,) = [each for each in status()["types"] if each["type"] == "drawing"]
+    assert drawing["unserved"]
+
+
+def test_the_order_in_which_a_queue_is_named(valkey, redis_client):
+    """Of the rows of the table, with all that follow: the first one counts."""
+    page = (ROOT / "docs/explanation/scheduling.md").read_text()
+    table = page.partition("**Which queue.**")[2].partition("**How urgent.**")[0]
+    rows = {
+        int(number): re.findall(r"`([^`]+)`", cell)
+        for number, cell in re.findall(r"^\| (\d) .*\| (.+) \|$", table, re.M)
+    }
+    calls, (retry,), (by_route,), (by_task,), (by_pattern,), (by_celery,) = (rows[number] for number in sorted(rows))
+
+    def published(first, publish=lambda render: text.delay()):
+        app = Celery("docs", broker=valkey.url, set_as_current=False)
+        settings, names = {"task_routes": {}, "affinity_task_types": {}}, {"app": app, "__name__": "docs"}
+        for number, code in enumerate((by_route, by_pattern, by_celery)):
+            said = {}
+            exec(code, {}, said)
+            ((name, value),) = said.items()
+            if first <= (3, 5, 6)[number]:
+                settings[name] = {
+                    task: {**options, **settings[name].get(task, {})} if isinstance(options, dict) else options
+                    for task, options in value.items()
+                }
+        app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True, **settings)
+        decorator = by_task if first <= 4 else by_task.replace(', affinity="task"', "")
+        exec(f"{decorator.removesuffix(')')}, shared=False)\ndef render(): ...", names)
+        publish(names["render"])
+        (job,) = redis_client.scan_iter("*job:*")
+        type_ = redis_client.hget(job, "type").decode()
+        message = loads(redis_client.get(job.replace(b"job:", b"message:")).decode())
+        redis_client.flushdb()
+        app.close()
+        return type_, message
+
+    assert len(calls) == 2
+    for call in calls:
+        assert published(1, lambda render, call=call: eval(call, {"render": text}))[0] == "caller"
+    _, first_try = published(1, lambda render: text.apply_async(affinity="first"))
+
+    def tried_again(render):
+        with running(text, first_try), pytest.raises(Retry):
+            eval(retry, {"self": text})
+
+    assert published(2, tried_again)[0] == "first"
+    assert [published(number)[0] for number in (3, 4, 5, 6)] == ["route", "task", "pattern", "celery-route"]
+
+
+def test_the_examples_of_the_scheduling_page():
+    (code,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/explanation/scheduling.md").read_text(), re.M | re.S)
+    exec(compile(code, "scheduling.md", "exec"), {})
+
+
+def test_the_scheduling_page_draws_and_states_what_the_code_computes():
+    drawn = runpy.run_path(str(ROOT / "docs/score_lines.py"))["draw"]()
+    assert drawn == (ROOT / "docs/explanation/score-lines.svg").read_text(), "run python docs/score_lines.py"
+    page = (ROOT / "docs/explanation/scheduling.md").read_text()
+    assert f"{overtaking.seconds(0, False, Weights()):,} s for P0" in page
+    assert f"{overtaking.seconds(0, True, Weights()):,} s for P0" in page
+    minutes = overtaking.longest_wait(0, False, Weights(), ahead=0, arrivals=2, served=1) / 60
+    assert f"{minutes:.0f} minutes at most" in page.replace("\n", " ")
+
+
+def test_the_scheduling_page_shows_what_explain_prints(valkey, redis_client):
+    fleet = Fleet(ClockedScheduler(redis_client, Keys()))
+    fleet.join("one", "pdf", slots=2)
+    fleet.join("two", "pdf", "excel")
+    for number in range(4):
+        fleet.publish(f"busy{number}", "pdf")
+    claim, _ = fleet.inbox("one")
+    fleet.scheduler.advance(6)
+    fleet.end("one", claim)
+    for number in range(12):
+        fleet.publish(f"urgent{number}", "pdf", priority=8)
+    for number in range(3):
+        fleet.publish(f"asked{number}", "excel", on_demand=True)
+    fleet.publish("job", "pdf", priority=5)
+    fleet.scheduler.advance(42)
+    found = click.unstyle(text.explanation(explain(ClockedReader(fleet.scheduler), "task-job")))
+    moment = re.compile(r"\d{4}-\d\d-\d\d \d\d:")  # the hour is that of a time zone
+    shown = blocks("docs/explanation/scheduling.md")["explain"]
+    assert moment.sub("", found) == moment.sub("", shown.rstrip("\n"))
+
+
+def test_the_commands_of_the_scheduling_page_work(valkey, redis_client):
+    page = (ROOT / "docs/explanation/scheduling.md").read_text()
+    commands_shown = [shlex.split(line, comments=True)[4:] for line in page.splitlines() if line.startswith("$ celery")]
+    assert len(commands_shown) == 7
+    (task_id,) = [words[-1] for words in commands_shown if "explain" in words]
+    Fleet(Scheduler(redis_client, Keys())).publish("job", "pdf", task_id=task_id)
+    for words in commands_shown:
+        once = ["--count", "1"] if words[-1] == "top" else []
+        run = affinity(valkey.url, *words[1:], *once)
+        assert run.returncode == 0, f"{words}: {run.stderr}"
+
+
+def test_the_ways_to_publish_a_lot(valkey, redis_client, monkeypatch):
+    page = blocks("docs/how-to/publish-many.md")
+    app = Celery("docs", broker=valkey.url)
+    app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
+
+    @app.task(shared=False, affinity="pdf")
+    def render(path):
+        return path
+
+    @app.task(shared=False, affinity="index")
+    def index(path):
+        return path
+
+    def calls():
+        yield from ((f"page-{number}.pdf",) for number in range(1200))
+
+    def unsure(self, *jobs):
+        publish(self, *jobs)
+        if len(jobs) < 500:
+            monkeypatch.undo()
+            raise redis.ConnectionError("gone")
+        return publish(self, *jobs)  # again: known by now
+
+    def pending():
+        return {each.type: each.pending for each in Report(Reader(redis_client, Keys())).status().types}
+
+    names = {"app": app, "render": text, "index": index, "calls": calls}
+    exec(page["publish_many"], names)
+    assert names["first"].id == names["ids"][0]
+    assert pending() == {"pdf": 1000}
+    publish = Scheduler.publish
+    monkeypatch.setattr(Scheduler, "publish", unsure)
+    app.conf.task_publish_retry = False
+    exec(page["resume"], names)
+    assert pending() == {"pdf": 2200}
+    if kombu.VERSION[:2] >= (5, 7):
+        exec(page["batch"], names)
+        assert pending() == {"pdf": 3200, "index": 1000}
+    app.close()
+
+
+def test_the_design_lists_every_key():
+    page = (ROOT / "docs/explanation/design.md").read_text()
+    for template, kind, content in KEYS.values():
+        assert f"| `{template.replace('%s', '…')}` | {kind} | {content.replace('->', '→')} |" in page
+
+
+def test_the_readme_lists_every_setting_with_its_default():
+    page = (ROOT / "README.md").read_text()
+    for each in fields(Settings):
+        assert f"`affinity_{each.name}`" in page
+    for name, default in [("worker_timeout", "30"), ("heartbeat_interval", "5"), ("max_deliveries", "20")]:
+        assert f"| `affinity_{name}` | {default} |" in page
+        assert getattr(Settings(), name) == int(default)
+
+
+def test_the_readmes_commands_are_targets_of_the_makefile():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = [words[1] for words in commands((ROOT / "README.md").read_text()) if words[0] == "make"]
+    assert targets == ["demo", "test"]
+    for target in targets:
+        assert f"\n{target}:" in makefile
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"

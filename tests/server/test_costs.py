@@ -1,0 +1,337 @@
+"""What one call of a script does is bounded, by count and by bytes, whatever waits and whoever lives.
+
+Work is counted in the commands that a script calls (``INFO commandstats``). Where it is not commands but long values
+that cost, the time at one size is compared with that at another.
+"""
+
+from contextlib import suppress
+
+import pytest
+import redis
+from celery import Celery
+
+from celery_affinity import OptionError, SettingError
+from celery_affinity.client.envelope import written
+from celery_affinity.dispatcher.ingest import Ingest
+from celery_affinity.membership.membership import MOST_TYPES, Membership
+from celery_affinity.rules import job_fields
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.settings import Settings
+from celery_affinity.server.replies import Claim, End, Job, Joining
+from celery_affinity.server.scheduler import MOST, Scheduler
+from celery_affinity.server.scripts.assembling import load
+
+LARGE = 600_000  # bytes: two are more than one call moves
+
+
+class Counting(Scheduler):
+    """Notes of each call what it made the server do: (script, command -> times, µs)."""
+
+    def __init__(self, client, keys):
+        super().__init__(client, keys)
+        self.calls = []
+
+    def _run_together(self, calls):
+        replies = []
+        for script, arguments in calls:
+            self.client.config_resetstat()
+            replies += super()._run_together([(script, arguments)])
+            stats = self.client.info("commandstats")
+            times = {name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()}
+            took_us = stats["cmdstat_evalsha"]["usec"]
+            for name in ("evalsha", "info", "config|resetstat", "script|load"):
+                times.pop(name, None)
+            self.calls.append((script.name, times, took_us))
+        return replies
+
+    def most(self, *commands):
+        """Return how many commands, or how many of these, the call made that made most of them."""
+        return max(
+            sum(n for name, n in times.items() if not commands or name in commands) for _, times, _ in self.calls
+        )
+
+
+@pytest.fixture
+def scheduler(redis_client):
+    return Counting(redis_client, Keys())
+
+
+def join(scheduler, worker, *types, slots=1):
+    scheduler.join(Joining(worker, f"{worker}@host", types, slots), Settings().shared())
+
+
+def publish(scheduler, number, type_="pdf", *, size=1, **fields):
+    """Publish jobs, each of a task of its own but for *fields*, without counting it."""
+    uncounted = Scheduler(scheduler.client, scheduler.keys)
+    given = [{"task_id": f"task{each}", **job_fields} for each in range(number)]
+    uncounted.publish(*[Job(f"job{each}", type_, "x" * size, **given[each]) for each in range(number)])
+
+
+def inbox(scheduler, worker):
+    payloads = iter(lambda: scheduler.client.rpop(scheduler.keys.key("inbox", worker)), None)
+    return [Claim.parse(payload) for payload in payloads if not payload.startswith(b"\n")]
+
+
+def end(scheduler, worker, claims, sequence=1):
+    ends = [End(claim.job_id, claim.fence, "acked") for claim in claims]
+    return scheduler.settle(worker, acks=[], ends=ends, sequence=sequence, inline=True)
+
+
+# -- many jobs of one task
+
+
+def test_a_job_of_a_task_that_has_very_many_costs_what_another_does(scheduler, redis_client):
+    took_us = {}
+    for number in (100, 10_000):
+        redis_client.flushall()
+        publish(scheduler, number, task_id="the same")
+        join(scheduler, "worker", "pdf", slots=MOST)
+        took_us[number] = []
+        for sequence in range(5):
+            scheduler.calls.clear()
+            end(scheduler, "worker", inbox(scheduler, "worker"), sequence)  # ten end, ten follow
+            scheduler.publish(Job(f"late{sequence}", "pdf", "x", task_id="the same"))
+            took_us[number].append(sum(us for *_, us in scheduler.calls))
+            scheduler.sync("worker", [], slots=MOST, other=0, draining=False)
+            redis_client.delete(scheduler.keys.key("claims", "worker"))
+            scheduler.sync("worker", [], slots=MOST, other=0, draining=False)
+    assert min(took_us[10_000]) < 5 * min(took_us[100])
+
+
+def test_a_revoke_ends_very_many_jobs_of_a_task_in_pages(scheduler, redis_client):
+    publish(scheduler, 1_000, task_id="the same")
+    publish(scheduler, 1, "excel", task_id="another")
+    assert scheduler.revoke(["the same", "another"], [], keep_s=60) == 1_000
+    assert scheduler.most() < 200
+    assert redis_client.zcard(scheduler.keys.key("lane", "pdf", "queued.0")) == 0
+
+
+def test_the_jobs_of_a_task_are_known_until_the_last_one_has_ended(scheduler, redis_client):
+    join(scheduler, "worker", "pdf", slots=3)
+    publish(scheduler, 3, task_id="the same")
+    first, second, third = inbox(scheduler, "worker")
+    text, several = scheduler.keys.key("task", "the%20same"), scheduler.keys.key("jobs_of_task", "the%20same")
+    assert redis_client.get(text) == b"+"
+    assert redis_client.zrange(several, 0, -1) == [b"job0", b"job1", b"job2"]
+    end(scheduler, "worker", [first, third])
+    assert redis_client.get(text) == b"job1"
+    assert not redis_client.exists(several)
+    end(scheduler, "worker", [second], 2)
+    assert redis_client.get(text) == b"job1"
+    assert redis_client.ttl(text) > 0
+
+
+# -- stamps
+
+
+def test_a_message_with_too_many_stamps_is_refused(redis_client, valkey):
+    app = Celery("stamped", broker=valkey.url)
+    app.conf.broker_transport = "celery_affinity:Transport"
+
+    @app.task(name="stamped", shared=False)
+    def task():
+        pass
+
+    task.apply_async(stamped_headers=["of"], of=["x"] * job_fields.MOST_STAMPS)
+    published = redis_client.dbsize()
+    with pytest.raises(OptionError, match=r"stamps of a message must be at most 100.* got: 101 of"):
+        task.apply_async(stamped_headers=["of"], of=[str(each) for each in range(job_fields.MOST_STAMPS + 1)])
+    with pytest.raises(OptionError, match=r"at most 100, and 20,000 bytes together.* got: 1 of 30,003 bytes"):
+        task.apply_async(stamped_headers=["of"], of=["x" * 30_000])
+    assert redis_client.dbsize() == published
+    app.close()
+
+
+@pytest.mark.parametrize("stamps", [" ".join(f"of:{each}" for each in range(101)), "of:" + "x" * 20_000])
+@pytest.mark.parametrize("arrow", ["publish", "ingest"])
+def test_the_scripts_refuse_it_as_well_before_they_write(scheduler, redis_client, stamps, arrow):
+    job = Job("job", "pdf", "message", stamps=stamps.split())
+    redis_client.lpush("list", "message")
+    more = {"list": "list", "readable": 1} if arrow == "ingest" else {}
+    with suppress(redis.ResponseError):
+        scheduler._run(load(arrow), **job.arguments(), **more)
+    assert not redis_client.exists(scheduler.keys.key("stamped", "of:7"))
+    assert not redis_client.zcard(scheduler.keys.key("lane", "pdf", "queued.0"))
+
+
+def test_a_message_of_more_than_a_server_is_to_move_is_refused():
+    assert written({"body": "x" * 1_000})
+    with pytest.raises(OptionError, match=r"at most 100,000,000 characters.* got: 100,000,0"):
+        written({"body": "x" * 100_000_000})
+
+
+# -- bytes
+
+
+def test_one_call_moves_no_more_than_some_megabytes(scheduler):
+    join(scheduler, "worker", "pdf", slots=0)
+    publish(scheduler, 9, size=LARGE)
+    scheduler.calls.clear()
+    scheduler.sync("worker", [], slots=8, other=0, draining=False)
+    assert scheduler.most("lpush") == 2
+    claims = inbox(scheduler, "worker")
+    assert len(claims) == 8  # the call named what was left, and others went on
+    (following,) = end(scheduler, "worker", claims)
+    assert len(following.message) == LARGE
+
+
+def test_a_reply_carries_no_more_either(scheduler):
+    join(scheduler, "worker", "pdf", slots=8)
+    publish(scheduler, 16, size=LARGE)
+    claims = inbox(scheduler, "worker")
+    assert len(end(scheduler, "worker", claims)) == 2
+    assert len(inbox(scheduler, "worker")) == 6
+
+
+def test_what_a_blocked_loop_has_not_read_goes_back_in_such_parts(scheduler):
+    join(scheduler, "worker", "pdf", slots=8)
+    publish(scheduler, 8, size=LARGE)
+    scheduler.calls.clear()
+    scheduler.beat("worker", turns=False)
+    assert scheduler.most("rpop") == 2
+    assert scheduler.client.zcard(scheduler.keys.key("lane", "pdf", "queued.0")) == 8
+
+
+def test_jobs_are_published_in_such_parts(scheduler):
+    scheduler.publish(*[Job(f"job{each}", "pdf", "x" * LARGE) for each in range(6)])
+    assert scheduler.most("set") == 2
+    assert sum(name == "publish" for name, *_ in scheduler.calls) == 3
+
+
+def test_large_messages_of_stock_producers_are_read_one_by_one_once_one_was_seen(scheduler, redis_client, monkeypatch):
+    join(scheduler, "worker", "pdf")
+    ingest, read = Ingest(Celery("stock")), []
+    monkeypatch.setattr(
+        scheduler.client,
+        "lrange",
+        lambda *words: read.append(redis_client.execute_command("LRANGE", *words)) or read[-1],
+    )
+    redis_client.lpush("pdf", *["x" * LARGE] * (MOST + 3))
+    while lists := scheduler.tick(ingest.lists(scheduler)).lists:
+        ingest.move(scheduler, lists)
+    assert [len(each) for each in read] == [MOST, 1, 1, 1, 0]
+    assert redis_client.zcard(scheduler.keys.key("dead")) == MOST + 3
+
+
+# -- claims
+
+
+def test_a_sync_asks_about_some_claims_at_a_time(scheduler):
+    join(scheduler, "worker", "pdf", slots=100)
+    scheduler.configure({"heartbeat_interval_us": "1"})
+    publish(scheduler, 100)
+    inbox(scheduler, "worker")  # and they are lost
+    asked = set()
+    scheduler.calls.clear()
+    for _ in range(11):
+        synced = scheduler.sync("worker", [], slots=0, other=0, draining=False)
+        asked |= set(synced.asked)
+        scheduler.requeue("worker", synced.asked, counted=False)
+    assert len(asked) == 100
+    assert scheduler.most() < 250
+
+
+@pytest.mark.parametrize("how", ["leave", "recover"])
+def test_a_worker_of_very_many_claims_goes_in_parts(scheduler, how):
+    join(scheduler, "worker", "pdf", slots=1_000)
+    publish(scheduler, 1_000)
+    scheduler.calls.clear()
+    getattr(scheduler, how)("worker")
+    assert scheduler.most() < 250
+    assert scheduler.client.zcard(scheduler.keys.key("lane", "pdf", "queued.0")) == 1_000
+    assert sum(name == how for name, *_ in scheduler.calls) <= 101
+
+
+# -- profiles, types, lists
+
+
+def test_a_type_that_very_many_profiles_serve_costs_no_more_than_reading_them(scheduler, redis_client):
+    join(scheduler, "worker", "pdf")
+    key = scheduler.keys.key
+    redis_client.zadd(key("serving", "pdf"), {f"profile{each}": 2 for each in range(9_000)})
+    redis_client.hset(key("free_slots"), mapping={f"profile{each}": 0 for each in range(9_000)})
+    scheduler.calls.clear()
+    (published,) = scheduler.publish(Job("job", "pdf", "message"))
+    assert published.served
+    assert [claim.job_id for claim in inbox(scheduler, "worker")] == ["job"]
+    assert scheduler.most() < 60
+
+
+def test_of_very_many_free_profiles_some_are_compared(scheduler):
+    for number in range(400):
+        join(scheduler, f"w{number}", "pdf", f"own{number}")
+    scheduler.calls.clear()
+    scheduler.publish(Job("job", "pdf", "message"))
+    assert scheduler.most("zrange") < 110
+    assert scheduler.most() < 160
+    key = scheduler.keys.key
+    assert sum(scheduler.client.hlen(key("claims", f"w{number}")) for number in range(400)) == 1
+
+
+def test_what_each_of_many_types_is_worth_is_looked_up_once(scheduler):
+    types = [f"t{number}" for number in range(100)]
+    join(scheduler, "worker", *types, slots=0)
+    uncounted = Scheduler(scheduler.client, scheduler.keys)
+    uncounted.publish(*[Job(f"job{type_}", type_, "message") for type_ in types])
+    scheduler.calls.clear()
+    scheduler.sync("worker", [], slots=MOST, other=0, draining=False)
+    assert scheduler.most("hget") < 200
+
+
+def test_a_tick_takes_out_so_many_dead_workers_as_have_some_types(scheduler, redis_client):
+    for number in range(4):
+        join(scheduler, f"w{number}", *[f"t{number}.{each}" for each in range(600)])
+    key = scheduler.keys.key
+    seconds, micros = redis_client.time()
+    now_us = seconds * 1_000_000 + micros
+    redis_client.zadd(key("beats"), {f"w{number}": now_us - 60_000_000 + number for number in range(4)})
+    redis_client.hset(key("clock"), mapping={"ticked": now_us, "grace": now_us - 60_000_000})
+    assert scheduler.tick().dead_workers == 2
+    assert scheduler.tick().dead_workers == 2
+
+
+def test_a_tick_looks_at_any_number_of_lists(scheduler, redis_client):
+    redis_client.lpush("list 8999", "message")
+    assert scheduler.tick([f"list {number}" for number in range(9_000)]).lists == ["list 8999"]
+
+
+def test_a_worker_is_refused_more_queues_than_are_looked_at_for_each_job():
+    membership = Membership.__new__(Membership)  # no server, no threads: it comes to neither
+    membership._started = False
+    with pytest.raises(SettingError, match="must consume at most 1,000 scheduled queues, got: 1,001"):
+        membership.join(None, [f"q{number}" for number in range(MOST_TYPES + 1)])
+    membership._types = tuple(f"q{number}" for number in range(MOST_TYPES))
+    membership._draining, membership._rejoin = False, False
+    membership.serve("one more", True)
+    assert len(membership._types) == MOST_TYPES
+    assert not membership._rejoin
+
+
+def test_repair_looks_at_some_workers_at_a_time(scheduler):
+    for nth in range(500):
+        join(scheduler, f"worker{nth}", "pdf", f"type{nth % 30}")
+    publish(scheduler, 250)
+    scheduler.calls.clear()
+    first = 0
+    while first >= 0:
+        first, _, found = scheduler._run(load("repair"), first=first, thorough=0)
+        assert found == []
+    assert scheduler.most() < 2_000
+    assert scheduler.most("hgetall") <= 100, "each worker's claims are looked at once"
+
+
+# -- dead letters
+
+
+def test_dead_letters_beyond_their_number_go_some_at_a_time(scheduler, redis_client):
+    join(scheduler, "worker", "pdf", slots=MOST)
+    uncounted = Scheduler(redis_client, scheduler.keys)
+    for part in range(20):
+        if part == 19:
+            scheduler.configure({"dead_max": "0"})
+            scheduler.calls.clear()
+        uncounted.publish(*[Job(f"job{part}.{each}", "pdf", "message") for each in range(MOST)])
+        ends = [End(claim.job_id, claim.fence, "rejected") for claim in inbox(scheduler, "worker")]
+        scheduler.settle("worker", acks=[], ends=ends, sequence=part, inline=False)
+    assert scheduler.most() < 1_000
+    assert 0 < redis_client.zcard(scheduler.keys.key("dead")) < 190

@@ -1,0 +1,158 @@
+"""What a message may say of its job: the client and the scripts agree, and nothing is written of what is refused."""
+
+import itertools
+import math
+
+import pytest
+from celery import Celery
+
+from celery_affinity.errors import OptionError
+from celery_affinity.rules import job_fields
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.replies import Job
+from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.server.scripts.assembling import load
+
+from ..support.clocked import Fleet
+
+GOOD = {
+    "id": "e1",
+    "type": "pdf",
+    "mode": "queued",
+    "priority": "0",
+    "delay_us": "0",
+    "task_id": "t1",
+    "task_name": "tests.task",
+    "expires_us": "",
+    "stamps": "",
+    "message": "m",
+}
+#: Whole fields first, then what is put into the middle of one. Of several lengths, for what is bounded.
+TEXTS = ["", " ", "%", "x", "0", "10", "11", "07", "-5", "--5", "5-", "1.0", "1e9", "0x10", "nan", "-inf", "1_0", "१"]
+TEXTS += [
+    "queued",
+    "demand",
+    "queued ",
+    "Demand",
+    "a:b c:d",
+    "é",
+    "\ud800",
+    "\x00",
+    "\x7f",
+    "\u0085",
+    "a\u2028b",
+    "\U0001f600",
+]
+TEXTS += ["9" * number for number in (17, 18, 19, 400)] + ["-" + "9" * 17, "-" + "9" * 18, "i" * 255, "i" * 256]
+TEXTS += [chr(code) for code in range(1, 128)] + [f"a{chr(code)}b" for code in range(128)] + ["a\n", "\na"]
+
+
+def is_refused(client, arguments):
+    values = [each.encode("utf-8", "surrogatepass") for each in arguments.values()]
+    script = load("publish")
+    state, _, field = client.evalsha(client.script_load(script.source), 1, Keys().base, *values)
+    return field.decode() if state == 5 else None
+
+
+def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_client):
+    number, refused = 0, set()
+    for field in job_fields._ACCEPTED:
+        for text in TEXTS:
+            number += 1
+            arguments = {**GOOD, "id": f"e{number}", field: text}
+            before = redis_client.dbsize()
+            found = is_refused(redis_client, arguments)
+            assert found == job_fields.bad(arguments), (field, text)
+            if found:
+                assert found == field
+                assert redis_client.dbsize() == before
+                refused.add(field)
+    assert refused == set(job_fields._ACCEPTED)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"\xff", b"a\xc3", b"\xc0\x80", b"\xed\xa0\x80", b"\xe2\xc3\xa9\x82", b"\xf5\x80\x80\x80", b"\xf4\x90\x80\x80"],
+)
+def test_a_task_name_that_is_no_utf_8_is_refused(redis_client, name):
+    script = load("publish")
+    values = [*{**GOOD, "task_name": name}.values()]
+    assert redis_client.evalsha(redis_client.script_load(script.source), 1, Keys().base, *values) == [
+        5,
+        b"",
+        b"task_name",
+    ]
+    assert redis_client.keys() == []
+
+
+def test_the_other_jobs_of_the_call_go_their_way(redis_client):
+    scheduler = Scheduler(redis_client, Keys())
+    good, bad = Job("good", "pdf", "m"), Job("bad", "pdf", "m", priority=-5)
+    assert [each.refused for each in scheduler.publish(bad, good, bad._replace(priority="0 1"))] == [
+        "priority",
+        None,
+        "priority",
+    ]
+    assert scheduler.known(["good", "bad"]) == {"good"}
+    with pytest.raises(OptionError, match="priority of a job must be a whole number from 0 to 10, got: -5"):
+        scheduler.publish(bad)[0].check(bad)
+
+
+def test_a_call_that_lacks_an_argument_writes_nothing(redis_client):
+    with pytest.raises(Exception, match="10 arguments"):
+        redis_client.evalsha(
+            redis_client.script_load(load("publish").source), 1, Keys().base, *list(GOOD.values())[:-1]
+        )
+    assert redis_client.keys() == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("priority", -5), ("priority", "x"), ("type", "\ud800"), ("task_name", "a\ud800")],
+)
+def test_the_client_names_the_field(field, value):
+    with pytest.raises(OptionError, match=field):
+        Job("e1", **{"type": "pdf", "message": "m", field: value}).checked()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1.5, True, None])
+def test_a_number_that_is_none_is_refused(value):
+    with pytest.raises(OptionError, match="priority"):
+        Job("e1", "pdf", "m", priority=value).checked()
+
+
+@pytest.fixture
+def app(valkey):
+    app = Celery("fields", broker=valkey.url, set_as_current=False)
+    app.conf.broker_transport = "celery_affinity:Transport"
+    yield app
+    app.close()
+
+
+def test_a_message_that_says_what_is_not_accepted_is_refused_at_the_caller(app, valkey):
+    with app.connection_for_write() as connection, connection.Producer() as producer:
+        connection.default_channel.scheduler.tick()  # the first writes what every fleet has
+        before = connection.default_channel.scheduler.client.dbsize()
+        with pytest.raises(OptionError, match="priority"):
+            producer.publish({}, routing_key="pdf", headers={"task": "t", "id": "1"}, priority=-5)
+        with pytest.raises(OptionError, match="task_name"):
+            producer.publish({}, routing_key="pdf", headers={"task": "t\ud800", "id": "1"})
+        assert connection.default_channel.scheduler.client.dbsize() == before
+
+
+def test_good_jobs_that_follow_are_claimed(redis_client):
+    fleet = Fleet(Scheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf", slots=3)
+    fleet.scheduler.publish(*(Job(f"e{number}", "pdf", "m", priority=-number) for number in range(3)))
+    assert fleet.jobs("worker") == ["e0"]
+
+
+def test_what_most_jobs_say_is_judged_as_each_field_by_itself():
+    """A blank in one field may not pass for the border of two."""
+    ordinary = Job("id", "pdf", "", task_id="task", task_name="shop.render").arguments()
+    assert job_fields.bad(ordinary) is None
+    odd = ("", " ", "a b", "a pdf queued 1 0 t", "queued", "11", "-1", "1" * 19, "\n", "é", "x" * 300)
+    for name, value in itertools.product(ordinary.keys() - {"message", "readable"}, odd):
+        arguments = {**ordinary, name: value}
+        one_by_one = next((each for each, matches in job_fields._CHECKS if not matches(str(arguments[each]))), None)
+        assert job_fields.bad(arguments) == one_by_one

@@ -1,0 +1,63 @@
+"""Processes that write different schemas do not share a server: the newcomer says what to upgrade."""
+
+import pytest
+
+from celery_affinity import SchemaError
+from celery_affinity.rules.keys import SCHEMA, Keys
+from celery_affinity.server.scheduler import Scheduler
+
+from ..cli.test_cli import APP, affinity
+from ..support.processes import start_worker
+
+KEY = Keys().key("schema")
+
+
+@pytest.fixture
+def scheduler(redis_client):
+    return Scheduler(redis_client, Keys())
+
+
+def test_the_first_process_says_which_schema_it_writes(scheduler, redis_client):
+    scheduler.check_schema()
+    assert redis_client.get(KEY) == str(SCHEMA).encode()
+    scheduler.check_schema()
+
+
+@pytest.mark.parametrize(
+    ("found", "advice"),
+    [
+        (SCHEMA + 1, f"upgrade celery_affinity in this process to a version that writes schema {SCHEMA + 1}"),
+        (
+            SCHEMA - 1,
+            f"upgrade celery_affinity in the other processes of the fleet to a version that writes schema {SCHEMA}",
+        ),
+    ],
+)
+def test_another_schema_is_refused_with_advice(scheduler, redis_client, found, advice):
+    redis_client.set(KEY, found)
+    with pytest.raises(SchemaError, match=advice):
+        scheduler.check_schema()
+
+
+def test_a_full_server_is_no_reason_to_refuse(scheduler, redis_client):
+    redis_client.config_set("maxmemory", "1")
+    try:
+        scheduler.check_schema()
+    finally:
+        redis_client.config_set("maxmemory", "0")
+
+
+def test_publishers_workers_and_commands_refuse(valkey, redis_client, load_app):
+    redis_client.set(KEY, SCHEMA + 1)
+    app = load_app(APP)
+    with pytest.raises(SchemaError):
+        app.send_task("any.task", queue="pdf", retry=False)
+    assert redis_client.keys() == [KEY.encode()], "nothing was written"
+
+    run = affinity(valkey.url, "status")
+    assert run.returncode == 1
+    assert f"was written with schema {SCHEMA + 1}" in run.stderr
+
+    worker = start_worker(APP, valkey.url, ["pdf"], pool="solo", env={"LEDGER": "/dev/null"})
+    assert worker.wait(20) != 0
+    assert "upgrade celery_affinity in this process" in worker.log()

@@ -1,0 +1,57 @@
+"""`tests.support.apps.typed` in a solo worker to which something happens where it acks a job, before that starts.
+
+``FAULT`` says what, and whether before the ack is sent or after it. It spares the first jobs: the server gets its
+scripts with the first, and the second is the first whose end is answered on the connection on which acks are sent.
+"""
+
+import os
+import signal
+import socket
+from functools import wraps
+from itertools import count
+
+from celery_affinity.membership.membership import Membership
+from celery_affinity.worker.end_of_task import EndOfTask
+
+from .typed import app, early, late  # noqa: F401  # they are part of it
+
+SIGNALS = {"killed": signal.SIGKILL, "suspended": signal.SIGSTOP}
+
+what, _, when = os.environ["FAULT"].partition(" ")
+SPARED = 2
+_numbers = count(1)
+_kept = []
+_on_accepted, _ack_now = EndOfTask.on_accepted, Membership.ack_now
+
+
+def _strike():
+    os.kill(os.getpid(), SIGNALS[what])
+
+
+@wraps(_on_accepted)
+def on_accepted(self, *args):
+    Membership.is_spared = next(_numbers) <= SPARED
+    return _on_accepted(self, *args)
+
+
+@wraps(_ack_now)
+def ack_now(self, in_flight):
+    if self.is_spared:
+        _ack_now(self, in_flight)
+        return
+    if when == "before":
+        _strike()
+    if what == "swallowed" and not _kept:
+        assert in_flight.is_proven
+        connection = in_flight._connection
+        _kept.append(connection._sock)
+        connection._sock, other = socket.socketpair()  # nobody reads what is sent, or says that it went nowhere
+        connection._sock.settimeout(connection.socket_timeout)
+        _kept.append(other)
+    _ack_now(self, in_flight)
+    if when == "after":
+        assert in_flight.is_under_way, "nobody waited"
+        _strike()
+
+
+EndOfTask.on_accepted, Membership.ack_now = on_accepted, ack_now

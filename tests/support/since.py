@@ -1,0 +1,30 @@
+"""What stock Celery and kombu do wrong in old versions: there the tests expect it of us neither.
+
+Each is seen on stock by the scenario that is named with it, on the corners of `tests/whole/matrix.py`.
+"""
+
+import celery
+import kombu
+
+_CELERY_5_7 = celery.VERSION[:2] >= (5, 7)
+
+#: Before, the caller of a task that rejects its message waits for ever (celery#4222): `signals`.
+REJECTED_FAILS = _CELERY_5_7
+
+#: Before, a prefork task's SystemExit, as billiard 4.3 hands it over, cannot be stored: `errors_around_a_result`.
+EXIT_FAILS = _CELERY_5_7
+
+#: Before, `query_task` does not know of a task that waits for its time: `what_waits_for_its_time_is_seen`.
+SCHEDULED_IS_QUERIED = _CELERY_5_7
+
+#: How many tasks with a rate limit start at once: before kombu 5.7, a full token bucket is filled again at once.
+LIMITED_AT_ONCE = 1 if kombu.VERSION[:2] >= (5, 7) else 2
+
+#: Before, `send_task` by the name of a registered task leaves out the options that it has for all its calls.
+SENT_AS_REGISTERED = _CELERY_5_7
+
+#: Before, an app whose `task_queues` lack its default queue publishes nothing, if it creates no missing ones.
+DEFAULT_QUEUE_MAY_BE_UNDECLARED = _CELERY_5_7
+
+#: Before, `map` and `starmap` are called without their own options.
+MAPS_HAVE_OPTIONS = _CELERY_5_7

@@ -1,0 +1,22 @@
+"""The tests themselves: what one of them leaves in the process, the next one must not find."""
+
+from celery import Celery, _state
+
+from ..conftest import apps_stay_here
+
+
+def test_tasks_and_the_current_app_of_one_test_are_unknown_to_the_next():
+    before = _state._tls.current_app
+    with apps_stay_here():
+        app = Celery("first")
+
+        @app.task(name="shared with all", affinity="pdf")
+        def task():
+            pass
+
+        assert "shared with all" in Celery("second", set_as_current=False).tasks
+        assert _state._tls.current_app is app
+    later = Celery("later", set_as_current=False)
+    assert "shared with all" not in later.tasks
+    assert "celery.chord" in later.tasks, "Celery's own stay"
+    assert _state._tls.current_app is before

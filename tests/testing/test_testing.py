@@ -1,0 +1,146 @@
+"""The fixtures for users' own tests, in runs of pytest as a user starts them."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import psutil
+import pytest
+from celery import Celery
+
+from celery_affinity import AffinityError
+from celery_affinity.testing import directed
+from celery_affinity.testing.app import load
+
+from ..docs.test_docs import blocks
+from ..support.processes import ROOT, wait_until
+
+PYTEST = [sys.executable, "-m", "pytest", "--verbose", "-p", "no:cacheprovider"]
+ENVIRONMENT = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # those that are here for others cost seconds
+
+
+def run_pytest(directory, *options):
+    done = subprocess.run(
+        [*PYTEST, *options], cwd=directory, capture_output=True, text=True, timeout=100, check=False, env=ENVIRONMENT
+    )
+    return done.stdout + done.stderr
+
+
+def project(directory, **tests):
+    """Write the app and the conftest of the page about testing, with *tests* of our own."""
+    page = blocks("docs/how-to/testing.md")
+    for name in ("shop.py", "conftest.py"):
+        (directory / name).write_text(page[name])
+    for name, body in tests.items():
+        (directory / f"{name}.py").write_text(f"import os, shop, pytest, time\n\n{body}")
+    return directory
+
+
+def test_the_page_about_testing(tmp_path):
+    for name, body in blocks("docs/how-to/testing.md").items():
+        (tmp_path / name).write_text(body)
+    assert "8 passed" in run_pytest(tmp_path)
+
+
+def test_what_users_do():
+    # Our own conftest is none of theirs.
+    options = ["--noconftest", "-c", os.devnull, "--rootdir", ROOT, "-p", "celery_affinity.testing"]
+    said = run_pytest(ROOT, *options, "tests/support/apps/users_tests.py")
+    assert re.search(r"^=+ 14 passed", said, re.M), said
+
+
+def test_warnings_as_errors_find_nothing_in_the_fixtures(tmp_path):
+    body = """
+kept = []
+
+def test_results_that_outlive_the_test(affinity_worker):
+    affinity_worker("pdf")
+    kept.extend(shop.render.delay("invoice") for _ in range(2))
+    assert kept[0].get(timeout=10)
+
+def test_a_failure(affinity_worker_process):
+    affinity_worker_process("pdf")
+    assert shop.render.delay("invoice").get(timeout=10) == "something else"
+
+def test_results_that_outlive_the_server(affinity_server):
+    affinity_server.stop()
+    kept.clear()
+"""
+    # Celery's own, when it stores a result with a newer redis-py.
+    options = ["-W", "error", "-W", "ignore:Call to deprecated setex:DeprecationWarning"]
+    said = run_pytest(project(tmp_path, test_it=body), *options)
+    assert "1 failed, 2 passed" in said
+    assert "Unraisable" not in said
+    assert re.search(r"-- log of process-1@.* --", said), "the log of the worker of the failed test is shown"
+    assert "succeeded in" in said
+
+
+def test_without_an_app_the_error_says_what_to_do(tmp_path):
+    (tmp_path / "test_it.py").write_text("def test_it(affinity_worker): pass")
+    assert "override the fixture affinity_app" in run_pytest(tmp_path, "-p", "celery_affinity.testing")
+
+
+def test_workers_end_with_the_tests_process_even_by_kill_9(tmp_path):
+    body = """
+def test_it(affinity_worker_process):
+    worker = affinity_worker_process("pdf", concurrency=2)
+    print("worker", worker.pid, flush=True)
+    time.sleep(60)
+"""
+    project(tmp_path, test_it=body)
+    with subprocess.Popen([*PYTEST, "-s"], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as running:
+        line = next(line for line in running.stdout if "worker " in line)
+        family = psutil.Process(running.pid).children(recursive=True)
+        assert int(line.split()[-1]) in {each.pid for each in family}
+        running.kill()
+    wait_until(lambda: not [each for each in family if each.is_running()], 10, "worker, pool and server are gone")
+
+
+def test_no_run_of_pytest_loads_the_plugin_unasked():
+    assert not [each for each in entry_points(group="pytest11") if each.value.startswith("celery_affinity")]
+
+
+# -- the app
+
+
+def ours(**settings):
+    return Celery("ours", set_as_current=False, broker_transport="celery_affinity:Transport", **settings)
+
+
+@pytest.mark.parametrize(
+    ("app", "message"),
+    [
+        (None, "affinity_app must be a Celery app, or what stands after `celery -A`, got: None"),
+        ("", "affinity_app must be a Celery app, or what stands after `celery -A`, got: ''"),
+        ("no_such", "affinity_app must name an app as `celery -A` does, got: 'no_such': No module named 'no_such'"),
+        ("os:path", "affinity_app must name a Celery app, got: 'os:path', which is <module"),
+        (
+            Celery("stock", set_as_current=False),
+            "the app 'stock' must have broker_transport = 'celery_affinity:Transport', got: None",
+        ),
+    ],
+)
+def test_an_app_that_cannot_be_tested_is_refused(app, message):
+    with pytest.raises(AffinityError, match=re.escape(message)):
+        load(app)
+
+
+@pytest.mark.parametrize(
+    ("backend", "directed_to"),
+    [
+        ("redis://production", "redis://test"),
+        ("rediss://production", "redis://test"),
+        ("sentinel://production", "redis://test"),
+        ("rpc://", "rpc://"),
+        ("db+sqlite://", "db+sqlite://"),
+        (None, None),
+    ],
+)
+def test_results_go_to_the_tests_server_if_they_go_to_a_redis(backend, directed_to):
+    app = ours(broker_read_url="redis://production", result_backend=backend)
+    with directed(app, "redis://test"):
+        assert app.conf.broker_read_url == app.conf.broker_write_url == app.conf.broker_url == "redis://test"
+        assert app.conf.result_backend == directed_to
+    assert (app.conf.broker_read_url, app.conf.result_backend) == ("redis://production", backend)

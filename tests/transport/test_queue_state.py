@@ -1,0 +1,170 @@
+"""What kombu says of a queue, and deletes with it, beside what it says and deletes with stock Celery."""
+
+from collections import Counter
+
+import pytest
+from celery import Celery
+from kombu import pools
+from kombu.exceptions import ChannelError
+
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.settings import Settings
+from celery_affinity.server.replies import Joining
+from celery_affinity.server.scheduler import Scheduler
+
+#: What is done to a queue before it is looked at, and the messages that are there for kombu then.
+STATES = {
+    "empty": ([], 0),
+    "pending": (["pending", "pending"], 2),
+    "scheduled": (["scheduled"], 1),
+    "claimed": (["claimed"], 0),
+    "pending and scheduled": (["pending", "scheduled"], 2),
+    "claimed and scheduled": (["claimed", "scheduled"], 1),
+    "claimed, pending and scheduled": (["claimed", "pending", "scheduled"], 2),
+    "of another queue": (["other"], 0),
+}
+
+
+class Side:
+    """An app on stock Celery or on ours, its queue `work`, and a worker that only takes."""
+
+    def __init__(self, transport, url, client):
+        self.ours = transport != "redis"
+        self.redis = client
+        self.app = Celery(transport, broker=url, set_as_current=False)
+        self.app.conf.broker_transport = transport
+        self.connection = self.app.connection_for_write()
+        self.channel = self.connection.default_channel
+        self.queue = self.app.amqp.queues["work"]
+        self.queue(self.channel).declare()
+
+    def make(self, steps):
+        for step in sorted(steps):  # claimed first: one who claims takes what is pending
+            options = {"countdown": 3600} if step == "scheduled" else {}
+            self.app.send_task("task", queue="else" if step == "other" else "work", **options)
+            if step == "claimed":
+                self.take()
+
+    def take(self):
+        """Take the only message, as a worker that has one slot does, and keep it."""
+        if self.ours:
+            scheduler = Scheduler(self.redis, Keys())
+            scheduler.join(Joining("worker", "worker", ["work"], 1, 0, "", []), Settings().shared())
+            assert self.redis.hlen(Keys().key("claims", "worker")) == 1
+        else:
+            with self.connection.channel() as reader:
+                reader.do_restore = False
+                self.kept = self.queue(reader).get()
+                assert self.kept is not None
+                reader.qos._delivered.clear()  # it is not put back at the end of the channel
+
+    def passively_declared(self):
+        """Return how many messages there are; None: no such queue."""
+        try:
+            declared = self.channel.queue_declare("work", passive=True)
+        except ChannelError:
+            return None
+        assert self.queue(self.channel).queue_declare(passive=True) == declared
+        return declared.message_count
+
+    def close(self):
+        self.connection.release()
+        self.app.close()
+        pools.reset()
+
+
+@pytest.fixture
+def sides(valkey, redis_client):
+    """Return a function that makes a side on an empty server."""
+    made = []
+
+    def make(transport):
+        redis_client.flushall()
+        made.append(Side(transport, valkey.url, redis_client))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+BOTH = ("redis", "celery_affinity:Transport")
+
+
+def on_both(sides, state, look):
+    """Return what *look* returns of stock Celery, and of ours, with a queue in a state."""
+    found = []
+    for transport in BOTH:
+        side = sides(transport)
+        side.make(STATES[state][0])
+        found.append(look(side))
+    return found
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_passive_declaration_finds_and_counts_what_stock_celery_does(sides, state):
+    stock, ours = on_both(sides, state, Side.passively_declared)
+    assert stock == ours == (STATES[state][1] or None)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_purge_deletes_what_it_does_with_stock_celery(sides, state):
+    def purged(side):
+        return side.app.control.purge(connection=side.connection), side.channel.queue_purge("work")
+
+    def counted(side):
+        side.app.amqp.queues.select(["work"])
+        return purged(side), side.passively_declared()
+
+    stock, ours = on_both(sides, state, counted)
+    assert stock == ours == ((STATES[state][1], 0), None)
+
+
+@pytest.mark.parametrize("if_empty", [True, False])
+@pytest.mark.parametrize("state", STATES)
+def test_a_queue_is_deleted_with_what_waits_in_it_or_if_it_is_empty(sides, state, if_empty):
+    def left(side):
+        side.queue(side.channel).delete(if_empty=if_empty)
+        bound = side.redis.smembers("_kombu.binding.work")
+        return side.passively_declared(), bool(bound)
+
+    stock, ours = on_both(sides, state, left)
+    is_kept = if_empty and STATES[state][1] > 0
+    assert stock == ours == ((STATES[state][1], True) if is_kept else (None, False))
+
+
+def test_what_a_worker_holds_and_other_queues_outlive_a_deleted_queue(sides):
+    side = sides(BOTH[1])
+    side.make(["claimed", "scheduled", "pending", "other"])
+    side.queue(side.channel).delete()
+    states = Counter(side.redis.hget(each, "state") for each in side.redis.scan_iter(Keys().key("job", "*")))
+    assert states == {b"claimed": 1, b"pending": 1}
+
+
+def test_many_scheduled_jobs_are_counted_in_few_round_trips(sides):
+    side = sides(BOTH[1])
+    scheduler = Scheduler(side.redis, Keys())
+    with side.app.producer_pool.acquire(block=True) as producer:
+        for number in range(1100):
+            side.app.send_task("task", queue="else" if number % 11 else "work", countdown=3600, producer=producer)
+    before = side.redis.info("stats")["total_reads_processed"]
+    assert scheduler.scheduled_count("work") == 100
+    assert side.redis.info("stats")["total_reads_processed"] - before < 30
+
+
+def test_other_declarations_do_not_look_at_what_is_scheduled(sides):
+    side = sides(BOTH[1])
+    side.make(["scheduled"])
+    side.redis.config_resetstat()
+    side.channel.queue_declare("work")
+    assert not any("zrange" in command for command in side.redis.info("commandstats"))
+
+
+def test_mailboxes_are_not_purged_when_they_are_deleted(sides, monkeypatch):
+    side, purged = sides(BOTH[1]), []
+    monkeypatch.setattr(Scheduler, "purge", lambda _, queue: purged.append(queue))
+    side.app.control.ping(timeout=0.1)
+    with side.app.events.Receiver(side.connection).consumer_context(wakeup=False):
+        pass
+    side.queue(side.channel).delete()
+    assert purged == ["work"]

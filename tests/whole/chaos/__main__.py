@@ -1,0 +1,82 @@
+"""``python -m tests.whole.chaos --seconds 1200 --seed 7``: faults while jobs run, and what is to be said of it."""
+
+import argparse
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from random import Random, SystemRandom
+from time import monotonic
+
+from ...support.pages import RELIABILITY, write_block
+from . import figures
+from .campaign import Campaign, Outcome
+from .storms import STORMS, Storm, plan
+
+_JOBS_A_SECOND = 210
+_SHOWN = 12
+
+
+def main() -> int:
+    options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all that was started is ended
+    print(f"chaos: SEED={options.seed} SECONDS={options.seconds}, in {options.output}", flush=True)
+    began = monotonic()
+    outcomes: list[Outcome] = []
+    storms = plan(Random(options.seed), options.only)
+    for number, (replicated, share) in enumerate(_parts(options)):
+        chosen = (storm for storm in storms if storm.replicated == replicated)
+        until = monotonic() + share if number == 0 else began + options.seconds
+        outcomes += _blow(options, chosen, until, replicated=replicated)
+    result = figures.summed_up(outcomes, options.seed, round(monotonic() - began))
+    figures.write(result, options.output)
+    print(figures.as_markdown(result))
+    if options.write_docs:
+        write_block(RELIABILITY, figures.BLOCK, figures.as_markdown(result))
+    return int(any(outcome.verdict.violations for outcome in outcomes))
+
+
+def _blow(options: argparse.Namespace, storms, until: float, *, replicated: bool) -> list[Outcome]:
+    """Let storms blow on one fleet until it is time; at least one."""
+    outcomes: list[Outcome] = []
+    directory = options.output / ("replicated" if replicated else "single")
+    with Campaign(directory, options.seed, replicated=replicated).running() as campaign:
+        while not outcomes or monotonic() + 2 * options.storm_seconds < until:
+            storm: Storm = next(storms)
+            outcome = campaign.storm(storm, options.storm_seconds, round(options.storm_seconds * options.rate))
+            outcomes.append(outcome)
+            print(figures.in_a_line(outcome), flush=True)
+            for violation in outcome.verdict.violations[:_SHOWN]:
+                print(f"  VIOLATION: {violation}", flush=True)  # all of them are in figures.json
+    return outcomes
+
+
+def _parts(options: argparse.Namespace) -> list[tuple[bool, float]]:
+    """Return which fleets there are to be, and for how long each; a short run has one."""
+    kinds = {storm.replicated for storm in STORMS if options.only in storm.name}
+    if options.seconds < 200 and False in kinds:
+        kinds = {False}
+    if len(kinds) == 1:
+        return [(kinds.pop(), options.seconds)]
+    return [(False, options.seconds * 0.84), (True, options.seconds * 0.16)]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.whole.chaos", description=__doc__)
+    parser.add_argument("--seed", default="", help="what chance begins with; by default another each time")
+    parser.add_argument("--seconds", type=float, default=1200, help="how long it lasts, about")
+    parser.add_argument("--storm-seconds", type=float, default=14, help="how long a storm blows")
+    parser.add_argument("--rate", type=float, default=_JOBS_A_SECOND, help="jobs published a second")
+    parser.add_argument("--only", default="", help="storms whose name holds this")
+    parser.add_argument("--output", type=Path, help="where the ledger, the logs and the figures go")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="write the figures into docs/explanation/reliability.md"
+    )
+    options = parser.parse_args()
+    options.seed = options.seed or str(SystemRandom().randrange(10**6))
+    options.output = options.output or Path(tempfile.mkdtemp(prefix="celery-affinity-chaos-"))
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

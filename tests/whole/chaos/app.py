@@ -1,0 +1,211 @@
+"""The app under test. Each publish, each start and each end of a task is written to the ledger by whoever does it."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+
+from celery import Celery
+from celery.app.backends import by_url
+from celery.backends.redis import RedisBackend
+from celery.exceptions import Retry
+from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
+
+from celery_affinity.client.stamping import PROPERTY, job_id, moment
+
+from .ledger import Ledger
+
+TYPES = ("pdf", "excel", "index", "mail")
+
+#: Short, so that a death is noticed within a storm. The time that a reply may take is shorter still.
+WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 1.0
+
+#: How long SIGUSR2 keeps the event loop of a worker from turning.
+BLOCK_S = 7.0
+
+ledger = Ledger(Path(os.environ.get("LEDGER", os.devnull)))
+
+# -- a host whose clock is wrong
+
+_offset_s = float(os.environ.get("CLOCK_OFFSET_S", "0"))
+if _offset_s:
+    _right_time = time.time
+    time.time = lambda: _right_time() + _offset_s
+
+
+class App(Celery):
+    def now(self):
+        return super().now() + timedelta(seconds=_offset_s)
+
+
+app = App("chaos", broker=os.environ.get("BROKER_URL"), backend=os.environ.get("RESULT_URL"))
+_master = {"master_name": os.environ.get("MASTER_NAME", "")}
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    affinity_worker_timeout=WORKER_TIMEOUT_S,
+    affinity_heartbeat_interval=HEARTBEAT_S,
+    broker_transport_options={
+        **_master,
+        "socket_timeout": REPLY_TIMEOUT_S,
+        "socket_connect_timeout": REPLY_TIMEOUT_S,
+        "health_check_interval": 2,  # how soon kombu looks whether its blocking read is half-open
+    },
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    # Outages are ridden out: what is published again after a lost reply has to count once.
+    task_publish_retry_policy={"max_retries": 300, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.4},
+    result_backend_transport_options=_master,
+    # Celery's default is not to: a result that cannot be stored is lost.
+    result_backend_always_retry=os.environ.get("RETRIES_RESULTS") == "1",
+    result_backend_max_sleep_between_retries_ms=500,
+    redis_socket_timeout=2 * REPLY_TIMEOUT_S,
+    redis_socket_connect_timeout=REPLY_TIMEOUT_S,
+    worker_cancel_long_running_tasks_on_connection_loss=False,
+    worker_hijack_root_logger=True,
+)
+
+
+def _on_the_brokers_server() -> RedisBackend:
+    """Return a result backend on the server, or the servers, of the broker."""
+    url = os.environ.get("BROKER_URL", "redis://")
+    backend_class, _ = by_url(url, app.loader)
+    return backend_class(app=app, url=url)
+
+
+# -- what is written down
+
+_runs = count(1)
+_worker_pid = 0
+last_intended = ""
+_intended: dict[int, str] = {}
+
+
+@before_task_publish.connect
+def _note_intended(headers=None, properties=None, routing_key="", **_):
+    global last_intended
+    last_intended = _intended[id(headers)] = job = job_id(properties[PROPERTY], routing_key)
+    facts = {"task": headers["id"], "name": headers["task"].rpartition(".")[2], "try": headers["retries"]}
+    for name, header in (("due", "eta"), ("expires", "expires")):
+        if headers[header]:
+            facts[name] = _monotonic(moment(headers[header], app))
+    ledger.note("intended", job, **facts)  # threads share the other name
+
+
+def _monotonic(unix_s: float) -> str:
+    return f"{time.monotonic() + unix_s - time.time():.6f}"
+
+
+@after_task_publish.connect
+def _note_accepted(headers=None, **_):
+    ledger.note("accepted", _intended.pop(id(headers)))  # the same dict as before
+
+
+@task_failure.connect
+def _note_failed(sender=None, exception=None, **_):
+    """Note the failure that no task could note itself: its pool process was lost."""
+    if os.getpid() == _worker_pid and type(exception).__name__ == "WorkerLostError":
+        ledger.note("failed", _job_of(sender.request), error="WorkerLostError")
+
+
+def _job_of(request) -> str:
+    job, _, _ = request.properties["delivery_tag"].rpartition(":")
+    return job
+
+
+@contextmanager
+def _noted(request) -> Iterator[None]:
+    job, run = _job_of(request), f"{os.getpid()}.{next(_runs)}"
+    ledger.note("start", job, run=run, worker=_worker_pid)
+    outcome = "done"
+    try:
+        yield
+    except BaseException as exc:
+        # A retry that could not be published is a Reject; its reason is the error.
+        outcome = "retried" if isinstance(exc, Retry) else type(getattr(exc, "reason", None) or exc).__name__
+        raise
+    finally:
+        ledger.note("end", job, run=run, outcome=outcome)
+
+
+# -- a loop that does not turn
+
+
+@worker_init.connect
+def _on_worker_init(**_):
+    global _worker_pid
+    _worker_pid = os.getpid()
+
+
+@worker_ready.connect
+def _on_worker_ready(sender=None, **_):
+    if not sender.hub:
+        _on_signal_block_a_green_pool(sender.pool)
+        os.write(1, b"worker ready.\n")
+        return
+    # By another thread: the signal comes wherever the main one is, which may hold the lock that `call_soon` takes.
+    read, write = os.pipe()
+
+    def block() -> None:
+        while os.read(read, 1):
+            sender.hub.call_soon(time.sleep, BLOCK_S)
+
+    threading.Thread(target=block, daemon=True).start()
+    signal.signal(signal.SIGUSR2, lambda *_: os.write(write, b"!"))
+    os.write(1, b"worker ready.\n")  # the log has warnings only
+
+
+def _on_signal_block_a_green_pool(pool) -> None:
+    """Have SIGUSR2 keep all greenlets from running: its handler is run by the only thread there is."""
+    if type(pool).__module__.endswith("gevent"):
+        sleep = import_module("gevent.monkey").get_original("time", "sleep")
+    else:
+        sleep = import_module("eventlet.patcher").original("time").sleep
+    signal.signal(signal.SIGUSR2, lambda *_: sleep(BLOCK_S))
+
+
+# -- tasks
+
+
+#: Tasks whose results are on the broker's server. Those of the others have a server of their own.
+ON_THE_BROKERS_SERVER = ("early", "retrying")
+_backend = _on_the_brokers_server()
+
+
+@app.task(bind=True, acks_late=False, backend=_backend)
+def early(self, seconds):
+    with _noted(self.request):
+        time.sleep(seconds)
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True)
+def late(self, seconds):
+    with _noted(self.request):
+        time.sleep(seconds)
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True, max_retries=2, backend=_backend)
+def retrying(self, seconds):
+    with _noted(self.request):
+        time.sleep(seconds)
+        if self.request.retries < 2:
+            raise self.retry(countdown=random.uniform(0, 0.6))
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True)
+def part(self, number, seconds):
+    with _noted(self.request):
+        time.sleep(seconds)
+        return number
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True, affinity="index")
+def total(self, numbers):
+    with _noted(self.request):
+        return sum(numbers)

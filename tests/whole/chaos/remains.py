@@ -1,0 +1,192 @@
+"""What is left in Redis when all is quiet: the states of jobs, and whatever should not be there."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic, time
+
+import redis
+
+from celery_affinity.observe.status import Report
+from celery_affinity.rules.keys import KEYS, Keys
+from celery_affinity.server.reader import Reader
+
+_CHUNK = 500
+_NO_KEY = -2
+
+#: States of jobs that are kept for a minute.
+_OVER = (b"done", b"failed", b"revoked", b"expired")
+
+#: Keys of Celery's and kombu's: results, bindings and replies of remote control.
+_KOMBU = re.compile(
+    r"celery-task(set)?-meta-.+|_kombu\.binding(\.|_permanent\.|_deadlines).*|.+\.reply\.celery\.pidbox|unacked.*|/\d+\..*"
+)
+
+#: Those that a quiet fleet has not: nothing waits, and an empty key is none.
+_BUSY = {"lane", "heads", "scheduled", "claims", "inbox"}
+
+
+@dataclass
+class Remains:
+    """*states*: of each job that Redis knows. *reasons*: of the dead letters. *leaks*: what should not be there.
+
+    *expired*: when jobs expired that waited, by the monotonic clock. *results*: the states of tasks, by their ids.
+    """
+
+    states: dict[str, str] = field(default_factory=dict)
+    expired: dict[str, float] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    leaks: list[str] = field(default_factory=list)
+
+
+def why_not_quiet(client: redis.Redis, workers: int) -> str:
+    """Return what is still going on, "" if nothing is: all live workers are here, idle, and nothing waits."""
+    try:
+        status = Report(Reader(client, Keys())).status()
+        claims = sum(1 for _ in client.scan_iter(Keys().key("claims", "*"), count=1000))
+        untold = client.zcard(Keys().key("untold"))
+    except redis.RedisError as exc:
+        return f"the server does not answer: {exc}"
+    pending = sum(each.pending for each in status.types)
+    busy = [each.name for each in status.workers if each.free != each.slots]
+    facts = []
+    if len(status.workers) != workers:
+        facts.append(f"{len(status.workers)} workers instead of {workers}: {[each.name for each in status.workers]}")
+    if pending or status.scheduled or busy or claims or untold:
+        facts.append(f"{pending} pending, {status.scheduled} scheduled, {claims} with claims, busy: {busy}")
+        facts.append(f"the ends of {untold} are still to be told")
+    return "; ".join(facts)
+
+
+def look(client: redis.Redis, results: redis.Redis, slots: int) -> Remains:
+    """Return what is left of a fleet with so many *slots*.
+
+    Done jobs, which would go within a minute, and results are deleted.
+    """
+    remains = Remains()
+    for each in (client, results):
+        _look_at_results(each, remains)
+    _look_at_jobs(client, remains)
+    _look_at_slots(client, remains, slots)
+    _look_at_keys(client, remains)
+    return remains
+
+
+def _look_at_results(client: redis.Redis, remains: Remains) -> None:
+    for names in _chunks(client.scan_iter("celery-task-meta-*", count=1000)):
+        for raw in client.mget(names):
+            if raw is not None:  # SCAN may name a key twice
+                found = json.loads(raw)
+                remains.results[found["task_id"]] = found["status"]
+        client.unlink(*names)
+
+
+def _look_at_jobs(client: redis.Redis, remains: Remains) -> None:
+    for names in _chunks(client.scan_iter(Keys().key("job", "*"), count=1000)):
+        with client.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.hmget(name, "state", "reason", "ended").ttl(name)
+            replies = pipe.execute()
+        jobs = zip(names, replies[::2], replies[1::2], strict=True)
+        # SCAN may name a key twice: then it has been deleted.
+        over = [name for name, row, ttl in jobs if ttl != _NO_KEY and _note_job(remains, name, row, ttl)]
+        if over:
+            client.unlink(*over)
+    _look_at_dead_letters(client, remains)
+
+
+def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: int) -> bool:
+    """Note what is known of a job: *row* has its state, reason and end. Return whether it will be forgotten soon."""
+    state, reason, ended = row
+    job = name.decode().rpartition(":")[2]
+    if state is None:
+        remains.leaks.append(f"half of a job: {name!r}")
+        return False
+    remains.states[job] = state.decode()
+    if state == b"dead":
+        remains.reasons[job] = (reason or b"none").decode()
+    if state == b"expired":
+        remains.expired[job] = int(ended or 0) / 1e6 - time() + monotonic()
+    if (state in _OVER) != (0 <= ttl <= 60):
+        remains.leaks.append(f"{name!r} is {state.decode()} and has a TTL of {ttl}")
+    return state in _OVER
+
+
+def _look_at_dead_letters(client: redis.Redis, remains: Remains) -> None:
+    listed = {job.decode() for job in client.zrange(Keys().key("dead"), 0, -1)}
+    remains.leaks += [f"a dead letter that no list has: {job}" for job in remains.reasons.keys() - listed]
+    remains.leaks += [f"a listed dead letter that is none: {job}" for job in listed - remains.reasons.keys()]
+
+
+def _look_at_slots(client: redis.Redis, remains: Remains, slots: int) -> None:
+    """Compare the counts with what they count."""
+    key = Keys().key
+    workers = [worker.decode() for worker in client.zrange(key("beats"), 0, -1)]
+    rows = {worker: _text(client.hgetall(key("worker", worker))) for worker in workers}
+    by_profile: dict[str, int] = {}
+    by_type: dict[str, int] = {}
+    members: dict[str, int] = {}
+    types_of = _text(client.hgetall(key("profiles")))
+    for worker, row in rows.items():
+        claims = client.hlen(key("claims", worker))
+        if int(row["free"]) != int(row["slots"]) - claims - int(row["other"]) or claims or int(row["other"]):
+            remains.leaks.append(f"a slot of {row['name']} is leaked: {row}, {claims} claims")
+        by_profile[row["profile"]] = by_profile.get(row["profile"], 0) + int(row["free"])
+        members[row["profile"]] = members.get(row["profile"], 0) + 1
+        for type_ in types_of.get(row["profile"], "").split():
+            by_type[type_] = by_type.get(type_, 0) + int(row["slots"])
+    for name, counted in (("free_slots", by_profile), ("members", members), ("capacity", by_type)):
+        found = {field: int(value) for field, value in _text(client.hgetall(key(name))).items()}
+        if found != counted:
+            remains.leaks.append(f"{name} says {found}, but it is {counted}")
+    if sum(by_profile.values()) != slots:
+        remains.leaks.append(f"{sum(by_profile.values())} free slots instead of {slots}")
+
+
+def _look_at_keys(client: redis.Redis, remains: Remains) -> None:
+    live = {worker.decode() for worker in client.zrange(Keys().key("beats"), 0, -1)}
+    patterns = {
+        name: re.compile(re.escape(Keys().base) + re.escape(template).replace("%s", "([^:]*)"))
+        for name, (template, _, _) in KEYS.items()
+    }
+    for raw in client.scan_iter("*", count=1000):
+        found = raw.decode()
+        match = next(((name, hit) for name, each in patterns.items() if (hit := each.fullmatch(found))), None)
+        if match is None:
+            if not _KOMBU.fullmatch(found):
+                remains.leaks.append(f"an unknown key: {found}")
+            continue
+        name, hit = match
+        if name in _BUSY:
+            remains.leaks.append(f"a key that a quiet fleet has not: {found}")
+        elif name == "task" and _is_task_of_nothing(client, found, remains):
+            remains.leaks.append(f"a key of a task whose jobs are gone: {found}")
+        elif name == "worker" and hit[1] not in live:
+            remains.leaks.append(f"a key of a worker that is gone: {found}")
+        elif name in ("job", "message") and hit[1] not in remains.reasons and hit[1] not in remains.states:
+            remains.leaks.append(f"a key of a job that is gone: {found}")
+        elif name == "message" and remains.states.get(hit[1]) != "dead":
+            remains.leaks.append(f"a message of a job that is {remains.states.get(hit[1])}: {found}")
+
+
+def _is_task_of_nothing(client: redis.Redis, name: str, remains: Remains) -> bool:
+    """Whether the index by task id keeps for good what is no dead letter."""
+    jobs = (client.get(name) or b"").decode().split()
+    return client.ttl(name) == -1 and not any(remains.states.get(job) == "dead" for job in jobs)
+
+
+def _text(row: dict[bytes, bytes]) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in row.items()}
+
+
+def _chunks(names: Iterable[bytes]) -> Iterable[list[bytes]]:
+    chunk: list[bytes] = []
+    for name in names:
+        chunk.append(name)
+        if len(chunk) == _CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,0 +1,206 @@
+"""The servers: one that keeps its data on disk and can lose power, and a master with a replica and a Sentinel."""
+
+import os
+import shutil
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+
+import redis
+
+from celery_affinity.embedded.server import HOST, EmbeddedServer
+
+from ...support.processes import wait_until
+from .ledger import Ledger
+
+_SAMPLE_S = 0.05
+
+#: What `appendfsync everysec` can lose: what was written since the last fsync, which is a second ago at most.
+EVERYSEC_S = 1.0
+
+
+class DurableServer:
+    """A server with an append-only file. Each of its ends is written to the ledger, with what it may have cost.
+
+    *name*: under which the ledger has it.
+    """
+
+    def __init__(self, directory: Path, ledger: Ledger, name: str = "server") -> None:
+        self._ledger, self._name = ledger, name
+        self._server = EmbeddedServer(
+            directory=directory,
+            # Rewritten when the harness says so: a rewrite would begin a new file under the sampler's eyes.
+            options=("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"),
+        )
+        self._server.start()
+        self.client = redis.Redis.from_url(self._server.url, socket_timeout=5)
+        self._sizes: deque[tuple[float, int]] = deque(maxlen=round(10 / _SAMPLE_S))
+        self._sampled = True
+        self._sampler = threading.Thread(target=self._sample, name="aof-sampler", daemon=True)
+        self._sampler.start()
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    @property
+    def policy(self) -> str:
+        """Return when the server syncs its file: "always" or "everysec"."""
+        return self.client.config_get("appendfsync")["appendfsync"]
+
+    def sync_to_disk(self, policy: str) -> None:
+        self.client.config_set("appendfsync", policy)
+
+    def kill(self) -> None:
+        """End the process with SIGKILL: the kernel still has all that it wrote."""
+        self._ledger.note("kill", self._name, target=self._server.pid)
+        self._ledger.note("down", self._name, how="killed", forgets_s=0)
+        self._server.kill()
+
+    def lose_power(self) -> None:
+        """End the process, and with it what its policy has not brought to the disk yet: at most."""
+        # The sizes are samples: what is cut off may be a little more.
+        forgets_s = EVERYSEC_S + 2 * _SAMPLE_S if self.policy == "everysec" else 0.0
+        self._ledger.note("kill", self._name, target=self._server.pid)
+        at = self._ledger.note("down", self._name, how="power lost", forgets_s=forgets_s)
+        self._server.kill()
+        if forgets_s:
+            synced = [size for sampled_at, size in tuple(self._sizes) if sampled_at <= at - EVERYSEC_S]
+            os.truncate(self._file(), synced[-1] if synced else 0)
+
+    def lose_data(self) -> None:
+        """End the process, and have it come back empty."""
+        self._ledger.note("kill", self._name, target=self._server.pid)
+        self._ledger.note("down", self._name, how="emptied", forgets_s=1e9)
+        self._server.kill()
+        shutil.rmtree(self._server.directory / "appendonlydir")
+
+    def start(self) -> None:
+        policy = "always"
+        self._sizes.clear()
+        self._server.start()
+        self.sync_to_disk(policy)
+        self._ledger.note("up", self._name)
+
+    def pause(self) -> Callable[[], None]:
+        """Stop the process (SIGSTOP): it takes connections, and answers nobody. Return what lets it go on."""
+        pid = self._server.pid
+        self._ledger.note("down", self._name, how="paused", forgets_s=0)
+        os.kill(pid, signal.SIGSTOP)
+
+        def go_on() -> None:
+            os.kill(pid, signal.SIGCONT)
+            self._ledger.note("up", self._name)
+
+        return go_on
+
+    def compact(self) -> None:
+        """Rewrite the file, so that a restart does not read through hours."""
+        self.client.bgrewriteaof()
+        wait_until(lambda: not self._rewriting(), 60, "the append-only file is rewritten")
+
+    def stop(self) -> None:
+        self._sampled = False
+        self._sampler.join()
+        self._server.stop()
+
+    def _rewriting(self) -> bool:
+        state = self.client.info("persistence")
+        return bool(state["aof_rewrite_in_progress"] or state["aof_rewrite_scheduled"])
+
+    def _file(self) -> Path:
+        """Return the file that is written to now."""
+        files = (self._server.directory / "appendonlydir").glob("*.incr.aof")
+        return max(files, key=lambda path: int(path.name.split(".")[-3]))
+
+    def _sample(self) -> None:
+        while self._sampled:
+            with suppress(OSError, ValueError):  # between two files
+                self._sizes.append((monotonic(), self._file().stat().st_size))
+            sleep(_SAMPLE_S)
+
+
+class ReplicatedServers:
+    """A master, its replica, and a Sentinel that makes the replica the master when that one is gone."""
+
+    def __init__(self, directory: Path, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._master = EmbeddedServer(directory=directory / "one")
+        self._master.start()
+        self._replica = EmbeddedServer(
+            directory=directory / "two", options=("--replicaof", f"{HOST} {self._master.port}")
+        )
+        self._replica.start()
+        self._sentinel = _Sentinel(directory / "sentinel", self._master.port)
+        self._sentinel.start()
+        wait_until(self._in_step, 20, "the replica follows")
+
+    @property
+    def url(self) -> str:
+        return f"sentinel://{HOST}:{self._sentinel.port}/0"
+
+    @property
+    def client(self) -> redis.Redis:
+        return redis.Redis(HOST, self._sentinel.master_port(), socket_timeout=5)
+
+    def fail_over(self) -> None:
+        """Kill the master. The replica takes over; it may lack what the master had just accepted."""
+        wait_until(self._in_step, 30, "the replica follows")
+        self._ledger.note("kill", "server", target=self._master.pid)
+        self._ledger.note("down", "server", how="failed over", forgets_s=EVERYSEC_S)
+        self._master.kill()
+        self._master, self._replica = self._replica, self._master
+        wait_until(lambda: self._sentinel.master_port() == self._master.port, 30, "Sentinel names the new master")
+        wait_until(lambda: self._role(self._master) == "master", 30, "the replica is master")
+        self._ledger.note("up", "server")
+        self._replica.start()
+        with redis.Redis(HOST, self._replica.port, socket_timeout=5) as client:
+            client.replicaof(HOST, self._master.port)  # as Sentinel would, ten seconds later
+
+    def stop(self) -> None:
+        for each in (self._sentinel, self._master, self._replica):
+            each.stop()
+
+    def _in_step(self) -> bool:
+        with redis.Redis(HOST, self._replica.port, socket_timeout=2) as client:
+            state = client.info("replication")
+        return state["role"] == "slave" and state["master_link_status"] == "up" and self._sentinel.knows_a_replica()
+
+    def _role(self, server: EmbeddedServer) -> str:
+        with redis.Redis(HOST, server.port, socket_timeout=2) as client:
+            return client.info("replication")["role"]
+
+
+class _Sentinel(EmbeddedServer):
+    """The same executable, told to be a Sentinel by an option after its configuration file."""
+
+    def __init__(self, directory: Path, master_port: int) -> None:
+        directory.mkdir(parents=True)
+        super().__init__(directory=directory)
+        self._config = directory / "sentinel.conf"
+        self._config.write_text(
+            f"sentinel monitor main {HOST} {master_port} 1\n"
+            "sentinel down-after-milliseconds main 3000\n"
+            "sentinel failover-timeout main 5000\n"
+        )
+
+    def _arguments(self, port: int) -> list[str]:
+        return [str(self._config), "--port", str(port), "--bind", HOST, "--sentinel"]
+
+    def master_port(self) -> int:
+        """Return the port of the server that Sentinel has for the master."""
+        with redis.Redis(HOST, self.port, socket_timeout=2) as client:
+            return int(client.sentinel_get_master_addr_by_name("main")[1])
+
+    def knows_a_replica(self) -> bool:
+        with redis.Redis(HOST, self.port, socket_timeout=2) as client:
+            (state,) = client.sentinel_masters().values()
+        return state["num-slaves"] >= 1 and not state["is_odown"] and "failover" not in str(state["flags"])

@@ -1,0 +1,168 @@
+"""``python -m tests.whole.matrix [CORNER ...]``: real servers and workers, on the corners of what is supported.
+
+Each corner is an environment of its own under ``build/matrix``. Its tests run on Valkey and on Redis, where the machine
+has one. Returns 1 if a test fails.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..support.pages import write_block
+
+ROOT = Path(__file__).parents[2]
+OUTPUT = ROOT / "build" / "matrix"
+
+#: What a version can break: the transport, workers in every pool, reconnects, the control commands, the end of a task.
+TESTS = (
+    "tests/server/test_arrows.py",
+    "tests/transport/test_transport.py",
+    "tests/worker/test_worker.py",
+    "tests/worker/test_pools.py",
+    "tests/whole/test_blip.py",
+    "tests/whole/test_zombie.py",
+    "tests/dispatcher/test_announce.py",
+    "tests/dispatcher/test_hanging_ends.py",
+    "tests/worker/test_remote_control.py",
+    "tests/worker/test_rate_limits.py",
+    "tests/transport/test_queues.py",
+    "tests/worker/test_lookahead.py",
+    "tests/whole/test_parity.py",
+    "tests/whole/test_ordinary_app.py",
+)
+
+_SHOWN = ("celery", "kombu", "redis")
+
+_VERSIONS = """
+import json, platform
+from importlib.metadata import version
+print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in %r}}))
+"""
+
+
+@dataclass(frozen=True)
+class Corner:
+    """*python*: the versions that do, the best first. *pins*: what pip is told besides."""
+
+    name: str
+    python: str
+    pins: tuple[str, ...] = ()
+
+
+CORNERS = (
+    Corner("oldest", "3.11", ("celery==5.5.0", "kombu==5.5.2", "redis==5.2.0")),
+    Corner("middle", "3.12", ("celery==5.6.3", "kombu<5.7")),
+    Corner("newest", "3.13"),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    corner: Corner
+    versions: dict[str, str]
+    passed: int
+    failed: tuple[str, ...]
+
+
+def main() -> int:
+    options = _options()
+    results = []
+    for corner in CORNERS:
+        if not options.corners or corner.name in options.corners:
+            if not options.last:
+                print(f"{corner.name}: Python {corner.python} {' '.join(corner.pins)} ...", flush=True)
+            results.append(_last(corner) if options.last else _run(corner, options.tests or TESTS))
+            for test in results[-1].failed:
+                print(f"  FAILED {test}", flush=True)
+    table = _table(results)
+    print(table)
+    if options.write_docs:
+        write_block(ROOT / "README.md", "matrix", table)
+    return int(any(result.failed for result in results))
+
+
+def _run(corner: Corner, tests: tuple[str, ...]) -> Result:
+    python = _python(corner)
+    if not python.exists():
+        subprocess.run([_interpreter(corner.python), "-m", "venv", OUTPUT / corner.name], check=True)
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run(
+        [*pip, "--upgrade", "--upgrade-strategy", "eager", "--editable", ".[test]", *corner.pins], cwd=ROOT, check=True
+    )
+    report = _report(corner) if tests == TESTS else OUTPUT / f"{corner.name}-part.xml"
+    report.unlink(missing_ok=True)
+    command = [python, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal", f"--junitxml={report}", *tests]
+    with (OUTPUT / f"{corner.name}.log").open("w") as log:
+        subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
+    return _read(corner, report)
+
+
+def _last(corner: Corner) -> Result:
+    if not _report(corner).exists():
+        raise SystemExit(f"{corner.name}: its tests have not run to their end")
+    return _read(corner, _report(corner))
+
+
+def _python(corner: Corner) -> Path:
+    return OUTPUT / corner.name / "bin" / "python"
+
+
+def _report(corner: Corner) -> Path:
+    return OUTPUT / f"{corner.name}.xml"
+
+
+def _read(corner: Corner, report: Path) -> Result:
+    command = [_python(corner), "-c", _VERSIONS % (_SHOWN,)]
+    versions = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    cases = list(ElementTree.parse(report).iter("testcase"))
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = [case for case in cases if case.find("skipped") is not None]
+    names = tuple(f"{case.get('classname')}::{case.get('name')}" for case in failed)
+    if not cases:
+        raise SystemExit(f"{corner.name}: no test ran, see {OUTPUT / corner.name}.log")
+    return Result(corner, versions, len(cases) - len(failed) - len(skipped), names)
+
+
+def _interpreter(version: str) -> str:
+    """Return a Python of *version*: on the path, or one of pyenv's."""
+    found = shutil.which(f"python{version}")
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    installed = sorted(pyenv.glob(f"{version}.*/bin/python"))
+    for each in (*(str(path) for path in reversed(installed)), found):
+        if each and subprocess.run([each, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return each
+    raise SystemExit(f"there is no Python {version} here")
+
+
+def _table(results: list[Result]) -> str:
+    lines = ["| Python | Celery | kombu | redis-py | tests |", "|---|---|---|---|---|"]
+    for result in results:
+        versions = [result.versions["python"], *(result.versions[name] for name in _SHOWN)]
+        told = f"{result.passed} passed" + (f", {len(result.failed)} failed" if result.failed else "")
+        lines.append(f"| {' | '.join(versions)} | {told} |")
+    return "\n".join(lines) + "\n"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.whole.matrix", description=__doc__)
+    parser.add_argument("corners", nargs="*", help="oldest, middle, newest; all of them by default")
+    parser.add_argument("--tests", nargs="+", help="other tests than those that count")
+    parser.add_argument("--write-docs", action="store_true", help="write the table into README.md")
+    parser.add_argument("--last", action="store_true", help="run nothing: show what came of the last run of each")
+    options = parser.parse_args()
+    if options.write_docs and (options.corners or options.tests):
+        parser.error("--write-docs goes with all corners and the tests that count")
+    unknown = set(options.corners) - {corner.name for corner in CORNERS}
+    if unknown:
+        parser.error(f"a corner is one of {[corner.name for corner in CORNERS]}, got: {sorted(unknown)}")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""One run of the tests on one side, stock or ours, each with a server of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from celery_affinity.embedded import EmbeddedServer
+
+TRANSPORTS = {"stock": None, "ours": "celery_affinity:Transport"}
+
+_INJECTED = Path(__file__).parent / "injected"
+_ROOT = Path(__file__).parents[3]
+
+
+class Outcome(NamedTuple):
+    outcome: str
+    reruns: int
+    why: str
+
+
+def run(side: str, suite: Path, output: Path, tests: Sequence[str]) -> dict[str, Outcome]:
+    """Run *tests* of *suite*; return the outcome of each. The log and the outcomes are kept in *output*."""
+    output.mkdir(parents=True, exist_ok=True)
+    outcomes = output / f"{side}.jsonl"
+    outcomes.unlink(missing_ok=True)
+    plugins = ("celery.contrib.pytest", "parity_outcomes", "no:cacheprovider")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "--continue-on-collection-errors",
+        *chain.from_iterable(("-p", each) for each in plugins),
+        *tests,
+    ]
+    with EmbeddedServer() as server, (output / f"{side}.log").open("wb") as log:
+        subprocess.run(
+            command,
+            cwd=suite,
+            env=_environment(side, server, outcomes),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    return _read(outcomes)
+
+
+def _environment(side: str, server: EmbeddedServer, outcomes: Path) -> dict[str, str]:
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("CELERY_", "PARITY_"))}
+    paths = [str(_INJECTED), str(_ROOT), env.get("PYTHONPATH", "")]
+    env.update(
+        PYTHONPATH=os.pathsep.join(filter(None, paths)),
+        PATH=os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]]),  # the tests call `celery`
+        TEST_BROKER=server.url,
+        TEST_BACKEND=server.url,
+        REDIS_HOST="127.0.0.1",
+        REDIS_PORT=str(server.port),
+        PARITY_OUTCOMES=str(outcomes),
+        PARITY_TRANSPORT=TRANSPORTS[side] or "",
+    )
+    return env
+
+
+def _read(outcomes: Path) -> dict[str, Outcome]:
+    lines = outcomes.read_text().splitlines() if outcomes.exists() else []
+    records = [json.loads(line) for line in lines]
+    return {each["test"]: Outcome(each["outcome"], each["reruns"], each["why"]) for each in records}

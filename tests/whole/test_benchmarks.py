@@ -1,0 +1,113 @@
+"""The benchmarks, at a size for every run: that each task is run once and all of it is told, not how fast."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.bench import BenchmarkError
+from benchmarks.drain import check_each_ran_once
+from benchmarks.goals import at_least, at_most
+from benchmarks.ledger import END, START, Record
+from benchmarks.load import slot_use
+from benchmarks.observers import OBSERVERS
+from benchmarks.report import Outcome
+from benchmarks.results import Named, Part, ratio
+
+from ..support.processes import ROOT
+
+CHOSEN = ("stock delay", "affinity delay", "solo stock late prefetch", "solo affinity late strict")
+
+
+def test_publishing_and_draining_are_measured_and_told(tmp_path):
+    only = [word for words in CHOSEN for word in ("--only", words)]
+    sizes = ["--rounds", "1", "--tasks", "50", "--output", tmp_path]
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "publish", "drain", *sizes, *only],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    content = json.loads((tmp_path / "results.json").read_text())
+    ours, stocks = "solo, affinity, late acks, strict", "solo, stock, late acks, prefetch 1"
+    assert content["parts"].keys() == {"publish", "drain"}
+    assert content["parts"]["publish"]["figures"].keys() == {"stock, delay", "affinity, delay"}
+    drained = content["parts"]["drain"]
+    assert drained["beside"] == {stocks: "solo, stock, late acks", ours: stocks}
+    for figures in drained["figures"].values():
+        assert figures.keys() == {"rate", "worker_us", "server_us", "requests", "bytes"}
+        assert all(len(rounds) == 1 for rounds in figures.values())
+        assert figures["rate"][0] > 0
+    assert 2.5 < drained["figures"][stocks]["requests"][0] < 4, "what stock's transport is known to ask for"
+    reached = {goal["what"]: goal for goal in content["goals"]}
+    assert reached["drain, solo, one job per slot"]["verdict"] in ("ok", "missed")
+    assert reached["drain, threads 8"]["verdict"] == "not measured"
+    assert re.search(r"drain, solo, one job per slot .* >= 2.5 x +[\d.]+ x +(ok|missed)", run.stdout)
+    page = (tmp_path / "results.html").read_text()
+    assert page.count("<svg") == 4
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", ""), "it needs nothing else"
+
+
+def test_observers_are_measured_and_told(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "observers", "--quick", "--only", "20 types", "--output", tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    content = json.loads((tmp_path / "results.json").read_text())
+    found = content["parts"]["observers"]["figures"]
+    assert found.keys() == {f"{name}, 10,000 of 20 types" for name in OBSERVERS}
+    for figures in found.values():
+        assert figures.keys() == {"median_ms", "longest_ms", "command_ms", "longest_command_ms"}
+        assert 0 < figures["median_ms"][0] <= figures["longest_ms"][0]
+        assert 0 < figures["command_ms"][0] <= figures["longest_command_ms"][0]
+    reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
+    for name in OBSERVERS:
+        (median_ms,) = found[f"{name}, 10,000 of 20 types"]["median_ms"]
+        assert reached[f"{name} at the most pending jobs, 20 types"] == median_ms
+    longest_ms = max(figures["command_ms"][0] for figures in found.values())
+    assert reached["longest command of an observer on the server"] == longest_ms
+    assert (tmp_path / "results.html").read_text().count("<svg") == 2
+
+
+def test_a_lost_task_and_one_that_ran_twice_are_no_result():
+    ran = [Record(number, number, START) for number in range(3)]
+    check_each_ran_once(ran, 3, "all")
+    with pytest.raises(BenchmarkError, match="of 4 tasks 1 were lost"):
+        check_each_ran_once(ran, 4, "one lost")
+    with pytest.raises(BenchmarkError, match="0 were lost, and there were 4 runs"):
+        check_each_ran_once([*ran, ran[0]], 3, "one twice")
+
+
+def test_a_ratio_is_the_median_of_the_rounds_ratios():
+    part = Part()
+    for ours, stocks in ((2, 1), (30, 20), (800, 10)):
+        part.add(Named("ours", "stock"), {"rate": ours})
+        part.add(Named("stock"), {"rate": stocks})
+    assert part.ratio("ours", "stock", "rate") == 2, "the medians are 30 and 10"
+    assert part.ratio("ours", "unknown", "rate") is None
+    assert ratio("drain", "rate", "ours", "stock")({"drain": part}) == 2
+    assert ratio("drain", "rate", "ours", "stock")({}) is None
+
+
+def test_a_goal_is_met_at_its_limit():
+    assert Outcome(at_least(2, "fast", lambda _: 2), 2).verdict == "ok"
+    assert Outcome(at_least(2, "fast", lambda _: 1.9), 1.9).verdict == "missed"
+    assert Outcome(at_most(2, "small", lambda _: 2), 2).verdict == "ok"
+    assert Outcome(at_most(2, "small", lambda _: 2.1), 2.1).verdict == "missed"
+    assert Outcome(at_most(2, "small", lambda _: None), None).verdict == "not measured"
+
+
+def test_slots_are_used_while_tasks_run():
+    first, second = [Record(0, 1, START), Record(60, 1, END)], [Record(20, 2, START), Record(100, 2, END)]
+    assert slot_use(sorted([*first, *second]), slots=2) == (60 + 80) / 200
+    assert slot_use(sorted([*first, second[0]]), slots=2) == (60 + 40) / 120, "one that still runs counts up to the end"

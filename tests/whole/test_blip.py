@@ -1,0 +1,98 @@
+"""A broker blip, and an outage: connections break while tasks run. Stock Celery runs these again, we do not."""
+
+import json
+import time
+
+import pytest
+import redis
+from celery import Celery
+
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.observe.status import Report
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+
+from ..support.ledger import Ledger
+from ..support.processes import start_worker, wait_until
+from ..worker.test_worker import APP, Fleet
+from .chaos.proxy import Proxy
+
+JOBS = tuple(f"job-{number}" for number in range(4))
+OURS, STOCK = "celery_affinity:Transport", "redis"
+
+
+@pytest.fixture
+def fleet(valkey, redis_client, tmp_path, load_app):
+    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
+
+
+def a_blip_while_they_run(fleet, pool, transport):
+    """Cut all connections while all jobs run, on a worker of *transport*. Return the worker, when all have a result."""
+    env = {"LEDGER": str(fleet.ledger.path), "TRANSPORT": transport}
+    worker = start_worker(APP, fleet.url, ["pdf"], pool=pool, concurrency=len(JOBS), env=env)
+    worker.wait_ready(30)
+    with Celery("producer", broker=fleet.url, backend=fleet.url, set_as_current=False) as producer:
+        producer.conf.broker_transport = transport
+        results = [producer.send_task(f"{APP}.late", (job, 4), queue="pdf") for job in JOBS]
+        wait_until(lambda: len(fleet.ledger.starts()) == len(JOBS), 15, f"all run\n{worker.log()}")
+        fleet.redis.client_kill_filter(_type="normal", skipme=True)
+        wait_until(lambda: "Connection to broker lost" in worker.log(), 10, "it notices")
+        assert sorted(result.get(timeout=20) for result in results) == sorted(JOBS)
+    return worker
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_running_acks_late_tasks_survive_a_blip_and_their_acks_land_after_the_reconnect(fleet, pool):
+    a_blip_while_they_run(fleet, pool, OURS)
+    wait_until(fleet.all_slots_are_free, 10, "the server knows of their ends")
+    assert sum(each.pending for each in fleet.report.status().types) == 0
+    assert fleet.tasks["late"].delay("next").get(timeout=10) == "next"
+    assert fleet.ledger.starts() == {**dict.fromkeys(JOBS, 1), "next": 1}
+
+
+def test_stock_celery_runs_them_again(fleet):
+    """The other side of the comparison: should this fail, Celery has mended it, and our docs are to say so."""
+    a_blip_while_they_run(fleet, "prefork", STOCK)
+    wait_until(lambda: sum(fleet.ledger.starts().values()) > len(JOBS), 20, "they run again")
+
+
+def test_a_server_that_is_down_for_three_worker_timeouts_has_nothing_run_again(tmp_path, valkey, load_app):
+    ledger = Ledger(tmp_path / "ledger")
+    timeout_s = 2
+    with EmbeddedServer(directory=tmp_path / "server", options=("--appendonly", "yes")) as server:
+        env = {"LEDGER": str(ledger.path), "WORKER_TIMEOUT": str(timeout_s), "HEARTBEAT_INTERVAL": "0.5"}
+        env["RESULT_URL"] = valkey.url
+        workers = [
+            start_worker(APP, server.url, ["pdf"], pool=pool, concurrency=2, env=env) for pool in ("prefork", "threads")
+        ]
+        for worker in workers:
+            worker.wait_ready(30)
+        with Celery("producer", broker=server.url, set_as_current=False) as producer:
+            producer.conf.broker_transport = OURS
+            for job in JOBS:
+                producer.send_task(f"{APP}.late", (job, 3 * timeout_s + 4), queue="pdf")
+        wait_until(lambda: len(ledger.starts()) == len(JOBS), 15, "all run")
+        server.kill()
+        time.sleep(3 * timeout_s)  # the outage
+        server.start()
+        wait_until(lambda: len(ledger.ends()) == len(JOBS), 30, "all end")
+        with redis.Redis.from_url(server.url) as client:
+            status = Report(Reader(client, Keys())).status
+            wait_until(lambda: sum(each.free for each in status().workers) == len(JOBS), 20, "the server knows of it")
+            assert sum(each.pending for each in status().types) == 0
+    assert ledger.starts() == dict.fromkeys(JOBS, 1)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_connection_that_goes_silent_amid_a_broadcast_does_not_hold_up_the_worker(fleet, pool):
+    proxy = Proxy(int(fleet.redis.connection_pool.connection_kwargs["port"]))
+    try:
+        env = {"LEDGER": str(fleet.ledger.path), "CONF": json.dumps({"broker_connection_timeout": 1.0})}
+        worker = start_worker(APP, proxy.url("worker"), ["pdf"], pool=pool, env=env)
+        worker.wait_ready(30)
+        proxy.stall_in("worker", b"pmessage")
+        fleet.app.control.broadcast("ping")
+        wait_until(lambda: "Connection to broker lost" in worker.log(), 20, "it gives the connection up")
+        assert fleet.tasks["late"].delay("job").get(timeout=20) == "job"
+    finally:
+        proxy.close()

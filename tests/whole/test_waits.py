@@ -1,0 +1,102 @@
+"""Nothing is waited for without end: what does not end is named in the log."""
+
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from celery_affinity.dispatcher import repeating
+from celery_affinity.dispatcher.repeating import Beats
+from celery_affinity.embedded import children
+from celery_affinity.guard import guard, guarded
+from celery_affinity.guard.guard import Guard, Kin
+from celery_affinity.guard.pulse import Pulse
+
+
+@pytest.fixture
+def let_go():
+    let_go = threading.Event()
+    yield let_go
+    let_go.set()
+
+
+def test_a_beat_that_hangs_is_not_waited_for(let_go, monkeypatch, caplog):
+    monkeypatch.setattr(repeating, "_PATIENCE_S", 0.05)
+    begun = threading.Event()
+
+    def beat():
+        begun.set()
+        let_go.wait(30)
+
+    hanging = Beats("hanging", beat, 60)
+    hanging.start()
+    hanging.wake()
+    assert begun.wait(10)
+    hanging.stop()
+    assert "hanging: what it does takes longer than 0.05 s" in caplog.text
+
+
+class Unkillable:
+    """A process that does not end."""
+
+    def __init__(self):
+        self.pid, self.killed = 0, False
+        self.stdin = SimpleNamespace(write=len, close=lambda: None)
+
+    def kill(self):
+        self.killed = True
+
+    def wait(self, timeout):
+        raise subprocess.TimeoutExpired("guard", timeout)
+
+
+@pytest.fixture
+def own_guard(monkeypatch):
+    monkeypatch.setattr(guard, "_LEAVES_WITHIN_S", 0.05)
+    return Guard("worker", "worker@host", 5, pulse=Pulse(), kin=Kin(), ends_children=False)
+
+
+def test_a_guard_that_does_not_end_is_not_waited_for(own_guard, caplog):
+    own_guard._process = process = Unkillable()
+    own_guard.dismiss()
+    assert process.killed
+    assert "does not end, though it was killed" in caplog.text
+
+
+def test_nor_is_who_sees_to_it(own_guard, let_go, monkeypatch, caplog):
+    begun = threading.Event()
+
+    def start(scheduler):
+        begun.set()
+        let_go.wait(30)  # as a provider of credentials may
+
+    monkeypatch.setattr(own_guard, "_start", start)
+    tending = threading.Thread(target=own_guard.tend, args=(None,), daemon=True)
+    tending.start()
+    assert begun.wait(10)
+    own_guard.dismiss()
+    assert "is being seen to for over 0.05 s" in caplog.text
+    let_go.set()
+    tending.join(10)
+
+
+def test_a_child_that_does_not_end_is_not_waited_for(monkeypatch, caplog, tmp_path):
+    monkeypatch.setattr(children, "_ENDS_WITHIN_S", 0.05)
+    with (tmp_path / "log").open("wb") as log:
+        process = children.start([sys.executable, "-c", "import time; time.sleep(600)"], log=log)
+    try:
+        children.reap(process)
+        assert f"Process {process.pid} does not end" in caplog.text
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_a_ps_that_does_not_answer_says_nothing(monkeypatch):
+    def run(command, timeout, **_):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert guarded._state_by_ps(1) == b""

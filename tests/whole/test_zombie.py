@@ -1,0 +1,125 @@
+"""A worker that comes back from the dead: it starts nothing that others have by now, and stops what it can."""
+
+import signal
+
+import pytest
+
+from celery_affinity.membership import lease
+from celery_affinity.membership.claims import RETURNED, Claims
+from celery_affinity.membership.lease import Lease
+from celery_affinity.server.replies import Claim
+
+from ..guard.test_guard import pool_of
+from ..support.processes import wait_until
+from ..worker.test_worker import APP, Fleet
+
+TIMEOUT_S = 2
+
+
+@pytest.fixture
+def fleet(valkey, redis_client, tmp_path, load_app):
+    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
+
+
+def start(fleet, name, pool):
+    return fleet.start(name, "pdf", pool=pool, timeout_s=TIMEOUT_S, beat_s=0.5)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+@pytest.mark.parametrize("task", ["early", "late"])
+def test_a_job_that_lay_in_a_socket_during_a_suspension_is_run_by_another_alone(fleet, pool, task):
+    zombie = start(fleet, "zombie", pool)
+    fleet.tasks["pdf"].delay("warm-up").get(timeout=10)
+    wait_until(fleet.all_slots_are_free, 10, "it waits for the next")
+    zombie.signal(signal.SIGSTOP)
+    result = fleet.tasks[task].delay("job")
+    healthy = start(fleet, "healthy", "solo")
+    assert result.get(timeout=15) == "job"
+    zombie.signal(signal.SIGCONT)
+    wait_until(lambda: fleet.names() == {"zombie", "healthy"}, 10, "it is back")
+    healthy.term()
+    wait_until(lambda: fleet.names() == {"zombie"}, 10, "it is alone")
+    assert fleet.tasks[task].delay("next").get(timeout=10) == "next", zombie.log()
+    wait_until(fleet.all_slots_are_free, 10, "no slot is lost")
+    assert fleet.ledger.starts() == {"warm-up": 1, "job": 1, "next": 1}
+
+
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+def test_a_task_that_another_runs_by_now_is_stopped_and_says_nothing(fleet, pool):
+    zombie = start(fleet, "zombie", pool)
+    result = fleet.tasks["late"].delay("job", 30)
+    wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
+    children = {each.pid for each in pool_of(zombie)} if pool == "prefork" else set()
+    zombie.signal(signal.SIGSTOP)
+    start(fleet, "healthy", "solo")
+    wait_until(lambda: fleet.ledger.starts()["job"] == 2, 10, "it runs elsewhere")
+    zombie.signal(signal.SIGCONT)
+    wait_until(lambda: "is stopped" in zombie.log(), 10, "it is stopped")
+    assert result.get(timeout=15) == "job"
+    assert fleet.ledger.ends() == {"job": 1}
+    wait_until(lambda: len(fleet.names()) == 2 and fleet.all_slots_are_free(), 10, "no slot is lost")
+    assert fleet.tasks["late"].delay("next").get(timeout=10) == "next"
+    assert fleet.ledger.starts() == {"job": 2, "next": 1}
+    if children:
+        assert not children & {each.pid for each in pool_of(zombie)}, "its process was ended"
+
+
+def test_what_celery_promised_to_run_once_is_not_stopped(fleet):
+    zombie = start(fleet, "zombie", "prefork")
+    fleet.tasks["early"].delay("job", 15)
+    wait_until(lambda: fleet.acked() == 1, 10, "it runs, and is acked")
+    zombie.signal(signal.SIGSTOP)
+    start(fleet, "healthy", "solo")
+    wait_until(lambda: [letter.reason for letter in fleet.dead()] == ["lost"], 10, "it is given up for lost")
+    zombie.signal(signal.SIGCONT)
+    wait_until(lambda: "no longer this worker's" in zombie.log(), 10, "it learns of it")
+    wait_until(lambda: fleet.ledger.ends()["job"], 25, "it runs to its end")
+    assert fleet.ledger.starts() == {"job": 1}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(lease, "now_s", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def claims(clock):
+    return Claims("worker", "inbox", Lease(30), on_news=lambda: None)
+
+
+def claim(job_id, fence):
+    return Claim(job_id, str(fence), "pdf", 0, 0, b"")
+
+
+def test_after_a_silence_what_has_not_started_is_given_back(clock, claims):
+    tag = claims.take(claim("job", 7))
+    clock[0] += 29.9
+    assert claims.may_start(tag)
+    clock[0] += 0.2
+    assert not claims.may_start(tag)
+    ended = claims._collect().ends
+    assert [(held.number, held.outcome) for _, held in ended] == [(("job", "7"), RETURNED)]
+
+
+def test_a_lease_is_renewed_from_the_moment_of_the_question_not_of_the_answer(clock, claims):
+    tag = claims.take(claim("job", 7))
+    claims.lease.renew(asked_at_s=80, timeout_s=30)
+    clock[0] = 111
+    assert not claims.may_start(tag)
+
+
+def test_what_is_void_does_not_start_and_does_not_arrive_any_more(claims):
+    held = claims.take(claim("held", 7))
+    assert [each.job_id for each in claims.void_up_to(8)] == ["held"]
+    assert claims.take(claim("late", 8)) is None
+    assert not claims.may_start(held)
+    assert claims.numbers() == []
+    assert claims.may_start(claims.take(claim("fresh", 9)))
+
+
+def test_what_was_let_go_does_not_start(claims):
+    tag = claims.take(claim("job", 7))
+    claims.renounce(lambda request: False)
+    assert not claims.may_start(tag)

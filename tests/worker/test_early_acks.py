@@ -1,0 +1,117 @@
+"""Early acks of the solo pool: they are sent before the task starts, and nobody waits for the reply.
+
+What happens to the worker or to the connection just then makes no job run twice, and none is lost that did not start.
+"""
+
+import signal
+
+import psutil
+import pytest
+from celery import Celery
+from celery.concurrency.solo import TaskPool as SoloPool
+
+from celery_affinity.membership.claims import ACKED
+from celery_affinity.membership.lease import Lease
+
+from ..support.processes import start_worker, wait_until
+from .test_end_of_task import Claims, request_of
+from .test_worker import APP, Fleet
+
+FAULTY, SPARED = "tests.support.apps.acks", 2
+
+
+@pytest.fixture
+def fleet(valkey, redis_client, tmp_path, load_app):
+    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
+
+
+@pytest.fixture
+def app():
+    with Celery("alone", broker="memory://", set_as_current=False) as app:
+        yield app
+
+
+def start(fleet, type_, fault, **env):
+    """Start a solo worker of its own type to which *fault* happens, and have the jobs run that it spares."""
+    env = {"LEDGER": str(fleet.ledger.path), "FAULT": fault, "HEARTBEAT_INTERVAL": "0.5", **env}
+    worker = start_worker(FAULTY, fleet.url, [type_], pool="solo", name=type_, env=env)
+    wait_until(lambda: type_ in fleet.names(), 30, f"it joins\n{worker.log()}")
+    for nth in range(SPARED):
+        send(fleet, type_, f"{type_}-spared-{nth}").get(timeout=10)
+        wait_until(fleet.all_slots_are_free, 10, "it waits for the next")
+    return worker
+
+
+def send(fleet, type_, job, seconds=0.0):
+    return fleet.tasks["early"].apply_async((job, seconds), affinity=type_)
+
+
+def is_stopped(worker):
+    return psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED
+
+
+def lost(fleet):
+    return {letter.task_id for letter in fleet.dead() if letter.reason == "lost"}
+
+
+def test_a_worker_that_is_killed_at_any_moment_around_its_ack_runs_a_job_once_or_leaves_it_to_others(fleet):
+    types = ("before", "after", "running")
+    workers = {type_: start(fleet, type_, f"killed {type_}") for type_ in types}
+    jobs = {type_: send(fleet, type_, type_, 30 if type_ == "running" else 0) for type_ in types}
+    wait_until(lambda: fleet.ledger.starts()["running"], 10, "it runs")
+    workers["running"].kill()
+    for worker in workers.values():
+        worker.wait(10)
+    wait_until(lambda: not fleet.names(), 10, "their guards said so")
+    start_worker(APP, fleet.url, types, pool="solo", name="next", env={"LEDGER": str(fleet.ledger.path)})
+    assert jobs["before"].get(timeout=20) == "before"
+    wait_until(fleet.all_slots_are_free, 10, "nothing else is to be run")
+    assert {type_: fleet.ledger.starts()[type_] for type_ in types} == {"before": 1, "after": 0, "running": 1}
+    assert lost(fleet) == {jobs["after"].id, jobs["running"].id}
+    assert sum(each.pending for each in fleet.report.status().types) == 0
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_worker_that_is_suspended_around_its_ack_for_too_long_starts_nothing_that_others_may_run(fleet, when):
+    zombie = start(fleet, "pdf", f"suspended {when}", WORKER_TIMEOUT="2")
+    job = send(fleet, "pdf", "job")
+    wait_until(lambda: is_stopped(zombie), 10, "it is suspended")
+    fleet.start("healthy", "pdf", pool="solo", timeout_s=2, beat_s=0.5)
+    wait_until(lambda: fleet.ledger.starts()["job"] or lost(fleet) == {job.id}, 15, "it is taken for dead")
+    zombie.signal(signal.SIGCONT)
+    wait_until(lambda: fleet.names() == {"pdf", "healthy"} and fleet.all_slots_are_free(), 15, "it is back")
+    wait_until(lambda: fleet.ledger.ends()["job"], 10, "it was run")
+    assert fleet.ledger.starts()["job"] == 1, zombie.log()
+    assert ("is not started" in zombie.log()) == (when == "before")
+    assert lost(fleet) == (set() if when == "before" else {job.id})
+
+
+def test_an_ack_that_vanishes_with_its_connection_is_said_again_while_the_task_runs(fleet):
+    worker = start(fleet, "pdf", "swallowed", CONF='{"broker_transport_options": {"socket_timeout": 2}}')
+    job = send(fleet, "pdf", "job", 30)
+    wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
+    assert fleet.acked() == SPARED
+    wait_until(lambda: fleet.acked() == SPARED + 1, 15, "another thread says it")
+    worker.kill()
+    wait_until(lambda: lost(fleet) == {job.id}, 10, "it is given up")
+    assert fleet.ledger.starts()["job"] == 1
+
+
+def test_the_end_of_a_task_whose_ack_vanished_is_said_as_well(fleet):
+    worker = start(fleet, "pdf", "swallowed", CONF='{"broker_transport_options": {"socket_timeout": 2}}')
+    for number in range(3):
+        assert send(fleet, "pdf", number, 0.1).get(timeout=10) == number
+    wait_until(fleet.all_slots_are_free, 15, f"all ends are known\n{worker.log()}")
+    assert [fleet.ledger.starts()[str(number)] for number in range(3)] == [1, 1, 1]
+
+
+def test_a_job_whose_ack_is_refused_in_time_does_not_start_in_the_solo_pool(app):
+    claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    request, _ = request_of(app, claims)
+    request._pool = SoloPool()
+    number = claims.held()[0].number
+    claims.settle(":".join(number), ACKED)
+    claims.on_accepted = lambda: claims.void([number])
+    request.on_accepted(1, 0.0)
+    assert request.is_called_off
+    assert claims.numbers() == []

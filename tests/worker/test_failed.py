@@ -1,0 +1,159 @@
+"""How a job ended, whatever its pool and however it is acked: what `explain` and the dead letters say of it."""
+
+import pytest
+from billiard.exceptions import TimeLimitExceeded
+from celery import Celery
+from celery.exceptions import NotRegistered, Reject
+from celery.utils.serialization import UnpickleableExceptionWrapper
+from celery.worker.request import Request
+
+from celery_affinity.membership.claims import Claims
+from celery_affinity.membership.lease import Lease
+from celery_affinity.observe import dead_letters
+from celery_affinity.observe.explain import explain
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+from celery_affinity.server.scripts.assembling import load
+from celery_affinity.transport.failure import words
+
+from ..support.processes import wait_until
+from .test_end_of_task import POOLS, Pools, closing, request_of
+
+FAILING = "tests.support.apps.failing"
+
+#: Pools that end a task that runs.
+END_TASKS = ("prefork", "gevent", "eventlet")
+
+#: Since Celery 5.7.
+SPARES_WHAT_IS_LOST = ("prefork",) if hasattr(Request, "_success_was_stored") else ()
+
+FAILED, REJECTED, GIVEN_UP = ("failed", None), ("dead", "rejected"), ("dead", "max_deliveries")
+DONE, REVOKED = ("done", None), ("revoked", None)
+
+#: Of each task: the pools that can have it, how it ends if it is acked early, late, and late but not for a failure; and
+#: how what is said of the error begins.
+ENDS = {
+    "good": (POOLS, DONE, DONE, DONE, None),
+    "fails": (POOLS, FAILED, FAILED, REJECTED, "ValueError: no such page\n\x1b[31m"),
+    "fails_at_length": (POOLS, FAILED, FAILED, REJECTED, "LookupError: what it says: " + "\u00e9" * 186),
+    "fails_unpicklably": (POOLS, FAILED, FAILED, REJECTED, "UnpicklableError: page 7: torn"),
+    "returns_what_no_serializer_takes": (POOLS, FAILED, FAILED, REJECTED, "EncodeError: "),
+    "retries": (POOLS, DONE, DONE, DONE, None),
+    "retries_in_vain": (POOLS, FAILED, FAILED, REJECTED, "OSError: the printer is off"),
+    "ignores": (POOLS, DONE, DONE, DONE, None),
+    "rejects": (POOLS, FAILED, REJECTED, REJECTED, "Reject: no such customer"),
+    "rejects_because_of_an_error": (POOLS, FAILED, REJECTED, REJECTED, "Reject: ConnectionError: no way"),
+    "wants_to_run_again": (POOLS, FAILED, DONE, DONE, "Reject: not now"),
+    "never_runs_well": (POOLS, FAILED, GIVEN_UP, GIVEN_UP, "Reject: not today"),
+    "exits": (("prefork", "threads", "gevent", "eventlet"), FAILED, FAILED, REJECTED, ""),
+    "takes_too_long": (("prefork", "gevent"), FAILED, FAILED, DONE, "TimeLimitExceeded(1"),
+    "takes_long": (("prefork",), FAILED, FAILED, REJECTED, "SoftTimeLimitExceeded("),
+    "loses_its_process": (("prefork",), FAILED, FAILED, REJECTED, "WorkerLostError: "),
+    "loses_each_process": (("prefork",), FAILED, GIVEN_UP, GIVEN_UP, "WorkerLostError: "),
+    "is_retried_when_its_process_is_lost": (SPARES_WHAT_IS_LOST, DONE, DONE, DONE, None),
+    "loses_its_process_when_it_has_succeeded": (SPARES_WHAT_IS_LOST, DONE, DONE, DONE, None),
+    "is_revoked": (END_TASKS, REVOKED, REVOKED, REVOKED, None),
+}
+
+
+def test_each_end_is_called_what_it_was_and_says_why(tmp_path, valkey, redis_client):
+    wanted, sent, ended = {}, {}, {}
+    reader = Reader(redis_client, Keys())
+
+    def look():
+        for job, task_id in sent.items():
+            if job not in ended:
+                found = explain(reader, task_id)
+                if found.state not in ("scheduled", "pending", "claimed", "running"):
+                    ended[job] = found.state, found.reason, found.why
+        return len(ended) == len(sent)
+
+    with closing(Pools(FAILING, valkey, tmp_path, slots=4, MAX_DELIVERIES="2")) as pools:
+        for task, (in_pools, *ends, why) in ENDS.items():
+            for ack, end in zip(("early", "late", "strict"), ends, strict=True):
+                for pool in in_pools:
+                    job = f"{pool}-{task}-{ack}"
+                    wanted[job] = *end, None if end in (DONE, REVOKED) else why
+                    sent[job] = pools.send(f"{task}_{ack}", job, pool).id
+        for job in [each for each in sent if "-is_revoked-" in each]:
+            wait_until(lambda job=job: look() or job in pools.ledger.starts(), 60, f"{job} runs\n{pools.logs()}")
+            pools.app.control.revoke(sent[job], terminate=True)
+        try:
+            wait_until(look, 60, "all end")
+        except AssertionError:
+            pytest.fail(f"no end of {set(sent) - set(ended)}\n{pools.logs()}")
+        wait_until(pools.all_slots_are_free, 20, f"all slots are free\n{pools.logs()}")
+        tries = {
+            task_id: _states_of_its_jobs(redis_client, task_id)
+            for job, task_id in sent.items()
+            if "-retries-" in job or "-is_retried_" in job
+        }
+        dead = {each.task_id: (each.reason, each.why) for each in dead_letters.find(reader, dead_letters.Filter())}
+    wrong = {job: (end, wanted[job]) for job, end in ended.items() if not _is_as(end, wanted[job])}
+    assert wrong == {}
+    assert set(tries.values()) <= {("done", "done")}, "a try that is followed by another has not failed"
+    assert dead == {sent[job]: end[1:] for job, end in ended.items() if end[0] == "dead"}
+
+
+def _states_of_its_jobs(redis_client, task_id):
+    rows = [redis_client.hmget(name, "task", "state") for name in redis_client.scan_iter(Keys().key("job", "*"))]
+    return tuple(state.decode() for task, state in rows if task == task_id.encode())
+
+
+def _is_as(end, wanted):
+    *how, why = end
+    *wanted_how, begins = wanted
+    return how == wanted_how and (why is None if begins is None else why is not None and why.startswith(begins))
+
+
+class RudeError(Exception):
+    """An exception whose author's code fails."""
+
+    def __str__(self):
+        raise SystemExit(self.args[0])
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (ValueError("no such page"), "ValueError: no such page"),
+        (ValueError(), "ValueError"),
+        (ValueError("x" * 1_000), "ValueError: " + "x" * 200),
+        (ValueError("half a pair: \ud800"), "ValueError: half a pair: \\ud800"),
+        (type("X" * 1_000, (Exception,), {})("why"), "X" * 80 + ": why"),
+        (RudeError("why"), "RudeError: (what it says cannot be shown)"),
+        (TimeLimitExceeded(1), "TimeLimitExceeded(1,)"),
+        (NotRegistered("a.task"), "NotRegistered: 'a.task'"),
+        (Reject("no such customer"), "Reject: no such customer"),
+        (Reject(OSError("no way")), "Reject: OSError: no way"),
+        (Reject(), "Reject"),
+        (UnpickleableExceptionWrapper("a", "TornError", ("page 7",), "page 7"), "TornError: page 7"),
+    ],
+)
+def test_of_an_error_its_type_and_the_beginning_of_what_it_says_is_kept(error, kept):
+    assert words(error) == kept
+
+
+def test_the_server_has_room_for_whatever_a_worker_says_of_an_error():
+    longest = words(type("\U0001f4a5" * 100, (Exception,), {})("\U0001f4a5" * 300))
+    (most,) = [line.split()[3] for line in load("release").source.splitlines() if "local MOST_WHY = " in line]
+    assert len(longest.encode()) <= int(most)
+
+
+class Told:
+    """The part of a scheduler that is told of ends."""
+
+    def settle(self, worker, *, acks, ends, **_):
+        self.outcomes = [end.outcome for end in ends]
+        return []
+
+
+@pytest.mark.parametrize(("expired", "outcome"), [(False, "revoked"), (True, "expired")])
+def test_what_its_worker_finds_revoked_or_expired_ends_as_that(expired, outcome):
+    claims, told = Claims("worker", "inbox", Lease(30), lambda: None), Told()
+    with Celery("alone", broker="memory://", set_as_current=False) as app:
+        request, message = request_of(app, claims)
+        message.ack_log_error.side_effect = lambda *_: claims.settle(message.delivery_tag, "acked")
+        request._announce_revoked(outcome, False, None, expired)
+    claims.flush(told, inline=True)
+    assert told.outcomes == [outcome]

@@ -1,0 +1,244 @@
+"""What Celery's pools must not forget at a reconnect."""
+
+import os
+import pickle
+import signal
+import struct
+from itertools import count
+from types import MethodType, SimpleNamespace
+
+import pytest
+from celery.concurrency.asynpool import AsynPool, ResultHandler
+from kombu.asynchronous import Hub, get_event_loop, set_event_loop
+
+from celery_affinity.worker.pools import (
+    keep_what_is_half_read,
+    spare_what_is_written,
+    watch_who_is_ending,
+    writes_at_once,
+)
+
+_file_numbers = count()
+
+
+@pytest.fixture
+def pipe():
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    yield read, write
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_worker_goes_on_beside_a_process_whose_end_was_noticed_and_that_is_still_there(pipe, is_closed):
+    tracked = []
+    hub = SimpleNamespace(add_reader=lambda fd, *_: tracked.append(os.fstat(fd)))
+    pool = SimpleNamespace(_event_process_exit=None)
+    pool._track_child_process = MethodType(AsynPool._track_child_process, pool)
+    watch_who_is_ending(SimpleNamespace(_pool=pool))
+    process = SimpleNamespace(_popen=SimpleNamespace(sentinel=-1 if is_closed else pipe[0]))
+    process._sentinel_poll = None  # what the notice of its end leaves
+    pool._track_child_process(process, hub)
+    assert tracked == ([] if is_closed else [os.fstat(pipe[0])])
+    if not is_closed:
+        pool._track_child_process(process, hub)
+        assert len(tracked) == 2, "as Celery does at each reconnect"
+        os.close(process._sentinel_poll)
+
+
+class Results:
+    """The part of a prefork pool that reads them."""
+
+    _recv_message = ResultHandler._recv_message
+    handle_event = None
+
+    def __init__(self, fd):
+        self.fileno_to_outq = {fd: "first process"}
+        self.read_so_far = []
+
+    def read(self, fd):
+        """Read on as the event loop does when *fd* has something; a reconnect makes it ask for a reader again."""
+        next(self._recv_message(lambda *_: None, fd, self.read_so_far.append), None)
+
+
+def _pool_with(results):
+    return SimpleNamespace(_pool=SimpleNamespace(_result_handler=results))
+
+
+def test_a_result_that_is_half_read_at_a_reconnect_is_read_to_its_end(pipe):
+    read, write = pipe
+    results = Results(read)
+    keep_what_is_half_read(_pool_with(results))
+    result = pickle.dumps("result")
+    os.write(write, struct.pack(">i", len(result)))
+    results.read(read)
+    os.write(write, result)
+    results.read(read)
+    os.write(write, struct.pack(">i", len(result)) + result)
+    results.read(read)
+    assert results.read_so_far == ["result", "result"]
+
+
+def test_half_a_result_of_a_dead_process_is_forgotten(pipe):
+    read, write = pipe
+    results = Results(read)
+    keep_what_is_half_read(_pool_with(results))
+    os.write(write, struct.pack(">i", 1000))
+    results.read(read)
+    results.fileno_to_outq[read] = "next process"  # its pipe has got the old one's number
+    result = pickle.dumps("result")
+    os.write(write, struct.pack(">i", len(result)) + result)
+    results.read(read)
+    assert results.read_so_far == ["result"]
+
+
+def test_other_pools_are_left_alone():
+    keep_what_is_half_read(SimpleNamespace())
+    keep_what_is_half_read(SimpleNamespace(_pool=SimpleNamespace()))
+
+
+class PreforkPool:
+    """The part of a prefork pool that is flushed: it drops what nobody has accepted."""
+
+    def __init__(self, **jobs):
+        self.outbound_buffer = [job for job in jobs.values() if job.is_buffered]
+        self._cache = jobs
+        self._busy_workers = {job._write_to.inqW_fd for job in jobs.values() if job._write_to}
+        self._pool = self
+        self.dies_in_flush = None
+        for name, job in jobs.items():
+            job.discard = lambda name=name: self._cache.pop(name)
+        spare_what_is_written(self)
+
+    def flush(self):
+        for job in list(self._cache.values()):
+            if not job._accepted:
+                job.discard()
+        self.outbound_buffer.clear()
+        if self.dies_in_flush is not None:
+            self.dies_in_flush.lives = False
+
+
+class OldPreforkPool(PreforkPool):
+    """The same before Celery 5.6.3: it forgets all jobs, but none while one is being written."""
+
+    is_writing = False
+
+    def flush(self):
+        if not self.is_writing:
+            self._cache.clear()
+        self.outbound_buffer.clear()
+        self._busy_workers.clear()
+
+
+def process(lives=True):
+    each = SimpleNamespace(lives=lives, inqW_fd=next(_file_numbers))
+    each._is_alive = lambda: each.lives
+    return each
+
+
+def job(process, *, is_buffered=False, accepted=False):
+    return SimpleNamespace(_write_to=process, _accepted=accepted, is_buffered=is_buffered, ready=lambda: False)
+
+
+def test_a_reconnect_spares_what_a_process_has_and_nothing_else():
+    pool = PreforkPool(
+        running=job(process(), accepted=True),
+        in_the_pipe=job(process()),
+        not_written=job(None, is_buffered=True),
+        put_back_with_a_pipe_that_was_reused=job(process(), is_buffered=True),
+    )
+    pool.flush()
+    assert set(pool._cache) == {"running", "in_the_pipe"}
+    assert not pool._cache["in_the_pipe"]._accepted
+
+
+def test_what_a_dead_process_had_is_not_spared():
+    dying = process()
+    pool = PreforkPool(in_the_pipe=job(dying), of_a_dead_one=job(process(lives=False)), in_another=job(process()))
+    pool.dies_in_flush = dying
+    pool.flush()
+    assert set(pool._cache) == {"in_another"}
+
+
+@pytest.mark.parametrize("is_writing", [False, True])
+def test_a_reconnect_spares_the_same_in_an_old_celery_and_its_processes_stay_busy(is_writing):
+    busy = process()
+    pool = OldPreforkPool(
+        running=job(busy, accepted=True),
+        not_written=job(None, is_buffered=True),
+        of_a_dead_one=job(process(lives=False)),
+    )
+    pool.is_writing = is_writing
+    pool.flush()
+    assert set(pool._cache) == {"running"}
+    assert pool._busy_workers == {busy.inqW_fd}
+
+
+@pytest.fixture
+def hub():
+    before = get_event_loop()
+    hub = Hub()
+    set_event_loop(hub)
+    yield hub
+    hub.close()
+    set_event_loop(before)
+
+
+@pytest.fixture
+def asynpool(hub):
+    pool = AsynPool(processes=1, threads=False)
+    pool.register_with_event_loop(hub)
+    yield pool
+    pool.terminate()
+
+
+def _turn_until(hub, true):
+    loop = hub.create_loop()
+    for _ in range(2000):
+        if true():
+            return
+        hub.call_later(0.01, lambda: None)
+        next(loop)
+    raise AssertionError("the loop turns, and it does not come true")
+
+
+def _note(path, text):
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_what_a_dead_process_has_not_read_is_not_read_by_the_next(hub, asynpool, tmp_path):
+    pool = SimpleNamespace(_pool=asynpool, flush=asynpool.flush)
+    spare_what_is_written(pool)
+    _turn_until(hub, lambda: asynpool._all_inqueues)
+    (process,) = asynpool._pool
+    os.kill(process.pid, signal.SIGSTOP)
+    dropped = asynpool.apply_async(_note, (tmp_path / "ran", "dropped "))
+    _turn_until(hub, lambda: dropped._write_to is not None)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    pool.flush()
+    assert dropped not in asynpool._cache.values()
+    following = asynpool.apply_async(_note, (tmp_path / "ran", "following"))
+    _turn_until(hub, following.ready)
+    assert (tmp_path / "ran").read_text() == "following"
+
+
+def test_what_a_prefork_pool_is_given_late_in_a_turn_it_writes_in_that_turn(hub, asynpool, tmp_path):
+    def writable():
+        return asynpool._all_inqueues & {fd for fd, _ in hub.poller.poll(0)}
+
+    _turn_until(hub, lambda: asynpool._all_inqueues)
+    next(hub.create_loop())  # the pool had nothing to write
+    given = asynpool.apply_async(_note, (tmp_path / "ran", "given"))
+    assert not writable(), "it looks at the beginning of a turn"
+    assert writes_at_once(SimpleNamespace(_pool=asynpool))
+    assert writable()
+    _turn_until(hub, given.ready)
+
+
+def test_other_pools_have_nothing_to_write():
+    assert not writes_at_once(SimpleNamespace())
+    assert not writes_at_once(SimpleNamespace(_pool=SimpleNamespace()))
