@@ -1,4 +1,4 @@
-"""What a linked script leaves out, and what it spells otherwise; that it does the same is the conformance test's."""
+"""What a linked script leaves out, moves, and spells otherwise. The conformance test proves that it does the same."""
 
 import pytest
 
@@ -118,10 +118,20 @@ def test_a_script_with_a_block_runs_as_before(redis_client):
     assert redis_client.eval(source, 1, "base:", "y") == b"base:lane:y:Y!"
 
 
-def test_an_include_in_the_middle_of_a_block_is_an_error(monkeypatch):
-    texts = {"odd.lua": "if ARGV[1] then\n    local a = 1\n-- @include lib/more.lua\nend\n", "lib/more.lua": ""}
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("if ARGV[1] then\n    x()\n-- @include lib/more.lua\nend\n", "must come before all code.*x().*say @deferred"),
+        ("if ARGV[1] then\n-- @include lib/more.lua\nend\n", "must come before all code.*in a block, say @deferred"),
+        ("-- @deferred lib/more.lua\nreturn 1\n", "must come first in a block; before all code, say @include"),
+        ("if ARGV[1] then\n    x()\n-- @deferred lib/more.lua\nend\n", "must come first in a block, not after.*x()"),
+        ("if ARGV[1] then\n\n-- @deferred lib/more.lua\nend\n", "must come first in a block"),
+    ],
+)
+def test_an_include_or_a_deferred_part_in_the_others_place_is_an_error(monkeypatch, source, error):
+    texts = {"arrows/odd.lua": source, "lib/more.lua": ""}
     monkeypatch.setattr(assembling, "_read", texts.__getitem__)
-    with pytest.raises(ValueError, match=r"include lib/more.lua.*must come first in a block.*local a = 1"):
+    with pytest.raises(ValueError, match=error):
         assembled("odd")
 
 

@@ -1,9 +1,10 @@
-"""Loads the Lua scripts: one for each arrow, with its includes.
+"""Loads the Lua scripts: one for each arrow, with its parts.
 
-A line ``-- @include jobs/x.lua`` is replaced by that file, once in a script; at the beginning of a block it is for what
-most calls do without (`deferring`). The files of ``generated/`` are none: they are made from `keys` and `settings`. The
-lines ``local name = ARGV[n]`` of a script are its signature: `Script.arguments` takes the values by these names, so the
-two sides cannot drift apart.
+The line ``-- @include jobs/x.lua``, before all code of a file, is replaced by that part, once in a script. The line
+``-- @deferred jobs/x.lua``, first in a block, is replaced likewise, but the part is defined only when the block runs:
+most calls do without it (`deferring`). The parts in ``generated/`` are no files: they are made from `keys` and
+`settings`. The lines ``local name = ARGV[n]`` of an arrow are its signature: `Script.arguments` takes the values by
+these names, so the two sides cannot drift apart.
 """
 
 import re
@@ -47,8 +48,8 @@ _GENERATED = {
     "generated/kinds.lua": keys.lua_kinds,
     "generated/settings.lua": settings.lua_source,
 }
-_INCLUDE = re.compile(r"-- @include (\S+)$")
-_OPENS = re.compile(r"(\b(then|else|do|repeat)|\))(\s+--.*)?$")
+_DIRECTIVE = re.compile(r"-- @(include|deferred) (\S+)$")
+_OPENS = re.compile(r"(\b(then|else|do|repeat)|\bfunction\b[^()]*\([^()]*\))(\s+--.*)?$")
 _BINDING = re.compile(r"^local (\w+) = .*?\bARGV\[(\d+)\]", re.MULTILINE)
 _REST = re.compile(r"^-- ARGV\[(\d+)\.\.\]", re.MULTILINE)
 Argument = str | bytes | int
@@ -56,7 +57,7 @@ Argument = str | bytes | int
 
 @dataclass(frozen=True)
 class Script:
-    """An assembled script: *names* are those of its arguments, *takes_rest* whether more values follow them."""
+    """A linked script: *names* are those of its arguments, *takes_rest* says whether more values follow them."""
 
     name: str
     source: str
@@ -90,7 +91,7 @@ def load(name: str) -> Script:
 
 
 def assembled(name: str) -> str:
-    """Return the script of the arrow *name* as it reads, with its includes."""
+    """Return the script of the arrow *name* with its parts, not linked yet: readable, and what a linter checks."""
     return _assemble(_read(f"arrows/{name}.lua"), set())
 
 
@@ -103,22 +104,34 @@ def _read(path: str) -> str:
 
 def _assemble(source: str, included: set[str]) -> str:
     lines: list[str] = []
-    opens: str | None = None  # the line that opens the block of which the next line is the first
+    last_line: str | None = None  # of code; None before the first one
+    may_defer = False
     for line in source.splitlines(keepends=True):
-        found = _INCLUDE.match(line)
-        if not found:
-            opens = None if line.isspace() or line.startswith("--") else line
-            lines.append(line)
-        elif found[1] not in included:
-            included.add(found[1])
-            text = _assemble(_read(found[1]), included)
-            if opens is None:
-                lines.append(text)
-            elif _OPENS.search(opens):
-                lines.append(deferred(text, opens))
-            else:
-                raise ValueError(f"{line!r} must come first in a block, or before all code, not after {opens!r}")
+        directive = _DIRECTIVE.match(line)
+        if directive:
+            word, path = directive.groups()
+            _check_place(line, word, last_line, may_defer)
+            if path not in included:
+                included.add(path)
+                text = _assemble(_read(path), included)
+                lines.append(deferred(text, last_line) if last_line else text)
+            continue
+        lines.append(line)
+        if line.isspace() or line.startswith("--"):
+            may_defer = False
+        else:
+            last_line, may_defer = line, bool(_OPENS.search(line))
     return "".join(lines)
+
+
+def _check_place(line: str, word: str, last_line: str | None, may_defer: bool) -> None:
+    """Raise ValueError if *word* is the one for another place than that of *line*."""
+    if word == "include" and last_line is not None:
+        raise ValueError(f"{line!r} must come before all code, not after {last_line!r}; in a block, say @deferred")
+    if word == "deferred" and last_line is None:
+        raise ValueError(f"{line!r} must come first in a block; before all code, say @include")
+    if word == "deferred" and not may_defer:
+        raise ValueError(f"{line!r} must come first in a block, not after {last_line!r}")
 
 
 def write_all(directory: Path) -> None:

@@ -1,7 +1,7 @@
-"""What a script has only for calls that are rare: it is defined where one comes to it.
+"""Defines in a block what only this block of a script uses.
 
-A part that is included in a block is deferred: it is defined when that block runs. So is each function of other parts
-that nothing but the block uses.
+A part named by ``-- @deferred`` at the beginning of a block is defined when that block runs. So is each function of
+other parts that nothing but the block uses. Calls that do not enter the block do not pay for either.
 """
 
 import re
@@ -10,11 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-#: What stands around a deferred part; the number says how far the line is indented that opens its block.
+#: Lines around a deferred part; a number follows the first: the indentation of the line that opens the block.
 _BEGIN, _END = "-- deferred in ", "-- to here\n"
 
 #: A function of a part, ``function lanes.add(...)`` or ``local function find(...)``, to the ``end`` that begins a
-#: line, with what is said of it above. One that has a deferred part in it is none of them.
+#: line, with the comment above. A function that contains a deferred part does not match.
 _BODY = rf".*\n(?:(?!end$|{_BEGIN}).*\n)*end\n"
 _SAID = rf"(?:^--(?!{_BEGIN[2:]}|{_END[2:-1]}).*\n)*"
 FUNCTION = re.compile(
@@ -26,12 +26,12 @@ COMMENT = re.compile(r"--.*")
 
 
 def name_of(function: re.Match[str]) -> str:
-    """Return what `FUNCTION` found: ``lanes.add``, or ``find``."""
+    """Return the name of a function that `FUNCTION` found: ``lanes.add``, or ``find``."""
     return function["own"] or f"{function['part']}.{function['name']}"
 
 
 def deferred(source: str, opens: str) -> str:
-    """Return *source*, a part, marked as one of the block that the line *opens* opens."""
+    """Return *source*, a part, marked as belonging to the block that the line *opens* begins."""
     return f"{_BEGIN}{_indentation(opens)}\n{source}{_END}"
 
 
@@ -41,7 +41,7 @@ def _indentation(line: str) -> int:
 
 @dataclass(eq=False)
 class _Block:
-    """A block with deferred parts: from the first of them to its end; the whole script has no *parent*."""
+    """A block with deferred parts, from the first of them to the end of the block; the whole script has no *parent*."""
 
     parent: "_Block | None"
     indentation: int
@@ -50,12 +50,12 @@ class _Block:
     in_a_part: bool = True
 
     def way(self) -> list["_Block"]:
-        """Return what it is in, the whole script first, and itself."""
+        """Return the blocks around this one, the whole script first, then this one."""
         return [*(self.parent.way() if self.parent else ()), self]
 
 
 def _blocks(source: str) -> list[_Block]:
-    """Return the whole script, and each block of it that has deferred parts."""
+    """Return the whole script, then each of its blocks that has deferred parts."""
     blocks = [_Block(None, -1, 0, len(source))]
     innermost, at, was_end = blocks[0], 0, False
     for line in source.splitlines(keepends=True):
@@ -76,7 +76,7 @@ def _blocks(source: str) -> list[_Block]:
 
 
 def with_blocks_own(source: str) -> str:
-    """Return *source* with the functions that only one block uses, or what is in it, at the beginning of that block."""
+    """Return *source* with the functions that one block alone uses, or blocks in it, moved to the block's beginning."""
     blocks = _blocks(source)
 
     def block_at(at: int) -> _Block:
@@ -84,7 +84,9 @@ def with_blocks_own(source: str) -> str:
 
     found = list(FUNCTION.finditer(source))
     times = Counter(name_of(each) for each in found)
-    functions = {name_of(each): each for each in found if times[name_of(each)] == 1}  # of two nobody knows who is meant
+    functions = {
+        name_of(each): each for each in found if times[name_of(each)] == 1
+    }  # a name of two functions does not say which is meant
     written_in = {name: block_at(each.start()) for name, each in functions.items()}
     users = _users(source, functions)
     belongs_to = dict(written_in)
@@ -101,7 +103,7 @@ def with_blocks_own(source: str) -> str:
 
 
 def _users(source: str, functions: Mapping[str, re.Match[str]]) -> dict[str, list[str | int]]:
-    """Return who uses each of *functions*: another one, or a place in the rest of *source*."""
+    """Return the users of each of *functions*: names of others, and positions in the rest of *source*."""
     code = COMMENT.sub(lambda comment: " " * len(comment.group()), source)
     owners = sorted((each.start(), each.end(), name) for name, each in functions.items())
     users: dict[str, list[str | int]] = defaultdict(list)
@@ -114,7 +116,7 @@ def _users(source: str, functions: Mapping[str, re.Match[str]]) -> dict[str, lis
 
 
 def _common(blocks: Sequence[_Block]) -> _Block:
-    """Return the innermost block that all of *blocks* are in."""
+    """Return the innermost block that contains all of *blocks*."""
     common = blocks[0].way()
     for block in blocks[1:]:
         common = [each for each, other in zip(common, block.way(), strict=False) if each is other]
@@ -122,7 +124,7 @@ def _common(blocks: Sequence[_Block]) -> _Block:
 
 
 def _moved(source: str, functions: Mapping[re.Match[str], int]) -> str:
-    """Return *source* with each of *functions* at the place that it is given."""
+    """Return *source* with each of *functions* moved to the position beside it."""
     at_its_place: dict[int, str] = defaultdict(str)
     for each, place in functions.items():
         at_its_place[place] += each.group()

@@ -1,9 +1,9 @@
 """Makes a script cheap to begin: a server runs its text from the first line on at each call, definitions included.
 
-For the calls that scripts make, defining what is written as it reads best would cost as much again as the calls
-themselves. So a linked script has no function that it does not use, what only a block uses that most calls do without
-is defined in that block, the functions of its shared parts are locals (a field of a table costs three times as much to
-define), and keys are spelled where they are used.
+Defining all functions of a script as they are written would cost as much as the Redis commands that the script calls.
+So a linked script has no unused function; a function that only a deferred block uses is defined in that block; the
+functions of shared parts are locals (a field of a table costs three times as much to define); and keys are spelled
+where they are used.
 """
 
 import re
@@ -19,14 +19,14 @@ _KEY = re.compile(r"\bkey\.(\w+)")
 
 
 def linked(source: str) -> str:
-    """Return a script that does the same as *source*, all of its parts, and has less to define."""
+    """Return a script that does the same as *source*, an assembled one, and has less to define."""
     return _with_locals(_with_keys_spelled(with_blocks_own(_without_unused(source))))
 
 
 def _without_unused(source: str) -> str:
     """Return *source* without functions that nothing else calls, directly or through others."""
     functions: dict[str, str] = {}
-    for found in FUNCTION.finditer(source):  # several parts may have a function of their own under one name
+    for found in FUNCTION.finditer(source):  # parts may have local functions of one name
         functions[name_of(found)] = functions.get(name_of(found), "") + found.group()
     wanted = _names(FUNCTION.sub("", source)) & functions.keys()
     used: set[str] = set()
@@ -45,7 +45,7 @@ def _with_keys_spelled(source: str) -> str:
     pieces, end = [], 0
     for found in _KEY.finditer(source):
         if found.start() < end:
-            raise ValueError(f"a key within the parts of another: {source[found.start() :][:40]!r}")
+            raise ValueError(f"a key within an argument of another: {source[found.start() :][:40]!r}")
         arguments, after = _arguments(source, found.end())
         pieces += [source[end : found.start()], keys.lua_expression(found[1], arguments)]
         end = after
@@ -53,7 +53,7 @@ def _with_keys_spelled(source: str) -> str:
 
 
 def _arguments(source: str, start: int) -> tuple[list[str], int]:
-    """Return the arguments of a call whose parenthesis is at *start*, and where it ends; none if there is none."""
+    """Return the arguments of the call whose parenthesis is at *start*, and its end; none without a parenthesis."""
     if source[start] != "(":
         return [], start
     arguments, depth, begin = [], 0, start + 1
@@ -64,7 +64,7 @@ def _arguments(source: str, start: int) -> tuple[list[str], int]:
             begin = at + 1
         if not depth:
             return arguments, begin
-    raise ValueError(f"a parenthesis that does not end: {source[start:][:40]!r}")
+    raise ValueError(f"a parenthesis that is not closed: {source[start:][:40]!r}")
 
 
 def _with_locals(source: str) -> str:

@@ -21,7 +21,7 @@ local most_ahead = tonumber(ARGV[4]) -- jobs it takes beyond its slots, inline
 local row = slots.row(worker, "sequence", "types")
 
 if row[7] == sequence then
--- @include jobs/held.lua
+-- @deferred jobs/held.lua
     local reply = { "" }
     for id, fence in string.gmatch(redis.call("HGET", key.worker(worker), "granted"), "(%S+) (%S+)") do
         if claims.held(worker, id, fence) then
@@ -43,14 +43,14 @@ for i = 5, #ARGV, 3 do
     if known and outcome == "acked" then
         claims.finish(id, fence, known, "done", "")
     elseif known then
--- @include jobs/outcome.lua
+-- @deferred jobs/outcome.lua
         local how, why = read_outcome(outcome)
         if ENDED[how] then
             claims.finish(id, fence, known, ENDED[how], why)
         elseif known.acked then
             claims.finish(id, fence, known, "done", "")
         else
--- @include jobs/come_back.lua
+-- @deferred jobs/come_back.lua
             if how == "rejected" then
                 back.drop(worker, id)
                 back.bury(id, "rejected", settings, why)
@@ -64,7 +64,7 @@ for i = 5, #ARGV, 3 do
     end
 end
 if not holds_less then -- what took back was the first write, and only freed
--- @include base/full_memory.lua
+-- @deferred base/full_memory.lua
 end
 if row[6] and caller ~= "" then
     workers.resume(worker) -- jobs are taken inline from the event loop only, so it turns again
@@ -73,7 +73,7 @@ end
 
 local view
 if next(again) then -- jobs that come back may fit any free slot; all others only the one that is free now
--- @include placing/which_slot.lua
+-- @deferred placing/which_slot.lua
     slots.settle(worker)
     view = slots.view()
 else
@@ -87,7 +87,7 @@ local reply, inline = fill(types, caller, settings, view)
 local left = view.left or tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
 
 if next(again) or most_ahead > 0 or left > 0 then
--- @include fleet/lookahead.lua
+-- @deferred fleet/lookahead.lua
     if next(again) then
         ahead.gave_back(worker, again)
     end

@@ -45,7 +45,7 @@ local function put(job, enqueued_us, is_only)
         redis.call("HSET", key.job(id), "published", clock.now)
         redis.call("ZADD", key.scheduled, due, id)
         if delay_us < TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
--- @include fleet/workers.lua
+-- @deferred fleet/workers.lua
             workers.have_one_tick() -- it knows of no job that is due so soon
         end
         return 2, 1, false
@@ -75,9 +75,9 @@ local function place(their_types, messages, alone)
         fitting = fitting + slots.free_for(type)
     end
     if fitting > 0 then
--- @include generated/settings.lua
--- @include placing/which_slot.lua
--- @include placing/fill.lua
+-- @deferred generated/settings.lua
+-- @deferred placing/which_slot.lua
+-- @deferred placing/fill.lua
         local function one_alone() -- it never sees its lane: otherwise as `candidates` has those that wait
             return {
                 types = {},

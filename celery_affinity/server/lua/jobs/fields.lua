@@ -23,7 +23,7 @@ function fields.bad(job)
     elseif job.stamps ~= "" and (find(job.stamps, "[^%w_.~%%: -]") or traces.are_too_many(job.stamps)) then
         return "stamps"
     elseif find(job.task_name, "[\128-\255]") then
--- @include base/text.lua
+-- @deferred base/text.lua
         return not text.is_good(job.task_name) and "task_name" or nil
     end
     return nil

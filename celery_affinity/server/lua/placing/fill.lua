@@ -34,7 +34,7 @@ local function candidates(types, view, settings)
                 return view.any_free(one) and lanes.job(one, heads[one], 1)
             end
             if not choice then
--- @include placing/which_job.lua
+-- @deferred placing/which_job.lua
                 choice = choice_among(waiting, heads, view, settings)
             end
             return choice.first()
