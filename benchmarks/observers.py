@@ -23,7 +23,7 @@ from celery_affinity.observe.flower import Observer, merged
 from celery_affinity.observe.metrics import StatusCollector
 from celery_affinity.observe.status import Report
 from celery_affinity.server.reader import Reader
-from celery_affinity.transport.reach import reader_on, scheduler_on
+from celery_affinity.transport.reach import scheduler_on
 from tests.whole.large import NOTED_FROM_US, LargeFleet
 
 from .bench import say
@@ -112,7 +112,7 @@ def looks(pending: Pending, executable: str | None) -> Iterator[list[Look]]:
         fleet.fill(pending.jobs)
         client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
         client.config_set("slowlog-max-len", 10_000)
-        reader = reader_on(scheduler_on(connection, _TRANSPORT))
+        reader = scheduler_on(connection, _TRANSPORT).reader
         task = _in_the_middle(fleet, pending.jobs)
         observer = Observer(connection)
         registry = CollectorRegistry()

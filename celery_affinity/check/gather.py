@@ -85,11 +85,10 @@ def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) 
     keys = Keys(global_keyprefix=channel.global_keyprefix, namespace=channel.namespace)
     # Not the channel's own: that writes the schema where there is none.
     scheduler = Scheduler(redis.Redis(connection_pool=channel.pool), keys)
-    reader = Reader(scheduler.client, keys)
-    server = _server(reader, scheduler.client)
+    server = _server(scheduler.reader, scheduler.client)
     if answers_within_s is None or server.schema not in (None, str(SCHEMA)):
         return Facts(own, server)
-    return Facts(own, server, _fleet(app, own, connection, channel, scheduler, reader, answers_within_s))
+    return Facts(own, server, _fleet(app, own, connection, channel, scheduler, scheduler.reader, answers_within_s))
 
 
 # -- the server

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from ..errors import AffinityError, TransportError
 from ..server.reader import Reader
 from ..server.scheduler import Scheduler
-from ..transport.reach import reader_on, scheduler_on
+from ..transport.reach import scheduler_on
 from ..transport.urls import masked
 
 #: Pause before a broker that does not answer is asked again, s.
@@ -74,7 +74,7 @@ def _first_answer(connection: Connection, transport: str) -> Scheduler:
 @contextmanager
 def reader_of(ctx: click.Context) -> Iterator[Reader]:
     with scheduler_of(ctx) as scheduler:
-        yield reader_on(scheduler)
+        yield scheduler.reader
 
 
 def print_json(found: object) -> None:

@@ -9,7 +9,6 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..observe import dead_letters
 from ..observe.dead_letters import Filter
-from ..transport.reach import reader_on
 from . import text
 from .broker import AS_JSON, print_json, reader_of, scheduler_of
 
@@ -94,7 +93,7 @@ def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: b
     """
     which = _chosen(ids, all_, chosen)
     with scheduler_of(ctx) as scheduler:
-        found = dead_letters.find(reader_on(scheduler), which)
+        found = dead_letters.find(scheduler.reader, which)
         meant = [letter for letter in found if letter.reason != "lost" or which.ids or which.reason == "lost"]
         replayed = scheduler.replay([letter.job_id for letter in meant])
     left = [letter.job_id for letter in found if letter.job_id not in replayed]
@@ -123,7 +122,7 @@ def drop_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, yes: bool, a
     """Delete dead letters, for good."""
     which = _chosen(ids, all_, chosen)
     with scheduler_of(ctx) as scheduler:
-        found = [letter.job_id for letter in dead_letters.find(reader_on(scheduler), which)]
+        found = [letter.job_id for letter in dead_letters.find(scheduler.reader, which)]
         if found and not yes:
             click.confirm(f"Delete {len(found)} dead letters for good?", abort=True, err=True)
         dropped = scheduler.drop(found)

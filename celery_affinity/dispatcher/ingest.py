@@ -22,7 +22,6 @@ from ..client import revokes
 from ..client.stamping import Stamp, as_counted, moment, settings_of
 from ..rules.keys import decode
 from ..rules.score import MAX_PRIORITY
-from ..server.reader import Reader
 from ..server.replies import Job
 from ..server.scheduler import MOST, Scheduler
 
@@ -65,7 +64,7 @@ class Ingest:
         now_s = time.monotonic()
         if self._asked_s is None or now_s - self._asked_s > _SERVED_FOR_S:
             self._asked_s = now_s
-            self._queues = deque(map(decode, sorted(Reader(scheduler.client, scheduler.keys).capacity())))
+            self._queues = deque(map(decode, sorted(scheduler.reader.capacity())))
         prefix = scheduler.keys.global_keyprefix
         queues = list(islice(self._queues, _QUEUES_IN_A_TICK))
         self._queues.rotate(-_QUEUES_IN_A_TICK)

@@ -87,7 +87,7 @@ class _Batch:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What `Scheduler.settle` is told of it."""
+        """What `Scheduler.tell_ends` is told of it."""
         return {
             "acks": [held.number for _, held in self.acks],
             "ends": [End(held.job_id, held.fence, held.told) for _, held in self.ends],
@@ -252,7 +252,7 @@ class Claims:
             batch = self._next_batch()
             if batch is None:
                 return []
-            following = scheduler.settle(
+            following = scheduler.tell_ends(
                 self.worker,
                 **batch.told,
                 inline=inline,
@@ -313,7 +313,7 @@ class Claims:
             batch = self._next_batch()
             if batch is not None:
                 goes_on = bool(self._sent_acks)
-                scheduler.send_settle(in_flight, self.worker, **batch.told, most_ahead=most_ahead, goes_on=goes_on)
+                scheduler.send_ends(in_flight, self.worker, **batch.told, most_ahead=most_ahead, goes_on=goes_on)
                 self._in_flight, is_sent = in_flight, True
         except BaseException:
             self._take_acks_back()
@@ -345,7 +345,7 @@ class Claims:
             return []
         assert batch is not None, "sent"
         try:
-            following = scheduler.receive_settle(in_flight, has_ends=bool(batch.ends))
+            following = scheduler.receive_ends(in_flight, has_ends=bool(batch.ends))
             self._forget(batch)
             return following
         except ResponseError:

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from ..server.reader import Reader
 from .status import Report, Status, TypeStatus
 
 logger = logging.getLogger(__name__)
@@ -104,8 +103,7 @@ class Observer:
         return self._status()
 
     def _status(self) -> Status:
-        scheduler = self._connection.default_channel.scheduler
-        return Report(Reader(scheduler.client, scheduler.keys)).status()
+        return Report(self._connection.default_channel.scheduler.reader).status()
 
     def _forget_connection(self) -> None:
         if self._connection is not None:

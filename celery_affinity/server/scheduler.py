@@ -29,6 +29,7 @@ from ..rules.keys import Keys
 from ..rules.rows import number_of, text_of
 from . import introduction
 from .connections.in_flight import InFlight
+from .reader import Reader
 from .replies import Claim, End, Ending, Job, Joined, Joining, Published, Running, Synced, Ticked
 from .scripts.assembling import Argument, Script, load
 
@@ -87,6 +88,7 @@ class Scheduler:
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self.client: Any = client  # redis-py's types leave open whether a reply is bytes, str or awaited
         self.keys = keys
+        self.reader = Reader(client, keys)
         self._in_vain_until_s = 0.0
 
     def close(self) -> None:
@@ -187,7 +189,7 @@ class Scheduler:
                 Published(False, True, bad.decode()).check(job)
         return sum(state > 0 for state, _, _ in replies)
 
-    def settle(
+    def tell_ends(
         self,
         worker: str,
         *,
@@ -218,7 +220,7 @@ class Scheduler:
         """Return of so many `send_acks` how many were of claims that the worker holds. Raises what `receive` does."""
         return [int(acked) for acked in in_flight.receive(calls)]
 
-    def send_settle(
+    def send_ends(
         self,
         in_flight: InFlight,
         worker: str,
@@ -229,11 +231,11 @@ class Scheduler:
         most_ahead: int,
         goes_on: bool,
     ) -> None:
-        """Begin a `settle` whose jobs come inline: `receive_settle` ends it. *goes_on*: see `send_acks`."""
+        """Begin a `tell_ends` whose jobs come inline: `receive_ends` ends it. *goes_on*: see `send_acks`."""
         calls = _settling(worker, acks, ends, sequence, True, most_ahead)
         _send(in_flight, self._commands(calls), goes_on=goes_on)
 
-    def receive_settle(self, in_flight: InFlight, *, has_ends: bool) -> list[Claim]:
+    def receive_ends(self, in_flight: InFlight, *, has_ends: bool) -> list[Claim]:
         """Return the jobs that follow. An error that the server gave instead is raised as it came."""
         return self._settled(in_flight.receive(), has_ends)
 

@@ -17,7 +17,7 @@ from celery import Celery
 from ..embedded import children
 from ..errors import refuse
 from ..observe.status import Report
-from ..transport.reach import reader_on, scheduler_on
+from ..transport.reach import scheduler_on
 from .app import TestingError, check_concurrency, check_types, import_path, load
 
 START_TIMEOUT_S = 60.0
@@ -114,5 +114,5 @@ class WorkerProcess:
 
     def _has_joined(self) -> bool:
         with self._app.connection_for_write() as connection:
-            report = Report(reader_on(scheduler_on(connection, self._app.conf.broker_transport)))
+            report = Report(scheduler_on(connection, self._app.conf.broker_transport).reader)
             return any(worker.name == self.name for worker in report.status().workers)

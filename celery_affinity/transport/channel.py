@@ -26,7 +26,6 @@ from ..rules.keys import Keys
 from ..server import received
 from ..server.connections.in_flight import InFlight
 from ..server.connections.kept import Line
-from ..server.reader import Reader
 from ..server.replies import Claim
 from ..server.scheduler import Scheduler
 from .failure import why_refused, words
@@ -256,7 +255,7 @@ class AffinityChannel(_StockChannel):
         super()._put_fanout(exchange, message, routing_key, **kwargs)
 
     def _pending(self, queue: str) -> int:
-        return Reader(self.scheduler.client, self.scheduler.keys).pending(queue)
+        return self.scheduler.reader.pending(queue)
 
     def _size(self, queue: str) -> int:
         return int(super()._size(queue)) + self._pending(queue)

@@ -22,14 +22,10 @@ def scheduler_on(connection: Any, broker_transport: object) -> Scheduler:
     return channel.scheduler
 
 
-def reader_on(scheduler: Scheduler) -> Reader:
-    return Reader(scheduler.client, scheduler.keys)
-
-
 @contextmanager
 def _reader(app: Celery) -> Iterator[Reader]:
     with app.connection_or_acquire() as connection:
-        yield reader_on(scheduler_on(connection, app.conf.broker_transport))
+        yield scheduler_on(connection, app.conf.broker_transport).reader
 
 
 def explain(app: Celery, task_id: str) -> Explanation:

@@ -60,7 +60,7 @@ def affinity(state: State, **_: Any) -> Reply:
     if step is None:
         return _not_ours(state)
     members = step.members
-    reader = Reader(members.scheduler.client, members.scheduler.keys)
+    reader = members.scheduler.reader
     free, stalled = reader.ask_one("hmget", reader.key("worker", members.id), ["free", "stalled"])
     in_force = runtime_settings.read(members.scheduler, step.settings)
     return {
@@ -218,7 +218,7 @@ def _reader_of_the_spokesman(state: State) -> Reader | None:
     step = _step(state)
     if step is None:
         return None
-    reader = Reader(step.members.scheduler.client, step.members.scheduler.keys)
+    reader = step.members.scheduler.reader
     return reader if inspect_lists.spokesman(reader) == step.members.id else None
 
 

@@ -13,7 +13,6 @@ from kombu.exceptions import OperationalError
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.keys import Keys
-from celery_affinity.server.reader import Reader
 
 from ..support.processes import wait_until
 
@@ -110,7 +109,7 @@ def test_a_server_that_stops_in_the_middle_is_given_the_socket_timeout_for_each_
             assert SHORT_S <= took_s < most_s + 2
         with app.connection_for_read() as connection:
             scheduler = connection.default_channel.scheduler
-            reader = Reader(scheduler.client, scheduler.keys)
+            reader = scheduler.reader
             app.send_task("task", queue="pdf")
             # What was in the socket of the one that gave up may have been read in the end: then it is one job.
             wait_until(lambda: reader.pending("pdf") >= 2, 10, "it publishes again")

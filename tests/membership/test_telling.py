@@ -487,8 +487,8 @@ def _membership(acking):
 
 def test_an_ack_that_another_thread_is_about_to_tell_is_waited_for(acking, in_flight):
     acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
-    settle, is_waiting = acking.scheduler.settle, threading.Event()
-    acking.scheduler.settle = lambda *args, **options: (is_waiting.wait(10), settle(*args, **options))[1]
+    settle, is_waiting = acking.scheduler.tell_ends, threading.Event()
+    acking.scheduler.tell_ends = lambda *args, **options: (is_waiting.wait(10), settle(*args, **options))[1]
     other = threading.Thread(target=lambda: acking.claims.flush(acking.scheduler, inline=False))
     other.start()
     while acking.claims.has_acks:

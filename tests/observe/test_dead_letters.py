@@ -20,7 +20,7 @@ def bury(fleet, job, type_="pdf", outcome="rejected", acked=False):
     (claim,) = fleet.inbox("worker")
     if acked:
         fleet.sequence += 1
-        fleet.scheduler.settle("worker", acks=[claim[:2]], ends=[], sequence=fleet.sequence, inline=False)
+        fleet.scheduler.tell_ends("worker", acks=[claim[:2]], ends=[], sequence=fleet.sequence, inline=False)
         fleet.scheduler.leave("worker")
     else:
         fleet.end("worker", claim, outcome=outcome)

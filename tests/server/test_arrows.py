@@ -221,7 +221,7 @@ def test_an_acked_job_keeps_its_slot_until_its_release(fleet):
     fleet.publish("two", "pdf")
     fleet.join("worker", "pdf")
     (claim,) = fleet.inbox("worker")
-    fleet.scheduler.settle("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
+    fleet.scheduler.tell_ends("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
     assert fleet.jobs("worker") == []
     fleet.sequence = 1
     (following,) = fleet.end("worker", claim, outcome="unsettled")
@@ -289,7 +289,7 @@ def test_an_acked_job_of_a_dead_worker_is_lost_and_not_run_again(fleet):
     fleet.publish("job", "pdf")
     fleet.join("silent", "pdf")
     (claim,) = fleet.inbox("silent")
-    fleet.scheduler.settle("silent", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=False)
+    fleet.scheduler.tell_ends("silent", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=False)
     _silence(fleet, 31)
     fleet.join("healthy", "pdf")
     assert fleet.jobs("healthy") == []
@@ -418,7 +418,7 @@ def test_a_reported_death_brings_every_job_back_at_once_and_what_was_acked_is_lo
         fleet.publish(f"job{number:03}", "pdf")
     fleet.join("dead", "pdf", slots=120)
     first = fleet.inbox("dead")[0]
-    fleet.scheduler.settle("dead", acks=[(first.job_id, first.fence)], ends=[], sequence=1, inline=False)
+    fleet.scheduler.tell_ends("dead", acks=[(first.job_id, first.fence)], ends=[], sequence=1, inline=False)
     assert fleet.scheduler.recover("dead") == 120
     assert fleet.state(first.job_id) == "dead"
     assert redis_client.zcard(Keys().key("beats")) == 0

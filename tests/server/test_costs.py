@@ -74,7 +74,7 @@ def inbox(scheduler, worker):
 
 def end(scheduler, worker, claims, sequence=1):
     ends = [End(claim.job_id, claim.fence, "acked") for claim in claims]
-    return scheduler.settle(worker, acks=[], ends=ends, sequence=sequence, inline=True)
+    return scheduler.tell_ends(worker, acks=[], ends=ends, sequence=sequence, inline=True)
 
 
 # -- many jobs of one task
@@ -332,6 +332,6 @@ def test_dead_letters_beyond_their_number_go_some_at_a_time(scheduler, redis_cli
             scheduler.calls.clear()
         uncounted.publish(*[Job(f"job{part}.{each}", "pdf", "message") for each in range(MOST)])
         ends = [End(claim.job_id, claim.fence, "rejected") for claim in inbox(scheduler, "worker")]
-        scheduler.settle("worker", acks=[], ends=ends, sequence=part, inline=False)
+        scheduler.tell_ends("worker", acks=[], ends=ends, sequence=part, inline=False)
     assert scheduler.most() < 1_000
     assert 0 < redis_client.zcard(scheduler.keys.key("dead")) < 190

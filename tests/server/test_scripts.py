@@ -61,7 +61,7 @@ def test_a_server_that_lost_its_scripts_is_given_them_again(redis_client):
     fleet.join("worker", "pdf")
     (claim,) = fleet.inbox("worker")
     redis_client.script_flush()
-    fleet.scheduler.settle("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
+    fleet.scheduler.tell_ends("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
     redis_client.script_flush()
     fleet.sequence = 1
     assert fleet.end("worker", claim) == []

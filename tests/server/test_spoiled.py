@@ -66,7 +66,7 @@ class Worker:
             self.held.clear()
             self.sequence += 1
             acks = [end[:2] for end in ends[:1]]
-            following = self.scheduler.settle(
+            following = self.scheduler.tell_ends(
                 self.name, acks=acks, ends=ends[:10], sequence=self.sequence, inline=True, most_ahead=1
             )
             self.held |= {claim.job_id: claim.fence for claim in following}
@@ -116,14 +116,14 @@ class Scene:
         one.work()
         one.read()
         held = next(iter(two.held.items()))
-        scheduler.settle(two.name, acks=[held], ends=[], sequence=99, inline=False)
+        scheduler.tell_ends(two.name, acks=[held], ends=[], sequence=99, inline=False)
         # Ended without a worker, and dead letters.
         self.publish("excel", 2, delay_us=60_000_000, stamps=(STAMP,))
         scheduler.revoke([f"t{self.number - 1}"], [STAMP], keep_s=3600)
         self.publish("gone", expires_us=0)
         (dead,) = self.publish("web")
         three.read()
-        scheduler.settle(
+        scheduler.tell_ends(
             three.name, acks=[], ends=[End(dead, three.held.pop(dead), "rejected")], sequence=98, inline=False
         )
         # What waits.

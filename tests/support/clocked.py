@@ -94,7 +94,7 @@ class Fleet:
     def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0):
         self.sequence += 1
         ends = [End(claim.job_id, claim.fence, outcome) for claim in claims]
-        return self.scheduler.settle(
+        return self.scheduler.tell_ends(
             worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, most_ahead=most_ahead
         )
 

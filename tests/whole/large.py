@@ -221,7 +221,7 @@ class LargeFleet:
     def release(self, worker):
         self.sequence += 1
         ended = self.claims(worker)[:8]
-        self.scheduler.settle(
+        self.scheduler.tell_ends(
             worker,
             acks=ended,
             ends=[End(*each, "acked") for each in ended],
@@ -232,7 +232,7 @@ class LargeFleet:
     def bury(self, ids):
         self.sequence += 1
         ends = [End(*each, "rejected") for each in self.claims("versatile") if each[0] in ids]
-        self.scheduler.settle("versatile", acks=[], ends=ends, sequence=self.sequence, inline=True)
+        self.scheduler.tell_ends("versatile", acks=[], ends=ends, sequence=self.sequence, inline=True)
 
     def sync(self, worker):
         held = [Running(*each, 1000) for each in self.claims(worker)]

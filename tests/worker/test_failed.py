@@ -143,7 +143,7 @@ def test_the_server_has_room_for_whatever_a_worker_says_of_an_error():
 class Told:
     """The part of a scheduler that is told of ends."""
 
-    def settle(self, worker, *, acks, ends, **_):
+    def tell_ends(self, worker, *, acks, ends, **_):
         self.outcomes = [end.outcome for end in ends]
         return []
 
