@@ -1,7 +1,7 @@
-"""Ends without a worker, told to their callers, in threads of their own: whoever tells one may hang.
+"""Tell callers how jobs ended for which no worker can speak, in threads of their own: a telling may hang.
 
-The server says which are to be told, and notes who has been told. What hangs here is offered to another process after a
-pause that grows with each try.
+The server hands out the ends to tell and records which were told. After a pause that grows with each try, the server
+offers an end whose telling hangs here to another process.
 """
 
 import logging
@@ -14,21 +14,21 @@ from redis.exceptions import RedisError
 
 from ..server.replies import Ending
 from ..server.scheduler import Scheduler
-from .crew import Crew
+from .daemon_threads import DaemonThreads
 from .teller import Teller
 
 logger = logging.getLogger(__name__)
 
-#: What is not told by then another process tries, and the log says so, s. From then on the pauses grow.
+#: Time, s, after which a telling is late: the log says so, and another process may try. Its later pauses grow.
 LATE_AFTER_S = 10.0
 
-#: Threads: one that hangs does not hold up the others.
+#: Number of threads: one that hangs does not hold up the others.
 THREADS = 4
 
-#: When all of them hang, one more is tried so much later, and the next after a pause twice as long, s.
-_HELPER_AFTER_S = 60.0
+#: Pause, s, before one more thread is added while all of them hang; it doubles for each further one.
+_ADDED_AFTER_S = 60.0
 
-#: Who stops waits so long for what is being told, s.
+#: Longest wait, s, of `stop` for tellings under way.
 _PATIENCE_S = 3.0
 
 
@@ -37,67 +37,67 @@ class _Telling:
     ending: Ending
     since_s: float
     is_known: bool = False
-    """Whether the caller can know it: what still runs are handlers of signals."""
+    """Whether the caller can know the end: from then on only handlers of signals still run."""
     is_said_to_be_late: bool = False
 
 
 class Announcer:
-    """Tells ends as *teller* does. Nothing here waits but `stop`, and that for some seconds."""
+    """Have *teller* tell ends, in up to 4 threads. Only `stop` waits, for 3 s at most."""
 
     def __init__(self, teller: Teller, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._teller = teller
         self._now_s = now_s
         self._scheduler: Scheduler | None = None
-        self._crew = Crew("affinity-announcer", self._tell_one, most=THREADS, now_s=now_s)
+        self._threads = DaemonThreads("affinity-announcer", self._tell_one, most=THREADS, now_s=now_s)
         self._telling: dict[int, _Telling] = {}  # by thread
         self._in_trouble = False
-        self._next_helper_s: float | None = None  # None: not all of them hang
-        self._pause_s = _HELPER_AFTER_S
+        self._next_added_s: float | None = None  # None: not all of them hang
+        self._pause_s = _ADDED_AFTER_S
 
-    def look(self, scheduler: Scheduler, *, untold: bool) -> None:
-        """Have told what is to be told, if there is something *untold*, and say in the log what takes long."""
+    def announce(self, scheduler: Scheduler, *, untold: bool) -> None:
+        """Begin to tell ends if some are *untold*, and log the tellings that are late."""
         self._scheduler = scheduler
         for telling in tuple(self._telling.values()):
             if not telling.is_said_to_be_late and self._now_s() - telling.since_s > LATE_AFTER_S:
                 telling.is_said_to_be_late = True
                 _say_what_is_late(telling)
         if untold:
-            self._help_if_all_hang()
-            self._crew.call()
+            self._add_one_if_all_hang()
+            self._threads.call()
 
     def stop(self) -> None:
-        """Begin to tell no more, and wait for what is being told, but not for what hangs."""
-        hanging = self._crew.stop(_PATIENCE_S)
+        """Begin no further telling, and wait 3 s for those under way. Logs the tasks of those that hang."""
+        hanging = self._threads.stop(_PATIENCE_S)
         if hanging:
             tasks = ", ".join(each.ending.task_id for each in tuple(self._telling.values()))
             logger.warning("%d thread(s) that tell how tasks ended are not waited for; tasks: %s", hanging, tasks)
 
-    def _help_if_all_hang(self) -> None:
-        hanging = sum(busy_for_s > LATE_AFTER_S for busy_for_s in self._crew.busy_for_s)
+    def _add_one_if_all_hang(self) -> None:
+        hanging = sum(busy_for_s > LATE_AFTER_S for busy_for_s in self._threads.busy_for_s)
         if hanging < THREADS:
-            self._next_helper_s, self._pause_s, self._crew.most = None, _HELPER_AFTER_S, THREADS
+            self._next_added_s, self._pause_s, self._threads.most = None, _ADDED_AFTER_S, THREADS
             return
-        if hanging < self._crew.most:
-            return  # the helper works
+        if hanging < self._threads.most:
+            return  # the thread that was added works
         now_s = self._now_s()
-        if self._next_helper_s is None:
+        if self._next_added_s is None:
             logger.error(
                 "All %d threads that tell how tasks ended hang, in the result backend or in handlers of signals. "
                 "Callers of other such tasks are not told, unless another process can; jobs go on",
                 hanging,
             )
-            self._next_helper_s = now_s + self._pause_s
-        elif now_s >= self._next_helper_s:
-            self._crew.most += 1
+            self._next_added_s = now_s + self._pause_s
+        elif now_s >= self._next_added_s:
+            self._threads.most += 1
             self._pause_s *= 2
-            self._next_helper_s = now_s + self._pause_s
+            self._next_added_s = now_s + self._pause_s
 
-    # -- its threads
+    # -- in the threads
 
     def _tell_one(self) -> bool:
-        """Tell what is next. Return whether there may be more."""
+        """Tell the next end. Return whether more may be waiting."""
         scheduler = self._scheduler
-        assert scheduler is not None, "called by look"
+        assert scheduler is not None, "set by announce"
         identity = self._teller.identity()
         telling = [each.ending.job_id for each in tuple(self._telling.values()) if not each.is_known]
         try:
@@ -123,14 +123,14 @@ class Announcer:
         message = scheduler.message_of(ending.job_id) if ending.message is None else ending.message
         telling = self._telling[threading.get_ident()] = _Telling(ending, self._now_s())
 
-        def note() -> None:
+        def record() -> None:
             if not telling.is_known:
                 scheduler.told([ending.job_id])
                 telling.is_known = True
                 logger.info("Task %s[%s] is %s: its caller is told", ending.task_name, ending.task_id, ending.how)
 
         try:
-            self._teller.tell(ending, message, note)
+            self._teller.tell(ending, message, record)
         except Exception:
             if telling.is_known:
                 logger.exception("The caller of task %s is told that it is %s, others are not", *_named(ending))

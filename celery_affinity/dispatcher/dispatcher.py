@@ -1,7 +1,7 @@
-"""The loop that ticks: what no event triggers. Every worker embeds one; `celery affinity dispatcher` runs one alone.
+"""The loop that ticks, for what no event triggers. Each worker embeds one; `celery affinity dispatcher` runs one alone.
 
-The thread that ticks calls nothing but the broker. Whatever runs foreign code has threads of its own: results and
-signals of what ended (`announcer`), and messages that stock producers sent (`ingest`).
+The ticking thread calls nothing but the broker. Foreign code runs in daemon threads: results and signals of jobs that
+ended (`announcer`), and messages of stock producers (`ingest`).
 """
 
 import logging
@@ -12,42 +12,44 @@ from redis.exceptions import RedisError
 
 from ..server.scheduler import Scheduler
 from .announcer import Announcer
-from .crew import Crew
+from .daemon_threads import DaemonThreads
 from .ingest import Ingest
-from .repeating import Beats
+from .repeating import Repeating
 
 logger = logging.getLogger(__name__)
 
-#: Longest pause between two ticks, s. A worker is told of a job that is due sooner (`publish`). It does not divide the
-#: 5 s between two syncs: at one and the same time each would need a connection of its own.
+#: Longest pause, s, between two ticks in a worker: `publish` wakes it for a job that is due sooner. The pause does not
+#: divide the 5 s between two syncs: a tick and a sync at one moment would need a connection each.
 LONGEST_PAUSE_S = 1.4
 
-#: The same of a dispatcher alone, which nobody tells, and of all while stock Celery's producers send: messages wait.
+#: Longest pause, s, of a stand-alone dispatcher (no publisher can wake it), and of every dispatcher for 10 s after a
+#: stock producer sent something: its messages lie in a list until the next tick.
 SHORT_PAUSE_S = 0.2
 
-#: So long after the last message of a stock producer the next is expected, s.
+#: Time, s, for which further messages are expected after one of a stock producer.
 _PRODUCERS_SEND_S = 10.0
 
-#: Pause of a dispatcher that others tick for, s.
+#: Pause, s, of a quiet dispatcher, for which others tick.
 QUIET_PAUSE_S = 5.0
 
-#: So often one that ticks looks for what somebody else deleted or overwrote, s.
+#: Interval, s, at which a ticking dispatcher repairs what other programs deleted or overwrote.
 _REPAIRS_EVERY_S = 60.0
 
-#: Pause after a tick that the server did not answer, s.
+#: Pause, s, after a tick that the server did not answer.
 _PAUSE_AFTER_ERROR_S = 1.0
 
-#: Some hundred messages of stock producers take 0.2 s to move: after so long it is said that something hangs, s.
+#: Time, s, after which moving messages counts as hanging, and the log says so: some hundred take 0.2 s.
 _MOVES_WITHIN_S = 30.0
 
-#: Who stops waits so long for messages that are being moved, s: each is moved at once, or not.
+#: Longest wait, s, of `stop` for messages being moved. Each message is moved whole or not at all.
 _PATIENCE_S = 1.0
 
 
 class Dispatcher:
-    """Ticks *scheduler* until it is stopped, from a thread. Any number may run; they elect nobody.
+    """Tick *scheduler* from a thread until stopped. Any number of dispatchers may run; they elect nobody.
 
-    *announcer* tells the ends that no worker tells; *ingest* moves what stock producers sent. *pause_s*: the longest.
+    *announcer* tells the ends that no worker tells; *ingest* moves messages of stock producers. *pause_s*: the longest
+    pause between two ticks.
     """
 
     def __init__(
@@ -60,37 +62,37 @@ class Dispatcher:
         self._in_trouble = False
         self._pause_s = pause_s
         self._expects_messages_until_s = 0.0
-        self._mover = Crew("affinity-ingest", self._move, most=1)
-        self._to_move: list[str] | None = None  # lists; until they are None again no others are looked for
+        self._mover = DaemonThreads("affinity-ingest", self._move, most=1)
+        self._to_move: list[str] | None = None  # lists with messages; while it is set, ticks look at none
         self._hangs_in_a_message = False
         self._repairs_at_s = time.monotonic() + _REPAIRS_EVERY_S * random.random()  # noqa: S311  # not all at once
-        self._beats = Beats("affinity-dispatcher", self._tick, pause_s)
+        self._ticking = Repeating("affinity-dispatcher", self._tick, pause_s)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether others tick for it."""
+        """Whether other dispatchers tick, and this one does not."""
         return self._quiet
 
     def start(self) -> None:
-        self._beats.start()
+        self._ticking.start()
 
     def stop(self) -> None:
-        """Tick no more. Waits for some seconds at most, and says in the log for what it did not."""
-        self._beats.stop()
+        """Tick no more. Waits some seconds at most, and logs what still runs then."""
+        self._ticking.stop()
         self._announcer.stop()
         if self._mover.stop(_PATIENCE_S):
             logger.warning("Messages of stock producers are being moved still; that is not waited for")
 
     def wake(self) -> None:
         """Tick now."""
-        self._beats.wake()
+        self._ticking.wake()
 
     def use(self, scheduler: Scheduler, *, quiet: bool) -> None:
-        """Go on with *scheduler*; *quiet*: do not tick, others do."""
+        """Go on with *scheduler*. *quiet*: leave ticking to others."""
         was_quiet, self._quiet = self._quiet, quiet
         self._scheduler = scheduler
         if was_quiet and not quiet:
-            self._beats.wake()
+            self._ticking.wake()
 
     def _repair_now_and_then(self) -> None:
         if time.monotonic() >= self._repairs_at_s:
@@ -99,7 +101,8 @@ class Dispatcher:
 
     def _tick(self) -> float:
         try:
-            # A quiet one looks as well: those that tick may be of other apps, which cannot tell what ended of its own.
+            # A quiet dispatcher asks for untold ends too: the ticking ones may belong to other apps, which cannot tell
+            # the ends of this app's tasks.
             ticked = None if self._quiet else self._scheduler.tick(self._lists())
             untold = self._scheduler.has_untold() if ticked is None else ticked.untold
             if ticked is not None:
@@ -112,7 +115,7 @@ class Dispatcher:
         if self._in_trouble:
             logger.info("The broker answers the dispatcher again")
         self._in_trouble = False
-        self._announcer.look(self._scheduler, untold=untold)
+        self._announcer.announce(self._scheduler, untold=untold)
         if ticked is None:
             return QUIET_PAUSE_S
         if ticked.dead_workers:
@@ -127,19 +130,19 @@ class Dispatcher:
         return pause_s if ticked.next_due_s is None else min(pause_s, ticked.next_due_s)
 
     def _lists(self) -> list[str]:
-        """Return the lists that the tick is to look at: none while what the last one found is still being moved."""
+        """Return the lists that the tick looks at: none while messages that an earlier tick found are being moved."""
         if self._to_move is None:
             return self._ingest.lists(self._scheduler)
         busy_for_s = self._mover.busy_for_s
         if not busy_for_s:
-            self._mover.call()  # there was no room for a thread
+            self._mover.call()  # the system had no room for a thread
         elif busy_for_s[0] > _MOVES_WITHIN_S and not self._hangs_in_a_message:
             self._hangs_in_a_message = True
             logger.error("Reading a message of stock producers does not end: those of lists %s wait", self._to_move)
         return []
 
     def _move(self) -> bool:
-        """Move what is in the lists that a tick found."""
+        """Move messages from the lists that a tick found. Return False: the next tick says whether there are more."""
         goes_on = False
         try:
             goes_on = self._ingest.move(self._scheduler, self._to_move or [])
@@ -148,5 +151,5 @@ class Dispatcher:
         finally:
             self._to_move, self._hangs_in_a_message = None, False
         if goes_on:
-            self._beats.wake()
+            self._ticking.wake()
         return False

@@ -1,7 +1,8 @@
-"""What stock Celery's producers sent to scheduled queues: from kombu's lists into the lanes.
+"""Move what stock Celery's producers sent to scheduled queues: from kombu's lists into the lanes.
 
-A producer that has not this transport (an older version of the app, a program in another language) pushes Celery's
-wire format on a list that nobody here waits for. So each tick looks there, for the queues that live workers serve.
+A producer without this transport (an older version of the app, a program in another language) pushes Celery's wire
+format on a list for which no worker of ours waits. So each tick looks at the lists of the queues that live workers
+serve.
 """
 
 import logging
@@ -27,24 +28,24 @@ from ..server.scheduler import MOST, Scheduler
 
 logger = logging.getLogger(__name__)
 
-#: Which queues live workers serve is asked so often, s.
+#: Interval, s, at which the queues that live workers serve are read anew.
 _SERVED_FOR_S = 15.0
 
-#: Queues that one tick looks at.
+#: Most queues whose lists one tick looks at.
 _QUEUES_IN_A_TICK = 100
 
-#: A list that cannot be moved (no right to it, another program's key) is tried again so much later, s.
+#: Pause, s, before a list that cannot be moved (no right to it, another program's key) is tried again.
 _LEFT_ALONE_S = 600.0
 
-#: Messages moved after one tick, which takes some 0.2 s: what is due must not wait for a long backlog.
+#: Messages moved after one tick, in some 0.2 s: jobs that are due must not wait for a long backlog.
 _MOST_AFTER_A_TICK = 500
 
-#: After a message of so many bytes the next one of its list is read alone: a server reads those of one call at once.
+#: Size of a message, bytes, above which its list is read one message at a time: the server holds a whole reply at once.
 _LARGE = 100_000
 
 
 class Ingest:
-    """Moves messages as *app* reads them: its priorities, its time zone, its transport options."""
+    """Move messages, read with the priorities, the time zone and the transport options of *app*."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
@@ -58,7 +59,7 @@ class Ingest:
         self._reads_one: set[str] = set()
 
     def lists(self, scheduler: Scheduler) -> list[str]:
-        """Return the lists that a tick is to look at, those of high priority first; of many queues in turn."""
+        """Return the lists for a tick to look at, high priorities first; of more than 100 queues, the next 100."""
         if not settings_of(self._app).ingest:
             return []
         now_s = time.monotonic()
@@ -76,7 +77,7 @@ class Ingest:
         return [name for name in self._queue_of if self._left_alone.get(name, 0.0) <= now_s]
 
     def move(self, scheduler: Scheduler, lists: list[str]) -> bool:
-        """Move what is in *lists*, which `lists` returned, some hundred messages at most. Return whether to go on."""
+        """Move messages of *lists*, from `lists`, some 500 at most. Return whether more may be left."""
         moved = 0
         while lists and moved < _MOST_AFTER_A_TICK:
             counts = {name: self._move_some(scheduler, name) for name in lists}
@@ -95,31 +96,31 @@ class Ingest:
                 self._reads_one.discard(name)
             return scheduler.ingest(name, [self._as_job(self._queue_of[name], message) for message in reversed(found)])
         except OutOfMemoryError:
-            raise  # no list of them is to blame
+            raise  # no single list is to blame
         except ResponseError as exc:
             self._left_alone[name] = time.monotonic() + _LEFT_ALONE_S
             logger.warning("The list %r is left alone for %d s, what is sent stays there: %s", name, _LEFT_ALONE_S, exc)
             return 0
 
     def _as_job(self, queue: str, message: bytes) -> Job:
-        # Not made of the message: two that are alike are two jobs. That none is moved twice is the script's doing.
+        # The id is random, not a hash: two equal messages are two jobs. The script sees to it that none is moved twice.
         job_id = secrets.token_urlsafe(15)
         try:
             job = _read(self._app, job_id, queue, message)
             _check_texts(job)
             return job
-        except Exception as exc:  # whatever it is, a worker would stumble over the same
-            # Left where it is, it would hold up all that follow; a stock worker that reads it drops it, and breaks.
+        except Exception as exc:  # any: a worker would stumble over the same message
+            # Left in its list, the message would hold up all behind it; a stock worker drops such a one, and breaks.
             logger.warning("A message of queue %r cannot be read, it goes to the dead letters: %r", queue, exc)
             return Job(job_id, queue, message, readable=False)
 
 
 def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> Job:
-    """Return the job that a message asks for. Raises anything, if it is not what Celery sends."""
+    """Return the job that a message asks for. Raises any exception for a message that Celery did not send."""
     message = loads(bytes_to_str(raw))
     headers, properties = message.get("headers") or {}, message["properties"]
     said = headers if "task" in headers else _said_in_body(message)
-    priority = as_counted(_bent(properties.get("priority")), settings_of(app))
+    priority = as_counted(_clamped(properties.get("priority")), settings_of(app))
     on_demand = properties.get("on_demand") is True
     stamp = Stamp(job_id, queue, priority, on_demand, moment(said.get("eta"), app), moment(said.get("expires"), app))
     return Job(
@@ -137,20 +138,20 @@ def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> Job:
 
 
 def _check_texts(job: Job) -> None:
-    """Raise UnicodeEncodeError if Redis cannot have one of the texts of *job*: JSON has some that are none."""
+    """Raise UnicodeEncodeError if a text of *job* has no UTF-8 form: JSON can spell lone surrogates."""
     for value in job.arguments().values():
         if isinstance(value, str):
             value.encode()
 
 
 def _said_in_body(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what the first version of Celery's protocol has in the body: many other languages still write it."""
+    """Return the fields that version 1 of Celery's protocol, still common in other languages, has in the body."""
     body = revokes.decoded(message)
     return body if isinstance(body, dict) and "task" in body else {}
 
 
-def _bent(priority: object) -> int:
-    """Return a priority as kombu takes it: it refuses none."""
+def _clamped(priority: object) -> int:
+    """Return a priority from 0 to 10, as kombu, which refuses none, would read it."""
     try:
         return max(0, min(int(priority), MAX_PRIORITY))  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""A thread that beats: one call every so often, and at once when it is woken."""
+"""A call that repeats: every so often, and at once when woken, in a thread of its own."""
 
 import logging
 import threading
@@ -6,22 +6,22 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
+#: Pause, s, after a call that raised.
 _PAUSE_AFTER_ERROR_S = 1.0
 
-#: Who stops waits so long for a beat that is under way, s. A broker that does not answer makes one take longer.
+#: Longest wait, s, of `stop` for a call under way. A broker that does not answer makes a call take longer.
 _PATIENCE_S = 5.0
 
 
-class Beats:
-    """Call *beat* every *interval_s* seconds, and whenever `wake` is called, in a daemon thread of its own.
+class Repeating:
+    """Make *call* every *interval_s* seconds, and whenever `wake` is called, in a daemon thread.
 
-    A thread, since the event loop's timers stop in a soft shutdown, in a long task of the solo pool, and while a
-    threads pool drains. *beat* returns the seconds until it wants to be called again, or None for *interval_s*;
-    it raises nothing.
+    The event loop's timers would not do: they stop in a soft shutdown, in a long task of the solo pool, and while a
+    threads pool drains. *call* returns the seconds until the next call, or None for *interval_s*, and should not raise.
     """
 
-    def __init__(self, name: str, beat: Callable[[], float | None], interval_s: float) -> None:
-        self._beat = beat
+    def __init__(self, name: str, call: Callable[[], float | None], interval_s: float) -> None:
+        self._call = call
         self._name = name
         self._interval_s = interval_s
         self._woken = threading.Event()
@@ -32,11 +32,11 @@ class Beats:
         self._thread.start()
 
     def wake(self) -> None:
-        """Have the next beat now."""
+        """Make the next call now."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Have no further beat; wait for one that is under way, but not for ever."""
+        """Make no further call. Waits for a call under way, for 5 s at most."""
         self._stopped = True
         self._woken.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -52,8 +52,8 @@ class Beats:
             if self._stopped:
                 return
             try:
-                pause_s = self._beat()
+                pause_s = self._call()
             except Exception:
-                # Without its beats a healthy worker would be taken for dead.
+                # A thread that ended here would end a worker's beats: the healthy worker would be taken for dead.
                 logger.exception("A beat failed; the next one is tried in %s s", _PAUSE_AFTER_ERROR_S)
                 pause_s = _PAUSE_AFTER_ERROR_S

@@ -1,7 +1,7 @@
-"""How an end without a worker is told to its caller: what Celery's own worker would have said, by Celery's own code.
+"""Tell a caller how a job ended without a worker: what Celery's worker would have said, said by Celery's own code.
 
-A job that was revoked or expired while it waited, that was lost with its worker, or that came back too often has nobody
-who writes its result: its caller would wait for ever, and so would a chord that it is a part of.
+No worker writes the result of a job that was revoked or expired while it waited, was lost with its worker, or came back
+too often: its caller would wait for ever, and so would a chord with that task.
 """
 
 import base64
@@ -25,19 +25,19 @@ logger = logging.getLogger(__name__)
 
 
 class Teller:
-    """Tells ends for *app*. *eventer* returns what sends its events, or None; *hostname* is in them.
+    """Tell ends for *app*. *eventer* returns its event dispatcher, or None; events carry *hostname*.
 
-    All of it runs foreign code, and may hang: the app's tasks, its result backend, serializers, handlers of signals.
+    Every method runs foreign code and may hang: the app's tasks, result backend, serializers, handlers of signals.
     """
 
-    def __init__(self, app: Celery, hostname: str, eventer: Callable[[], Any]) -> None:
+    def __init__(self, app: Celery, hostname: str, eventer: Callable[[], object]) -> None:
         self._app = app
         self._hostname = hostname
         self._eventer = eventer
-        self._identity = 0, ""  # the number of tasks for which it was made
+        self._identity = 0, ""  # number of tasks, and the identity made from them
 
     def identity(self) -> str:
-        """Return what stands for the app: its name, if it has one, and the tasks that it knows now."""
+        """Return a hash of the app's name and of the tasks that it knows now."""
         tasks = self._app.tasks
         if self._identity[0] != len(tasks):
             known = " ".join([self._app.main or "", *sorted(tasks)]).encode(errors="replace")
@@ -45,17 +45,17 @@ class Teller:
         return self._identity[1]
 
     def knows(self, task_name: str) -> bool:
-        """Return whether the app has the task: one that has not may have another result backend."""
+        """Return whether the app has the task: the result backend of an app without it may be another one."""
         return task_name in self._app.tasks
 
     def tell(self, ending: Ending, message: bytes, is_known: Callable[[], None]) -> None:
-        """Tell *ending*, and call *is_known* when the caller can know it: handlers of signals come after that."""
+        """Tell *ending*. Calls *is_known*, perhaps twice, once the caller can know: before handlers of signals run."""
         request = self._request(ending, message, is_known)
         if ending.how in ("revoked", "expired"):
             self._revoke(ending, request)
         else:
             self._fail(ending, request, is_known)
-        is_known()  # it is no matter if that was said before
+        is_known()  # a second call does no harm
 
     def _revoke(self, ending: Ending, request: Any) -> None:
         if request is None:
@@ -70,7 +70,7 @@ class Teller:
             return
         task = request.task
         if _has_succeeded(task.backend, ending.task_id):
-            return  # it was the end of it that got lost
+            return  # the task had succeeded: only the word of its end got lost
         task.backend.mark_as_failure(ending.task_id, exc, request=request._context, store_result=request.store_errors)
         is_known()
         signals.task_failure.send(
@@ -85,9 +85,11 @@ class Teller:
         request.send_event("task-failed", exception=safe_repr(exc), traceback="")
 
     def _request(self, ending: Ending, raw: bytes, is_known: Callable[[], None]) -> Any:
-        """Return the request that a worker would have made of the message; None if that cannot be.
+        """Return the request that a worker would have made of the message.
 
-        Celery acks it when the result is written, before it sends the signal.
+        Return None if the message cannot be read, or the app lacks the task.
+
+        Celery acks a request when the result is written, before it sends the signal.
         """
         task = self._app.tasks.get(ending.task_name)
         if task is None or not raw:
@@ -101,7 +103,7 @@ class Teller:
                 eventer=self._eventer(),
                 task=task,
             )
-            _ = request.args, request._context  # read now, not in the middle of telling
+            _ = request.args, request._context  # decoded now, not in the middle of telling
         except Exception:
             logger.exception("The message of task %s cannot be read: its caller alone is told", ending.task_id)
             return None
@@ -140,7 +142,7 @@ def _context(ending: Ending) -> Context:
 
 def _has_succeeded(backend: Any, task_id: str) -> bool:
     if str(backend.as_uri()).startswith("rpc"):
-        return False  # its results are in the caller's queue
+        return False  # the results are in the caller's queue
     try:
         return bool(backend.get_task_meta(task_id)["status"] == states.SUCCESS)
     except NotImplementedError:  # no backend

@@ -1,4 +1,4 @@
-"""The process that a guard guards: whether it lives, is suspended, stands still, and what it leaves behind."""
+"""The worker's process as its guard sees it: alive, suspended, standing still, or gone and what it left behind."""
 
 import os
 import select
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from .pulse import STALLED_AFTER_S, PulseReader
 
-#: The guard must beat meanwhile, s.
+#: Longest wait, s, for `ps`: the guard must beat meanwhile.
 _PS_ANSWERS_WITHIN_S = 2.0
 
 
-class Parent:
-    """Our parent. *pulse*: a descriptor of its `pulse.Pulse`; *kin*: those of its `guard.Kin`, ours and its own."""
+class Guarded:
+    """The guard's parent. *pulse*: a descriptor of its `Pulse`; *kin*: those of its `Kin`, read end and write end."""
 
     def __init__(self, pid: int, session: int, pulse: int, kin: tuple[int, int]) -> None:
         self.pid = pid
@@ -22,16 +22,16 @@ class Parent:
         self._mark = os.fstat(self._kin_read)
         self._pulse = PulseReader(pulse)
         self.handle = _handle(pid)
-        self._sees_marks = self._has_mark(pid)  # then it sees those of what it forks: they are as readable
+        self._sees_marks = self._has_mark(pid)  # then the marks of its forks are as readable
 
     @property
     def is_gone(self) -> bool:
-        # Its number may be another's by now, but a process is our parent until it ends.
+        # Another process may have the pid by now; but a process is the parent of the guard until it ends.
         return os.getppid() != self.pid
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it was suspended, by a signal or a debugger."""
+        """Whether a signal or a debugger suspended the process."""
         try:
             with open(f"/proc/{self.pid}/stat", "rb") as stat:
                 state = stat.read().rpartition(b")")[2].split()[0]
@@ -43,17 +43,17 @@ class Parent:
 
     @property
     def turns(self) -> bool:
-        """Whether its event loop turns."""
+        """Whether the worker's event loop turns."""
         return time.monotonic() - self.turned_at_s <= STALLED_AFTER_S
 
     @property
     def turned_at_s(self) -> float:
         return self._pulse.turned_at_s
 
-    # -- what it leaves behind
+    # -- what the worker leaves behind
 
     def end_children(self, until_s: float) -> bool:
-        """End the processes that it forked. Return whether they are gone."""
+        """End the processes that the worker forked. Return whether they are gone; False at *until_s* (monotonic)."""
         while True:
             children = self._children()
             for child in children:
@@ -65,7 +65,7 @@ class Parent:
             time.sleep(0.02)
 
     def _children(self) -> list[int]:
-        """Return what it forked, and what that forked, but for those that went into a session of their own."""
+        """Return the pids of forks, and of their forks, but for processes in a session of their own."""
         try:
             found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         except OSError:
@@ -80,11 +80,11 @@ class Parent:
         return (found.st_dev, found.st_ino) == (self._mark.st_dev, self._mark.st_ino)
 
     def _nobody_holds_the_mark(self) -> bool:
-        return bool(select.select([self._kin_read], [], [], 0)[0])  # the pipe is at its end; nobody writes to it
+        return bool(select.select([self._kin_read], [], [], 0)[0])  # at its end: no process holds the write end
 
 
 def _handle(pid: int) -> int | None:
-    """Return a descriptor that is readable when the process has ended; None where there is no such thing."""
+    """Return a descriptor that is readable once the process has ended; None on systems without pidfd."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -99,7 +99,7 @@ def _session(pid: int) -> int | None:
 
 
 def _state_by_ps(pid: int) -> bytes:
-    import subprocess  # only where there is no /proc
+    import subprocess  # not at the top: only systems without /proc need it
 
     command = ["ps", "-o", "state=", "-p", str(pid)]
     try:
@@ -110,7 +110,7 @@ def _state_by_ps(pid: int) -> bytes:
 
 
 def _kill(pid: int, is_the_one: Callable[[int], bool]) -> None:
-    """Send SIGKILL, if *is_the_one*: asked when the number cannot become another process's any more."""
+    """Send SIGKILL if *is_the_one*, which is asked once the handle keeps the pid from naming another process."""
     handle = _handle(pid)
     try:
         if is_the_one(pid):
@@ -119,7 +119,7 @@ def _kill(pid: int, is_the_one: Callable[[int], bool]) -> None:
             else:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError:
-        pass  # gone by now, or no longer ours to end
+        pass  # gone by now, or now of another user
     finally:
         if handle is not None:
             os.close(handle)

@@ -1,11 +1,11 @@
 """The guard's program: it beats for the worker that started it, and reports that worker's death.
 
-`guard` runs it in an interpreter of its own, which has only the standard library and the modules below. What it has to
-know comes as lines of JSON through its standard input, the first one whole, later ones what has changed; nothing of it
-stands in an argument or the environment.
+`guard` runs it in an interpreter of its own, which has only the standard library and the modules below. Lines of JSON
+on its standard input say what it must know: first a whole `Charge`, then each `Change`. Arguments and environment say
+nothing of that: other users can read them.
 
-The main thread watches the worker and the pipe; the beats have a thread of their own, since a server that does not
-answer must not keep a death from being noticed.
+The main thread watches the worker and the pipe. The beats have a thread of their own: a server that does not answer
+must not keep a death from being noticed.
 """
 
 import json
@@ -14,37 +14,72 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypedDict
 
-from .guarded import Parent
+from .guarded import Guarded
 from .pulse import STALLED_AFTER_S
-from .redis_client import Connection, ServerError
+from .redis_client import Address, Connection, ServerError
 
-#: How soon the guard looks again at what stands still, is stopped, or did not answer, s.
+#: Pause, s, before the guard looks again at a worker that stands still or is stopped, or calls a server again.
 _LOOK_AGAIN_S = 0.25
 
-#: How soon it looks for its parent where a process cannot be waited for, s.
+#: Pause, s, between two looks for the parent, on systems where a process cannot be waited for.
 _LOOK_FOR_PARENT_S = 0.25
 
-#: Longest wait for a connection or a reply, s: of a beat, and of the report of a death.
+#: Longest wait, s, of a beat, and of the report of a death, for a connection or a reply.
 _BEAT_TIMEOUT_S = 2.0
 _REPORT_TIMEOUT_S = 1.0
 
-#: The longest that the guard outlives its worker, s; and how much of it may go for the end of the pool's processes.
+#: Longest time, s, that the guard outlives its worker; and the part of it for ending the pool's processes.
 _OUTLIVES_S = 1.0
 _KILL_S = 0.6
 
 
-class Arrows:
-    """What a guard says to the scheduler. Each raises OSError or ServerError; all may be repeated."""
+class Script(TypedDict):
+    """A Lua script and its SHA-1."""
 
-    def __init__(self, charge: dict[str, Any], timeout_s: float) -> None:
+    sha: str
+    source: str
+
+
+class Charge(TypedDict):
+    """What a guard must know of its worker.
+
+    *worker*: its id; *name*: its node name; *interval_s*: of its beats. *pulse*: descriptor of its `Pulse`; *kin*: both
+    descriptors of its `Kin`. *ends_children*: whether the pool's processes are its forks. *parent*, *session*: process
+    and session id. *base*: the key that the *scripts* begin their keys with.
+    """
+
+    worker: str
+    name: str
+    interval_s: float
+    pulse: int
+    kin: tuple[int, int]
+    ends_children: bool
+    parent: int
+    session: int
+    server: Address
+    base: str
+    scripts: dict[str, Script]
+
+
+class Change(TypedDict, total=False):
+    """News for a guard: another server, or that the worker leaves in good order."""
+
+    server: Address
+    leave: bool
+
+
+class Arrows:
+    """The arrows that a guard calls. Each raises OSError or ServerError, and may be repeated."""
+
+    def __init__(self, charge: Charge, timeout_s: float) -> None:
         self._charge = charge
         self._timeout_s = timeout_s
         self._connection: Connection | None = None
-        self._server: dict[str, Any] = {}
+        self._server: Address | None = None
 
     def beat(self, turns: bool) -> None:
         """Say that the worker lives, and whether its event loop turns."""
@@ -54,7 +89,7 @@ class Arrows:
             self._go_on(more)
 
     def recover(self) -> int:
-        """Say that the worker is dead. Return how many jobs came back."""
+        """Say that the worker is dead. Return the number of jobs that came back."""
         recovered, again = 0, True
         while again:
             again, count, more = _parts(self._run("recover", self._charge["worker"]), 3)
@@ -63,11 +98,11 @@ class Arrows:
         return recovered
 
     def _go_on(self, more: bytes) -> None:
-        """Claim on, as `scheduler.Scheduler` does."""
+        """Claim jobs for the types that a script left over, as `Scheduler` does."""
         while types := more.split():
             (more,) = _parts(self._run("claim", *types), 1)
 
-    def _run(self, arrow: str, *arguments: Any) -> Any:
+    def _run(self, arrow: str, *arguments: object) -> object:
         script = self._charge["scripts"][arrow]
         try:
             return self._call("EVALSHA", script["sha"], 1, self._charge["base"], *arguments)
@@ -76,8 +111,8 @@ class Arrows:
                 raise
             return self._call("EVAL", script["source"], 1, self._charge["base"], *arguments)
 
-    def _call(self, *words: Any) -> Any:
-        """Call the server; after any error but a lost script, the next call goes to a new connection."""
+    def _call(self, *words: object) -> object:
+        """Call the server. After any error but a lost script, the next call opens a new connection."""
         if self._connection is None or self._server is not self._charge["server"]:
             self.close()
             self._server = self._charge["server"]
@@ -95,38 +130,49 @@ class Arrows:
             self._connection = None
 
 
-def _parts(reply: Any, number: int) -> list[Any]:
-    """Return the parts of a script's reply, the last of them a text. Raises ConnectionError if it is none."""
+def _parts(reply: object, number: int) -> list[Any]:
+    """Return the *number* parts of a script's reply, the last one a text. Raises ConnectionError if it has others."""
     if isinstance(reply, list) and len(reply) == number and isinstance(reply[-1], bytes):
         return reply
     raise ConnectionError(f"the server gave a reply that is none of a script's: {reply!r:.200}")
 
 
 class Watch:
-    """Watches over one worker, as its *charge* says (`guard.Guard`)."""
+    """Watch over the worker of *charge*."""
 
-    def __init__(self, charge: dict[str, Any]) -> None:
+    def __init__(self, charge: Charge) -> None:
         self._charge = charge
-        self._worker = Parent(charge["parent"], charge["session"], charge["pulse"], charge["kin"])
+        self._worker = Guarded(charge["parent"], charge["session"], charge["pulse"], charge["kin"])
 
-    def run(self, changed: Callable[[], list[dict[str, Any]] | None]) -> None:
-        """Guard until the worker leaves or dies. *changed* returns news of the charge, None if nobody can have any."""
+    def run(self, changes: Iterable[Change], more: Callable[[], list[Change] | None]) -> None:
+        """Guard until the worker leaves or dies.
+
+        *changes* came with the charge. *more* returns further ones, None when the worker can send no more.
+        """
+        if not self._goes_on_after(changes):
+            return
         threading.Thread(target=self._beat_or_end, daemon=True).start()
         handle = self._worker.handle
         watched = [0] if handle is None else [0, handle]
         while not self._worker.is_gone:
             ready = select.select(watched, [], [], _LOOK_FOR_PARENT_S if handle is None else None)[0]
             if 0 in ready:
-                changes = changed()
-                if changes is None:
+                further = more()
+                if further is None:
                     break
-                for change in changes:
-                    if "leave" in change:
-                        return
-                    self._charge.update(change)
+                if not self._goes_on_after(further):
+                    return
             if handle in ready:
                 break
         self._report()
+
+    def _goes_on_after(self, changes: Iterable[Change]) -> bool:
+        """Adopt *changes*. Return False if the worker leaves."""
+        for change in changes:
+            if "leave" in change:
+                return False
+            self._charge["server"] = change["server"]
+        return True
 
     def _report(self) -> None:
         until_s = time.monotonic() + _OUTLIVES_S
@@ -154,10 +200,10 @@ class Watch:
         try:
             self._beat()
         finally:
-            os._exit(1)  # the worker starts another guard; one that does not beat is of no use
+            os._exit(1)  # a guard that does not beat is of no use; the worker starts another
 
     def _beat(self) -> None:
-        """Beat every so often, and at once when the worker's event loop stands still or turns again."""
+        """Beat at each interval, and at once when the worker's event loop stands still or turns again."""
         worker, interval_s = self._worker, self._charge["interval_s"]
         arrows = Arrows(self._charge, _BEAT_TIMEOUT_S)
         said_it_turns = True
@@ -182,17 +228,17 @@ class Watch:
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # nobody may read it any more
+    with suppress(OSError):  # the reader of the log may be gone
         print(f"celery_affinity guard: {text}", file=sys.stderr, flush=True)  # noqa: T201  # the worker's own log
 
 
 class _Lines:
-    """Lines of JSON from the standard input, whose end means that nobody is left to write any."""
+    """Read lines of JSON from the standard input. Its end, None, means that the worker is gone."""
 
     def __init__(self) -> None:
         self._unread = b""
 
-    def __call__(self) -> list[dict[str, Any]] | None:
+    def __call__(self) -> list[Any] | None:
         block = os.read(0, 65536)
         if not block:
             return None
@@ -203,13 +249,11 @@ class _Lines:
 def main() -> None:
     """Read the charge, and guard."""
     lines = _Lines()
-    changes: list[dict[str, Any]] | None = []
-    while not changes:
-        changes = lines()
-        if changes is None:
+    first: list[Any] | None = []
+    while not first:
+        first = lines()
+        if first is None:
             return  # the worker died before it had said what to guard
-    charge: dict[str, Any] = {}
-    for change in changes:
-        charge.update(change)
-    Watch(charge).run(lines)
+    charge, *changes = first
+    Watch(charge).run(changes, lines)
     os._exit(0)  # a thread may still wait for a server that does not answer

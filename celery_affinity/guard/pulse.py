@@ -1,4 +1,4 @@
-"""When a worker's event loop last turned, in memory that another process reads while this one's interpreter is stuck.
+"""When a worker's event loop last turned, in memory that the guard can read while the worker's interpreter is stuck.
 
 The guard imports this module too: nothing but the standard library.
 """
@@ -9,14 +9,14 @@ import struct
 import time
 import weakref
 
-#: An event loop whose last turn is older than this stands still, s. An idle one turns every 2 s (`transport`).
+#: Age, s, of its last turn above which an event loop stands still. An idle loop turns every 2 s (`transport`).
 STALLED_AFTER_S = 3.0
 
 _SIZE = 8
 
 
 class Pulse:
-    """The worker's side. Descriptor *fileno* is for the guard; it is closed with the object."""
+    """The worker's side. The guard gets the descriptor `fileno()`, which is closed with the object."""
 
     def __init__(self) -> None:
         self._descriptor = _file_in_memory()
@@ -30,7 +30,7 @@ class Pulse:
         return self._descriptor
 
     def turn(self) -> bool:
-        """Note a turn of the loop. Return whether it stood still before."""
+        """Record a turn of the loop. Return whether the loop stood still before."""
         stood_still = self.stands_still
         self._at_s[0] = time.monotonic()
         return stood_still
@@ -48,7 +48,7 @@ class Pulse:
 def _file_in_memory() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("celery_affinity-pulse")
-    import tempfile  # where files are always on a disk; the guard needs none
+    import tempfile  # not at the top: the guard needs none, nor do systems with memory files
 
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
@@ -62,6 +62,6 @@ class PulseReader:
 
     @property
     def turned_at_s(self) -> float:
-        """When the loop last turned, on the monotonic clock that all processes of a machine share."""
+        """Time of the last turn, s, on the monotonic clock, which all processes of a machine share."""
         (at_s,) = struct.unpack("d", self._map[:_SIZE])
         return float(at_s)

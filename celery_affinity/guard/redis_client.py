@@ -1,10 +1,42 @@
-"""The guard's own Redis client: what a few scripts need, and the standard library alone.
-
-redis-py by itself takes 30 MB, twice what a whole guard does.
-"""
+"""The guard's own Redis client, of the standard library alone: redis-py takes 30 MB, twice as much as a whole guard."""
 
 import socket
-from typing import Any
+from typing import Any, NotRequired, TypedDict
+
+
+class TLS(TypedDict):
+    """The options of redis-py's SSLConnection, as JSON can hold them: flags and versions are numbers."""
+
+    check_hostname: bool
+    cert_reqs: int
+    include_verify_flags: list[int]
+    exclude_verify_flags: list[int]
+    certfile: str | None
+    keyfile: str | None
+    password: str | None
+    cafile: str | None
+    capath: str | None
+    cadata: str | None
+    min_version: int | None
+    ciphers: str | None
+
+
+class Address(TypedDict):
+    """Where a server is, and how to log in. *sentinels* know where their *master* is: host and port do not count then.
+
+    *path*: of a Unix socket, which has neither host nor port.
+    """
+
+    host: str | None
+    port: int
+    path: str | None
+    username: str | None
+    password: str | None
+    db: int
+    client_name: str | None
+    tls: TLS | None
+    sentinels: NotRequired[list["Address"]]
+    master: NotRequired[str]
 
 
 class ServerError(Exception):
@@ -12,30 +44,34 @@ class ServerError(Exception):
 
 
 class Connection:
-    """A connection to what `guard.describe` described: a server, or the master that Sentinels name."""
+    """A connection to the server at *address*, or to the master that its Sentinels name."""
 
-    def __init__(self, server: dict[str, Any], timeout_s: float) -> None:
-        sentinels = server.get("sentinels")
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        sentinels = address.get("sentinels")
         if sentinels:
-            server = {**server, **_ask_sentinels(sentinels, server["master"], timeout_s)}
-        self._socket = _connected(server, timeout_s)
+            host, port = _ask_sentinels(sentinels, address["master"], timeout_s)
+            address = {**address, "host": host, "port": port}
+        self._socket = _connected(address, timeout_s)
         self._replies = self._socket.makefile("rb")
         try:
-            self._introduce(server)
+            self._introduce(address)
         except BaseException:
             self.close()
             raise
 
-    def _introduce(self, server: dict[str, Any]) -> None:
-        if server["password"]:
-            self.call("AUTH", *([server["username"]] if server["username"] else []), server["password"])
-        if server["client_name"]:
-            self.call("CLIENT", "SETNAME", server["client_name"])
-        if server["db"]:
-            self.call("SELECT", server["db"])
+    def _introduce(self, address: Address) -> None:
+        if address["password"]:
+            self.call("AUTH", *([address["username"]] if address["username"] else []), address["password"])
+        if address["client_name"]:
+            self.call("CLIENT", "SETNAME", address["client_name"])
+        if address["db"]:
+            self.call("SELECT", address["db"])
 
-    def call(self, *words: Any) -> Any:
-        """Return the reply to a command. Raises ServerError, or OSError after which the connection is of no use."""
+    def call(self, *words: object) -> object:
+        """Return the reply to a command: bytes, int, None, or a list of these.
+
+        Raises ServerError; raises OSError, after which the connection is of no use.
+        """
         parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         request = b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
         self._socket.sendall(b"*%d\r\n%s" % (len(parts), request))
@@ -69,26 +105,26 @@ class Connection:
         self._socket.close()
 
 
-def _connected(server: dict[str, Any], timeout_s: float) -> socket.socket:
-    if server["path"]:
+def _connected(address: Address, timeout_s: float) -> socket.socket:
+    if address["path"]:
         plain = socket.socket(socket.AF_UNIX)
         plain.settimeout(timeout_s)
-        plain.connect(server["path"])
+        plain.connect(address["path"])
         return plain
-    plain = socket.create_connection((server["host"], server["port"]), timeout_s)
-    if not server["tls"]:
+    plain = socket.create_connection((address["host"], address["port"]), timeout_s)
+    if not address["tls"]:
         return plain
     try:
-        encrypted: socket.socket = _tls_context(server["tls"]).wrap_socket(plain, server_hostname=server["host"])
+        encrypted: socket.socket = _tls_context(address["tls"]).wrap_socket(plain, server_hostname=address["host"])
     except BaseException:
         plain.close()
         raise
     return encrypted
 
 
-def _tls_context(options: dict[str, Any]) -> Any:
-    """Return what redis-py's SSLConnection makes of the same options."""
-    import ssl  # 4 MB that most guards do without
+def _tls_context(options: TLS) -> Any:
+    """Return the SSL context that redis-py's SSLConnection makes of these options."""
+    import ssl  # not at the top: 4 MB that most guards do without
 
     context = ssl.create_default_context()
     context.check_hostname = options["check_hostname"]
@@ -98,10 +134,10 @@ def _tls_context(options: dict[str, Any]) -> Any:
     for flag in options["exclude_verify_flags"]:
         context.verify_flags &= ~ssl.VerifyFlags(flag)
     if options["certfile"] or options["keyfile"]:
-        context.load_cert_chain(options["certfile"], options["keyfile"], options["password"])
-    authorities = {name: options[name] for name in ("cafile", "capath", "cadata") if options[name] is not None}
-    if authorities:
-        context.load_verify_locations(**authorities)
+        context.load_cert_chain(options["certfile"] or "", options["keyfile"], options["password"])
+    cafile, capath, cadata = options["cafile"], options["capath"], options["cadata"]
+    if cafile is not None or capath is not None or cadata is not None:
+        context.load_verify_locations(cafile, capath, cadata)
     if options["min_version"] is not None:
         context.minimum_version = ssl.TLSVersion(options["min_version"])
     if options["ciphers"]:
@@ -109,17 +145,18 @@ def _tls_context(options: dict[str, Any]) -> Any:
     return context
 
 
-def _ask_sentinels(sentinels: list[dict[str, Any]], master: str, timeout_s: float) -> dict[str, Any]:
-    """Return host and port of the master, as the first Sentinel that knows has it."""
+def _ask_sentinels(sentinels: list[Address], master: str, timeout_s: float) -> tuple[str, int]:
+    """Return host and port of the master, by the first Sentinel that knows it. Raises ConnectionError if none does."""
     for sentinel in sentinels:
         try:
             connection = Connection(sentinel, timeout_s)
             try:
-                address = connection.call("SENTINEL", "get-master-addr-by-name", master)
+                named = connection.call("SENTINEL", "get-master-addr-by-name", master)
             finally:
                 connection.close()
         except (OSError, ServerError):
             continue
-        if address:
-            return {"host": address[0].decode(), "port": int(address[1])}
+        match named:
+            case [bytes() as host, bytes() as port]:
+                return host.decode(), int(port)
     raise ConnectionError(f"no Sentinel knows where {master} is")

@@ -16,7 +16,7 @@ from ..clock import now_s
 from ..dispatcher.announcer import Announcer
 from ..dispatcher.dispatcher import Dispatcher
 from ..dispatcher.ingest import Ingest
-from ..dispatcher.repeating import Beats
+from ..dispatcher.repeating import Repeating
 from ..errors import SettingError
 from ..guard.guard import Guard, Kin
 from ..guard.pulse import Pulse
@@ -98,7 +98,7 @@ class Membership:
         if kin is not None:
             interval_s = settings.heartbeat_interval
             self._guard = Guard(self.id, name, interval_s, pulse=self._pulse, kin=kin, ends_children=forks)
-        self._beats = Beats("affinity-beats", self._beat, settings.heartbeat_interval)
+        self._beats = Repeating("affinity-beats", self._beat, settings.heartbeat_interval)
         self._dispatcher = Dispatcher(scheduler, announcer, ingest)
 
     # -- what it is

@@ -20,7 +20,7 @@ from ..client.revokes import Revoked
 from ..client.stamping import settings_of
 from ..dispatcher.announcer import Announcer
 from ..dispatcher.ingest import Ingest
-from ..dispatcher.repeating import Beats
+from ..dispatcher.repeating import Repeating
 from ..dispatcher.teller import Teller
 from ..errors import AffinityError, TransportError
 from ..guard.guard import Kin, orphans_end
@@ -65,7 +65,7 @@ class AffinityStep(bootsteps.StartStopStep):
         self._following: deque[Claim] = deque()
         self._ahead = Ahead(settings_of(consumer.app).lookahead)
         self._loop: Loop | None = None
-        self._watch: Beats | None = None
+        self._watch: Repeating | None = None
         self._is_introduced = False
         self._returned_before: int | None = None
         consumer.affinity = self  # where commands of remote control look for it
@@ -232,7 +232,7 @@ class AffinityStep(bootsteps.StartStopStep):
     def _watch_what_is_ahead(self) -> None:
         """Give it back if a task of the solo pool takes long: the loop, which would be asked for it, runs the task."""
         if isinstance(self._consumer.pool, SoloPool) and not self._ahead.is_off:
-            self._watch = Beats("affinity-ahead", self._look_at_what_is_ahead, STARTS_WITHIN_S / 2)
+            self._watch = Repeating("affinity-ahead", self._look_at_what_is_ahead, STARTS_WITHIN_S / 2)
             self._watch.start()
 
     def _look_at_what_is_ahead(self) -> None:

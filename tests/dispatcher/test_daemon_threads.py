@@ -1,11 +1,11 @@
-"""Threads for what may hang: one that does holds up neither the others nor who asks."""
+"""Daemon threads for foreign code: a piece of work that hangs holds up neither the others nor the caller."""
 
 import threading
 
 import pytest
 
-from celery_affinity.dispatcher import crew as crews
-from celery_affinity.dispatcher.crew import SLOW_AFTER_S, Crew
+from celery_affinity.dispatcher import daemon_threads
+from celery_affinity.dispatcher.daemon_threads import SLOW_AFTER_S, DaemonThreads
 
 from ..support.processes import wait_until
 
@@ -19,7 +19,7 @@ class Clock:
 
 
 class Pieces:
-    """Work in pieces: each is a function, which may hang until it is let go."""
+    """Work in pieces: functions, some of which hang until `let_go` is set."""
 
     def __init__(self):
         self.to_do, self.done, self.hanging = [], [], []
@@ -51,112 +51,112 @@ def clock():
 
 
 @pytest.fixture
-def crew(pieces, clock):
-    crew = Crew("crew", pieces, most=2, now_s=clock)
-    yield crew
+def daemons(pieces, clock):
+    daemons = DaemonThreads("daemon", pieces, most=2, now_s=clock)
+    yield daemons
     pieces.let_go.set()
-    crew.stop(10)
+    daemons.stop(10)
 
 
 def threads():
-    return [each for each in threading.enumerate() if each.name == "crew"]
+    return [each for each in threading.enumerate() if each.name == "daemon"]
 
 
 def nothing():
     pass
 
 
-def test_there_is_no_thread_before_there_is_work(crew):
+def test_there_is_no_thread_before_there_is_work(daemons):
     assert threads() == []
 
 
-def test_one_thread_does_all_while_no_piece_takes_long(crew, pieces):
+def test_one_thread_does_all_while_no_piece_takes_long(daemons, pieces):
     seen = []
     pieces.to_do = [(number, lambda: seen.append(threading.current_thread())) for number in range(20)]
     for _ in range(20):
-        crew.call()
+        daemons.call()
     wait_until(lambda: pieces.done == list(range(20)), 10, "all is done")
     assert len(set(seen)) == 1
 
 
-def test_a_piece_that_hangs_keeps_one_thread_and_the_next_call_brings_another(crew, pieces, clock):
+def test_a_piece_that_hangs_keeps_one_thread_and_the_next_call_brings_another(daemons, pieces, clock):
     pieces.to_do = [("hangs", pieces.hang), ("next", nothing)]
-    crew.call()
+    daemons.call()
     wait_until(lambda: pieces.hanging, 10, "it hangs")
-    crew.call()
+    daemons.call()
     assert len(threads()) == 1, "it may be done in a moment"
     clock.at_s += SLOW_AFTER_S
-    crew.call()
+    daemons.call()
     wait_until(lambda: pieces.done == ["next"], 10, "the next is done")
     assert len(pieces.hanging) == 1
-    assert SLOW_AFTER_S in crew.busy_for_s
+    assert SLOW_AFTER_S in daemons.busy_for_s
 
 
-def test_there_are_never_more_threads_than_the_most(crew, pieces, clock):
+def test_there_are_never_more_threads_than_the_most(daemons, pieces, clock):
     pieces.to_do = [(number, pieces.hang) for number in range(9)]
     for hanging in (1, 2):
-        crew.call()
+        daemons.call()
         wait_until(lambda hanging=hanging: len(pieces.hanging) == hanging, 10, "what is taken hangs")
         clock.at_s += SLOW_AFTER_S
     for _ in range(3):
-        crew.call()
+        daemons.call()
         clock.at_s += SLOW_AFTER_S
     assert len(threads()) == 2
     pieces.let_go.set()
     wait_until(lambda: len(pieces.done) == 9, 10, "who comes back goes on")
 
 
-def test_an_error_is_logged_and_the_next_call_goes_on(crew, pieces, caplog):
+def test_an_error_is_logged_and_the_next_call_goes_on(daemons, pieces, caplog):
     def fail():
         raise ValueError("no good")
 
     pieces.to_do = [("fails", fail), ("leaves", lambda: exit(3)), ("next", nothing)]
     for _ in range(3):
-        crew.call()
-        wait_until(lambda: not crew.busy_for_s, 10, "it is done")
-        wait_until(lambda: not crew._is_wanted, 10, "it has looked")
+        daemons.call()
+        wait_until(lambda: not daemons.busy_for_s, 10, "it is done")
+        wait_until(lambda: not daemons._is_wanted, 10, "it has looked")
     wait_until(lambda: pieces.done == ["next"], 10, "the next is done")
     assert [record.exc_info[0] for record in caplog.records] == [ValueError, SystemExit]
 
 
-def test_a_thread_that_has_nothing_to_do_ends(crew, pieces, monkeypatch):
-    monkeypatch.setattr(crews, "_IDLE_S", 0.01)
+def test_a_thread_that_has_nothing_to_do_ends(daemons, pieces, monkeypatch):
+    monkeypatch.setattr(daemon_threads, "_IDLE_S", 0.01)
     pieces.to_do = [("one", nothing)]
-    crew.call()
+    daemons.call()
     wait_until(lambda: pieces.done == ["one"] and not threads(), 10, "it has ended")
     pieces.to_do = [("two", nothing)]
-    crew.call()
+    daemons.call()
     wait_until(lambda: pieces.done == ["one", "two"], 10, "a new one does what comes later")
 
 
-def test_who_stops_it_waits_for_what_is_under_way_but_not_for_what_hangs(crew, pieces, clock):
+def test_who_stops_it_waits_for_what_is_under_way_but_not_for_what_hangs(daemons, pieces, clock):
     pieces.to_do = [("hangs", pieces.hang), ("next", nothing)]
-    crew.call()
+    daemons.call()
     wait_until(lambda: pieces.hanging, 10, "it hangs")
-    assert crew.stop(0.05) == 1
-    crew.call()
+    assert daemons.stop(0.05) == 1
+    daemons.call()
     clock.at_s += SLOW_AFTER_S
-    crew.call()
+    daemons.call()
     pieces.let_go.set()
-    assert crew.stop(10) == 0
+    assert daemons.stop(10) == 0
     assert pieces.done == ["hangs"], "nothing is begun after that"
 
 
-def test_its_threads_do_not_keep_the_process(crew, pieces):
+def test_its_threads_do_not_keep_the_process(daemons, pieces):
     pieces.to_do = [("hangs", pieces.hang)]
-    crew.call()
+    daemons.call()
     wait_until(lambda: pieces.hanging, 10, "it hangs")
     assert pieces.hanging[0].daemon
 
 
-def test_a_system_that_has_no_room_for_a_thread_is_asked_again(crew, pieces, monkeypatch, caplog):
+def test_a_system_that_has_no_room_for_a_thread_is_asked_again(daemons, pieces, monkeypatch, caplog):
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
     pieces.to_do = [("one", nothing)]
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
-        crew.call()
+        daemons.call()
     assert "can't start new thread" in caplog.text
-    crew.call()
+    daemons.call()
     wait_until(lambda: pieces.done == ["one"], 10, "it is done")

@@ -1,4 +1,4 @@
-"""Threads for what may hang: foreign code, which the threads that the fleet's life depends on must not wait for."""
+"""Daemon threads for foreign code, which may hang: threads that keep the fleet alive must not wait for it."""
 
 import logging
 import threading
@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
-#: A thread whose piece of work takes longer than this is not waited for: another one helps, s.
+#: Time, s, after which the piece of work of a thread counts as slow: the next call adds a thread instead of waiting.
 SLOW_AFTER_S = 1.0
 
-#: A thread that has had nothing to do for so long ends, s. A quiet dispatcher looks for work every 5 s.
+#: Time, s, after which a thread without work ends. Above the 5 s at which a quiet dispatcher looks for work.
 _IDLE_S = 10.0
 
 
-class Crew:
-    """Up to *most* daemon threads that do pieces of *work*, made when there is some, gone when there is none.
+class DaemonThreads:
+    """Do pieces of *work* in up to *most* daemon threads, which start when there is work and end when there is none.
 
-    *work* does one piece and returns whether there is more to do; what it raises goes to the log. It is called by
-    several threads at once only while pieces take long. *most* may be changed at any time.
+    *work* does one piece and returns whether more is waiting; an exception goes to the log. Several threads call *work*
+    at once only while pieces take long. *most* may be changed at any time.
     """
 
     def __init__(
@@ -28,20 +28,20 @@ class Crew:
         self._name = name
         self._work = work
         self._now_s = now_s
-        self._since_s: dict[threading.Thread, float | None] = {}  # of each thread's piece; None: it waits for one
+        self._since_s: dict[threading.Thread, float | None] = {}  # start of each thread's piece; None: no piece yet
         self._news = threading.Condition()
         self._is_wanted = False
         self._is_stopped = False
 
     @property
     def busy_for_s(self) -> list[float]:
-        """How long each thread that is at a piece of work has been at it."""
+        """How long each busy thread has been at its piece, s."""
         with self._news:
             now_s = self._now_s()
             return [now_s - since_s for since_s in self._since_s.values() if since_s is not None]
 
     def call(self) -> None:
-        """Have *work* called soon, in another thread. Does not wait."""
+        """Have a thread call *work* soon. Does not wait."""
         with self._news:
             self._is_wanted = not self._is_stopped
             if None in self._since_s.values():
@@ -50,7 +50,7 @@ class Crew:
                 self._add()
 
     def stop(self, patience_s: float) -> int:
-        """Have no further piece begun, and wait for what is under way. Return how many threads are at it still."""
+        """Begin no further piece, and wait *patience_s* for those begun. Return the number of threads still busy."""
         with self._news:
             self._is_stopped, self._is_wanted = True, False
             self._news.notify_all()
@@ -67,11 +67,11 @@ class Crew:
         self._since_s[thread] = self._now_s()
         try:
             thread.start()
-        except RuntimeError as exc:  # the system has no room for one; the next call tries again
+        except RuntimeError as exc:  # the system has no room for a thread; the next call tries again
             del self._since_s[thread]
             logger.warning("No thread for %s: %s", self._name, exc)
 
-    # -- its threads
+    # -- in the threads
 
     def _run(self) -> None:
         this = threading.current_thread()
@@ -85,7 +85,7 @@ class Crew:
                 self._news.notify_all()
 
     def _has_work(self, this: threading.Thread) -> bool:
-        """Wait until there is work. Return False if there is none for long, and forget the thread then."""
+        """Wait for work. Return False, with the thread forgotten, if none comes for long."""
         with self._news:
             self._since_s[this] = None
             self._news.wait_for(lambda: self._is_wanted or self._is_stopped, _IDLE_S)

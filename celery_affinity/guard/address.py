@@ -1,0 +1,63 @@
+"""Where a worker's server is and how the worker logs in, as JSON can hold it: what the guard connects by."""
+
+import ssl
+from typing import Any
+
+import redis
+from redis.sentinel import SentinelConnectionPool
+
+from .redis_client import TLS, Address
+
+
+def address_of(pool: redis.ConnectionPool) -> Address:
+    """Return the address of the server of *pool*.
+
+    Raises ValueError for a connection that the guard must not make, since it would verify less than the worker's.
+    """
+    connection: Any = pool.connection_class(**pool.connection_kwargs)  # it connects later, but knows its defaults
+    username, password = _login(connection)
+    address = Address(
+        host=getattr(connection, "host", None),
+        port=int(getattr(connection, "port", None) or 0),
+        path=getattr(connection, "path", None),
+        username=username,
+        password=password,
+        db=int(connection.db or 0),
+        client_name=connection.client_name,
+        tls=_tls(connection),
+    )
+    if isinstance(pool, SentinelConnectionPool):
+        address["sentinels"] = [address_of(each.connection_pool) for each in pool.sentinel_manager.sentinels]
+        address["master"] = pool.service_name
+    return address
+
+
+def _login(connection: Any) -> tuple[str | None, str | None]:
+    """Return username and password."""
+    provider = getattr(connection, "credential_provider", None)
+    if provider is None:
+        return connection.username, connection.password
+    *username, password = provider.get_credentials()
+    return (username[0] if username else None), password
+
+
+def _tls(connection: Any) -> TLS | None:
+    if not hasattr(connection, "cert_reqs"):
+        return None
+    if connection.ssl_validate_ocsp or connection.ssl_validate_ocsp_stapled:
+        raise ValueError("It cannot ask for a certificate's status (OCSP), as the worker is told to.")
+    authorities = connection.ca_data
+    return {
+        "check_hostname": connection.check_hostname,
+        "cert_reqs": int(connection.cert_reqs),
+        "include_verify_flags": [int(flag) for flag in getattr(connection, "ssl_include_verify_flags", None) or ()],
+        "exclude_verify_flags": [int(flag) for flag in getattr(connection, "ssl_exclude_verify_flags", None) or ()],
+        "certfile": connection.certfile,
+        "keyfile": connection.keyfile,
+        "password": connection.certificate_password,
+        "cafile": connection.ca_certs,
+        "capath": connection.ca_path,
+        "cadata": ssl.DER_cert_to_PEM_cert(authorities) if isinstance(authorities, bytes) else authorities,
+        "min_version": None if connection.ssl_min_version is None else int(connection.ssl_min_version),
+        "ciphers": connection.ssl_ciphers,
+    }
