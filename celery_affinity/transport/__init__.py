@@ -1,5 +1,16 @@
 """The kombu side: broker URLs, connections, channels, acks.
 
-What a job needs was said by `client`; when a worker takes it is said by `worker`.
-Read `transport` first, then `channel`.
+What a job needs was said by `client`; when a worker starts it is decided by `worker`.
+Read `transport` first, then `channel` (what is published) and `inbox` (what a worker reads).
 """
+
+from ..errors import TransportError
+
+
+def __getattr__(name: str) -> object:
+    """Say what is wrong when kombu takes this package for a transport: ``celery_affinity:transport``."""
+    if name == "can_parse_url":  # what kombu asks a transport first
+        raise TransportError(
+            "broker_transport must be 'celery_affinity:Transport', with a capital T, got: 'celery_affinity:transport'"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,6 @@ from kombu.transport import redis as stock
 from kombu.utils.url import as_url
 
 from ..client import revokes
-from ..errors import TransportError
 from ..server import received
 from ..versions import versions
 from . import urls
@@ -122,15 +121,6 @@ class Transport(stock.Transport):
                 mask=mask,
             )
         )
-
-
-def __getattr__(name: str) -> Any:
-    """Say what is wrong when kombu takes this module for a transport: ``celery_affinity:transport``."""
-    if name == "can_parse_url":  # what kombu asks a transport first
-        raise TransportError(
-            "broker_transport must be 'celery_affinity:Transport', with a capital T, got: 'celery_affinity:transport'"
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _describe(client: Any) -> str:

@@ -1,0 +1,99 @@
+"""What a channel connects with: timeouts and TLS, kombu's own client, and the schedulers on the server behind it."""
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from ..rules.keys import Keys
+from ..server.connections.in_flight import InFlight
+from ..server.connections.kept import Line
+from ..server.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from kombu.transport.redis import Channel as _StockChannel
+else:
+    _StockChannel = object  # mixed into kombu's channels, with and without Sentinel
+
+#: Longest wait for the reply to an arrow, s, unless ``socket_timeout`` says otherwise: a connection whose other end is
+#: gone without a word must not hold the event loop, or a publisher, for ever.
+REPLY_TIMEOUT_S = 10
+
+
+class ConnectedChannel(_StockChannel):
+    """A kombu channel that leads to a scheduler."""
+
+    #: Transport option of kombu's own: what all keys begin with.
+    global_keyprefix: str = ""
+
+    #: Transport option: the first part of the hash tag of all keys.
+    namespace = "affinity"
+
+    _stock_client: redis.Redis | None = None
+    _scheduler: Scheduler | None = None
+
+    def __init__(self, connection: Any, **kwargs: Any) -> None:
+        Keys.of_options(connection.client.transport_options)  # refused before anything is opened
+        super().__init__(connection, **kwargs)
+        self.global_keyprefix = self.global_keyprefix or ""
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
+        # A command that redis-py repeats by itself would count twice; ours are repeated where that is known.
+        params = {**super()._connparams(asynchronous), "retry": Retry(NoBackoff(), 0)}
+        connect_timeout_s = self.connection.client.connect_timeout or REPLY_TIMEOUT_S
+        if not params.get("socket_timeout"):
+            # An asynchronous connection is read when there is something to read, but for the PING that opens a channel:
+            # a server that takes connections and never answers is not connected to.
+            params["socket_timeout"] = connect_timeout_s if asynchronous else REPLY_TIMEOUT_S
+        if "host" in params and not params.get("socket_connect_timeout"):  # without host: a socket in the file system
+            params["socket_connect_timeout"] = connect_timeout_s
+        if isinstance(self.connection.client.ssl, dict) and self.connection.client.ssl:
+            # redis-py before 6 takes another host's certificate by default.
+            verifies = params.get("ssl_cert_reqs", ssl.CERT_REQUIRED) not in (None, "none", ssl.CERT_NONE)
+            params.setdefault("ssl_check_hostname", verifies)
+        return params
+
+    @contextmanager
+    def conn_or_acquire(self, client: redis.Redis | None = None) -> Iterator[redis.Redis]:
+        """Yield one client for all of kombu's commands: kombu builds a client for each call, which costs more."""
+        if client is None:
+            if self._scheduler is not None:
+                self._scheduler.client.give_back()
+            if self._stock_client is None or self._stock_client.connection_pool is not self._pool:
+                self._stock_client = self._create_client()
+            client = self._stock_client
+        yield client
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The arrows, on a client that adds no prefix: kombu's own prefixes only some keys."""
+        pool = self.pool
+        if self._scheduler is None or self._scheduler.client.connection_pool is not pool:
+            scheduler = Scheduler(Line(pool), self._keys)
+            scheduler.check_schema()
+            self._scheduler = scheduler
+        return self._scheduler
+
+    def scheduler_of_its_own(self) -> Scheduler:
+        """Return a scheduler on connections that outlive the channel: other threads use it while the channel closes."""
+        scheduler = Scheduler(Line(self._pool_of_its_own()), self._keys)
+        scheduler.check_schema()
+        return scheduler
+
+    def in_flight_of_its_own(self) -> InFlight:
+        """Return what sends arrows whose replies the event loop does not wait for."""
+        return InFlight(self._pool_of_its_own())
+
+    def _pool_of_its_own(self) -> redis.ConnectionPool:
+        manager = getattr(self, "_sentinel_manager", None)
+        pool: redis.ConnectionPool = self._get_pool()
+        self._sentinel_manager = manager  # the channel closes that of its own pool
+        return pool
+
+    @property
+    def _keys(self) -> Keys:
+        return Keys(global_keyprefix=self.global_keyprefix, namespace=self.namespace)

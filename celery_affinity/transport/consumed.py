@@ -1,0 +1,45 @@
+"""A message as its consumer gets it: the body of a claimed job, or an entry of a list, completed for kombu."""
+
+from typing import Any
+
+from celery.utils.time import maybe_iso8601
+
+from ..client import envelope, stamping
+from ..server.replies import Claim
+
+
+def of_claim(claim: Claim, tag: str) -> dict[str, Any]:
+    """Return the message of a claimed job, with *tag* as its delivery tag. Raises ValueError if it is none.
+
+    The message has no ETA any more: the time has come, and a worker whose clock is behind would wait for it again with
+    the slot held. The caller's ETA stays in our property.
+    """
+    message = envelope.read(claim.message)
+    headers = message["headers"] = message.get("headers") or {}  # producers in other languages leave out what they can
+    properties = message["properties"]
+    properties["delivery_tag"] = tag
+    information = properties["delivery_info"] = properties.get("delivery_info") or {}
+    # Stock Celery's own mark stays: a message that kombu restored came from a list.
+    information["redelivered"] = claim.deliveries > 0 or information.get("redelivered") is True
+    if not information.get("exchange"):
+        information.update(exchange="", routing_key=claim.type)
+    if headers.get("eta") and _is_moment(headers["eta"]):  # any other is Celery's to refuse
+        ours = properties.get(stamping.PROPERTY)
+        properties[stamping.PROPERTY] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
+        headers["eta"] = None
+    return message
+
+
+def of_list(message: Any, queue: str) -> Any:
+    """Return a message from the list of *queue* with its destination, which kombu needs to restore an unacked one."""
+    properties = message.get("properties") if isinstance(message, dict) else None
+    if isinstance(properties, dict) and not properties.get("delivery_info"):
+        properties["delivery_info"] = {"exchange": "", "routing_key": queue}
+    return message
+
+
+def _is_moment(eta: object) -> bool:
+    try:
+        return maybe_iso8601(eta) is not None
+    except (ValueError, TypeError, AttributeError):  # what Celery's Request catches
+        return False

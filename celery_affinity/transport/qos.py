@@ -1,0 +1,61 @@
+"""Acks and rejections: the end of a claimed job is told to its claim; kombu's own messages keep kombu's ways."""
+
+import logging
+from typing import Any
+
+from kombu.transport import redis as stock
+
+from ..membership.claims import ACKED, REJECTED, UNSETTLED, is_claim
+from ..server import received
+from .failure import why_refused
+
+logger = logging.getLogger(__name__)
+
+
+class QoS(stock.QoS):
+    """Acks of claimed jobs; those of other messages are kombu's."""
+
+    def can_consume(self) -> bool:
+        # A claimed job has its slot, so prefetch must not keep it in the inbox.
+        return self.channel.claims is not None or super().can_consume()
+
+    def can_prefetch(self) -> bool:
+        """Return whether prefetch allows another message from the lists of queues that are not scheduled."""
+        return bool(super().can_consume())
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        if not is_claim(delivery_tag):
+            super().append(message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        if is_claim(delivery_tag):
+            self._settle(delivery_tag, ACKED)
+        else:
+            super().ack(delivery_tag)
+            self.channel.resume_lists()
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        if is_claim(delivery_tag):
+            self._settle(delivery_tag, UNSETTLED if requeue else REJECTED)
+        else:
+            super().reject(delivery_tag, requeue=requeue)
+            self.channel.resume_lists()
+
+    def holds(self, delivery_tag: str) -> bool:
+        """Return whether a message from one of kombu's lists is neither acked nor rejected so far."""
+        return delivery_tag in self._delivered and delivery_tag not in self._dirty
+
+    def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
+        try:
+            super().restore_by_tag(tag, client=client, leftmost=leftmost)
+        except received.LOST:
+            raise
+        except Exception as exc:  # one bad entry must not keep the worker from starting, nor the others
+            logger.error("What lies unacknowledged under %s cannot be restored: %r", received.shown(tag), exc)
+
+    def _settle(self, delivery_tag: str, outcome: str) -> None:
+        claims = self.channel.claims
+        if claims is not None:
+            held = claims.find(delivery_tag)
+            is_refused = held is not None and held.request is None
+            claims.settle(delivery_tag, outcome, why_refused() if is_refused else "")
