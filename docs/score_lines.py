@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from celery_affinity.score import MICRO, Weights, score
+from celery_affinity.rules.score import MICRO, Weights, score
 
 PAGE = Path(__file__).parent / "explanation" / "score-lines.svg"
 

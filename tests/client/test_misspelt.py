@@ -18,7 +18,6 @@ from celery.beat import Scheduler as Beat
 from celery.beat import SchedulingError
 from kombu.exceptions import OperationalError
 
-import celery_affinity
 from celery_affinity import OptionError, SettingError, publish_many
 from celery_affinity.check.gather_app import look_at
 from celery_affinity.client import misspelt
@@ -268,7 +267,7 @@ def test_an_app_with_another_transport_is_left_alone(new_app):
 def test_shared_tasks(new_app, monkeypatch):
     monkeypatch.setattr(misspelt, "_kept_of_shared", [])
     monkeypatch.setattr(misspelt._state, "_get_active_apps", lambda: set())
-    decorate = celery_affinity.misspelt.celery.shared_task
+    decorate = misspelt.celery.shared_task
     assert decorate is shared_task, "whoever imports it from now on gets the one that looks"
     decorate(name="shop.shared", affinty="pdf")(nothing)
     stock, ours = new_app(transport="memory"), new_app()

@@ -105,8 +105,8 @@ PUBLISH_TWICE = f"import {APP} as tasks; [tasks.good.apply_async(queue='viedo') 
     ("set_up", "begins"),
     [
         ("", "No live worker"),
-        ("import logging; logging.basicConfig();", "WARNING:celery_affinity.unserved:No live worker"),
-        ("import logging; logging.basicConfig(level='DEBUG');", "WARNING:celery_affinity.unserved:No live worker"),
+        ("import logging; logging.basicConfig();", f"WARNING:{unserved_warning.__name__}:No live worker"),
+        ("import logging; logging.basicConfig(level='DEBUG');", f"WARNING:{unserved_warning.__name__}:No live worker"),
         (DICT_CONFIG, "No live worker"),
         ("import logging; logging.getLogger('celery_affinity').setLevel('ERROR');", None),
     ],

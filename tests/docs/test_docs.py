@@ -94,7 +94,7 @@ def test_the_order_in_which_a_queue_is_named(valkey, redis_client):
     }
     calls, (retry,), (by_route,), (by_task,), (by_pattern,), (by_celery,) = (rows[number] for number in sorted(rows))
 
-    def published(first, publish=lambda render: text.delay()):
+    def published(first, publish=lambda render: render.delay()):
         app = Celery("docs", broker=valkey.url, set_as_current=False)
         settings, names = {"task_routes": {}, "affinity_task_types": {}}, {"app": app, "__name__": "docs"}
         for number, code in enumerate((by_route, by_pattern, by_celery)):
@@ -119,12 +119,12 @@ def test_the_order_in_which_a_queue_is_named(valkey, redis_client):
 
     assert len(calls) == 2
     for call in calls:
-        assert published(1, lambda render, call=call: eval(call, {"render": text}))[0] == "caller"
-    _, first_try = published(1, lambda render: text.apply_async(affinity="first"))
+        assert published(1, lambda render, call=call: eval(call, {"render": render}))[0] == "caller"
+    _, first_try = published(1, lambda render: render.apply_async(affinity="first"))
 
     def tried_again(render):
-        with running(text, first_try), pytest.raises(Retry):
-            eval(retry, {"self": text})
+        with running(render, first_try), pytest.raises(Retry):
+            eval(retry, {"self": render})
 
     assert published(2, tried_again)[0] == "first"
     assert [published(number)[0] for number in (3, 4, 5, 6)] == ["route", "task", "pattern", "celery-route"]
@@ -204,7 +204,7 @@ def test_the_ways_to_publish_a_lot(valkey, redis_client, monkeypatch):
     def pending():
         return {each.type: each.pending for each in Report(Reader(redis_client, Keys())).status().types}
 
-    names = {"app": app, "render": text, "index": index, "calls": calls}
+    names = {"app": app, "render": render, "index": index, "calls": calls}
     exec(page["publish_many"], names)
     assert names["first"].id == names["ids"][0]
     assert pending() == {"pdf": 1000}

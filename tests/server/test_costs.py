@@ -63,7 +63,7 @@ def join(scheduler, worker, *types, slots=1):
 def publish(scheduler, number, type_="pdf", *, size=1, **fields):
     """Publish jobs, each of a task of its own but for *fields*, without counting it."""
     uncounted = Scheduler(scheduler.client, scheduler.keys)
-    given = [{"task_id": f"task{each}", **job_fields} for each in range(number)]
+    given = [{"task_id": f"task{each}", **fields} for each in range(number)]
     uncounted.publish(*[Job(f"job{each}", type_, "x" * size, **given[each]) for each in range(number)])
 
 
