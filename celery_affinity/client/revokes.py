@@ -16,15 +16,11 @@ from kombu import serialization
 from kombu.utils.functional import maybe_list
 
 from ..errors import OptionError
-from ..rules.job_fields import MOST_STAMP_BYTES, MOST_STAMPS
 from ..rules.keys import encode
+from ..rules.protocol import MOST_STAMP_BYTES, MOST_STAMPS
 from ..server.received import is_text, shown
 
 logger = logging.getLogger(__name__)
-
-#: How long a revoked name stays revoked, s: as long as Celery's workers remember one (``REVOKE_EXPIRES``).
-KEPT_FOR_S = 10_800
-
 
 #: Remote control is written in it, unless somebody chose otherwise.
 _ACCEPTED = serialization.prepare_accept_content(["json"])

@@ -26,7 +26,7 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 from ..clock import now_s
 from ..errors import OptionError
 from ..rules.affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority, of_task
-from ..rules.score import MAX_PRIORITY
+from ..rules.protocol import MAX_PRIORITY
 from ..rules.settings import Settings
 from . import apps, destination, misspelt
 from .app_settings import registered

@@ -10,6 +10,8 @@ import time
 
 from redis.exceptions import RedisError
 
+from ..rules.protocol import TICK_US
+from ..rules.score import MICRO
 from ..server.scheduler import Scheduler
 from .announcer import Announcer
 from .daemon_threads import DaemonThreads
@@ -18,9 +20,8 @@ from .repeating import Repeating
 
 logger = logging.getLogger(__name__)
 
-#: Longest pause, s, between two ticks in a worker: `publish` wakes it for a job that is due sooner. The pause does not
-#: divide the 5 s between two syncs: a tick and a sync at one moment would need a connection each.
-LONGEST_PAUSE_S = 1.4
+#: Longest pause, s, between two ticks in a worker: `publish` wakes it for a job that is due sooner.
+LONGEST_PAUSE_S = TICK_US / MICRO
 
 #: Longest pause, s, of a stand-alone dispatcher (no publisher can wake it), and of every dispatcher for 10 s after a
 #: stock producer sent something: its messages lie in a list until the next tick.

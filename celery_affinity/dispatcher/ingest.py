@@ -22,9 +22,9 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 from ..client import revokes
 from ..client.stamping import Stamp, as_counted, moment, settings_of
 from ..rules.keys import decode
-from ..rules.score import MAX_PRIORITY
+from ..rules.protocol import MAX_PRIORITY, MOST_MOVES
 from ..server.replies import Job
-from ..server.scheduler import MOST, Scheduler
+from ..server.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -82,14 +82,16 @@ class Ingest:
         while lists and moved < _MOST_AFTER_A_TICK:
             counts = {name: self._move_some(scheduler, name) for name in lists}
             moved += sum(counts.values())
-            lists = [name for name, count in counts.items() if count == MOST or (count and name in self._reads_one)]
+            lists = [
+                name for name, count in counts.items() if count == MOST_MOVES or (count and name in self._reads_one)
+            ]
         if moved:
             logger.info("%d message(s) of stock Celery's producers are scheduled from now on", moved)
         return bool(lists)
 
     def _move_some(self, scheduler: Scheduler, name: str) -> int:
         try:
-            found = scheduler.client.lrange(name, -1 if name in self._reads_one else -MOST, -1)
+            found = scheduler.client.lrange(name, -1 if name in self._reads_one else -MOST_MOVES, -1)
             if max(map(len, found), default=0) > _LARGE:
                 self._reads_one.add(name)
             else:

@@ -13,9 +13,10 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from ..rules.protocol import MOST_MOVES
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Claim, End, Running
-from ..server.scheduler import MOST, Scheduler
+from ..server.scheduler import Scheduler
 from .lease import Lease
 from .server_clock import ServerClock
 
@@ -275,7 +276,7 @@ class Claims:
         if not in_flight.is_proven or (in_flight.is_under_way and not goes_on):
             return False
         with self._lock:
-            sent = _SentAcks(dict(islice(self._acks.items(), MOST)))
+            sent = _SentAcks(dict(islice(self._acks.items(), MOST_MOVES)))
             for tag in sent.acks:
                 del self._acks[tag]
             self._sent_acks.append(sent)
@@ -453,8 +454,8 @@ class Claims:
             if not self._acks and not self._ends:
                 return None
             self._sequence += 1
-            ends = list(islice(self._ends.items(), MOST))
-            acks = list(islice(self._acks.items(), MOST))
+            ends = list(islice(self._ends.items(), MOST_MOVES))
+            acks = list(islice(self._acks.items(), MOST_MOVES))
             for tag, _ in acks:
                 del self._acks[tag]
             return _Batch(self._sequence, acks, ends)

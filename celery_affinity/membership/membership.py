@@ -21,6 +21,7 @@ from ..errors import SettingError
 from ..guard.guard import Guard, Kin
 from ..guard.pulse import Pulse
 from ..rules.lending import NOTHING_LENT, Lending, lending
+from ..rules.protocol import MOST_TYPES, REVOKED_KEPT_S
 from ..rules.settings import PREFIX, Settings
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Claim, Joining, Running
@@ -30,9 +31,6 @@ from .claims import Claims, Held
 from .lease import Lease
 
 logger = logging.getLogger(__name__)
-
-#: Scheduled queues that a worker serves: what it costs to place a job grows with these.
-MOST_TYPES = 1_000
 
 #: Pause before what the server did not answer is said again, s.
 _RETRY_S = 0.2
@@ -291,7 +289,7 @@ class Membership:
         """End the jobs that wait of what a broadcast revokes, if this worker ticks for the fleet."""
         if not self._dispatcher.is_quiet:
             try:
-                self._scheduler.revoke(*revoked, keep_s=revokes.KEPT_FOR_S)
+                self._scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
             except (RedisError, OSError) as exc:
                 self._trouble(exc)  # Celery remembers it in each worker, which refuses the task when it comes
 

@@ -16,6 +16,33 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, Literal
 
 from ..rules.keys import SCHEMA, encode, withdrawn
+from ..rules.protocol import (
+    AVERAGED_OVER,
+    GIVEN_UP_US,
+    HAS_ENDED,
+    IS_KNOWN,
+    IS_NOT_NEXT,
+    IS_PENDING,
+    IS_REFUSED,
+    IS_SCHEDULED,
+    IS_UNREADABLE,
+    LONGEST_ANNOUNCED,
+    LONGEST_PAUSE_US,
+    MOST_BYTES,
+    MOST_ENDS_LOOKED_AT,
+    MOST_MOVES,
+    MOST_PURGED,
+    MOST_TYPES,
+    MOST_WHY_BYTES,
+    OTHERS_HAVE_US,
+    OTHERS_WHO_TRY_HAVE_US,
+    SAMPLED_ONE_IN,
+    SHORT_US,
+    SILENCE_COUNTS_US,
+    TICK_US,
+    TICKED_LATELY_US,
+    TICKERS,
+)
 from ..rules.score import goes_by_age, overtakes, score
 from ..rules.slot import FreeWorker, choose
 from .model import (
@@ -36,61 +63,17 @@ from .model import (
 )
 from .settings_in_force import InForce
 
-#: A claim that is held for less is short: durations of such are not all noted.
-SHORT_US = 100_000
-
-#: Jobs moved by one call, so that no script runs for more than 5 ms: `more` says with what the caller is to go on.
-MAX_MOVES = 10
-
-#: And so many bytes of messages: it ends with the one that exceeds this. What a worker reads before each message (its
-#: job's id, number and type) counts as well with the scripts, which makes no difference to speak of.
-MAX_BYTES = 1_000_000
-
-#: Types that a worker serves; and that those have together, but for the last one, whom one tick takes out.
-MOST_TYPES = 1_000
-
 #: How a claimed job ended that was settled -> what it is then.
 ENDED: Mapping[str, State] = {"acked": "done", "failed": "failed", "revoked": "revoked", "expired": "expired"}
 
-#: Of what a worker says of an error so many bytes are kept.
-MOST_WHY = 1_200
-
 #: No type.
 NONE: Set[str] = frozenset()
-
-#: Pending jobs deleted by one call.
-MAX_PURGED = 50
-
-#: Ends that one call looks at, to find one that is to be told; and the longest pause before one is told again.
-MAX_LOOKED_AT = 300
-LONGEST_PAUSE_US = 300_000_000
-
-#: Larger messages the caller reads by itself.
-MAX_BYTES = 65_536
-
-#: How long an app that does not know a task leaves its end to others: if none has tried to tell it, and if one has.
-OTHERS_HAVE_US = 15_000_000
-OTHERS_WHO_TRY_HAVE_US = 3_600_000_000
-
-#: A tick that finds the last one older than this gives every worker a fresh timeout: nobody was listening.
-SILENCE_COUNTS_US = 3_000_000
-
-#: A worker whose jobs are being recovered was last heard of then: no beat stops the recovery.
-GIVEN_UP_US = 0
-
-#: Workers, by the time they joined, that tick for the fleet; all do when the last tick is older than this.
-TICKERS = 3
-
-TICKED_LATELY_US = 2_000_000
-
-#: Workers tick so often when nothing is due before, µs.
-TICK_US = 1_400_000
 
 
 class Reference:
     """The scheduler of one cohort: its state, and one method for each arrow."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = MOST_BYTES) -> None:
         self.max_bytes = max_bytes
         self.jobs: dict[str, Job] = {}
         self.tasks: dict[str, dict[str, int]] = {}
@@ -137,11 +120,11 @@ class Reference:
         published, types = [], set()
         for nth, (job_id, job) in enumerate(jobs):
             if isinstance(job, str):
-                published.append(Published(5, NONE, True, job))
+                published.append(Published(IS_REFUSED, NONE, True, job))
                 continue
             state, served = self._put(job_id, nth, now_us, **job)
             published.append(Published(state, NONE, served))
-            if state == 1 and served:
+            if state == IS_PENDING and served:
                 types.add(job["type_"])
         more = self._fill(types - waiting, now_us)  # if some wait, no free slot fits, or somebody goes on with them
         return [published[0]._replace(more=more), *published[1:]]
@@ -155,9 +138,9 @@ class Reference:
         """
         waiting = self.lists.get(list_, [])
         if waiting[:1] != [message]:
-            return Published(-1, NONE, True)
+            return Published(IS_NOT_NEXT, NONE, True)
         if job_id in self.jobs:
-            return Published(0, NONE, True)
+            return Published(IS_KNOWN, NONE, True)
         waiting.pop(0)
         if readable:
             (published,) = self.publish([(job_id, {"type_": type_, "message": message, **job})], now_us=now_us)
@@ -165,7 +148,7 @@ class Reference:
         unreadable = Job(job_id, type_, False, 0, now_us, "pending", message)
         self.jobs[job_id] = unreadable
         self._bury(unreadable, "unreadable", now_us)
-        return Published(4, NONE, True)
+        return Published(IS_UNREADABLE, NONE, True)
 
     def claim(self, types: Iterable[str], *, now_us: int) -> Set[str]:
         """Pending -> inbox: go on with the types that another arrow named as `more`. Return `more`."""
@@ -224,7 +207,7 @@ class Reference:
             if job is None:
                 continue
             how, _, words = outcome.partition(" ")
-            why = words.encode()[:MOST_WHY].decode(errors="replace")
+            why = words.encode()[:MOST_WHY_BYTES].decode(errors="replace")
             if how in ENDED or job.acked:
                 self._finish(job, ENDED.get(how, "done"), why if how in ENDED else "", now_us)
             elif how == "rejected":
@@ -313,7 +296,7 @@ class Reference:
             job = self.jobs[job_id]
             if held.get(job_id) == fence or not (draining or self._may_have_arrived(job, now_us)):
                 continue
-            if looked_at == MAX_MOVES or size > self.max_bytes:
+            if looked_at == MOST_MOVES or size > self.max_bytes:
                 break
             looked_at, size = looked_at + 1, size + _size(job.message)
             if _take_unread(worker, job) or draining:
@@ -341,7 +324,7 @@ class Reference:
             worker.stalled = True
             self._settle(worker, now_us)
             unread = 0
-            while worker.inbox and unread < MAX_MOVES and size <= self.max_bytes:
+            while worker.inbox and unread < MOST_MOVES and size <= self.max_bytes:
                 delivery = worker.inbox.pop(0)
                 unread, size = unread + 1, size + (0 if isinstance(delivery, str) else _size(delivery.message))
                 job = None if isinstance(delivery, str) else self._held(worker_id, delivery.job_id, delivery.fence)
@@ -365,7 +348,7 @@ class Reference:
         self._close(worker, now_us)
         types: set[str] = set()
         returned = 0
-        for job_id in list(worker.claims)[:MAX_MOVES]:
+        for job_id in list(worker.claims)[:MOST_MOVES]:
             again = self._put_back(self.jobs[job_id], now_us, counted=False)
             types, returned = types | again, returned + len(again)
         if not worker.claims:
@@ -378,7 +361,7 @@ class Reference:
         if worker is None:
             return Recovered(False, 0, NONE)
         types: set[str] = set()
-        recovered, gone = self._recover(worker, MAX_MOVES, types, now_us)
+        recovered, gone = self._recover(worker, MOST_MOVES, types, now_us)
         return Recovered(not gone, recovered, self._fill(types, now_us))
 
     def tick(self, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
@@ -392,14 +375,14 @@ class Reference:
 
         expired = self._end_expired(now_us)
         scheduled = sorted((job.enqueued_us, job.id) for job in self.jobs.values() if job.state == "scheduled")
-        due = [self.jobs[job_id] for due_us, job_id in scheduled if due_us <= now_us][:MAX_MOVES]
+        due = [self.jobs[job_id] for due_us, job_id in scheduled if due_us <= now_us][:MOST_MOVES]
         for job in due:
             job.state = "pending"
 
         types = {job.type for job in due}
         recovered, dead = self._recover_the_dead(types, now_us)
         more = self._fill(types, now_us)
-        again = MAX_MOVES in (expired, len(due), recovered)
+        again = MOST_MOVES in (expired, len(due), recovered)
         waiting = scheduled[len(due) :]
         next_due_us = max(0, waiting[0][0] - now_us) if waiting else None
         untold = any(when_us <= now_us for when_us in self.untold.values())
@@ -415,14 +398,14 @@ class Reference:
         self.revoked |= dict.fromkeys(task_ids, now_us)
         ended = looked_at = 0
         for nth, task_id in enumerate(task_ids):
-            if looked_at == MAX_MOVES:
+            if looked_at == MOST_MOVES:
                 return ended, len(task_ids) - nth, 0
             jobs = self.tasks.get(task_id, {})
             passed = after if nth == 0 and len(jobs) > 1 else 0
-            page = [job_id for job_id, number in jobs.items() if number > passed][: MAX_MOVES - looked_at]
+            page = [job_id for job_id, number in jobs.items() if number > passed][: MOST_MOVES - looked_at]
             looked_at += len(page)
             ended += sum([self._end_waiting(self.jobs[each], "revoked", now_us) for each in page])
-            if looked_at == MAX_MOVES and len(jobs) > 1:
+            if looked_at == MOST_MOVES and len(jobs) > 1:
                 return ended, len(task_ids) - nth, jobs[page[-1]]
         return ended, 0, 0
 
@@ -432,11 +415,11 @@ class Reference:
         ended = looked_at = 0
         for nth, stamp in enumerate(stamps):
             bearing = sorted((at_us, job_id) for job_id, at_us in self.stamped.get(stamp, {}).items())
-            for _, job_id in bearing[: MAX_MOVES - looked_at]:
+            for _, job_id in bearing[: MOST_MOVES - looked_at]:
                 del self.stamped[stamp][job_id]
                 looked_at += 1
                 ended += self._end_waiting(self.jobs[job_id], "revoked", now_us)
-            if looked_at == MAX_MOVES:
+            if looked_at == MOST_MOVES:
                 return ended, len(stamps) - nth
         return ended, 0
 
@@ -447,7 +430,7 @@ class Reference:
         about to tell still. What *app* has left to others comes to it again only when it is for anyone.
         """
         due = sorted((when_us, job_id) for job_id, when_us in self.untold.items() if when_us <= now_us)
-        for _, job_id in due[:MAX_LOOKED_AT]:
+        for _, job_id in due[:MOST_ENDS_LOOKED_AT]:
             job = self.jobs[job_id]
             since_us = max(0, now_us - (job.ended_us or 0))
             is_for_anyone = since_us >= (OTHERS_WHO_TRY_HAVE_US if job.tries else OTHERS_HAVE_US)
@@ -466,7 +449,7 @@ class Reference:
                 job.deliveries,
                 since_us,
                 is_for_anyone,
-                message if len(message.encode()) <= MAX_BYTES else None,
+                message if len(message.encode()) <= LONGEST_ANNOUNCED else None,
             )
         return None
 
@@ -501,9 +484,9 @@ class Reference:
         for job in waiting:
             self._forget(job)
         pending = [job.id for job in self._pending({type_})]
-        for job_id in pending[:MAX_PURGED]:
+        for job_id in pending[:MOST_PURGED]:
             self._forget(self.jobs[job_id])
-        return len(waiting) + min(len(pending), MAX_PURGED), len(pending) > MAX_PURGED
+        return len(waiting) + min(len(pending), MOST_PURGED), len(pending) > MOST_PURGED
 
     def replay(self, job_ids: Iterable[str], *, now_us: int) -> tuple[Set[str], list[str]]:
         """Dead -> pending as if published now, if the message is still there. Return `more` and the jobs that are."""
@@ -542,7 +525,7 @@ class Reference:
         *,
         alone: bool = False,
     ) -> Set[str]:
-        """Place the best job of *types* on its best slot until none fits. After `MAX_MOVES`, or as many bytes
+        """Place the best job of *types* on its best slot until none fits. After `MOST_MOVES`, or as many bytes
         as one call moves, return those that wait.
 
         One that has expired ends when its turn comes, and takes no slot: no tick has seen it yet.
@@ -552,7 +535,7 @@ class Reference:
         """
         has_choice = self._has_choice(types)
         size = 0
-        for _ in range(MAX_MOVES):
+        for _ in range(MOST_MOVES):
             is_over = alone and not (caller and caller.free)
             fits = {type_: self._slots_that_fit(type_) for type_ in types if not is_over and self._best_worker(type_)}
             job = self._next_job(fits, now_us, counts=has_choice)
@@ -578,7 +561,7 @@ class Reference:
         by_free = self.settings.get("rarity") == "free"
         has_choice = self._has_choice(worker.types)
         size = 0
-        for _ in range(MAX_MOVES):
+        for _ in range(MOST_MOVES):
             fits = {type_: 1 if by_free else self._slots_that_fit(type_) for type_ in worker.types}
             job = self._next_job(fits, now_us, counts=has_choice) if room > 0 else None
             if job is None:
@@ -686,9 +669,9 @@ class Reference:
         assert job.fence is not None
         is_known = job.type in self.durations_us or self._capacity(job.type)
         # Of short ones, which are many, one in eight is looked at; of types that nobody serves any more none.
-        if is_known and (duration_us >= SHORT_US or job.fence % 8 == 0):
+        if is_known and (duration_us >= SHORT_US or job.fence % SAMPLED_ONE_IN == 0):
             average_us = self.durations_us.get(job.type, duration_us)
-            self.durations_us[job.type] = average_us + (duration_us - average_us) // 8
+            self.durations_us[job.type] = average_us + (duration_us - average_us) // AVERAGED_OVER
         del self.workers[job.worker].claims[job.id]
         self._fade(job)
         self._keep_last_of_task(job)
@@ -723,7 +706,7 @@ class Reference:
         if reason not in ("rejected", "unreadable"):
             self.untold[job.id] = now_us
         dead = sorted((each.ended_us or 0, each.id) for each in self.jobs.values() if _is_dead_letter(each))
-        for _, job_id in dead[: max(0, len(dead) - int(self.settings.get("dead_max")))][:MAX_MOVES]:
+        for _, job_id in dead[: max(0, len(dead) - int(self.settings.get("dead_max")))][:MOST_MOVES]:
             if job_id in self.untold:
                 self.jobs[job_id].is_listed = False
             else:
@@ -758,7 +741,7 @@ class Reference:
         *expires_us*: until it ends if it still waits.
         """
         if job_id in self.jobs:
-            return 0, True
+            return IS_KNOWN, True
         due_us = now_us + nth + max(0, delay_us)
         state: State = "scheduled" if delay_us > 0 else "pending"
         job = Job(job_id, type_, on_demand, priority, due_us, state, message, task_id, task_name)
@@ -767,16 +750,16 @@ class Reference:
         self._trace(job, None if expires_us is None else now_us + expires_us, stamps, now_us)
         if self._is_task_revoked(job) or (expires_us is not None and expires_us <= 0):
             self._end(job, "revoked" if self._is_task_revoked(job) else "expired", now_us)
-            return 3, True
+            return HAS_ENDED, True
         if delay_us > 0:
             job.published_us = now_us
             if delay_us < TICK_US and self._first_scheduled() is job:
                 self._have_one_tick()
-            return 2, True
+            return IS_SCHEDULED, True
         if not self._capacity(type_) and not self._capacity(withdrawn(type_)):
             self.counters["unserved"] += 1
-            return 1, False
-        return 1, True
+            return IS_PENDING, False
+        return IS_PENDING, True
 
     # -- a job that ends without a worker
 
@@ -795,7 +778,7 @@ class Reference:
 
     def _end_expired(self, now_us: int) -> int:
         """End what waits and has expired. Return how many were looked at; what is not waiting is looked at once."""
-        due = sorted((at_us, job_id) for job_id, at_us in self.expiring.items() if at_us <= now_us)[:MAX_MOVES]
+        due = sorted((at_us, job_id) for job_id, at_us in self.expiring.items() if at_us <= now_us)[:MOST_MOVES]
         for _, job_id in due:
             del self.expiring[job_id]
             self._end_waiting(self.jobs[job_id], "expired", now_us)
@@ -885,9 +868,9 @@ class Reference:
         recovered = dead = 0
         silent = sorted((each.seen_us, each.id) for each in self.workers.values() if each.seen_us <= silent_since_us)
         types_left = MOST_TYPES
-        for _, worker_id in silent[:MAX_MOVES]:
+        for _, worker_id in silent[:MOST_MOVES]:
             types_left -= len(self.workers[worker_id].types)
-            back, gone = self._recover(self.workers[worker_id], MAX_MOVES - recovered, types, now_us)
+            back, gone = self._recover(self.workers[worker_id], MOST_MOVES - recovered, types, now_us)
             recovered += back
             if not gone:
                 return recovered, dead

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionError, refuse
-from .score import MAX_PRIORITY
+from .protocol import MAX_PRIORITY
 from .spelling import closest
 from .type_name import ACCEPTED, is_type
 

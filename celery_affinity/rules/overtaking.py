@@ -4,7 +4,8 @@ A job can be passed only by jobs enqueued less than `seconds` after it, whatever
 scheduling.md`` has the theorem, its conditions and the proof.
 """
 
-from .score import MAX_PRIORITY, MICRO, Weights
+from .protocol import MAX_PRIORITY
+from .score import MICRO, Weights
 
 
 def seconds(priority: int, on_demand: bool, weights: Weights) -> float:

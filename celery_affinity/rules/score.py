@@ -13,10 +13,9 @@ that Python and Lua agree to the last bit; ``lua/placing/score.lua`` is the same
 import math
 from dataclasses import dataclass
 
-MICRO = 1_000_000
+from .protocol import MAX_PRIORITY
 
-#: Highest priority; 0 is the lowest and the default.
-MAX_PRIORITY = 10
+MICRO = 1_000_000
 
 
 @dataclass(frozen=True)

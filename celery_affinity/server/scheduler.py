@@ -26,6 +26,7 @@ from redis.exceptions import (
 from ..errors import SchemaError
 from ..rules import keys as key_names
 from ..rules.keys import Keys
+from ..rules.protocol import IS_REFUSED, LONGEST_NAME, MOST_BYTES, MOST_MOVES, MOST_PURGED
 from ..rules.rows import number_of, text_of
 from . import introduction
 from .connections.in_flight import InFlight
@@ -53,28 +54,13 @@ _SPOILED = re.compile(r"(.*: )?WRONGTYPE |(?!([A-Z]{3,} |.*ACL )).*user_script",
 #: After a repair that found nothing another one waits so long, s.
 _IN_VAIN_S = 5.0
 
-#: Jobs that one call of a script moves at most, so that none runs for more than 5 ms.
-MOST = 10
-
-#: Jobs that one call of `publish` puts at most: it takes some 20 µs for each, and places no more than `MOST` of them.
+#: Jobs that one call of `publish` puts at most: it takes some 20 µs for each, and places no more than `MOST_MOVES`.
 _TOGETHER = 25
 
 #: The script that producers call. Who may load scripts loads it for those that may not (docs/how-to/acl.md).
 _OF_PRODUCERS = "publish"
 
-#: And bytes of messages: a call ends with the job that exceeds this.
-_BYTES_TOGETHER = 1_000_000
-
-#: Of what an arrow was called with, bytes are looked at that may be in the name of a key: no messages.
-_LONGEST_NAME = 1000
-
-#: What `publish` says of a job of which a field is not accepted.
-_REFUSED = 5
-
-#: Scheduled jobs that are looked at together, and deleted by one call.
-_PAGE = 50
-
-#: And those that are counted.
+#: Scheduled jobs that are looked at together where they are counted.
 _COUNTED = 500
 
 
@@ -185,7 +171,7 @@ class Scheduler:
         replies = self._run_together(calls)
         self._go_on(b" ".join(more for _, more, _ in replies))
         for job, (state, _, bad) in zip(jobs, replies, strict=True):
-            if state == _REFUSED:
+            if state == IS_REFUSED:
                 Published(False, True, bad.decode()).check(job)
         return sum(state > 0 for state, _, _ in replies)
 
@@ -252,8 +238,8 @@ class Scheduler:
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> None:
         """Give jobs (job id, fencing number) back; *counted* as a delivery or not."""
         given = list(claims)
-        for first in range(0, len(given), MOST):
-            rest = _flat(given[first : first + MOST])
+        for first in range(0, len(given), MOST_MOVES):
+            rest = _flat(given[first : first + MOST_MOVES])
             (more,) = self._run(load("requeue"), worker=worker, counted=int(counted), rest=rest)
             self._go_on(more)
 
@@ -344,8 +330,8 @@ class Scheduler:
         revoked = 0
         tasks = [key_names.encode(task_id) for task_id in task_ids]
         for by, names in (("task", tasks), ("stamp", stamps)):
-            for first in range(0, len(names), MOST):
-                left, after = names[first : first + MOST], 0
+            for first in range(0, len(names), MOST_MOVES):
+                left, after = names[first : first + MOST_MOVES], 0
                 while left:
                     count, others, after = self._run(load("revoke"), by=by, keep_s=keep_s, after=after, rest=left)
                     left = left[len(left) - others :]
@@ -401,7 +387,7 @@ class Scheduler:
         """Return whether a job of a type waits for its time."""
         return any(self._scheduled(key_names.encode(type_), _COUNTED))
 
-    def _scheduled(self, encoded_type: str, page: int = _PAGE) -> Iterator[list[str]]:
+    def _scheduled(self, encoded_type: str, page: int = MOST_PURGED) -> Iterator[list[str]]:
         """Yield the ids of the jobs of a type that wait for their time, those of a *page* of the scheduled together."""
         # From the last page on: what is deleted of one moves none of those before it.
         for first in reversed(range(0, self.client.zcard(self.keys.key("scheduled")), page)):
@@ -424,8 +410,8 @@ class Scheduler:
     def replay(self, job_ids: Sequence[str]) -> list[str]:
         """Have dead letters run again, as if published now. Return the ids of those that still have a message."""
         replayed: list[str] = []
-        for first in range(0, len(job_ids), MOST):
-            more, *ids = self._run(load("replay"), rest=job_ids[first : first + MOST])
+        for first in range(0, len(job_ids), MOST_MOVES):
+            more, *ids = self._run(load("replay"), rest=job_ids[first : first + MOST_MOVES])
             replayed += [job_id.decode() for job_id in ids]
             self._go_on(more)
         return replayed
@@ -433,7 +419,8 @@ class Scheduler:
     def drop(self, job_ids: Sequence[str]) -> int:
         """Delete dead letters. Return how many there were."""
         return sum(
-            int(self._run(load("drop"), rest=job_ids[first : first + MOST])) for first in range(0, len(job_ids), MOST)
+            int(self._run(load("drop"), rest=job_ids[first : first + MOST_MOVES]))
+            for first in range(0, len(job_ids), MOST_MOVES)
         )
 
     def configure(self, changes: dict[str, str]) -> int:
@@ -445,7 +432,7 @@ class Scheduler:
 
         *failed*: what an arrow was called with that failed.
         """
-        names = [each for each in failed or () if len(str(each)) <= _LONGEST_NAME]
+        names = [each for each in failed or () if len(str(each)) <= LONGEST_NAME]
         found: list[str] = []
         types: list[bytes] = []
         first = 0
@@ -459,8 +446,8 @@ class Scheduler:
         for each in found:
             logger.error("Somebody else deleted or overwrote what is in Redis: %s", each)
         if found:
-            for at in range(0, len(types), MOST):
-                self._go_on(b" ".join(types[at : at + MOST]))
+            for at in range(0, len(types), MOST_MOVES):
+                self._go_on(b" ".join(types[at : at + MOST_MOVES]))
         return found
 
     def settings(self) -> tuple[dict[str, str], dict[str, str]]:
@@ -561,7 +548,7 @@ def parsed_claims(payloads: Iterable[bytes]) -> list[Claim]:
 
 
 def _published(state: int, served: Any) -> Published:
-    if state == _REFUSED:
+    if state == IS_REFUSED:
         return Published(False, True, served.decode())
     return Published(bool(state), bool(served))
 
@@ -573,7 +560,7 @@ def _publishing(jobs: Sequence[Job]) -> Iterator[tuple[Script, list[Argument]]]:
     for job in jobs:
         arguments += job.arguments().values()
         count, size = count + 1, size + len(job.message)
-        if count == _TOGETHER or size > _BYTES_TOGETHER:
+        if count == _TOGETHER or size > MOST_BYTES:
             yield script, arguments
             arguments, count, size = [], 0, 0
     if arguments:

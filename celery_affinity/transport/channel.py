@@ -11,6 +11,7 @@ import redis
 from kombu.transport import redis as stock
 
 from ..client import envelope, revokes, stamping, unserved_warning
+from ..rules.protocol import REVOKED_KEPT_S
 from .inbox import InboxChannel
 
 
@@ -77,7 +78,7 @@ class AffinityChannel(InboxChannel):
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
         revoked = revokes.read(exchange, message)
         if revoked is not None:
-            self.scheduler.revoke(*revoked, keep_s=revokes.KEPT_FOR_S)
+            self.scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
         if stamping.PROPERTY in message["properties"]:  # a broadcast task
             message = stamping.as_stock(exchange, exchange, message)
         super()._put_fanout(exchange, message, routing_key, **kwargs)

@@ -4,16 +4,18 @@ import redis
 
 from celery_affinity.reference.reference import NONE, Reference
 from celery_affinity.rules.keys import encode
+from celery_affinity.rules.protocol import ENDED_KEPT_S
+from celery_affinity.rules.score import MICRO
 
 from ..support.clocked import CLOCK, START_US
 from .invariants import check_placements, check_that_each_job_is_in_one_place, check_that_no_slot_is_idle
 from .mirror import KEYS, expected, key, read
-from .wire import MAX_BYTES
+from .wire import FEW_BYTES
 
 #: What the reference does not know of: a server that has no memory left.
 REFUSED = "refused"
 
-_FORGOTTEN_AFTER_US = 60_000_000
+_FORGOTTEN_AFTER_US = ENDED_KEPT_S * MICRO
 
 #: What a fleet that is gone leaves for ever.
 STAYS = ("schema", "fence", "turn", "clock", "settings", "conf", "counters")
@@ -38,7 +40,7 @@ class SideBySide:
     def __init__(self, wire, tally):
         wire.empty()
         self.wire, self.tally = wire, tally
-        self.reference = Reference(MAX_BYTES)
+        self.reference = Reference(FEW_BYTES)
         self.now_us, self.told_us = START_US, None
         self.awaited = []  # (what was called, what the reference answered) of each call whose reply is not read yet
         self.granted = []  # (worker, job id, fencing number) of every claim there was

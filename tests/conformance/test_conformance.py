@@ -10,9 +10,10 @@ import zlib
 from collections import Counter
 from itertools import count
 
-from celery_affinity.reference.reference import MAX_MOVES, MAX_PURGED, NONE
+from celery_affinity.reference.reference import NONE
 from celery_affinity.rules import job_fields
 from celery_affinity.rules.keys import encode
+from celery_affinity.rules.protocol import MOST_MOVES, MOST_PURGED
 from celery_affinity.server.scripts.assembling import load
 
 from . import draw
@@ -295,7 +296,7 @@ class Conformance(SideBySide):
         3,
         worker=draw.sampled_from(WORKERS),
         given=some_types,
-        slots=draw.sampled_from([BURST, BURST, MAX_MOVES]),
+        slots=draw.sampled_from([BURST, BURST, MOST_MOVES]),
         end=draw.sampled_from(["it leaves", "it is silent", "its guard reports it", "its guard reports it"]),
         percentage=draw.sampled_from(["100", "50", "0"]),
         is_full=draw.sampled_from([False, True, True]),
@@ -350,11 +351,11 @@ class Conformance(SideBySide):
 
     def has_room(self):
         """Return whether one purge still deletes all after a burst: which jobs it would leave is not said."""
-        return self.has_bursts and len(self.reference.jobs) + 2 * BURST < MAX_PURGED
+        return self.has_bursts and len(self.reference.jobs) + 2 * BURST < MOST_PURGED
 
     @often(
         3,
-        number=draw.sampled_from([1, 1, 2, 5, MAX_MOVES + 2]),
+        number=draw.sampled_from([1, 1, 2, 5, MOST_MOVES + 2]),
         how=draw.sampled_from(["expire", "expire unseen", "expire unseen", "stamp", "task"]),
         index=indexes,
         most_ahead=draw.sampled_from((0, 0, 2, 12)),
@@ -788,8 +789,8 @@ class Conformance(SideBySide):
                 waiting.clear()
         scheduled = [job.id for job in self.reference.jobs.values() if job.state == "scheduled"]
         for type_ in sorted({job.type for job in self.reference.jobs.values()}):
-            for first in range(0, max(1, len(scheduled)), MAX_PURGED):
-                self._purge(type_, scheduled[first : first + MAX_PURGED])
+            for first in range(0, max(1, len(scheduled)), MOST_PURGED):
+                self._purge(type_, scheduled[first : first + MOST_PURGED])
         self.told_at_us |= dict.fromkeys(self.reference.untold, self.now_us)
         ids = list(self.reference.jobs)
         self.step("told", self.reference.told(ids), *ids, how="told", app="")

@@ -1,7 +1,7 @@
 """What the walks of the conformance test choose from."""
 
-from celery_affinity.reference.reference import MAX_MOVES
 from celery_affinity.rules.keys import withdrawn
+from celery_affinity.rules.protocol import MOST_MOVES
 
 from . import draw
 
@@ -55,7 +55,7 @@ times_us = draw.sampled_from(
     [_S, _S, _S, _S + 1, 3 * _S, 3 * _S, 3 * _S + 1, 5 * _S, 5 * _S, 5 * _S + 1, 64 * _S, _S // 2, 1, -_S]
 )
 #: More jobs, and more slots, than two calls move.
-BURST = 2 * MAX_MOVES + 10
+BURST = 2 * MOST_MOVES + 10
 slots = draw.sampled_from([1, 1, 2, 3, BURST])
 others = draw.sampled_from([0, 0, 0, 0, 0, 1, 3, -1, -1, -3])
 #: Which of the workers, or of the claims: the last few stand for one that is gone, or never was.

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import redis
 
-from celery_affinity.server.scripts.assembling import ARROWS, load
+from celery_affinity.server.scripts.assembling import ARROWS, assembled, load
+from celery_affinity.server.scripts.linking import linked
 
 from ..support.clocked import clocked
 from .mirror import READ_ALL
 
-#: Of messages that one call moves: as little as it takes to have walks that come to it.
-MAX_BYTES = 2_500
+#: Bytes of messages that one call moves: as few as it takes to have walks that come to it.
+FEW_BYTES = 2_500
 
 
-def _with_few_bytes(script):
-    source = script.source.replace("local MAX_BYTES = 1000000 ", f"local MAX_BYTES = {MAX_BYTES} ")
-    assert source != script.source or "MAX_BYTES" not in source
-    return replace(script, source=source)
+def _with_few_bytes(name):
+    source = assembled(name).replace("protocol.MOST_BYTES", str(FEW_BYTES))
+    return replace(load(name), source=linked(source))
 
 
 class Wire:
@@ -25,7 +25,7 @@ class Wire:
     def __init__(self, client):
         self._pool = client.connection_pool
         self._connection = self._pool.get_connection()
-        self._scripts = {name: _with_few_bytes(clocked(load(name))) for name in ARROWS}
+        self._scripts = {name: clocked(_with_few_bytes(name)) for name in ARROWS}
         self._shas = {name: client.script_load(script.source) for name, script in self._scripts.items()}
         self._read_all = client.script_load(READ_ALL)
         self._queue, self._awaited = [], 0

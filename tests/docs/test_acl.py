@@ -14,9 +14,10 @@ from celery import Celery
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.rules.settings import Settings
 from celery_affinity.server.replies import End, Job, Joining
-from celery_affinity.server.scheduler import MOST, Scheduler
+from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import ARROWS, load
 
 from ..cli.test_cli import APP, affinity
@@ -424,11 +425,11 @@ def test_a_dispatcher_loads_the_script_of_producers(as_user, redis_client):
 
 def test_what_a_producer_may_not_place_a_workers_sync_does(scheduler_of, redis_client):
     fleet = Fleet(Scheduler(redis_client, Keys()))
-    slots = 2 * MOST
+    slots = 2 * MOST_MOVES
     fleet.join("worker", "pdf", slots=slots)
     jobs = [Job(f"job-{number}", "pdf", "message") for number in range(slots)]
     assert all(each.fresh for each in scheduler_of("producer").publish(*jobs))
-    assert len(fleet.claims("worker")) == MOST
+    assert len(fleet.claims("worker")) == MOST_MOVES
     fleet.sync("worker", slots=slots)
     assert len(fleet.claims("worker")) == slots
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_affinity.rules import overtaking
-from celery_affinity.rules.score import MAX_PRIORITY, MICRO, Weights, overtakes, score
+from celery_affinity.rules.protocol import MAX_PRIORITY
+from celery_affinity.rules.score import MICRO, Weights, overtakes, score
 
 WEIGHTS = Weights()
 UNCAPPED = replace(WEIGHTS, on_demand_age_cap_us=10**9 * MICRO)

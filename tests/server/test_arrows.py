@@ -5,8 +5,9 @@ import threading
 import pytest
 
 from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.server.replies import Claim, Joining
-from celery_affinity.server.scheduler import MOST, Scheduler
+from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import load
 
 from ..support.clocked import ClockedScheduler, Fleet
@@ -366,9 +367,9 @@ def test_a_late_beat_does_not_stop_a_recovery_that_is_under_way(fleet):
         fleet.publish(f"job{number:02}", "pdf")
     fleet.join("dead", "pdf", slots=60)
     again, recovered, _ = fleet.scheduler._run(load("recover"), worker="dead")
-    assert (again, recovered) == (1, MOST)
+    assert (again, recovered) == (1, MOST_MOVES)
     assert not fleet.scheduler.beat("dead", turns=True)
-    assert len(fleet.claims("dead")) == 60 - MOST
+    assert len(fleet.claims("dead")) == 60 - MOST_MOVES
     fleet.scheduler.advance(1)
     _silence(fleet, 31)
     assert not fleet.claims("dead"), "a tick goes on where the guard ended"

@@ -13,12 +13,13 @@ from celery import Celery
 from celery_affinity import OptionError, SettingError
 from celery_affinity.client.envelope import written
 from celery_affinity.dispatcher.ingest import Ingest
-from celery_affinity.membership.membership import MOST_TYPES, Membership
-from celery_affinity.rules import job_fields
+from celery_affinity.membership.membership import Membership
+from celery_affinity.rules import protocol
 from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.protocol import MOST_MOVES, MOST_TYPES
 from celery_affinity.rules.settings import Settings
 from celery_affinity.server.replies import Claim, End, Job, Joining
-from celery_affinity.server.scheduler import MOST, Scheduler
+from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import load
 
 LARGE = 600_000  # bytes: two are more than one call moves
@@ -85,16 +86,16 @@ def test_a_job_of_a_task_that_has_very_many_costs_what_another_does(scheduler, r
     for number in (100, 10_000):
         redis_client.flushall()
         publish(scheduler, number, task_id="the same")
-        join(scheduler, "worker", "pdf", slots=MOST)
+        join(scheduler, "worker", "pdf", slots=MOST_MOVES)
         took_us[number] = []
         for sequence in range(5):
             scheduler.calls.clear()
             end(scheduler, "worker", inbox(scheduler, "worker"), sequence)  # ten end, ten follow
             scheduler.publish(Job(f"late{sequence}", "pdf", "x", task_id="the same"))
             took_us[number].append(sum(us for *_, us in scheduler.calls))
-            scheduler.sync("worker", [], slots=MOST, other=0, draining=False)
+            scheduler.sync("worker", [], slots=MOST_MOVES, other=0, draining=False)
             redis_client.delete(scheduler.keys.key("claims", "worker"))
-            scheduler.sync("worker", [], slots=MOST, other=0, draining=False)
+            scheduler.sync("worker", [], slots=MOST_MOVES, other=0, draining=False)
     assert min(took_us[10_000]) < 5 * min(took_us[100])
 
 
@@ -132,10 +133,10 @@ def test_a_message_with_too_many_stamps_is_refused(redis_client, valkey):
     def task():
         pass
 
-    task.apply_async(stamped_headers=["of"], of=["x"] * job_fields.MOST_STAMPS)
+    task.apply_async(stamped_headers=["of"], of=["x"] * protocol.MOST_STAMPS)
     published = redis_client.dbsize()
     with pytest.raises(OptionError, match=r"stamps of a message must be at most 100.* got: 101 of"):
-        task.apply_async(stamped_headers=["of"], of=[str(each) for each in range(job_fields.MOST_STAMPS + 1)])
+        task.apply_async(stamped_headers=["of"], of=[str(each) for each in range(protocol.MOST_STAMPS + 1)])
     with pytest.raises(OptionError, match=r"at most 100, and 20,000 bytes together.* got: 1 of 30,003 bytes"):
         task.apply_async(stamped_headers=["of"], of=["x" * 30_000])
     assert redis_client.dbsize() == published
@@ -206,11 +207,11 @@ def test_large_messages_of_stock_producers_are_read_one_by_one_once_one_was_seen
         "lrange",
         lambda *words: read.append(redis_client.execute_command("LRANGE", *words)) or read[-1],
     )
-    redis_client.lpush("pdf", *["x" * LARGE] * (MOST + 3))
+    redis_client.lpush("pdf", *["x" * LARGE] * (MOST_MOVES + 3))
     while lists := scheduler.tick(ingest.lists(scheduler)).lists:
         ingest.move(scheduler, lists)
-    assert [len(each) for each in read] == [MOST, 1, 1, 1, 0]
-    assert redis_client.zcard(scheduler.keys.key("dead")) == MOST + 3
+    assert [len(each) for each in read] == [MOST_MOVES, 1, 1, 1, 0]
+    assert redis_client.zcard(scheduler.keys.key("dead")) == MOST_MOVES + 3
 
 
 # -- claims
@@ -274,7 +275,7 @@ def test_what_each_of_many_types_is_worth_is_looked_up_once(scheduler):
     uncounted = Scheduler(scheduler.client, scheduler.keys)
     uncounted.publish(*[Job(f"job{type_}", type_, "message") for type_ in types])
     scheduler.calls.clear()
-    scheduler.sync("worker", [], slots=MOST, other=0, draining=False)
+    scheduler.sync("worker", [], slots=MOST_MOVES, other=0, draining=False)
     assert scheduler.most("hget") < 200
 
 
@@ -324,13 +325,13 @@ def test_repair_looks_at_some_workers_at_a_time(scheduler):
 
 
 def test_dead_letters_beyond_their_number_go_some_at_a_time(scheduler, redis_client):
-    join(scheduler, "worker", "pdf", slots=MOST)
+    join(scheduler, "worker", "pdf", slots=MOST_MOVES)
     uncounted = Scheduler(redis_client, scheduler.keys)
     for part in range(20):
         if part == 19:
             scheduler.configure({"dead_max": "0"})
             scheduler.calls.clear()
-        uncounted.publish(*[Job(f"job{part}.{each}", "pdf", "message") for each in range(MOST)])
+        uncounted.publish(*[Job(f"job{part}.{each}", "pdf", "message") for each in range(MOST_MOVES)])
         ends = [End(claim.job_id, claim.fence, "rejected") for claim in inbox(scheduler, "worker")]
         scheduler.tell_ends("worker", acks=[], ends=ends, sequence=part, inline=False)
     assert scheduler.most() < 1_000

@@ -1,5 +1,7 @@
 """What a linked script leaves out, moves, and spells otherwise. The conformance test proves that it does the same."""
 
+import re
+
 import pytest
 
 from celery_affinity.server.scripts import assembling
@@ -54,6 +56,12 @@ def test_functions_of_parts_are_locals_and_a_table_stays_while_there_is_more_in_
 def test_keys_are_spelled_where_they_are_used():
     assert '(base .. "lane:" .. id .. ":" .. string.upper(id))' in linked(PARTS + "return lanes.add(ARGV[1])\n")
     assert linked("return key.heads\n") == 'return (base .. "heads")\n'
+
+
+def test_numbers_of_both_twins_are_spelled_where_they_are_used():
+    assert linked("return protocol.TICK_US -- protocol.TICKERS\n") == "return 1400000 -- 3\n"
+    with pytest.raises(KeyError, match="MOST_SLOTS"):
+        linked("return protocol.MOST_SLOTS\n")
 
 
 def test_a_key_that_is_not_there_or_takes_other_parts_is_an_error():
@@ -137,4 +145,4 @@ def test_an_include_or_a_deferred_part_in_the_others_place_is_an_error(monkeypat
 
 @pytest.mark.parametrize("name", ARROWS)
 def test_every_script_is_linked(name):
-    assert "key." not in load(name).source
+    assert not re.search(r"\b(key|protocol)\.", load(name).source)

@@ -12,8 +12,8 @@ from celery_affinity.membership.lease import Lease
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.protocol import MOST_WHY_BYTES
 from celery_affinity.server.reader import Reader
-from celery_affinity.server.scripts.assembling import load
 from celery_affinity.transport.failure import words
 
 from ..support.processes import wait_until
@@ -136,8 +136,7 @@ def test_of_an_error_its_type_and_the_beginning_of_what_it_says_is_kept(error, k
 
 def test_the_server_has_room_for_whatever_a_worker_says_of_an_error():
     longest = words(type("\U0001f4a5" * 100, (Exception,), {})("\U0001f4a5" * 300))
-    (most,) = [line.split()[3] for line in load("release").source.splitlines() if "local MOST_WHY = " in line]
-    assert len(longest.encode()) <= int(most)
+    assert len(longest.encode()) <= MOST_WHY_BYTES
 
 
 class Told:

@@ -2,25 +2,26 @@
 
 Defining all functions of a script as they are written would cost as much as the Redis commands that the script calls.
 So a linked script has no unused function; a function that only a deferred block uses is defined in that block; the
-functions of shared parts are locals (a field of a table costs three times as much to define); and keys are spelled
-where they are used.
+functions of shared parts are locals (a field of a table costs three times as much to define); and keys and the
+numbers of `protocol` are spelled where they are used.
 """
 
 import re
 from collections import Counter
 
-from ...rules import keys
+from ...rules import keys, protocol
 from .deferring import COMMENT, FUNCTION, NAME, name_of, with_blocks_own
 
 _FIELD = re.compile(r"(?<![\w.])(?P<part>\w+)\.(?P<name>\w+)")
 _WORD = re.compile(r"(?<![\w.])\w+")
 _PART = re.compile(r"^local (?P<part>\w+) = \{.*\}.*\n", re.MULTILINE)
 _KEY = re.compile(r"\bkey\.(\w+)")
+_NUMBER = re.compile(r"\bprotocol\.(\w+)")
 
 
 def linked(source: str) -> str:
     """Return a script that does the same as *source*, an assembled one, and has less to define."""
-    return _with_locals(_with_keys_spelled(with_blocks_own(_without_unused(source))))
+    return _with_locals(_with_numbers_spelled(_with_keys_spelled(with_blocks_own(_without_unused(source)))))
 
 
 def _without_unused(source: str) -> str:
@@ -38,6 +39,11 @@ def _without_unused(source: str) -> str:
 
 def _names(source: str) -> set[str]:
     return set(NAME.findall(COMMENT.sub("", source)))
+
+
+def _with_numbers_spelled(source: str) -> str:
+    """Return *source* with figures for ``protocol.MOST_MOVES``."""
+    return _NUMBER.sub(lambda found: protocol.lua_number(found[1]), source)
 
 
 def _with_keys_spelled(source: str) -> str:

@@ -4,7 +4,7 @@
 -- which that cannot be read; {} if none is to be told. how: "revoked", "expired", or why it is dead. for anyone: 1 if
 -- an app tells it as well that does not know its task. message: "" if it is gone, nil if it is large: the caller reads
 -- that itself.
--- Cost: at most 300 jobs that are looked at, and 64 KiB.
+-- Cost: at most MOST_ENDS_LOOKED_AT jobs, and a message of LONGEST_ANNOUNCED bytes.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include base/clock.lua
@@ -12,12 +12,6 @@
 local again_us = tonumber(ARGV[1]) -- the first pause
 local app = ARGV[2] -- who asks: what it has left to others it gets again only when it is for anyone
 -- ARGV[3..]: jobs whose ends the caller is about to tell still
-
-local LOOKED_AT = 300
-local MOST_BYTES = 65536
-local LONGEST_PAUSE_US = 300000000
-local OTHERS_HAVE_US = 15000000
-local OTHERS_WHO_TRY_HAVE_US = 3600000000
 
 local is_telling = {}
 for i = 3, #ARGV do
@@ -37,10 +31,11 @@ local function message_of(id)
     if type(length) ~= "number" then
         return "" -- whatever stands there, it is no message
     end
-    return length <= MOST_BYTES and (redis.call("GET", key.message(id)) or "")
+    return length <= protocol.LONGEST_ANNOUNCED and (redis.call("GET", key.message(id)) or "")
 end
 
-for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, LOOKED_AT)) do
+for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0,
+    protocol.MOST_ENDS_LOOKED_AT)) do
     local row = redis.pcall("HMGET", key.job(id),
         "state", "reason", "type", "task", "name", "deliveries", "ended", "left", "tries")
     local ended_us = not row.err and tonumber(row[7])
@@ -50,9 +45,9 @@ for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "
     end
     local since_us = math.max(0, clock.now_us - ended_us)
     local tries = tonumber(row[9]) or 0
-    local is_for_anyone = since_us >= (tries > 0 and OTHERS_WHO_TRY_HAVE_US or OTHERS_HAVE_US)
+    local is_for_anyone = since_us >= (tries > 0 and protocol.OTHERS_WHO_TRY_HAVE_US or protocol.OTHERS_HAVE_US)
     if not is_telling[id] and (is_for_anyone or not is_left(row[8])) then
-        come_again(id, math.min(again_us * 2 ^ tries, LONGEST_PAUSE_US))
+        come_again(id, math.min(again_us * 2 ^ tries, protocol.LONGEST_PAUSE_US))
         redis.call("HSET", key.job(id), "tries", tries + 1)
         local how = row[1] == "dead" and row[2] or row[1]
         local anyone = is_for_anyone and 1 or 0

@@ -2,7 +2,7 @@
 -- placed on the worker, and what it has not read goes back; what it holds it keeps.
 -- RETURNS {known, again, more}; known 0: an unknown worker, or one whose jobs are being recovered, changes nothing.
 -- again 1: call again, there is more that it has not read.
--- Cost: O(1); when the loop stands still, O(moves * log n), at most 10 moves in one call, and some MB.
+-- Cost: O(1); when the loop stands still, O(moves * log n), at most MOST_MOVES of them in one call, and some MB.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include generated/settings.lua
@@ -15,13 +15,12 @@
 local worker = ARGV[1]
 local turns = ARGV[2] == "1"
 
-local MAX = 10
 
 -- What is still in the inbox was never read: taking it out proves it.
 local function return_unread(settings)
     local types, bytes = {}, 0
-    for _ = 1, MAX do
-        local unread = bytes <= MAX_BYTES and redis.call("RPOP", key.inbox(worker))
+    for _ = 1, protocol.MOST_MOVES do
+        local unread = bytes <= protocol.MOST_BYTES and redis.call("RPOP", key.inbox(worker))
         if not unread then
             break
         end
@@ -35,7 +34,7 @@ local function return_unread(settings)
 end
 
 local seen = redis.call("ZSCORE", key.beats, worker)
-if not seen or tonumber(seen) == 0 then
+if not seen or tonumber(seen) == protocol.GIVEN_UP_US then
     return { 0, 0, "" }
 end
 redis.call("ZADD", key.beats, clock.now, worker)

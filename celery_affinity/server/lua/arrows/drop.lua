@@ -1,6 +1,6 @@
 -- drop: dead letters are deleted, because a person asked for it.
 -- RETURNS the number of jobs deleted; one that is not dead stays.
--- Cost: at most 10 jobs in one call, by the caller.
+-- Cost: at most MOST_MOVES jobs in one call, by the caller.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include jobs/come_back.lua

@@ -24,10 +24,10 @@ local stamps = ARGV[11] -- "name:value", encoded, separated by blanks
 local message = ARGV[12] -- the bytes in the list, which are the job's message as well
 
 if redis.call("LINDEX", list, -1) ~= message then
-    return { -1, "", 1 }
+    return { protocol.IS_NOT_NEXT, "", 1 }
 end
 if redis.call("EXISTS", key.job(id)) == 1 then
-    return { 0, "", 1 }
+    return { protocol.IS_KNOWN, "", 1 }
 end
 local job = {
     id = id, type = type, mode = mode, priority = priority, delay_us = delay_us, task_id = task_id,
@@ -35,14 +35,14 @@ local job = {
 }
 local bad = fields.bad(job)
 if bad == "id" or bad == "type" then
-    return { 5, "", bad }
+    return { protocol.IS_REFUSED, "", bad }
 end
 redis.call("RPOP", list)
 if bad or not readable then
     job.mode, job.priority, job.task_id, job.task_name = "queued", 0, "", ""
     write_job(job, "pending", clock.now)
     back.bury(id, "unreadable", read_settings())
-    return { 4, "", 1 }
+    return { protocol.IS_UNREADABLE, "", 1 }
 end
 local state, served, is_first, alone = put(job, clock.now_us, true)
 return { state, place(is_first and { type } or {}, { [id] = message }, alone), served }

@@ -1,7 +1,7 @@
 -- leave: a worker goes. What it still holds is pending again, its age intact; what had been acked is lost.
 -- RETURNS {more, unfinished, returned}; unfinished 1: call again, it still holds something. returned: how many jobs are
 -- pending again. An unknown worker changes nothing.
--- Cost: at most 10 claims in one call.
+-- Cost: at most MOST_MOVES claims in one call.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include generated/settings.lua
@@ -11,7 +11,6 @@
 -- @include placing/which_slot.lua
 
 local worker = ARGV[1]
-local MAX = 10
 
 if redis.call("EXISTS", key.worker(worker)) == 0 then
     return { "", 0, 0 }
@@ -19,12 +18,12 @@ end
 local settings = read_settings()
 local types = {}
 workers.close(worker)
-local claimed = back.some_of(worker, MAX)
-for i = 1, math.min(#claimed, MAX) do
+local claimed = back.some_of(worker, protocol.MOST_MOVES)
+for i = 1, math.min(#claimed, protocol.MOST_MOVES) do
     types[#types + 1] = back.put(worker, claimed[i], false, settings)
 end
-if #claimed <= MAX then
+if #claimed <= protocol.MOST_MOVES then
     workers.remove(worker)
 end
 local returned = #types
-return { fill(types, "", settings, slots.view())[1], #claimed > MAX and 1 or 0, returned }
+return { fill(types, "", settings, slots.view())[1], #claimed > protocol.MOST_MOVES and 1 or 0, returned }

@@ -31,14 +31,14 @@ local alone -- of the only job, what is to be put in a lane if it is not placed
 local function add(nth, job)
     local bad = fields.bad(job)
     if bad then
-        reply[2 * nth + 1], reply[2 * nth + 2] = 5, bad
+        reply[2 * nth + 1], reply[2 * nth + 2] = protocol.IS_REFUSED, bad
         return
     end
     local state, served, is_first
     state, served, is_first, alone = put(job, clock.now_us + nth, #ARGV == 10)
     reply[2 * nth + 1], reply[2 * nth + 2] = state, served
     types[#types + 1] = is_first and job.type or nil
-    fresh[job.id] = state == 1 and job.message or nil
+    fresh[job.id] = state == protocol.IS_PENDING and job.message or nil
 end
 
 add(0, {

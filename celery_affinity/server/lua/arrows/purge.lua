@@ -1,16 +1,15 @@
 -- purge: deletes waiting jobs of a type, because a person asked for it: pending ones, and those that are named and wait
 -- for their time.
 -- RETURNS {deleted, again}; again 1: call again, there is more.
--- Cost: at most 50 jobs of each kind in one call.
+-- Cost: at most MOST_PURGED jobs of each kind in one call.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include placing/heads.lua
 -- @include jobs/find_by.lua
 
 local type = ARGV[1] -- encoded
--- ARGV[2..]: ids of scheduled jobs, 50 at most
+-- ARGV[2..]: ids of scheduled jobs, MOST_PURGED at most
 
-local MAX = 50
 local deleted = 0
 local function forget(id)
     traces.remove(id, 0)
@@ -29,7 +28,7 @@ end
 local of_lanes = 0
 local heads = redis.call("HGET", key.heads, type) or ""
 for lane, enqueued, first_id in lanes.each(heads) do
-    local ids = redis.call("ZRANGE", key.lane(type, lane), 0, MAX - of_lanes - 1)
+    local ids = redis.call("ZRANGE", key.lane(type, lane), 0, protocol.MOST_PURGED - of_lanes - 1)
     redis.call("ZREMRANGEBYRANK", key.lane(type, lane), 0, #ids - 1)
     local first = string.find(heads, lane .. " " .. enqueued .. " " .. first_id, 1, true)
     heads = lanes.look(type, lane, heads, first, first + #lane + #enqueued + #first_id + 1)
@@ -37,9 +36,9 @@ for lane, enqueued, first_id in lanes.each(heads) do
         forget(id)
     end
     of_lanes = of_lanes + #ids
-    if of_lanes == MAX then
+    if of_lanes == protocol.MOST_PURGED then
         break
     end
 end
 lanes.rewrite(type, heads)
-return { deleted + of_lanes, heads ~= "" and of_lanes == MAX and 1 or 0 }
+return { deleted + of_lanes, heads ~= "" and of_lanes == protocol.MOST_PURGED and 1 or 0 }

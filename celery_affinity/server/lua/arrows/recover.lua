@@ -1,7 +1,7 @@
 -- recover: a worker is dead, says its guard, which saw it end. What it held is pending again, counted as a delivery;
 -- what had been acked is lost.
 -- RETURNS {again, recovered, more}; again 1: call again, it held more. An unknown worker changes nothing.
--- Cost: O(moves * log n), at most 10 moves in one call.
+-- Cost: O(moves * log n), at most MOST_MOVES of them in one call.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include generated/settings.lua
@@ -11,12 +11,11 @@
 
 local worker = ARGV[1]
 
-local MAX = 10
 
 if redis.call("EXISTS", key.worker(worker)) == 0 then
     return { 0, 0, "" }
 end
 local settings = read_settings()
 local types = {}
-local recovered, gone = recover(worker, MAX, types, settings)
+local recovered, gone = recover(worker, protocol.MOST_MOVES, types, settings)
 return { gone and 0 or 1, recovered, fill(types, "", settings, slots.view())[1] }

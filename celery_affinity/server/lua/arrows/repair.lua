@@ -22,13 +22,12 @@ local MOST_CLAIMS = 200 -- a call ends with the worker whose claims exceed this
 local TYPES = 20
 local TYPES_AT = 1000000000 -- `first` of the first type; of the first worker it is 1
 local MOST_JOBS = 1000 -- that are looked at of one index
-local KEPT_S = 604800
 local NOTE_BYTES = 80 -- ten numbers, as `leaders` writes them
 
 local function set_aside(name)
     local aside = key.set_aside(string.sub(name, #base + 1))
     redis.call("RENAME", name, aside)
-    redis.call("EXPIRE", aside, KEPT_S)
+    redis.call("EXPIRE", aside, protocol.SET_ASIDE_KEPT_S)
     spoiled.note(name .. ", which held what it must not: it is " .. aside .. " now")
 end
 
@@ -42,7 +41,7 @@ local function is_there(name, kind)
 end
 
 local function is_whole(value)
-    return value and #value <= 18 and string.find(value, "^%-?%d+$") ~= nil
+    return value and #value <= protocol.LONGEST_NUMBER and string.find(value, "^%-?%d+$") ~= nil
 end
 
 local function is_number(value)
@@ -154,7 +153,7 @@ end
 -- What the arrow that failed was called with: ids, names of tasks, of workers, of stamps.
 local function look_at_names()
     for i = 3, #ARGV do
-        if #ARGV[i] <= 1000 then
+        if #ARGV[i] <= protocol.LONGEST_NAME then
             for _, kind in ipairs(KINDS) do
                 if kind.of_each then
                     is_there(base .. kind.name .. ARGV[i], kind.kind)
@@ -473,19 +472,19 @@ local function look_at_lanes(type)
     local before = redis.call("HGET", key.heads, type) or ""
     local heads, number = {}, 0
     for _, mode in ipairs({ "queued", "demand" }) do
-        for priority = 0, 10 do
+        for priority = 0, protocol.MAX_PRIORITY do
             is_there(key.lane(type, lanes.name(mode, priority)), "zset")
         end
     end
     put_back_what_waits(type, before)
     for _, mode in ipairs({ "queued", "demand" }) do
-        for priority = 0, 10 do
+        for priority = 0, protocol.MAX_PRIORITY do
             local lane = lanes.name(mode, priority)
             local head = lanes.look(type, lane, "", 1, 0)
             if head ~= "" then
                 heads[#heads + 1] = head
                 if thorough then
-                    look_at_jobs(redis.call("ZRANGE", key.lane(type, lane), 0, 9)) -- as many as a call moves
+                    look_at_jobs(redis.call("ZRANGE", key.lane(type, lane), 0, protocol.MOST_MOVES - 1))
                 end
             end
         end

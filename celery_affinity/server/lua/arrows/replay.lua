@@ -1,7 +1,7 @@
 -- replay: dead -> pending, because a person asked for it: as if it were published now, its deliveries forgotten, and
 -- whatever would have ended it while it waited. One whose message is gone stays where it is.
 -- RETURNS {more, replayed id, ...}
--- Cost: at most 10 jobs in one call, by the caller.
+-- Cost: at most MOST_MOVES jobs in one call, by the caller.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include generated/settings.lua

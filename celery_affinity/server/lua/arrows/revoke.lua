@@ -2,7 +2,7 @@
 -- A claimed job is its worker's to stop; should it come back, it ends here.
 -- RETURNS {revoked, left, after}; left: with how many of the names, the last ones, the caller is to go on; after: what
 -- it then says.
--- Cost: at most 10 jobs in one call, and 10 names, by the caller.
+-- Cost: at most MOST_MOVES jobs in one call, and as many names, by the caller.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include jobs/ends.lua
@@ -12,7 +12,6 @@ local keep_s = ARGV[2] -- how long these names stay revoked
 local after = ARGV[3] -- number of the last job of the first name that a call before this one looked at; 0: none
 -- ARGV[4..]: names
 
-local MAX = 10
 
 -- A stamp is taken off each job that is looked at, so that a repeated call comes to the others. RETURNS what
 -- `tasks.some` does.
@@ -35,10 +34,10 @@ end
 local some = by == "task" and tasks.some or some_of_stamp
 local revoked, looked_at = 0, 0
 for i = 4, #ARGV do
-    if looked_at == MAX then
+    if looked_at == protocol.MOST_MOVES then
         return { revoked, #ARGV - i + 1, 0 }
     end
-    local ids, goes_on, last = some(ARGV[i], i == 4 and after or 0, MAX - looked_at)
+    local ids, goes_on, last = some(ARGV[i], i == 4 and after or 0, protocol.MOST_MOVES - looked_at)
     for _, id in ipairs(ids) do
         looked_at = looked_at + 1
         revoked = revoked + (ends.waiting(id, "revoked") and 1 or 0)

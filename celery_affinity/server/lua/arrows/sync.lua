@@ -4,7 +4,7 @@
 -- known 0: join again. ticker 1: tick for the fleet. asked: claims that it did not name. void: named, no longer its.
 -- revision: that of the settings in force. now: the server's time, µs, by which jobs expire that wait in the worker.
 -- returned: how many of its jobs are pending again.
--- Cost: O(claims of the worker); at most 10 of them come back or are asked about in one call, and some MB.
+-- Cost: O(claims of the worker); at most MOST_MOVES of them come back or are asked about in one call, and some MB.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include generated/settings.lua
@@ -22,8 +22,6 @@ local other = ARGV[3] -- slots taken by what no claim shows, less those that cla
 local draining = ARGV[4] == "1" -- it reads its inbox no more
 -- ARGV[5..]: job id, fencing number, µs since its task started (-1: not yet) of each claim it holds
 
-local MAX = 10
-local TICKED_LATELY_US = 2000000
 
 -- A worker that was closed while it was silent has to join again before jobs are placed on it.
 local row = redis.call("HMGET", key.worker(worker), "accepting", "app")
@@ -83,7 +81,7 @@ local types = workers.types_of(worker)
 local served, looked_at, bytes = #types, 0, 0
 for i = 1, #claimed, 2 do
     local id = claimed[i]
-    if looked_at == MAX or bytes > MAX_BYTES then
+    if looked_at == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then
         break
     end
     if held[id] ~= claimed[i + 1] then
@@ -107,7 +105,7 @@ check_free_slots()
 
 local ticked = tonumber(redis.call("HGET", key.clock, "ticked")) or 0
 local rank = redis.call("ZRANK", key.joined, worker)
-local ticker = (rank and rank < workers.TICKERS) or clock.now_us - ticked > TICKED_LATELY_US
+local ticker = (rank and rank < protocol.TICKERS) or clock.now_us - ticked > protocol.TICKED_LATELY_US
 local more = fill(types, "", settings, slots.view())[1]
 if more == "" then
     ahead.ask(worker, workers.types_of(worker), tonumber(redis.call("HGET", key.worker(worker), "free") or 0))

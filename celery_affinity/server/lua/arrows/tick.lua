@@ -4,7 +4,7 @@
 -- RETURNS {again, next_due_us, due, recovered, dead workers, untold, {list, ...}, more}; again 1: call again, there may
 -- be more of a kind. next_due_us: until the next scheduled job, -1 for none. untold 1: the ends of some jobs are to be
 -- told (`announce`). list: one of those that it was asked about, with messages for `ingest`.
--- Cost: O(moves * log n), at most 10 of each kind in one call; O(lists).
+-- Cost: O(moves * log n), at most MOST_MOVES of each kind in one call; O(lists).
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include generated/settings.lua
@@ -14,8 +14,6 @@
 
 -- ARGV[1..]: lists of stock Celery, some hundred at most
 
-local MAX = 10
-local SILENCE_COUNTS_US = 3000000
 local settings = read_settings()
 local types = {}
 
@@ -24,7 +22,7 @@ local function silence_began()
     local row = redis.call("HMGET", key.clock, "ticked", "grace")
     local ticked, grace = tonumber(row[1]), tonumber(row[2])
     if not (ticked and grace and grace <= clock.now_us and ticked <= clock.now_us)
-        or clock.now_us - ticked > SILENCE_COUNTS_US then
+        or clock.now_us - ticked > protocol.SILENCE_COUNTS_US then
         grace = clock.now_us
     end
     redis.call("HSET", key.clock, "ticked", clock.now, "grace", clock.text(grace))
@@ -32,7 +30,7 @@ local function silence_began()
 end
 
 local function promote_due()
-    local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", clock.now, "LIMIT", 0, MAX)
+    local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", clock.now, "LIMIT", 0, protocol.MOST_MOVES)
     for _, id in ipairs(due) do
         local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries")
         redis.call("ZREM", key.scheduled, id)
@@ -49,7 +47,7 @@ end
 
 -- RETURNS how many were looked at: what a worker has by now is its own.
 local function end_expired()
-    local expired = redis.call("ZRANGEBYSCORE", key.expires, "-inf", clock.now, "LIMIT", 0, MAX)
+    local expired = redis.call("ZRANGEBYSCORE", key.expires, "-inf", clock.now, "LIMIT", 0, protocol.MOST_MOVES)
     for _, id in ipairs(expired) do
         redis.call("ZREM", key.expires, id)
         ends.waiting(id, "expired")
@@ -64,11 +62,11 @@ local function recover_the_dead(grace)
     if grace > silent_since then
         return 0, 0
     end
-    local types_left = workers.MOST_TYPES -- that those have who go, but for the last one
-    local silent = redis.call("ZRANGEBYSCORE", key.beats, "-inf", clock.text(silent_since), "LIMIT", 0, MAX)
+    local types_left = protocol.MOST_TYPES -- that those have who go, but for the last one
+    local silent = redis.call("ZRANGEBYSCORE", key.beats, "-inf", clock.text(silent_since), "LIMIT", 0, protocol.MOST_MOVES)
     for _, worker in ipairs(silent) do
         types_left = types_left - #workers.types_of(worker)
-        local back_again, gone = recover(worker, MAX - recovered, types, settings)
+        local back_again, gone = recover(worker, protocol.MOST_MOVES - recovered, types, settings)
         recovered = recovered + back_again
         if not gone then
             return recovered, dead
@@ -84,8 +82,8 @@ end
 -- One that this user may not look at is returned as well: who means to move what is there will learn it.
 local function with_messages(lists)
     local found = {}
-    for first = 1, #lists, 1000 do -- `unpack` fails near 8,000 values
-        local last = math.min(first + 999, #lists)
+    for first = 1, #lists, protocol.MOST_UNPACKED do
+        local last = math.min(first + protocol.MOST_UNPACKED - 1, #lists)
         if redis.pcall("EXISTS", unpack(lists, first, last)) ~= 0 then
             for i = first, last do
                 if redis.pcall("EXISTS", lists[i]) ~= 0 then
@@ -108,6 +106,6 @@ local next_due_us = next_due and math.max(0, tonumber(next_due) - clock.now_us) 
 if next_due_us == math.huge then
     next_due_us = -1 -- no publish wrote that
 end
-local again = (expired == MAX or due == MAX or recovered == MAX) and 1 or 0
+local again = (expired == protocol.MOST_MOVES or due == protocol.MOST_MOVES or recovered == protocol.MOST_MOVES) and 1 or 0
 local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, 1)
 return { again, clock.text(next_due_us), due, recovered, dead, #untold, with_messages(ARGV), more }

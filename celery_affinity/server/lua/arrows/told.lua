@@ -1,6 +1,6 @@
 -- told: the callers of these jobs know how they ended. Or they are left to another, or nobody is to tell them.
 -- RETURNS how many had not been told of.
--- Cost: at most 10 jobs in one call, by the caller.
+-- Cost: at most MOST_MOVES jobs in one call, by the caller.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include jobs/come_back.lua

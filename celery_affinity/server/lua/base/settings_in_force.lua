@@ -1,6 +1,6 @@
 -- knobs: the settings in force. `conf` has what an app.conf said last, `settings` what counts: a change at run time
 -- stands there until it is reset, or until app.conf's own value changes.
-local knobs = { KEEP_S = 2592000 } -- what an app.conf said is known for so long after its last worker's last beat
+local knobs = {}
 
 local function put(name, value)
     redis.call("HSET", key.settings, name, value)
@@ -46,7 +46,7 @@ end
 
 -- A worker of `app` lives.
 function knobs.keep(app)
-    redis.call("EXPIRE", key.conf_of(app), knobs.KEEP_S)
+    redis.call("EXPIRE", key.conf_of(app), protocol.CONF_KEPT_S)
 end
 
 -- Changes settings at run time: `given` is name, value, ...; "" resets one to what app.conf said last.

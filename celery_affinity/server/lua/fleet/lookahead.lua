@@ -2,7 +2,6 @@
 -- tasks that are shorter than a round trip. Who has a free slot and nothing to do asks for those that have not started.
 -- @include placing/fill.lua
 local ahead = {}
-local MOST_TYPES = 1000 -- `unpack` fails near 8,000 values
 
 -- A view, as `slots.view`, of the jobs that `worker` may hold beyond its slots, `most` of them.
 local function view_of(worker, most)
@@ -56,7 +55,7 @@ function ahead.ask(worker, types, free)
     if free == 0 or #types == 0 or redis.call("EXISTS", key.ahead) == 0 then
         return
     end
-    local looked_at = math.min(#types, MOST_TYPES)
+    local looked_at = math.min(#types, protocol.MOST_UNPACKED)
     for i, holder in ipairs(redis.call("HMGET", key.ahead, unpack(types, 1, looked_at))) do
         if holder then
             redis.call("HDEL", key.ahead, types[i])

@@ -1,8 +1,7 @@
 -- workers: who is alive, with which types and how many slots.
 -- @include base/clock.lua
 -- @include placing/free_slots.lua
--- TICKERS: how many tick for the fleet, those that joined first. MOST_TYPES: that a worker serves.
-local workers = { TICKERS = 3, MOST_TYPES = 1000 }
+local workers = {}
 
 function workers.split(types)
     local list = {}
@@ -91,7 +90,7 @@ end
 
 -- Has one of those that tick for the fleet do it now, if its loop turns. Its inbox gets a sign, which is no job.
 function workers.have_one_tick()
-    for _, worker in ipairs(redis.call("ZRANGE", key.joined, 0, workers.TICKERS - 1)) do
+    for _, worker in ipairs(redis.call("ZRANGE", key.joined, 0, protocol.TICKERS - 1)) do
         local row = redis.call("HMGET", key.worker(worker), "accepting", "stalled", "reads_signs")
         if row[1] == "1" and not row[2] and row[3] then
             redis.call("LPUSH", key.inbox(worker), "\ntick")

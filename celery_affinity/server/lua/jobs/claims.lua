@@ -3,7 +3,6 @@
 -- @include placing/free_slots.lua
 -- @include jobs/find_by.lua
 local claims = {}
-local SHORT_US = 100000
 
 -- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it, which is read
 -- unless it is given: whoever only publishes needs no right to read messages. `expires`: false for never.
@@ -38,7 +37,7 @@ end
 -- What explains how long a slot is taken by a job of this type: each new one counts for an eighth. Of short ones,
 -- which are many, one in eight is looked at.
 local function note_duration(type, duration_us, fence)
-    if duration_us < SHORT_US and fence % 8 ~= 0 then
+    if duration_us < protocol.SHORT_US and fence % protocol.SAMPLED_ONE_IN ~= 0 then
         return
     end
     local average_us = tonumber(redis.call("HGET", key.durations, type))
@@ -46,7 +45,7 @@ local function note_duration(type, duration_us, fence)
         return -- nobody serves it any more: what was known of it went with the last one who did
     end
     average_us = average_us or duration_us
-    average_us = average_us + math.floor((duration_us - average_us) / 8)
+    average_us = average_us + math.floor((duration_us - average_us) / protocol.AVERAGED_OVER)
     redis.call("HSET", key.durations, type, clock.text(average_us))
 end
 
@@ -74,10 +73,10 @@ function claims.finish(id, fence, known, state, why)
     if known.type and string.find(known.claimed, "^%d+$") then
         note_duration(known.type, math.max(0, clock.now_us - tonumber(known.claimed)), tonumber(fence))
     end
-    traces.forget(id, known.task, known.stamps, known.expires, traces.KEEP_S)
+    traces.forget(id, known.task, known.stamps, known.expires, protocol.ENDED_KEPT_S)
     redis.call("HSET", key.job(id), "state", state, "ended", clock.now)
     if why ~= "" then
         redis.call("HSET", key.job(id), "why", why)
     end
-    redis.call("EXPIRE", key.job(id), traces.KEEP_S)
+    redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
 end

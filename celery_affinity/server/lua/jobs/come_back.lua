@@ -39,7 +39,7 @@ end
 local function trim_dead(dead_max)
     local over = redis.call("ZCARD", key.dead) - dead_max
     if over > 0 then
-        for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(over, 10) - 1)) do
+        for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(over, protocol.MOST_MOVES) - 1)) do
             if redis.call("ZSCORE", key.untold, id) then
                 redis.call("ZREM", key.dead, id)
             else

@@ -41,6 +41,6 @@ end
 -- The caller of a job knows: only what is known of it is kept for a while.
 function ends.told(id)
     redis.call("UNLINK", key.message(id))
-    traces.remove(id, traces.KEEP_S)
-    redis.call("EXPIRE", key.job(id), traces.KEEP_S)
+    traces.remove(id, protocol.ENDED_KEPT_S)
+    redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
 end

@@ -3,7 +3,6 @@
 -- @include placing/free_slots.lua
 -- @include jobs/find_by.lua
 -- @include jobs/ends.lua
-local TICK_US = 1400000 -- workers tick so often when nothing is due before
 
 -- Writes what is known of `job` and its message, in `state`. The first write is one that a full server may refuse.
 local function write_job(job, state, enqueued)
@@ -26,7 +25,7 @@ local function put(job, enqueued_us, is_only)
         local place = row[1] == "pending" and row[2] and row[3] and key.lane(row[2], row[3])
             or row[1] == "scheduled" and key.scheduled
         if not place or redis.call("ZSCORE", place, id) then
-            return 0, 1, false
+            return protocol.IS_KNOWN, 1, false
         end
     end
 
@@ -38,17 +37,17 @@ local function put(job, enqueued_us, is_only)
     traces.add(id, job.task_id, job.stamps, expires)
     if is_expired or is_revoked then
         ends.note(id, is_revoked and "revoked" or "expired")
-        return 3, 1, false
+        return protocol.HAS_ENDED, 1, false
     end
 
     if delay_us > 0 then
         redis.call("HSET", key.job(id), "published", clock.now)
         redis.call("ZADD", key.scheduled, due, id)
-        if delay_us < TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
+        if delay_us < protocol.TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
 -- @deferred fleet/workers.lua
             workers.have_one_tick() -- it knows of no job that is due so soon
         end
-        return 2, 1, false
+        return protocol.IS_SCHEDULED, 1, false
     end
     local lane, heads = lanes.name(job.mode, job.priority), redis.call("HGET", key.heads, type)
     local alone
@@ -60,9 +59,9 @@ local function put(job, enqueued_us, is_only)
     local is_served = redis.call("HGET", key.capacity, type) or redis.call("HGET", key.capacity, WITHDRAWN .. type)
     if not is_served then
         redis.call("HINCRBY", key.counters, "unserved", 1)
-        return 1, 0, false, alone
+        return protocol.IS_PENDING, 0, false, alone
     end
-    return 1, 1, not heads, alone
+    return protocol.IS_PENDING, 1, not heads, alone
 end
 
 -- Places pending jobs of `their_types`, as `fill` does; `messages`: theirs, by their ids; `alone`: as `put` returns it.

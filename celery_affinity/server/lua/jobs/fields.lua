@@ -6,7 +6,7 @@ local fields = {}
 -- RETURNS the name of a field of `job` that is not accepted, or nil.
 function fields.bad(job)
     local find, delay_us, expires_us = string.find, job.delay_us, job.expires_us
-    if #job.id > 255 or not find(job.id, "^[!-~]+$") then
+    if #job.id > protocol.LONGEST_ID or not find(job.id, "^[!-~]+$") then
         return "id"
     elseif not find(job.type, "^[%w_.~%%-]+$") then
         return "type"
@@ -14,11 +14,11 @@ function fields.bad(job)
         return "mode"
     elseif job.priority ~= "10" and not find(job.priority, "^%d$") then
         return "priority"
-    elseif #delay_us > 18 or not find(delay_us, "^%-?%d+$") then
+    elseif #delay_us > protocol.LONGEST_NUMBER or not find(delay_us, "^%-?%d+$") then
         return "delay_us"
     elseif find(job.task_id, "[^%w_.~%%-]") then
         return "task_id"
-    elseif expires_us ~= "" and (#expires_us > 18 or not find(expires_us, "^%-?%d+$")) then
+    elseif expires_us ~= "" and (#expires_us > protocol.LONGEST_NUMBER or not find(expires_us, "^%-?%d+$")) then
         return "expires_us"
     elseif job.stamps ~= "" and (find(job.stamps, "[^%w_.~%%: -]") or traces.are_too_many(job.stamps)) then
         return "stamps"

@@ -1,7 +1,7 @@
 -- traces: what finds a job besides its lane: its task id, its stamps, the time at which it expires.
 -- @include base/clock.lua
 -- @include jobs/tasks.lua
-local traces = { KEEP_S = 60 } -- a job's id is known for so long after its end: a repeated publish changes nothing
+local traces = {}
 
 -- RETURNS an iterator over stamps, "name:value", both encoded.
 local function each_of(stamps)
@@ -11,7 +11,8 @@ end
 -- RETURNS whether a message bears more stamps than it may (see revoking.py): each of them costs a few commands, when
 -- the job comes and when it ends.
 function traces.are_too_many(stamps)
-    return #stamps > 20000 or (stamps ~= "" and select(2, string.gsub(stamps, "%S+", "")) > 100)
+    return #stamps > protocol.MOST_STAMP_BYTES
+        or (stamps ~= "" and select(2, string.gsub(stamps, "%S+", "")) > protocol.MOST_STAMPS)
 end
 
 -- RETURNS whether the task of a job was revoked or, since it was `enqueued`, one of the stamps that its message bears.

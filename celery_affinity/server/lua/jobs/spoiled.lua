@@ -2,11 +2,10 @@
 -- dispatcher's log says so (`repair`).
 -- @include placing/lanes.lua
 local spoiled = {}
-local MOST_NOTES = 100
 
 function spoiled.note(what)
     redis.call("LPUSH", key.spoiled, what)
-    redis.call("LTRIM", key.spoiled, 0, MOST_NOTES - 1)
+    redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)
 end
 
 -- RETURNS whether a job can wait of which this is known. A row that was deleted says nothing.

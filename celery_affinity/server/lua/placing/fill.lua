@@ -9,8 +9,6 @@
 -- @include placing/heads.lua
 -- @include generated/settings.lua
 -- @include placing/free_slots.lua
-local MAX_MOVES = 10 -- in one call of a script, so that none runs for more than 5 ms: a move takes some 0.1 ms
-local MAX_BYTES = 1000000 -- a call ends with the message that exceeds this: a move takes some 2 ms for each MB
 
 -- The waiting jobs of some types. Most often that is one, or one lane: what chooses among several is defined when there
 -- are several.
@@ -68,7 +66,7 @@ end
 local function fill_from(waiting, caller, view, fresh)
     local reply, inline = { "" }, {}
     local bytes = 0
-    for moves = 1, MAX_MOVES do
+    for moves = 1, protocol.MOST_MOVES do
         local job = view.left ~= 0 and waiting.best()
         if not job then
             break
@@ -82,7 +80,7 @@ local function fill_from(waiting, caller, view, fresh)
                 redis.call("HSET", key.job(id), "type", job.type, "lane", job.lane, "enqueued", job.enqueued,
                     "deliveries", 0, "task", "", "name", "")
                 redis.call("LPUSH", key.spoiled, "job " .. id .. ", of which only its place in a lane was left")
-                redis.call("LTRIM", key.spoiled, 0, 99)
+                redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)
             end
             local message = fresh and fresh[id]
             local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, expires, message)
@@ -95,7 +93,7 @@ local function fill_from(waiting, caller, view, fresh)
         else
             ends.note(id, "expired")
         end
-        if moves == MAX_MOVES or bytes > MAX_BYTES then
+        if moves == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then
             for _, type in ipairs(waiting.types) do
                 reply[1] = waiting.heads[type] and reply[1] .. type .. " " or reply[1]
             end

@@ -47,8 +47,8 @@ end
 function slots.free_for(type)
     local profiles = redis.call("ZRANGE", key.serving(type), 0, -1)
     local sum = 0
-    for first = 1, #profiles, 1000 do -- `unpack` fails near 8,000 values
-        local some = redis.call("HMGET", key.free_slots, unpack(profiles, first, math.min(first + 999, #profiles)))
+    for first = 1, #profiles, protocol.MOST_UNPACKED do
+        local some = redis.call("HMGET", key.free_slots, unpack(profiles, first, math.min(first + protocol.MOST_UNPACKED - 1, #profiles)))
         for _, free in ipairs(some) do
             sum = sum + (tonumber(free) or 0)
         end

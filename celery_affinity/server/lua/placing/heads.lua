@@ -1,6 +1,6 @@
 -- heads: the first jobs of all lanes of some types: what a claim looks at.
 -- @include placing/lanes.lua
-local CHUNK = 1000 -- `unpack` fails near 8,000 values
+local CHUNK = protocol.MOST_UNPACKED
 
 -- RETURNS whether jobs of `lane` are on demand, and their priority.
 function lanes.kind(lane)

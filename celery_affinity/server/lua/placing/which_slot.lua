@@ -2,8 +2,7 @@
 -- @include placing/free_slots.lua
 
 function slots.view()
-    local MANY, CHUNK = 20, 1000 -- profiles and their sizes; `unpack` fails near 8,000 values
-    local MOST_COMPARED = 100 -- profiles with a free slot
+    local MANY, CHUNK = 20, protocol.MOST_UNPACKED -- profiles and their sizes
     local view = {}
     local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots, as they were
     local taken = {} -- profile -> slots that were taken since then
@@ -102,7 +101,7 @@ function slots.view()
         local compared = 0
         for i = 1, #profiles, 2 do
             local profile, size = profiles[i], tonumber(profiles[i + 1])
-            if best and size > best_size or compared == MOST_COMPARED then
+            if best and size > best_size or compared == protocol.MOST_COMPARED then
                 break
             end
             if free_slots(profile) > 0 then

@@ -1,0 +1,138 @@
+"""The numbers that both twins go by: the Lua scripts, and the Python that specifies, calls or explains them.
+
+A script says ``protocol.MOST_MOVES``, and linking writes the figure there.
+"""
+
+# -- how much one call of a script does
+
+#: Jobs that one call moves at most, so that no script runs for more than 5 ms: a move takes some 0.1 ms.
+MOST_MOVES = 10
+
+#: Bytes of messages after which a call moves no more, since a move takes some 2 ms for each MB. The message that
+#: exceeds the number is moved still.
+MOST_BYTES = 1_000_000
+
+#: Jobs of each kind, pending and scheduled, that one call of `purge` deletes at most.
+MOST_PURGED = 50
+
+#: Values that a script passes to one command at most: Lua's `unpack` fails near 8,000.
+MOST_UNPACKED = 1_000
+
+#: Profiles with a free slot that are compared for one job at most.
+MOST_COMPARED = 100
+
+#: Bytes of the longest argument in which `repair` sees a name: what is longer is a message.
+LONGEST_NAME = 1_000
+
+# -- what a message may say of its job
+
+#: Highest priority; 0 is the lowest and the default.
+MAX_PRIORITY = 10
+
+#: Characters of the longest job id.
+LONGEST_ID = 255
+
+#: Characters of the longest whole number: times of up to 31,000 years are no trouble for the scripts.
+LONGEST_NUMBER = 18
+
+#: Stamps of one message at most, and bytes that they may take as `revokes.stamp` writes them: a waiting job can be
+#: found by each, which costs a few commands when the job comes and when it ends.
+MOST_STAMPS = 100
+MOST_STAMP_BYTES = 20_000
+
+# -- what `publish` and `ingest` reply of a job
+
+#: State of a message that is not the next one in the list that it is to be taken from. Nothing has changed.
+IS_NOT_NEXT = -1
+
+#: State of a job whose id was known already. Nothing has changed.
+IS_KNOWN = 0
+
+#: State of a job that is pending, or was placed.
+IS_PENDING = 1
+
+#: State of a job that waits for its time.
+IS_SCHEDULED = 2
+
+#: State of a job that has ended: its task was revoked before, or it has expired.
+HAS_ENDED = 3
+
+#: State of a message that is a dead letter, since nobody can read it.
+IS_UNREADABLE = 4
+
+#: State of a job of which a field is not accepted. Nothing has changed.
+IS_REFUSED = 5
+
+# -- the fleet
+
+#: Types that one worker serves at most, since what it costs to place a job grows with these; and types that the dead
+#: workers serve, but for the last one, which one tick takes out.
+MOST_TYPES = 1_000
+
+#: Workers that tick for the fleet, those that joined first.
+TICKERS = 3
+
+#: Longest pause, µs, between two ticks of a worker: `publish` wakes one for a job that is due sooner. The pause does
+#: not divide the 5 s between two syncs: a tick and a sync at one moment would need a connection each.
+TICK_US = 1_400_000
+
+#: Age of the last tick, µs, from which on every worker ticks, not only the tickers.
+TICKED_LATELY_US = 2_000_000
+
+#: Age of the last tick, µs, from which on nobody was listening: every worker gets a fresh timeout.
+SILENCE_COUNTS_US = 3_000_000
+
+#: When a worker whose jobs are being recovered was last heard of, µs: no beat stops the recovery.
+GIVEN_UP_US = 0
+
+# -- how a job ended
+
+#: Bytes that are kept of what a worker says of an error.
+MOST_WHY_BYTES = 1_200
+
+#: Time in a slot, µs, below which a job is short: of those, which are many, one in `SAMPLED_ONE_IN` is averaged.
+SHORT_US = 100_000
+SAMPLED_ONE_IN = 8
+
+#: Durations that the moving average goes by: each new one counts for an eighth.
+AVERAGED_OVER = 8
+
+#: Seconds for which a job that has ended is known: a repeated publish changes nothing.
+ENDED_KEPT_S = 60
+
+#: Seconds for which task ids and stamps stay revoked: as long as Celery's workers remember them (``REVOKE_EXPIRES``).
+REVOKED_KEPT_S = 10_800
+
+#: Seconds for which the settings in an app.conf are known after the last beat of its last worker: a month.
+CONF_KEPT_S = 2_592_000
+
+# -- ends that somebody has to tell
+
+#: Ends that one call of `announce` looks at, to find one that is to be told.
+MOST_ENDS_LOOKED_AT = 300
+
+#: Bytes of the longest message that `announce` replies with; the caller reads a longer one by itself.
+LONGEST_ANNOUNCED = 65_536
+
+#: Longest pause, µs, before an end is announced again that nobody has told.
+LONGEST_PAUSE_US = 300_000_000
+
+#: Time, µs, for which an app that does not know a task leaves its end to others: if none has tried to tell it, and if
+#: one has.
+OTHERS_HAVE_US = 15_000_000
+OTHERS_WHO_TRY_HAVE_US = 3_600_000_000
+
+# -- what somebody else deleted or overwrote
+
+#: Findings that are kept for a dispatcher's log.
+MOST_SPOILED = 100
+
+#: Seconds for which a key that held what it must not is kept, out of the way: a week.
+SET_ASIDE_KEPT_S = 604_800
+
+_NUMBERS = {name: value for name, value in globals().items() if name.isupper()}
+
+
+def lua_number(name: str) -> str:
+    """Return Lua for the number *name*. Raises KeyError if there is none."""
+    return str(_NUMBERS[name])
