@@ -19,6 +19,9 @@ from kombu import pools
 
 from celery_affinity.embedded import EmbeddedServer
 
+from .support.acl_users import as_user, lines  # noqa: F401  # fixtures
+from .support.apps import APP
+from .support.fleet import Fleet
 from .support.processes import running_processes, wait_until
 
 #: Inherited by every process that a test starts, whoever its parent is by now.
@@ -132,6 +135,12 @@ def _forget_connections(app):
 
 
 # -- processes
+
+
+@pytest.fixture
+def fleet(valkey, redis_client, tmp_path, load_app):
+    """Real workers; a module whose fleet is another one has a fixture of its own by this name."""
+    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
 
 
 @pytest.fixture(autouse=True)

@@ -25,12 +25,11 @@ from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
-from ..cli.test_cli import APP, affinity
-from ..docs.test_acl import as_user, lines  # noqa: F401  # fixtures
-from ..docs.test_docs import ROOT, blocks
-from ..observe.test_dead_letters import bury
-from ..support.clocked import Fleet
-from ..support.processes import start_worker, wait_until
+from ..support.apps import APP
+from ..support.command import affinity
+from ..support.pages import blocks
+from ..support.processes import ROOT, start_worker, wait_until
+from ..support.scripted_fleet import ScriptedFleet
 
 OURS = "celery_affinity:Transport"
 QUIET = {"LEDGER": os.devnull}
@@ -38,7 +37,7 @@ QUIET = {"LEDGER": os.devnull}
 
 @pytest.fixture
 def fleet(redis_client):
-    return Fleet(Scheduler(redis_client, Keys()))
+    return ScriptedFleet(Scheduler(redis_client, Keys()))
 
 
 @pytest.fixture
@@ -207,7 +206,7 @@ def test_another_kind_of_broker_is_named(new_app):
     assert "broker-url" in [finding.id for finding in check(facts)]
 
 
-def test_an_observer_learns_what_it_may_see(as_user, fleet):  # noqa: F811
+def test_an_observer_learns_what_it_may_see(as_user, fleet):
     fleet.publish("job", "drawing")
     said, _ = checked(as_user("observer"), code=2)
     assert "NOPERM" in said["remote-control"] or "no permissions" in said["remote-control"]
@@ -225,7 +224,7 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     fleet.scheduler.beat("two", turns=False)
     fleet.publish("waits", "drawing")
     fleet.publish("later", "pdf", delay_s=60)
-    bury(fleet, "bad", "excel")
+    fleet.bury("bad", "excel")
     fleet.scheduler.configure({"max_deliveries": "7"})
     fleet.scheduler.tick()
     said = {finding.id: finding.what for finding in check(survey(app, answers_within_s=0.2))}

@@ -14,26 +14,15 @@ from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.keys import Keys, withdrawn
 from celery_affinity.server.scheduler import Scheduler
 
-from ..support.clocked import Fleet
+from ..support.apps import APP
+from ..support.command import affinity
 from ..support.processes import Process, start_worker, wait_until
-
-APP = "tests.support.apps.typed"
+from ..support.scripted_fleet import ScriptedFleet
 
 
 @pytest.fixture
 def fleet(redis_client):
-    return Fleet(Scheduler(redis_client, Keys()))
-
-
-def affinity(url, *words):
-    return subprocess.run(
-        [sys.executable, "-m", "celery", "-A", APP, "affinity", *words],
-        env={**os.environ, "BROKER_URL": url, "LEDGER": os.devnull},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return ScriptedFleet(Scheduler(redis_client, Keys()))
 
 
 def test_status_shows_types_and_workers(valkey, fleet):

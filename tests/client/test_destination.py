@@ -18,7 +18,7 @@ from celery_affinity import Affinity, OptionError, publish_many
 from celery_affinity.rules.keys import Keys
 
 from ..support import since
-from .test_stamping import running
+from ..support.messages import running
 
 #: Queues of a topic exchange, beside others.
 TOPIC = [

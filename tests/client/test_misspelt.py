@@ -25,9 +25,9 @@ from celery_affinity.client.options import KNOWN, OPTIONS, check_app
 from celery_affinity.rules.settings import load
 from celery_affinity.rules.spelling import meant
 
-from ..cli.test_cli import affinity  # noqa: F401
+from ..support.command import affinity  # noqa: F401
+from ..support.messages import running
 from ..support.processes import ROOT, Process, start_worker
-from .test_stamping import running
 
 OURS = "celery_affinity:Transport"
 NOWHERE = "redis://127.0.0.1:1"

@@ -14,7 +14,7 @@ from celery_affinity import Affinity, OptionError, publish_many
 from celery_affinity.client.modes import settled
 from celery_affinity.client.stamping import PROPERTY
 
-from ..docs.test_docs import blocks
+from ..support.pages import blocks
 
 
 def app_of(url, **settings):

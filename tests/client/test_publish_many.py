@@ -29,6 +29,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
+from ..support.apps import APP
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
 
@@ -513,9 +514,9 @@ def test_two_publishes_have_nothing_in_common(app):
 
 
 def test_workers_run_them_and_their_results_come(valkey, redis_client, tmp_path, load_app):
-    app = load_app("tests.support.apps.typed")
+    app = load_app(APP)
     ledger = Ledger(tmp_path / "ledger")
-    start_worker("tests.support.apps.typed", valkey.url, ["pdf"], pool="threads", env={"LEDGER": str(ledger.path)})
+    start_worker(APP, valkey.url, ["pdf"], pool="threads", env={"LEDGER": str(ledger.path)})
     late = app.tasks["tests.support.apps.typed.late"]
     ids = publish_many(late, [(f"job-{number}", 0) for number in range(30)], affinity="pdf", ignore_result=False)
     try:

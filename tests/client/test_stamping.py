@@ -6,11 +6,9 @@ import os
 import pickle
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pytest
 from celery import Celery, beat, chain
-from celery._state import _task_stack
 from celery.exceptions import Ignore, Retry
 from celery.signals import before_task_publish
 from kombu import Exchange, Queue
@@ -22,6 +20,8 @@ from celery_affinity.client.apps import is_ours
 from celery_affinity.client.stamping import PROPERTY
 from celery_affinity.rules.type_name import ACCEPTED
 from celery_affinity.server.scheduler import Scheduler
+
+from ..support.messages import running
 
 
 @pytest.fixture
@@ -192,27 +192,6 @@ def test_a_priority_may_be_written_as_stock_celery_takes_it(app, priority):
 def test_a_bad_affinity_is_refused_where_it_is_written():
     with pytest.raises(OptionError, match="priority must be a whole number from 0 to 10, got: 11"):
         Affinity("pdf", priority=11)
-
-
-@contextmanager
-def running(task, message):
-    """Have *task* run *message*, as the tracer of a worker has it."""
-    properties = message["properties"]
-    delivery_info = {**properties["delivery_info"], "priority": properties["priority"]}
-    task.push_request(
-        message["headers"],
-        properties=properties,
-        delivery_info=delivery_info,
-        called_directly=False,
-        args=(),
-        kwargs={},
-    )
-    _task_stack.push(task)
-    try:
-        yield task.request
-    finally:
-        _task_stack.pop()
-        task.pop_request()
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from celery_affinity.client import unserved_warning
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
-from ..support.clocked import Fleet
 from ..support.processes import Process, start_worker
+from ..support.scripted_fleet import ScriptedFleet
 
 APP = "tests.support.apps.spelt"
 WARNING = "No live worker serves type 'viedo'"
@@ -24,7 +24,7 @@ WARNING = "No live worker serves type 'viedo'"
 @pytest.fixture
 def fleet(redis_client, monkeypatch):
     monkeypatch.setattr(unserved_warning, "_warned", {})
-    return Fleet(Scheduler(redis_client, Keys()))
+    return ScriptedFleet(Scheduler(redis_client, Keys()))
 
 
 def said(caplog, fleet, type_):

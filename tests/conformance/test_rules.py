@@ -9,7 +9,8 @@ from celery_affinity.rules.score import MICRO, Terms, Weights, overtakes, score
 from celery_affinity.rules.slot import FreeWorker, choose
 from celery_affinity.server.scripts.assembling import assembled
 
-from ..support.clocked import ClockedScheduler, Fleet
+from ..support.clocked import ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
 
 #: The server outlives an example: each either leaves nothing behind or empties it first.
 SERVER_KEPT = [HealthCheck.function_scoped_fixture]
@@ -107,7 +108,7 @@ def test_overtaking_is_a_total_order(jobs):
 
 @pytest.fixture
 def fleet(redis_client):
-    return Fleet(ClockedScheduler(redis_client, Keys()))
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
 
 
 types = st.sets(st.sampled_from("abcd"), min_size=1)

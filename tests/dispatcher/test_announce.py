@@ -12,13 +12,9 @@ from celery.result import AsyncResult
 
 from celery_affinity.rules.keys import Keys
 
+from ..support.apps import APP
+from ..support.fleet import wait_for_state
 from ..support.processes import Process, start_worker, wait_until
-from ..worker.test_worker import APP, Fleet
-
-
-@pytest.fixture
-def fleet(valkey, redis_client, tmp_path, load_app):
-    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
 
 
 @pytest.fixture
@@ -32,10 +28,6 @@ def dispatcher(fleet):
 def waits(fleet):
     status = fleet.report.status()
     return sum(each.pending for each in status.types) + status.scheduled
-
-
-def ends(result, state, within_s=15):
-    wait_until(lambda: result.state == state, within_s, f"{state}, not {result.state}")
 
 
 @contextmanager
@@ -75,7 +67,7 @@ def test_a_revoked_job_leaves_its_lane_at_once_although_there_is_no_worker_and_i
     assert waits(fleet) == 1
     fleet.start("other", "index", pool="solo")
     for result in results:
-        ends(result, "REVOKED")
+        wait_for_state(result, "REVOKED")
         with pytest.raises(TaskRevokedError):
             result.get(timeout=1)
     fleet.start("worker", "pdf", pool="solo")
@@ -88,7 +80,7 @@ def test_what_is_revoked_before_it_is_published_ends_at_its_publish(fleet):
     fleet.app.control.revoke("known-by-its-id")
     result = fleet.tasks["pdf"].apply_async(("job",), task_id="known-by-its-id")
     assert waits(fleet) == 0
-    ends(result, "REVOKED")
+    wait_for_state(result, "REVOKED")
     assert fleet.tasks["pdf"].delay("next").get(timeout=10) == "next"
     assert fleet.ledger.starts() == {"next": 1}
 
@@ -104,7 +96,7 @@ def test_jobs_are_revoked_by_their_stamps(fleet, dispatcher):
     fleet.app.control.revoke_by_stamped_headers({"tenant": ["a b"]})
     assert waits(fleet) == 1
     for result in ours:
-        ends(result, "REVOKED")
+        wait_for_state(result, "REVOKED")
     fleet.start("worker", "pdf", pool="solo").wait_ready(30)
     assert theirs.get(timeout=10) == "theirs"
     assert fleet.ledger.starts() == {"theirs": 1}
@@ -116,7 +108,7 @@ def test_what_is_published_with_a_revoked_stamp_is_refused_by_the_workers_that_h
     fleet.app.control.revoke_by_stamped_headers({"tenant": ["a b"]}, reply=True)
     signature = fleet.tasks["pdf"].s("later")
     signature.stamp(tenant="a b")
-    ends(signature.apply_async(), "REVOKED")
+    wait_for_state(signature.apply_async(), "REVOKED")
     worker.end()
     fleet.start("newcomer", "pdf", pool="solo")
     assert signature.apply_async().get(timeout=10) == "later", "as on stock: it has not heard of it"
@@ -135,7 +127,7 @@ def test_a_revoke_of_stock_celery_ends_what_waits_as_well(fleet):
     with Celery("stock", broker=fleet.url, set_as_current=False) as stock:
         stock.control.revoke(stays.id, destination=[next(iter(stock.control.inspect().ping()))])
         stock.control.revoke(goes.id)
-    ends(goes, "REVOKED")
+    wait_for_state(goes, "REVOKED")
     assert waits(fleet) == 1
 
 
@@ -146,7 +138,7 @@ def test_a_revoked_job_whose_worker_died_is_not_run_again(fleet):
     result.revoke()
     worker.kill()
     fleet.start("next", "pdf", pool="solo")
-    ends(result, "REVOKED")
+    wait_for_state(result, "REVOKED")
     assert fleet.ledger.starts() == {"job": 1}
 
 
@@ -160,7 +152,7 @@ def test_a_job_that_expires_while_it_waits_ends_then(fleet, dispatcher):
         late = fleet.tasks["pdf"].apply_async(("late",), expires=-1)
         assert waits(fleet) == 2
         for result in (waiting, scheduled, late):
-            ends(result, "REVOKED")
+            wait_for_state(result, "REVOKED")
         assert waits(fleet) == 0
         wait_until(lambda: len([each for each in heard if each["type"] == "task-revoked"]) == 3, 10, f"not {heard}")
     assert {(each["uuid"], each["expired"]) for each in heard if each["type"] == "task-revoked"} == {
@@ -220,10 +212,10 @@ def test_an_app_that_does_not_know_the_task_leaves_it_to_one_that_does(fleet, di
     other.wait_ready(30)
     results = [fleet.tasks["pdf"].apply_async((f"job-{number}",), expires=0.1) for number in range(6)]
     for result in results:
-        ends(result, "REVOKED")
+        wait_for_state(result, "REVOKED")
     assert "its caller is told" not in other.log()
 
 
 def test_of_a_task_that_nobody_knows_the_caller_alone_is_told(fleet, dispatcher):
     published = fleet.app.send_task("no.such.task", queue="nobody", expires=0.1)
-    ends(AsyncResult(published.id, app=fleet.app), "REVOKED", within_s=40)  # others have 15 s to know it
+    wait_for_state(AsyncResult(published.id, app=fleet.app), "REVOKED", within_s=40)  # others have 15 s to know it

@@ -19,9 +19,9 @@ from celery_affinity.rules.settings import Settings
 from celery_affinity.server.replies import Ending, Job, Joining
 from celery_affinity.server.scheduler import Scheduler
 
+from ..support.clocked import Clock
+from ..support.messages import wire
 from ..support.processes import wait_until
-from .test_daemon_threads import Clock
-from .test_ingest import wire
 
 
 class Server:

@@ -7,15 +7,8 @@ import pytest
 from celery_affinity.dispatcher import daemon_threads
 from celery_affinity.dispatcher.daemon_threads import SLOW_AFTER_S, DaemonThreads
 
+from ..support.clocked import Clock
 from ..support.processes import wait_until
-
-
-class Clock:
-    def __init__(self):
-        self.at_s = 1000.0
-
-    def __call__(self):
-        return self.at_s
 
 
 class Pieces:

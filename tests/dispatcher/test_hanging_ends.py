@@ -12,9 +12,9 @@ from celery.result import AsyncResult
 
 from celery_affinity.rules.keys import Keys
 
+from ..support.apps import APP
+from ..support.fleet import wait_for_state
 from ..support.processes import Process, start_worker, wait_until
-from ..worker.test_worker import APP, Fleet
-from .test_announce import ends
 
 HANGS = "tests.support.apps.hangs"
 
@@ -51,11 +51,6 @@ def mute():
     server.close()
 
 
-@pytest.fixture
-def fleet(valkey, redis_client, tmp_path, load_app):
-    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
-
-
 class Tellers:
     """Starts those that tell: workers of a pool, or dispatchers alone."""
 
@@ -85,13 +80,13 @@ def test_an_end_that_hangs_holds_up_neither_jobs_nor_other_ends_nor_a_stop_nor_a
     end_of(fleet, "mute")
     wait_until(lambda: mute.connections, SOON_S, "the result backend is asked")
     hanging = end_of(fleet, "handled_for_ever")
-    ends(hanging, "REVOKED", SOON_S)
+    wait_for_state(hanging, "REVOKED", SOON_S)
     wait_until(lambda: fleet.ledger.starts()["handler"], SOON_S, "the handler of the signal is called")
 
     second = tellers.start("dispatcher", "second")
     second.wait_for("dispatcher ready", 30)
     due = fleet.app.send_task(f"{APP}.pdf", ("due",), affinity="pdf" if kind != "dispatcher" else "none", countdown=1)
-    ends(end_of(fleet, "healthy"), "REVOKED", SOON_S)
+    wait_for_state(end_of(fleet, "healthy"), "REVOKED", SOON_S)
     if kind == "dispatcher":
         wait_until(lambda: not fleet.report.status().scheduled, SOON_S, "what is due is pending")
     else:
@@ -103,7 +98,7 @@ def test_an_end_that_hangs_holds_up_neither_jobs_nor_other_ends_nor_a_stop_nor_a
     assert "not waited for" in first.log()
     assert second.is_running
     end = end_of(fleet, "healthy")
-    ends(end, "REVOKED", SOON_S)
+    wait_for_state(end, "REVOKED", SOON_S)
     second.signal(signal.SIGTERM)
     assert second.wait(SOON_S) == 0
 
@@ -118,7 +113,7 @@ def test_what_hung_in_one_process_comes_to_the_next_after_a_pause_and_not_to_the
     fleet.redis.zadd(Keys().key("untold"), {job: 1})  # the pause is over
     first_tried = fleet.redis.hget(Keys().key("job", job.decode()), "tries")
     healthy = end_of(fleet, "healthy")
-    ends(healthy, "REVOKED", SOON_S)
+    wait_for_state(healthy, "REVOKED", SOON_S)
     assert first_tried == b"1"
     assert fleet.redis.hget(Keys().key("job", job.decode()), "tries") == b"1", "it hangs here already"
 
@@ -155,7 +150,7 @@ def test_an_end_of_an_app_without_a_name_is_told_at_once_by_one_that_knows_the_t
     other, knows = start("other", "0"), start("knows", "1")
     sent = [fleet.app.send_task("unnamed.task", queue="nobody", expires=0.01) for _ in range(6)]
     for each in sent:
-        ends(AsyncResult(each.id, app=fleet.app), "REVOKED", 10)  # others would have 15 s to know it
+        wait_for_state(AsyncResult(each.id, app=fleet.app), "REVOKED", 10)  # others would have 15 s to know it
     wait_until(lambda: knows.log().count("its caller is told") == 6, 10, f"it told all\n{knows.log()}{other.log()}")
 
 
@@ -166,7 +161,7 @@ def test_a_row_that_is_spoiled_holds_up_neither_other_ends_nor_messages_of_stock
     worker = fleet.start("worker", "pdf", pool="threads")
     with Celery("stock", broker=fleet.url, backend=fleet.url, set_as_current=False) as stock:
         sent = stock.send_task(f"{APP}.pdf", ("stock",), queue="pdf")
-        ends(end_of(fleet, "healthy"), "REVOKED", SOON_S)
+        wait_for_state(end_of(fleet, "healthy"), "REVOKED", SOON_S)
         assert sent.get(timeout=SOON_S) == "stock"
     wait_until(lambda: f"Job {job.decode()} has ended, but not how" in worker.log(), SOON_S, worker.log())
     assert spoiled.state == "PENDING"

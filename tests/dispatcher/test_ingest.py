@@ -1,10 +1,8 @@
 """What stock Celery's producers, and programs in other languages, send to scheduled queues."""
 
-import base64
 import json
 import os
 import sys
-import uuid
 
 import pytest
 
@@ -15,9 +13,11 @@ from celery_affinity.rules.settings import Settings
 from celery_affinity.server.replies import Job, Joining
 from celery_affinity.server.scheduler import Scheduler
 
-from ..support.clocked import Fleet as Jobs
+from ..support.apps import APP
+from ..support.fleet import MixedFleet
+from ..support.messages import wire
 from ..support.processes import Process, wait_until
-from ..transport.test_queues import APP, MixedFleet
+from ..support.scripted_fleet import ScriptedFleet
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def app(valkey, load_app):
 @pytest.fixture
 def jobs(redis_client, app):
     """A fleet of one worker that serves `pdf`, and has no slot free: what is moved waits where it can be looked at."""
-    jobs = Jobs(Scheduler(redis_client, Keys()))
+    jobs = ScriptedFleet(Scheduler(redis_client, Keys()))
     jobs.join("worker", "pdf")
     jobs.publish("running", "pdf")
     return jobs
@@ -37,23 +37,6 @@ def jobs(redis_client, app):
 @pytest.fixture
 def fleet(valkey, redis_client, tmp_path, app):
     return MixedFleet(valkey, redis_client, tmp_path, app)
-
-
-def wire(task_id="t", *, priority=0, version=2, args=("job",), **headers):
-    """Return a message as a producer in another language would write it: no more than Celery needs."""
-    if version == 1:
-        body = {"id": task_id, "task": f"{APP}.tally", "args": args, "kwargs": {}, **headers}
-        headers = None
-    else:
-        body = [args, {}, {}]
-        headers = {"id": task_id, "task": f"{APP}.tally", "lang": "go", **headers}
-    message = {
-        "body": base64.b64encode(json.dumps(body).encode()).decode(),
-        "content-type": "application/json",
-        "content-encoding": "utf-8",
-        "properties": {"body_encoding": "base64", "delivery_tag": str(uuid.uuid4()), "priority": priority},
-    }
-    return json.dumps(message if headers is None else {**message, "headers": headers})
 
 
 def move(jobs, app):
@@ -172,7 +155,7 @@ def test_a_key_that_is_no_list_holds_up_no_other_queue(jobs, redis_client, app):
 
 
 def test_a_queue_whose_workers_wait_for_a_rate_limit_is_served(redis_client, app):
-    jobs = Jobs(Scheduler(redis_client, Keys()))
+    jobs = ScriptedFleet(Scheduler(redis_client, Keys()))
     jobs.scheduler.join(Joining("worker", "worker@host", ["excel"], 1, withdrawn=["pdf"]), Settings().shared())
     redis_client.lpush("pdf", wire("job"))
     move(jobs, app)
@@ -210,7 +193,7 @@ def test_a_full_server_still_moves_messages(jobs, redis_client, app):
 
 
 def test_transport_options_say_where_the_lists_are(redis_client, app, monkeypatch):
-    jobs = Jobs(Scheduler(redis_client, Keys(global_keyprefix="shop:")))
+    jobs = ScriptedFleet(Scheduler(redis_client, Keys(global_keyprefix="shop:")))
     jobs.join("worker", "pdf")
     options = {"priority_steps": [0, 5], "sep": ":", "global_keyprefix": "shop:"}
     monkeypatch.setitem(app.conf, "broker_transport_options", options)
@@ -221,7 +204,7 @@ def test_transport_options_say_where_the_lists_are(redis_client, app, monkeypatc
 
 
 def test_each_of_many_queues_has_its_turn(redis_client, app):
-    jobs = Jobs(Scheduler(redis_client, Keys()))
+    jobs = ScriptedFleet(Scheduler(redis_client, Keys()))
     types = [f"type {number}" for number in range(250)]
     jobs.join("worker", *types)
     ingest = Ingest(app)

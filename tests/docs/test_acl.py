@@ -20,16 +20,18 @@ from celery_affinity.server.replies import End, Job, Joining
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import ARROWS, load
 
-from ..cli.test_cli import APP, affinity
-from ..observe.test_flower import Flower
-from ..support.clocked import Fleet
+from ..support.acl_users import USERS
+from ..support.apps import APP
+from ..support.command import affinity
+from ..support.flower import Flower
 from ..support.ledger import Ledger
+from ..support.pages import blocks
 from ..support.processes import ROOT, Process, start_worker, wait_until
-from .test_docs import blocks
+from ..support.scripted_fleet import ScriptedFleet
 
 PAGE = blocks("docs/how-to/acl.md")
 PAGE_TEXT = (ROOT / "docs/how-to/acl.md").read_text()
-USERS = ("producer", "worker", "observer")
+
 
 #: What only those may do who run the server: on the page as "what none of them can", and more of the kind.
 FORBIDDEN = (
@@ -95,30 +97,6 @@ NOT_FOR_OBSERVERS = (
 )
 
 NOT_FOR_WORKERS = ("GET {{other:default}}:schema", "GET {{affinity:other}}:schema", "SUBSCRIBE /1.celery.pidbox")
-
-
-@pytest.fixture
-def lines(redis_client):
-    """Return a function that has the server read a block of the page."""
-
-    def read(name):
-        for line in re.split(r"\n(?=ACL )", PAGE[name].strip()):
-            redis_client.execute_command(*line.split())
-
-    return read
-
-
-@pytest.fixture
-def as_user(server, redis_client, lines):
-    """Create the page's users; return a function from a user's name to its URL."""
-    redis_client.acl_log_reset()  # of what other tests tried on this server
-    for name in USERS:
-        lines(name)
-    with suppress(redis.ResponseError):  # Redis 7.0
-        lines("since-7.2")
-    yield lambda name: re.sub("redis://", f"redis://{name}:PASSWORD@", server.url)
-    for name in USERS:
-        redis_client.acl_deluser(name)
 
 
 @pytest.fixture
@@ -213,7 +191,7 @@ def test_a_fleet_with_results_chords_events_and_remote_control_works(as_user, re
 
 
 def test_check_says_to_each_what_it_may_not_look_at(as_user, redis_client):
-    Fleet(Scheduler(redis_client, Keys())).publish("job", "pdf")
+    ScriptedFleet(Scheduler(redis_client, Keys())).publish("job", "pdf")
     found = {}
     for user in ("worker", "observer"):
         said = json.loads(affinity(as_user(user), "check", "--json", "--ignore", "no-workers").stdout)
@@ -225,7 +203,7 @@ def test_check_says_to_each_what_it_may_not_look_at(as_user, redis_client):
 def test_flower_works_with_the_rights_of_a_worker(as_user, redis_client):
     worker = start_worker(APP, as_user("worker"), ["pdf"], env={"LEDGER": os.devnull})
     worker.wait_ready(30)
-    Fleet(Scheduler(redis_client, Keys())).publish("unserved", "drawing")
+    ScriptedFleet(Scheduler(redis_client, Keys())).publish("unserved", "drawing")
     flower = Flower(as_user("worker"))
 
     def lengths():
@@ -306,7 +284,7 @@ def test_the_server_refuses_all_else(as_user, redis_client, user, commands):
 
 
 def test_a_producer_that_calls_another_arrow_is_refused_and_no_message_is_lost(scheduler_of, redis_client):
-    fleet = Fleet(Scheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     fleet.join("worker", "pdf")
     for job in ("job", "waiting", "other"):
         fleet.publish(job, "pdf")
@@ -341,11 +319,11 @@ def test_a_producer_that_calls_another_arrow_is_refused_and_no_message_is_lost(s
 
 
 def test_an_observer_cannot_change_anything(as_user, scheduler_of, redis_client):
-    Fleet(Scheduler(redis_client, Keys())).publish("job", "pdf")
+    ScriptedFleet(Scheduler(redis_client, Keys())).publish("job", "pdf")
     before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
     observer = scheduler_of("observer")
     for forbidden in (
-        lambda: Fleet(observer).publish("other", "pdf"),
+        lambda: ScriptedFleet(observer).publish("other", "pdf"),
         lambda: observer.purge("pdf"),
         lambda: observer.drop(["job"]),
         lambda: observer.client.delete(Keys().key("heads")),
@@ -357,7 +335,7 @@ def test_an_observer_cannot_change_anything(as_user, scheduler_of, redis_client)
 
 
 def test_an_observer_sees_arguments_where_that_is_its_right(as_user, redis_client, lines):
-    fleet = Fleet(Scheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     message = json.dumps({"headers": {"argsrepr": "('secret',)"}, "body": ""})
     fleet.join("worker", "pdf", "excel", slots=2)
     fleet.publish("job", "pdf", message=message)
@@ -388,23 +366,23 @@ def test_a_producer_calls_the_script_that_a_worker_loads_when_it_joins(scheduler
     redis_client.script_flush()
     producer, worker = scheduler_of("producer"), scheduler_of("worker")
     with pytest.raises(redis.ConnectionError, match=r"does not have the script of publish, and .* may not load it"):
-        Fleet(producer).publish("job", "pdf")
-    Fleet(worker).join("worker", "pdf")
-    assert Fleet(producer).publish("job", "pdf")
+        ScriptedFleet(producer).publish("job", "pdf")
+    ScriptedFleet(worker).join("worker", "pdf")
+    assert ScriptedFleet(producer).publish("job", "pdf")
 
 
 def test_a_fleet_at_work_gives_producers_their_script_again(scheduler_of, redis_client):
     producer, worker = scheduler_of("producer"), scheduler_of("worker")
-    Fleet(worker).join("worker", "pdf")
+    ScriptedFleet(worker).join("worker", "pdf")
     redis_client.script_flush()
     worker.tick()
-    assert Fleet(producer).publish("job", "pdf")
+    assert ScriptedFleet(producer).publish("job", "pdf")
 
 
 def test_a_producer_with_the_right_to_load_needs_nobody(scheduler_of, redis_client):
     redis_client.execute_command("ACL", "SETUSER", "producer", "+script|load")
     redis_client.script_flush()
-    assert Fleet(scheduler_of("producer")).publish("job", "pdf")
+    assert ScriptedFleet(scheduler_of("producer")).publish("job", "pdf")
 
 
 def test_a_caller_is_told_that_nobody_has_loaded_its_script(as_user, redis_client):
@@ -424,7 +402,7 @@ def test_a_dispatcher_loads_the_script_of_producers(as_user, redis_client):
 
 
 def test_what_a_producer_may_not_place_a_workers_sync_does(scheduler_of, redis_client):
-    fleet = Fleet(Scheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     slots = 2 * MOST_MOVES
     fleet.join("worker", "pdf", slots=slots)
     jobs = [Job(f"job-{number}", "pdf", "message") for number in range(slots)]

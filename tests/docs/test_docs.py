@@ -28,23 +28,14 @@ from celery_affinity.rules.settings import Settings
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
-from ..cli.test_cli import affinity
-from ..client.test_stamping import running
-from ..observe.test_explain import ClockedReader
-from ..support.clocked import ClockedScheduler, Fleet
+from ..support.clocked import ClockedReader, ClockedScheduler
+from ..support.command import affinity
+from ..support.messages import running
+from ..support.pages import blocks, commands
 from ..support.processes import Process, wait_until
+from ..support.scripted_fleet import ScriptedFleet
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(path):
-    """Return the code blocks of a page that have a name, by it."""
-    return {name: body for _, name, body in BLOCK.findall((ROOT / path).read_text()) if name}
-
-
-def commands(block):
-    return [shlex.split(line.removeprefix("$ ")) for line in block.splitlines() if line.startswith("$ ")]
 
 
 def test_the_tutorial(valkey, redis_client, tmp_path):
@@ -146,7 +137,7 @@ def test_the_scheduling_page_draws_and_states_what_the_code_computes():
 
 
 def test_the_scheduling_page_shows_what_explain_prints(valkey, redis_client):
-    fleet = Fleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf", "excel")
     for number in range(4):
@@ -171,7 +162,7 @@ def test_the_commands_of_the_scheduling_page_work(valkey, redis_client):
     commands_shown = [shlex.split(line, comments=True)[4:] for line in page.splitlines() if line.startswith("$ celery")]
     assert len(commands_shown) == 7
     (task_id,) = [words[-1] for words in commands_shown if "explain" in words]
-    Fleet(Scheduler(redis_client, Keys())).publish("job", "pdf", task_id=task_id)
+    ScriptedFleet(Scheduler(redis_client, Keys())).publish("job", "pdf", task_id=task_id)
     for words in commands_shown:
         once = ["--count", "1"] if words[-1] == "top" else []
         run = affinity(valkey.url, *words[1:], *once)

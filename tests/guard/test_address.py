@@ -13,7 +13,7 @@ from celery_affinity.guard.address import address_of
 
 from ..support import certificates
 from ..support.processes import wait_until
-from ..transport.test_transport import _Sentinel
+from ..support.sentinel import Sentinel
 
 
 def answers(pool):
@@ -64,7 +64,7 @@ def test_the_guard_follows_a_failover_by_asking_the_sentinels(tmp_path):
         )
         with EmbeddedServer(directory=tmp_path) as free:
             port = free.port
-        with _Sentinel(port, config):
+        with Sentinel(port, config):
             sentinel = redis.Sentinel([("127.0.0.1", 1), ("127.0.0.1", port)])  # the first one is away
             pool = sentinel.master_for("main").connection_pool
             wait_until(lambda: sentinel.discover_slaves("main"), 20, "the replica is known")

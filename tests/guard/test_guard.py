@@ -12,48 +12,12 @@ from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.guard.pulse import STALLED_AFTER_S
 from celery_affinity.rules.keys import Keys
 
+from ..support.apps import APP
 from ..support.processes import session_of, start_worker, wait_until
-from ..worker.test_worker import APP, Fleet
+from ..support.worker_processes import guard_of, none_runs, pool_of, runs
 
 #: A guard notices a death and the server answers: a tenth of the shortest silence that would do it otherwise.
 AT_ONCE_S = 3
-
-
-@pytest.fixture
-def fleet(valkey, redis_client, tmp_path, load_app):
-    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
-
-
-def guard_of(worker):
-    """Return the guard's process."""
-
-    def guards():
-        children = psutil.Process(worker.pid).children()
-        return [each for each in children if "guard of" in " ".join(_command(each))]
-
-    (guard,) = wait_until(guards, 5, f"a guard. The log:\n{worker.log()}")
-    return guard
-
-
-def pool_of(worker):
-    """Return the processes of its pool."""
-    guard = guard_of(worker)
-    return [each for each in psutil.Process(worker.pid).children(recursive=True) if each != guard and runs(each)]
-
-
-def _command(process):
-    return process.cmdline() if runs(process) else []
-
-
-def runs(process):
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def none_runs(processes):
-    return lambda: not any(map(runs, processes))
 
 
 # -- what is no death

@@ -20,7 +20,7 @@ from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import load
 from celery_affinity.worker.event_loop import Loop
 
-from ..support.clocked import Fleet
+from ..support.scripted_fleet import ScriptedFleet
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ class Worker:
     def __init__(self, server):
         self.pool = redis.ConnectionPool.from_url(server.url)
         self.scheduler = Scheduler(redis.Redis(connection_pool=self.pool), Keys())
-        self.fleet = Fleet(self.scheduler)
+        self.fleet = ScriptedFleet(self.scheduler)
         self.fleet.join("worker", "pdf")
         for job in ("first", "second"):
             self.fleet.publish(job, "pdf")

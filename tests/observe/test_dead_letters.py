@@ -10,33 +10,23 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
-from ..cli.test_cli import APP, affinity
-from ..support.clocked import ClockedScheduler, Fleet
-
-
-def bury(fleet, job, type_="pdf", outcome="rejected", acked=False):
-    fleet.join("worker", type_)
-    fleet.publish(job, type_)
-    (claim,) = fleet.inbox("worker")
-    if acked:
-        fleet.sequence += 1
-        fleet.scheduler.tell_ends("worker", acks=[claim[:2]], ends=[], sequence=fleet.sequence, inline=False)
-        fleet.scheduler.leave("worker")
-    else:
-        fleet.end("worker", claim, outcome=outcome)
+from ..support.apps import APP
+from ..support.clocked import ClockedScheduler
+from ..support.command import affinity
+from ..support.scripted_fleet import ScriptedFleet
 
 
 @pytest.fixture
 def fleet(redis_client):
-    return Fleet(Scheduler(redis_client, Keys()))
+    return ScriptedFleet(Scheduler(redis_client, Keys()))
 
 
 @pytest.fixture
 def mixed(fleet):
     """One of each kind."""
-    bury(fleet, "bad")
-    bury(fleet, "sheet", "excel")
-    bury(fleet, "lost", acked=True)
+    fleet.bury("bad")
+    fleet.bury("sheet", "excel")
+    fleet.bury("lost", acked=True)
     fleet.scheduler.leave("worker")
     return fleet
 
@@ -75,9 +65,9 @@ def test_a_letter_is_shown_with_what_was_asked_of_the_task(valkey, redis_client,
 
 
 def test_letters_say_why_in_one_line_that_a_terminal_can_show(valkey, fleet):
-    bury(fleet, "page", outcome="rejected ValueError: no such page\n\x1b[31m")
-    bury(fleet, "long", "excel", outcome="rejected Reject: " + "x" * 200)
-    bury(fleet, "mute", "index")
+    fleet.bury("page", outcome="rejected ValueError: no such page\n\x1b[31m")
+    fleet.bury("long", "excel", outcome="rejected Reject: " + "x" * 200)
+    fleet.bury("mute", "index")
     header, *lines = affinity(valkey.url, "dead", "list").stdout.splitlines()
     assert header.endswith("  why")
     assert [line.split("  ")[-1].strip() for line in lines[1:]] == [
@@ -95,7 +85,7 @@ def test_letters_say_why_in_one_line_that_a_terminal_can_show(valkey, fleet):
 
 
 def test_a_letter_that_is_replayed_runs_as_if_published_now(redis_client):
-    fleet = Fleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.join("worker", "pdf", settings={"max_deliveries": 1})
     fleet.publish("bad", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -161,6 +151,6 @@ def test_which_letters_has_to_be_said(valkey, mixed, command):
 def test_many_letters_are_read_in_pages(redis_client, fleet, monkeypatch):
     monkeypatch.setattr(dead_letters, "_PAGE", 3)
     for number in range(8):
-        bury(fleet, f"job{number}")
+        fleet.bury(f"job{number}")
     assert len(dead_letters.find(Reader(redis_client, Keys()), Filter())) == 8
     assert len(fleet.scheduler.replay([f"job{number}" for number in range(8)])) == 8

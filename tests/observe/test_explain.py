@@ -13,23 +13,13 @@ from celery_affinity.rules.score import MICRO, Weights
 from celery_affinity.rules.settings import complete
 from celery_affinity.server.reader import Reader
 
-from ..support.clocked import ClockedScheduler, Fleet
-
-
-class ClockedReader(Reader):
-    """Reads at the time of a clocked scheduler."""
-
-    def __init__(self, scheduler):
-        super().__init__(scheduler.client, scheduler.keys)
-        self.scheduler = scheduler
-
-    def now_us(self):
-        return self.scheduler.now_us
+from ..support.clocked import ClockedReader, ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
 
 
 @pytest.fixture
 def fleet(redis_client):
-    return Fleet(ClockedScheduler(redis_client, Keys()))
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """Flower as it is started everywhere, over HTTP, beside real workers: it shows what `affinity status` says."""
 
-import html
 import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tomllib
@@ -15,7 +13,6 @@ import urllib.request
 import pytest
 import redis
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
 from celery_affinity import cli
 from celery_affinity.embedded import EmbeddedServer
@@ -25,76 +22,18 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
-from ..cli.test_cli import APP, affinity
-from ..docs.test_docs import blocks, commands
 from ..support import certificates
-from ..support.clocked import Fleet
-from ..support.processes import ROOT, Process, start_worker, wait_until
-from ..transport.test_transport import _Sentinel, tls_options
-
-PREFIX = "celery_affinity_"
-
-#: What stands for a figure that Flower does not get: "N/A" in 2.1, a dash in 2.2.
-UNKNOWN = "-"
-COLUMNS = ("messages", "unacked", "ready", "consumers", "idle since")
-
+from ..support.apps import APP
+from ..support.certificates import tls_options
+from ..support.command import affinity
+from ..support.flower import COLUMNS, PREFIX, UNKNOWN, Flower
+from ..support.pages import blocks, commands
+from ..support.processes import ROOT, start_worker, wait_until
+from ..support.scripted_fleet import ScriptedFleet
+from ..support.sentinel import Sentinel
 
 #: Flower itself waits for 1 s for a connection, which a busy machine may take.
 PATIENT = {"socket_connect_timeout": 20, "socket_timeout": 20}
-
-
-class Flower:
-    """A Flower of the tests' app on its own port."""
-
-    def __init__(self, url, *, command=("-m", "celery", "-A", APP, "flower"), env=None):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        arguments = [f"--port={port}", "--address=127.0.0.1"]
-        env = {"BROKER_URL": url, "LEDGER": os.devnull, "FLOWER_UNAUTHENTICATED_API": "true", **(env or {})}
-        self.process = Process("flower", [sys.executable, *command, *arguments], env)
-        self.process.wait_for("Visit me at", 60)
-        wait_until(self._listens, 30, "it listens: before 2.1 it says so too early")
-
-    def _listens(self):
-        try:
-            return self.get("/healthcheck") == "OK"
-        except urllib.error.URLError:
-            return False
-
-    def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
-            return answer.read().decode()
-
-    def page(self):
-        """Return the rows of the broker page, by queue."""
-        rows = re.findall(r"<tr id=.*?</tr>", self.get("/broker"), re.DOTALL)
-        cells = [[_text(cell) for cell in re.findall(r"<td.*?>(.*?)</td>", row, re.DOTALL)] for row in rows]
-        return {queue: dict(zip(COLUMNS, figures, strict=True)) for queue, *figures in cells}
-
-    def lengths(self):
-        """Return what the API says, by queue."""
-        return {row.pop("name"): row for row in json.loads(self.get("/api/queues/length"))["active_queues"]}
-
-    def metrics(self):
-        """Return our samples: (name, the values of its labels by the alphabet of their names) -> value."""
-        families = text_string_to_metric_families(self.get("/metrics"))
-        samples = [sample for family in families for sample in family.samples if sample.name.startswith(PREFIX)]
-        return {(each.name.removeprefix(PREFIX), *_labels(each)): each.value for each in samples}
-
-    def workers(self):
-        found = json.loads(self.get("/workers?json=1"))["data"]
-        return {worker["hostname"].partition("@")[0]: worker for worker in found}
-
-
-def _labels(sample):
-    return [value for _, value in sorted(sample.labels.items())]
-
-
-def _text(cell):
-    text = html.unescape(re.sub("<.*?>", "", cell)).strip()
-    return UNKNOWN if text in ("N/A", "—") else text
 
 
 def warnings(flower):
@@ -121,7 +60,7 @@ def configure(monkeypatch):
 
 @pytest.fixture
 def fleet(redis_client):
-    return Fleet(Scheduler(redis_client, Keys()))
+    return ScriptedFleet(Scheduler(redis_client, Keys()))
 
 
 def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path):
@@ -224,7 +163,7 @@ def test_prefix_namespace_and_password(configure, tmp_path):
     configure(options)
     with EmbeddedServer(password="s@cret/") as server, redis.Redis(port=server.port, password="s@cret/") as client:
         url = f"redis://:s%40cret%2F@127.0.0.1:{server.port}/0"
-        Fleet(Scheduler(client, Keys(**options))).publish("job", "pdf")
+        ScriptedFleet(Scheduler(client, Keys(**options))).publish("job", "pdf")
         client.lpush("shop:pdf", "sent by a producer on stock Redis")
         flower = Flower(url, env={"RESULT_URL": "cache+memory://"})
         assert flower.lengths()["pdf"]["messages"] == 2
@@ -239,8 +178,8 @@ def test_sentinel(configure, tmp_path):
         config.write_text(f"sentinel monitor main 127.0.0.1 {master.port} 1\n")
         with EmbeddedServer() as free:
             port = free.port
-        with _Sentinel(port, config) as sentinel:
-            Fleet(Scheduler(client, Keys())).publish("job", "pdf")
+        with Sentinel(port, config) as sentinel:
+            ScriptedFleet(Scheduler(client, Keys())).publish("job", "pdf")
             flower = Flower(sentinel.url, env={"RESULT_URL": master.url})
             assert flower.lengths()["pdf"]["messages"] == 1
             assert flower.metrics()[("unserved_jobs", "pdf")] == 1
@@ -255,7 +194,7 @@ def test_tls_with_the_settings_that_flower_reads(configure, tmp_path):
         port = free.port
     server = EmbeddedServer(executable="redis-server", options=tls_options(port, tmp_path))
     with server, redis.Redis.from_url(server.url) as client:
-        Fleet(Scheduler(client, Keys())).publish("job", "pdf")
+        ScriptedFleet(Scheduler(client, Keys())).publish("job", "pdf")
         flower = Flower(f"rediss://127.0.0.1:{port}/0", env={"RESULT_URL": server.url})
         assert flower.lengths()["pdf"]["messages"] == 1
         assert flower.metrics()[("unserved_jobs", "pdf")] == 1
@@ -264,7 +203,7 @@ def test_tls_with_the_settings_that_flower_reads(configure, tmp_path):
 def test_a_socket_has_metrics_though_flower_has_no_page_for_it(tmp_path):
     path = tmp_path / "redis.sock"
     with EmbeddedServer(options=("--unixsocket", str(path))) as server, redis.Redis.from_url(server.url) as client:
-        Fleet(Scheduler(client, Keys())).publish("job", "pdf")
+        ScriptedFleet(Scheduler(client, Keys())).publish("job", "pdf")
         flower = Flower(f"socket://{path}", env={"RESULT_URL": server.url})
         assert flower.metrics()[("unserved_jobs", "pdf")] == 1
         with pytest.raises(urllib.error.HTTPError):
@@ -285,7 +224,7 @@ def test_a_broker_that_goes_away_and_comes_back():
         assert "the broker gives none" in warning
         server.start()
         with redis.Redis.from_url(server.url) as client:
-            Fleet(Scheduler(client, Keys())).publish("job", "pdf")
+            ScriptedFleet(Scheduler(client, Keys())).publish("job", "pdf")
         wait_until(lambda: flower.metrics().get(("unserved_jobs", "pdf")) == 1, 20, "the figures are back")
         assert flower.lengths()["pdf"]["messages_ready"] == 1
 

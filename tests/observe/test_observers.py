@@ -23,7 +23,7 @@ from celery_affinity.server.connections.kept import Line
 from celery_affinity.server.reader import Lane, Reader
 from celery_affinity.server.scheduler import Scheduler
 
-from ..support.clocked import Fleet
+from ..support.scripted_fleet import ScriptedFleet
 
 MANY_TYPES = 600  # a hash of more than 512 fields is no longer read as a whole by one HSCAN
 
@@ -43,7 +43,7 @@ SHORT = {
 
 @pytest.fixture
 def fleet(redis_client):
-    return Fleet(Scheduler(redis_client, Keys()))
+    return ScriptedFleet(Scheduler(redis_client, Keys()))
 
 
 def _status(reader):

@@ -10,12 +10,13 @@ from celery_affinity.server.replies import Claim, Joining
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import load
 
-from ..support.clocked import ClockedScheduler, Fleet
+from ..support.clocked import ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
 
 
 @pytest.fixture
 def fleet(redis_client):
-    return Fleet(ClockedScheduler(redis_client, Keys()))
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
 
 
 # -- which slot
@@ -489,12 +490,12 @@ def test_eight_publishers_and_eight_workers_at_once_run_each_of_20000_jobs_exact
         return redis.Redis(connection_pool=type(pool)(**pool.connection_kwargs))
 
     def publish(number):
-        fleet = Fleet(Scheduler(client(), Keys()))
+        fleet = ScriptedFleet(Scheduler(client(), Keys()))
         for job in range(number, jobs, publishers):
             fleet.publish(f"job{job}", f"type{job % 5}", on_demand=job % 7 == 0, priority=job % 11)
 
     def run(number):
-        fleet = Fleet(Scheduler(client(), Keys()))
+        fleet = ScriptedFleet(Scheduler(client(), Keys()))
         fleet.join(f"worker{number}", *(f"type{(number + step) % 5}" for step in range(1 + number % 5)), slots=4)
         mine, waiting = [], []
         while True:

@@ -13,7 +13,7 @@ from celery_affinity.server.replies import Job
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import load
 
-from ..support.clocked import Fleet
+from ..support.scripted_fleet import ScriptedFleet
 
 GOOD = {
     "id": "e1",
@@ -141,7 +141,7 @@ def test_a_message_that_says_what_is_not_accepted_is_refused_at_the_caller(app, 
 
 
 def test_good_jobs_that_follow_are_claimed(redis_client):
-    fleet = Fleet(Scheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     fleet.join("worker", "pdf", slots=3)
     fleet.scheduler.publish(*(Job(f"e{number}", "pdf", "m", priority=-number) for number in range(3)))
     assert fleet.jobs("worker") == ["e0"]

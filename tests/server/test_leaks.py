@@ -8,7 +8,8 @@ from celery_affinity.rules.keys import KEYS, Keys, withdrawn
 from celery_affinity.rules.settings import Settings
 from celery_affinity.server.replies import Job, Joining
 
-from ..support.clocked import CLOCK, ClockedScheduler, Fleet
+from ..support.clocked import CLOCK, ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
 
 #: Key -> what bounds it.
 STAY = {
@@ -33,7 +34,7 @@ END = {
 
 @pytest.fixture
 def fleet(redis_client):
-    return Fleet(ClockedScheduler(redis_client, Keys()))
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
 
 
 def check_what_is_left(client):

@@ -15,14 +15,16 @@ from celery_affinity.server import runtime_settings
 from celery_affinity.server.replies import Joining
 from celery_affinity.server.scheduler import Scheduler
 
-from ..cli.test_cli import APP, affinity
-from ..support.clocked import ClockedScheduler, Fleet
+from ..support.apps import APP
+from ..support.clocked import ClockedScheduler
+from ..support.command import affinity
 from ..support.processes import start_worker, wait_until
+from ..support.scripted_fleet import ScriptedFleet
 
 
 @pytest.fixture
 def fleet(redis_client):
-    return Fleet(ClockedScheduler(redis_client, Keys()))
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
 
 
 def join(fleet, worker, app="shop", **conf):

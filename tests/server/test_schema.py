@@ -6,7 +6,8 @@ from celery_affinity import SchemaError
 from celery_affinity.rules.keys import SCHEMA, Keys
 from celery_affinity.server.scheduler import Scheduler
 
-from ..cli.test_cli import APP, affinity
+from ..support.apps import APP
+from ..support.command import affinity
 from ..support.processes import start_worker
 
 KEY = Keys().key("schema")

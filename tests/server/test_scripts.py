@@ -11,7 +11,8 @@ from celery_affinity.rules.settings import SettingError
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import ARROWS, load
 
-from ..support.clocked import ClockedScheduler, Fleet
+from ..support.clocked import ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
 
 
 @pytest.mark.parametrize("name", ARROWS)
@@ -31,7 +32,7 @@ def test_all_but_publish_begin_with_a_write_that_only_frees(name):
 
 @pytest.mark.parametrize("has_ended", [True, False])
 def test_a_full_server_takes_a_release_whether_or_not_it_ends_something(redis_client, has_ended):
-    fleet = Fleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.publish("next", "pdf")
@@ -55,7 +56,7 @@ def test_a_call_with_other_names_than_the_scripts_own_is_refused():
 
 
 def test_a_server_that_lost_its_scripts_is_given_them_again(redis_client):
-    fleet = Fleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.publish("job", "pdf")
     redis_client.script_flush()
     fleet.join("worker", "pdf")
@@ -104,7 +105,7 @@ def test_braces_would_break_the_hash_tag():
 
 
 def test_a_full_server_refuses_a_publish_whole_and_still_releases(redis_client):
-    fleet = Fleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.publish("next", "pdf")

@@ -8,9 +8,11 @@ from celery_affinity.rules.keys import KEYS, Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.server.replies import End, Job, Joining
 
-from ..support.clocked import ClockedScheduler, Fleet
+from ..support.apps import APP
+from ..support.clocked import ClockedScheduler
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
+from ..support.scripted_fleet import ScriptedFleet
 
 SETTINGS = Settings(heartbeat_interval=1, worker_timeout=4, dead_max=5).shared()
 STAMP = stamp("tenant", "a")
@@ -48,7 +50,7 @@ class Worker:
         self.scheduler.requeue(self.name, synced.asked, counted=False)
 
     def read(self):
-        for claim in Fleet(self.scheduler).inbox(self.name):
+        for claim in ScriptedFleet(self.scheduler).inbox(self.name):
             self.held[claim.job_id] = claim.fence
 
     def work(self):
@@ -309,7 +311,7 @@ def test_what_is_found_is_told_counted_and_kept_for_a_while(redis_client, caplog
 
 def test_a_job_of_which_half_was_written_is_published_when_that_is_repeated(redis_client):
     """A script that fails midway leaves what it had written; then the id is known, but no lane has the job."""
-    fleet = Fleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.publish("half", "pdf")
     fleet.publish("later", "pdf", delay_s=60)
     redis_client.delete(
@@ -324,7 +326,7 @@ def test_a_job_of_which_half_was_written_is_published_when_that_is_repeated(redi
 
 
 def test_a_job_whose_row_is_gone_is_kept_among_the_dead_letters_with_its_message(redis_client):
-    fleet = Fleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     key = fleet.scheduler.keys.key
     fleet.publish("gone", "pdf", delay_s=1)
     fleet.publish("job", "pdf", delay_s=1)
@@ -337,11 +339,11 @@ def test_a_job_whose_row_is_gone_is_kept_among_the_dead_letters_with_its_message
 
 
 def test_a_real_worker_goes_on_while_keys_are_spoiled(load_app, valkey, tmp_path):
-    typed_app = load_app("tests.support.apps.typed")
+    typed_app = load_app(APP)
     client, ledger, key = redis.Redis.from_url(valkey.url), Ledger(tmp_path / "ledger"), Keys().key
     client.flushall()
     env = {"LEDGER": str(ledger.path), "HEARTBEAT_INTERVAL": "0.5", "WORKER_TIMEOUT": "3"}
-    worker = start_worker("tests.support.apps.typed", valkey.url, ["pdf", "excel"], env=env)
+    worker = start_worker(APP, valkey.url, ["pdf", "excel"], env=env)
     wait_until(lambda: client.exists(key("beats")), 30, f"it joins\n{worker.log()}")
     (id_,) = (each.decode() for each in client.zrange(key("joined"), 0, -1))
     (profile,) = (each.decode() for each in client.hkeys(key("members")))

@@ -23,6 +23,12 @@ def make(directory, *, address="127.0.0.1", days=1):
     )
 
 
+def tls_options(port, directory):
+    """Return the options of a server that speaks TLS on *port* with what `make` wrote into *directory*."""
+    options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(directory / "ca.pem")]
+    return [*options, "--tls-cert-file", str(directory / "server.pem"), "--tls-key-file", str(directory / "server.key")]
+
+
 def _sign(name, key, issuer, issuer_key, host, days, *, is_authority):
     now = datetime.datetime.now(datetime.UTC)
     address = x509.IPAddress(ipaddress.ip_address(host))

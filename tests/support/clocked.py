@@ -1,11 +1,10 @@
-"""A scheduler whose scripts take the time from a key instead of the server's clock: for tests of what time does."""
+"""Time that a test passes in: to scripts, which read it from a key in place of the server's clock, and to Python."""
 
 from dataclasses import replace
 from functools import cache
 
-from celery_affinity.rules.settings import Settings
-from celery_affinity.server.replies import End, Job, Joining
-from celery_affinity.server.scheduler import Scheduler, parsed_claims
+from celery_affinity.server.reader import Reader
+from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import Script
 
 #: The key that the time is passed in by.
@@ -36,79 +35,22 @@ def clocked(script: Script) -> Script:
     return replace(script, source=source)
 
 
-class Fleet:
-    """Short words for tests: jobs and workers by name."""
+class ClockedReader(Reader):
+    """Reads at the time of a clocked scheduler."""
 
     def __init__(self, scheduler):
+        super().__init__(scheduler.client, scheduler.keys)
         self.scheduler = scheduler
-        self.sequence = 0
 
-    def join(self, worker, *types, slots=1, settings=None):
-        given = Settings(**(settings or {})).shared()
-        return self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), given)
-
-    def publish(
-        self,
-        job,
-        type_,
-        *,
-        priority=0,
-        on_demand=False,
-        delay_s=0.0,
-        expires_s=None,
-        task_id=None,
-        message=None,
-    ):
-        (published,) = self.scheduler.publish(
-            Job(
-                job,
-                type_,
-                f"message of {job}" if message is None else message,
-                on_demand=on_demand,
-                priority=priority,
-                delay_us=round(delay_s * 1e6),
-                expires_us=None if expires_s is None else round(expires_s * 1e6),
-                task_id=task_id or f"task-{job}",
-                task_name="tests.task",
-            )
-        )
-        return published.fresh
-
-    def inbox(self, worker):
-        """Read a worker's inbox to its end, as its loop would."""
-        key = self.scheduler.keys.key("inbox", worker)
-        payloads = []
-        while payload := self.scheduler.client.rpop(key):
-            if not payload.startswith(b"\n"):  # a sign
-                payloads += parsed_claims([payload])
-        return payloads
-
-    def signs(self, worker):
-        """Return the words of the signs in a worker's inbox, unread."""
-        payloads = self.scheduler.client.lrange(self.scheduler.keys.key("inbox", worker), 0, -1)
-        return [payload.decode().split() for payload in reversed(payloads) if payload.startswith(b"\n")]
-
-    def jobs(self, worker):
-        return [claim.job_id for claim in self.inbox(worker)]
-
-    def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0):
-        self.sequence += 1
-        ends = [End(claim.job_id, claim.fence, outcome) for claim in claims]
-        return self.scheduler.tell_ends(
-            worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, most_ahead=most_ahead
-        )
-
-    def claims(self, worker):
-        key = self.scheduler.keys.key("claims", worker)
-        return {job.decode(): fence.decode() for job, fence in self.scheduler.client.hgetall(key).items()}
-
-    def sync(self, worker, claims=None, *, slots=1, other=0, draining=False):
-        held = [(*each, -1) for each in (self.claims(worker) if claims is None else claims).items()]
-        return self.scheduler.sync(worker, held, slots=slots, other=other, draining=draining)
-
-    def state(self, job):
-        state = self.scheduler.client.hget(self.scheduler.keys.key("job", job), "state")
-        return state and state.decode()
+    def now_us(self):
+        return self.scheduler.now_us
 
 
-__all__ = ["CLOCK", "START_US", "ClockedScheduler", "Fleet", "clocked"]
+class Clock:
+    """A function that returns the seconds that a test has set."""
+
+    def __init__(self):
+        self.at_s = 1000.0
+
+    def __call__(self):
+        return self.at_s

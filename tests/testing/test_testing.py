@@ -14,7 +14,7 @@ from celery_affinity import AffinityError
 from celery_affinity.testing import directed
 from celery_affinity.testing.app import load
 
-from ..docs.test_docs import blocks
+from ..support.pages import blocks
 from ..support.processes import ROOT, wait_until
 
 PYTEST = [sys.executable, "-m", "pytest", "--verbose", "-p", "no:cacheprovider"]

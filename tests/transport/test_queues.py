@@ -1,9 +1,6 @@
 """Queues that are not scheduled: kombu's own in every respect, on the same workers as the scheduled ones."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -16,46 +13,15 @@ from celery_affinity.membership.lease import Lease
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings
 
-from ..support.processes import start_worker, wait_until
-from ..worker.test_worker import APP, POOLS, Fleet
-
-CONF = {"affinity_queues": ["pdf", "exc*"], "worker_prefetch_multiplier": 1}
-
-
-class MixedFleet(Fleet):
-    """Workers and a producer for which `pdf` and `excel` are scheduled, and nothing else."""
-
-    def start(self, name, *queues, conf=CONF, **options):
-        return super().start(name, *queues, CONF=json.dumps(conf), **options)
-
-    def start_stock(self, name, *queues, pool="solo", **conf):
-        env = {"LEDGER": str(self.ledger.path), "TRANSPORT": "redis", "CONF": json.dumps(conf)}
-        worker = start_worker(APP, self.url, queues, name=name, pool=pool, env=env)
-        worker.wait_ready(30)
-        return worker
-
-    def send(self, job, queue, seconds=0.0, task="late", **options):
-        return self.tasks[task].apply_async((job, seconds), affinity=queue, **options)
-
-    def lists(self, queue):
-        steps = (queue, *(f"{queue}\x06\x16{step}" for step in (3, 6, 9)))
-        return [self.redis.llen(step) for step in steps]
-
-    def started(self):
-        return [entry.job for entry in self.ledger.entries() if entry.event == "start"]
-
-    def send_from_stock(self, *calls):
-        """Publish (task, args, options) from a process with stock Celery, in order."""
-        code = f"from {APP} import app\nfor task, args, options in {list(calls)!r}:"
-        code += f" app.send_task('{APP}.' + task, args, **options)"
-        env = {**os.environ, "BROKER_URL": self.url, "LEDGER": str(self.ledger.path), "TRANSPORT": "redis"}
-        subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=30)
+from ..support.apps import APP
+from ..support.fleet import PARTLY_SCHEDULED, POOLS, MixedFleet
+from ..support.processes import wait_until
 
 
 @pytest.fixture
 def fleet(valkey, redis_client, tmp_path, load_app, monkeypatch):
     app = load_app(APP)
-    monkeypatch.setitem(app_settings._SETTINGS, app, Settings(queues=CONF["affinity_queues"]))
+    monkeypatch.setitem(app_settings._SETTINGS, app, Settings(queues=PARTLY_SCHEDULED["affinity_queues"]))
     return MixedFleet(valkey, redis_client, tmp_path, app)
 
 
@@ -129,7 +95,7 @@ def test_a_scheduled_job_gets_the_slot_when_what_no_claim_shows_is_over(fleet):
 
 
 def test_a_killed_workers_message_of_another_queue_is_restored_by_kombu(fleet):
-    conf = {**CONF, "broker_transport_options": {"visibility_timeout": 1}}
+    conf = {**PARTLY_SCHEDULED, "broker_transport_options": {"visibility_timeout": 1}}
     doomed = fleet.start("doomed", "pdf", "mail", pool="solo", conf=conf)
     fleet.send("late", "mail", 60)
     wait_until(lambda: fleet.ledger.starts()["late"], 10, "it runs")

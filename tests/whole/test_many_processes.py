@@ -7,6 +7,7 @@ from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 
+from ..support.apps import APP
 from ..support.apps.publisher import TYPES
 from ..support.ledger import Ledger
 from ..support.processes import Process, start_worker, wait_until
@@ -21,9 +22,7 @@ def test_eight_publishers_dispatchers_and_workers_run_each_of_20000_jobs_exactly
     for number in range(WORKERS):
         queues = [TYPES[(number + step) % 5] for step in range(1 + number % 3)]
         pool = ("threads", "prefork", "solo")[number % 3]
-        start_worker(
-            "tests.support.apps.typed", valkey.url, queues, concurrency=2, pool=pool, extra=["-l", "WARNING"], env=env
-        )
+        start_worker(APP, valkey.url, queues, concurrency=2, pool=pool, extra=["-l", "WARNING"], env=env)
     wait_until(lambda: len(report.status().workers) == WORKERS, 60, "all workers join")
     publishers = []
     for number in range(PUBLISHERS):

@@ -17,10 +17,10 @@ from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 
-from ..cli.test_cli import affinity
-from ..support.apps import parity
+from ..support.apps import APP, parity
+from ..support.command import affinity
+from ..support.fleet import MixedFleet
 from ..support.processes import ROOT, start_worker, wait_until
-from ..transport.test_queues import APP, MixedFleet
 
 PAGE = (ROOT / "docs/how-to/migrate.md").read_text()
 

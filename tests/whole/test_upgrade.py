@@ -15,10 +15,10 @@ from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 
+from ..support.apps import APP
 from ..support.ledger import Ledger
 from ..support.processes import ROOT, start_worker, wait_until
 
-APP = "tests.support.apps.typed"
 RELEASES = sorted(Path(__file__).parent.joinpath("releases").glob("*.whl"))
 
 

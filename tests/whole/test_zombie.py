@@ -9,16 +9,10 @@ from celery_affinity.membership.claims import RETURNED, Claims
 from celery_affinity.membership.lease import Lease
 from celery_affinity.server.replies import Claim
 
-from ..guard.test_guard import pool_of
 from ..support.processes import wait_until
-from ..worker.test_worker import APP, Fleet
+from ..support.worker_processes import pool_of
 
 TIMEOUT_S = 2
-
-
-@pytest.fixture
-def fleet(valkey, redis_client, tmp_path, load_app):
-    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
 
 
 def start(fleet, name, pool):

@@ -10,19 +10,14 @@ import pytest
 from celery import Celery
 from celery.concurrency.solo import TaskPool as SoloPool
 
-from celery_affinity.membership.claims import ACKED
+from celery_affinity.membership.claims import ACKED, Claims
 from celery_affinity.membership.lease import Lease
 
+from ..support.apps import APP
 from ..support.processes import start_worker, wait_until
-from .test_end_of_task import Claims, request_of
-from .test_worker import APP, Fleet
+from ..support.requests import request_of
 
 FAULTY, SPARED = "tests.support.apps.acks", 2
-
-
-@pytest.fixture
-def fleet(valkey, redis_client, tmp_path, load_app):
-    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
 
 
 @pytest.fixture

@@ -3,14 +3,12 @@
 import json
 import time
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from time import sleep
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import kombu.pools
 import pytest
-import redis
 from celery import Celery
 from celery.concurrency.base import apply_target
 from celery.worker.request import create_request_cls
@@ -23,77 +21,19 @@ from celery_affinity.membership.lease import Lease
 from celery_affinity.membership.lookahead import Ahead
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.explain import explain
-from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.replies import Claim
-from celery_affinity.worker import end_of_task, reconnecting, runs, strays
+from celery_affinity.worker import reconnecting, runs, strays
 from celery_affinity.worker.pools import let_pauses_yield, still_has
 
-from ..support.ledger import Ledger
-from ..support.processes import start_worker, wait_until, wait_until_it_listens
+from ..support.apps import APP
+from ..support.fleet import POOLS, Pools, closing
+from ..support.processes import wait_until
+from ..support.requests import held, request_of
 
-TYPED, ENDS = "tests.support.apps.typed", "tests.support.apps.ends"
-POOLS = ("prefork", "threads", "solo", "gevent", "eventlet")
+ENDS = "tests.support.apps.ends"
 OURS = "celery_affinity:Transport"
-
-
-class Pools:
-    """A worker of each pool on one server, each with a type of its own, named after its pool."""
-
-    def __init__(self, app_module, server, tmp_path, pools=POOLS, slots=2, **env):
-        self.module, self.url = app_module, server.url
-        self.ledger = Ledger(tmp_path / "ledger")
-        self.redis = redis.Redis.from_url(server.url)
-        self.app = Celery("producer", broker=server.url, set_as_current=False)
-        self.app.conf.broker_transport = OURS
-        env = {"LEDGER": str(self.ledger.path), **env}
-        self.workers = {
-            pool: start_worker(app_module, server.url, [pool], pool=pool, concurrency=slots, name=pool, env=env)
-            for pool in pools
-        }
-        for pool, worker in self.workers.items():
-            worker.wait_ready(60)
-            wait_until_it_listens(self.app, pool)
-
-    def close(self):
-        self.redis.close()
-        self.app.close()
-        kombu.pools.reset()  # what they remember as declared is gone with the next test's empty server
-
-    def send(self, task, job, pool, *args):
-        module = TYPED if task in ("early", "late") else self.module
-        return self.app.send_task(f"{module}.{task}", (job, *args), queue=pool)
-
-    def status(self):
-        return Report(Reader(self.redis, Keys())).status()
-
-    def all_slots_are_free(self):
-        workers = self.status().workers
-        return len(workers) == len(self.workers) and all(each.free == each.slots for each in workers)
-
-    def claims(self):
-        return {job for key in self.redis.scan_iter(Keys().key("claims", "*")) for job in self.redis.hkeys(key)}
-
-    def active(self):
-        """Return the names of the tasks that the workers say they run."""
-        with self.app.connection_for_write() as connection:  # that of the app's pool broke with the server
-            inspect = self.app.control.inspect(timeout=3, limit=len(self.workers), connection=connection)
-            replies = wait_until(
-                lambda: len(found := inspect.active() or {}) == len(self.workers) and found, 20, "replies"
-            )
-        return [each["name"] for tasks in replies.values() for each in tasks]
-
-    def logs(self):
-        return "\n".join(f"---- {pool}\n{worker.log()[-6000:]}" for pool, worker in self.workers.items())
-
-
-@contextmanager
-def closing(pools):
-    try:
-        yield pools
-    finally:
-        pools.close()
 
 
 @pytest.mark.parametrize("results", ["on the broker's server", "elsewhere"])
@@ -103,7 +43,7 @@ def test_a_result_backend_that_is_away_for_a_while_stops_no_pool(tmp_path, resul
         EmbeddedServer(directory=tmp_path / "results", options=("--appendonly", "yes")) as backend,
     ):
         killed = broker if results == "on the broker's server" else backend
-        with closing(Pools(TYPED, broker, tmp_path, RESULT_URL=killed.url)) as pools:
+        with closing(Pools(APP, broker, tmp_path, RESULT_URL=killed.url)) as pools:
             jobs = {f"{pool}-{task}-{n}" for pool in POOLS for task in ("early", "late") for n in range(30)}
             for job in sorted(jobs, key=lambda each: int(each.rpartition("-")[2])):
                 pool, task, n = job.split("-")
@@ -123,7 +63,7 @@ def test_what_ends_while_the_server_is_away_is_told_as_soon_as_it_is_back(tmp_pa
     """Celery's own reconnect comes seconds later: it tries after 2 s, 4 s more and 6 s more."""
     with (
         EmbeddedServer(directory=tmp_path / "broker", options=("--appendonly", "yes")) as broker,
-        closing(Pools(TYPED, broker, tmp_path, RESULT_URL=valkey.url)) as pools,
+        closing(Pools(APP, broker, tmp_path, RESULT_URL=valkey.url)) as pools,
     ):
         jobs = {f"{pool}-{task}" for pool in POOLS for task in ("early", "late")} - {"solo-late"}
         for job in jobs:
@@ -220,28 +160,6 @@ def test_an_end_that_nobody_notices_is_found_and_a_long_task_is_left_alone(tmp_p
 def app():
     with Celery("alone", broker="memory://", set_as_current=False) as app:
         yield app
-
-
-def _nothing():
-    pass
-
-
-def request_of(app, claims, eventer=None, **options):
-    """Return a request of a claimed job whose result backend fails at everything, and its message."""
-    task = app.task(name="task", **options)(_nothing)
-    task.backend = Mock(**{f"mark_as_{what}.side_effect": LookupError for what in ("revoked", "failure")})
-    message = Mock(
-        headers={"id": "id", "task": "task"},
-        payload=((), {}, {}),
-        delivery_tag=held(claims, 1),
-        delivery_info={},
-        properties={},
-        channel=SimpleNamespace(claims=claims),
-    )
-    end_of_task.install(task)
-    made = task.Request(message, app=app, task=task, eventer=eventer)
-    made._pool = None
-    return made, message
 
 
 def test_a_job_that_is_revoked_ends_though_nobody_can_store_that(app):
@@ -378,13 +296,6 @@ def clock(monkeypatch):
     now = SimpleNamespace(s=0.0)
     monkeypatch.setattr(strays, "monotonic", lambda: now.s)
     return now
-
-
-def held(claims, fence, bound=None):
-    tag = claims.take(Claim(f"job-{fence}", str(fence), "pdf", 0, 0, b""))
-    if bound is not None:
-        claims.bind(tag, bound)
-    return tag
 
 
 def test_what_waits_or_runs_is_no_stray_and_the_rest_is_one_after_a_while(clock):

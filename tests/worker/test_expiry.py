@@ -17,21 +17,15 @@ from celery_affinity.server.replies import Claim
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.clocked import ClockedScheduler
-from ..support.clocked import Fleet as Arrows
 from ..support.processes import wait_until, wait_until_it_listens
-from .test_worker import APP, Fleet
+from ..support.scripted_fleet import ScriptedFleet
 
 HOUR_S = 3600
 
 
 @pytest.fixture
 def arrows(redis_client):
-    return Arrows(ClockedScheduler(redis_client, Keys()))
-
-
-@pytest.fixture
-def fleet(valkey, redis_client, tmp_path, load_app):
-    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
 
 
 # -- the arrows

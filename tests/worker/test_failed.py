@@ -16,8 +16,9 @@ from celery_affinity.rules.protocol import MOST_WHY_BYTES
 from celery_affinity.server.reader import Reader
 from celery_affinity.transport.failure import words
 
+from ..support.fleet import POOLS, Pools, closing
 from ..support.processes import wait_until
-from .test_end_of_task import POOLS, Pools, closing, request_of
+from ..support.requests import request_of
 
 FAILING = "tests.support.apps.failing"
 

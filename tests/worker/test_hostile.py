@@ -11,11 +11,10 @@ from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 
-from ..dispatcher.test_ingest import wire
+from ..support.apps import APP
 from ..support.ledger import Ledger
+from ..support.messages import wire
 from ..support.processes import start_worker, wait_until, wait_until_it_listens
-
-APP = "tests.support.apps.typed"
 
 #: Half a pair: JSON has it, UTF-8 has not.
 HALF = "\ud800"

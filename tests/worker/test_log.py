@@ -13,16 +13,11 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server import introduction
 from celery_affinity.server.reader import Reader
 
+from ..support.apps import APP
+from ..support.fleet import POOLS
 from ..support.processes import start_worker, wait_until
-from .test_end_of_task import POOLS
-from .test_worker import APP, Fleet
 
 PASSWORD = "secret-of-the-broker"
-
-
-@pytest.fixture
-def fleet(valkey, redis_client, tmp_path, load_app):
-    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
 
 
 def said(worker):

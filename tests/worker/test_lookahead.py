@@ -10,19 +10,13 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.replies import Claim
 
 from ..support.clocked import ClockedScheduler
-from ..support.clocked import Fleet as Arrows
 from ..support.processes import wait_until
-from .test_worker import APP, Fleet
+from ..support.scripted_fleet import ScriptedFleet
 
 
 @pytest.fixture
 def arrows(redis_client):
-    return Arrows(ClockedScheduler(redis_client, Keys()))
-
-
-@pytest.fixture
-def fleet(valkey, redis_client, tmp_path, load_app):
-    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
 
 
 def start(fleet, name, *queues, ahead=8, **options):

@@ -17,10 +17,10 @@ from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support import clocked
+from ..support.apps import APP
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
 
-APP = "tests.support.apps.typed"
 STRANGE = [
     "a b",
     "{braces}",

@@ -26,15 +26,10 @@ from celery_affinity.worker.rate_limits import Limits
 from celery_affinity.worker.step import AffinityStep
 
 from ..support import since
+from ..support.apps import APP
 from ..support.processes import start_worker, wait_until
-from .test_worker import APP, Fleet
 
 OURS, STOCK = "celery_affinity:Transport", "redis"
-
-
-@pytest.fixture
-def fleet(valkey, redis_client, tmp_path, load_app):
-    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
 
 
 def starts(fleet, prefix):

@@ -13,13 +13,8 @@ from celery_affinity.membership.claims import Claims
 from celery_affinity.membership.lease import Lease
 from celery_affinity.server.replies import Claim
 
+from ..support.apps import APP
 from ..support.processes import start_worker, wait_until, wait_until_it_listens
-from .test_worker import APP, Fleet
-
-
-@pytest.fixture
-def fleet(valkey, redis_client, tmp_path, load_app):
-    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
 
 
 def start(fleet, *args, **kwargs):

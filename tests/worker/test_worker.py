@@ -9,73 +9,12 @@ import pytest
 from celery import Celery
 from celery.worker import state
 
-from celery_affinity.observe import dead_letters
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
-from celery_affinity.server.reader import Reader
 from celery_affinity.worker.step import AffinityStep
 
 from ..support import since
-from ..support.ledger import Ledger
-from ..support.processes import start_worker, wait_until
+from ..support.processes import wait_until
 
-APP = "tests.support.apps.typed"
 POOLS = ("prefork", "threads", "solo")
-
-
-class Fleet:
-    """Workers of `tests.support.apps.typed` on one server, what they ran, and what the server says of them."""
-
-    def __init__(self, server, redis_client, tmp_path, typed_app):
-        self.url = server.url
-        self.redis = redis_client
-        self.ledger = Ledger(tmp_path / "ledger")
-        self.report = Report(Reader(redis_client, Keys()))
-        self.app = typed_app
-        self.tasks = {name.rpartition(".")[2]: task for name, task in typed_app.tasks.items() if name.startswith(APP)}
-
-    def start(self, name, *queues, pool="prefork", concurrency=1, timeout_s=30, beat_s=5.0, **env):
-        worker = start_worker(
-            APP,
-            self.url,
-            queues,
-            name=name,
-            pool=pool,
-            concurrency=concurrency,
-            env={
-                "LEDGER": str(self.ledger.path),
-                "WORKER_TIMEOUT": str(timeout_s),
-                "HEARTBEAT_INTERVAL": str(beat_s),
-                **env,
-            },
-        )
-        wait_until(lambda: name in self.names(), 30, f"{name} joins\n{worker.log()}")
-        return worker
-
-    def names(self):
-        return {worker.name.partition("@")[0] for worker in self.report.status().workers}
-
-    def dead(self):
-        return dead_letters.find(Reader(self.redis, Keys()), dead_letters.Filter())
-
-    def free_slots(self):
-        return sum(worker.free for worker in self.report.status().workers)
-
-    def all_slots_are_free(self):
-        workers = self.report.status().workers
-        return bool(workers) and all(worker.free == worker.slots for worker in workers)
-
-    def acked(self):
-        jobs = self.redis.scan_iter(Keys().key("job", "*"))
-        return sum(self.redis.hget(job, "acked") == b"1" for job in jobs)
-
-    def ran_on(self, job):
-        return [entry.pid for entry in self.ledger.entries() if entry.job == str(job) and entry.event == "start"]
-
-
-@pytest.fixture
-def fleet(valkey, redis_client, tmp_path, load_app):
-    return Fleet(valkey, redis_client, tmp_path, load_app(APP))
 
 
 def test_a_specialists_work_never_lands_on_the_versatile_worker_while_a_specialist_slot_is_free(fleet):

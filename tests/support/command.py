@@ -1,0 +1,19 @@
+"""`celery affinity ...` as a user runs it."""
+
+import os
+import subprocess
+import sys
+
+from .apps import APP
+
+
+def affinity(url, *words):
+    """Run the command on the broker at *url*; return what it said, and its exit code."""
+    return subprocess.run(
+        [sys.executable, "-m", "celery", "-A", APP, "affinity", *words],
+        env={**os.environ, "BROKER_URL": url, "LEDGER": os.devnull},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )

@@ -1,0 +1,169 @@
+"""Fleets of real workers, what they ran, and what the server says of them."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import kombu.pools
+import redis
+from celery import Celery
+
+from celery_affinity.observe import dead_letters
+from celery_affinity.observe.status import Report
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+
+from .apps import APP
+from .ledger import Ledger
+from .processes import start_worker, wait_until, wait_until_it_listens
+
+#: Every pool of Celery's that runs tasks.
+POOLS = ("prefork", "threads", "solo", "gevent", "eventlet")
+
+#: Settings of apps for which `pdf` and what begins with `exc` are scheduled, and nothing else.
+PARTLY_SCHEDULED = {"affinity_queues": ["pdf", "exc*"], "worker_prefetch_multiplier": 1}
+
+
+class Fleet:
+    """Workers of `tests.support.apps.typed` on one server, what they ran, and what the server says of them."""
+
+    def __init__(self, server, redis_client, tmp_path, typed_app):
+        self.url = server.url
+        self.redis = redis_client
+        self.ledger = Ledger(tmp_path / "ledger")
+        self.report = Report(Reader(redis_client, Keys()))
+        self.app = typed_app
+        self.tasks = {name.rpartition(".")[2]: task for name, task in typed_app.tasks.items() if name.startswith(APP)}
+
+    def start(self, name, *queues, pool="prefork", concurrency=1, timeout_s=30, beat_s=5.0, **env):
+        worker = start_worker(
+            APP,
+            self.url,
+            queues,
+            name=name,
+            pool=pool,
+            concurrency=concurrency,
+            env={
+                "LEDGER": str(self.ledger.path),
+                "WORKER_TIMEOUT": str(timeout_s),
+                "HEARTBEAT_INTERVAL": str(beat_s),
+                **env,
+            },
+        )
+        wait_until(lambda: name in self.names(), 30, f"{name} joins\n{worker.log()}")
+        return worker
+
+    def names(self):
+        return {worker.name.partition("@")[0] for worker in self.report.status().workers}
+
+    def dead(self):
+        return dead_letters.find(Reader(self.redis, Keys()), dead_letters.Filter())
+
+    def free_slots(self):
+        return sum(worker.free for worker in self.report.status().workers)
+
+    def all_slots_are_free(self):
+        workers = self.report.status().workers
+        return bool(workers) and all(worker.free == worker.slots for worker in workers)
+
+    def acked(self):
+        jobs = self.redis.scan_iter(Keys().key("job", "*"))
+        return sum(self.redis.hget(job, "acked") == b"1" for job in jobs)
+
+    def ran_on(self, job):
+        return [entry.pid for entry in self.ledger.entries() if entry.job == str(job) and entry.event == "start"]
+
+
+class MixedFleet(Fleet):
+    """Workers and a producer for which `pdf` and `excel` are scheduled, and nothing else."""
+
+    def start(self, name, *queues, conf=PARTLY_SCHEDULED, **options):
+        return super().start(name, *queues, CONF=json.dumps(conf), **options)
+
+    def start_stock(self, name, *queues, pool="solo", **conf):
+        env = {"LEDGER": str(self.ledger.path), "TRANSPORT": "redis", "PARTLY_SCHEDULED": json.dumps(conf)}
+        worker = start_worker(APP, self.url, queues, name=name, pool=pool, env=env)
+        worker.wait_ready(30)
+        return worker
+
+    def send(self, job, queue, seconds=0.0, task="late", **options):
+        return self.tasks[task].apply_async((job, seconds), affinity=queue, **options)
+
+    def lists(self, queue):
+        steps = (queue, *(f"{queue}\x06\x16{step}" for step in (3, 6, 9)))
+        return [self.redis.llen(step) for step in steps]
+
+    def started(self):
+        return [entry.job for entry in self.ledger.entries() if entry.event == "start"]
+
+    def send_from_stock(self, *calls):
+        """Publish (task, args, options) from a process with stock Celery, in order."""
+        code = f"from {APP} import app\nfor task, args, options in {list(calls)!r}:"
+        code += f" app.send_task('{APP}.' + task, args, **options)"
+        env = {**os.environ, "BROKER_URL": self.url, "LEDGER": str(self.ledger.path), "TRANSPORT": "redis"}
+        subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=30)
+
+
+class Pools:
+    """A worker of each pool on one server, each with a type of its own, named after its pool."""
+
+    def __init__(self, app_module, server, tmp_path, pools=POOLS, slots=2, **env):
+        self.module, self.url = app_module, server.url
+        self.ledger = Ledger(tmp_path / "ledger")
+        self.redis = redis.Redis.from_url(server.url)
+        self.app = Celery("producer", broker=server.url, set_as_current=False)
+        self.app.conf.broker_transport = "celery_affinity:Transport"
+        env = {"LEDGER": str(self.ledger.path), **env}
+        self.workers = {
+            pool: start_worker(app_module, server.url, [pool], pool=pool, concurrency=slots, name=pool, env=env)
+            for pool in pools
+        }
+        for pool, worker in self.workers.items():
+            worker.wait_ready(60)
+            wait_until_it_listens(self.app, pool)
+
+    def close(self):
+        self.redis.close()
+        self.app.close()
+        kombu.pools.reset()  # what they remember as declared is gone with the next test's empty server
+
+    def send(self, task, job, pool, *args):
+        module = APP if task in ("early", "late") else self.module
+        return self.app.send_task(f"{module}.{task}", (job, *args), queue=pool)
+
+    def status(self):
+        return Report(Reader(self.redis, Keys())).status()
+
+    def all_slots_are_free(self):
+        workers = self.status().workers
+        return len(workers) == len(self.workers) and all(each.free == each.slots for each in workers)
+
+    def claims(self):
+        return {job for key in self.redis.scan_iter(Keys().key("claims", "*")) for job in self.redis.hkeys(key)}
+
+    def active(self):
+        """Return the names of the tasks that the workers say they run."""
+        with self.app.connection_for_write() as connection:  # that of the app's pool broke with the server
+            inspect = self.app.control.inspect(timeout=3, limit=len(self.workers), connection=connection)
+            replies = wait_until(
+                lambda: len(found := inspect.active() or {}) == len(self.workers) and found, 20, "replies"
+            )
+        return [each["name"] for tasks in replies.values() for each in tasks]
+
+    def logs(self):
+        return "\n".join(f"---- {pool}\n{worker.log()[-6000:]}" for pool, worker in self.workers.items())
+
+
+@contextmanager
+def closing(pools):
+    try:
+        yield pools
+    finally:
+        pools.close()
+
+
+def wait_for_state(result, state, within_s=15):
+    """Wait until Celery's result backend knows *result* to be in *state*."""
+    wait_until(lambda: result.state == state, within_s, f"{state}, not {result.state}")

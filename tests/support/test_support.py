@@ -1,0 +1,44 @@
+"""What tests share is in `tests.support`; each room of the package has a room of tests by its name."""
+
+import ast
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+
+#: Rooms of tests alone: Lua beside the reference, the docs, what tests share, and fleets as a whole.
+OF_TESTS_ALONE = {"conformance", "docs", "support", "whole"}
+
+#: `conformance` tests it, step by step.
+COMPARED = {"reference"}
+
+
+def _imported(path):
+    """Return the full names of the modules that the file imports, and of what it imports from them."""
+    here = path.relative_to(TESTS.parent).with_suffix("").parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = [*here[: -node.level]] if node.level else []
+            module = ".".join([*base, *filter(None, [node.module])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def test_no_file_imports_a_test():
+    found = {
+        f"{path.relative_to(TESTS)} imports {name}"
+        for path in TESTS.rglob("*.py")
+        for name in _imported(path)
+        if re.match(r"tests\.(.+\.)?test_", name)
+    }
+    assert found == set()
+
+
+def _folders(path):
+    return {each.name for each in path.iterdir() if (each / "__init__.py").exists()}
+
+
+def test_each_room_of_the_package_has_a_room_of_tests():
+    rooms = _folders(TESTS.parent / "celery_affinity") - COMPARED
+    assert _folders(TESTS) == rooms | OF_TESTS_ALONE
