@@ -63,7 +63,8 @@ local function recover_the_dead(grace)
         return 0, 0
     end
     local types_left = protocol.MOST_TYPES -- that those have who go, but for the last one
-    local silent = redis.call("ZRANGEBYSCORE", key.beats, "-inf", clock.text(silent_since), "LIMIT", 0, protocol.MOST_MOVES)
+    local silent = redis.call("ZRANGEBYSCORE", key.beats, "-inf", clock.text(silent_since), "LIMIT", 0,
+        protocol.MOST_MOVES)
     for _, worker in ipairs(silent) do
         types_left = types_left - #workers.types_of(worker)
         local back_again, gone = recover(worker, protocol.MOST_MOVES - recovered, types, settings)
@@ -106,6 +107,6 @@ local next_due_us = next_due and math.max(0, tonumber(next_due) - clock.now_us) 
 if next_due_us == math.huge then
     next_due_us = -1 -- no publish wrote that
 end
-local again = (expired == protocol.MOST_MOVES or due == protocol.MOST_MOVES or recovered == protocol.MOST_MOVES) and 1 or 0
+local is_full = expired == protocol.MOST_MOVES or due == protocol.MOST_MOVES or recovered == protocol.MOST_MOVES
 local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, 1)
-return { again, clock.text(next_due_us), due, recovered, dead, #untold, with_messages(ARGV), more }
+return { is_full and 1 or 0, clock.text(next_due_us), due, recovered, dead, #untold, with_messages(ARGV), more }

@@ -8,7 +8,8 @@
 -- RETURNS how many came back, and whether the worker is gone.
 local function recover(worker, max, types, settings)
     workers.close(worker)
-    redis.call("ZADD", key.beats, protocol.GIVEN_UP_US, worker) -- so that the next call goes on with it, and a late beat does not stop it
+    -- So that the next call goes on with the worker, and a late beat does not stop it.
+    redis.call("ZADD", key.beats, protocol.GIVEN_UP_US, worker)
     local recovered = 0
     for _, id in ipairs(back.some_of(worker, max)) do
         if recovered == max then

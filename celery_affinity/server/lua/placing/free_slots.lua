@@ -48,7 +48,8 @@ function slots.free_for(type)
     local profiles = redis.call("ZRANGE", key.serving(type), 0, -1)
     local sum = 0
     for first = 1, #profiles, protocol.MOST_UNPACKED do
-        local some = redis.call("HMGET", key.free_slots, unpack(profiles, first, math.min(first + protocol.MOST_UNPACKED - 1, #profiles)))
+        local last = math.min(first + protocol.MOST_UNPACKED - 1, #profiles)
+        local some = redis.call("HMGET", key.free_slots, unpack(profiles, first, last))
         for _, free in ipairs(some) do
             sum = sum + (tonumber(free) or 0)
         end
