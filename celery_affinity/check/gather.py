@@ -13,7 +13,7 @@ from kombu import Producer
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError, ResponseError
 
-from ..client.stamping import settings_of
+from ..client.of_app import settings_of
 from ..errors import AffinityError
 from ..observe.status import Report, Status
 from ..rules.keys import SCHEMA, Keys

@@ -12,9 +12,8 @@ from kombu.utils.url import url_to_parts
 from redis.utils import HIREDIS_AVAILABLE
 
 from ..client import misspelt
-from ..client.apps import is_ours
+from ..client.of_app import is_ours, settings_of, type_by_name
 from ..client.options import of_beat, of_routes, wrong_in, wrong_with_app
-from ..client.stamping import settings_of, type_by_name
 from ..errors import AffinityError
 from ..rules.affinity import as_affinity, of_task
 from ..rules.keys import Keys

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from celery.bin.base import LOG_LEVEL, CeleryCommand, handle_preload_options
 
-from ..client.stamping import settings_of
+from ..client.of_app import settings_of
 from ..dispatcher.announcer import Announcer
 from ..dispatcher.dispatcher import SHORT_PAUSE_S, Dispatcher
 from ..dispatcher.ingest import Ingest

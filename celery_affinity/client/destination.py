@@ -28,7 +28,7 @@ from celery.app.task import Task
 
 from ..errors import OptionError
 from ..rules.affinity import Affinity, as_affinity
-from .app_settings import registered, settings_of, type_by_name
+from .of_app import settings_of, tasks_of, type_by_name
 
 #: The option of a call, and message property, that is ours alone. See `stamping`.
 PROPERTY = "celery_affinity"
@@ -126,7 +126,7 @@ def route(
     options = dict(options)
     given = options.pop(PROPERTY, None)
     if task is None:
-        task = registered(app).get(name)
+        task = tasks_of(app).get(name)
     asked = as_affinity(options.get("affinity")).type
     said, kept = _said(options, task)
     if asked is not None:
@@ -168,7 +168,7 @@ def route_late(app: Celery, name: str, options: Options) -> None:
         return
     type_ = as_affinity(options.get("affinity")).type
     if type_ is None and _is_default(app, options):
-        type_ = of_task(app, registered(app).get(name), name)
+        type_ = of_task(app, tasks_of(app).get(name), name)
     if type_ is not None:
         _replace(options, app.amqp.router.expand_destination(type_))
 

@@ -11,7 +11,8 @@ from celery.app.routes import Router
 from celery.app.task import Task
 from celery.canvas import Signature
 
-from . import apps, destination
+from . import destination
+from .of_app import is_ours
 
 
 def _intercept(class_: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -40,7 +41,7 @@ def _signature_of_retry(method: Callable[..., Any]) -> Callable[..., Any]:
         task: Task, request: Any = None, args: Any = None, kwargs: Any = None, queue: Any = None, **options: Any
     ) -> Any:
         signature = method(task, request, args, kwargs, queue, **options)
-        if apps.is_ours(task.app.conf.broker_transport):
+        if is_ours(task.app.conf.broker_transport):
             destination.keep(signature.options, {"queue": queue, **options})
         return signature
 
@@ -53,7 +54,7 @@ def _route(method: Callable[..., Any]) -> Callable[..., Any]:
     def route(
         router: Router, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
     ) -> Any:
-        if router.app is None or not apps.is_ours(router.app.conf.broker_transport):
+        if router.app is None or not is_ours(router.app.conf.broker_transport):
             return method(router, options, name, args, kwargs, task_type)
         return destination.route(method, router, options, name, args, kwargs, task_type, task=task_type)
 
@@ -91,7 +92,7 @@ def _merge(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_for_us(signature: Signature) -> bool:
-    return apps.is_ours(signature.app.conf.broker_transport)
+    return is_ours(signature.app.conf.broker_transport)
 
 
 _intercept(Task, "_get_exec_options", _options_of_task)

@@ -24,7 +24,7 @@ from celery.app.task import Task
 from celery.canvas import Signature
 
 from ..errors import OptionError
-from .apps import is_ours
+from .of_app import is_ours
 from .options import KNOWN, Options, attributes, of_annotations, of_routes, schedules_all, wrong, wrong_name
 
 # -- which app

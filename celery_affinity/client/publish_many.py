@@ -20,8 +20,8 @@ from kombu import compression, serialization
 from ..errors import OptionError, PublishError
 from ..server.replies import Job
 from . import stamping, unserved_warning
-from .apps import is_ours
 from .envelope import as_job, shortened, written
+from .of_app import is_ours
 from .stamping import PROPERTY, Taken, Taking
 
 #: Calls that are sent in one round trip; so many messages are held at a time.

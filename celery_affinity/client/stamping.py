@@ -28,12 +28,11 @@ from ..errors import OptionError
 from ..rules.affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority, of_task
 from ..rules.protocol import MAX_PRIORITY
 from ..rules.settings import Settings
-from . import apps, destination, misspelt
-from .app_settings import registered
-from .app_settings import settings_of as settings_of
-from .app_settings import type_by_name as type_by_name
+from . import destination, misspelt, publishing_app
 from .destination import Routed
 from .modes import pass_on
+from .of_app import is_ours, settings_of, tasks_of
+from .publishing_app import Sender
 from .queue_binding import bind_once
 
 #: The message property, by a name that is ours alone, that holds a `Sending` until the message is written, and from
@@ -164,7 +163,7 @@ class Sending(str):
 
     def _wished(self, message: Message) -> "_Wish":
         if self._wish is None:
-            task = registered(self.app).get(self.task_name)
+            task = tasks_of(self.app).get(self.task_name)
             properties = message["properties"]
             given, on_demand = properties.get("affinity"), properties.get("on_demand")
             kept = self.found if self.body is not None else _kept_of_first_try(task, message)
@@ -216,14 +215,14 @@ class _Wish(NamedTuple):
     kept: object
 
 
-def _begin(app: Celery, send: apps.Sender) -> apps.Sender:
+def _begin(app: Celery, send: Sender) -> Sender:
     """Return what sends the messages of *app*, noting that they are its own."""
 
     @wraps(send)
     def send_task_message(producer: Any, name: str, message: Any, *args: Any, **options: Any) -> Any:
         given = options.pop(PROPERTY, None)
         connection = getattr(producer, "connection", None)
-        if apps.is_ours(getattr(connection, "transport_cls", None)):
+        if is_ours(getattr(connection, "transport_cls", None)):
             misspelt.check_call(app, name, options)
             if isinstance(given, Routed):
                 given = given.given
@@ -239,7 +238,7 @@ def _begin(app: Celery, send: apps.Sender) -> apps.Sender:
     return send_task_message
 
 
-apps.on_send(_begin)
+publishing_app.on_send(_begin)
 
 
 @before_task_publish.connect
@@ -288,7 +287,7 @@ def of_message(message: Message, connection: Any) -> Sending | None:
     name = (message.get("headers") or {}).get("task")
     if name is None:
         return None
-    sending = properties[PROPERTY] = Sending(apps.that_made(connection), str(name))
+    sending = properties[PROPERTY] = Sending(publishing_app.that_made(connection), str(name))
     sending.found = found
     return sending
 

@@ -10,7 +10,7 @@ from celery import Celery, _state
 from celery.app.utils import find_app
 from kombu import pools
 
-from ..client.apps import is_ours
+from ..client.of_app import is_ours
 from ..errors import AffinityError, refuse
 
 _BROKER_VARIABLES = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")

@@ -11,6 +11,7 @@ import redis
 from kombu.transport import redis as stock
 
 from ..client import envelope, revokes, stamping, unserved_warning
+from ..client.of_app import settings_of
 from ..rules.protocol import REVOKED_KEPT_S
 from .inbox import InboxChannel
 
@@ -50,7 +51,7 @@ class AffinityChannel(InboxChannel):
             super()._put(queue, message, **kwargs)
             return
         type_, taking = sending.type(message) or queue, sending.taking
-        if not stamping.settings_of(sending.app).schedules(type_):
+        if not settings_of(sending.app).schedules(type_):
             if taking is not None:
                 taking.passed = True
             super()._put(type_, stamping.as_stock(type_, queue, message), **kwargs)

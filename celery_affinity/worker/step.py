@@ -15,9 +15,8 @@ from celery.signals import worker_init, worker_process_init
 from celery.worker import state
 
 from ..client import options
-from ..client.apps import is_ours
+from ..client.of_app import is_ours, settings_of
 from ..client.revokes import Revoked
-from ..client.stamping import settings_of
 from ..dispatcher.announcer import Announcer
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.repeating import Repeating

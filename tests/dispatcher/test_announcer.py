@@ -7,7 +7,7 @@ import pytest
 import redis
 from celery import Celery
 
-from celery_affinity.client.stamping import settings_of
+from celery_affinity.client.of_app import settings_of
 from celery_affinity.dispatcher import announcer as announcers
 from celery_affinity.dispatcher.announcer import LATE_AFTER_S, THREADS, Announcer
 from celery_affinity.dispatcher.daemon_threads import SLOW_AFTER_S

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from celery_affinity.client import app_settings, revokes
+from celery_affinity.client import of_app, revokes
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings
@@ -78,7 +78,7 @@ def test_messages_are_moved_in_order_by_their_priority(jobs, redis_client, app):
 
 
 def test_priorities_count_as_the_app_counts_them(jobs, redis_client, app, monkeypatch):
-    monkeypatch.setitem(app_settings._SETTINGS, app, Settings(priority_order="lower-first"))
+    monkeypatch.setitem(of_app._SETTINGS, app, Settings(priority_order="lower-first"))
     redis_client.lpush("pdf", wire("zero"))
     redis_client.lpush("pdf\x06\x169", wire("nine", priority=9))
     move(jobs, app)
@@ -139,7 +139,7 @@ def test_lists_of_queues_that_nobody_serves_here_are_left_alone(jobs, redis_clie
 
 
 def test_an_app_can_leave_all_lists_alone(jobs, redis_client, app, monkeypatch):
-    monkeypatch.setitem(app_settings._SETTINGS, app, Settings(ingest=False))
+    monkeypatch.setitem(of_app._SETTINGS, app, Settings(ingest=False))
     redis_client.lpush("pdf", wire("job"))
     move(jobs, app)
     assert redis_client.llen("pdf") == 1

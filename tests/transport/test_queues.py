@@ -6,7 +6,7 @@ import time
 import pytest
 from celery.exceptions import TaskRevokedError
 
-from celery_affinity.client import app_settings, stamping
+from celery_affinity.client import of_app, stamping
 from celery_affinity.errors import OptionError
 from celery_affinity.membership.claims import Claims
 from celery_affinity.membership.lease import Lease
@@ -21,7 +21,7 @@ from ..support.processes import wait_until
 @pytest.fixture
 def fleet(valkey, redis_client, tmp_path, load_app, monkeypatch):
     app = load_app(APP)
-    monkeypatch.setitem(app_settings._SETTINGS, app, Settings(queues=PARTLY_SCHEDULED["affinity_queues"]))
+    monkeypatch.setitem(of_app._SETTINGS, app, Settings(queues=PARTLY_SCHEDULED["affinity_queues"]))
     return MixedFleet(valkey, redis_client, tmp_path, app)
 
 

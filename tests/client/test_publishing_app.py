@@ -12,7 +12,7 @@ from celery.signals import after_task_publish, before_task_publish
 from kombu import Connection, pools
 
 from celery_affinity import Affinity, publish_many
-from celery_affinity.client.apps import that_made
+from celery_affinity.client.publishing_app import that_made
 from celery_affinity.rules.keys import Keys
 
 #: Apps, and where a call of their task "render" without options is to wait: each has another word for it.

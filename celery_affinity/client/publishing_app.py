@@ -24,12 +24,11 @@ from weakref import WeakValueDictionary
 from celery import Celery, _state, current_app
 from celery.app.amqp import AMQP
 
+from .of_app import is_ours
+
 #: The transport option by which the connections of a second, third ... live app are told from those of the first. kombu
 #: keeps a pool for each set of options, so the first app has the pools of stock kombu, and each other its own.
 _OPTION = "celery_affinity_app"
-
-#: The name by which ``broker_transport`` begins that leads to this transport.
-_PACKAGE = __name__.partition(".")[0]
 
 #: Apps by their number. That of an app that is gone is the next one's, with the pools that were opened for it.
 _apps: "WeakValueDictionary[int, Celery]" = WeakValueDictionary()
@@ -37,12 +36,6 @@ _lock = threading.Lock()
 
 #: Sends a message: ``send_task_message`` of one app.
 Sender = Callable[..., Any]
-
-
-def is_ours(broker_transport: object) -> bool:
-    """Return whether a value of ``app.conf.broker_transport`` selects this transport."""
-    module = broker_transport if isinstance(broker_transport, str) else getattr(broker_transport, "__module__", "")
-    return module.partition(":")[0].partition(".")[0] == _PACKAGE
 
 
 def that_made(connection: Any) -> Celery:

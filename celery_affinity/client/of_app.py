@@ -1,4 +1,4 @@
-"""What an app has to say of its tasks: its settings, their tasks, and types by the names of tasks."""
+"""What an app says: whether it uses this transport, its settings and tasks, and the types behind names of tasks."""
 
 import fnmatch
 from collections.abc import Mapping
@@ -11,7 +11,16 @@ from celery import Celery
 from ..rules import settings as settings_module
 from ..rules.settings import Settings
 
+#: First part of a ``broker_transport`` that selects this transport.
+_PACKAGE = __name__.partition(".")[0]
+
 _SETTINGS: "WeakKeyDictionary[Celery, Settings]" = WeakKeyDictionary()
+
+
+def is_ours(broker_transport: object) -> bool:
+    """Return whether a value of ``app.conf.broker_transport`` selects this transport."""
+    module = broker_transport if isinstance(broker_transport, str) else getattr(broker_transport, "__module__", "")
+    return module.partition(":")[0].partition(".")[0] == _PACKAGE
 
 
 def settings_of(app: Celery) -> Settings:
@@ -22,8 +31,8 @@ def settings_of(app: Celery) -> Settings:
     return settings
 
 
-def registered(app: Celery) -> Mapping[str, Any]:
-    """Return the tasks of *app*; those that it has so far, if it is not to be finalized by a publish."""
+def tasks_of(app: Celery) -> Mapping[str, Any]:
+    """Return the tasks of *app*; those that it has so far, if a publish is not to finalize it."""
     tasks: Mapping[str, Any] = app.tasks if app.finalized or app.autofinalize else app._tasks
     return tasks
 
