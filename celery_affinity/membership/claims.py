@@ -277,6 +277,8 @@ class Claims:
             return False
         with self._lock:
             sent = _SentAcks(dict(islice(self._acks.items(), MOST_MOVES)))
+            if not sent.acks:
+                return False  # another thread is telling them: without a command there is no reply to be counted
             for tag in sent.acks:
                 del self._acks[tag]
             self._sent_acks.append(sent)

@@ -398,6 +398,14 @@ def test_nobody_waits_for_the_reply_to_the_end_after_that_to_the_ack(acking, in_
     assert acking.held_there() == set()
 
 
+def test_an_ack_that_another_thread_tells_at_this_moment_is_not_sent_as_well(acking, in_flight):
+    assert _in_another_thread(lambda: acking.claims.flush(acking.scheduler, inline=False)) == []
+    assert not acking.sends(in_flight), "the caller waits for the other thread"
+    assert not in_flight.is_under_way
+    acking.fleet.publish("third", "pdf")
+    assert [claim.job_id for claim in acking.ends(in_flight)] == ["third"], "no reply is taken for another"
+
+
 def test_an_ack_waits_on_a_connection_of_which_nobody_knows_that_it_works(acking, in_flight, redis_client):
     in_flight.close()
     assert not acking.sends(in_flight), "it is a new one"
