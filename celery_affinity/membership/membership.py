@@ -23,6 +23,7 @@ from ..guard.pulse import Pulse
 from ..rules.lending import NOTHING_LENT, Lending, lending
 from ..rules.protocol import MOST_TYPES, REVOKED_KEPT_S
 from ..rules.settings import PREFIX, Settings
+from ..server import instance
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Claim, Joining, Running
 from ..server.runtime_settings import SettingsLog
@@ -174,7 +175,7 @@ class Membership:
         return is_new
 
     def _warn_of_eviction(self) -> None:
-        policy = self._scheduler.may_evict()
+        policy = instance.may_evict(self._scheduler.client)
         if policy:
             logger.warning(
                 "The broker's maxmemory-policy is %s: when its memory is full it drops jobs. Set it to noeviction: "

@@ -17,18 +17,15 @@ from redis.exceptions import (
     ClusterDownError,
     NoPermissionError,
     NoScriptError,
-    OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
     TryAgainError,
 )
 
-from ..errors import SchemaError
 from ..rules import keys as key_names
 from ..rules.keys import Keys
 from ..rules.protocol import IS_REFUSED, LONGEST_NAME, MOST_BYTES, MOST_MOVES, MOST_PURGED
 from ..rules.rows import number_of, text_of
-from . import introduction
 from .connections.in_flight import InFlight
 from .reader import Reader
 from .replies import Claim, End, Ending, Job, Joined, Joining, Published, Running, Synced, Ticked
@@ -81,45 +78,6 @@ class Scheduler:
         """Close the connections that no thread is using; one that is in use goes with its last user."""
         self.client.close()
         self.client.connection_pool.disconnect(inuse_connections=False)
-
-    def check_schema(self) -> None:
-        """Say which schema is written here, or raise SchemaError if it is another than that of this process."""
-        name = self.keys.key("schema")
-        found = self.client.get(name)
-        if found is None:
-            with suppress(OutOfMemoryError, NoPermissionError):  # who may write, and can, will say it
-                self.client.set(name, key_names.SCHEMA, nx=True)
-        elif not found.isdigit():
-            raise SchemaError(
-                f"the key {name} must hold the number of a schema (this process writes {key_names.SCHEMA}), got: "
-                f"{found[:80]!r}: another program has written there"
-            )
-        elif found.decode() != str(key_names.SCHEMA):
-            older, newer = sorted((int(found), key_names.SCHEMA))
-            which = "this process" if older == key_names.SCHEMA else "the other processes of the fleet"
-            raise SchemaError(
-                f"the data at {self.keys.base} was written with schema {found.decode()}, this process writes schema "
-                f"{key_names.SCHEMA}: upgrade celery_affinity in {which} to a version that writes schema {newer}"
-            )
-
-    def may_evict(self) -> str | None:
-        """Return the server's eviction policy if it can drop our keys when memory is full; None if not, or if unknown.
-
-        ``volatile-*`` can only drop what is kept of jobs that have ended.
-        """
-        try:
-            policy = str(self.client.info("memory").get("maxmemory_policy", ""))
-        except ResponseError:  # no right to ask
-            return None
-        return policy if policy.startswith("allkeys") else None
-
-    def product(self) -> str:
-        """Return name and version of the server, for people; what can be said of one that does not tell."""
-        try:
-            said = self.client.info("server")
-        except (redis.RedisError, OSError):  # no right to ask, most likely
-            said = {}
-        return introduction.product(said)
 
     def publish(self, *jobs: Job) -> list[Published]:
         """Put jobs into their lanes, or among the scheduled, in one round trip. A known id changes nothing.

@@ -10,6 +10,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ..rules.keys import Keys
+from ..server import instance
 from ..server.connections.in_flight import InFlight
 from ..server.connections.kept import Line
 from ..server.scheduler import Scheduler
@@ -74,14 +75,14 @@ class ConnectedChannel(_StockChannel):
         pool = self.pool
         if self._scheduler is None or self._scheduler.client.connection_pool is not pool:
             scheduler = Scheduler(Line(pool), self._keys)
-            scheduler.check_schema()
+            instance.check_schema(scheduler.client, scheduler.keys)
             self._scheduler = scheduler
         return self._scheduler
 
     def scheduler_of_its_own(self) -> Scheduler:
         """Return a scheduler on connections that outlive the channel: other threads use it while the channel closes."""
         scheduler = Scheduler(Line(self._pool_of_its_own()), self._keys)
-        scheduler.check_schema()
+        instance.check_schema(scheduler.client, scheduler.keys)
         return scheduler
 
     def in_flight_of_its_own(self) -> InFlight:

@@ -17,7 +17,7 @@ from kombu.utils.json import loads
 from ..membership.claims import FAILED, REJECTED, RETURNED, Claims
 from ..server import received
 from ..server.replies import Claim
-from . import consumed
+from . import checked_message, consumed
 from .connections import REPLY_TIMEOUT_S, ConnectedChannel
 from .failure import words
 from .qos import QoS
@@ -32,7 +32,7 @@ class InboxChannel(ConnectedChannel):
     """A channel from which a worker may read its inbox: when the worker sets `claims`, and what follows it here."""
 
     QoS = QoS
-    Message = received.Message
+    Message = checked_message.Message
 
     #: The claims of the worker that consumes from this channel; None on every other channel.
     claims: Claims | None = None

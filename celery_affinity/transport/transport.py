@@ -16,7 +16,7 @@ from kombu.utils.url import as_url
 from ..client import revokes
 from ..server import received
 from ..versions import versions
-from . import urls
+from . import checked_message, urls
 from .channel import Channel, SentinelChannel
 from .watching import WatchedOnce
 
@@ -63,10 +63,10 @@ class Transport(stock.Transport):
         is_control = revokes.is_mailbox(queue)
         try:
             if is_control:
-                received.check_control(message)
+                checked_message.check_control(message)
                 self._revoke(message, queue)
             super()._deliver(message, queue)
-        except received.UnreadableError as exc:
+        except checked_message.UnreadableError as exc:
             received.drop(queue, message, exc)
         except received.LOST:
             raise

@@ -28,14 +28,14 @@ from ..membership.lookahead import STARTS_WITHIN_S, Ahead
 from ..membership.membership import Membership
 from ..rules.keys import Keys, decode
 from ..rules.settings import Settings
-from ..server import introduction, received
+from ..server import instance, received
 from ..server.replies import Claim
 from ..server.scheduler import Scheduler
 from ..transport import urls
 from ..transport.channel import AffinityChannel
 from ..transport.transport import Transport
 from ..versions import versions
-from . import end_of_task, pools, remote_control, runs
+from . import end_of_task, introduction, pools, remote_control, runs
 from .event_loop import Loop
 from .rate_limits import Limits
 from .reconnecting import Reconnecting
@@ -252,7 +252,7 @@ class AffinityStep(bootsteps.StartStopStep):
             timeout_s=members.timeout_s,
             namespace=self._its_channel.namespace,
             prefix=self._its_channel.global_keyprefix,
-            server=members.scheduler.product(),
+            server=instance.product(members.scheduler.client),
             uri=self._consumer.connection.as_uri(),
         )
         logger.info(line)

@@ -4,6 +4,7 @@ import pytest
 
 from celery_affinity import SchemaError
 from celery_affinity.rules.keys import SCHEMA, Keys
+from celery_affinity.server import instance
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP
@@ -19,9 +20,9 @@ def scheduler(redis_client):
 
 
 def test_the_first_process_says_which_schema_it_writes(scheduler, redis_client):
-    scheduler.check_schema()
+    instance.check_schema(scheduler.client, scheduler.keys)
     assert redis_client.get(KEY) == str(SCHEMA).encode()
-    scheduler.check_schema()
+    instance.check_schema(scheduler.client, scheduler.keys)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +38,13 @@ def test_the_first_process_says_which_schema_it_writes(scheduler, redis_client):
 def test_another_schema_is_refused_with_advice(scheduler, redis_client, found, advice):
     redis_client.set(KEY, found)
     with pytest.raises(SchemaError, match=advice):
-        scheduler.check_schema()
+        instance.check_schema(scheduler.client, scheduler.keys)
 
 
 def test_a_full_server_is_no_reason_to_refuse(scheduler, redis_client):
     redis_client.config_set("maxmemory", "1")
     try:
-        scheduler.check_schema()
+        instance.check_schema(scheduler.client, scheduler.keys)
     finally:
         redis_client.config_set("maxmemory", "0")
 

@@ -10,8 +10,9 @@ import redis
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import Keys
-from celery_affinity.server import introduction
+from celery_affinity.server.instance import product_in
 from celery_affinity.server.reader import Reader
+from celery_affinity.worker import introduction
 
 from ..support.apps import APP
 from ..support.fleet import POOLS
@@ -101,7 +102,7 @@ def test_a_worker_says_how_it_came_back_and_nowhere_the_password(tmp_path):
     ],
 )
 def test_the_server_is_named_by_what_it_says(info, shown):
-    assert introduction.product(info) == shown
+    assert product_in(info) == shown
 
 
 def test_a_worker_of_many_types_names_some():

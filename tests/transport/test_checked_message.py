@@ -24,11 +24,11 @@ from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings, complete, weights
-from celery_affinity.server import runtime_settings
+from celery_affinity.server import instance, runtime_settings
 from celery_affinity.server.reader import Reader
-from celery_affinity.server.received import Message, UnreadableError, check_control
 from celery_affinity.server.replies import Claim, Ending, Job
 from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.transport.checked_message import Message, UnreadableError, check_control
 from celery_affinity.worker.step import AffinityStep
 
 from ..support.apps import APP
@@ -304,7 +304,7 @@ def test_settings_that_are_none_do_not_reach_the_lease(redis_client, caplog):
 def test_a_schema_that_is_none_is_refused_with_what_is_there(redis_client, found):
     redis_client.set(Keys().key("schema"), found)
     with pytest.raises(SchemaError, match="must hold the number of a schema"):
-        Scheduler(redis_client, Keys()).check_schema()
+        instance.check_schema(redis_client, Keys())
 
 
 SPOILED = [b"", b"\xff\xfe", b"x", b"1 2", b"-1", b"9" * 400, b"queued.0 " + b"9" * 400 + b" job", b"9" * 18]

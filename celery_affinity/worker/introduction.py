@@ -1,15 +1,11 @@
 """What a worker says of its place in the fleet: a line when it joins, and one when it leaves."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..versions import versions
 
-#: Types that are named; of more it is said how many there are.
+#: Types that are named; of a longer list the number is said, too.
 _NAMED = 8
-
-#: What INFO tells may be in the log: a version has no blanks, and is short.
-_VERSION = re.compile(r"[\w.+-]{1,40}")
 
 
 def of_joining(
@@ -23,7 +19,7 @@ def of_joining(
     server: str,
     uri: str,
 ) -> str:
-    """Return what a worker is, and where its fleet is to be found.
+    """Return the line of a worker that joins: what it is, and where its fleet is to be found.
 
     *guard*: a process id. *timeout_s*: the silence that looks like death. *prefix*: of all keys. *uri*: as users write
     it, without a password.
@@ -38,24 +34,18 @@ def of_joining(
 
 
 def of_joining_again(*, anew: bool, unfinished: int) -> str:
-    """Return what follows from a reconnect. *anew*: the server had taken the worker for dead, or forgotten it."""
+    """Return the line of a worker that joins after a reconnect.
+
+    *anew*: the server had taken the worker for dead, or forgotten it.
+    """
     if anew:
         return "celery_affinity: joined again, as a new member"
     return f"celery_affinity: joined again; what it holds goes on: {_count(unfinished, 'job')}"
 
 
 def of_leaving(given_back: int) -> str:
-    """Return what becomes of the jobs of a worker that goes."""
+    """Return the line of a worker that goes, *given_back* being the number of its jobs that are pending again."""
     return f"celery_affinity: left the fleet; {_count(given_back, 'job')} given back"
-
-
-def product(said: Mapping[str, object]) -> str:
-    """Return name and version of a server, as in "Valkey 9.0.1", from what its INFO *said*."""
-    for name in ("valkey", "redis"):
-        version = said.get(f"{name}_version")
-        if version is not None and _VERSION.fullmatch(str(version)):
-            return f"{name.capitalize()} {version}"
-    return "a server that does not tell its version"
 
 
 def _some(types: Sequence[str]) -> str:

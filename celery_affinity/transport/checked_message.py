@@ -1,0 +1,58 @@
+"""Kombu's messages, checked where they enter: anybody who may write to the server may have written one.
+
+kombu and Celery take the parts of a message to have the types that their own clients give them. Here any other type is
+one error, whatever kombu would have stumbled over, and the reader of the messages goes on without that one.
+"""
+
+from typing import Any
+
+from kombu.transport.virtual import Message as _Message
+
+#: Largest logical clock, and largest time in s, of a broadcast: Celery would go on with a larger one for ever.
+_LARGEST = 2**62
+
+#: Types of the parts of a message that need not be there.
+_PARTS = {"headers": dict, "content-type": str, "content-encoding": str}
+
+
+class UnreadableError(ValueError):
+    """A message is none: what is wrong with it."""
+
+
+class Message(_Message):
+    """A kombu message. Raises UnreadableError, and nothing else, if *payload* is not what kombu sends."""
+
+    def __init__(self, payload: Any, channel: Any = None, **kwargs: Any) -> None:
+        try:
+            _check(payload)
+            super().__init__(payload, channel=channel, **kwargs)
+        except Exception as exc:  # whatever kombu does with it
+            raise UnreadableError(f"{type(exc).__name__}: {exc}") from exc
+
+
+def _check(payload: Any) -> None:
+    for name, type_ in _PARTS.items():
+        part = payload.get(name)
+        if part is not None and not isinstance(part, type_):
+            raise TypeError(f"{name} is no {type_.__name__}")
+    properties = payload["properties"]
+    if not isinstance(properties.get("delivery_info") or {}, dict):
+        raise TypeError("delivery_info is no dict")
+    tag = properties["delivery_tag"]
+    if isinstance(tag, int):
+        tag = properties["delivery_tag"] = str(tag)
+    if not tag.encode():
+        raise ValueError("delivery_tag is empty")
+
+
+def check_control(payload: object) -> None:
+    """Check the headers of a broadcast, or of a reply to one, that kombu takes on trust. Raises UnreadableError."""
+    headers = payload.get("headers") or {} if isinstance(payload, dict) else None
+    if not isinstance(headers, dict):
+        raise UnreadableError("it has no headers")
+    for name in ("clock", "expires"):
+        number = headers.get(name) or 0
+        if not (isinstance(number, int | float) and abs(number) < _LARGEST):
+            raise UnreadableError(f"its {name} is no number that can be")
+    if not isinstance(headers.get("ticket") or "", str):
+        raise UnreadableError("its ticket is no text")
