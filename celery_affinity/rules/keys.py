@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 from ..errors import SettingError
 
 #: The major version of what stands in these keys. Processes that write different ones must not share a server.
-SCHEMA = 1
+SCHEMA = 2
 
 #: Stands instead of a job's id where a task has several.
 SEVERAL = b"+"

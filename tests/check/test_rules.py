@@ -7,6 +7,7 @@ import pytest
 from celery_affinity.check import LEVELS, Facts, Level, check
 from celery_affinity.check.facts import Answer, App, Backend, Fleet, Member, Server, Setting
 from celery_affinity.cli.check import exit_code
+from celery_affinity.rules.keys import SCHEMA
 
 VERSIONS = {"celery_affinity": "1.0", "celery": "5.7.0", "python": "3.12.1"}
 APP = App(name="shop", versions=VERSIONS, declared={"pdf": ("task shop.render",)})
@@ -162,7 +163,7 @@ def test_what_is_no_finding():
         app(priorities=("task shop.render",)),  # priority_order is set
         app(options=("something_of_a_later_kombu",), known_options=("namespace",)),
         server(policy="volatile-lru"),
-        server(schema="1"),
+        server(schema=str(SCHEMA)),
         server(kind="redis", version=(7, 0, 0)),
         server(clock_here_s=2.0),
         answers(clock_ahead_s=-3.0),
@@ -188,10 +189,6 @@ def test_a_type_that_waits_is_not_said_to_be_unserved_as_well():
 
 def test_a_server_without_a_limit_is_measured_by_its_machine():
     assert ids(server(maxmemory=0, used=95, of_machine=100)) == ["memory-nearly-full", "memory-unlimited"]
-
-
-def test_a_worker_that_is_too_old_to_say_its_version():
-    assert ids(answers(versions={}, id="id1")) == ["affinity-versions"]
 
 
 def test_a_transport_that_is_none_and_keys_that_cannot_be_are_named():

@@ -247,7 +247,6 @@ def _expect_worker(worker, entry):
         "other": str(worker.other),
         "accepting": str(int(worker.accepting)),
         "free": str(worker.free),
-        "reads_signs": "1",
         "app": encode(worker.app),
     }
     if worker.stalled:

@@ -636,7 +636,7 @@ class Conformance(SideBySide):
 
     @often(1, indexes=some_indexes)
     def lose_a_message(self, indexes):
-        """Have the message of a dead letter be gone, as an old version left those of jobs that had been acked."""
+        """Have the message of a dead letter be gone, as somebody may delete it."""
         for job_id in self.pick_dead(indexes):
             job = self.reference.jobs.get(job_id)
             if job and job.state == "dead" and job.message is not None:

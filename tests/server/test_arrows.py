@@ -162,26 +162,6 @@ def test_a_tick_says_when_the_next_job_is_due(fleet):
     assert fleet.state("later") == "scheduled"
 
 
-def test_heads_that_a_version_without_notes_wrote_are_looked_at_again(fleet, redis_client):
-    """It moves them, and leaves a note of where they were."""
-    fleet.join("worker", "pdf")
-    fleet.publish("running", "pdf")
-    for priority in (3, 10, 7, 5):
-        for nth in ("first", "second", "third"):
-            fleet.publish(f"{nth}-{priority}", "pdf", priority=priority)
-    (claim,) = fleet.end("worker", *fleet.inbox("worker"))
-    assert claim.job_id == "first-10"
-    assert redis_client.hexists(Keys().key("leaders"), "pdf")
-
-    heads = redis_client.hget(Keys().key("heads"), "pdf").decode().split()
-    redis_client.hset(Keys().key("heads"), "pdf", " ".join(heads[3:] + heads[:3]))
-    for following in ("second-10", "third-10", "first-7"):
-        (claim,) = fleet.end("worker", claim)
-        assert claim.job_id == following
-    waiting = redis_client.zcard(Keys().key("lane", "pdf", "queued.7"))
-    assert waiting == 2, "what was claimed is in no lane"
-
-
 # -- what may be said twice
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import wraps
 
-from ..facts import Answer, App, Facts, Fleet
+from ..facts import App, Facts, Fleet
 from ..finding import Finding, listed
 from .server import CLOCK_S, apart
 
@@ -181,21 +181,12 @@ def _other_versions(fleet: Fleet, app: App, id_: str, packages: tuple[str, ...],
         own = app.versions.get(package, "unknown")
         others: dict[str, list[str]] = {}
         for answer in fleet.answers:
-            found = _version(answer, package)
+            found = answer.versions.get(package) if answer.ours else None
             if found is not None and found != own:
                 others.setdefault(found, []).append(answer.name)
         if others:
             there = "; ".join(f"{found} on {listed(sorted(names))}" for found, names in sorted(others.items()))
             yield Finding(id_, f"{package} is {own} here, and {there}.", todo)
-
-
-def _version(answer: Answer, package: str) -> str | None:
-    """Return a version; of this package also if it is too old to say its own. None if it is none of ours."""
-    if not answer.ours:
-        return None
-    if package == "celery_affinity" and not answer.versions:
-        return "0.1"
-    return answer.versions.get(package)
 
 
 @of_fleet

@@ -36,7 +36,7 @@ local namesake = redis.call("HGET", key.names, name)
 local now = clock.now
 redis.call("HSET", key.names, name, worker)
 redis.call("HSET", key.worker(worker), "name", name, "profile", profile, "slots", slots_in_all, "other", other,
-    "app", app, "reads_signs", 1)
+    "app", app)
 redis.call("ZADD", key.beats, now, worker)
 redis.call("ZADD", key.joined, "NX", now, worker)
 workers.attach(worker, profile, types)

@@ -22,7 +22,7 @@ local MOST_CLAIMS = 200 -- a call ends with the worker whose claims exceed this
 local TYPES = 20
 local TYPES_AT = 1000000000 -- `first` of the first type; of the first worker it is 1
 local MOST_JOBS = 1000 -- that are looked at of one index
-local NOTE_BYTES = 80 -- ten numbers, as `leaders` writes them
+local NOTE_BYTES = 72 -- nine numbers, as `leaders` writes them
 
 local function set_aside(name)
     local aside = key.set_aside(string.sub(name, #base + 1))

@@ -91,8 +91,8 @@ end
 -- Has one of those that tick for the fleet do it now, if its loop turns. Its inbox gets a sign, which is no job.
 function workers.have_one_tick()
     for _, worker in ipairs(redis.call("ZRANGE", key.joined, 0, protocol.TICKERS - 1)) do
-        local row = redis.call("HMGET", key.worker(worker), "accepting", "stalled", "reads_signs")
-        if row[1] == "1" and not row[2] and row[3] then
+        local row = redis.call("HMGET", key.worker(worker), "accepting", "stalled")
+        if row[1] == "1" and not row[2] then
             redis.call("LPUSH", key.inbox(worker), "\ntick")
             return
         end

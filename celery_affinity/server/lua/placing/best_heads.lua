@@ -1,18 +1,16 @@
 -- leaders: which head of a type goes first. Heads whose scores grow alike keep their order among themselves: those of
 -- queued jobs and of on-demand ones that have reached the cap ("slow"), and those of on-demand ones that have not
 -- ("fast"). So what was found out by looking at all of them is noted. Who changes heads takes their note away, or
--- writes another. It is believed while the settings are the same, no fast one has reached the cap, and the heads are as
--- long as they were: 0.1 knows no notes.
+-- writes another. It is believed while the settings are the same and no fast one has reached the cap.
 -- Cost: a look at 22 heads is some 20 times as dear as their note.
 -- @include base/clock.lua
 -- @include placing/filters.lua
 -- @include placing/heads.lua
 -- @include placing/score.lua
 local leaders = {}
--- The revision of the settings, when the note was made, until when it holds, the length of the heads; then of the
--- slow heads, and of the fast: points of the best, of the next (or more), and the place of the best in the heads. As
+-- The revision of the settings, when the note was made, until when it holds; then of the slow heads, and of the fast: points of the best, of the next (or more), and the place of the best in the heads. As
 -- numbers: a text would have to be read.
-local NOTE = "<dddddddddd"
+local NOTE = "<ddddddddd"
 local MANY = 80 -- bytes of heads, some two: less is looked at as fast as a note is read
 local NONE, NEVER = -math.huge, -1
 
@@ -59,14 +57,12 @@ function leaders.read(types, heads, settings)
     local notes, places, points = {}, {}, {}
     local found = lanes.fields(key.leaders, types)
     for nth, note in ipairs(found) do
-        local its_heads = heads[types[nth]]
         if note then
-            local revision, made_us, until_us, length, slow, _, slow_place, fast, _, fast_place =
-                struct.unpack(NOTE, note)
-            if revision == settings.revision and made_us <= clock.now_us and clock.now_us <= until_us
-                and length == #its_heads then
+            local revision, made_us, until_us, slow, _, slow_place, fast, _, fast_place = struct.unpack(NOTE, note)
+            if revision == settings.revision and made_us <= clock.now_us and clock.now_us <= until_us then
                 notes[nth] = note
-                places[nth], points[nth] = first_of(its_heads, settings, made_us, slow, slow_place, fast, fast_place)
+                places[nth], points[nth] =
+                    first_of(heads[types[nth]], settings, made_us, slow, slow_place, fast, fast_place)
             end
         end
     end
@@ -121,20 +117,20 @@ function leaders.look(type, heads, points_of, settings)
     if slow.place + fast.place == 0 then
         return nil
     end
-    return struct.pack(NOTE, settings.revision, clock.now_us, until_us, #heads, slow.points, slow.next, slow.place,
-        fast.points, fast.next, fast.place)
+    return struct.pack(NOTE, settings.revision, clock.now_us, until_us, slow.points, slow.next, slow.place, fast.points,
+        fast.next, fast.place)
 end
 
 -- RETURNS the place of the head that goes first, and its points by now.
 function leaders.first(note, heads, settings)
-    local _, made_us, _, _, slow, _, slow_place, fast, _, fast_place = struct.unpack(NOTE, note)
+    local _, made_us, _, slow, _, slow_place, fast, _, fast_place = struct.unpack(NOTE, note)
     return first_of(heads, settings, made_us, slow, slow_place, fast, fast_place)
 end
 
 -- RETURNS the note of `heads` after `job` was taken and the next one of its lane stands there, by which they are longer
 -- by `longer`; nil if it takes a look to know. Mostly the next one is the best of its kind again.
 function leaders.after(note, heads, job, longer, points_of, settings)
-    local revision, made_us, until_us, _, slow, next_slow, slow_place, fast, next_fast, fast_place =
+    local revision, made_us, until_us, slow, next_slow, slow_place, fast, next_fast, fast_place =
         struct.unpack(NOTE, note)
     local place, lane = job.place, job.lane
     local next_lane, enqueued = lanes.at(heads, place)
@@ -154,15 +150,14 @@ function leaders.after(note, heads, job, longer, points_of, settings)
     else
         return nil
     end
-    return struct.pack(NOTE, revision, clock.now_us, until_us, #heads, slow, next_slow, slow_place, fast, next_fast,
-        fast_place)
+    return struct.pack(NOTE, revision, clock.now_us, until_us, slow, next_slow, slow_place, fast, next_fast, fast_place)
 end
 
--- Writes what is known of the heads of `type`; `note` is nil if that is nothing. `had_one`: whether it had a note.
-function leaders.write(type, note, had_one)
-    if note then
-        local _, _, until_us, length = struct.unpack(NOTE, note)
-        if until_us ~= NEVER and length > MANY then
+-- Writes what is known of the `heads` of `type`; `note` is nil if that is nothing. `had_one`: whether it had a note.
+function leaders.write(type, heads, note, had_one)
+    if note and #heads > MANY then
+        local _, _, until_us = struct.unpack(NOTE, note)
+        if until_us ~= NEVER then
             redis.call("HSET", key.leaders, type, note)
             return
         end

@@ -90,17 +90,11 @@ local function choice_among(types, heads, view, settings)
         first = function()
             local by_age = goes_by_age(settings)
             local first, place = first_type(by_age)
-            local looked_at = {}
-            while first and not lanes.has_one_at(heads[types[first]], place) do -- who wrote them knows no notes
-                if looked_at[first] then
-                    error("spoiled heads of type " .. types[first]) -- they would be looked at for ever
-                end
-                looked_at[first] = true
-                notes[first], places[first], is_new[first] = nil, nil, true
-                first, place = first_type(by_age)
-            end
             if not first then
                 return nil
+            end
+            if not lanes.has_one_at(heads[types[first]], place) then
+                error("spoiled heads of type " .. types[first])
             end
             count_it(settings)
             return lanes.job(types[first], heads[types[first]], place, first)
@@ -117,7 +111,7 @@ local function choice_among(types, heads, view, settings)
 
         write = function()
             for nth in pairs(is_new) do
-                leaders.write(types[nth], notes[nth], found[nth])
+                leaders.write(types[nth], heads[types[nth]] or "", notes[nth], found[nth])
             end
         end,
     }
