@@ -22,12 +22,10 @@ from ..rules.settings import Settings, complete
 from ..server import runtime_settings
 from ..server.reader import Reader
 from ..server.scheduler import Scheduler
+from ..transport import reach
 from ..transport.channel import AffinityChannel
 from .facts import Answer, App, Facts, Fleet, Member, Server, Setting
 from .gather_app import look_at
-
-#: Longest wait for the server, for a connection and for each reply, s.
-PATIENCE_S = 5.0
 
 #: Longest wait for all of it, s, and twice what workers are given.
 _MOST_S = 25.0
@@ -61,7 +59,7 @@ def survey(app: Celery, *, fleet: bool = True, answers_within_s: float = 1.0) ->
 def _ask_all(app: Celery, own: App, answers_within_s: float | None, found: "Queue[Facts | Exception]") -> None:
     with _connection(app) as connection:
         try:
-            connection.ensure_connection(max_retries=len(connection.alt) or 1, interval_start=0, timeout=PATIENCE_S)
+            reach.connect(connection)
             found.put(_on(connection, app, own, answers_within_s))
         except (OperationalError, RedisError, AffinityError, OSError, ValueError, *connection.connection_errors) as exc:
             # ValueError: kombu's, for a database or a master that is none.
@@ -73,9 +71,8 @@ def _ask_all(app: Celery, own: App, answers_within_s: float | None, found: "Queu
 def _connection(app: Celery) -> Any:
     """Return a connection with this transport, whatever the app says, that waits for no answer for ever."""
     options = app.conf.broker_transport_options or {}
-    bounds = {
-        name: min(options.get(name) or PATIENCE_S, PATIENCE_S) for name in ("socket_timeout", "socket_connect_timeout")
-    }
+    most_s = reach.PATIENCE_S
+    bounds = {name: min(options.get(name) or most_s, most_s) for name in ("socket_timeout", "socket_connect_timeout")}
     retries = {"max_retries": 0, "interval_start": 0}
     return app.connection_for_write(transport=_TRANSPORT, transport_options={**bounds, **retries})
 

@@ -63,7 +63,6 @@ def _said(exc: Exception) -> str:
 
 def _first_answer(connection: Connection, transport: str) -> Scheduler:
     try:
-        connection.ensure_connection(max_retries=1)
         return scheduler_on(connection, transport)
     except AffinityError:
         raise

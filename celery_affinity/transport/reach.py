@@ -1,21 +1,39 @@
-"""From an app to what its fleet's Redis holds: for commands and for callers that look."""
+"""The one way from an app, or a connection, to a scheduler: for commands, checks, tests, and callers that look.
+
+They all have one patience, `PATIENCE_S`. Publishers and workers have a channel already, and the retries of Celery's
+own settings.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from celery import Celery
+from kombu import Connection
 
 from ..errors import TransportError
 from ..observe import explain as explanation
 from ..observe.explain import Explanation
-from ..server.reader import Reader
 from ..server.scheduler import Scheduler
 from .channel import AffinityChannel
 
+#: Longest time, s, for which a broker that does not answer is tried. Each URL of a failover list is tried once and the
+#: first once more, without a pause; no try begins later than this.
+PATIENCE_S = 5.0
 
-def scheduler_on(connection: Any, broker_transport: object) -> Scheduler:
-    """Return the arrows on a kombu connection. Raises TransportError if it does not use this transport."""
+
+def connect(connection: Connection) -> None:
+    """Open a connection, with `PATIENCE_S`. Raises OperationalError if no server answers."""
+    tries = len(connection.alt) or 1
+    connection.ensure_connection(max_retries=tries, interval_start=0, interval_step=0, timeout=PATIENCE_S)
+
+
+def scheduler_on(connection: Connection, broker_transport: object) -> Scheduler:
+    """Return the scheduler on a connection, which is opened; its ``reader`` reads without a write.
+
+    Raises TransportError if the connection does not use this transport (*broker_transport*: what the user set instead),
+    OperationalError if no server answers, SchemaError if the server's data is of another major version.
+    """
+    connect(connection)
     channel = connection.default_channel
     if not isinstance(channel, AffinityChannel):
         raise TransportError(f"broker_transport must be 'celery_affinity:Transport', got: {broker_transport!r}")
@@ -23,15 +41,17 @@ def scheduler_on(connection: Any, broker_transport: object) -> Scheduler:
 
 
 @contextmanager
-def _reader(app: Celery) -> Iterator[Reader]:
+def scheduler_of(app: Celery) -> Iterator[Scheduler]:
+    """Yield the scheduler of *app*, on a connection from its pool. Raises what `scheduler_on` does."""
     with app.connection_or_acquire() as connection:
-        yield scheduler_on(connection, app.conf.broker_transport).reader
+        yield scheduler_on(connection, app.conf.broker_transport)
 
 
 def explain(app: Celery, task_id: str) -> Explanation:
-    """Return where the newest job of *task_id* is, and why it waits if it does. It reads only.
+    """Return where the newest job of *task_id* is, and why it waits if it does. Nothing is written.
 
-    Raises TransportError if *app* uses another transport; a connection error if the broker does not answer.
+    Raises TransportError if *app* uses another transport, and kombu's OperationalError if the broker does not answer:
+    after 5 s, plus ``broker_connection_timeout`` at most.
     """
-    with _reader(app) as reader:
-        return explanation.explain(reader, task_id)
+    with scheduler_of(app) as scheduler:
+        return explanation.explain(scheduler.reader, task_id)

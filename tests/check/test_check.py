@@ -24,6 +24,7 @@ from celery_affinity.check.gather_app import look_at
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.transport import reach
 
 from ..support.apps import APP
 from ..support.command import affinity
@@ -148,7 +149,7 @@ def test_a_server_that_never_answers_is_an_error_in_bounded_time_and_no_password
 
 
 def test_ways_in_which_a_server_is_away(new_app, monkeypatch):
-    monkeypatch.setattr(survey_module, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(reach, "PATIENCE_S", 0.3)
     with EmbeddedServer(password="geheim") as server, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         for url, options, why in (
@@ -167,7 +168,7 @@ def test_ways_in_which_a_server_is_away(new_app, monkeypatch):
 
 
 def test_a_server_that_stops_in_the_middle_is_away(new_app, monkeypatch):
-    monkeypatch.setattr(survey_module, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(reach, "PATIENCE_S", 0.5)
     with EmbeddedServer() as server, ThreadPoolExecutor() as executor, redis.Redis.from_url(server.url) as client:
         looking = executor.submit(survey, new_app(server.url), answers_within_s=1.5)
         wait_until(lambda: client.exists("_kombu.binding.reply.celery.pidbox"), 20, "it asks the workers")
@@ -180,7 +181,7 @@ def test_a_server_that_stops_in_the_middle_is_away(new_app, monkeypatch):
 
 @pytest.mark.timeout(20)
 def test_workers_are_asked_once_where_kombu_would_try_for_ever(new_app, monkeypatch):
-    monkeypatch.setattr(survey_module, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(reach, "PATIENCE_S", 0.3)
     with (
         EmbeddedServer() as server,
         survey_module._connection(new_app(server.url)) as connection,

@@ -1,0 +1,52 @@
+"""From an app to a scheduler: how long it is tried, and what is refused."""
+
+import socket
+from time import monotonic
+
+import pytest
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from celery_affinity import TransportError, explain
+from celery_affinity.transport.reach import scheduler_of
+
+
+@pytest.fixture
+def new_app():
+    """Return a function that makes an app on a URL."""
+    apps = []
+
+    def make(url, broker_transport="celery_affinity:Transport"):
+        apps.append(Celery(broker=url, set_as_current=False))
+        apps[-1].conf.broker_transport = broker_transport
+        return apps[-1]
+
+    yield make
+    for app in apps:
+        app.close()
+
+
+@pytest.fixture
+def free():
+    """Return the URL of a port that nothing listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"redis://127.0.0.1:{taken.getsockname()[1]}/0"
+
+
+def test_the_last_server_of_a_failover_list_is_reached(valkey, free, new_app):
+    with scheduler_of(new_app(f"{free};{free};{valkey.url}")) as scheduler:
+        assert scheduler.reader.now_us()
+
+
+def test_a_broker_that_refuses_connections_is_not_waited_for(free, new_app):
+    began = monotonic()
+    with pytest.raises(OperationalError):
+        explain(new_app(free), "some task")
+    assert monotonic() - began < 1.5, "kombu alone would pause for 2 s before its next try"
+
+
+def test_another_transport_is_refused(valkey, new_app):
+    app = new_app(valkey.url, broker_transport=None)
+    with pytest.raises(TransportError, match="must be 'celery_affinity:Transport', got: None"):
+        explain(app, "some task")
