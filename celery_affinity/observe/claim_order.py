@@ -5,24 +5,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge, nsmallest
 from itertools import islice
-from typing import NamedTuple
 
 from ..rules.keys import decode
 from ..rules.rows import number_of, text_of
-from ..rules.score import MICRO, Terms, Weights, overtakes, score
+from ..rules.score import MICRO, Place, Terms, Weights, overtakes, score
 from ..rules.settings import complete, weights
 from ..server.reader import Lane, Reader
 
 #: Jobs of one instant that are compared by their ids; there are hardly ever two.
 _TIED = 1000
-
-
-class Place(NamedTuple):
-    """What decides between two jobs: the score in micro-points, then the older, then the smaller id."""
-
-    score: int
-    enqueued_us: int
-    job_id: str
 
 
 @dataclass(frozen=True)

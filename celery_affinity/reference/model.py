@@ -1,8 +1,12 @@
-"""Jobs and workers as the scheduling rules see them, and what the arrows reply. Times are µs of the server's clock."""
+"""What a cohort holds: jobs, workers, and what is known of them together. Times are µs of the server's clock."""
 
-from collections.abc import Sequence, Set
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+from ..rules.protocol import MOST_BYTES
+from .base.settings_in_force import InForce
 
 State = Literal["scheduled", "pending", "claimed", "done", "failed", "dead", "revoked", "expired"]
 
@@ -26,6 +30,11 @@ class Delivery(NamedTuple):
     message: str
     expires_us: int | None = None
     """When it ends if it has not started; None: never."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the message. The scripts count the line before it as well, which makes no difference to speak of."""
+        return len(self.message.encode())
 
 
 @dataclass
@@ -99,107 +108,72 @@ class Worker:
     """... and what that one's reply carried."""
 
 
-# -- replies. *more*: types of which jobs wait that nobody has looked at any more, since one call may do only so much:
-# `claim` goes on. *again*: the arrow itself has more to do.
+@dataclass(frozen=True)
+class NewJob:
+    """A message that is to become a job. *delay_us*: until it is due. *expires_us*: until it ends if it still waits."""
 
-
-class Published(NamedTuple):
-    """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled, 3 revoked before, or expired, 5 refused.
-
-    Of `ingest` also -1: the message is not next in its list, and 4: it is a dead letter.
-
-    Not *served*: it is pending, and no live worker serves its type. *refused*: for which field.
-    """
-
-    state: int
-    more: Set[str]
-    served: bool
-    refused: str | None = None
-
-
-class Joined(NamedTuple):
-    """*namesake*: a live worker that has the same node name. *replaced*: settings that were otherwise so far.
-
-    *void_up_to*: claims with a fencing number up to this are not the worker's.
-
-    *now_us*: what the server's clock says: by it the worker knows whether a job that waits there has expired.
-    """
-
-    more: Set[str]
-    namesake: str | None
-    replaced: list[str]
-    void_up_to: int
-    now_us: int
-
-
-class Released(NamedTuple):
-    """*deliveries*: the jobs that the caller got for its free slots, if it takes them inline."""
-
-    more: Set[str]
-    deliveries: list[Delivery]
-
-
-class Synced(NamedTuple):
-    """Not *known*: join again. *asked*: claims it did not name. *void*: jobs it named that are not its own.
-
-    *revision*: that of the settings in force. *now_us*: as in `Joined`. *returned*: jobs of its that are pending again.
-    """
-
-    known: bool
-    ticker: bool
-    more: Set[str]
-    asked: list[tuple[str, int]]
-    void: list[str]
-    revision: int
-    now_us: int
-    returned: int
-
-
-class Beaten(NamedTuple):
-    """Not *known*: nothing changed."""
-
-    known: bool
-    again: bool
-    more: Set[str]
-
-
-class Recovered(NamedTuple):
-    """*recovered*: jobs that came back."""
-
-    again: bool
-    recovered: int
-    more: Set[str]
-
-
-class Ticked(NamedTuple):
-    """*next_due_us*: until the next scheduled job is due, None if there is none. *untold*: some ends are to be told.
-
-    *lists*: those with messages of stock Celery.
-    """
-
-    again: bool
-    next_due_us: int | None
-    due: int
-    recovered: int
-    dead_workers: int
-    untold: bool
-    lists: Sequence[str]
-    more: Set[str]
-
-
-class Ending(NamedTuple):
-    """How a job ended without a worker. *how*: "revoked", "expired", or the `Reason` for which it is dead.
-
-    *since_us*: how long ago. *for_anyone*: whether an app tells it as well that does not know its task. *message*: ""
-    if it is gone, None if it is large.
-    """
-
-    job_id: str
-    how: str
+    id: str
     type: str
+    on_demand: bool
+    priority: int
+    delay_us: int
     task_id: str
     task_name: str
-    deliveries: int
-    since_us: int
-    for_anyone: bool
-    message: str | None
+    message: str
+    expires_us: int | None = None
+    stamps: Sequence[str] = ()
+
+
+@dataclass
+class Cohort:
+    """All that a server knows of one cohort, without what lets the scripts not look at everything.
+
+    *most_bytes*: of messages, after which a call moves no more.
+    """
+
+    most_bytes: int = MOST_BYTES
+    jobs: dict[str, Job] = field(default_factory=dict)
+    tasks: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Task id -> its jobs that have not ended, each with a number; or the one that ended last, which a server forgets
+    later."""
+    workers: dict[str, Worker] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """Node name -> the worker that took it last."""
+    schema: int | None = None
+    """The major version of the data, once a worker has joined."""
+    settings: InForce = field(default_factory=InForce)
+    turn: int = 0
+    """Claims made that had a choice, since a share of them goes by age alone."""
+    durations_us: dict[str, int] = field(default_factory=dict)
+    """Type -> moving average of its jobs' time in a slot."""
+    ahead: dict[str, str] = field(default_factory=dict)
+    """Type -> the worker that took jobs of it beyond its slots last."""
+    counters: Counter[str] = field(default_factory=Counter)
+    untold: dict[str, int] = field(default_factory=dict)
+    """Jobs whose end their callers do not know -> when the callers are to be told, µs."""
+    revoked: dict[str, int] = field(default_factory=dict)
+    """Task ids that were revoked -> when, µs; a server forgets them later."""
+    revoked_stamps: dict[str, int] = field(default_factory=dict)
+    """Stamps that were revoked -> when, µs; a server forgets them later."""
+    expiring: dict[str, int] = field(default_factory=dict)
+    """Jobs -> when they end if they still wait, µs."""
+    stamped: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Stamp -> the jobs that bear it -> when they were published, µs."""
+    lists: dict[str, list[str]] = field(default_factory=dict)
+    """Lists of stock Celery -> what waits there, the next one first."""
+    fence: int = 0
+    """The last fencing number given."""
+    ticked_us: int | None = None
+    grace_us: int | None = None
+    """Since when silence counts, µs."""
+
+    def pending(self, types: Collection[str]) -> list[Job]:
+        return [job for job in self.jobs.values() if job.state == "pending" and job.type in types]
+
+    def capacity(self, type_: str) -> int:
+        """Return the slots of the live workers that serve *type_*."""
+        return sum(worker.slots for worker in self.workers.values() if type_ in worker.types)
+
+    def is_fading(self, job: Job) -> bool:
+        """Return whether *job* has ended, and is only known for a while still."""
+        return job.state in ("done", "failed", "revoked", "expired") and job.id not in self.untold

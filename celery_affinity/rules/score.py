@@ -12,6 +12,7 @@ that Python and Lua agree to the last bit; ``lua/placing/score.lua`` is the same
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .protocol import MAX_PRIORITY
 
@@ -79,9 +80,17 @@ def goes_by_age(turn: int, priority_percentage: int) -> bool:
     return turn * priority_percentage % 100 >= priority_percentage
 
 
-def overtakes(first: tuple[int, int, str], second: tuple[int, int, str]) -> bool:
-    """Return whether the first of two jobs (score, enqueued_us, job id) runs before the second.
+class Place(NamedTuple):
+    """What decides between two jobs: the score in micro-points, then the older one, then the smaller id."""
+
+    score: int
+    enqueued_us: int
+    job_id: str
+
+
+def overtakes(first: Place, second: Place) -> bool:
+    """Return whether the first of two jobs runs before the second.
 
     The higher score wins; then the older job; then the smaller id.
     """
-    return (-first[0], first[1], first[2]) < (-second[0], second[1], second[2])
+    return (-first.score, first.enqueued_us, first.job_id) < (-second.score, second.enqueued_us, second.job_id)

@@ -7,6 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 
+def free_slots(slots: int, other: int, held: int) -> int:
+    """Return how many slots of a worker are free; below 0 if it holds jobs beyond its slots.
+
+    *other*: running requests that no claim shows, less the slots that claims lend while they wait for a rate limit.
+    *held*: its claims.
+    """
+    return slots - other - held
+
+
 @dataclass(frozen=True)
 class FreeWorker:
     """A worker with a free slot. *since_us*: when its free slots last changed."""

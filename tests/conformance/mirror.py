@@ -169,7 +169,7 @@ def _expect_traces(reference, state, entry):
 
 def _expect_tasks(reference, state):
     for task, jobs in reference.tasks.items():
-        ended = " (forgotten in 60 s)" if any(reference._has_ended(reference.jobs[job]) for job in jobs) else ""
+        ended = " (forgotten in 60 s)" if any(reference.is_fading(reference.jobs[job]) for job in jobs) else ""
         state[key("task", encode(task))] = ("+" if len(jobs) > 1 else next(iter(jobs))) + ended
         if len(jobs) > 1:
             state[key("jobs_of_task", encode(task))] = dict(jobs)
@@ -235,7 +235,7 @@ def _job_hash(job):
 
 
 def _if_forgotten(reference, job):
-    return {"forgotten in 60 s": True} if reference._has_ended(job) else {}
+    return {"forgotten in 60 s": True} if reference.is_fading(job) else {}
 
 
 def _expect_worker(worker, entry):

@@ -2,7 +2,8 @@
 
 import redis
 
-from celery_affinity.reference.reference import NONE, Reference
+from celery_affinity.reference.reference import Reference
+from celery_affinity.reference.replies import NONE
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.protocol import ENDED_KEPT_S
 from celery_affinity.rules.score import MICRO
@@ -112,7 +113,7 @@ class SideBySide:
         self.now_us += by_us
         for job in [*self.reference.jobs.values()]:
             ended_us = self.told_at_us.get(job.id, job.ended_us)
-            if self.reference._has_ended(job) and self.now_us - ended_us >= _FORGOTTEN_AFTER_US:
+            if self.reference.is_fading(job) and self.now_us - ended_us >= _FORGOTTEN_AFTER_US:
                 self._forget(job)
         for name, revoked in (("revoked", self.reference.revoked), ("revoked_stamp", self.reference.revoked_stamps)):
             for each, at_us in [*revoked.items()]:

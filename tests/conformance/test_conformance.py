@@ -10,7 +10,8 @@ import zlib
 from collections import Counter
 from itertools import count
 
-from celery_affinity.reference.reference import NONE
+from celery_affinity.reference.model import NewJob
+from celery_affinity.reference.replies import NONE
 from celery_affinity.rules import job_fields
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_PURGED
@@ -65,29 +66,22 @@ def _message(job_id):
 
 def _job(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):
     """Return a job as the reference takes it, and as the scripts do."""
-    given = {
-        "type_": type_,
-        "on_demand": on_demand,
-        "priority": priority,
-        "delay_us": delay_us,
-        # All jobs that a walk has end together are of one task, of others some.
-        "task_id": f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % (1 if job_id.startswith('e') else 3)}",
-        "task_name": "t",
-        "message": _message(job_id),
-        "expires_us": expires_us,
-        "stamps": stamps,
-    }
+    # All jobs that a walk has end together are of one task, of others some.
+    task_id = f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % (1 if job_id.startswith('e') else 3)}"
+    message = _message(job_id)
+    given = NewJob(job_id, type_, on_demand, priority, delay_us, task_id, "t", message, expires_us, stamps)
     arguments = {
-        **given,
         "id": job_id,
         "type": encode(type_),
         "mode": "demand" if on_demand else "queued",
-        "task_id": encode(given["task_id"]),
+        "priority": priority,
+        "delay_us": delay_us,
+        "task_id": encode(task_id),
+        "task_name": "t",
+        "message": message,
         "expires_us": "" if expires_us is None else expires_us,
         "stamps": " ".join(stamps),
     }
-    for name in ("type_", "on_demand"):
-        del arguments[name]
     return given, arguments
 
 
@@ -154,8 +148,7 @@ class Conformance(SideBySide):
         if self.full_next and not all(each in self.reference.jobs for each in good):
             self.step("publish", REFUSED, *rest, **arguments[0])
             return NONE
-        ids = [job[0] for job in jobs]
-        first, *further = self.reference.publish(list(zip(ids, given, strict=True)), now_us=self.now_us)
+        first, *further = self.reference.publish(given, now_us=self.now_us)
         pairs = (value for each in further for value in (each.state, each.refused or each.served))
         reply = [first.state, Named(first.more), first.refused or first.served, *pairs]
         self.step("publish", reply, *rest, **arguments[0])
@@ -188,11 +181,11 @@ class Conformance(SideBySide):
                 arguments |= {"task_id": "", "task_name": ""}
             arguments |= [spoilt] if spoilt else []
             if "id" in spoilt:
-                is_next = self.reference.lists[list_][:1] == [given["message"]]
+                is_next = self.reference.lists[list_][:1] == [given.message]
                 self.step("ingest", [5, "", "id"] if is_next else [-1, "", 1], list=list_, readable=1, **arguments)
                 continue
             is_good = readable and not spoilt
-            reply = self.reference.ingest(list_, job_id, **given, readable=is_good, now_us=self.now_us)
+            reply = self.reference.ingest(list_, given, readable=is_good, now_us=self.now_us)
             wanted = [reply.state, Named(reply.more), reply.served]
             self.step("ingest", wanted, list=list_, readable=int(readable), **arguments)
             self.compare(reply.more)
@@ -208,7 +201,7 @@ class Conformance(SideBySide):
             waiting.insert(0, message)
             self.call("RPUSH", list_, message, reply=len(waiting))
             given, arguments = _job(job_id, type_, False, 0, 0)
-            reply = self.reference.ingest(list_, job_id, **given, readable=True, now_us=self.now_us)
+            reply = self.reference.ingest(list_, given, readable=True, now_us=self.now_us)
             self.step("ingest", [reply.state, Named(reply.more), reply.served], list=list_, readable=1, **arguments)
             waiting.pop(0)
             self.call("RPOP", list_, reply=message)
@@ -397,7 +390,7 @@ class Conformance(SideBySide):
         self._revoke_stamped(stamps)
 
     def _revoke_stamped(self, stamps):
-        ended, left = self.reference.revoke_stamped(stamps, now_us=self.now_us)
+        ended, left, _ = self.reference.revoke_stamped(stamps, now_us=self.now_us)
         self.step("revoke", [ended, left, 0], *stamps, by="stamp", keep_s=60, after=0)
         self.compare()
 

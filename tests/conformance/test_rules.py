@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.rules.keys import Keys, decode, encode
-from celery_affinity.rules.score import MICRO, Terms, Weights, overtakes, score
+from celery_affinity.rules.score import MICRO, Place, Terms, Weights, overtakes, score
 from celery_affinity.rules.slot import FreeWorker, choose
 from celery_affinity.server.scripts.assembling import assembled
 
@@ -96,7 +96,9 @@ def test_a_score_never_falls_with_age(priority, on_demand, age_us, more_us, slot
     assert old - young >= 16 * more_us
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.text("ab", min_size=1, max_size=3)), min_size=2))
+@given(
+    st.lists(st.builds(Place, st.integers(0, 3), st.integers(0, 3), st.text("ab", min_size=1, max_size=3)), min_size=2)
+)
 def test_overtaking_is_a_total_order(jobs):
     first, second = jobs[:2]
     if first != second:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from celery_affinity.rules import overtaking
 from celery_affinity.rules.protocol import MAX_PRIORITY
-from celery_affinity.rules.score import MICRO, Weights, overtakes, score
+from celery_affinity.rules.score import MICRO, Place, Weights, overtakes, score
 
 WEIGHTS = Weights()
 UNCAPPED = replace(WEIGHTS, on_demand_age_cap_us=10**9 * MICRO)
@@ -44,7 +44,7 @@ def test_a_job_enqueued_a_bound_later_never_runs_first(data):
     waited_us = data.draw(st.integers(0, 10**10))  # since the later one came
     old = score(mine, on_demand, later_us + waited_us, data.draw(slots), weights).total
     new = score(theirs, they_on_demand, waited_us, data.draw(slots), weights).total
-    assert overtakes((old, 0, "old"), (new, later_us, "new"))
+    assert overtakes(Place(old, 0, "old"), Place(new, later_us, "new"))
 
 
 @pytest.mark.parametrize(("on_demand", "they_on_demand"), [(False, True), (True, True)])
@@ -54,7 +54,7 @@ def test_the_bound_is_tight(on_demand, they_on_demand):
     waited_us = 10_000 * MICRO
     old = score(0, on_demand, later_us + waited_us, 10**6, WEIGHTS).total
     new = score(10, they_on_demand, waited_us, 1, WEIGHTS).total
-    assert overtakes((new, later_us, "new"), (old, 0, "old"))
+    assert overtakes(Place(new, later_us, "new"), Place(old, 0, "old"))
 
 
 # -- one slot, jobs of one second

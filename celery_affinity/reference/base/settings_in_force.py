@@ -6,8 +6,8 @@ value changes. All settings are by their name in Redis, as `Settings.shared` has
 
 from collections.abc import Mapping
 
-from ..rules.score import Weights
-from ..rules.settings import Settings, weights
+from ...rules.score import Weights
+from ...rules.settings import Settings, weights
 
 _DEFAULTS = Settings().shared()
 
@@ -32,8 +32,8 @@ class InForce:
     def weights(self) -> Weights:
         return weights(self.values)
 
-    def take(self, app: str, given: Mapping[str, str]) -> list[str]:
-        """Take what the app.conf of *app* says. Return the settings that another app, or version of it, had otherwise.
+    def adopt(self, app: str, given: Mapping[str, str]) -> list[str]:
+        """Adopt what the app.conf of *app* says. Return the settings that another app, or version of it, had otherwise.
 
         Its own change ends one at run time; what an unknown app says does not.
         """
@@ -50,7 +50,7 @@ class InForce:
                     replaced.append(name)
         self.conf_of[app] = {**own, **given}
         if changed:
-            self._note_change()
+            self._record_change()
         return replaced
 
     def change(self, changes: Mapping[str, str]) -> int:
@@ -62,9 +62,9 @@ class InForce:
                 self.values[name] = self.conf[name]
             else:
                 self.values.pop(name, None)
-        return self._note_change()
+        return self._record_change()
 
-    def _note_change(self) -> int:
+    def _record_change(self) -> int:
         """Count a change. Jobs carry priorities as their app's own order has them: another one turns them all."""
         own = self.conf.get("priority_order", _DEFAULTS["priority_order"])
         self.values["turned"] = str(int(self.get("priority_order") != own))

@@ -1,0 +1,48 @@
+"""One arrow a file, as ``server/lua/arrows``: what is shared by several stands in the other rooms.
+
+`reference` has them in the order in which a job takes them.
+"""
+
+from . import (
+    ack,
+    announce,
+    beat,
+    claim,
+    configure,
+    drop,
+    ingest,
+    join,
+    leave,
+    publish,
+    purge,
+    recover,
+    release,
+    replay,
+    requeue,
+    revoke,
+    sync,
+    tick,
+    told,
+)
+
+__all__ = [
+    "ack",
+    "announce",
+    "beat",
+    "claim",
+    "configure",
+    "drop",
+    "ingest",
+    "join",
+    "leave",
+    "publish",
+    "purge",
+    "recover",
+    "release",
+    "replay",
+    "requeue",
+    "revoke",
+    "sync",
+    "tick",
+    "told",
+]

@@ -1,0 +1,21 @@
+"""purge: deletes waiting jobs of a type, because a person asked for it."""
+
+from collections.abc import Iterable
+
+from ...rules.protocol import MOST_PURGED
+from ..jobs import come_back
+from ..model import Cohort
+from ..replies import Purged
+
+
+def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = ()) -> Purged:
+    """Delete pending jobs of a type, and the scheduled ones of those named.
+
+    Which of the pending ones go first is not said.
+    """
+    named = [cohort.jobs[job_id] for job_id in dict.fromkeys(scheduled) if job_id in cohort.jobs]
+    waiting = [job for job in named if job.state == "scheduled" and job.type == type_]
+    pending = cohort.pending({type_})
+    for job in waiting + pending[:MOST_PURGED]:
+        come_back.forget(cohort, job)
+    return Purged(len(waiting) + min(len(pending), MOST_PURGED), len(pending) > MOST_PURGED)

@@ -1,0 +1,65 @@
+"""release: claimed -> done, failed, revoked, expired, dead or pending. The slots are free again."""
+
+from collections.abc import Iterable
+
+from ..fleet import lookahead
+from ..jobs import claims, come_back
+from ..jobs.outcome import ENDED, read_outcome
+from ..model import Cohort, Delivery, Outcome, Worker
+from ..placing import free_slots
+from ..placing.fill import fill
+from ..replies import NONE, Released
+
+
+def release(
+    cohort: Cohort,
+    worker_id: str,
+    sequence: str,
+    ends: Iterable[tuple[str, int, Outcome]],
+    *,
+    inline: bool,
+    now_us: int,
+    most_ahead: int = 0,
+) -> Released:
+    """End claims (job id, fencing number, outcome). A repeated *sequence* gets the same reply.
+
+    *inline*: whether the caller takes its next jobs from the reply. *most_ahead*: jobs that it takes beyond its slots.
+    """
+    worker = cohort.workers.get(worker_id)
+    if worker is None:
+        return Released(NONE, [])
+    if worker.sequence == sequence:
+        still = [job for job_id, fence in worker.granted if (job := claims.held(cohort, worker_id, job_id, fence))]
+        return Released(NONE, [claims.payload(job) for job in still])
+    if inline:
+        worker.stalled = False  # only the event loop takes jobs inline, so it turns
+    again = _take_ends(cohort, worker, ends, now_us)
+    lookahead.gave_back(cohort, worker, again)
+    free_slots.recount(worker, now_us)
+    deliveries: list[Delivery] = []
+    more = fill(cohort, again | worker.types, now_us, worker, deliveries if inline else None, alone=not again)
+    if not more:
+        if inline:
+            lookahead.fill(cohort, worker, most_ahead, now_us, deliveries)
+        lookahead.ask(cohort, worker)
+    worker.sequence = sequence
+    worker.granted = [(delivery.job_id, delivery.fence) for delivery in deliveries]
+    return Released(more, deliveries)
+
+
+def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Outcome]], now_us: int) -> set[str]:
+    """Record how claims ended. Return the types of those that are pending again."""
+    again: set[str] = set()
+    for job_id, fence, outcome in ends:
+        job = claims.held(cohort, worker.id, job_id, fence)
+        if job is None:
+            continue
+        how, why = read_outcome(outcome)
+        if how in ENDED or job.acked:
+            claims.finish(cohort, job, ENDED.get(how, "done"), why if how in ENDED else "", now_us)
+        elif how == "rejected":
+            come_back.drop(cohort, job)
+            come_back.bury(cohort, job, "rejected", now_us, why)
+        else:
+            again |= come_back.put(cohort, job, now_us, counted=how == "unsettled", why=why)
+    return again

@@ -1,0 +1,28 @@
+"""told: the callers of these jobs know how they ended, or they are left to another app."""
+
+from collections.abc import Iterable
+
+from ..jobs import come_back, ends
+from ..model import Cohort
+
+
+def told(cohort: Cohort, job_ids: Iterable[str]) -> int:
+    """Record that the callers of these jobs know how they ended. Return how many did not before."""
+    untold = [cohort.jobs[each] for each in dict.fromkeys(job_ids) if cohort.untold.pop(each, None) is not None]
+    for job in untold:
+        job.left, job.tries = (), 0
+        if job.state != "dead":
+            ends.told(cohort, job)
+        elif not job.is_listed:
+            come_back.forget(cohort, job)
+    return len(untold)
+
+
+def leave_to_others(cohort: Cohort, job_ids: Iterable[str], *, app: str, now_us: int) -> int:
+    """Record that *app* does not know the tasks of these jobs: it has not tried. Return how many are not told of."""
+    untold = [cohort.jobs[job_id] for job_id in job_ids if job_id in cohort.untold]
+    for job in untold:
+        job.left = (*job.left, app)
+        job.tries = max(0, job.tries - 1)
+        cohort.untold[job.id] = now_us
+    return len(untold)

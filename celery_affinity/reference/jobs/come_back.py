@@ -1,0 +1,68 @@
+"""The ways a claimed job leaves its slot without having been done: pending again, or dead."""
+
+from collections.abc import Iterable
+
+from ...rules.protocol import MOST_MOVES
+from ..model import Cohort, Job, Reason
+from . import ends, find_by
+
+
+def drop(cohort: Cohort, job: Job) -> None:
+    """Free the slot of *job*. The caller recounts the worker's slots."""
+    assert job.worker is not None
+    del cohort.workers[job.worker].claims[job.id]
+    job.worker = job.fence = job.started_us = None
+
+
+def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") -> set[str]:
+    """Take a job from its worker: pending again, dead if it came back too often, lost if it had been acked.
+
+    One that was revoked meanwhile, or has expired, ends. Return the types that gained a pending job: one, or none.
+    """
+    drop(cohort, job)
+    if job.acked:
+        bury(cohort, job, "lost", now_us)
+        return set()
+    ended = ends.meanwhile(cohort, job, now_us)
+    if ended:
+        ends.record(cohort, job, ended, now_us)
+        return set()
+    job.deliveries += counted
+    if counted and job.deliveries >= int(cohort.settings.get("max_deliveries")):
+        bury(cohort, job, "max_deliveries", now_us, why)
+        return set()
+    job.state = "pending"
+    return {job.type}
+
+
+def bury(cohort: Cohort, job: Job, reason: Reason, now_us: int, why: str = "") -> None:
+    """Put a job among the dead letters, of which the newest are kept."""
+    job.state, job.reason, job.why, job.ended_us = "dead", reason, why, now_us
+    cohort.counters[reason] += 1
+    if reason not in ("rejected", "unreadable"):
+        cohort.untold[job.id] = now_us
+    _trim_dead(cohort)
+
+
+def _trim_dead(cohort: Cohort) -> None:
+    """Forget the oldest dead letters, some at a time; those whose callers do not know yet as soon as they do."""
+    listed = [job for job in cohort.jobs.values() if job.state == "dead" and job.is_listed]
+    listed.sort(key=lambda job: (job.ended_us or 0, job.id))
+    for job in listed[: max(0, len(listed) - int(cohort.settings.get("dead_max")))][:MOST_MOVES]:
+        if job.id in cohort.untold:
+            job.is_listed = False
+        else:
+            forget(cohort, job)
+
+
+def forget(cohort: Cohort, job: Job) -> None:
+    """Delete a job and all that is known of it."""
+    find_by.remove(cohort, job, keeps_last=False)
+    del cohort.jobs[job.id]
+    cohort.untold.pop(job.id, None)
+
+
+def dead(cohort: Cohort, job_ids: Iterable[str]) -> list[Job]:
+    """Return those of the jobs that are dead, each once."""
+    found = [cohort.jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in cohort.jobs]
+    return [job for job in found if job.state == "dead"]

@@ -1,0 +1,41 @@
+"""A job ends without a worker that could say so: revoked or expired while it waited. `announce` has its caller told."""
+
+from typing import Literal
+
+from ..model import Cohort, Job
+from . import find_by
+
+How = Literal["revoked", "expired"]
+
+
+def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
+    """Record that *job* has ended, which has no slot."""
+    job.state, job.ended_us = how, now_us
+    cohort.untold[job.id] = now_us
+    cohort.counters[how] += 1
+    find_by.fade(cohort, job)
+
+
+def waiting(cohort: Cohort, job: Job, how: How, now_us: int) -> bool:
+    """End a job if it waits; a claimed one is its worker's. Return whether it did."""
+    if job.state not in ("pending", "scheduled"):
+        return False
+    record(cohort, job, how, now_us)
+    return True
+
+
+def meanwhile(cohort: Cohort, job: Job, now_us: int) -> How | None:
+    """Return how a job that comes back from its worker has ended meanwhile; None if it may wait again."""
+    if has_expired(job, now_us):
+        return "expired"
+    return "revoked" if find_by.is_revoked(cohort, job) else None
+
+
+def has_expired(job: Job, now_us: int) -> bool:
+    return job.expires_us is not None and job.expires_us <= now_us
+
+
+def told(cohort: Cohort, job: Job) -> None:
+    """The caller of *job* knows: keep only what is known of the job."""
+    job.message = None
+    find_by.remove(cohort, job, keeps_last=True)

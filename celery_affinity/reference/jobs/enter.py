@@ -1,0 +1,52 @@
+"""A message becomes a job: pending, or scheduled if its time is still to come."""
+
+from ...rules.keys import withdrawn
+from ...rules.protocol import HAS_ENDED, IS_KNOWN, IS_PENDING, IS_SCHEDULED, TICK_US
+from ..fleet import workers
+from ..model import Cohort, Job, NewJob
+from ..replies import NONE, Published
+from . import ends, find_by
+
+
+def put(cohort: Cohort, new: NewJob, enqueued_us: int, now_us: int) -> Published:
+    """Add a job. *enqueued_us*: when it counts as published."""
+    if new.id in cohort.jobs:
+        return Published(IS_KNOWN, NONE, True)
+    is_due = new.delay_us <= 0
+    due_us = enqueued_us + max(0, new.delay_us)
+    job = Job(
+        new.id,
+        new.type,
+        new.on_demand,
+        new.priority,
+        due_us,
+        "pending" if is_due else "scheduled",
+        new.message,
+        new.task_id,
+        new.task_name,
+    )
+    cohort.jobs[new.id] = job
+    find_by.add(cohort, job, None if new.expires_us is None else now_us + new.expires_us, new.stamps, now_us)
+    is_revoked = find_by.is_task_revoked(cohort, job)
+    if is_revoked or (new.expires_us is not None and new.expires_us <= 0):
+        ends.record(cohort, job, "revoked" if is_revoked else "expired", now_us)
+        return Published(HAS_ENDED, NONE, True)
+    if not is_due:
+        job.published_us = now_us
+        if new.delay_us < TICK_US and _first_scheduled(cohort) is job:
+            workers.have_one_tick(cohort)
+        return Published(IS_SCHEDULED, NONE, True)
+    if not is_served(cohort, new.type):
+        cohort.counters["unserved"] += 1
+        return Published(IS_PENDING, NONE, False)
+    return Published(IS_PENDING, NONE, True)
+
+
+def is_served(cohort: Cohort, type_: str) -> bool:
+    """Return whether a live worker serves *type_*, if only after it has withdrawn from it for a moment."""
+    return bool(cohort.capacity(type_) or cohort.capacity(withdrawn(type_)))
+
+
+def _first_scheduled(cohort: Cohort) -> Job | None:
+    scheduled = (job for job in cohort.jobs.values() if job.state == "scheduled")
+    return min(scheduled, key=lambda job: (job.enqueued_us, job.id), default=None)

@@ -1,0 +1,15 @@
+"""What a worker says of the end of a job that did not end well."""
+
+from collections.abc import Mapping
+
+from ...rules.protocol import MOST_WHY_BYTES
+from ..model import Outcome, State
+
+#: How a claimed job ended that was settled -> what it is then.
+ENDED: Mapping[str, State] = {"acked": "done", "failed": "failed", "revoked": "revoked", "expired": "expired"}
+
+
+def read_outcome(outcome: Outcome) -> tuple[str, str]:
+    """Return how the job ended, and why: in words, "" if nothing is said."""
+    how, _, words = outcome.partition(" ")
+    return how, words.encode()[:MOST_WHY_BYTES].decode(errors="replace")

@@ -1,0 +1,48 @@
+"""fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot."""
+
+from collections.abc import Collection, Set
+
+from ...rules.protocol import MOST_MOVES
+from ..jobs import claims
+from ..model import Cohort, Delivery, Worker
+from ..replies import NONE
+from . import which_job, which_slot
+
+
+def fill(
+    cohort: Cohort,
+    types: Collection[str],
+    now_us: int,
+    caller: Worker | None = None,
+    inline: list[Delivery] | None = None,
+    *,
+    alone: bool = False,
+) -> Set[str]:
+    """Place the best job of *types* on its best slot until none fits. Return `more`.
+
+    A job that has expired ends when it is its turn, and takes no slot: no tick has seen it yet.
+
+    The jobs that *caller* gets are added to *inline* instead of its inbox. *alone*: only the caller's slots are filled;
+    each other one was looked at when it became free, or when the jobs came that are pending.
+    """
+    has_choice = which_job.has_choice(cohort, types)
+    size = 0
+    for _ in range(MOST_MOVES):
+        is_over = alone and not (caller and caller.free)
+        fitting = [type_ for type_ in types if not is_over and which_slot.best(cohort, type_)]
+        fits = {type_: which_job.slots_that_fit(cohort, type_) for type_ in fitting}
+        job = which_job.first(cohort, fits, now_us, counts=has_choice)
+        worker = caller if alone else which_slot.best(cohort, job.type) if job else None
+        if job is None or worker is None:
+            return NONE
+        delivery = claims.grant(cohort, job, worker, now_us)
+        if delivery is None:
+            continue
+        if worker is caller and inline is not None:
+            inline.append(delivery)
+        else:
+            worker.inbox.append(delivery)
+        size += delivery.size
+        if size > cohort.most_bytes:
+            break
+    return {job.type for job in cohort.pending(types)}

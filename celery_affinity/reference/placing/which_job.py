@@ -1,0 +1,41 @@
+"""Which job: by score, or by age alone."""
+
+from collections.abc import Collection, Mapping
+
+from ...rules.score import Place, goes_by_age, overtakes, score
+from ..model import Cohort, Job
+from . import free_slots
+
+
+def has_choice(cohort: Cohort, types: Collection[str]) -> bool:
+    """Return whether jobs of more than one lane of *types* wait."""
+    return len({(job.type, job.on_demand, job.priority) for job in cohort.pending(types)}) > 1
+
+
+def slots_that_fit(cohort: Cohort, type_: str) -> int:
+    """Return the slots that make *type_* less rare: the free ones, or all, as the setting ``rarity`` says."""
+    if cohort.settings.get("rarity") == "free":
+        return free_slots.free_for(cohort, type_)
+    return cohort.capacity(type_)
+
+
+def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool) -> Job | None:
+    """Return the job that goes first of the types in *fits*, which has the slots that fit each; None if none waits.
+
+    *counts*: whether it is one of those of which a share goes by age, as all that have a choice.
+    """
+    percentage = int(cohort.settings.get("priority_percentage"))
+    job = _best(cohort, fits, now_us, by_age=goes_by_age(cohort.turn, percentage))
+    cohort.turn += counts and job is not None and percentage < 100
+    return job
+
+
+def _best(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, by_age: bool) -> Job | None:
+    coefficients = cohort.settings.weights
+    best: Place | None = None
+    for job in cohort.pending(fits):
+        terms = score(job.priority, job.on_demand, now_us - job.enqueued_us, fits[job.type], coefficients)
+        candidate = Place(0 if by_age else terms.total, job.enqueued_us, job.id)
+        if best is None or overtakes(candidate, best):
+            best = candidate
+    return cohort.jobs[best.job_id] if best else None

@@ -1,0 +1,147 @@
+"""What the arrows reply."""
+
+from collections.abc import Sequence, Set
+from typing import NamedTuple
+
+from .model import Delivery
+
+#: No type.
+NONE: Set[str] = frozenset()
+
+# *more*: types whose pending jobs a call did not get to, since it moves `MOST_MOVES` at most: the caller passes them to
+# `claim`. *again*: the arrow itself has more to do.
+
+
+class Published(NamedTuple):
+    """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled, 3 revoked before, or expired, 5 refused.
+
+    Of `ingest` also -1: the message is not next in its list, and 4: it is a dead letter.
+
+    Not *served*: it is pending, and no live worker serves its type. *refused*: for which field.
+    """
+
+    state: int
+    more: Set[str]
+    served: bool
+    refused: str | None = None
+
+
+class Joined(NamedTuple):
+    """*namesake*: a live worker that has the same node name. *replaced*: settings that were otherwise so far.
+
+    *void_up_to*: claims with a fencing number up to this are not the worker's.
+
+    *now_us*: what the server's clock says: by it the worker knows whether a job that waits there has expired.
+    """
+
+    more: Set[str]
+    namesake: str | None
+    replaced: list[str]
+    void_up_to: int
+    now_us: int
+
+
+class Released(NamedTuple):
+    """*deliveries*: the jobs that the caller got for its free slots, if it takes them inline."""
+
+    more: Set[str]
+    deliveries: list[Delivery]
+
+
+class Synced(NamedTuple):
+    """Not *known*: join again. *asked*: claims it did not name. *void*: jobs it named that are not its own.
+
+    *revision*: that of the settings in force. *now_us*: as in `Joined`. *returned*: jobs of its that are pending again.
+    """
+
+    known: bool
+    ticker: bool
+    more: Set[str]
+    asked: list[tuple[str, int]]
+    void: list[str]
+    revision: int
+    now_us: int
+    returned: int
+
+
+class Left(NamedTuple):
+    """*unfinished*: the worker still holds something. *returned*: how many jobs are pending again."""
+
+    more: Set[str]
+    unfinished: bool
+    returned: int
+
+
+class Beaten(NamedTuple):
+    """Not *known*: nothing changed."""
+
+    known: bool
+    again: bool
+    more: Set[str]
+
+
+class Recovered(NamedTuple):
+    """*recovered*: jobs that came back."""
+
+    again: bool
+    recovered: int
+    more: Set[str]
+
+
+class Ticked(NamedTuple):
+    """*next_due_us*: until the next scheduled job is due, None if there is none. *untold*: some ends are to be told.
+
+    *lists*: those with messages of stock Celery.
+    """
+
+    again: bool
+    next_due_us: int | None
+    due: int
+    recovered: int
+    dead_workers: int
+    untold: bool
+    lists: Sequence[str]
+    more: Set[str]
+
+
+class Revoked(NamedTuple):
+    """*ended*: how many jobs. *left*: with how many of the names, the last ones, the caller is to go on.
+
+    *after*: what it then says: the number of the last job that was looked at of the first of these tasks; else 0.
+    """
+
+    ended: int
+    left: int
+    after: int
+
+
+class Purged(NamedTuple):
+    """*deleted*: how many jobs."""
+
+    deleted: int
+    again: bool
+
+
+class Replayed(NamedTuple):
+    """*job_ids*: those that are pending again."""
+
+    more: Set[str]
+    job_ids: list[str]
+
+
+class Ending(NamedTuple):
+    """How a job ended without a worker. *how*: "revoked", "expired", or the `Reason` for which it is dead.
+
+    *since_us*: how long ago. *for_anyone*: whether an app tells it as well that does not know its task. *message*: ""
+    if it is gone, None if it is large.
+    """
+
+    job_id: str
+    how: str
+    type: str
+    task_id: str
+    task_name: str
+    deliveries: int
+    since_us: int
+    for_anyone: bool
+    message: str | None
