@@ -139,7 +139,7 @@ def _in_the_middle(fleet: LargeFleet, jobs: int) -> str:
 
 def _rows(loop: asyncio.AbstractEventLoop, observer: Observer) -> list[dict[str, object]]:
     """Return what Flower's broker page and its API show, but for the lists that Flower itself measures."""
-    status = loop.run_until_complete(observer.look())
+    status = loop.run_until_complete(observer.read())
     assert status is not None, "the server answers"
     ours = {each.type: each for each in status.types}
     return merged([{"name": type_, "messages": 0} for type_ in ours], ours, status)

@@ -1,9 +1,10 @@
-"""What the commands share: the way to the broker, and how they print."""
+"""What the commands share: options, the way to the broker, and how a report is shown."""
 
-import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from json import dumps
+from typing import TypeVar
 
 import click
 from celery import Celery
@@ -12,20 +13,25 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from ..errors import AffinityError, TransportError
+from ..observe.as_json import Json, as_json
 from ..server.reader import Reader
 from ..server.scheduler import Scheduler
 from ..transport.reach import scheduler_on
 from ..transport.urls import masked
 
-#: Pause before a broker that does not answer is asked again, s.
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+#: Pause, s, before a broker that did not answer is asked again.
 _RETRY_S = 1.0
+
+Report = TypeVar("Report")
 
 
 @contextmanager
 def scheduler_of(ctx: click.Context, *, patient_until: threading.Event | None = None) -> Iterator[Scheduler]:
-    """Yield the arrows on the app's broker, or end the command with a line that says what is wrong.
+    """Yield the scheduler on the app's broker, or end the command with a line that says what is wrong.
 
-    A broker that does not answer is asked again, with *patient_until*, until that event is set.
+    With *patient_until*, a broker that does not answer is asked again until that event is set.
     """
     app = ctx.obj.app
     with _connection(app) as connection:
@@ -50,7 +56,7 @@ def scheduler_of(ctx: click.Context, *, patient_until: threading.Event | None = 
 def _connection(app: Celery) -> Connection:
     try:
         return app.connection_for_write()
-    except Exception as exc:  # whatever the import of a transport raises, or of what it needs
+    except Exception as exc:  # any: the import of a transport, or of what it needs, may raise it
         raise click.ClickException(
             "there is no connection with the app's broker_transport and broker_url, "
             f"{app.conf.broker_transport!r} and {masked(str(app.conf.broker_write_url))!r}: {_said(exc)}"
@@ -66,7 +72,7 @@ def _first_answer(connection: Connection, transport: str) -> Scheduler:
         return scheduler_on(connection, transport)
     except AffinityError:
         raise
-    except ValueError as exc:  # kombu's, of a database that is no number
+    except ValueError as exc:  # kombu's, for a database that is no number
         raise TransportError(f"the broker's URL {connection.as_uri()} cannot be used: {exc}") from exc
 
 
@@ -76,8 +82,13 @@ def reader_of(ctx: click.Context) -> Iterator[Reader]:
         yield scheduler.reader
 
 
-def print_json(found: object) -> None:
-    click.echo(json.dumps(found, indent=2))
+def show(found: Report, words: Callable[[Report], str], *, json: bool) -> None:
+    """Print a report: as JSON, or in the *words* for people."""
+    if json:
+        print_json(as_json(found))
+    else:
+        click.echo(words(found))
 
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+def print_json(found: Json) -> None:
+    click.echo(dumps(found, indent=2))

@@ -1,7 +1,6 @@
-"""``celery -A proj affinity dead ...``: what will not run again: look, run it again, or drop it."""
+"""``celery -A proj affinity dead ...``: look at jobs that will not run again, replay them, or drop them."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -10,7 +9,7 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 from ..observe import dead_letters
 from ..observe.dead_letters import Filter
 from . import text
-from .broker import AS_JSON, print_json, reader_of, scheduler_of
+from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
 
 
 @click.group()
@@ -45,10 +44,7 @@ def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Any) -> N
     """List dead letters, the newest first."""
     with reader_of(ctx) as reader:
         found = dead_letters.find(reader, Filter(**chosen), limit)
-    if as_json:
-        print_json([asdict(letter) for letter in found])
-    else:
-        click.echo(text.letters(found))
+    show(found, text.letters, json=as_json)
 
 
 @dead.command("show", cls=CeleryCommand)
@@ -62,10 +58,7 @@ def show_dead(ctx: click.Context, id_: str, as_json: bool) -> None:
         shown = [dead_letters.show(reader, letter) for letter in dead_letters.find(reader, Filter(ids=(id_,)))]
     if not shown:
         raise click.ClickException(f"no dead letter has the task id or job id {id_!r}")
-    if as_json:
-        print_json([asdict(each) for each in shown])
-    else:
-        click.echo("\n\n".join(text.letter(each) for each in shown))
+    show(shown, lambda shown: "\n\n".join(map(text.letter, shown)), json=as_json)
 
 
 _ALL = click.option("--all", "all_", is_flag=True, help="All dead letters.")

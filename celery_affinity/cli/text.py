@@ -1,4 +1,4 @@
-"""What the commands print for people: tables and paragraphs. `--json` prints the same objects as they are."""
+"""What the commands print for people: tables and paragraphs, one function for each report."""
 
 import textwrap
 import time
@@ -9,8 +9,9 @@ import click
 from ..check import Facts, Finding, Level
 from ..observe.claim_order import Group, Next
 from ..observe.dead_letters import DeadLetter, Shown
-from ..observe.explain import Explanation, Slots, Waiting
+from ..observe.explain import Explanation
 from ..observe.status import Status, TypeStatus, WorkerStatus
+from ..observe.waiting import Slots, Waiting
 from ..rules.settings import PREFIX, Settings
 from ..rules.type_name import did_you_mean
 from ..server.runtime_settings import Knob
@@ -51,7 +52,7 @@ _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 
 def findings(facts: Facts, found: Sequence[Finding]) -> str:
-    """Return what a check looked at, what it found, and how many of each level."""
+    """Return what a check looked at, its findings, and their number by level."""
     blocks = [_looked_at(facts), *(_finding(each) for each in found), _counts(found)]
     return "\n\n".join(blocks)
 
@@ -105,7 +106,7 @@ def _letter_row(letter: DeadLetter) -> tuple[str, ...]:
 
 
 def letter(shown: Shown) -> str:
-    """Return all that is known of a dead letter as a few lines."""
+    """Return a dead letter as a few lines."""
     found = shown.letter
     message = (
         f"{shown.message_bytes:,} bytes" if found.replayable else "gone: it had been acked, so it cannot be replayed"
@@ -136,7 +137,7 @@ def upcoming(found: Sequence[Next]) -> str:
 
 
 def nothing_pending(types: Sequence[str], served: Collection[str]) -> str:
-    """Return what stands for an empty table, of each of *types* or of all. *served*: types with live workers."""
+    """Return the words for an empty table, for each of *types* or for all. *served*: types with live workers."""
     if not types:
         return "nothing is pending"
     return "\n".join(f"nothing is pending of type {type_!r}{_unless_served(type_, served)}" for type_ in types)
@@ -153,20 +154,20 @@ def _next_row(number: int, each: Next) -> tuple[str, ...]:
     return str(number), each.type, str(each.priority), mode, score, wait, each.task, each.task_id, note
 
 
-def knobs(found: Sequence[Knob]) -> str:
-    """Return settings as a table; those that are not as this app's app.conf has them say why."""
+def settings(found: Sequence[Knob]) -> str:
+    """Return settings as a table; a setting that differs from this app's app.conf says why."""
     defaults = Settings()
     return table(
         ("setting", "in force", "app.conf", "default", ""),
         [
-            (PREFIX + each.name, str(each.value), str(each.own), str(getattr(defaults, each.name)), _knob_note(each))
+            (PREFIX + each.name, str(each.value), str(each.own), str(getattr(defaults, each.name)), _setting_note(each))
             for each in found
         ],
         red=[each.disputed for each in found],
     )
 
 
-def _knob_note(each: Knob) -> str:
+def _setting_note(each: Knob) -> str:
     notes = []
     if each.changed_at_run_time:
         notes.append(f"changed at run time, a reset goes back to {each.conf}")
@@ -179,7 +180,7 @@ def _knob_note(each: Knob) -> str:
 
 
 def explanation(found: Explanation) -> str:
-    """Return where a job is, and why it waits, as a few lines."""
+    """Return an explanation as a few lines."""
     if found.state == "unknown":
         return f"task {printable(found.task_id)} is unknown: {found.note}"
     rows = [
@@ -225,7 +226,7 @@ def _waiting_rows(waiting: Waiting) -> list[tuple[str, str]]:
 
 
 def _why_unknown(waiting: Waiting) -> str:
-    """Return why there is no estimate. Of short jobs not all are timed: that some have ended does not say how long."""
+    """Return why there is no estimate: jobs may have ended, and none been timed, since few of the short ones are."""
     if not waiting.score.slots_that_fit:
         return "no live worker serves the type"
     if not sum(each.slots for each in waiting.slots):
@@ -260,7 +261,7 @@ def _paragraph(rows: Sequence[tuple[str, str]]) -> str:
 def _moment(unix_s: float) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))
-    except (ValueError, OverflowError, OSError):  # of a row that is spoiled
+    except (ValueError, OverflowError, OSError):  # the row was spoiled
         return "?"
 
 
@@ -274,7 +275,7 @@ def duration(seconds: float) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bool] = ()) -> str:
-    """Return rows in columns; those that are *red* are."""
+    """Return rows in columns, in red where *red* says so."""
     rows = [tuple(printable(cell) for cell in row) for row in rows]
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     lines = [click.style(_line(header, widths), bold=True)]
@@ -285,7 +286,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bo
 
 
 def printable(cell: str) -> str:
-    """Return *cell* in one line: names of types and tasks may hold anything."""
+    """Return *cell* in one line of printable characters: names of types and tasks may hold any."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in cell)
 
 

@@ -1,4 +1,4 @@
-"""In which order waiting jobs would be claimed now, and how many are ahead of one: by counts, not one by one."""
+"""In which order pending jobs would be claimed now, and how many are ahead of one: counted, not read one by one."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,8 +11,9 @@ from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO, Place, Terms, Weights, overtakes, score
 from ..rules.settings import complete, weights
 from ..server.reader import Lane, Reader
+from .job_row import read_jobs
 
-#: Jobs of one instant that are compared by their ids; there are hardly ever two.
+#: Most jobs of one instant and lane that are compared by their ids; there are hardly ever two.
 _TIED = 1000
 
 
@@ -28,7 +29,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Next:
-    """A pending job, in the order of claims. *score* in points. Not *served*: no live worker takes it."""
+    """A pending job, in the order of claims. *score*: in points. *served*: whether a live worker takes its type."""
 
     job_id: str
     task_id: str
@@ -43,7 +44,7 @@ class Next:
 
 @dataclass(frozen=True)
 class Order:
-    """The rules at one instant. *fits*: type (encoded) -> slots that fit; a type that is not in it is not served."""
+    """The rules at one instant. *fits*: type (encoded) -> slots that fit; types without a live worker are missing."""
 
     now_us: int
     weights: Weights
@@ -51,25 +52,25 @@ class Order:
     by_age_alone: bool
 
     def terms(self, lane: Lane, enqueued_us: int) -> Terms:
-        """Return the terms of the score of a job in *lane*. One that nobody serves counts as if one slot did."""
+        """Return the terms of the score of a job in *lane*. An unserved type counts as if one slot served it."""
         return score(
             lane.priority, lane.on_demand, self.now_us - enqueued_us, self.fits.get(lane.type, 1), self.weights
         )
 
     def place(self, lane: Lane, enqueued_us: int, job_id: str) -> Place:
-        """Return what decides about a job in *lane*."""
+        """Return the place of a job in *lane*."""
         total = 0 if self.by_age_alone else self.terms(lane, enqueued_us).total
         return Place(total, enqueued_us, job_id)
 
     def kind(self, lane: Lane) -> tuple[str, int | None]:
-        """Return what the score of a job in *lane* depends on, but for its age."""
+        """Return all that the score of a job in *lane* depends on, except its age."""
         return lane.name, self.fits.get(lane.type)
 
     def passes_until_us(self, lane: Lane, mine: Place) -> int:
-        """Return the time such that just the jobs enqueued before it go before *mine*, ties by id aside.
+        """Return the time, µs, such that just the jobs enqueued before it go before *mine*, ties by id aside.
 
-        It is the same for all lanes of a kind: of their jobs the older one never has the lower score. So the answer is
-        one time; it is near where the lines of the two scores cross.
+        All lanes of a kind share that time: among their jobs, an older one never has a lower score. The time is near
+        the crossing of the lines of the two scores.
         """
 
         def passes(enqueued_us: int) -> bool:
@@ -91,9 +92,9 @@ class Order:
 
 
 def order_now(reader: Reader, types: Sequence[str] | None, now_us: int, settings: Mapping[str, str]) -> Order:
-    """Return the order of the waiting jobs of *types* (encoded; None: all) as the settings have it now."""
+    """Return the order of the pending jobs of *types* (encoded; None: all) by *settings*, as Redis has them."""
     capacity = reader.capacity(types)
-    # With "free", a release sees just the slot that it frees: rare or common, each type has one.
+    # With "free", a release sees only the slot that it frees: every type, rare or common, has one slot then.
     by_free_slots = settings["rarity"] == "free"
     return Order(
         now_us,
@@ -104,9 +105,9 @@ def order_now(reader: Reader, types: Sequence[str] | None, now_us: int, settings
 
 
 def _first_not(test: Callable[[int], bool], guess: int, low: int, high: int) -> int:
-    """Return the first number from *low* on that fails *test*, *high* at most; what is below it passes, none above.
+    """Return the first number from *low* on that fails *test*, *high* at most. All numbers below pass, none above.
 
-    Gallops from *guess*, which is near, to both sides, then halves.
+    Gallops to both sides from *guess*, a number near the answer, then halves.
     """
     guess = min(max(guess, low), high)
     step = 1
@@ -121,7 +122,7 @@ def _first_not(test: Callable[[int], bool], guess: int, low: int, high: int) -> 
 
 
 def ahead(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> list[Group]:
-    """Return how many jobs of *lanes* go before *mine*, by lane; lanes with none are left out."""
+    """Return the number of jobs that go before *mine*, by lane of *lanes*; lanes without any are left out."""
     kinds = {order.kind(lane): lane for lane in lanes}
     until_us_of = {kind: order.passes_until_us(lane, mine) for kind, lane in kinds.items()}
     until_us = [max(lane.enqueued_us, until_us_of[order.kind(lane)]) for lane in lanes]
@@ -139,7 +140,7 @@ def ahead(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> l
 
 
 def _tied(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> dict[Lane, int]:
-    """Return how many jobs of *lanes* came at the same µs with the same score, and have a smaller id."""
+    """Return by lane the number of jobs with the µs and the score of *mine* and a smaller id."""
     alike = [lane for lane in lanes if order.place(lane, mine.enqueued_us, "").score == mine.score]
     at_us = mine.enqueued_us
     found = reader.ask([("zrangebyscore", reader.lane_key(lane), at_us, at_us, 0, _TIED) for lane in alike])
@@ -150,13 +151,13 @@ def _tied(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> d
 
 
 def next_jobs(reader: Reader, types: Sequence[str] | None, limit: int) -> list[Next]:
-    """Return the first *limit* pending jobs of *types* (encoded; None: of all) as they would be claimed now."""
+    """Return the first *limit* pending jobs of *types* (encoded; None: all) in the order of claims as of now."""
     order = order_now(reader, types, reader.now_us(), complete(reader.hash("settings")))
     return upcoming(reader, order, reader.lanes(types), limit)
 
 
 def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) -> list[Next]:
-    """Return the first *limit* jobs of *lanes* in the order in which they would be claimed; unserved ones come last."""
+    """Return the first *limit* jobs of *lanes* in the order of claims; jobs of unserved types come last."""
     best = _first(order, lanes, limit)
     heads = reader.ask([("zrange", reader.lane_key(lane), 0, limit - 1, False, True) for lane in best])
     jobs = [
@@ -165,12 +166,12 @@ def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) ->
         for job_id, enqueued_us in found
     ]
     jobs.sort(key=lambda job: _rank(order, *job))
-    rows = reader.ask([("hmget", reader.key("job", job_id), ["task", "name"]) for _, _, job_id in jobs[:limit]])
+    rows = read_jobs(reader, [job_id for _, _, job_id in jobs[:limit]], ("task", "name"))
     return [
         Next(
             job_id=job_id,
-            task_id=decode(text_of(task)),
-            task=text_of(name),
+            task_id=row.task_id,
+            task=row.task,
             type=decode(lane.type),
             on_demand=lane.on_demand,
             priority=order.weights.read(lane.priority),
@@ -178,14 +179,14 @@ def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) ->
             waited_s=max(0, order.now_us - enqueued_us) / MICRO,
             served=lane.type in order.fits,
         )
-        for (lane, enqueued_us, job_id), (task, name) in zip(jobs, rows, strict=False)
+        for (lane, enqueued_us, job_id), row in zip(jobs, rows, strict=False)
     ]
 
 
 def _first(order: Order, lanes: Iterable[Lane], limit: int) -> list[Lane]:
-    """Return the *limit* lanes whose first jobs go first, without a score for each: there may be very many lanes.
+    """Return the *limit* lanes whose heads go first, without a score for each: there may be very many lanes.
 
-    Of lanes of one kind the one whose job is older does, then the one with the smaller id.
+    Among lanes of one kind the lane with the older head goes first, then the one whose head has the smaller id.
     """
     alike: dict[tuple[str, int | None], list[Lane]] = {}
     for lane in lanes:

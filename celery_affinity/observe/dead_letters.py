@@ -1,4 +1,4 @@
-"""The dead letters: jobs that will not run again, and why. Reading them; `Scheduler` replays and drops them."""
+"""Read the dead letters: jobs that will not run again, and why. `Scheduler` replays and drops them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -7,24 +7,27 @@ from fnmatch import fnmatchcase
 
 from redis.exceptions import NoPermissionError
 
-from ..rules.keys import decode
-from ..rules.rows import number_of, text_of, why_of
-from ..server.reader import Reader, as_text
+from ..rules.rows import number_of, text_of
+from ..rules.score import MICRO
+from ..server.reader import Reader
+from .job_row import JobRow, read_jobs
 
 #: Why a job is a dead letter.
 REASONS = ("rejected", "max_deliveries", "lost", "unreadable")
 
+#: Letters that one round trip reads.
 _PAGE = 500
 
-#: What of a message's headers explains what it was; the arguments as their sender wrote them for people.
+#: Headers of a message that explain the call; the arguments are those that the sender wrote for people.
 _SHOWN_HEADERS = ("argsrepr", "kwargsrepr", "retries", "eta", "expires", "root_id", "parent_id", "origin")
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A job that will not run again. *reason*: one of `REASONS`. Not *replayable*: its message is gone.
+    """A job that will not run again.
 
-    *why*: the type of the exception and the first 200 characters of what it says, if a worker said so.
+    *reason*: one of `REASONS`. *ended_s*: Unix time. Not *replayable*: the message is gone. *why*: the type of the
+    exception and the first 200 characters of its message, if a worker sent them.
     """
 
     job_id: str
@@ -40,7 +43,10 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class Shown:
-    """A dead letter with what its message says of the call. *message_bytes*: the length of the message, 0 if gone."""
+    """A dead letter with the *headers* of its message that explain the call.
+
+    *enqueued_s*: Unix time. *message_bytes*: length of the message, 0 if gone.
+    """
 
     letter: DeadLetter
     enqueued_s: float
@@ -50,7 +56,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which letters: all that have the given fields. *task* may be a pattern; *ids*: of jobs or of tasks."""
+    """A choice of letters: those that have every given field. *ids*: of jobs or of tasks; *task* may be a pattern."""
 
     ids: Sequence[str] = ()
     reason: str | None = None
@@ -74,7 +80,7 @@ class Filter:
 
 def find(reader: Reader, which: Filter, limit: int | None = None) -> list[DeadLetter]:
     """Return the letters that *which* admits, the newest first, *limit* at most."""
-    found, now_s = [], reader.now_us() / 1e6
+    found, now_s = [], reader.now_us() / MICRO
     for letter in _of_ids(reader, which.ids) if which.ids else _all(reader):
         if which.admits(letter, now_s):
             found.append(letter)
@@ -84,11 +90,10 @@ def find(reader: Reader, which: Filter, limit: int | None = None) -> list[DeadLe
 
 
 def show(reader: Reader, letter: DeadLetter) -> Shown:
-    """Return all that is known of a letter."""
-    row = reader.hash("job", letter.job_id)
+    """Return *letter* with all that its job and its message say."""
+    (job,) = read_jobs(reader, [letter.job_id])
     message_bytes = number_of(reader.ask_one("strlen", reader.key("message", letter.job_id)))
-    enqueued_s = number_of(row.get("enqueued")) / 1e6
-    return Shown(letter, enqueued_s, message_bytes, _headers(reader, letter.job_id))
+    return Shown(letter, job.enqueued_us / MICRO, message_bytes, _headers(reader, letter.job_id))
 
 
 def _headers(reader: Reader, job_id: str) -> dict[str, object]:
@@ -100,7 +105,7 @@ def _headers(reader: Reader, job_id: str) -> dict[str, object]:
         headers = json.loads(message)["headers"]
         return {name: headers[name] for name in _SHOWN_HEADERS if headers.get(name) is not None}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return {}  # gone, or what made it a dead letter
+        return {}  # the message is gone, or is unreadable, for which its job may be a dead letter
 
 
 def _all(reader: Reader) -> Iterator[DeadLetter]:
@@ -117,23 +122,20 @@ def _of_ids(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
 
 def _read(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
     """Return those of the jobs that are dead letters."""
-    rows = reader.ask([("hgetall", reader.key("job", job_id)) for job_id in ids])
+    jobs = read_jobs(reader, ids)
     there = reader.ask([("exists", reader.key("message", job_id)) for job_id in ids])
-    letters = []
-    for job_id, raw, replayable in zip(ids, rows, there, strict=True):
-        row = as_text(raw)
-        if row.get("state") == "dead":
-            letters.append(
-                DeadLetter(
-                    job_id=job_id,
-                    task_id=decode(row.get("task", "")),
-                    task=row.get("name", ""),
-                    type=decode(row.get("type", "")),
-                    reason=row.get("reason", ""),
-                    ended_s=number_of(row.get("ended")) / 1e6,
-                    deliveries=number_of(row.get("deliveries")),
-                    replayable=bool(replayable),
-                    why=why_of(row),
-                )
-            )
-    return letters
+    return [_letter(job, bool(replayable)) for job, replayable in zip(jobs, there, strict=True) if job.state == "dead"]
+
+
+def _letter(job: JobRow, replayable: bool) -> DeadLetter:
+    return DeadLetter(
+        job_id=job.job_id,
+        task_id=job.task_id,
+        task=job.task,
+        type=job.type,
+        reason=job.reason or "",
+        ended_s=job.ended_us / MICRO,
+        deliveries=job.deliveries,
+        replayable=replayable,
+        why=job.why,
+    )

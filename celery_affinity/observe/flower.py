@@ -1,7 +1,7 @@
-"""Flower's broker page, its API and its metrics, with what is pending and claimed here.
+"""Flower's broker page, its API and its metrics, with the pending and claimed jobs counted in.
 
 Flower reads the length of a list for each queue, and knows no plugins; but it opens our transport in its own process.
-There two of its methods are wrapped, if they are what they were in the versions that this was tested with (2.0 to 2.2).
+There two of its methods are wrapped, if they look as in the tested versions (2.0 to 2.2).
 """
 
 import asyncio
@@ -15,11 +15,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from kombu import Connection
+
 from .status import Report, Status, TypeStatus
 
 logger = logging.getLogger(__name__)
 
-#: For the broker to answer, s, unless the transport options say otherwise: what Flower itself grants it.
+#: Longest wait, s, for the broker, unless the transport options say otherwise: as long as Flower itself waits.
 _CONNECT_TIMEOUT_S = 1.0
 _REPLY_TIMEOUT_S = 2.0
 
@@ -30,11 +32,11 @@ _lock = threading.Lock()
 _installed = False
 
 
-def install(connection: Any) -> None:
+def install(connection: Connection) -> None:
     """Have the Flower that is loaded in this process show the fleet on the broker of a kombu *connection*.
 
-    Celery loads Flower in every process of its command line, so nothing of it is used until a page is asked for.
-    Only the first call does something.
+    Celery loads Flower in every process of its command line, so nothing of Flower is used until a page is asked for.
+    Calls after the first one do nothing.
     """
     global _installed
     with _lock:
@@ -42,7 +44,7 @@ def install(connection: Any) -> None:
             return
         _installed = True
     try:
-        _wrap(Observer(connection.clone()))  # the connection itself is its owner's, to close and to forget
+        _wrap(Observer(connection.clone()))  # a clone: the owner of *connection* closes it
     except (ImportError, AttributeError, TypeError) as exc:
         if "flower" in sys.argv:  # elsewhere it is merely installed
             _warn_of_another_flower(exc)
@@ -50,7 +52,7 @@ def install(connection: Any) -> None:
 
 def _wrap(observer: "Observer") -> None:
     """Wrap both methods or none. Raises ImportError, AttributeError or TypeError if they are not as expected."""
-    # Not at the top: this is a module of Flower's process alone.
+    # Not at the top: only Flower's process has these modules.
     from flower.utils.broker import RedisBase
     from flower.views.monitor import Metrics
 
@@ -64,25 +66,25 @@ def _wrap(observer: "Observer") -> None:
 
 
 class Observer:
-    """Looks at the fleet, from Flower's threads, so that a slow broker does not stop its pages."""
+    """Read the state of the fleet in threads of Flower, so that a slow broker does not stop its pages."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._origin = connection
-        self._connection: Any = None
+        self._connection: Connection | None = None
         self._lock = threading.Lock()
         self._in_trouble = False
         self.latest: Status | None = None
-        """What the last look has seen; None if the broker did not answer."""
+        """The status as last read; None if the broker did not answer."""
 
-    async def look(self) -> Status | None:
-        """Return the state of the fleet, or None, and log why: Flower is to go on without."""
-        return await asyncio.get_running_loop().run_in_executor(None, self._look)
+    async def read(self) -> Status | None:
+        """Return the state of the fleet, or None, with a line in the log: Flower goes on without."""
+        return await asyncio.get_running_loop().run_in_executor(None, self._read_or_log)
 
-    def _look(self) -> Status | None:
+    def _read_or_log(self) -> Status | None:
         with self._lock:
             try:
                 self.latest = self._read()
-            except Exception as exc:  # whatever it is, Flower's own part still works
+            except Exception as exc:  # any: Flower's own part still works
                 self._forget_connection()
                 self.latest = None
                 if not self._in_trouble:
@@ -98,11 +100,12 @@ class Observer:
         if self._connection is not None:
             with suppress(Exception):
                 return self._status()
-            self._forget_connection()  # it may have idled for too long; and the next URL of a failover list may do
+            self._forget_connection()  # idle for too long, perhaps; and another URL of a failover list may answer
         self._connection = _connected(self._origin)
         return self._status()
 
     def _status(self) -> Status:
+        assert self._connection is not None, "made by _read"
         return Report(self._connection.default_channel.scheduler.reader).status()
 
     def _forget_connection(self) -> None:
@@ -112,7 +115,7 @@ class Observer:
             self._connection = None
 
 
-def _connected(origin: Any) -> Any:
+def _connected(origin: Connection) -> Connection:
     options = {
         "socket_connect_timeout": _CONNECT_TIMEOUT_S,
         "socket_timeout": _REPLY_TIMEOUT_S,
@@ -120,7 +123,7 @@ def _connected(origin: Any) -> Any:
     }
     connection = origin.clone(transport_options=options)
     try:
-        # Each URL is tried once: a person waits for the page.
+        # One try for each URL: a person waits for the page.
         return connection.ensure_connection(max_retries=len(connection.alt), interval_start=0, interval_step=0)
     except BaseException:
         connection.release()
@@ -133,16 +136,16 @@ def _connected(origin: Any) -> Any:
 def _queues_with_ours(original: Callable[..., Awaitable[list[Row]]], observer: Observer) -> Callable[..., Any]:
     @functools.wraps(original)
     async def queues(self: Any, names: Iterable[str]) -> list[Row]:
-        status = await observer.look()
+        status = await observer.read()
         if status is None:
             return await original(self, names)
         ours = {each.type: each for each in status.types}
         known = list(names)
-        # Flower names the queues of the workers it knows. A type that nobody serves is the one to be seen here.
+        # Flower names only queues of workers that it knows; but a type without a worker is what people must see here.
         missing = set(ours).difference(known)
         try:
             rows = await original(self, sorted({*known, *missing}))
-        except Exception:  # its user may have no right to lists that it would not have asked for
+        except Exception:  # Flower's user may have no right to the lists that were added
             rows = await original(self, known)
             rows += [{"name": type_, "messages": 0} for type_ in sorted(missing)]
         return merged(rows, ours, status)
@@ -151,7 +154,7 @@ def _queues_with_ours(original: Callable[..., Awaitable[list[Row]]], observer: O
 
 
 def merged(rows: list[Row], ours: dict[str, TypeStatus], status: Status) -> list[Row]:
-    """Return Flower's rows, with our jobs counted in; those of queues that are not ours, or not as expected, as is."""
+    """Return Flower's rows with our jobs counted in. Rows of other queues, and unexpected rows, stay as they are."""
     consumers = Counter(type_ for worker in status.workers for type_ in worker.types)
     try:
         return [_row(row, ours.get(row["name"]), consumers) for row in rows]
@@ -163,7 +166,7 @@ def merged(rows: list[Row], ours: dict[str, TypeStatus], status: Status) -> list
 def _row(row: Row, ours: TypeStatus | None, consumers: Counter[str]) -> Row:
     if ours is None:
         return row
-    # What stands in a list under the queue's own name was sent by producers on another transport.
+    # A list under the queue's own name holds messages of producers on another transport.
     ready = row["messages"] + ours.pending
     figures = {
         "messages": ready,
@@ -184,7 +187,7 @@ def _metrics_with_ours(original: Callable[..., Awaitable[None]], observer: Obser
             _register(observer)
         except (ImportError, ValueError) as exc:
             _warn_of_another_flower(exc)
-        await observer.look()
+        await observer.read()
         await original(self)
 
     return get
@@ -192,7 +195,7 @@ def _metrics_with_ours(original: Callable[..., Awaitable[None]], observer: Obser
 
 @functools.cache
 def _register(observer: Observer) -> None:
-    # Not at the top: prometheus_client comes with Flower, and other processes do without.
+    # Not at the top: prometheus_client comes with Flower alone.
     from prometheus_client import REGISTRY
 
     from .metrics import StatusCollector

@@ -1,4 +1,4 @@
-"""Jobs that wait in Redis, as Celery's `inspect` shows what waits in a worker. Nothing here writes."""
+"""Jobs that wait in Redis, in the form in which Celery's `inspect` shows jobs that wait in a worker."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -6,30 +6,32 @@ from typing import Any
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
+from ..rules.protocol import LATE_BEATS
 from ..rules.rows import text_of
 from ..rules.settings import complete
 from ..server.reader import Reader
+from .job_row import read_jobs
 
 #: Jobs in one reply.
 MOST = 500
 
-#: Workers that are looked at in one round trip.
+#: Workers that one round trip reads.
 _PAGE = 10
 
-#: A worker that was not heard of for so many beats answers nobody.
-_BEATS_UNTIL_SILENT = 2
-
-#: What stock Celery shows for an ETA in a worker's timer.
+#: Priority that stock Celery shows for an ETA in a worker's timer.
 _TIMER_PRIORITY = 6
 
+#: A message, or a part of Celery's replies, as JSON has it.
+Json = dict[str, Any]
+
 #: Returns arguments and keyword arguments of a message.
-Arguments = Callable[[dict[str, Any]], tuple[Any, Any]]
+Arguments = Callable[[Json], tuple[object, object]]
 
 
 def spokesman(reader: Reader) -> str | None:
-    """Return the worker that lists what Redis holds: of those that would answer, the one that joined first."""
+    """Return the id of the worker that lists what Redis holds: the first to join of those that would answer."""
     beat_us = int(complete(reader.hash("settings"))["heartbeat_interval_us"])
-    heard_after_us = reader.now_us() - _BEATS_UNTIL_SILENT * beat_us
+    heard_after_us = reader.now_us() - LATE_BEATS * beat_us
     first = 0
     while ids := _ids(reader.ask_one("zrange", reader.key("joined"), first, first + _PAGE - 1)):
         rows = reader.ask([("hmget", reader.key("worker", each), ["accepting", "stalled"]) for each in ids])
@@ -41,26 +43,26 @@ def spokesman(reader: Reader) -> str | None:
     return None
 
 
-def scheduled(reader: Reader, arguments: Arguments, hostname: str) -> list[dict[str, Any]]:
-    """Return the jobs that wait for their ETA, the first that are due, as `inspect scheduled` has them."""
+def scheduled(reader: Reader, arguments: Arguments, hostname: str) -> list[Json]:
+    """Return the jobs that wait for their ETA, those due next first, in the form of `inspect scheduled`."""
     ids = _ids(reader.ask_one("zrange", reader.key("scheduled"), 0, MOST - 1))
     found = reader.ask([("get", reader.key("message", each)) for each in ids])
-    infos = [_info(raw, arguments, hostname) for raw in found if raw is not None]  # None: due by now, and done
+    infos = [_info(raw, arguments, hostname) for raw in found if raw is not None]  # None: the job became due, and ended
     return [{"eta": eta, "priority": _TIMER_PRIORITY, "request": info} for eta, info in infos]
 
 
 def of_tasks(
     reader: Reader, task_ids: Iterable[str], arguments: Arguments, hostname: str
-) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return those of the tasks whose newest job is scheduled or pending, as `inspect query_task` has them."""
+) -> dict[str, tuple[str, Json]]:
+    """Return those of the tasks whose newest job is scheduled or pending, in the form of `inspect query_task`."""
     asked = list(task_ids)[:MOST]
     newest = {task: found[-1] for task, found in zip(asked, reader.jobs_of(asked), strict=True) if found}
-    states = reader.ask([("hget", reader.key("job", job), "state") for job in newest.values()])
+    jobs = read_jobs(reader, list(newest.values()), ("state",))
     messages = reader.ask([("get", reader.key("message", job)) for job in newest.values()])
     return {
-        task: (state.decode(), _info(raw, arguments, hostname)[1])
-        for task, state, raw in zip(newest, states, messages, strict=True)
-        if state in (b"scheduled", b"pending") and raw is not None
+        task: (job.state, _info(raw, arguments, hostname)[1])
+        for task, job, raw in zip(newest, jobs, messages, strict=True)
+        if job.state in ("scheduled", "pending") and raw is not None
     }
 
 
@@ -68,8 +70,11 @@ def _ids(members: list[bytes]) -> list[str]:
     return [text_of(each) for each in members]
 
 
-def _info(raw: bytes, arguments: Arguments, hostname: str) -> tuple[Any, dict[str, Any]]:
-    """Return ETA and what Celery's ``Request.info`` returns of a request that has not started; None: cannot be read."""
+def _info(raw: bytes, arguments: Arguments, hostname: str) -> tuple[object, Json]:
+    """Return the ETA, and what Celery's ``Request.info`` returns of a request that has not started.
+
+    Of a message that cannot be read all is None: the worker that gets it refuses it, and the others are to be shown.
+    """
     try:
         message = loads(bytes_to_str(raw))
         headers, properties = message["headers"], message["properties"]
@@ -78,7 +83,7 @@ def _info(raw: bytes, arguments: Arguments, hostname: str) -> tuple[Any, dict[st
         name, (args, kwargs) = headers.get("shadow") or task, arguments(message)
         exchange, routing_key = delivery.get("exchange"), delivery.get("routing_key")
         priority, redelivered = properties.get("priority"), delivery.get("redelivered", False)
-    except Exception:  # whatever it is, the others are to be shown: the worker that gets it refuses it
+    except Exception:  # any: a message may be anything
         eta = id_ = task = name = args = kwargs = exchange = routing_key = priority = None
         redelivered = False
     return eta, {

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: the figures of `report.Status` as metric families. It knows no Flower and does no I/O."""
+"""The figures of a `Status` as Prometheus metrics. This module knows no Flower and does no I/O."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from .dead_letters import REASONS
 from .status import Status, TypeStatus
 
-#: Values of a metric's labels, and its value with them; None: unknown, so there is no sample.
+#: Values of a metric's labels, and the metric's value; None (unknown) gives no sample.
 Sample = tuple[tuple[str, ...], float | None]
 
 
@@ -44,13 +44,13 @@ def _workers(status: Status) -> Iterable[Sample]:
 
 
 def _dead_lettered(status: Status) -> Iterable[Sample]:
-    # All reasons from the start: `increase` does not see a series that begins with its first event.
+    # All reasons from the start: `increase` misses the first event of a series that begins with it.
     return [((reason,), status.counters.get(reason, 0)) for reason in REASONS]
 
 
 _PREFIX = "celery_affinity_"
 
-#: 1 with all that follows, 0 alone.
+#: Sample 1 comes with all other figures, sample 0 alone.
 UP = Figure(f"{_PREFIX}up", "Whether the broker answered: 0 leaves out all other figures.", (), lambda _: [((), 1)])
 
 FIGURES = (
@@ -90,7 +90,7 @@ FIGURES = (
 
 
 class StatusCollector(Collector):
-    """Gives what *latest* returns; None: the broker did not answer."""
+    """Collect the figures of the status that *latest* returns; None: the broker did not answer."""
 
     def __init__(self, latest: Callable[[], Status | None]) -> None:
         self._latest = latest

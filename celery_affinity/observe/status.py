@@ -1,4 +1,4 @@
-"""What an observer sees: it reads, and changes nothing."""
+"""The state of a cohort: its types, its workers and its counts."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from ..rules.keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
 from ..server.reader import Backlog, Reader, as_text
+from .job_row import read_jobs
 
-#: Claims whose types are read one by one, at most: what an observer costs must not grow with the fleet.
+#: Most claims whose types are read one by one: the cost of an observer must not grow with the fleet.
 MOST_CLAIMS_READ = 1000
 
 
 @dataclass(frozen=True)
 class TypeStatus:
-    """A type with pending or claimed jobs, or live workers. *oldest_wait_s*: None if nothing is pending.
+    """A type with pending or claimed jobs, or live workers.
 
-    *claimed*: jobs that workers hold; None if versatile workers hold more than `MOST_CLAIMS_READ`.
+    *claimed*: number of jobs that workers hold; None if versatile workers hold more than `MOST_CLAIMS_READ`.
+    *oldest_wait_s*: None if no job is pending. *slots*, *free*: of the live workers that serve the type.
     """
 
     type: str
@@ -39,9 +41,10 @@ class TypeStatus:
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """A live worker. *last_beat_s*: seconds since it was heard of. *stalled*: its event loop stands still.
+    """A live worker.
 
-    *withdrawn*: those of its *types* of which it takes none for a moment, too many waiting in it for a rate limit.
+    *last_beat_s*: time since its last beat. *withdrawn*: those of its *types* of which it takes no jobs for a moment,
+    since too many wait in it for a rate limit. *stalled*: its event loop stands still.
     """
 
     name: str
@@ -57,10 +60,10 @@ class WorkerStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """The fleet at a glance. *scheduled*: jobs that wait for their ETA; *dead*: kept dead letters.
+    """The fleet at a glance.
 
-    *counters*: what was counted since the cohort's first day: jobs published for a type that nobody served
-    ("unserved"), and dead letters by their reason.
+    *scheduled*: number of jobs that wait for their ETA; *dead*: number of dead letters kept. *counters*, since the
+    cohort's first day: jobs published for a type without a live worker ("unserved"), and dead letters by reason.
     """
 
     types: list[TypeStatus]
@@ -71,13 +74,13 @@ class Status:
 
 
 class Report:
-    """Reads the state of one cohort."""
+    """Report the state of one cohort."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
     def status(self) -> Status:
-        """Return types, workers and counts; the parts are read one after the other, not at one instant."""
+        """Return types, workers and counts. They are read one after the other, not at one instant."""
         read = self._reader
         now_us = read.now_us()
         profiles = read.large_hash("profiles")
@@ -111,7 +114,7 @@ class Report:
         for (worker, seen_us), raw in zip(beats.items(), rows, strict=True):
             row = as_text(raw)
             if not row:
-                continue  # it left between the two calls
+                continue  # the worker left between the two calls
             types = profiles.get(row.get("profile", ""), "").split()
             workers.append(
                 WorkerStatus(
@@ -129,10 +132,10 @@ class Report:
         return sorted(workers, key=lambda worker: (worker.name, worker.id))
 
     def _claimed(self, workers: Sequence[WorkerStatus]) -> dict[str, int | None]:
-        """Return claimed jobs by type (encoded); None where they are too many to tell.
+        """Return the number of claimed jobs by type (encoded); None for types with too many to tell.
 
-        A count says it all of a worker that serves one type. What a versatile one holds has to be looked at; it holds
-        no more than it has slots.
+        The claims of a worker that serves one type need only be counted. The claims of a versatile worker have to be
+        read; it holds no more of them than it has slots.
         """
         read = self._reader
         held = read.held([worker.id for worker in workers])
@@ -148,8 +151,8 @@ class Report:
         if to_read > MOST_CLAIMS_READ:
             return {**claimed, **{encode(type_): None for worker in versatile for type_ in worker.types}}
         jobs = read.ask([("hkeys", read.key("claims", worker.id)) for worker in versatile])
-        types = read.ask([("hget", read.key("job", text_of(job)), "type") for each in jobs for job in each])
-        claimed.update(text_of(type_) for type_ in types if type_ is not None)  # None: ended meanwhile
+        rows = read_jobs(read, [text_of(job) for each in jobs for job in each], ("type",))
+        claimed.update(row.lane.type for row in rows if row.lane.type)  # without a type: ended meanwhile
         return dict(claimed)
 
 

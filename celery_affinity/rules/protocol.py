@@ -76,6 +76,9 @@ TICKERS = 3
 #: not divide the 5 s between two syncs: a tick and a sync at one moment would need a connection each.
 TICK_US = 1_400_000
 
+#: Intervals of its beat after which a silent worker is late: it is shown so, and is not waited for.
+LATE_BEATS = 2.5
+
 #: Age of the last tick, µs, from which on every worker ticks, not only the tickers.
 TICKED_LATELY_US = 2_000_000
 

@@ -1,10 +1,5 @@
 """Fields of Redis as texts and numbers, whoever wrote them: one row that is spoiled is no reason to show none."""
 
-from collections.abc import Mapping
-
-#: Characters that are shown of an error, a few more than a worker sends.
-_LONGEST_WHY = 300
-
 #: The largest number that Redis counts to.
 LARGEST = 2**63 - 1
 
@@ -12,11 +7,6 @@ LARGEST = 2**63 - 1
 def text_of(value: bytes | None) -> str:
     """Return the text of a field; "" if it is missing, and a mark for each byte that belongs to no text."""
     return "" if value is None else value.decode(errors="replace")
-
-
-def why_of(row: Mapping[str, str]) -> str | None:
-    """Return what a job's *row* says of the error that ended it; None if nothing."""
-    return row.get("why", "")[:_LONGEST_WHY] or None
 
 
 def number_of(value: bytes | str | float | None, otherwise: int = 0) -> int:

@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterator
 from functools import wraps
 
+from ...rules.protocol import LATE_BEATS
 from ..facts import App, Facts, Fleet
 from ..finding import Finding, listed
 from .server import CLOCK_S, apart
 
 Rule = Callable[[Facts], Iterator[Finding]]
-
-#: A worker that beats every five seconds is late after so many of its intervals.
-LATE_BEATS = 2.5
 
 
 def of_fleet(rule: Callable[[Fleet], Iterator[Finding]]) -> Rule:

@@ -1,0 +1,81 @@
+"""``celery -A proj affinity status``, ``explain``, ``pending`` and ``top``: look at the fleet."""
+
+import time
+from contextlib import suppress
+
+import click
+from celery.bin.base import CeleryCommand, handle_preload_options
+
+from ..observe import explain as explanation
+from ..observe.claim_order import next_jobs
+from ..observe.status import Report
+from ..rules.keys import decode, encode
+from . import text
+from .broker import AS_JSON, reader_of, show
+
+_LIMIT = click.option(
+    "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Show at most so many."
+)
+
+
+@click.command(cls=CeleryCommand)
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def status(ctx: click.Context, as_json: bool) -> None:
+    """Show types (pending, oldest wait, slots) and workers."""
+    with reader_of(ctx) as reader:
+        found = Report(reader).status()
+    show(found, text.status, json=as_json)
+
+
+@click.command(cls=CeleryCommand)
+@click.argument("task_id")
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def explain(ctx: click.Context, task_id: str, as_json: bool) -> None:
+    """Say where a task is and, if it waits, why and for how long.
+
+    Ends with 1 if the task is unknown.
+    """
+    with reader_of(ctx) as reader:
+        found = explanation.explain(reader, task_id.strip())  # ids copied from a log have blanks around them
+    show(found, text.explanation, json=as_json)
+    if found.state == "unknown":
+        ctx.exit(1)
+
+
+@click.command(cls=CeleryCommand)
+@click.argument("types", metavar="[TYPE]...", nargs=-1)
+@_LIMIT
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """List the pending jobs that are next, in the order in which they would be claimed now."""
+    with reader_of(ctx) as reader:
+        found = next_jobs(reader, [encode(type_) for type_ in types] or None, limit)
+        served = {decode(type_) for type_ in reader.capacity()} if types and not found else set()
+    show(found, lambda found: text.upcoming(found) if found else text.nothing_pending(types, served), json=as_json)
+
+
+@click.command(cls=CeleryCommand)
+@_LIMIT
+@click.option(
+    "--interval", default=2.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between looks."
+)
+@click.option("--count", type=click.IntRange(min=1), help="Look so often, then end. Without it: until Ctrl-C.")
+@click.pass_context
+@handle_preload_options
+def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> None:
+    """Show types, workers and the next jobs, live."""
+    looks = 0
+    with reader_of(ctx) as reader, suppress(KeyboardInterrupt):
+        while looks != count:
+            page = f"{text.status(Report(reader).status())}\n\n{text.upcoming(next_jobs(reader, None, limit))}"
+            click.clear()  # does nothing without a terminal
+            click.echo(page)
+            looks += 1
+            if looks != count:
+                time.sleep(interval)

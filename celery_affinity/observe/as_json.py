@@ -1,0 +1,27 @@
+"""One JSON form of whatever is shown: for the commands' ``--json`` and for every other program that asks."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+
+#: What `json.dumps` takes. A recursive type would say more, and make each caller prove it.
+Json = object
+
+
+def as_json(found: object) -> Json:
+    """Return *found*, a report or a list of its parts, as `json.dumps` takes it.
+
+    A dataclass becomes a dict: its fields in their order, then its public properties, which are the figures that follow
+    from the fields.
+    """
+    if is_dataclass(found):
+        names = [*(each.name for each in fields(found)), *_properties(type(found))]
+        return {name: as_json(getattr(found, name)) for name in names}
+    if isinstance(found, Mapping):
+        return {name: as_json(value) for name, value in found.items()}
+    if isinstance(found, (list, tuple)):
+        return [as_json(each) for each in found]
+    return found
+
+
+def _properties(of: type) -> list[str]:
+    return [name for name, each in vars(of).items() if isinstance(each, property) and not name.startswith("_")]

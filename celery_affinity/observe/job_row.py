@@ -1,0 +1,85 @@
+"""A job's hash in Redis, parsed: the one place that knows its fields by name and what a missing one means."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..rules.keys import decode
+from ..rules.rows import number_of, text_of
+from ..server.reader import Lane, Reader
+
+#: Characters shown of an exception: a few more than a worker sends.
+_LONGEST_WHY = 300
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """What Redis says of one job. Text that is missing is "", a number 0; fields that may be None say so by that.
+
+    *lane*: where the job waits or would wait, its enqueue time and type (encoded) included. *published_us*: of a job
+    with an ETA, whose enqueue time is the ETA. *worker*: the id of the worker that holds the job. *reason*: why a dead
+    letter is one. *why*: the exception that ended the job, if its worker sent it.
+    """
+
+    job_id: str
+    state: str
+    task_id: str
+    task: str
+    lane: Lane
+    deliveries: int
+    published_us: int | None
+    claimed_us: int
+    fence: str
+    worker: str
+    started_us: int | None
+    acked: bool
+    ended_us: int
+    reason: str | None
+    why: str | None
+
+    @property
+    def type(self) -> str:
+        return decode(self.lane.type)
+
+    @property
+    def enqueued_us(self) -> int:
+        return self.lane.enqueued_us
+
+
+def read_jobs(reader: Reader, ids: Sequence[str], fields: Sequence[str] = ()) -> list[JobRow]:
+    """Return the rows of jobs, in the order of *ids*; the row of an unknown job has the state "".
+
+    With *fields* (names in the hash) nothing else is read.
+    """
+    keys = [reader.key("job", job_id) for job_id in ids]
+    if fields:
+        found = reader.ask([("hmget", key, list(fields)) for key in keys])
+        raws = [{name: value for name, value in zip(fields, row, strict=True) if value is not None} for row in found]
+    else:
+        found = reader.ask([("hgetall", key) for key in keys])
+        raws = [{text_of(name): value for name, value in row.items()} for row in found]
+    return [_parsed(job_id, raw) for job_id, raw in zip(ids, raws, strict=True)]
+
+
+def _parsed(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
+    row = {name: text_of(value) for name, value in raw.items()}
+    return JobRow(
+        job_id=job_id,
+        state=row.get("state", ""),
+        task_id=decode(row.get("task", "")),
+        task=row.get("name", ""),
+        lane=Lane(number_of(row.get("enqueued")), job_id, row.get("type", ""), row.get("lane", "")),
+        deliveries=number_of(row.get("deliveries")),
+        published_us=_time_in(row, "published"),
+        claimed_us=number_of(row.get("claimed")),
+        fence=row.get("fence", ""),
+        worker=row.get("worker", ""),
+        started_us=_time_in(row, "started"),
+        acked=row.get("acked") == "1",
+        ended_us=number_of(row.get("ended")),
+        reason=row.get("reason"),
+        why=row.get("why", "")[:_LONGEST_WHY] or None,
+    )
+
+
+def _time_in(row: Mapping[str, str], name: str) -> int | None:
+    return number_of(row[name]) if name in row else None
