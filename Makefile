@@ -14,16 +14,17 @@ SECONDS ?= 1200
 demo: $(VENV)/.demo
 	@$(BIN)/python -m examples.pipeline $(if $(DOCS),--docs "$(DOCS)")
 
-# Three at a time, since most of them wait; ARGS="-n 0 -s tests/worker/test_worker.py" runs a part by itself.
+# All: three at a time, since most of them wait. A part, ARGS=tests/rules, runs in one process, which starts at once;
+# ARGS="-n 3 tests/worker" where it is long.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(if $(ARGS),0,3) --dist worksteal $(ARGS)
 
 # More of the random steps that `make test` makes 10,000 of, from a seed that it prints: SEED=... makes the same again.
 # Some 600 a second, on each server.
 conformance: $(VENV)/.test
 	CONFORMANCE_STEPS=$(STEPS) CONFORMANCE_SEED=$(SEED) $(BIN)/python -m pytest tests/conformance/test_conformance.py -s -o timeout=0 $(ARGS)
 
-# Whether that would notice: breaks the scripts one line at a time. Some 20 minutes; ARGS=lib/lanes tries a part.
+# Whether that would notice: breaks the scripts one line at a time. Some 20 minutes; ARGS=placing/lanes tries a part.
 seeded-faults: $(VENV)/.test
 	$(BIN)/python -m tests.conformance.seeded_faults $(ARGS)
 
@@ -63,7 +64,7 @@ check: $(VENV)/.test $(VENV)/.check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@command -v luacheck >/dev/null || { echo "luacheck is missing: on Debian, apt-get install lua-check"; exit 1; }
-	$(BIN)/python -c "from pathlib import Path; from celery_affinity.scripts import write_all; write_all(Path('build/lua'))"
+	$(BIN)/python -c "from pathlib import Path; from celery_affinity.server.scripts.assembling import write_all; write_all(Path('build/lua'))"
 	luacheck --quiet build/lua
 
 format: $(VENV)/.check

@@ -14,7 +14,7 @@ class SettingError(AffinityError, ValueError):
 
 
 class SchemaError(AffinityError):
-    """The server's data was written by another major version of this package."""
+    """What stands on the server has another schema number than this process writes: docs/explanation/versions.md."""
 
 
 class TransportError(AffinityError):

@@ -140,7 +140,7 @@ class Cohort:
     names: dict[str, str] = field(default_factory=dict)
     """Node name -> the worker that took it last."""
     schema: int | None = None
-    """The major version of the data, once a worker has joined."""
+    """Number of the format of the keys, once a worker has joined."""
     settings: InForce = field(default_factory=InForce)
     turn: int = 0
     """Claims made that had a choice, since a share of them goes by age alone."""

@@ -12,7 +12,8 @@ from urllib.parse import quote, unquote
 
 from ..errors import SettingError
 
-#: The major version of what stands in these keys. Processes that write different ones must not share a server.
+#: Number of the format of what stands in these keys (docs/explanation/versions.md). Processes that write different
+#: ones must not share a server.
 SCHEMA = 2
 
 #: Stands instead of a job's id where a task has several.
@@ -61,7 +62,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "nudges": ("nudges:%s", "list", "worker -> a sign that it may read the queues that are not scheduled again"),
     "fence": ("fence", "string", "the last fencing number given"),
     "clock": ("clock", "hash", "when the server was last ticked, and since when silence counts, µs"),
-    "schema": ("schema", "string", "the major version of all this"),
+    "schema": ("schema", "string", "number of the format of all these keys"),
     "settings": ("settings", "hash", "scheduling settings in force, by name, and their revision"),
     "conf": ("conf", "hash", "the same settings as an app.conf had them last: what a reset goes back to"),
     "conf_of": ("conf_of:%s", "hash", "app -> the same as its own app.conf had them last: kept for a month"),
@@ -170,7 +171,7 @@ def lua_kinds() -> str:
 def lua_source() -> str:
     """Return what scripts begin with; `lua_expression` spells the keys themselves."""
     return (
-        f"local SCHEMA = {SCHEMA} -- the major version of what stands in the keys\n"
+        f"local SCHEMA = {SCHEMA} -- number of the format of the keys\n"
         f'local WITHDRAWN = "{encode(_WITHDRAWN)}" -- before a type, in a profile: withdrawn from it for a moment\n'
         "local base = KEYS[1] -- what every key of the cohort begins with\n"
     )
