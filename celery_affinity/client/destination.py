@@ -29,9 +29,7 @@ from celery.app.task import Task
 from ..errors import OptionError
 from ..rules.affinity import Affinity, as_affinity
 from .of_app import settings_of, tasks_of, type_by_name
-
-#: The option of a call, and message property, that is ours alone. See `stamping`.
-PROPERTY = "celery_affinity"
+from .stamp import PROPERTY
 
 #: Options that say where a message goes.
 PLACE = ("queue", "routing_key", "exchange")
@@ -65,10 +63,10 @@ class OptionsOfTask(Options):
 
 
 class Routed:
-    """What is found under `PROPERTY` among the options of a call that was routed here. *given*: what was there."""
+    """A call's option `PROPERTY` after the call was routed here. *former*: the option's value before."""
 
-    def __init__(self, given: object = None) -> None:
-        self.given = given
+    def __init__(self, former: object = None) -> None:
+        self.former = former
 
 
 _ROUTED = Routed()
@@ -124,7 +122,7 @@ def route(
     """
     app = router.app
     options = dict(options)
-    given = options.pop(PROPERTY, None)
+    former = options.pop(PROPERTY, None)
     if task is None:
         task = tasks_of(app).get(name)
     asked = as_affinity(options.get("affinity")).type
@@ -150,7 +148,7 @@ def route(
     if type_ is not None:
         for each in ("exchange", "routing_key", "exchange_type"):  # of a route, for its queue
             routed.pop(each, None)
-    routed[PROPERTY] = _ROUTED if given is None else Routed(given)
+    routed[PROPERTY] = _ROUTED if former is None else Routed(former)
     return routed
 
 

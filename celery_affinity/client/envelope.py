@@ -13,9 +13,7 @@ from kombu.utils.json import dumps, loads
 from ..errors import OptionError
 from ..server.replies import Job
 from . import revokes
-from .stamping import Stamp
-
-Message = dict[str, Any]
+from .stamp import Message, Stamp
 
 #: Characters of a message, at most: a server moves it four times from publisher to worker, and does nothing else then.
 MOST_CHARACTERS = 100_000_000

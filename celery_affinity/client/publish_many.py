@@ -19,10 +19,11 @@ from kombu import compression, serialization
 
 from ..errors import OptionError, PublishError
 from ..server.replies import Job
-from . import stamping, unserved_warning
+from . import unserved_warning
 from .envelope import as_job, shortened, written
 from .of_app import is_ours
-from .stamping import PROPERTY, Taken, Taking
+from .stamp import PROPERTY, job_id
+from .stamping import Capture, Captured
 
 #: Calls that are sent in one round trip; so many messages are held at a time.
 _TOGETHER = 500
@@ -140,9 +141,9 @@ def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: 
         return
     with task.app.producer_or_acquire(options.get("producer")) as producer:
         options = {**options, "producer": producer}
-        taken = _taken(task, first, ids, options)
-        patterns = [_Pattern(task, producer.channel, each, options) for each in taken]
-        if taken.passed or not taken:  # it went where nothing is scheduled, as the others will
+        capture = _capture(task, first, ids, options)
+        patterns = [_Pattern(task, producer.channel, each, options) for each in capture]
+        if capture.published or not capture:  # it went where nothing is scheduled, as the others will
             if patterns:  # and elsewhere
                 _send(task, producer, [pattern.job(first, ids) for pattern in patterns], first.number, ids, options)
             yield first.number + 1
@@ -157,20 +158,20 @@ def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: 
             yield some[-1].number + 1
 
 
-def _taken(task: Any, call: _Call, ids: TaskIds, options: dict[str, Any]) -> Taking:
+def _capture(task: Any, call: _Call, ids: TaskIds, options: dict[str, Any]) -> Capture:
     """Return what Celery makes of a call: a message for each queue that it is routed to."""
-    taking = Taking()
-    _publish_one(task, call, ids, {**options, "add_to_parent": False, PROPERTY: taking})
-    return taking
+    capture = Capture()
+    _publish_one(task, call, ids, {**options, "add_to_parent": False, PROPERTY: capture})
+    return capture
 
 
 class _Pattern:
     """The message of one call, which those of the others follow."""
 
-    def __init__(self, task: Any, channel: Any, taken: Taken, options: Mapping[str, Any]) -> None:
-        self._channel, self._queue, self._stamp = channel, taken.queue, taken.stamp
-        self._job = as_job(*taken)
-        self._message = message = shortened(taken.message, taken.stamp)
+    def __init__(self, task: Any, channel: Any, captured: Captured, options: Mapping[str, Any]) -> None:
+        self._channel, self._queue, self._stamp = channel, captured.queue, captured.stamp
+        self._job = as_job(*captured)
+        self._message = message = shortened(captured.message, captured.stamp)
         headers, properties = message["headers"], message["properties"]
         self._is_root = headers["root_id"] == headers["id"]
         self._compression = headers.get("compression")
@@ -202,7 +203,7 @@ class _Pattern:
             headers["kwargsrepr"] = saferepr(call.kwargs, self._longest_kwargs, maxlevels=self._levels)
         properties = {**message["properties"], "correlation_id": task_id, "delivery_tag": task_id}
         return self._job._replace(
-            id=stamping.job_id(publish_id, self._queue),
+            id=job_id(publish_id, self._queue),
             message=written({**message, "body": self._body(call), "headers": headers, "properties": properties}),
             task_id=task_id,
             delay_us=stamp.delay_us(),

@@ -13,9 +13,9 @@ from celery._state import get_current_task
 from celery.app.task import Task
 
 from ..errors import OptionError
+from .first_try import mode_of_run
 from .modes import Options, first_said, parts_of, said, settled, without_mode, written
 from .of_app import is_ours
-from .stamping import mode_of_run
 
 Method = Callable[..., Any]
 

@@ -21,7 +21,7 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 
 from ..client import revokes
 from ..client.of_app import settings_of
-from ..client.stamping import Stamp, as_counted, moment
+from ..client.stamp import Stamp, as_counted, moment
 from ..rules.keys import decode
 from ..rules.protocol import MAX_PRIORITY, MOST_MOVES
 from ..server.replies import Job

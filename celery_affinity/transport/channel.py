@@ -12,6 +12,7 @@ from kombu.transport import redis as stock
 
 from ..client import envelope, revokes, stamping, unserved_warning
 from ..client.of_app import settings_of
+from ..client.stamp import PROPERTY, as_stock
 from ..rules.protocol import REVOKED_KEPT_S
 from .inbox import InboxChannel
 
@@ -50,15 +51,15 @@ class AffinityChannel(InboxChannel):
         if sending is None:
             super()._put(queue, message, **kwargs)
             return
-        type_, taking = sending.type(message) or queue, sending.taking
+        type_, capture = sending.type(message) or queue, sending.capture
         if not settings_of(sending.app).schedules(type_):
-            if taking is not None:
-                taking.passed = True
-            super()._put(type_, stamping.as_stock(type_, queue, message), **kwargs)
+            if capture is not None:
+                capture.published = True
+            super()._put(type_, as_stock(type_, queue, message), **kwargs)
             return
         stamp = sending.stamp(message)
-        if taking is not None:
-            taking.append(stamping.Taken(queue, message, stamp))
+        if capture is not None:
+            capture.append(stamping.Captured(queue, message, stamp))
             return
         job = envelope.as_job(queue, message, stamp)
         batch = kwargs.get("_publish_batch")
@@ -80,8 +81,8 @@ class AffinityChannel(InboxChannel):
         revoked = revokes.read(exchange, message)
         if revoked is not None:
             self.scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
-        if stamping.PROPERTY in message["properties"]:  # a broadcast task
-            message = stamping.as_stock(exchange, exchange, message)
+        if PROPERTY in message["properties"]:  # a broadcast task
+            message = as_stock(exchange, exchange, message)
         super()._put_fanout(exchange, message, routing_key, **kwargs)
 
     # -- queues

@@ -4,7 +4,8 @@ from typing import Any
 
 from celery.utils.time import maybe_iso8601
 
-from ..client import envelope, stamping
+from ..client import envelope
+from ..client.stamp import PROPERTY
 from ..server.replies import Claim
 
 
@@ -24,8 +25,8 @@ def of_claim(claim: Claim, tag: str) -> dict[str, Any]:
     if not information.get("exchange"):
         information.update(exchange="", routing_key=claim.type)
     if headers.get("eta") and _is_moment(headers["eta"]):  # any other is Celery's to refuse
-        ours = properties.get(stamping.PROPERTY)
-        properties[stamping.PROPERTY] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
+        ours = properties.get(PROPERTY)
+        properties[PROPERTY] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
         headers["eta"] = None
     return message
 

@@ -25,7 +25,8 @@ from celery.utils.imports import symbol_by_name
 from celery.worker.state import active_requests, reserved_requests, task_ready
 from celery.worker.state import revoked as revoked_tasks
 
-from ..client import stamping
+from ..client.first_try import Until
+from ..client.stamp import PROPERTY
 from ..clock import now_s
 from ..membership.claims import EXPIRED, FAILED, REVOKED, Claims, is_claim
 from ..server.received import LOST
@@ -124,7 +125,7 @@ class EndOfTask(_Request):
 
     def _show_its_eta(self) -> None:
         """Let the task see the ETA that its caller gave; the message has none any more, so that nobody waits for it."""
-        stamp = self._request_dict["properties"].get(stamping.PROPERTY)
+        stamp = self._request_dict["properties"].get(PROPERTY)
         eta = stamp.get("eta") if isinstance(stamp, dict) else None
         if eta:
             self._request_dict["eta"] = eta
@@ -149,9 +150,9 @@ class EndOfTask(_Request):
         left_us = self._claims.left_us(self._tag)
         if left_us is not None:
             properties = self._request_dict["properties"]
-            kept = properties.get(stamping.PROPERTY)
-            until = stamping.Until(self._request_dict.get("expires"), now_s() + left_us / 1e6)
-            properties[stamping.PROPERTY] = {**(kept if isinstance(kept, dict) else {}), "until": until}
+            kept = properties.get(PROPERTY)
+            until = Until(self._request_dict.get("expires"), now_s() + left_us / 1e6)
+            properties[PROPERTY] = {**(kept if isinstance(kept, dict) else {}), "until": until}
 
     def maybe_expire(self) -> Any:
         """Ask the server's clock: this host's may be wrong, and a job was claimed before it expired."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from celery_affinity.client import envelope
-from celery_affinity.client.stamping import PROPERTY, Stamp
+from celery_affinity.client.stamp import PROPERTY, Stamp
 
 
 def message(**headers):

@@ -12,7 +12,7 @@ from kombu.utils.json import dumps, loads
 
 from celery_affinity import Affinity, OptionError, publish_many
 from celery_affinity.client.modes import settled
-from celery_affinity.client.stamping import PROPERTY
+from celery_affinity.client.stamp import PROPERTY
 
 from ..support.pages import blocks
 

@@ -17,7 +17,7 @@ from kombu.utils.json import dumps, loads
 
 from celery_affinity import Affinity, AffinityError, OptionError, Transport
 from celery_affinity.client.of_app import is_ours
-from celery_affinity.client.stamping import PROPERTY
+from celery_affinity.client.stamp import PROPERTY
 from celery_affinity.rules.type_name import ACCEPTED
 from celery_affinity.server.scheduler import Scheduler
 

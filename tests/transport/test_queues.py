@@ -6,7 +6,8 @@ import time
 import pytest
 from celery.exceptions import TaskRevokedError
 
-from celery_affinity.client import of_app, stamping
+from celery_affinity.client import of_app
+from celery_affinity.client.stamp import PROPERTY
 from celery_affinity.errors import OptionError
 from celery_affinity.membership.claims import Claims
 from celery_affinity.membership.lease import Lease
@@ -57,7 +58,7 @@ def test_priorities_of_other_queues_are_kombus_own(fleet):
     with pytest.raises(OptionError, match="priority"):
         fleet.send("refused", "pdf", priority=50)
     message = json.loads(fleet.redis.lindex("mail\x06\x169", 0))
-    assert stamping.PROPERTY not in message["properties"], "it is as Celery alone would send it"
+    assert PROPERTY not in message["properties"], "it is as Celery alone would send it"
     assert message["properties"]["priority"] == 50
     fleet.start("worker", "mail", pool="solo")
     wait_until(lambda: len(fleet.ledger.ends()) == 5, 10, "all ran")

@@ -18,7 +18,7 @@ from celery.backends.redis import RedisBackend
 from celery.exceptions import Retry
 from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
 
-from celery_affinity.client.stamping import PROPERTY, job_id, moment
+from celery_affinity.client.stamp import PROPERTY, job_id, moment
 
 from .ledger import Ledger
 
