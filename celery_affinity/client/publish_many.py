@@ -8,6 +8,7 @@ the first call. Each has its own ids, arguments and results.
 import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, NamedTuple, overload
 
@@ -202,7 +203,8 @@ class _Pattern:
         if self._longest_kwargs is not None:
             headers["kwargsrepr"] = saferepr(call.kwargs, self._longest_kwargs, maxlevels=self._levels)
         properties = {**message["properties"], "correlation_id": task_id, "delivery_tag": task_id}
-        return self._job._replace(
+        return replace(
+            self._job,
             id=job_id(publish_id, self._queue),
             message=written({**message, "body": self._body(call), "headers": headers, "properties": properties}),
             task_id=task_id,

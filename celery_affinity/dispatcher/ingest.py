@@ -142,7 +142,7 @@ def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> Job:
 
 def _check_texts(job: Job) -> None:
     """Raise UnicodeEncodeError if a text of *job* has no UTF-8 form: JSON can spell lone surrogates."""
-    for value in job.arguments().values():
+    for value in job.arguments:
         if isinstance(value, str):
             value.encode()
 

@@ -123,9 +123,7 @@ class Scheduler:
         *jobs*: ten at most, of one type, the one that is next in the list first.
         """
         script = load("ingest")
-        calls = [
-            (script, script.arguments((), list=list_, readable=int(job.readable), **job.arguments())) for job in jobs
-        ]
+        calls = [(script, script.arguments(job.arguments, list=list_, readable=int(job.readable))) for job in jobs]
         replies = self._run_together(calls)
         self._go_on(b" ".join(more for _, more, _ in replies))
         for job, (state, _, bad) in zip(jobs, replies, strict=True):
@@ -516,7 +514,7 @@ def _publishing(jobs: Sequence[Job]) -> Iterator[tuple[Script, list[Argument]]]:
     arguments: list[Argument] = []
     count = size = 0
     for job in jobs:
-        arguments += job.arguments().values()
+        arguments += job.arguments
         count, size = count + 1, size + len(job.message)
         if count == _TOGETHER or size > MOST_BYTES:
             yield script, arguments

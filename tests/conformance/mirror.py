@@ -8,6 +8,7 @@ from collections import defaultdict
 from functools import cache, lru_cache
 
 from celery_affinity.rules import keys
+from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.replies import Joining
 
@@ -20,6 +21,9 @@ key = cache(KEYS.key)
 encode = cache(keys.encode)
 
 CONF_OF = key("conf_of", "")
+
+#: What a job says that its hash has as it is; the names of tasks here are such that encoding leaves them alone.
+KEPT = [(name, field.kept) for name, field in FIELDS.items() if field.kept]
 
 #: Reads every key in one call, times to live included: a line of JSON for each. Of `leaders`, which has numbers as they
 #: are in memory, only whose they are.
@@ -207,12 +211,10 @@ def _times(job):
 
 def _job_hash(job):
     found = {
-        "type": encode(job.type),
+        **{field: encode(getattr(job, name)) for name, field in KEPT},
         "lane": lane(job),
         "enqueued": str(job.enqueued_us),
         "deliveries": str(job.deliveries),
-        "task": encode(job.task_id),
-        "name": job.task_name,
         "state": job.state,
         **_times(job),
     }

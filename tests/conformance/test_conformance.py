@@ -15,7 +15,6 @@ from celery_affinity.reference.replies import NONE
 from celery_affinity.rules import job_fields
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_PURGED
-from celery_affinity.server.scripts.assembling import load
 
 from . import draw
 from .invariants import idle_types
@@ -85,6 +84,10 @@ def _job(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=(
     return given, arguments
 
 
+def _in_order(arguments):
+    return [arguments[name] for name in job_fields.FIELDS]
+
+
 class Conformance(SideBySide):
     """The moves of the two."""
 
@@ -142,16 +145,16 @@ class Conformance(SideBySide):
         given, arguments = map(list, zip(*(_job(*job) for job in jobs), strict=True))
         for nth, field, value in spoilt:
             arguments[nth][field] = value
-            given[nth] = job_fields.bad(arguments[nth])
-        rest = [further[name] for further in arguments[1:] for name in load("publish").names]
+            given[nth] = job_fields.bad(_in_order(arguments[nth]))
+        rest = [value for each in arguments for value in _in_order(each)]
         good = [job[0] for job, each in zip(jobs, given, strict=True) if not isinstance(each, str)]
         if self.full_next and not all(each in self.reference.jobs for each in good):
-            self.step("publish", REFUSED, *rest, **arguments[0])
+            self.step("publish", REFUSED, *rest)
             return NONE
         first, *further = self.reference.publish(given, now_us=self.now_us)
         pairs = (value for each in further for value in (each.state, each.refused or each.served))
         reply = [first.state, Named(first.more), first.refused or first.served, *pairs]
-        self.step("publish", reply, *rest, **arguments[0])
+        self.step("publish", reply, *rest)
         return first.more
 
     @often(
@@ -182,12 +185,13 @@ class Conformance(SideBySide):
             arguments |= [spoilt] if spoilt else []
             if "id" in spoilt:
                 is_next = self.reference.lists[list_][:1] == [given.message]
-                self.step("ingest", [5, "", "id"] if is_next else [-1, "", 1], list=list_, readable=1, **arguments)
+                wanted = [5, "", "id"] if is_next else [-1, "", 1]
+                self.step("ingest", wanted, *_in_order(arguments), list=list_, readable=1)
                 continue
             is_good = readable and not spoilt
             reply = self.reference.ingest(list_, given, readable=is_good, now_us=self.now_us)
             wanted = [reply.state, Named(reply.more), reply.served]
-            self.step("ingest", wanted, list=list_, readable=int(readable), **arguments)
+            self.step("ingest", wanted, *_in_order(arguments), list=list_, readable=int(readable))
             self.compare(reply.more)
 
     @often(1, index=draw.integers(0, 20), type_=types)
@@ -202,7 +206,8 @@ class Conformance(SideBySide):
             self.call("RPUSH", list_, message, reply=len(waiting))
             given, arguments = _job(job_id, type_, False, 0, 0)
             reply = self.reference.ingest(list_, given, readable=True, now_us=self.now_us)
-            self.step("ingest", [reply.state, Named(reply.more), reply.served], list=list_, readable=1, **arguments)
+            wanted = [reply.state, Named(reply.more), reply.served]
+            self.step("ingest", wanted, *_in_order(arguments), list=list_, readable=1)
             waiting.pop(0)
             self.call("RPOP", list_, reply=message)
             self.compare()

@@ -150,7 +150,7 @@ def test_the_scripts_refuse_it_as_well_before_they_write(scheduler, redis_client
     redis_client.lpush("list", "message")
     more = {"list": "list", "readable": 1} if arrow == "ingest" else {}
     with suppress(redis.ResponseError):
-        scheduler._run(load(arrow), **job.arguments(), **more)
+        scheduler._run(load(arrow), job.arguments, **more)
     assert not redis_client.exists(scheduler.keys.key("stamped", "of:7"))
     assert not redis_client.zcard(scheduler.keys.key("lane", "pdf", "queued.0"))
 

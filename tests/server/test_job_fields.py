@@ -1,13 +1,17 @@
 """What a message may say of its job: the client and the scripts agree, and nothing is written of what is refused."""
 
+import dataclasses
 import itertools
 import math
+import re
 
 import pytest
 from celery import Celery
 
 from celery_affinity.errors import OptionError
+from celery_affinity.reference import model
 from celery_affinity.rules import job_fields
+from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.replies import Job
 from celery_affinity.server.scheduler import Scheduler
@@ -27,6 +31,7 @@ GOOD = {
     "stamps": "",
     "message": "m",
 }
+CHECKED = [name for name, field in FIELDS.items() if field.pattern]
 #: Whole fields first, then what is put into the middle of one. Of several lengths, for what is bounded.
 TEXTS = ["", " ", "%", "x", "0", "10", "11", "07", "-5", "--5", "5-", "1.0", "1e9", "0x10", "nan", "-inf", "1_0", "१"]
 TEXTS += [
@@ -47,6 +52,62 @@ TEXTS += ["9" * number for number in (17, 18, 19, 400)] + ["-" + "9" * 17, "-" +
 TEXTS += [chr(code) for code in range(1, 128)] + [f"a{chr(code)}b" for code in range(128)] + ["a\n", "\na"]
 
 
+def said(job):
+    """Return what the scripts get of a job, by name."""
+    return dict(zip(FIELDS, job.arguments, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("job", "called"),
+    [(Job, {"mode": "on_demand"}), (model.Job, {"mode": "on_demand", "delay_us": "enqueued_us"})],
+    ids=["server/replies", "reference/model"],
+)
+def test_each_field_is_one_of_a_job(job, called):
+    missing = {called.get(name, name) for name in FIELDS} - {each.name for each in dataclasses.fields(job)}
+    assert not missing, f"{job} lacks {missing}"
+
+
+def test_what_a_job_says_stands_in_the_place_that_the_table_gives_it():
+    assert said(
+        Job(
+            "i1",
+            "a b",
+            "m",
+            on_demand=True,
+            priority=3,
+            delay_us=5,
+            task_id="t 1",
+            task_name="shop.render",
+            expires_us=7,
+            stamps=["of:1", "of:2"],
+        )
+    ) == {
+        "id": "i1",
+        "type": "a%20b",
+        "mode": "demand",
+        "priority": 3,
+        "delay_us": 5,
+        "task_id": "t%201",
+        "task_name": "shop.render",
+        "expires_us": 7,
+        "stamps": "of:1 of:2",
+        "message": "m",
+    }
+
+
+def test_what_a_job_does_not_say_is_as_the_table_has_it():
+    otherwise = {name: field.otherwise for name, field in FIELDS.items() if field.otherwise is not None}
+    assert said(Job("i1", "pdf", "m")) == {"id": "i1", "type": "pdf", **otherwise, "message": "m"}
+
+
+def test_a_job_has_what_the_table_says_is_kept(redis_client):
+    job = Job("i1", "a b", "m", task_id="t 1", task_name="shop.render")
+    scheduler = Scheduler(redis_client, Keys())
+    scheduler.publish(job)
+    kept = {field.kept: str(said(job)[name]) for name, field in FIELDS.items() if field.kept}
+    assert kept.items() <= scheduler.reader.hash("job", "i1").items()
+
+
 def is_refused(client, arguments):
     values = [each.encode("utf-8", "surrogatepass") for each in arguments.values()]
     script = load("publish")
@@ -56,18 +117,18 @@ def is_refused(client, arguments):
 
 def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_client):
     number, refused = 0, set()
-    for field in job_fields._ACCEPTED:
+    for field in CHECKED:
         for text in TEXTS:
             number += 1
             arguments = {**GOOD, "id": f"e{number}", field: text}
             before = redis_client.dbsize()
             found = is_refused(redis_client, arguments)
-            assert found == job_fields.bad(arguments), (field, text)
+            assert found == job_fields.bad([*arguments.values()]), (field, text)
             if found:
                 assert found == field
                 assert redis_client.dbsize() == before
                 refused.add(field)
-    assert refused == set(job_fields._ACCEPTED)
+    assert refused == set(CHECKED), f"jobs/fields.lua does not check {set(CHECKED) - refused}"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +149,7 @@ def test_a_task_name_that_is_no_utf_8_is_refused(redis_client, name):
 def test_the_other_jobs_of_the_call_go_their_way(redis_client):
     scheduler = Scheduler(redis_client, Keys())
     good, bad = Job("good", "pdf", "m"), Job("bad", "pdf", "m", priority=-5)
-    assert [each.refused for each in scheduler.publish(bad, good, bad._replace(priority="0 1"))] == [
+    assert [each.refused for each in scheduler.publish(bad, good, dataclasses.replace(bad, priority="0 1"))] == [
         "priority",
         None,
         "priority",
@@ -147,12 +208,14 @@ def test_good_jobs_that_follow_are_claimed(redis_client):
     assert fleet.jobs("worker") == ["e0"]
 
 
-def test_what_most_jobs_say_is_judged_as_each_field_by_itself():
-    """A blank in one field may not pass for the border of two."""
-    ordinary = Job("id", "pdf", "", task_id="task", task_name="shop.render").arguments()
-    assert job_fields.bad(ordinary) is None
-    odd = ("", " ", "a b", "a pdf queued 1 0 t", "queued", "11", "-1", "1" * 19, "\n", "é", "x" * 300)
-    for name, value in itertools.product(ordinary.keys() - {"message", "readable"}, odd):
-        arguments = {**ordinary, name: value}
-        one_by_one = next((each for each, matches in job_fields._CHECKS if not matches(str(arguments[each]))), None)
-        assert job_fields.bad(arguments) == one_by_one
+def test_all_fields_together_are_judged_as_each_by_itself():
+    """A line break in one field may not pass for the border of two."""
+    good = said(Job("id", "pdf", "", task_id="task", task_name="shop.render"))
+    assert job_fields.bad([*good.values()]) is None
+    odd = ("", " ", "a b", "a\npdf\nqueued\n1\n0\nt", "queued", "11", "-1", "1" * 19, "\n", "é", "x" * 300)
+    for name, value in itertools.product(CHECKED, odd):
+        arguments = {**good, name: value}
+        one_by_one = next(
+            (each for each in CHECKED if not re.fullmatch(FIELDS[each].pattern, str(arguments[each]))), None
+        )
+        assert job_fields.bad([*arguments.values()]) == one_by_one

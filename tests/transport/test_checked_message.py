@@ -221,7 +221,7 @@ def test_every_message_is_a_job_that_redis_can_have(ingest, message):
     assert isinstance(job, Job)
     assert job.message == message
     encoder = Encoder("utf-8", "strict", decode_responses=False)
-    assert all(encoder.encode(value) is not None for value in job.arguments().values())
+    assert all(encoder.encode(value) is not None for value in job.arguments)
 
 
 @pytest.mark.parametrize(

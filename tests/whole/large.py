@@ -148,22 +148,20 @@ class LargeFleet:
         for first in range(since, jobs, _BATCH):
             with self.client.pipeline(transaction=False) as pipe:
                 for number in range(first, min(first + _BATCH, jobs)):
-                    pipe.evalsha(script.sha, 1, Keys().base, *script.arguments(**self._job(number)))
+                    pipe.evalsha(script.sha, 1, Keys().base, *self._job(number))
                 pipe.execute()
 
     def _job(self, number, delay_us=0):
-        return {
-            "id": f"job{number}",
-            "type": self.random.choice(self.types),
-            "mode": self.random.choice(["queued", "queued", "queued", "demand"]),
-            "priority": self.random.randrange(self.priorities),
-            "delay_us": delay_us,
-            "task_id": f"task-{number}",
-            "task_name": "proj.tasks.render",
-            "expires_us": "",
-            "stamps": "",
-            "message": "x" * 700,  # what Celery sends for a small task
-        }
+        return Job(
+            f"job{number}",
+            self.random.choice(self.types),
+            "x" * 700,  # what Celery sends for a small task
+            on_demand=self.random.choice([False, False, False, True]),
+            priority=self.random.randrange(self.priorities),
+            delay_us=delay_us,
+            task_id=f"task-{number}",
+            task_name="proj.tasks.render",
+        ).arguments
 
     def join(self, worker, types, slots):
         self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), Settings().shared())
@@ -242,7 +240,7 @@ class LargeFleet:
         script = load("publish")
         for _ in range(number):
             self.sequence += 1
-            self.scheduler._run(script, **self._job(f"-later{self.sequence}", delay_us=1))
+            self.scheduler._run(script, self._job(f"-later{self.sequence}", delay_us=1))
 
     def ingest(self, number):
         """Move messages of stock Celery; the size of one is what Celery sends for a small task."""

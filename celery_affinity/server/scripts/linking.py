@@ -2,26 +2,27 @@
 
 Defining all functions of a script as they are written would cost as much as the Redis commands that the script calls.
 So a linked script has no unused function; a function that only a deferred block uses is defined in that block; the
-functions of shared parts are locals (a field of a table costs three times as much to define); and keys and the
-numbers of `protocol` are spelled where they are used.
+functions of shared parts are locals (a field of a table costs three times as much to define); and keys, the
+fields of a job and the numbers of `protocol` are spelled where they are used.
 """
 
 import re
 from collections import Counter
 
-from ...rules import keys, protocol
+from ...rules import job_fields, keys, protocol
 from .deferring import COMMENT, FUNCTION, NAME, name_of, with_blocks_own
 
 _FIELD = re.compile(r"(?<![\w.])(?P<part>\w+)\.(?P<name>\w+)")
 _WORD = re.compile(r"(?<![\w.])\w+")
 _PART = re.compile(r"^local (?P<part>\w+) = \{.*\}.*\n", re.MULTILINE)
 _KEY = re.compile(r"\bkey\.(\w+)")
+_JOB_FIELDS = re.compile(r"\bjob_fields\.(\w+)")
 _NUMBER = re.compile(r"\bprotocol\.(\w+)")
 
 
 def linked(source: str) -> str:
     """Return a script that does the same as *source*, an assembled one, and has less to define."""
-    return _with_locals(_with_numbers_spelled(_with_keys_spelled(with_blocks_own(_without_unused(source)))))
+    return _with_locals(_with_numbers_spelled(_with_calls_spelled(with_blocks_own(_without_unused(source)))))
 
 
 def _without_unused(source: str) -> str:
@@ -46,16 +47,18 @@ def _with_numbers_spelled(source: str) -> str:
     return _NUMBER.sub(lambda found: protocol.lua_number(found[1]), source)
 
 
-def _with_keys_spelled(source: str) -> str:
-    """Return *source* with ``key.job(id)`` written out."""
-    pieces, end = [], 0
-    for found in _KEY.finditer(source):
-        if found.start() < end:
-            raise ValueError(f"a key within an argument of another: {source[found.start() :][:40]!r}")
-        arguments, after = _arguments(source, found.end())
-        pieces += [source[end : found.start()], keys.lua_expression(found[1], arguments)]
-        end = after
-    return "".join(pieces) + source[end:]
+def _with_calls_spelled(source: str) -> str:
+    """Return *source* with ``key.job(id)`` and ``job_fields.at(ARGV, 1)`` written out; keys first."""
+    for call, spelled in ((_KEY, keys.lua_expression), (_JOB_FIELDS, job_fields.lua_expression)):
+        pieces, end = [], 0
+        for found in call.finditer(source):
+            if found.start() < end:
+                raise ValueError(f"a call within an argument of another: {source[found.start() :][:40]!r}")
+            arguments, after = _arguments(source, found.end())
+            pieces += [source[end : found.start()], spelled(found[1], arguments)]
+            end = after
+        source = "".join(pieces) + source[end:]
+    return source
 
 
 def _arguments(source: str, start: int) -> tuple[list[str], int]:

@@ -12,37 +12,25 @@
 
 local list = ARGV[1] -- the key: kombu's own, of a queue or of one of its priority steps
 local readable = ARGV[2] == "1" -- if not, only its type, its id and the bytes of the message are known
-local id = ARGV[3]
-local type = ARGV[4] -- encoded
-local mode = ARGV[5] -- "queued" or "demand"
-local priority = ARGV[6] -- 0..10, 10 highest
-local delay_us = ARGV[7] -- until it is due
-local task_id = ARGV[8] -- encoded; "" if it has none
-local task_name = ARGV[9]
-local expires_us = ARGV[10] -- until it expires; "" for never
-local stamps = ARGV[11] -- "name:value", encoded, separated by blanks
-local message = ARGV[12] -- the bytes in the list, which are the job's message as well
+-- ARGV[3..]: the fields of the job, in the order of rules/job_fields; its message is the bytes in the list
+local job = job_fields.at(ARGV, 3)
 
-if redis.call("LINDEX", list, -1) ~= message then
+if redis.call("LINDEX", list, -1) ~= job.message then
     return { protocol.IS_NOT_NEXT, "", 1 }
 end
-if redis.call("EXISTS", key.job(id)) == 1 then
+if redis.call("EXISTS", key.job(job.id)) == 1 then
     return { protocol.IS_KNOWN, "", 1 }
 end
-local job = {
-    id = id, type = type, mode = mode, priority = priority, delay_us = delay_us, task_id = task_id,
-    task_name = task_name, expires_us = expires_us, stamps = stamps, message = message,
-}
 local bad = fields.bad(job)
 if bad == "id" or bad == "type" then
     return { protocol.IS_REFUSED, "", bad }
 end
 redis.call("RPOP", list)
 if bad or not readable then
-    job.mode, job.priority, job.task_id, job.task_name = "queued", 0, "", ""
-    write_job(job, "pending", clock.now)
-    back.bury(id, "unreadable", read_settings())
+    local known = job_fields.bare(job)
+    write_job(known, lanes.name(known.mode, known.priority), clock.now, "pending")
+    back.bury(job.id, "unreadable", read_settings())
     return { protocol.IS_UNREADABLE, "", 1 }
 end
 local state, served, is_first, alone = put(job, clock.now_us, true)
-return { state, place(is_first and { type } or {}, { [id] = message }, alone), served }
+return { state, place(is_first and { job.type } or {}, { [job.id] = job.message }, alone), served }

@@ -4,15 +4,13 @@
 -- @include jobs/find_by.lua
 -- @include jobs/ends.lua
 
--- Writes what is known of `job` and its message, in `state`. The first write is one that a full server may refuse.
-local function write_job(job, state, enqueued)
-    redis.call("HSET", key.job(job.id), "type", job.type, "lane", lanes.name(job.mode, job.priority),
-        "enqueued", enqueued, "deliveries", 0, "task", job.task_id, "name", job.task_name, "state", state)
+-- Writes what is known of `job`, and its message. The first write is one that a full server may refuse.
+local function write_job(job, lane, enqueued, state)
+    redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state))
     redis.call("SET", key.message(job.id), job.message)
 end
 
--- `job`: a table by the names that publish.lua gives its arguments. `enqueued_us`: when it was published. `is_only`:
--- whether it is the only one of the call.
+-- `job`: its fields by name. `enqueued_us`: when it was published. `is_only`: whether it is the only one of the call.
 -- RETURNS its state, and served, as publish does; whether the caller is to `place` what waits of its type: if others
 -- wait, no free slot fits, or somebody is about to go on with them. And, of the only one, if no other job of its type
 -- waits, what `place` needs to put it in its lane, or on a slot without one.
@@ -29,8 +27,8 @@ local function put(job, enqueued_us, is_only)
         end
     end
 
-    local due = clock.text(enqueued_us + math.max(0, delay_us))
-    write_job(job, delay_us > 0 and "scheduled" or "pending", due)
+    local due, lane = clock.text(enqueued_us + math.max(0, delay_us)), lanes.name(job.mode, job.priority)
+    write_job(job, lane, due, delay_us > 0 and "scheduled" or "pending")
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
     local is_revoked = is_heard_of and traces.is_revoked(job.task_id)
     local expires = expires_us ~= "" and clock.text(clock.now_us + tonumber(expires_us)) or ""
@@ -49,8 +47,7 @@ local function put(job, enqueued_us, is_only)
         end
         return protocol.IS_SCHEDULED, 1, false
     end
-    local lane, heads = lanes.name(job.mode, job.priority), redis.call("HGET", key.heads, type)
-    local alone
+    local heads, alone = redis.call("HGET", key.heads, type), nil
     if heads or not is_only then
         lanes.add(id, type, lane, due, heads or "")
     else
