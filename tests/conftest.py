@@ -19,7 +19,7 @@ from kombu import pools
 
 from celery_affinity.embedded import EmbeddedServer
 
-from .support.acl_users import as_user, lines  # noqa: F401  # fixtures
+from .support.acl_users import as_user, lines, scheduler_of  # noqa: F401  # fixtures
 from .support.apps import APP
 from .support.fleet import Fleet
 from .support.processes import running_processes, wait_until

@@ -1,14 +1,23 @@
-"""The users of the how-to on ACLs, created on the server of a test."""
+"""The users of the how-to on ACLs, created on the server of a test, and what is done with their rights."""
 
+import os
 import re
+import subprocess
+import sys
 from contextlib import suppress
 
 import pytest
 import redis
 
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+
+from .apps import APP
 from .pages import blocks
+from .processes import ROOT
 
 PAGE = blocks("docs/how-to/acl.md")
+PAGE_TEXT = (ROOT / "docs/how-to/acl.md").read_text()
 USERS = ("producer", "worker", "observer")
 
 
@@ -34,3 +43,36 @@ def as_user(server, redis_client, lines):
     yield lambda name: re.sub("redis://", f"redis://{name}:PASSWORD@", server.url)
     for name in USERS:
         redis_client.acl_deluser(name)
+
+
+@pytest.fixture
+def scheduler_of(as_user):
+    """Return a function from a user's name to arrows with its rights."""
+    clients = []
+
+    def scheduler(name):
+        clients.append(redis.Redis.from_url(as_user(name)))
+        return Scheduler(clients[-1], Keys())
+
+    yield scheduler
+    for client in clients:
+        client.close()
+
+
+def run_as(url, *words, **env):
+    """Run Python in a process of its own, whose broker is *url*."""
+    env = {**os.environ, "BROKER_URL": url, "LEDGER": os.devnull, **env}
+    return subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def publish(url):
+    call = f"app.send_task('{APP}.pdf', ('job',), queue='pdf', ignore_result=True)"
+    return run_as(url, "-c", f"from {APP} import app; {call}")
+
+
+def version_of(client):
+    return tuple(map(int, client.info("server")["redis_version"].split(".")))
+
+
+def refused(client):
+    return [(entry["username"], entry["object"], entry["reason"]) for entry in client.acl_log()]

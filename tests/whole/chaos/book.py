@@ -51,7 +51,7 @@ class Job:
     expires: float = inf
     failed: str = ""
     runs: list[Run] = field(default_factory=list)
-    settled: bool = False
+    judged: bool = False
 
     @property
     def ended(self) -> bool:

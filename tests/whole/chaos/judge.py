@@ -1,21 +1,18 @@
-"""Whether the book and Redis agree with what was promised. Strict: what no noted fault explains is a violation."""
+"""Whether the book and Redis agree with what was promised. Strict: what no noted fault explains is a violation.
+
+With the package hiredis in the environment, an eventlet worker finds the pooled connections to its result backend
+broken only when it uses them, minutes after an outage, and a task's result may be FAILURE then. Celery's backend does
+that on stock Celery as well, and no noted fault explains it: `make chaos` is run without hiredis.
+"""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from .app import ON_THE_BROKERS_SERVER, WORKER_TIMEOUT_S
-from .book import RETURNS_S, TELLS_S, Book, Job, Run, Window
+from .app import ON_THE_BROKERS_SERVER
+from .book import RETURNS_S, Book, Job, Run, Window
+from .reasons import any_death, death, disturbed, is_publish_refused, is_stopped, told_by, troubles_of, why_again
 from .remains import Remains
-
-#: A prefork child whose worker was killed may begin what it had been given, until the guard has ended it.
-ORPHAN_S = 1.0
-
-#: So late, on a busy machine, a task may start that its worker still held for its own.
-STARTS_S = 1.0
-
-#: So soon after it goes on a pool process starts what it had been given before.
-PIPE_S = 0.1
 
 #: How early a job with an ETA may start: both ends read their clocks in several steps.
 EARLY_S = 0.05
@@ -41,11 +38,11 @@ def judge(book: Book, remains: Remains) -> Verdict:
     verdict = Verdict()
     jobs = [book.jobs[touched] for touched in book.touched]
     for job in jobs:
-        if not job.settled:
+        if not job.judged:
             verdict.accepted += job.accepted < inf
             verdict.refused += bool(job.refused)
         _judge_job(job, book, remains, verdict)
-        job.settled = True
+        job.judged = True
     verdict.runs = sum(len(job.runs) for job in jobs)
     _judge_chords(book, verdict)
     verdict.violations += [*remains.leaks, *book.complaints]
@@ -63,13 +60,13 @@ def _judge_job(job: Job, book: Book, remains: Remains, verdict: Verdict) -> None
     _judge_repetitions(job, book, verdict, violated)
     if any(run.start < job.due - EARLY_S for run in job.runs):
         violated("started before its time")
-    outcomes = {run.outcome for run in job.runs if run.end < inf and not _is_stopped(run, book)} - {"done", "retried"}
-    if outcomes - {REFUSED} or (outcomes and not _is_publish_refused(job, book)):
+    outcomes = {run.outcome for run in job.runs if run.end < inf and not is_stopped(run, book)} - {"done", "retried"}
+    if outcomes - {REFUSED} or (outcomes and not is_publish_refused(job, book)):
         violated(f"a task ended in {outcomes}")
     _judge_results(job, book, remains, violated)
     if job.refused:
         _judge_refusal(job, book, remains, violated)
-    elif job.accepted < inf and not job.ended and not job.settled:
+    elif job.accepted < inf and not job.ended and not job.judged:
         why = _why_not_ended(job, book, remains)
         if why is None:
             violated("accepted, and neither ended nor pending nor a dead letter")
@@ -77,7 +74,7 @@ def _judge_job(job: Job, book: Book, remains: Remains, verdict: Verdict) -> None
             violated("accepted, and still waiting although workers are free")
         else:
             verdict.lost[why] += 1
-    if remains.reasons.get(job.redis_id) == "lost" and job.ended and not _disturbed(job, book):
+    if remains.reasons.get(job.redis_id) == "lost" and job.ended and not disturbed(job, book):
         violated("a dead letter that ended well, and nothing happened to its worker")
 
 
@@ -96,9 +93,9 @@ def _judge_results(job: Job, book: Book, remains: Remains, violated) -> None:
     if at is not None and at < job.expires - EARLY_S:
         violated(f"expired before its time, at {at:.2f}")
     is_revoked = at is not None or remains.results.get(job.task) == "REVOKED"
-    if is_revoked and job.ended and not _disturbed(job, book):
+    if is_revoked and job.ended and not disturbed(job, book):
         violated("ran to its end, and is revoked")
-    if job.settled:
+    if job.judged:
         return  # its result was looked at, and deleted
     expected = _result_of(job, book, remains)
     found = remains.results.get(job.task)
@@ -137,7 +134,7 @@ def _is_state_of_retry_late(job: Job, done: Run, book: Book) -> bool:
     It publishes first, and stores RETRY then, also over a SUCCESS that came in between.
     """
     tries = (run for each in book.jobs_of_task[job.task] if each is not job for run in each.runs)
-    return any(run.outcome == "retried" and _told_by(run, book) >= done.end for run in tries)
+    return any(run.outcome == "retried" and told_by(run, book) >= done.end for run in tries)
 
 
 def _is_result_lost(job: Job, book: Book) -> bool:
@@ -147,12 +144,12 @@ def _is_result_lost(job: Job, book: Book) -> bool:
     if not job.runs:
         return any(window.meets(job.intended, inf) for window in windows)
     for run in job.runs:
-        troubles = _troubles(run, book)
+        troubles = troubles_of(run, book)
         # A green pool's reply is there when the loop turns again, but its time limit has run out as well.
         blocked = [window for window in troubles if window.what == "block"]
         away = [*map(_until_used, troubles)] if is_brokers else [*book.results_away, *blocked]
         in_its_way = windows if run.worker in book.retries_results else [*windows, *away]
-        if any(window.meets(run.start, _told_by(run, book)) for window in in_its_way):
+        if any(window.meets(run.start, told_by(run, book)) for window in in_its_way):
             return True
     return False
 
@@ -174,7 +171,7 @@ def _judge_repetitions(job: Job, book: Book, verdict: Verdict, violated) -> None
     reasons = [why_again(run, book) for run in job.runs]
     if reasons.count(None) > 1:
         violated("ran again without a reason")
-    elif len(reasons) > 1 and not job.settled:
+    elif len(reasons) > 1 and not job.judged:
         verdict.again.update([why for why in reasons if why][: len(reasons) - 1])
 
 
@@ -186,97 +183,15 @@ def _why_not_ended(job: Job, book: Book, remains: Remains) -> str | None:
     if state == "expired" or (job.expires < inf and _is_revoked_by_its_worker(job, book, remains)):
         return "expired"
     if reason == "lost":
-        return _disturbed(job, book) or _any_death(job, book)
-    if reason == "rejected" and _is_publish_refused(job, book):
+        return disturbed(job, book) or any_death(job, book)
+    if reason == "rejected" and is_publish_refused(job, book):
         return "its own publish was refused"
-    if job.failed and any(_death(run, book) for run in job.runs):
+    if job.failed and any(death(run, book) for run in job.runs):
         return "killed in the middle"
     if job.failed and not job.runs:
-        return _any_death(job, book)
+        return any_death(job, book)
     # With all data gone, the window begins before everything.
     return next((f"forgotten: {w.what}" for w in book.amnesias if w.meets(job.intended, job.accepted)), None)
-
-
-# -- reasons
-
-
-def _is_stopped(run: Run, book: Book) -> bool:
-    """Whether a run ended as one does that its worker stops: another worker had its job by then."""
-    return run.outcome in ("SystemExit", "GreenletExit") and why_again(run, book) == "its worker was fenced"
-
-
-def why_again(run: Run, book: Book) -> str | None:
-    """Return the noted fault because of which the job of *run* may have been given out again, or None."""
-    if _death(run, book):
-        return "its process was killed"
-    until = _told_by(run, book)
-    if any(window.meets(run.start, until) and _is_its_own(run, window) for window in book.fences.get(run.worker, ())):
-        return "its worker was fenced"
-    if run.outcome not in ("", "done") and any(window.meets(run.end, run.end) for window in book.is_full):
-        return "its end could not be stored"
-    # Whoever was in the middle of something when the server came back goes on by what it knows.
-    forgotten = next((w for w in book.amnesias if w.meets(run.start - RETURNS_S, until)), None)
-    if forgotten is not None:
-        return f"forgotten: {forgotten.what}"
-    left = book.left.get(run.worker, inf)
-    if run.start <= left and any(w.meets(left, left + 15) for w in _troubles(run, book) if w.what != "block"):
-        return "its worker left during an outage"
-    return None
-
-
-def _is_its_own(run: Run, window: Window) -> bool:
-    """Whether a worker that was silent in *window* could still take the job of *run* for its own when it started.
-
-    A pool process that is stopped with its worker cannot: what it had just been given it starts when it goes on.
-    """
-    resumed = window.until - RETURNS_S
-    was_in_its_pipe = window.what == "stop" and abs(run.start - resumed) < PIPE_S
-    return was_in_its_pipe or run.start <= max(window.since, window.latest) + WORKER_TIMEOUT_S + STARTS_S
-
-
-def _death(run: Run, book: Book) -> bool:
-    """Whether the process of *run*, or its worker, was killed before the server can have been told of the end."""
-    told = _told_by(run, book)
-    own, workers = book.deaths.get(run.pid), book.deaths.get(run.worker)
-    # A kill is noted before it is done: the process may start something yet.
-    return any(at is not None and run.start - ORPHAN_S <= at <= told for at in (own, workers))
-
-
-def _told_by(run: Run, book: Book) -> float:
-    """Return when the server knows of the end at the latest: troubles of its worker put it off."""
-    told = run.end + TELLS_S
-    # The result is stored before the server is told.
-    for window in sorted((*_troubles(run, book), *book.results_away), key=lambda window: window.since):
-        if window.meets(run.end, told):
-            told = max(told, window.until + TELLS_S)
-    return told
-
-
-def _troubles(run: Run, book: Book) -> list[Window]:
-    return [window for window in book.troubles if window.of in (0, run.worker)]
-
-
-def _disturbed(job: Job, book: Book) -> str | None:
-    return next((why for run in job.runs if (why := why_again(run, book))), None)
-
-
-def _any_death(job: Job, book: Book) -> str | None:
-    """Explain a job that was acked, and whose process died before it could write that it starts."""
-    if job.runs:
-        return None
-    if any(at >= job.intended for at in book.deaths.values()):
-        return "killed before its first line"
-    fences = (window for windows in book.fences.values() for window in windows)
-    return "its worker was fenced" if any(window.until >= job.intended for window in fences) else None
-
-
-def _is_publish_refused(job: Job, book: Book) -> bool:
-    """Whether a publish out of this job's task (a retry, a chord's callback) may have been refused."""
-    windows = [*book.is_full, *book.troubles]
-    return any(window.meets(run.start, run.end) for window in windows for run in job.runs)
-
-
-# -- chords
 
 
 def _judge_chords(book: Book, verdict: Verdict) -> None:
@@ -284,20 +199,20 @@ def _judge_chords(book: Book, verdict: Verdict) -> None:
         jobs = [job for part in parts for job in book.jobs_of_task[part]]
         if not any(job.ended for job in book.jobs_of_task[callback]):
             # A part whose process died after its end had no time to count itself: Celery's own, on any broker.
-            disturbed = next((why for job in jobs if (why := _disturbed(job, book) or _any_loss(job, book))), None)
-            if disturbed is None:
+            reason = next((why for job in jobs if (why := disturbed(job, book) or _any_loss(job, book))), None)
+            if reason is None:
                 verdict.violations.append(f"all parts of a chord ended, but not its callback {callback}")
             else:
-                verdict.lost[f"chord: {disturbed}"] += 1
+                verdict.lost[f"chord: {reason}"] += 1
         del book.chords[callback]
 
 
 def _any_loss(job: Job, book: Book) -> str | None:
     if not job.ended:
         return "a part did not end"
-    if any(w.meets(run.end, _told_by(run, book)) for run in job.runs for w in book.results_away):
+    if any(w.meets(run.end, told_by(run, book)) for run in job.runs for w in book.results_away):
         return "the results' server was away"
-    return "its publish was refused" if _is_publish_refused(job, book) else None
+    return "its publish was refused" if is_publish_refused(job, book) else None
 
 
 def told(job: Job, book: Book) -> str:

@@ -1,0 +1,68 @@
+"""Who loads the script that producers call: they have no right to, and somebody else has done it."""
+
+import os
+import re
+import sys
+
+import pytest
+import redis
+
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.protocol import MOST_MOVES
+from celery_affinity.server.replies import Job
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.acl_users import PAGE_TEXT, publish
+from ..support.apps import APP
+from ..support.processes import Process
+from ..support.scripted_fleet import ScriptedFleet
+
+
+def test_a_producer_calls_the_script_that_a_worker_loads_when_it_joins(scheduler_of, redis_client):
+    redis_client.script_flush()
+    producer, worker = scheduler_of("producer"), scheduler_of("worker")
+    with pytest.raises(redis.ConnectionError, match=r"does not have the script of publish, and .* may not load it"):
+        ScriptedFleet(producer).publish("job", "pdf")
+    ScriptedFleet(worker).join("worker", "pdf")
+    assert ScriptedFleet(producer).publish("job", "pdf")
+
+
+def test_a_fleet_at_work_gives_producers_their_script_again(scheduler_of, redis_client):
+    producer, worker = scheduler_of("producer"), scheduler_of("worker")
+    ScriptedFleet(worker).join("worker", "pdf")
+    redis_client.script_flush()
+    worker.tick()
+    assert ScriptedFleet(producer).publish("job", "pdf")
+
+
+def test_a_producer_with_the_right_to_load_needs_nobody(scheduler_of, redis_client):
+    redis_client.execute_command("ACL", "SETUSER", "producer", "+script|load")
+    redis_client.script_flush()
+    assert ScriptedFleet(scheduler_of("producer")).publish("job", "pdf")
+
+
+def test_a_caller_is_told_that_nobody_has_loaded_its_script(as_user, redis_client):
+    redis_client.script_flush()
+    run = publish(as_user("producer"))
+    assert run.returncode == 1
+    said = re.search(r"^the server does not have .*this version", PAGE_TEXT, re.MULTILINE)
+    assert said[0] in run.stderr
+
+
+def test_a_dispatcher_loads_the_script_of_producers(as_user, redis_client):
+    redis_client.script_flush()
+    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "dispatcher"]
+    dispatcher = Process("dispatcher", command, {"BROKER_URL": as_user("worker"), "LEDGER": os.devnull})
+    dispatcher.wait_for("dispatcher ready", 20)
+    assert publish(as_user("producer")).returncode == 0
+
+
+def test_what_a_producer_may_not_place_a_workers_sync_does(scheduler_of, redis_client):
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
+    slots = 2 * MOST_MOVES
+    fleet.join("worker", "pdf", slots=slots)
+    jobs = [Job(f"job-{number}", "pdf", "message") for number in range(slots)]
+    assert all(each.fresh for each in scheduler_of("producer").publish(*jobs))
+    assert len(fleet.claims("worker")) == MOST_MOVES
+    fleet.sync("worker", slots=slots)
+    assert len(fleet.claims("worker")) == slots

@@ -1,0 +1,91 @@
+"""Which noted fault explains that a job ran again, was stopped, or was lost."""
+
+from math import inf
+
+from .app import WORKER_TIMEOUT_S
+from .book import RETURNS_S, TELLS_S, Book, Job, Run, Window
+
+#: A prefork child whose worker was killed may begin what it had been given, until the guard has ended it.
+ORPHAN_S = 1.0
+
+#: So late, on a busy machine, a task may start that its worker still held for its own.
+STARTS_S = 1.0
+
+#: So soon after it goes on a pool process starts what it had been given before.
+PIPE_S = 0.1
+
+
+def is_stopped(run: Run, book: Book) -> bool:
+    """Whether a run ended as one does that its worker stops: another worker had its job by then."""
+    return run.outcome in ("SystemExit", "GreenletExit") and why_again(run, book) == "its worker was fenced"
+
+
+def why_again(run: Run, book: Book) -> str | None:
+    """Return the noted fault because of which the job of *run* may have been given out again, or None."""
+    if death(run, book):
+        return "its process was killed"
+    until = told_by(run, book)
+    if any(window.meets(run.start, until) and _is_its_own(run, window) for window in book.fences.get(run.worker, ())):
+        return "its worker was fenced"
+    if run.outcome not in ("", "done") and any(window.meets(run.end, run.end) for window in book.is_full):
+        return "its end could not be stored"
+    # Whoever was in the middle of something when the server came back goes on by what it knows.
+    forgotten = next((w for w in book.amnesias if w.meets(run.start - RETURNS_S, until)), None)
+    if forgotten is not None:
+        return f"forgotten: {forgotten.what}"
+    left = book.left.get(run.worker, inf)
+    if run.start <= left and any(w.meets(left, left + 15) for w in troubles_of(run, book) if w.what != "block"):
+        return "its worker left during an outage"
+    return None
+
+
+def _is_its_own(run: Run, window: Window) -> bool:
+    """Whether a worker that was silent in *window* could still take the job of *run* for its own when it started.
+
+    A pool process that is stopped with its worker cannot: what it had just been given it starts when it goes on.
+    """
+    resumed = window.until - RETURNS_S
+    was_in_its_pipe = window.what == "stop" and abs(run.start - resumed) < PIPE_S
+    return was_in_its_pipe or run.start <= max(window.since, window.latest) + WORKER_TIMEOUT_S + STARTS_S
+
+
+def death(run: Run, book: Book) -> bool:
+    """Whether the process of *run*, or its worker, was killed before the server can have been told of the end."""
+    told = told_by(run, book)
+    own, workers = book.deaths.get(run.pid), book.deaths.get(run.worker)
+    # A kill is noted before it is done: the process may start something yet.
+    return any(at is not None and run.start - ORPHAN_S <= at <= told for at in (own, workers))
+
+
+def told_by(run: Run, book: Book) -> float:
+    """Return when the server knows of the end at the latest: troubles of its worker put it off."""
+    told = run.end + TELLS_S
+    # The result is stored before the server is told.
+    for window in sorted((*troubles_of(run, book), *book.results_away), key=lambda window: window.since):
+        if window.meets(run.end, told):
+            told = max(told, window.until + TELLS_S)
+    return told
+
+
+def troubles_of(run: Run, book: Book) -> list[Window]:
+    return [window for window in book.troubles if window.of in (0, run.worker)]
+
+
+def disturbed(job: Job, book: Book) -> str | None:
+    return next((why for run in job.runs if (why := why_again(run, book))), None)
+
+
+def any_death(job: Job, book: Book) -> str | None:
+    """Explain a job that was acked, and whose process died before it could write that it starts."""
+    if job.runs:
+        return None
+    if any(at >= job.intended for at in book.deaths.values()):
+        return "killed before its first line"
+    fences = (window for windows in book.fences.values() for window in windows)
+    return "its worker was fenced" if any(window.until >= job.intended for window in fences) else None
+
+
+def is_publish_refused(job: Job, book: Book) -> bool:
+    """Whether a publish out of this job's task (a retry, a chord's callback) may have been refused."""
+    windows = [*book.is_full, *book.troubles]
+    return any(window.meets(run.start, run.end) for window in windows for run in job.runs)

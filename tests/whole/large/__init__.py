@@ -1,0 +1,1 @@
+"""A large queue: `python -m tests.whole.large`."""

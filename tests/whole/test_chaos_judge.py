@@ -1,0 +1,279 @@
+"""The judge of the chaos suite: he sees what he is there for, in stories that never were."""
+
+import pytest
+
+from .chaos.book import Book
+from .chaos.judge import judge
+from .chaos.ledger import Event
+from .chaos.remains import Remains
+
+WORKER, CHILD, OTHER = 100, 101, 200
+
+
+class Story:
+    """Events that never were, in short words; what the judge says of them."""
+
+    def __init__(self):
+        self.events = []
+        self.at = 0.0
+
+    def note(self, kind, subject, pid=1, **facts):
+        self.events.append(Event(kind, self.at, pid, subject, {name: str(value) for name, value in facts.items()}))
+
+    def publish(self, job, at=0.0, accepted=True, **facts):
+        self.at = at
+        self.note("intended", job, **{"task": f"task-{job}", "name": "late", **facts})
+        if accepted:
+            self.note("accepted", job)
+
+    def run(self, job, start, end=None, worker=WORKER, pid=CHILD, outcome="done"):
+        run = f"{pid}.{len(self.events)}"
+        self.at = start
+        self.note("start", job, pid, run=run, worker=worker)
+        if end is not None:
+            self.at = end
+            self.note("end", job, pid, run=run, outcome=outcome)
+
+    def happen(self, kind, subject, at, **facts):
+        self.at = at
+        self.note(kind, subject, **facts)
+
+    def judged(self, **remains):
+        book = Book()
+        book.read(sorted(self.events, key=lambda event: event.at))
+        return judge(book, Remains(**{"results": self.results(), **remains}))
+
+    def results(self):
+        """Return the results that tasks have if nothing went wrong: that of the end, or that it was lost."""
+        tasks = {event.subject: event.facts["task"] for event in self.events if event.kind == "intended"}
+        done = {event.subject for event in self.events if event.facts.get("outcome") == "done"}
+        return {task: "SUCCESS" if job in done else "FAILURE" for job, task in tasks.items()}
+
+
+@pytest.fixture
+def story():
+    return Story()
+
+
+def test_a_job_that_ran_to_its_end_is_fine(story):
+    story.publish("job")
+    story.run("job", 1, 2)
+    verdict = story.judged(states={"job": "done"})
+    assert (verdict.accepted, verdict.runs, verdict.violations) == (1, 1, [])
+
+
+def test_an_accepted_job_that_is_nowhere_is_a_violation(story):
+    story.publish("job")
+    assert "neither ended nor pending" in story.judged().violations[0]
+
+
+def test_a_job_that_waits_although_all_is_quiet_is_a_violation(story):
+    story.publish("job")
+    assert "still waiting" in story.judged(states={"job": "pending"}).violations[0]
+
+
+def test_a_publish_whose_publisher_did_not_live_to_see_it_accepted_may_be_in_or_not(story):
+    story.publish("in", accepted=False)
+    story.run("in", 1, 2)
+    story.publish("out", accepted=False)
+    assert story.judged(states={"in": "done"}).violations == []
+
+
+@pytest.mark.parametrize(
+    ("killed", "at", "is_fine"),
+    [(WORKER, 1.5, True), (CHILD, 1.5, True), (WORKER, 2.1, True), (WORKER, 9, False), (OTHER, 1.5, False)],
+)
+def test_a_second_run_is_explained_by_the_death_of_the_first_ones_process_and_of_no_other(story, killed, at, is_fine):
+    story.publish("job")
+    story.run("job", 1, 2)
+    story.happen("kill", "worker", at, target=killed)
+    story.run("job", 7, 8, worker=OTHER, pid=OTHER)
+    assert (story.judged(states={"job": "done"}).violations == []) is is_fine
+
+
+@pytest.mark.parametrize(("seconds", "is_fine"), [(6, True), (1, False)])
+def test_a_second_run_is_explained_by_a_stop_past_the_timeout_and_not_by_a_short_one(story, seconds, is_fine):
+    story.publish("job")
+    story.run("job", 1, 9)
+    story.happen("stop", "pdf", 2, target=WORKER)
+    story.happen("resume", "pdf", 2 + seconds, target=WORKER)
+    story.run("job", 7.5, 8, worker=OTHER, pid=OTHER)
+    assert (story.judged(states={"job": "done"}).violations == []) is is_fine
+
+
+@pytest.mark.parametrize(("seconds", "is_fine"), [(6, True), (1, False)])
+def test_a_task_is_stopped_in_the_middle_only_in_a_worker_that_was_fenced(story, seconds, is_fine):
+    story.publish("job")
+    story.run("job", 1, 9, outcome="SystemExit")
+    story.happen("stop", "pdf", 2, target=WORKER)
+    story.happen("resume", "pdf", 2 + seconds, target=WORKER)
+    story.run("job", 7.5, 8, worker=OTHER, pid=OTHER)
+    violations = story.judged(states={"job": "done"}).violations
+    assert any("a task ended in" in each for each in violations) is not is_fine
+
+
+@pytest.mark.parametrize(("start", "is_fine"), [(9.01, True), (9.5, False)])
+def test_a_zombie_must_not_start_what_another_has_run_but_for_what_was_in_a_pipe(story, start, is_fine):
+    story.publish("job")
+    story.happen("stop", "pdf", 2, target=WORKER)
+    story.run("job", 7.5, 7.6, worker=OTHER, pid=OTHER)
+    story.happen("resume", "pdf", 9, target=WORKER)
+    story.run("job", start, start + 0.01)
+    assert (story.judged(states={"job": "done"}).violations == []) is is_fine
+
+
+@pytest.mark.parametrize(("forgets_s", "is_fine"), [(1, True), (0, False)])
+def test_only_what_the_servers_policy_may_lose_is_lost_or_run_again(story, forgets_s, is_fine):
+    story.publish("gone", at=9.5)
+    story.publish("again", at=1)
+    story.run("again", 9.2, 9.4)
+    story.happen("down", "server", 10, how="power lost", forgets_s=forgets_s)
+    story.happen("up", "server", 11)
+    story.run("again", 12, 13)
+    verdict = story.judged(states={"again": "done"})
+    assert (verdict.violations == []) is is_fine
+    assert len(verdict.violations) in (0, 2)
+
+
+def test_what_was_accepted_long_before_the_power_went_is_not_lost(story):
+    story.publish("job", at=1)
+    story.happen("down", "server", 10, how="power lost", forgets_s=1)
+    story.happen("up", "server", 11)
+    assert "neither ended nor pending" in story.judged().violations[0]
+
+
+def test_an_early_acked_job_is_lost_only_with_its_process(story):
+    story.publish("job")
+    story.run("job", 1)
+    assert story.judged(states={"job": "dead"}, reasons={"job": "lost"}).violations
+    story.happen("kill", "worker", 1.5, target=WORKER)
+    assert story.judged(states={"job": "dead"}, reasons={"job": "lost"}).violations == []
+
+
+@pytest.mark.parametrize(("result", "is_fine"), [("SUCCESS", True), ("FAILURE", False), (None, False)])
+def test_a_job_that_ended_has_the_result_of_its_end(story, result, is_fine):
+    story.publish("job")
+    story.run("job", 1, 2)
+    verdict = story.judged(states={"job": "done"}, results={"task-job": result} if result else {})
+    assert (verdict.violations == []) is is_fine
+    assert is_fine or "its result should be SUCCESS" in verdict.violations[0]
+
+
+@pytest.mark.parametrize(("start", "is_fine"), [(2.1, True), (9, False)])
+def test_the_state_of_a_retry_may_come_after_the_end_of_the_next_try(story, start, is_fine):
+    for job in ("first", "second"):
+        story.publish(job, task="task")
+    story.run("first", 1, 2, outcome="retried")
+    story.run("second", start, start + 0.1, worker=OTHER, pid=OTHER)
+    verdict = story.judged(states={"first": "done", "second": "done"}, results={"task": "RETRY"})
+    assert (verdict.violations == []) is is_fine
+
+
+@pytest.mark.parametrize("retries", [True, False])
+def test_a_result_may_be_lost_while_its_server_is_away_unless_its_worker_tries_again(story, retries):
+    story.happen("born", "pdf", 0, target=WORKER, retries_results=retries)
+    story.publish("job")
+    story.happen("down", "results", 1.5, how="killed", forgets_s=0)
+    story.run("job", 1, 2)
+    story.happen("up", "results", 3)
+    assert (story.judged(states={"job": "done"}, results={}).violations == []) is not retries
+    story.happen("got", "task-job", 20, state="FAILURE")
+    verdict = story.judged(states={"job": "done"}, results={"task-job": "FAILURE"})
+    assert (verdict.violations == []) is not retries
+
+
+@pytest.mark.parametrize("retries", [True, False])
+@pytest.mark.parametrize("blocked", [WORKER, OTHER])
+def test_a_worker_that_is_blocked_may_lose_a_result_unless_it_tries_again(story, blocked, retries):
+    story.happen("born", "pdf", 0, target=WORKER, retries_results=retries)
+    story.publish("job")
+    story.happen("block", "pdf", 1.5, target=blocked)
+    story.run("job", 1, 2)
+    verdict = story.judged(states={"job": "done"}, results={"task-job": "FAILURE"})
+    assert (verdict.violations == []) is (blocked == WORKER and not retries)
+
+
+@pytest.mark.parametrize(("forgets_s", "is_fine"), [(1e9, True), (0, False)])
+def test_only_a_results_server_that_came_back_empty_has_lost_results(story, forgets_s, is_fine):
+    story.publish("job")
+    story.run("job", 1, 2)
+    story.happen("down", "results", 10, how="killed", forgets_s=forgets_s)
+    story.happen("up", "results", 11)
+    verdict = story.judged(states={"job": "done"}, results={})
+    assert (verdict.violations == []) is is_fine
+
+
+def test_a_results_server_that_comes_back_empty_excuses_no_lost_job(story):
+    story.publish("job", at=9.5)
+    story.happen("down", "results", 10, how="emptied", forgets_s=1e9)
+    story.happen("up", "results", 11)
+    assert "neither ended nor pending" in story.judged().violations[0]
+
+
+def test_a_caller_that_waits_gets_its_result(story):
+    story.publish("job")
+    story.run("job", 1, 2)
+    story.happen("waited", "task-job", 20, asked=10, error="TimeoutError")
+    assert "its caller got no result" in story.judged(states={"job": "done"}).violations[0]
+    story.happen("got", "task-job", 20, state="FAILURE")
+    assert "its caller got FAILURE" in story.judged(states={"job": "done"}).violations[0]
+
+
+def test_what_expires_while_it_waits_is_revoked_and_does_not_run(story):
+    story.publish("job", expires=5)
+    is_expired = {"states": {"job": "expired"}, "expired": {"job": 5.0}, "results": {"task-job": "REVOKED"}}
+    verdict = story.judged(**is_expired)
+    assert (verdict.violations, verdict.lost) == ([], {"expired": 1})
+    assert "its result should be REVOKED" in story.judged(**{**is_expired, "results": {}}).violations[0]
+    assert "expired before its time" in story.judged(**{**is_expired, "expired": {"job": 4.0}}).violations[0]
+    story.run("job", 1, 2)
+    assert "ran to its end, and is revoked" in story.judged(**is_expired).violations[0]
+
+
+def test_what_has_no_time_to_expire_does_not(story):
+    story.publish("job")
+    is_expired = {"states": {"job": "expired"}, "expired": {"job": 5.0}, "results": {"task-job": "REVOKED"}}
+    assert "expired before its time" in story.judged(**is_expired).violations[0]
+
+
+@pytest.mark.parametrize(("outcome", "is_fine"), [("OperationalError", True), ("done", False)])
+def test_a_full_server_explains_a_second_run_of_what_failed_alone(story, outcome, is_fine):
+    story.happen("full", "server", 0, pending=0)
+    story.publish("job")
+    story.run("job", 1, 2, outcome=outcome)
+    story.run("job", 3, 4)
+    story.happen("relief", "server", 5, pending=0, silent_s=0.5)
+    again = [each for each in story.judged(states={"job": "done"}).violations if "ran again" in each]
+    assert (again == []) is is_fine
+
+
+def test_what_expired_on_its_worker_is_revoked_without_a_run(story):
+    story.publish("job", expires=5)
+    assert story.judged(states={"job": "done"}, results={"task-job": "REVOKED"}).lost == {"expired": 1}
+
+
+def test_a_job_must_not_start_before_its_time(story):
+    story.publish("job", due=5)
+    story.run("job", 4.5, 6)
+    assert "before its time" in story.judged().violations[0]
+
+
+def test_a_refused_publish_needs_a_reason_and_leaves_nothing(story):
+    story.publish("job", accepted=False)
+    story.note("refused", "job", error="OperationalError", text="used memory > 'maxmemory'")
+    assert "a publish was refused" in story.judged().violations[0]
+    story.events.insert(0, Event("full", 0.0, 1, "server", {"pending": "0"}))
+    story.happen("relief", "server", 3, pending=0, silent_s=0.5)
+    assert story.judged().violations == []
+    assert "it is there" in story.judged(states={"job": "pending"}).violations[0]
+
+
+def test_a_chord_whose_parts_all_ended_has_its_callback(story):
+    for part in ("one", "two"):
+        story.publish(part)
+        story.run(part, 1, 2)
+    story.happen("chord", "task-callback", 0, parts="task-one,task-two")
+    assert "chord" in story.judged().violations[0]
+    story.publish("callback", at=2.1)
+    story.run("callback", 3, 4)
+    assert story.judged().violations == []
