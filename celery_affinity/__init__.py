@@ -11,7 +11,7 @@ from .observe.explain import Explanation
 from .rules.affinity import Affinity
 from .transport.reach import explain
 from .transport.transport import Transport
-from .worker import step as _worker  # connects the signal handler that adds our step to workers
+from .worker import install as _worker  # connects the signal handler that adds our step to workers
 
 __all__ = [
     "Affinity",

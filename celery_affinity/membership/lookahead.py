@@ -1,27 +1,28 @@
 """Jobs that a worker holds beyond its slots (`affinity_lookahead`), for tasks that are shorter than a round trip.
 
-They wait here, in the worker's own memory, and start when a slot is free; nothing of them is in the pool. The server
-asks for them when another worker has nothing to do.
+They wait in the worker's own memory and start when a slot is free; the pool knows nothing of them. The server asks for
+them when another worker has nothing to do.
 """
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from ..server.replies import Claim
+from .host import Host
 
-#: What is ahead is to be started within so many seconds, or it is not taken ahead: others may have the time for it.
+#: Seconds within which a job that is held beyond the slots is to start. Jobs that could not are left to other workers.
 STARTS_WITHIN_S = 0.5
 
-#: So long, s, the ends of tasks wait for others while there is something to start: then they are told together.
+#: Longest time, s, that the end of a task waits for other ends while there is something to start: one call tells all.
 _ENDS_WAIT_S = 0.01
 
 #: Weight of the last task in the average of their lengths.
 _SHARE_OF_THE_LAST = 1 / 8
 
 
-class Ahead:
+class Lookahead:
     """At most *most* jobs that have not started, in the order in which they were claimed, each with its delivery tag.
 
     Any thread may `add`; the rest is for the event loop.
@@ -32,7 +33,7 @@ class Ahead:
         self._waiting: deque[tuple[Claim, str]] = deque()
         self._lock = threading.Lock()
         self._average_s = 0.0
-        self._news_since_s: float | None = None
+        self._ends_wait_since_s: float | None = None
 
     @property
     def is_off(self) -> bool:
@@ -56,18 +57,19 @@ class Ahead:
         self._average_s += (seconds - self._average_s) * _SHARE_OF_THE_LAST
 
     def add(self, claim: Claim, tag: str) -> None:
+        """Have a job wait, before those with a higher fencing number: a reply may pass what is still in the inbox."""
         with self._lock:
             at = len(self._waiting)
             while at and int(self._waiting[at - 1][0].fence) > int(claim.fence):
-                at -= 1  # a reply of the server may pass what is still in the inbox
+                at -= 1
             self._waiting.insert(at, (claim, tag))
 
     def next(self) -> tuple[Claim, str]:
-        """Take the job that is to start next."""
+        """Remove and return the job that is to start next."""
         return self._waiting.popleft()
 
     def give_back(self, types: Collection[str], at_most: int) -> list[str]:
-        """Return the tags of jobs of *types* that will not start here, those that came last."""
+        """Remove jobs of *types*, the last first. Return their tags: they will not start here."""
         given: list[tuple[Claim, str]] = []
         with self._lock:
             for each in reversed(self._waiting):
@@ -78,20 +80,20 @@ class Ahead:
         return [tag for _, tag in given]
 
     def clear(self) -> None:
-        """Start none of them."""
+        """Start none of the jobs."""
         self._waiting.clear()
 
-    def ends_can_wait(self, call_later: Callable[[float, Callable[[], object]], object]) -> bool:
+    def ends_can_wait(self, host: Host) -> bool:
         """Return whether to tell later what has ended: a release brings as many jobs as there is room for.
 
-        *call_later* makes the event loop turn then.
+        *host* turns its event loop then.
         """
         now_s = time.monotonic()
         if len(self._waiting) <= self._most // 4:
-            self._news_since_s = None
-        elif self._news_since_s is None:
-            self._news_since_s = now_s
-            call_later(_ENDS_WAIT_S, lambda: None)
-        elif now_s - self._news_since_s >= _ENDS_WAIT_S:
-            self._news_since_s = None
-        return self._news_since_s is not None
+            self._ends_wait_since_s = None
+        elif self._ends_wait_since_s is None:
+            self._ends_wait_since_s = now_s
+            host.wake_in(_ENDS_WAIT_S)
+        elif now_s - self._ends_wait_since_s >= _ENDS_WAIT_S:
+            self._ends_wait_since_s = None
+        return self._ends_wait_since_s is not None

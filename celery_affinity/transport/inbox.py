@@ -4,17 +4,18 @@ One BRPOP waits for all of them. On a channel of any other process, reading is k
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import redis
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
-from ..membership.claims import FAILED, REJECTED, RETURNED, Claims
+from ..membership.held import FAILED, REJECTED, RETURNED
+from ..membership.telling import Telling
 from ..server import received
 from ..server.replies import Claim
 from . import checked_message, consumed
@@ -28,29 +29,36 @@ logger = logging.getLogger(__name__)
 _INBOX_TIMEOUT_S = 2
 
 
+class Inbox(Protocol):
+    """The worker behind a channel: it receives what the server puts into its inbox, and decides what is consumed."""
+
+    @property
+    def telling(self) -> Telling:
+        """What becomes of the claims of the worker; their own key is that of its inbox."""
+
+    def schedules(self, queue: str) -> bool:
+        """Return whether a queue is scheduled; if not, the channel reads its lists."""
+
+    def serve(self, queue: str, serves: bool) -> None:
+        """Note that the consumer of a scheduled queue begins (True) or was cancelled (False)."""
+
+    def receive(self, claim: Claim) -> None:
+        """Hold a job from the inbox, and start it (`InboxChannel.consume`) when it has a slot."""
+
+    def obey(self, sign: list[str]) -> None:
+        """Do what the words of a sign ask for, which came to the inbox instead of a job."""
+
+    def turned(self) -> None:
+        """Note a turn of the loop of a worker with green pools, which has no event loop and waits for events here."""
+
+
 class InboxChannel(ConnectedChannel):
-    """A channel from which a worker may read its inbox: when the worker sets `claims`, and what follows it here."""
+    """A channel from which a worker may read: then `inbox` is the worker's. It is None on every other channel."""
 
     QoS = QoS
     Message = checked_message.Message
 
-    #: The claims of the worker that consumes from this channel; None on every other channel.
-    claims: Claims | None = None
-
-    #: Whether a queue is scheduled; asked of the worker that consumes from this channel.
-    schedules: Callable[[str], bool] = staticmethod(lambda _: True)
-
-    #: Called with the words of a sign that came to the worker's inbox instead of a job.
-    on_sign: Callable[[list[str]], None] | None = None
-
-    #: Called with a job from the inbox; None: `deliver` is.
-    on_claim: Callable[[Claim], None] | None = None
-
-    #: Called with a queue's name, and whether its consumer begins (True) or was cancelled (False).
-    on_consume: Callable[[str, bool], None] | None = None
-
-    #: Called at each turn of a worker's loop with green pools, which have no event loop and wait for events here.
-    on_turn: Callable[[], None] | None = None
+    inbox: Inbox | None = None
 
     _polls_inbox_alone = False
 
@@ -69,8 +77,9 @@ class InboxChannel(ConnectedChannel):
         return result
 
     def _report_consumer(self, queue: str, consumes: bool) -> None:
-        if self.on_consume is not None and self.schedules(queue):
-            self.on_consume(queue, consumes)
+        # Consumers that are cancelled while the channel closes are not the worker's wish.
+        if self.inbox is not None and not self._closing and self.inbox.schedules(queue):
+            self.inbox.serve(queue, consumes)
 
     # -- broadcasts
 
@@ -100,7 +109,7 @@ class InboxChannel(ConnectedChannel):
     # -- inbox and lists
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        if self.claims is None:
+        if self.inbox is None:
             # kombu 5.5 takes None for "for ever": its own default has to stay its own.
             super()._brpop_start(*(() if timeout is None else (timeout,)))
             return
@@ -109,20 +118,23 @@ class InboxChannel(ConnectedChannel):
         self._polls_inbox_alone = True  # an ack in another thread must find either this, or the lists in the command
         lists = self._lists_to_read()
         self._polls_inbox_alone = not lists
-        connection.send_command("BRPOP", self.claims.inbox, self._nudges, *lists, timeout or _INBOX_TIMEOUT_S)
+        claims = self.inbox.telling.claims
+        connection.send_command("BRPOP", claims.inbox, self._nudges, *lists, timeout or _INBOX_TIMEOUT_S)
 
     def _lists_to_read(self) -> list[str]:
         """Return the lists of the queues that are not scheduled, in kombu's order; none while prefetch forbids it."""
         if not self.qos.can_prefetch():
             return []
-        queues = [each for each in self._queue_cycle.consume(len(self.active_queues)) if not self.schedules(each)]
+        assert self.inbox is not None, "a worker reads"
+        schedules = self.inbox.schedules
+        queues = [each for each in self._queue_cycle.consume(len(self.active_queues)) if not schedules(each)]
         lists = [self._q_for_pri(queue, priority) for priority in self.priority_steps for queue in queues]
         return [f"{self.global_keyprefix}{each}" for each in lists]
 
     @property
     def _nudges(self) -> str:
-        assert self.claims is not None
-        return self.scheduler.keys.key("nudges", self.claims.worker)
+        assert self.inbox is not None, "a worker reads"
+        return self.scheduler.keys.key("nudges", self.inbox.telling.claims.worker)
 
     def resume_lists(self) -> None:
         """Read lists again, if the wait under way has left them out for prefetch's sake, which allows them now."""
@@ -131,7 +143,7 @@ class InboxChannel(ConnectedChannel):
             self._nudge()
 
     def _consumes_from_lists(self) -> bool:
-        return self.claims is not None and not all(map(self.schedules, self.active_queues))
+        return self.inbox is not None and not all(map(self.inbox.schedules, self.active_queues))
 
     def _nudge(self) -> None:
         """End the wait that is under way. Without a connection nothing is done: the wait ends by itself."""
@@ -141,14 +153,14 @@ class InboxChannel(ConnectedChannel):
             pipe.execute()
 
     def _brpop_read(self, **options: Any) -> bool:
-        if self.claims is None:
+        if self.inbox is None:
             with self._reading("a list"):
                 return bool(super()._brpop_read(**options))
         reply = self._read_reply(**options)
         if not reply:
             raise Empty
         name, item = bytes_to_str(reply[0]), reply[1]
-        if name == self.claims.inbox.removeprefix(self.global_keyprefix):  # kombu takes its prefix off
+        if name == self.inbox.telling.claims.inbox.removeprefix(self.global_keyprefix):  # kombu takes its prefix off
             if not self._closing:  # else the next sync notices that it never arrived
                 self._read_inbox(item)
         elif name != self._nudges.removeprefix(self.global_keyprefix):
@@ -157,7 +169,7 @@ class InboxChannel(ConnectedChannel):
 
     def _read_reply(self, **options: Any) -> Any:
         """Return the reply to BRPOP: a list's name and an item of it; None when the time was over."""
-        assert self.claims is not None
+        assert self.inbox is not None, "a worker reads"
         connection = self.client.connection
         try:
             return self.client.parse_response(connection, "BRPOP", **options)
@@ -167,7 +179,9 @@ class InboxChannel(ConnectedChannel):
         except redis.ResponseError as exc:
             if not str(exc).startswith("WRONGTYPE"):
                 raise
-            self.scheduler.repair([self.claims.worker])  # somebody has overwritten the inbox; others may be quicker
+            self.scheduler.repair(
+                [self.inbox.telling.claims.worker]
+            )  # somebody has overwritten it; others may be quicker
             if any(self.scheduler.client.type(each) not in (b"list", b"none") for each in self._lists_to_read()):
                 raise  # it was one of kombu's own lists
             return None
@@ -187,17 +201,11 @@ class InboxChannel(ConnectedChannel):
             # A job that the server put there is missed in the inbox by `sync`, and given back.
             received.drop("the inbox", item, exc)
             return
+        assert self.inbox is not None, "a worker reads"
         if claim is not None:
-            (self.on_claim or self.deliver)(claim)
-        elif self.on_sign is not None:
-            self.on_sign(sign)
-
-    def deliver(self, claim: Claim) -> None:
-        """Hold a claimed job, unless it must not run here, and hand it to the consumer of its queue."""
-        assert self.claims is not None
-        tag = self.claims.take(claim)
-        if tag is not None:
-            self.consume(claim, tag)
+            self.inbox.receive(claim)
+        else:
+            self.inbox.obey(sign)
 
     def consume(self, claim: Claim, tag: str) -> None:
         """Hand a claimed job, held under *tag*, to the consumer of its queue.
@@ -205,10 +213,11 @@ class InboxChannel(ConnectedChannel):
         A job whose queue has no consumer here, or not now, is given back; one that cannot be read goes to the dead
         letters.
         """
-        assert self.claims is not None
+        assert self.inbox is not None, "a worker reads"
+        telling = self.inbox.telling
         consume = self.connection._callbacks.get(claim.type)
-        if consume is None or self.claims.drained:
-            self.claims.settle(tag, RETURNED)
+        if consume is None or telling.claims.drained:
+            telling.settle(tag, RETURNED)
             return
         try:
             consume(consumed.of_claim(claim, tag))
@@ -217,12 +226,11 @@ class InboxChannel(ConnectedChannel):
         except Exception as exc:
             logger.exception("Job %s of type %r cannot be read: it goes to the dead letters", claim.job_id, claim.type)
             why = words(exc)
-            self.claims.settle(tag, REJECTED, why)
-            self.claims.end(tag, FAILED, why)  # whatever Celery made of it so far
+            telling.settle(tag, REJECTED, why)
+            telling.end(tag, FAILED, why)  # whatever Celery made of it so far
 
     def close(self) -> None:
-        self.on_consume = None  # consumers that are cancelled now are not the worker's wish
-        if self.claims is not None and self._in_poll:
+        if self.inbox is not None and self._in_poll:
             if self._polls_inbox_alone:
                 # An answer still in the socket is noticed by the next sync; waiting for one would hold up the shutdown.
                 self._in_poll = None

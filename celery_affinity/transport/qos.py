@@ -5,7 +5,7 @@ from typing import Any
 
 from kombu.transport import redis as stock
 
-from ..membership.claims import ACKED, REJECTED, UNSETTLED, is_claim
+from ..membership.held import ACKED, REJECTED, UNSETTLED, is_claim
 from ..server import received
 from .failure import why_refused
 
@@ -17,7 +17,7 @@ class QoS(stock.QoS):
 
     def can_consume(self) -> bool:
         # A claimed job has its slot, so prefetch must not keep it in the inbox.
-        return self.channel.claims is not None or super().can_consume()
+        return self.channel.inbox is not None or super().can_consume()
 
     def can_prefetch(self) -> bool:
         """Return whether prefetch allows another message from the lists of queues that are not scheduled."""
@@ -54,8 +54,8 @@ class QoS(stock.QoS):
             logger.error("What lies unacknowledged under %s cannot be restored: %r", received.shown(tag), exc)
 
     def _settle(self, delivery_tag: str, outcome: str) -> None:
-        claims = self.channel.claims
-        if claims is not None:
-            held = claims.find(delivery_tag)
+        inbox = self.channel.inbox
+        if inbox is not None:
+            held = inbox.telling.claims.find(delivery_tag)
             is_refused = held is not None and held.request is None
-            claims.settle(delivery_tag, outcome, why_refused() if is_refused else "")
+            inbox.telling.settle(delivery_tag, outcome, why_refused() if is_refused else "")

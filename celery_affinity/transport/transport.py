@@ -100,8 +100,8 @@ class Transport(stock.Transport):
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> Any:
         for channel in self.channels:
-            if channel.on_turn is not None:
-                channel.on_turn()
+            if channel.inbox is not None:
+                channel.inbox.turned()
         return super().drain_events(connection, timeout=timeout)
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:

@@ -10,11 +10,9 @@ logs it in a prefork pool: in the other pools nobody would, and the solo pool wo
 
 import logging
 import signal
-import threading
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from billiard.common import TERM_SIGNAME
 from billiard.einfo import ExceptionInfo
@@ -28,10 +26,12 @@ from celery.worker.state import revoked as revoked_tasks
 from ..client.first_try import Until
 from ..client.stamp import PROPERTY
 from ..clock import now_s
-from ..membership.claims import EXPIRED, FAILED, REVOKED, Claims, is_claim
+from ..membership.held import EXPIRED, FAILED, REVOKED, is_claim
+from ..membership.telling import Telling
 from ..server.received import LOST
 from ..transport.failure import error_of, words
-from . import runs
+from ..transport.inbox import Inbox
+from . import runs, unclaimed
 from .pools import forks
 
 if TYPE_CHECKING:
@@ -44,22 +44,6 @@ logger = logging.getLogger(__name__)
 #: What is more than this is no time limit, s.
 _LONGEST_LIMIT_S = 1e9
 
-_unclaimed: WeakSet[_Request] = WeakSet()
-_unclaimed_lock = threading.Lock()  # beats count them in threads of their own
-
-
-def unclaimed_count() -> int:
-    """Return how many requests take a slot without a claim: broadcast tasks, for one."""
-    return len(unclaimed())
-
-
-def unclaimed() -> list[Any]:
-    """Return those requests."""
-    if not _unclaimed:
-        return []
-    with _unclaimed_lock:
-        return [each for each in _unclaimed if each in reserved_requests]
-
 
 def _is_limit(limit: object) -> bool:
     return limit is None or (isinstance(limit, int | float) and abs(limit) < _LONGEST_LIMIT_S)
@@ -68,7 +52,7 @@ def _is_limit(limit: object) -> bool:
 class EndOfTask(_Request):
     """A mixin for ``celery.worker.request.Request`` and for what users derive from it."""
 
-    _claims: Claims | None = None
+    _telling: Telling | None = None
     _is_fenced = False
 
     #: Whether the body is not to begin: since the pool was given the task, another worker may have got the job.
@@ -92,21 +76,20 @@ class EndOfTask(_Request):
                 setattr(cls, name, wrap(generated))
 
     def __init__(self, message: Any, **options: Any) -> None:
-        claims: Claims | None = getattr(message.channel, "claims", None)
+        inbox: Inbox | None = getattr(message.channel, "inbox", None)
         tag = message.delivery_tag
-        if claims is not None and is_claim(tag):
+        if inbox is not None and is_claim(tag):
             # Celery would ack in a later turn of its loop, perhaps after the end of the task is told.
             options.update(on_ack=message.ack_log_error, on_reject=message.reject_log_error)
         super().__init__(message, **options)
         self._check_what_celery_takes_on_trust()
-        if claims is not None and is_claim(tag):
-            self._claims, self._tag = claims, tag
+        if inbox is not None and is_claim(tag):
+            self._telling, self._tag = inbox.telling, tag
             self._show_its_eta()
             self._say_until_when()
-            claims.bind(tag, self)
+            self._telling.claims.bind(tag, self)
         else:
-            with _unclaimed_lock:
-                _unclaimed.add(self)
+            unclaimed.add(self)
 
     def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
         return self._give_to(pool, super().execute_using_pool, **kwargs)
@@ -146,8 +129,8 @@ class EndOfTask(_Request):
 
     def _say_until_when(self) -> None:
         """Have a retry, which this host publishes, expire when this job does, whatever the clock here says."""
-        assert self._claims is not None, "it is a claim"
-        left_us = self._claims.left_us(self._tag)
+        assert self._telling is not None, "it is a claim"
+        left_us = self._telling.claims.left_us(self._tag)
         if left_us is not None:
             properties = self._request_dict["properties"]
             kept = properties.get(PROPERTY)
@@ -156,9 +139,9 @@ class EndOfTask(_Request):
 
     def maybe_expire(self) -> Any:
         """Ask the server's clock: this host's may be wrong, and a job was claimed before it expired."""
-        if self._claims is None:
+        if self._telling is None:
             return super().maybe_expire()
-        left_us = self._claims.left_us(self._tag)
+        left_us = self._telling.claims.left_us(self._tag)
         if left_us is None and not (self._message.headers or {}).get("expires"):
             return super().maybe_expire()  # the first version of the protocol has it in the body: no server knows of it
         if left_us is None or left_us > 0:
@@ -213,7 +196,7 @@ class EndOfTask(_Request):
         try:
             return super()._announce_revoked(reason, terminated, signum, expired)
         except Exception:
-            if self._claims is None:
+            if self._telling is None:
                 raise  # who tells of an end without a worker tells it again
             logger.exception("Task %s[%s] is revoked, which could not be announced", self.name, self.id)
             self.acknowledge()  # else it would come again, until there is a backend
@@ -239,15 +222,15 @@ class EndOfTask(_Request):
         try:
             super().on_accepted(pid, time_accepted)
         finally:
-            if self._claims is not None:
-                self._claims.started(self._tag)
+            if self._telling is not None:
+                self._telling.started(self._tag)
                 self._call_off_unless_it_may_start()  # the event may have waited for a broker that was away
-                if self._claims.is_void(self._tag):
+                if self._telling.claims.is_void(self._tag):
                     self.fence()
 
     def _call_off_unless_it_may_start(self) -> None:
         """Ask once more, in pools where the body begins after this: `runs` does not begin it then."""
-        if self._claims is not None and not forks(self._pool) and not self._claims.may_start(self._tag):
+        if self._telling is not None and not forks(self._pool) and not self._telling.may_start(self._tag):
             self.is_called_off = True
             logger.info("Task %s[%s] is not started: it may be run by another worker by now", self.name, self.id)
 
@@ -290,7 +273,7 @@ class EndOfTask(_Request):
         return given
 
     def _give_up_unless_it_may_start(self) -> None:
-        if self._claims is not None and not self._claims.may_start(self._tag):
+        if self._telling is not None and not self._telling.may_start(self._tag):
             logger.info("Task %s[%s] is not started: it may be run by another worker by now", self.name, self.id)
             task_ready(self)
             raise TaskRevokedError(self.id)  # what makes Celery go on without it
@@ -299,15 +282,15 @@ class EndOfTask(_Request):
         """End it, because of *failure* if that is not None: an exception, or what Celery's hooks are given of one."""
         if self in active_requests or self in reserved_requests:
             task_ready(self)  # Celery's own hook did not come so far
-        if self._claims is None:
+        if self._telling is None:
             return
         error = None if failure is None or self._is_spared else error_of(failure)
         if self._revoked_as:
-            self._claims.end(self._tag, self._revoked_as)
+            self._telling.end(self._tag, self._revoked_as)
         elif error is not None:
-            self._claims.end(self._tag, FAILED, words(error))
+            self._telling.end(self._tag, FAILED, words(error))
         else:
-            self._claims.end(self._tag)
+            self._telling.end(self._tag)
 
 
 def _ending_on_success(generated: Any) -> Any:

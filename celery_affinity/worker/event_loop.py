@@ -22,7 +22,7 @@ class Loop:
         self._turns_anyway = False
         self._thread = threading.get_ident()
         self._waker = _Waker()
-        in_flight.on_close = self._unwatch
+        in_flight.on_open, in_flight.on_close = self.watch, self._unwatch
         hub.add_reader(self._waker.fileno(), self._waker.drain)
         hub.on_tick.add(self._tick)
 

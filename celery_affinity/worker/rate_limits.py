@@ -8,36 +8,25 @@ worker may have a slot, and here nobody is to wait for a task of an hour behind 
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from operator import itemgetter
 from time import monotonic
 from typing import Any
 
 from celery.worker import state
 
-from ..membership.claims import Held
+from ..membership.membership import Membership
+from .following import Following
 
 logger = logging.getLogger(__name__)
 
 
 class Limits:
-    """The token buckets of *consumer*, each way in and out of which is watched from here.
+    """The token buckets of *consumer*, each way in and out of which is watched from here."""
 
-    *waits* is told how many jobs wait, by type. *room*: how many more jobs the pool could start, did those that wait
-    need a slot. *find*: a claim by its tag. *give_back*: takes the tags of jobs that will not start.
-    """
-
-    def __init__(
-        self,
-        consumer: Any,
-        *,
-        waits: Callable[[Counter[str]], None],
-        room: Callable[[], int],
-        find: Callable[[str], Held | None],
-        give_back: Callable[[list[str]], None],
-    ) -> None:
+    def __init__(self, consumer: Any, members: Membership, following: Following) -> None:
         self._consumer = consumer
-        self._waits, self._room, self._find, self._give_back = waits, room, find, give_back
+        self._members, self._following = members, following
         self._has_lent = False
         self._schedule = consumer._schedule_bucket_request
         self._reset = consumer.reset_rate_limits
@@ -49,10 +38,11 @@ class Limits:
 
     def look(self) -> None:
         """Count the jobs that wait."""
-        claims = (self._find(request._tag) for request in self.waiting())
+        find = self._members.claims.find
+        claims = (find(request._tag) for request in self.waiting())
         waiting = Counter(held.type for held in claims if held is not None)
         self._has_lent = self._has_lent or bool(waiting)
-        self._waits(waiting)
+        self._members.lend(waiting)
 
     def waiting(self) -> Iterator[Any]:
         """Yield the requests of claims that wait for a token."""
@@ -71,7 +61,7 @@ class Limits:
         self._end_expired(bucket)
         self._put_in_order(bucket)
         _forget_idle_time(bucket)
-        if bucket.contents and self._room() <= -self._number_waiting() and bucket.expected_time(1) <= 0:
+        if bucket.contents and self._following.room() <= -self._number_waiting() and bucket.expected_time(1) <= 0:
             self._return(_take_claims(bucket))  # all of them, or they would overtake the first
         try:
             self._schedule(bucket)
@@ -91,7 +81,7 @@ class Limits:
 
     def _start_if_there_is_room(self, request: Any) -> Any:
         # What came for a slot that was lent while its lender started.
-        if self._has_lent and _is_claimed(request) and self._room() < -self._number_waiting():
+        if self._has_lent and _is_claimed(request) and self._following.room() < -self._number_waiting():
             self._return([request])
             return None
         return self._start(request)
@@ -115,7 +105,8 @@ class Limits:
 
     def _put_in_order(self, bucket: Any) -> None:
         """Sort what waits by when it was claimed: what a reply carries may pass what is still in the inbox."""
-        claims = [self._find(getattr(request, "_tag", "")) for request, _ in bucket.contents]
+        find = self._members.claims.find
+        claims = [find(getattr(request, "_tag", "")) for request, _ in bucket.contents]
         fences = [int(held.fence) for held in claims if held is not None]
         if len(fences) == len(claims) and fences != sorted(fences):
             in_order = sorted(zip(fences, bucket.contents, strict=True), key=itemgetter(0))
@@ -129,7 +120,7 @@ class Limits:
         for request in requests:
             logger.info("Task %s[%s] is given back: its slot is taken", request.name, request.id)
             state.task_ready(request)
-        self._give_back([request._tag for request in requests])
+        self._members.give_back([request._tag for request in requests])
 
 
 def _forget_idle_time(bucket: Any) -> None:
@@ -139,7 +130,7 @@ def _forget_idle_time(bucket: Any) -> None:
 
 
 def _is_claimed(request: Any) -> bool:
-    return getattr(request, "_claims", None) is not None
+    return getattr(request, "_telling", None) is not None
 
 
 def _take_claims(bucket: Any) -> list[Any]:

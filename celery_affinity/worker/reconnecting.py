@@ -12,6 +12,7 @@ from typing import Any
 
 from celery.worker.state import maybe_shutdown
 
+from ..membership.membership import Membership
 from .pools import read_results
 
 logger = logging.getLogger(__name__)
@@ -23,13 +24,11 @@ _SMALLER = 1e-6
 
 
 class Reconnecting:
-    """How *consumer* waits for its server. *ask* has the beats' thread look whether the server answers; *returns* is
-    how often it found, so far, that the server answers again.
-    """
+    """How *consumer* waits for its server, with the word of the beats' thread of *members*."""
 
-    def __init__(self, consumer: Any, *, ask: Callable[[], None], returns: Callable[[], int]) -> None:
+    def __init__(self, consumer: Any, members: Membership) -> None:
         self._consumer = consumer
-        self._ask, self._returns = ask, returns
+        self._members = members
         self._known = 0
         self._ensure_connected = consumer.ensure_connected
         consumer.ensure_connected = self._connected
@@ -54,7 +53,7 @@ class Reconnecting:
             return ensure(waiting, max_retries, *pauses, **options)
 
         connection.ensure_connection = ensuring
-        self._known = self._returns()
+        self._known = self._members.telling.returns
         try:
             return self._ensure_connected(connection)
         finally:
@@ -63,12 +62,12 @@ class Reconnecting:
     def _wait(self, pause_s: float) -> None:
         """Wait so long, or until the server is back: if it came back during the last try, not at all."""
         until_s = monotonic() + pause_s
-        self._ask()
-        while self._returns() == self._known and monotonic() < until_s:
+        self._members.ask()
+        while self._members.telling.returns == self._known and monotonic() < until_s:
             maybe_shutdown()
             self._read_ends()
             sleep(_POLL_S)
-        self._known = self._returns()
+        self._known = self._members.telling.returns
 
     def _read_ends(self) -> None:
         try:

@@ -7,9 +7,9 @@ from typing import Any
 
 from celery.worker import state
 
-from ..membership.claims import ACKED, Claims, Held
-from ..membership.lookahead import Ahead
-from . import end_of_task
+from ..membership.held import ACKED, Held
+from ..membership.telling import Telling
+from . import unclaimed
 
 logger = logging.getLogger(__name__)
 
@@ -21,16 +21,15 @@ _LOOKS_AGAIN_S = 5.0
 
 
 class Strays:
-    """Frees the slots of what *claims*, and requests without a claim, hold though nothing of them is in *consumer*.
+    """Frees slots that claims, or requests without a claim, hold though *consumer* has nothing of them.
 
-    A task that runs, for however long, is in the pool. What waits is *ahead*, in a bucket of a rate limit, or for a
-    pool process.
+    A task that runs, for however long, is in the pool. A job that waits is held beyond the slots, in a bucket of a rate
+    limit, or for a pool process. *telling* is told of the ends.
     """
 
-    def __init__(self, consumer: Any, claims: Claims, ahead: Ahead) -> None:
+    def __init__(self, consumer: Any, telling: Telling) -> None:
         self._consumer = consumer
-        self._claims = claims
-        self._ahead = ahead
+        self._telling = telling
         self._since_s: dict[Any, float] = {}
 
     def look(self, *, loop_turns: bool) -> float | None:
@@ -60,13 +59,13 @@ class Strays:
 
     def _nowhere(self) -> Iterator[tuple[Any, Held | None]]:
         """Yield requests, or the tags of claims without one, each with its claim."""
-        for tag, held in self._claims.unended():
+        for tag, held in self._telling.claims.unended():
             if held.request is None:
-                if tag not in self._ahead:
+                if tag not in self._telling.lookahead:
                     yield tag, held
             elif not self._is_here(held.request):
                 yield held.request, held
-        for each in end_of_task.unclaimed():
+        for each in unclaimed.requests():
             if not self._is_here(each):
                 yield each, None
 
@@ -96,6 +95,6 @@ class Strays:
             "" if held is None or held.outcome == ACKED or held.void else "; it was not acked, so it is pending again",
         )
         if isinstance(each, str):
-            self._claims.end(each)
+            self._telling.end(each)
         else:
             each.end_unnoticed()

@@ -10,9 +10,10 @@ import pytest
 import redis
 from kombu.asynchronous.hub import Hub
 
-from celery_affinity.membership.claims import ACKED, Claims
-from celery_affinity.membership.lease import Lease
-from celery_affinity.membership.membership import Membership, _voided
+from celery_affinity.membership.held import ACKED
+from celery_affinity.membership.membership import Membership
+from celery_affinity.membership.outbox import Outbox
+from celery_affinity.membership.reconciling import _voided
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.connections.in_flight import InFlight
 from celery_affinity.server.replies import Claim
@@ -20,6 +21,7 @@ from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import load
 from celery_affinity.worker.event_loop import Loop
 
+from ..support.members import Host, claims_of, telling_of
 from ..support.scripted_fleet import ScriptedFleet
 
 
@@ -205,11 +207,13 @@ class Worker:
         self.fleet.join("worker", "pdf")
         for job in ("first", "second"):
             self.fleet.publish(job, "pdf")
-        self.claims = Claims("worker", "inbox", Lease(30), lambda: None)
+        self.claims = claims_of()
+        self.beats = Mock()
+        self.outbox = Outbox(self.claims, self.beats)
         self.claims.lease.renew(asked_at_s=time.monotonic(), timeout_s=30)
         self.scheduler.client.script_load(load("release").source)
         (claim,) = self.fleet.inbox("worker")
-        tag = self.claims.take(claim)
+        tag = self.claims.hold(claim)
         self.claims.settle(tag, ACKED)  # without a request that is its end
 
     def held_there(self):
@@ -224,83 +228,84 @@ def worker(server, redis_client):
 
 
 def test_what_ended_is_told_and_the_next_job_comes_with_the_reply(worker, in_flight):
-    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
-    assert worker.claims.is_telling
-    assert [claim.job_id for claim in worker.claims.receive(worker.scheduler, most_ahead=0)] == ["second"]
-    assert not worker.claims.is_telling
-    assert not worker.claims.has_news
+    worker.outbox.send(worker.scheduler, in_flight, lookahead=0)
+    assert worker.outbox.is_telling
+    assert [claim.job_id for claim in worker.outbox.receive(worker.scheduler, lookahead=0)] == ["second"]
+    assert not worker.outbox.is_telling
+    assert not worker.outbox.has_news
 
 
 def test_what_is_told_at_once_wakes_nobody(worker, in_flight):
     (claim,) = _told(worker, in_flight)
-    on_its_way = []
-    worker.claims._on_news = lambda: on_its_way.append(worker.claims.is_telling)
-    worker.claims.on_ended = lambda: worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
-    worker.claims.end(worker.claims.take(claim))
-    assert on_its_way == [True]
+    host, on_its_way = Host(in_flight), []
+    host.wake = lambda: on_its_way.append(telling.outbox.is_telling) or True
+    telling = telling_of(worker.claims, scheduler=worker.scheduler, host=host)
+    telling.end(worker.claims.hold(claim))
+    assert on_its_way == [True], "a loop that is to be answered is woken by the reply"
+    telling.receive()
 
 
 def test_no_other_thread_waits_for_the_loop_or_tells_the_same(worker, in_flight):
-    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
-    assert worker.claims.flush(worker.scheduler, inline=False) is None
-    worker.claims.receive(worker.scheduler, most_ahead=0)
+    worker.outbox.send(worker.scheduler, in_flight, lookahead=0)
+    assert worker.outbox.flush(worker.scheduler, inline=False) is None
+    worker.outbox.receive(worker.scheduler, lookahead=0)
 
 
 def test_while_another_thread_tells_the_loop_goes_on(worker, in_flight):
-    with worker.claims._flushing:
-        worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
-    assert not worker.claims.is_telling
-    assert worker.claims.has_news
+    with worker.outbox._flushing:
+        worker.outbox.send(worker.scheduler, in_flight, lookahead=0)
+    assert not worker.outbox.is_telling
+    assert worker.outbox.has_news
 
 
 def test_what_was_abandoned_is_told_again_and_brings_the_same_job(worker, in_flight):
-    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
+    worker.outbox.send(worker.scheduler, in_flight, lookahead=0)
     while worker.held_there() != {"second"}:
         pass  # the server has it; the reply is lost
-    worker.claims.abandon()
-    assert worker.claims.has_news
-    following = worker.claims.flush(worker.scheduler, inline=False)
+    worker.outbox.abandon()
+    assert worker.outbox.has_news
+    following = worker.outbox.flush(worker.scheduler, inline=False)
     assert [claim.job_id for claim in following] == ["second"]
     assert worker.held_there() == {"second"}
 
 
 def test_another_thread_takes_over_what_a_loop_does_not_read(worker, in_flight):
-    assert not worker.claims.take_over()
-    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
-    assert _in_another_thread(worker.claims.take_over)
-    (following,) = _in_another_thread(lambda: worker.claims.flush(worker.scheduler, inline=False))
-    assert not worker.claims.has_news
+    assert not worker.outbox.take_over()
+    worker.outbox.send(worker.scheduler, in_flight, lookahead=0)
+    assert _in_another_thread(worker.outbox.take_over)
+    (following,) = _in_another_thread(lambda: worker.outbox.flush(worker.scheduler, inline=False))
+    assert not worker.outbox.has_news
     assert worker.held_there() == {following.job_id}
 
 
 def test_a_loop_that_turns_again_reads_nothing_of_what_was_taken_over(worker, in_flight):
-    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
-    worker.claims.take_over()
-    assert worker.claims.receive(worker.scheduler, most_ahead=0) == []
+    worker.outbox.send(worker.scheduler, in_flight, lookahead=0)
+    worker.outbox.take_over()
+    assert worker.outbox.receive(worker.scheduler, lookahead=0) == []
     assert in_flight.socket is None
-    worker.claims.take_over()  # nothing is on its way
+    worker.outbox.take_over()  # nothing is on its way
     assert [claim.job_id for claim in _told(worker, in_flight)] == ["second"]
 
 
 def test_what_is_sent_after_that_gets_no_reply_to_what_was_taken_over(worker, in_flight):
-    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
-    worker.claims.take_over()
+    worker.outbox.send(worker.scheduler, in_flight, lookahead=0)
+    worker.outbox.take_over()
     in_flight.send([("ECHO", "next")])
     assert in_flight.receive() == [b"next"]
 
 
 def test_nobody_takes_over_a_reply_that_is_read(worker, in_flight, monkeypatch):
     receive = in_flight.receive
-    monkeypatch.setattr(in_flight, "receive", lambda: (worker.claims.take_over(), receive())[1])
+    monkeypatch.setattr(in_flight, "receive", lambda: (worker.outbox.take_over(), receive())[1])
     assert [claim.job_id for claim in _told(worker, in_flight)] == ["second"]
-    assert not worker.claims.has_news
+    assert not worker.outbox.has_news
 
 
 def test_a_loop_that_stands_still_is_done_without_once():
     membership = Membership.__new__(Membership)
     membership._pulse, membership._beats = SimpleNamespace(age_s=0.4), Mock()
-    membership.claims = Claims("worker", "inbox", Lease(30), lambda: None)
-    membership.claims.take(_claim(1))
+    membership.telling = telling_of()
+    membership.telling.claims.hold(_claim(1))
     membership.look_at_the_loop(0.5)
     assert not membership._beats.wake.called, "it turned a moment ago"
     membership._pulse.age_s = 0.6
@@ -329,14 +334,14 @@ def test_a_connection_that_breaks_leaves_it_to_be_told(worker, in_flight, redis_
     redis_client.client_kill_filter(_id=connection)
     with pytest.raises((redis.ConnectionError, OSError)):
         _told(worker, in_flight)
-    assert not worker.claims.is_telling
-    following = worker.claims.flush(worker.scheduler, inline=True)
+    assert not worker.outbox.is_telling
+    following = worker.outbox.flush(worker.scheduler, inline=True)
     assert [claim.job_id for claim in following] == ["second"]
 
 
 def _told(worker, in_flight):
-    worker.claims.send(worker.scheduler, in_flight, most_ahead=0)
-    return worker.claims.receive(worker.scheduler, most_ahead=0)
+    worker.outbox.send(worker.scheduler, in_flight, lookahead=0)
+    return worker.outbox.receive(worker.scheduler, lookahead=0)
 
 
 # -- acks that nobody waits for
@@ -348,12 +353,10 @@ class Acking(Worker):
     def __init__(self, server, in_flight):
         super().__init__(server)
         _told(self, in_flight)  # the connection is proven; the second job came
-        self.claims._forget(SimpleNamespace(ends=[(tag, held) for tag, held in self.claims._held.items()]))
+        self.claims.forget(dict(self.claims._held))
         self.scheduler.client.script_load(load("ack").source)
         (self.number,) = self.fleet.claims("worker").items()
-        self.tag = self.claims.take(Claim(*self.number, "pdf", 0, 0, b""))
-        self.refused = []
-        self.claims.on_refused = self.refused.append
+        self.tag = self.claims.hold(Claim(*self.number, "pdf", 0, 0, b""))
         self.claims.bind(self.tag, "request")
         self.claims.settle(self.tag, ACKED)
 
@@ -361,7 +364,7 @@ class Acking(Worker):
         return self.scheduler.client.hget(self.scheduler.keys.key("job", self.number[0]), "acked") == b"1"
 
     def sends(self, in_flight):
-        return self.claims.send_acks(self.scheduler, in_flight)
+        return self.outbox.send_acks(self.scheduler, in_flight)
 
     def ends(self, in_flight):
         self.claims.end(self.tag)
@@ -378,28 +381,28 @@ def acking(server, redis_client, in_flight):
 def test_the_end_follows_an_ack_whose_reply_nobody_has_read(acking, in_flight):
     acking.fleet.publish("third", "pdf")
     assert acking.sends(in_flight)
-    assert not acking.claims.is_telling
-    assert not acking.claims.has_news
+    assert not acking.outbox.is_telling
+    assert not acking.outbox.has_news
     assert [claim.job_id for claim in acking.ends(in_flight)] == ["third"]
     assert not in_flight.is_under_way
-    assert not acking.claims.has_news
-    assert acking.refused == []
+    assert not acking.outbox.has_news
+    assert not acking.beats.wake.called
 
 
 def test_nobody_waits_for_the_reply_to_the_end_after_that_to_the_ack(acking, in_flight, monkeypatch):
     acking.sends(in_flight)
     acking.claims.end(acking.tag)
-    acking.claims.send(acking.scheduler, in_flight, most_ahead=0)
+    acking.outbox.send(acking.scheduler, in_flight, lookahead=0)
     monkeypatch.setattr(InFlight, "is_readable", False)
-    assert acking.claims.receive(acking.scheduler, most_ahead=0, waits=False) == []
-    assert acking.claims.is_telling
+    assert acking.outbox.receive(acking.scheduler, lookahead=0, waits=False) == []
+    assert acking.outbox.is_telling
     monkeypatch.undo()
-    acking.claims.receive(acking.scheduler, most_ahead=0)
+    acking.outbox.receive(acking.scheduler, lookahead=0)
     assert acking.held_there() == set()
 
 
 def test_an_ack_that_another_thread_tells_at_this_moment_is_not_sent_as_well(acking, in_flight):
-    assert _in_another_thread(lambda: acking.claims.flush(acking.scheduler, inline=False)) == []
+    assert _in_another_thread(lambda: acking.outbox.flush(acking.scheduler, inline=False)) == []
     assert not acking.sends(in_flight), "the caller waits for the other thread"
     assert not in_flight.is_under_way
     acking.fleet.publish("third", "pdf")
@@ -415,7 +418,7 @@ def test_an_ack_waits_on_a_connection_of_which_nobody_knows_that_it_works(acking
     (connection,) = connections(redis_client)
     redis_client.client_kill_filter(_id=connection)
     assert not acking.sends(in_flight), "the server has closed it"
-    acking.claims.flush(acking.scheduler, inline=True)
+    acking.outbox.flush(acking.scheduler, inline=True)
     assert acking.is_acked()
 
 
@@ -425,16 +428,16 @@ def test_an_ack_and_an_end_are_said_again_if_their_connection_breaks(acking, in_
     assert acking.sends(in_flight)
     if breaks == "after it":
         acking.claims.end(acking.tag)
-        acking.claims.send(acking.scheduler, in_flight, most_ahead=0)
+        acking.outbox.send(acking.scheduler, in_flight, lookahead=0)
     (connection,) = connections(redis_client)
     redis_client.client_kill_filter(_id=connection)
     while in_flight.socket.recv(100):  # what was answered is gone as well
         pass
     with pytest.raises((redis.ConnectionError, OSError)):
-        acking.claims.receive(acking.scheduler, most_ahead=0)
-    assert not acking.claims.is_telling
+        acking.outbox.receive(acking.scheduler, lookahead=0)
+    assert not acking.outbox.is_telling
     acking.claims.end(acking.tag)
-    following = acking.claims.flush(acking.scheduler, inline=True)
+    following = acking.outbox.flush(acking.scheduler, inline=True)
     assert [claim.job_id for claim in following] == ["third"]
     assert acking.held_there() == {"third"}
 
@@ -442,10 +445,10 @@ def test_an_ack_and_an_end_are_said_again_if_their_connection_breaks(acking, in_
 def test_an_ack_is_said_again_by_another_thread_while_its_task_runs_and_the_loop_goes_on(acking, in_flight):
     acking.scheduler.send_acks = Mock(side_effect=lambda in_flight, *_, **__: in_flight.send([("ECHO", "0")]))
     assert acking.sends(in_flight)
-    assert _in_another_thread(acking.claims.take_over)
-    assert _in_another_thread(lambda: acking.claims.flush(acking.scheduler, inline=False)) == []
+    assert _in_another_thread(acking.outbox.take_over)
+    assert _in_another_thread(lambda: acking.outbox.flush(acking.scheduler, inline=False)) == []
     assert acking.is_acked()
-    assert not acking.claims.take_over(), "once"
+    assert not acking.outbox.take_over(), "once"
     connection = in_flight.socket
     acking.ends(in_flight)
     assert in_flight.socket is connection
@@ -455,22 +458,22 @@ def test_an_ack_is_said_again_by_another_thread_while_its_task_runs_and_the_loop
 def test_a_server_that_lost_its_scripts_gets_the_ack_again(acking, in_flight, redis_client):
     redis_client.script_flush()
     assert acking.sends(in_flight)
-    assert acking.claims.receive(acking.scheduler, most_ahead=0) == []
+    assert acking.outbox.receive(acking.scheduler, lookahead=0) == []
     assert acking.is_acked()
 
 
 def test_an_ack_that_does_not_count_is_noticed(acking, in_flight):
     acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
     assert acking.sends(in_flight)
-    assert acking.claims.receive(acking.scheduler, most_ahead=0) == []
-    assert [[held.number for held in each] for each in acking.refused] == [[acking.number]]
+    assert acking.outbox.receive(acking.scheduler, lookahead=0) == []
+    assert acking.beats.wake.called, "a sync tells what else is void"
     assert acking.claims.is_void(acking.tag)
     assert not acking.is_acked()
 
 
 def test_an_ack_that_was_waited_for_and_does_not_count_is_noticed_before_the_start(acking):
     acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
-    acking.claims.flush(acking.scheduler, inline=True)
+    acking.outbox.flush(acking.scheduler, inline=True)
     assert acking.claims.is_void(acking.tag)
 
 
@@ -486,36 +489,35 @@ def test_what_is_sent_while_a_reply_is_due_is_not_taken_for_another_reply(server
     pool.disconnect()
 
 
-def _membership(acking):
-    membership = Membership.__new__(Membership)
-    membership.claims, membership._scheduler = acking.claims, acking.scheduler
-    membership._in_trouble = membership._draining = False
-    return membership
+def _telling(acking, in_flight):
+    telling = telling_of(acking.claims, scheduler=acking.scheduler, host=Host(in_flight))
+    telling.outbox = acking.outbox
+    return telling
 
 
 def test_an_ack_that_another_thread_is_about_to_tell_is_waited_for(acking, in_flight):
     acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
     settle, is_waiting = acking.scheduler.tell_ends, threading.Event()
     acking.scheduler.tell_ends = lambda *args, **options: (is_waiting.wait(10), settle(*args, **options))[1]
-    other = threading.Thread(target=lambda: acking.claims.flush(acking.scheduler, inline=False))
+    other = threading.Thread(target=lambda: acking.outbox.flush(acking.scheduler, inline=False))
     other.start()
     while acking.claims.has_acks:
         pass
     threading.Timer(0.1, is_waiting.set).start()
-    _membership(acking).ack_now(in_flight)
+    _telling(acking, in_flight).ack_now()
     other.join(10)
     assert acking.claims.is_void(acking.tag), "known when the task would start"
 
 
 @pytest.mark.parametrize(("fresh", "waits"), [(True, False), (False, True)])
 def test_a_worker_that_may_soon_be_taken_for_dead_waits_for_the_reply_to_an_ack(acking, in_flight, fresh, waits):
-    membership = _membership(acking)
+    telling = _telling(acking, in_flight)
     acking.claims.lease.renew(asked_at_s=time.monotonic() - (14 if fresh else 16), timeout_s=30)
-    flush = membership.flush = Mock(wraps=membership.flush)
-    membership.ack_now(in_flight)
+    flush = telling._flush = Mock(wraps=telling._flush)
+    telling.ack_now()
     assert flush.called == waits
     assert in_flight.is_under_way
-    acking.claims.receive(acking.scheduler, most_ahead=0)
+    acking.outbox.receive(acking.scheduler, lookahead=0)
     assert acking.is_acked()
 
 
@@ -528,10 +530,10 @@ def _claim(fence):
 
 @pytest.mark.parametrize("both_were_named", [False, True])
 def test_a_job_that_came_back_meanwhile_is_not_void(both_were_named):
-    claims = Claims("worker", "inbox", Lease(30), lambda: None)
-    claims.end(claims.take(_claim(1)))  # its release is on its way while a sync names it
+    claims = claims_of()
+    claims.end(claims.hold(_claim(1)))  # its release is on its way while a sync names it
     named = claims.running()
-    again = claims.take(_claim(2))  # it came back with the reply
+    again = claims.hold(_claim(2))  # it came back with the reply
     if both_were_named:
         named = claims.running()
     assert claims.void(_voided(named, ["job"])) == []
@@ -539,7 +541,7 @@ def test_a_job_that_came_back_meanwhile_is_not_void(both_were_named):
 
 
 def test_what_was_named_and_is_another_s_is_void():
-    claims = Claims("worker", "inbox", Lease(30), lambda: None)
-    tag = claims.take(_claim(1))
+    claims = claims_of()
+    tag = claims.hold(_claim(1))
     assert [held.number for held in claims.void(_voided(claims.running(), ["job"]))] == [("job", "1")]
     assert claims.is_void(tag)

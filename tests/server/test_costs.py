@@ -5,6 +5,7 @@ that cost, the time at one size is compared with that at another.
 """
 
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -301,10 +302,10 @@ def test_a_worker_is_refused_more_queues_than_are_looked_at_for_each_job():
     membership._started = False
     with pytest.raises(SettingError, match="must consume at most 1,000 scheduled queues, got: 1,001"):
         membership.join(None, [f"q{number}" for number in range(MOST_TYPES + 1)])
-    membership._types = tuple(f"q{number}" for number in range(MOST_TYPES))
-    membership._draining, membership._rejoin = False, False
+    membership.capacity = SimpleNamespace(types=tuple(f"q{number}" for number in range(MOST_TYPES)))
+    membership._rejoin = False
     membership.serve("one more", True)
-    assert len(membership._types) == MOST_TYPES
+    assert len(membership.types) == MOST_TYPES
     assert not membership._rejoin
 
 

@@ -6,9 +6,11 @@ from unittest.mock import Mock
 from celery_affinity.server.replies import Claim
 from celery_affinity.worker import end_of_task
 
+from .members import inbox_of
+
 
 def held(claims, fence, bound=None):
-    tag = claims.take(Claim(f"job-{fence}", str(fence), "pdf", 0, 0, b""))
+    tag = claims.hold(Claim(f"job-{fence}", str(fence), "pdf", 0, 0, b""))
     if bound is not None:
         claims.bind(tag, bound)
     return tag
@@ -18,17 +20,17 @@ def _nothing():
     pass
 
 
-def request_of(app, claims, eventer=None, **options):
+def request_of(app, telling, eventer=None, **options):
     """Return a request of a claimed job whose result backend fails at everything, and its message."""
     task = app.task(name="task", **options)(_nothing)
     task.backend = Mock(**{f"mark_as_{what}.side_effect": LookupError for what in ("revoked", "failure")})
     message = Mock(
         headers={"id": "id", "task": "task"},
         payload=((), {}, {}),
-        delivery_tag=held(claims, 1),
+        delivery_tag=held(telling.claims, 1),
         delivery_info={},
         properties={},
-        channel=SimpleNamespace(claims=claims),
+        channel=SimpleNamespace(inbox=inbox_of(telling)),
     )
     end_of_task.install(task)
     made = task.Request(message, app=app, task=task, eventer=eventer)

@@ -17,8 +17,6 @@ from celery_affinity.client import revokes
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.errors import SchemaError
 from celery_affinity.guard import redis_client as wire
-from celery_affinity.membership.claims import Claims
-from celery_affinity.membership.lease import Lease
 from celery_affinity.observe import dead_letters, explain, inspect_lists
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.status import Report
@@ -29,9 +27,10 @@ from celery_affinity.server.reader import Reader
 from celery_affinity.server.replies import Claim, Ending, Job
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.transport.checked_message import Message, UnreadableError, check_control
-from celery_affinity.worker.step import AffinityStep
+from celery_affinity.worker.following import Following
 
 from ..support.apps import APP
+from ..support.members import claims_of
 from ..support.messages import wire as sent
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -182,8 +181,8 @@ def test_a_claim_is_one_or_a_value_error(payload):
         claim = Claim.parse(payload)
     except ValueError:
         return
-    claims = Claims("worker", "inbox", Lease(30), lambda: None)
-    assert claims.take(claim)
+    claims = claims_of()
+    assert claims.hold(claim)
     assert claims.void_up_to(2**63)
 
 
@@ -196,10 +195,10 @@ def test_a_fencing_number_is_one_that_redis_counts(fence):
 @given(st.lists(TEXTS | st.sampled_from(["tick", "back", "5", "pdf"])))
 def test_a_sign_is_one_or_is_logged(words):
     did = []
-    step = AffinityStep.__new__(AffinityStep)
-    step.membership = SimpleNamespace(tick=lambda: did.append("tick"), claims=None)
-    step._ahead = SimpleNamespace(give_back=lambda types, at_most: did.append(at_most) or [])
-    step._on_sign(words)
+    following = Following.__new__(Following)
+    following._members = SimpleNamespace(tick=lambda: did.append("tick"))
+    following._lookahead = SimpleNamespace(give_back=lambda types, at_most: did.append(at_most) or [])
+    following.obey(words)
     is_back = words[:1] == ["back"] and len(words) > 1 and words[1].isdecimal() and len(words[1]) < 10
     assert did == (["tick"] if words == ["tick"] else [int(words[1])] if is_back else [])
 

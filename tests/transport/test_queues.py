@@ -9,13 +9,12 @@ from celery.exceptions import TaskRevokedError
 from celery_affinity.client import of_app
 from celery_affinity.client.stamp import PROPERTY
 from celery_affinity.errors import OptionError
-from celery_affinity.membership.claims import Claims
-from celery_affinity.membership.lease import Lease
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings
 
 from ..support.apps import APP
 from ..support.fleet import PARTLY_SCHEDULED, POOLS, MixedFleet
+from ..support.members import claims_of, inbox_of, telling_of
 from ..support.processes import wait_until
 
 
@@ -113,8 +112,8 @@ def reading(fleet):
     """A worker's channel that waits for its inbox and for `mail`."""
     with fleet.app.connection_for_read() as connection:
         channel = connection.default_channel
-        channel.claims = Claims("worker", Keys().key("inbox", "worker"), Lease(30), lambda: None)
-        channel.schedules = lambda queue: queue == "pdf"
+        claims = claims_of("worker", Keys().key("inbox", "worker"))
+        channel.inbox = inbox_of(telling_of(claims), schedules=lambda queue: queue == "pdf")
         channel.basic_consume("mail", no_ack=False, callback=lambda message: None, consumer_tag="tag")
         connection.transport.cycle._register_BRPOP(channel)
         wait_until(lambda: fleet.redis.info("clients")["blocked_clients"], 5, "it waits")

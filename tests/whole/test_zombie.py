@@ -5,10 +5,10 @@ import signal
 import pytest
 
 from celery_affinity.membership import lease
-from celery_affinity.membership.claims import RETURNED, Claims
-from celery_affinity.membership.lease import Lease
+from celery_affinity.membership.held import RETURNED
 from celery_affinity.server.replies import Claim
 
+from ..support.members import Pool, claims_of
 from ..support.processes import wait_until
 from ..support.worker_processes import pool_of
 
@@ -80,7 +80,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def claims(clock):
-    return Claims("worker", "inbox", Lease(30), on_news=lambda: None)
+    return claims_of()
 
 
 def claim(job_id, fence):
@@ -88,32 +88,32 @@ def claim(job_id, fence):
 
 
 def test_after_a_silence_what_has_not_started_is_given_back(clock, claims):
-    tag = claims.take(claim("job", 7))
+    tag = claims.hold(claim("job", 7))
     clock[0] += 29.9
     assert claims.may_start(tag)
     clock[0] += 0.2
     assert not claims.may_start(tag)
-    ended = claims._collect().ends
-    assert [(held.number, held.outcome) for _, held in ended] == [(("job", "7"), RETURNED)]
+    _, ends = claims.news(10)
+    assert [(held.number, held.outcome) for held in ends.values()] == [(("job", "7"), RETURNED)]
 
 
 def test_a_lease_is_renewed_from_the_moment_of_the_question_not_of_the_answer(clock, claims):
-    tag = claims.take(claim("job", 7))
+    tag = claims.hold(claim("job", 7))
     claims.lease.renew(asked_at_s=80, timeout_s=30)
     clock[0] = 111
     assert not claims.may_start(tag)
 
 
 def test_what_is_void_does_not_start_and_does_not_arrive_any_more(claims):
-    held = claims.take(claim("held", 7))
+    held = claims.hold(claim("held", 7))
     assert [each.job_id for each in claims.void_up_to(8)] == ["held"]
-    assert claims.take(claim("late", 8)) is None
+    assert claims.hold(claim("late", 8)) is None
     assert not claims.may_start(held)
     assert claims.numbers() == []
-    assert claims.may_start(claims.take(claim("fresh", 9)))
+    assert claims.may_start(claims.hold(claim("fresh", 9)))
 
 
 def test_what_was_let_go_does_not_start(claims):
-    tag = claims.take(claim("job", 7))
-    claims.renounce(lambda request: False)
+    tag = claims.hold(claim("job", 7))
+    claims.renounce(Pool())
     assert not claims.may_start(tag)

@@ -10,10 +10,10 @@ import pytest
 from celery import Celery
 from celery.concurrency.solo import TaskPool as SoloPool
 
-from celery_affinity.membership.claims import ACKED, Claims
-from celery_affinity.membership.lease import Lease
+from celery_affinity.membership.held import ACKED
 
 from ..support.apps import APP
+from ..support.members import Pool, telling_of
 from ..support.processes import start_worker, wait_until
 from ..support.requests import request_of
 
@@ -101,12 +101,12 @@ def test_the_end_of_a_task_whose_ack_vanished_is_said_as_well(fleet):
 
 
 def test_a_job_whose_ack_is_refused_in_time_does_not_start_in_the_solo_pool(app):
-    claims = Claims("worker", "inbox", Lease(30), lambda: None)
-    request, _ = request_of(app, claims)
+    telling = telling_of(pool=Pool(blocks_the_loop=True))
+    request, _ = request_of(app, telling)
     request._pool = SoloPool()
-    number = claims.held()[0].number
-    claims.settle(":".join(number), ACKED)
-    claims.on_accepted = lambda: claims.void([number])
+    number = telling.claims.held()[0].number
+    telling.settle(":".join(number), ACKED)
+    telling.outbox.flush = lambda *_, **__: telling.claims.void([number])
     request.on_accepted(1, 0.0)
     assert request.is_called_off
-    assert claims.numbers() == []
+    assert telling.claims.numbers() == []

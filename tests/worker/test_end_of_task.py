@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import nullcontext
 from time import sleep
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import Mock, PropertyMock
 
 import pytest
 from celery import Celery
@@ -16,9 +16,7 @@ from kombu.utils import functional
 from kombu.utils.functional import retry_over_time
 
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.membership.claims import ACKED, RETURNED, Claims
-from celery_affinity.membership.lease import Lease
-from celery_affinity.membership.lookahead import Ahead
+from celery_affinity.membership.held import ACKED, RETURNED
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.keys import Keys
@@ -29,6 +27,7 @@ from celery_affinity.worker.pools import let_pauses_yield, still_has
 
 from ..support.apps import APP
 from ..support.fleet import POOLS, Pools, closing
+from ..support.members import Pool, telling_of
 from ..support.processes import wait_until
 from ..support.requests import held, request_of
 
@@ -163,30 +162,30 @@ def app():
 
 
 def test_a_job_that_is_revoked_ends_though_nobody_can_store_that(app):
-    claims = Claims("worker", "inbox", Lease(30), lambda: None)
-    revoked, message = request_of(app, claims)
+    telling = telling_of()
+    revoked, message = request_of(app, telling)
     revoked._announce_revoked("revoked", False, None, False)
     assert message.ack_log_error.called, "it does not come again"
-    assert claims.unended() == []
+    assert telling.claims.unended() == []
     assert revoked.revoked()
 
 
 @pytest.mark.parametrize("acks", [True, False])
 def test_a_task_that_takes_too_long_ends_as_its_author_wishes_though_nobody_can_store_that(app, acks):
-    claims = Claims("worker", "inbox", Lease(30), lambda: None)
-    long, message = request_of(app, claims, acks_late=True, acks_on_failure_or_timeout=acks)
+    telling = telling_of()
+    long, message = request_of(app, telling, acks_late=True, acks_on_failure_or_timeout=acks)
     long.on_timeout(soft=False, timeout=1)
     assert (message.ack_log_error.called, message.reject_log_error.called) == (acks, not acks)
-    assert claims.unended() == []
+    assert telling.claims.unended() == []
 
 
 @pytest.mark.parametrize("error", [LookupError, SystemExit])
 def test_a_task_whose_start_cannot_be_told_runs_or_has_ended(app, error):
-    claims = Claims("worker", "inbox", Lease(30), lambda: None)
-    started, _ = request_of(app, claims, eventer=Mock(enabled=True, **{"send.side_effect": error}), send_events=True)
+    telling = telling_of()
+    started, _ = request_of(app, telling, eventer=Mock(enabled=True, **{"send.side_effect": error}), send_events=True)
     with pytest.raises(error) if error is SystemExit else nullcontext():
         started.on_accepted(1, 0.0)
-    assert len(claims.unended()) == (error is not SystemExit)
+    assert len(telling.claims.unended()) == (error is not SystemExit)
 
 
 class Late:
@@ -203,9 +202,9 @@ class Late:
         self.begin = lambda: apply_target(target, args, kwargs or {}, **wanted)
 
 
-def give(app, claims, began, eventer=None, **options):
+def give(app, telling, began, eventer=None, **options):
     """Give a job, that of the message which is returned, to a pool; *began* is added to if its body begins."""
-    made, message = request_of(app, claims, eventer, **options)
+    made, message = request_of(app, telling, eventer, **options)
     pool = Late()
 
     def trace(*_):
@@ -229,29 +228,29 @@ def is_silent(claims):
 @pytest.mark.parametrize("when", ["before the task is accepted", "while its event is sent"])
 @pytest.mark.parametrize("acks_late", [True, False])
 def test_a_task_does_not_begin_when_its_job_may_be_anothers_by_then(app, happens, when, acks_late):
-    claims, began = Claims("worker", "inbox", Lease(30), lambda: None), []
-    sends = Mock(enabled=True, **{"send.side_effect": lambda *_, **__: happens(claims)})
+    telling, began = telling_of(), []
+    sends = Mock(enabled=True, **{"send.side_effect": lambda *_, **__: happens(telling.claims)})
     eventer = sends if when == "while its event is sent" else None
     options = {"eventer": eventer, "send_events": eventer is not None, "acks_late": acks_late}
-    message, pool = give(app, claims, began, **options)
+    message, pool = give(app, telling, began, **options)
     if eventer is None:
-        happens(claims)
+        happens(telling.claims)
     pool.begin()
     assert not began
-    assert claims.unended() == []
+    assert telling.claims.unended() == []
     assert message.ack_log_error.called == (eventer is not None and not acks_late)
     if happens is is_silent:
-        assert [each.outcome for each in claims._ends.values()] == [RETURNED]
+        assert [each.outcome for each in telling.claims._ends.values()] == [RETURNED]
 
 
 def test_an_early_ack_that_was_told_is_followed_by_its_task(app):
-    claims, began = Claims("worker", "inbox", Lease(30), lambda: None), []
-    message, pool = give(app, claims, began)
+    telling, began = telling_of(), []
+    message, pool = give(app, telling, began)
 
     def is_told(*_, **__):
-        claims.settle(message.delivery_tag, ACKED)
-        claims.flush(Mock(), inline=False)
-        is_silent(claims)
+        telling.settle(message.delivery_tag, ACKED)
+        telling.outbox.flush(Mock(), inline=False)
+        is_silent(telling.claims)
 
     message.ack_log_error.side_effect = is_told
     pool.begin()
@@ -259,13 +258,13 @@ def test_an_early_ack_that_was_told_is_followed_by_its_task(app):
 
 
 def test_what_a_green_pool_was_given_is_kept_when_the_worker_drains(app):
-    claims, pool = Claims("worker", "inbox", Lease(30), lambda: None), Late()
-    claimed, _ = request_of(app, claims)
+    telling, pool = telling_of(), Late()
+    claimed, _ = request_of(app, telling)
     assert claimed._apply_result is None
     claimed.is_in_the_pool = runs.while_given
-    assert claims.renounce(lambda each: still_has(pool, each)) == []
+    assert telling.claims.renounce(Pool(has=lambda each: still_has(pool, each))) == []
     claimed.is_in_the_pool = None  # it waits for its time, say
-    assert len(claims.renounce(lambda each: still_has(pool, each))) == 1
+    assert len(telling.claims.renounce(Pool(has=lambda each: still_has(pool, each)))) == 1
 
 
 class Consumer:
@@ -306,13 +305,13 @@ def test_what_waits_or_runs_is_no_stray_and_the_rest_is_one_after_a_while(clock)
         Requested(),
         Requested("ended"),
     )
-    claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    telling = telling_of(lookahead=10)
+    claims = telling.claims
     for fence, each in enumerate((waiting, limited, running, queued_nowhere, ended), start=1):
         held(claims, fence, each)
-    ahead = Ahead(10)
-    ahead.add(Claim("job-8", "8", "pdf", 0, 0, b""), held(claims, 8))
+    telling.lookahead.add(Claim("job-8", "8", "pdf", 0, 0, b""), held(claims, 8))
     forgotten = held(claims, 9)
-    found = strays.Strays(Consumer([waiting], [limited]), claims, ahead)
+    found = strays.Strays(Consumer([waiting], [limited]), telling)
     for clock.s in (0.0, 10.0, 29.0):
         assert found.look(loop_turns=True) is not None, "it looks again soon"
     assert not ended.has_ended
@@ -324,10 +323,11 @@ def test_what_waits_or_runs_is_no_stray_and_the_rest_is_one_after_a_while(clock)
 
 
 def test_nothing_is_a_stray_while_the_event_loop_stands_still(clock):
-    claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    telling = telling_of(lookahead=10)
+    claims = telling.claims
     ended = Requested("ended")
     held(claims, 1, ended)
-    found = strays.Strays(Consumer(), claims, Ahead(0))
+    found = strays.Strays(Consumer(), telling)
     found.look(loop_turns=True)
     clock.s = 40.0
     found.look(loop_turns=False)
@@ -371,7 +371,9 @@ def reconnect(server, monkeypatch, returns):
     monkeypatch.setattr(reconnecting, "sleep", sleeping)
     monkeypatch.setattr(reconnecting, "monotonic", lambda: now.s)
     consumer = SimpleNamespace(ensure_connected=lambda conn: conn.ensure_connection(said_and_tried, 100), pool=None)
-    reconnecting.Reconnecting(consumer, ask=lambda: None, returns=lambda: returns(now.s))
+    telling = Mock()
+    type(telling).returns = PropertyMock(side_effect=lambda: returns(now.s))
+    reconnecting.Reconnecting(consumer, Mock(telling=telling))
     assert consumer.ensure_connected(server) is server
     return [round(each) for each in waited], said
 

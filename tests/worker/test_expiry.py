@@ -9,14 +9,13 @@ from celery.exceptions import TaskRevokedError
 
 from celery_affinity.client.first_try import Until, expires_at
 from celery_affinity.membership import lease, server_clock
-from celery_affinity.membership.claims import Claims
-from celery_affinity.membership.lease import Lease
 from celery_affinity.membership.server_clock import ServerClock
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.replies import Claim
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.clocked import ClockedScheduler
+from ..support.members import claims_of
 from ..support.processes import wait_until, wait_until_it_listens
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -124,12 +123,12 @@ def test_the_servers_clock_goes_on_by_what_nobody_sets(monkeypatch):
 
 
 def test_a_claim_expires_when_it_does_on_the_server():
-    claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    claims = claims_of()
     claims.clock = SimpleNamespace(now_us=lambda: now_us)
-    tag = claims.take(Claim("job", "1", "pdf", 0, 0, b"", 1_000))
+    tag = claims.hold(Claim("job", "1", "pdf", 0, 0, b"", 1_000))
     for now_us in (999, 1_000):
         assert claims.left_us(tag) == 1_000 - now_us
-    assert claims.left_us(claims.take(Claim("other", "2", "pdf", 0, 0, b""))) is None
+    assert claims.left_us(claims.hold(Claim("other", "2", "pdf", 0, 0, b""))) is None
     assert claims.left_us("none that is held") is None
     claims.void([("job", "1")])
     assert claims.left_us(tag) is None, "another worker has it"
@@ -139,9 +138,9 @@ def test_after_a_silence_a_worker_does_not_say_that_a_job_has_expired(monkeypatc
     now = [100.0]
     for module in (lease, server_clock):
         monkeypatch.setattr(module, "now_s", lambda: now[0])
-    claims = Claims("worker", "inbox", Lease(30), lambda: None)
+    claims = claims_of()
     claims.clock.set(0)
-    tag = claims.take(Claim("job", "1", "pdf", 0, 0, b"", 1_000_000))
+    tag = claims.hold(Claim("job", "1", "pdf", 0, 0, b"", 1_000_000))
     now[0] += 29
     assert claims.left_us(tag) == -28_000_000
     now[0] += 2

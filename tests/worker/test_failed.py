@@ -7,8 +7,6 @@ from celery.exceptions import NotRegistered, Reject
 from celery.utils.serialization import UnpickleableExceptionWrapper
 from celery.worker.request import Request
 
-from celery_affinity.membership.claims import Claims
-from celery_affinity.membership.lease import Lease
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.keys import Keys
@@ -17,6 +15,7 @@ from celery_affinity.server.reader import Reader
 from celery_affinity.transport.failure import words
 
 from ..support.fleet import POOLS, Pools, closing
+from ..support.members import telling_of
 from ..support.processes import wait_until
 from ..support.requests import request_of
 
@@ -150,10 +149,10 @@ class Told:
 
 @pytest.mark.parametrize(("expired", "outcome"), [(False, "revoked"), (True, "expired")])
 def test_what_its_worker_finds_revoked_or_expired_ends_as_that(expired, outcome):
-    claims, told = Claims("worker", "inbox", Lease(30), lambda: None), Told()
+    telling, told = telling_of(), Told()
     with Celery("alone", broker="memory://", set_as_current=False) as app:
-        request, message = request_of(app, claims)
-        message.ack_log_error.side_effect = lambda *_: claims.settle(message.delivery_tag, "acked")
+        request, message = request_of(app, telling)
+        message.ack_log_error.side_effect = lambda *_: telling.settle(message.delivery_tag, "acked")
         request._announce_revoked(outcome, False, None, expired)
-    claims.flush(told, inline=True)
+    telling.outbox.flush(told, inline=True)
     assert told.outcomes == [outcome]

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from celery_affinity.membership.lookahead import Ahead
+from celery_affinity.membership.lookahead import Lookahead
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.replies import Claim
 
@@ -118,7 +118,7 @@ def claim(job, type_="pdf", fence=1):
 
 
 def test_long_tasks_are_not_taken_ahead():
-    ahead = Ahead(8)
+    ahead = Lookahead(8)
     assert ahead.most(slots=1) == 8
     for _ in range(30):
         ahead.note_length(0.1)
@@ -130,7 +130,7 @@ def test_long_tasks_are_not_taken_ahead():
 
 
 def test_those_that_came_last_are_given_back_of_the_types_that_are_asked_for():
-    ahead = Ahead(8)
+    ahead = Lookahead(8)
     for job, type_ in (("a", "pdf"), ("b", "excel"), ("c", "pdf"), ("d", "pdf")):
         ahead.add(claim(job, type_), job)
     assert ahead.give_back({"pdf"}, 2) == ["d", "c"]
@@ -138,7 +138,7 @@ def test_those_that_came_last_are_given_back_of_the_types_that_are_asked_for():
 
 
 def test_what_a_reply_carries_does_not_pass_what_was_claimed_before():
-    ahead = Ahead(8)
+    ahead = Lookahead(8)
     for job, fence in (("a", 9), ("c", 11), ("d", 12), ("b", 10)):
         ahead.add(claim(job, fence=fence), job)
     assert [ahead.next()[1] for _ in range(len(ahead))] == ["a", "b", "c", "d"]

@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections import Counter
 from itertools import count
 from types import MethodType, SimpleNamespace
 from unittest.mock import Mock
@@ -14,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kombu.utils.limits import TokenBucket
 
-from celery_affinity.membership.claims import RETURNED, Claims, Held
-from celery_affinity.membership.lease import Lease
-from celery_affinity.membership.lookahead import Ahead
+from celery_affinity.membership.capacity import Capacity
+from celery_affinity.membership.held import RETURNED, Held
 from celery_affinity.membership.membership import Membership
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.lending import Lending, lending
 from celery_affinity.server.replies import Claim
 from celery_affinity.transport.reach import explain
+from celery_affinity.worker.following import Following
 from celery_affinity.worker.rate_limits import Limits
-from celery_affinity.worker.step import AffinityStep
 
 from ..support import since
 from ..support.apps import APP
+from ..support.members import Pool, telling_of
 from ..support.processes import start_worker, wait_until
 
 OURS, STOCK = "celery_affinity:Transport", "redis"
@@ -232,13 +231,10 @@ class Bucket:
         self.claims = {
             tag: Held(tag, fence, "mail") for tag, fence in [("a", "9"), ("b", "11"), ("c", "10"), ("d", "8")]
         }
-        Limits(
-            self.consumer,
-            waits=self.told.append,
-            room=lambda: self.room,
-            find=self.claims.get,
-            give_back=self.given_back.extend,
+        members = SimpleNamespace(
+            lend=self.told.append, claims=SimpleNamespace(find=self.claims.get), give_back=self.given_back.extend
         )
+        Limits(self.consumer, members, SimpleNamespace(room=lambda: self.room))
         for tag in self.claims:
             self.consumer._limit_task(Request(tag), self.bucket, 1)
 
@@ -254,7 +250,7 @@ class Request(SimpleNamespace):
     __hash__ = object.__hash__
 
     def __init__(self, tag):
-        super().__init__(_tag=tag, _claims=True, id=tag, name="mail", expires=None)
+        super().__init__(_tag=tag, _telling=True, id=tag, name="mail", expires=None)
 
 
 def test_what_waits_goes_in_the_order_in_which_it_was_claimed():
@@ -293,16 +289,19 @@ class Worker:
         self.running = []
         self.limited = consumer_with(TokenBucket(0.001), starts=self.running.append)
         self.limited.task_buckets["mail"]._tokens = 0
-        self.step = AffinityStep(SimpleNamespace(app=Celery(set_as_current=False), connection_for_read=None))
-        self.step._consumer, self.step._ahead = self.limited, Ahead(8)
-        self.step._loop = self.loop = Mock()
-        self.step._channel = SimpleNamespace(consume=self.consume, deliver=self.deliver)
-        self.members = self.step.membership = Membership.__new__(Membership)
-        self.members._beats, self.members._waiting, self.members._types = Mock(), Counter(), types
-        self.members._slots, self.members._other = lambda: slots, lambda: 0
-        self.members._draining = self.members._rejoin = False
-        self.members.claims = self.claims = Claims("worker", "inbox", Lease(30), lambda: None)
-        self.slots, self.limits = slots, self.step._watch_limits(self.members)
+        self.limited.app = Celery(set_as_current=False)
+        pool = Pool(slots)
+        self.telling = telling_of(lookahead=8, pool=pool)
+        self.claims = self.telling.claims
+        self.members = members = Membership.__new__(Membership)
+        members._beats, members._rejoin, members._pool = Mock(), False, pool
+        members.claims, members.telling, members.lookahead = self.claims, self.telling, self.telling.lookahead
+        members.capacity = Capacity(pool, self.claims)
+        members.capacity.types = types
+        self.host = SimpleNamespace(loop=Mock(), wake=Mock())
+        self.following = Following(self.limited, members, self.host)
+        self.following.begin(SimpleNamespace(consume=self.consume))
+        self.slots, self.limits = slots, Limits(self.limited, members, self.following)
         self.numbers = count(1)
 
     def claim(self, type_):
@@ -310,10 +309,7 @@ class Worker:
         return Claim(f"job{number}", str(number), type_, 0, 0, b"")
 
     def hold(self, type_):
-        self.step._hold(self.claim(type_))
-
-    def deliver(self, claim):
-        self.consume(claim, self.claims.take(claim))
+        self.following._hold(self.claim(type_))
 
     def consume(self, claim, tag):
         if claim.type == "mail":
@@ -323,23 +319,23 @@ class Worker:
 
     def turn(self):
         """Let the loop turn until nothing wakes it any more."""
-        self.loop.wake.called = True
-        while self.loop.wake.called:
-            self.loop.reset_mock()
-            self.step._start_what_is_ahead()
+        self.host.wake.called = True
+        while self.host.wake.called:
+            self.host.wake.reset_mock()
+            self.following._start_what_has_a_slot()
         assert len(self.running) <= self.slots
 
     def lose_one(self):
         """Have another worker have one that is ahead by now."""
-        for claim, _ in list(self.step._ahead._waiting)[:1]:
+        for claim, _ in list(self.telling.lookahead._waiting)[:1]:
             self.claims.void([(claim.job_id, claim.fence)])
 
     def end_one(self):
         if self.running:
-            self.claims.end(self.running.pop()._tag)
+            self.telling.end(self.running.pop()._tag)
 
     def types_ahead(self):
-        return [claim.type for claim, _ in self.step._ahead._waiting]
+        return [claim.type for claim, _ in self.telling.lookahead._waiting]
 
 
 @given(
@@ -355,15 +351,15 @@ def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types
         elif move == "lose":
             worker.lose_one()
         elif move == "inbox":
-            worker.step._on_inbox(worker.claim("mail"))
+            worker.following.receive(worker.claim("mail"))
         elif move in types:
             worker.hold(move)
         worker.turn()
-        waiting = worker.members._waiting["mail"]
+        waiting = worker.members.capacity._waiting["mail"]
         others_wait = slots // 2 if types == ("mail",) else waiting  # beyond these it takes no more of them
         is_full = len(worker.running) + waiting - others_wait >= slots
         assert is_full or not worker.types_ahead()
-        assert len(worker.running) + waiting <= slots + worker.members.lent
+        assert len(worker.running) + waiting <= slots + worker.members.capacity.lent
         assert "mail" not in worker.types_ahead() or types == ("mail",) or waiting <= slots // 2
         given_back = {worker.claims.find(tag).type for tag in worker.claims._given_up}
         assert given_back <= ({"mail"} if len(types) > 1 else set()), "only what others may start sooner"
@@ -381,7 +377,7 @@ def test_what_is_ahead_and_will_not_start_here_goes_back_though_all_slots_are_bu
         assert [held.outcome for held in worker.claims._ends.values()] == [RETURNED]
     else:
         worker.hold("pdf")
-        worker.step._on_consume("pdf", False)
+        worker.following.serve("pdf", False)
         assert worker.claims.let_go() == [("job2", "2")]
     assert worker.types_ahead() == []
     assert worker.claims.unfinished() == 1

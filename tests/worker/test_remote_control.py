@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from celery_affinity.membership.claims import Claims
-from celery_affinity.membership.lease import Lease
 from celery_affinity.server.replies import Claim
 
 from ..support.apps import APP
+from ..support.members import Pool, claims_of
 from ..support.processes import start_worker, wait_until, wait_until_it_listens
 
 
@@ -151,10 +150,10 @@ def test_a_drained_worker_goes_on_with_what_runs_and_takes_nothing_until_it_is_t
 
 
 def test_what_a_drain_gives_up_does_not_start_any_more():
-    claims = Claims("worker", "inbox", Lease(30), on_news=lambda: None)
-    runs, waits = (claims.take(Claim(job, "7", "pdf", 0, 0, b"")) for job in ("runs", "waits"))
+    claims = claims_of()
+    runs, waits = (claims.hold(Claim(job, "7", "pdf", 0, 0, b"")) for job in ("runs", "waits"))
     claims.bind(runs, "a request")
-    assert [held.job_id for held in claims.drain(lambda request: request == "a request")] == ["waits"]
+    assert [held.job_id for held in claims.drain(Pool(has=lambda request: request == "a request"))] == ["waits"]
     assert (claims.may_start(runs), claims.may_start(waits)) == (True, False)
     assert claims.unfinished() == 1
     assert claims.let_go() == [("waits", "7")]

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from celery import Celery
 from celery.worker import state
 
-from celery_affinity.worker.step import AffinityStep
+from celery_affinity.server.replies import Claim
+from celery_affinity.worker.host import WorkerHost
 
 from ..support import since
+from ..support.members import telling_of
 from ..support.processes import wait_until
 
 POOLS = ("prefork", "threads", "solo")
@@ -115,12 +116,12 @@ def test_a_cold_shutdown_gives_back_what_runs_and_says_how_much(fleet):
 def test_what_a_cold_shutdown_ends_is_left_to_be_counted(monkeypatch, is_cold):
     """The pool may notice processes that were killed, and the server answer, before the worker stops."""
     monkeypatch.setattr(state, "should_terminate", 1 if is_cold else None)
-    told = Mock()
-    step = AffinityStep(SimpleNamespace(app=Celery(), hub=Mock(), connection_for_read=Mock()))
-    step.membership = Mock(has_news=True, send=told)
-    step._loop = Mock(is_here=True)
-    step._on_ended()
-    step._on_tick()
+    host = WorkerHost(SimpleNamespace(hub=Mock()))
+    host.loop = Mock(is_here=True)
+    telling = telling_of(host=host)
+    telling.outbox.send = told = Mock()
+    telling.end(telling.claims.hold(Claim("job", "1", "pdf", 0, 0, b"")))
+    telling.tell()
     assert told.called != is_cold
 
 

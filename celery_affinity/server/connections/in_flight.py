@@ -21,6 +21,8 @@ class InFlight:
         self._due = 0
         self._sent_s = 0.0
         self._has_answered = False
+        #: Called when there is a new connection.
+        self.on_open: Callable[[], object] = lambda: None
         #: Called before the connection is closed: its file descriptor may be another's a moment later.
         self.on_close: Callable[[], object] = lambda: None
 
@@ -68,6 +70,7 @@ class InFlight:
         try:
             if self._connection is None:
                 self._connection = taken_from(self._pool)
+                self.on_open()
             packed = self._connection.pack_commands(commands)
             # redis-py's own PING, after an idle time, would take the first reply that is due for its own.
             self._connection.send_packed_command(packed, check_health=not self.is_under_way)

@@ -10,7 +10,7 @@ import socket
 from functools import wraps
 from itertools import count
 
-from celery_affinity.membership.membership import Membership
+from celery_affinity.membership.telling import Telling
 from celery_affinity.worker.end_of_task import EndOfTask
 
 from .typed import app, early, late  # noqa: F401  # they are part of it
@@ -21,7 +21,7 @@ what, _, when = os.environ["FAULT"].partition(" ")
 SPARED = 2
 _numbers = count(1)
 _kept = []
-_on_accepted, _ack_now = EndOfTask.on_accepted, Membership.ack_now
+_on_accepted, _ack_now = EndOfTask.on_accepted, Telling.ack_now
 
 
 def _strike():
@@ -30,15 +30,16 @@ def _strike():
 
 @wraps(_on_accepted)
 def on_accepted(self, *args):
-    Membership.is_spared = next(_numbers) <= SPARED
+    Telling.is_spared = next(_numbers) <= SPARED
     return _on_accepted(self, *args)
 
 
 @wraps(_ack_now)
-def ack_now(self, in_flight):
+def ack_now(self):
     if self.is_spared:
-        _ack_now(self, in_flight)
+        _ack_now(self)
         return
+    in_flight = self._host.in_flight
     if when == "before":
         _strike()
     if what == "swallowed" and not _kept:
@@ -48,10 +49,10 @@ def ack_now(self, in_flight):
         connection._sock, other = socket.socketpair()  # nobody reads what is sent, or says that it went nowhere
         connection._sock.settimeout(connection.socket_timeout)
         _kept.append(other)
-    _ack_now(self, in_flight)
+    _ack_now(self)
     if when == "after":
         assert in_flight.is_under_way, "nobody waited"
         _strike()
 
 
-EndOfTask.on_accepted, Membership.ack_now = on_accepted, ack_now
+EndOfTask.on_accepted, Telling.ack_now = on_accepted, ack_now

@@ -1,0 +1,69 @@
+"""How many jobs a worker can run: the slots of its pool, without those that are taken, with those that are lent."""
+
+from collections import Counter
+
+from ..clock import now_s
+from ..rules.lending import NOTHING_LENT, Lending, lending
+from .claims import Claims
+from .host import Pool
+
+#: Time between two looks whether slots were taken or freed without a claim, s.
+_OTHER_INTERVAL_S = 0.5
+
+
+class Capacity:
+    """The slots of *pool* for jobs of *types*, some of which *claims* take."""
+
+    def __init__(self, pool: Pool, claims: Claims) -> None:
+        #: The scheduled queues that the worker serves.
+        self.types: tuple[str, ...] = ()
+        self._pool, self._claims = pool, claims
+        self._waiting: Counter[str] = Counter()
+        self._slots_told = self._other_told = 0
+        self._counted_at_s = 0.0
+
+    def room(self) -> int:
+        """Return how many more jobs the pool could start if each claim that has not ended needed a slot."""
+        return self._pool.size() - self._pool.unclaimed() - self._claims.unfinished()
+
+    # -- slots that are lent
+
+    def lend(self, waiting: Counter[str]) -> bool:
+        """Lend the slots of claims that wait for a rate limit: *waiting* counts them by type. Return if that is new."""
+        is_new = waiting != self._waiting
+        self._waiting = waiting
+        return is_new
+
+    @property
+    def lent(self) -> int:
+        return self._lending().lent
+
+    @property
+    def unwanted(self) -> frozenset[str]:
+        """Types from which the worker is to withdraw, told or not."""
+        return self._lending().withdrawn
+
+    def _lending(self) -> Lending:
+        return lending(self._waiting, self.types, self._pool.size()) if self._waiting else NOTHING_LENT
+
+    # -- what the server is told
+
+    def tell(self) -> tuple[int, int]:
+        """Return slots, and how many of them something other than a claim takes: the server is about to be told."""
+        self._counted_at_s = now_s()
+        self._slots_told, self._other_told = self._pool.size(), self._other()
+        return self._slots_told, self._other_told
+
+    def has_changed(self) -> bool:
+        """Return whether to tell anew: the pool has grown or shrunk, or (asked now and then) other slots are taken."""
+        slots = self._pool.size()
+        if slots != self._slots_told:
+            self._slots_told = slots
+            return True
+        if now_s() - self._counted_at_s > _OTHER_INTERVAL_S:
+            self._counted_at_s = now_s()
+            return self._other() != self._other_told
+        return False
+
+    def _other(self) -> int:
+        return self._pool.unclaimed() + self._claims.void_count() - self._lending().lent

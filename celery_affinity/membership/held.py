@@ -1,0 +1,72 @@
+"""One claim: a job that a worker holds, from its arrival until the server knows of its end."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+#: What became of a message. An unsettled job is pending again, counted as a delivery; a returned one is not counted.
+ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
+
+#: How a job ended whose message was acked, unless it ended well.
+FAILED, REVOKED, EXPIRED = "failed", "revoked", "expired"
+
+#: Separates job id and fencing number in a delivery tag. The tags of stock messages are uuids, which have no colon.
+_SEPARATOR = ":"
+
+
+def tag_of(job_id: str, fence: str) -> str:
+    """Return the delivery tag of a claim."""
+    return f"{job_id}{_SEPARATOR}{fence}"
+
+
+def is_claim(delivery_tag: str) -> bool:
+    """Return whether a delivery tag is that of a claim (and not of a message that kombu read from a list)."""
+    return _SEPARATOR in delivery_tag
+
+
+@dataclass
+class Held:
+    """A claim. *request* is Celery's, as soon as there is one.
+
+    *outcome*: what became of the message. *how*: `FAILED`, `REVOKED` or `EXPIRED` if the message was acked and the job
+    did not end well. *why*: the error, in words. *void*: whether the claim is known to be the worker's no more.
+    """
+
+    job_id: str
+    fence: str
+    type: str
+    expires_us: int | None = None
+    request: Any = None
+    outcome: str = UNSETTLED
+    how: str = ""
+    why: str = ""
+    void: bool = False
+    held_since_s: float = field(default_factory=time.monotonic)
+    started_s: float | None = None
+
+    @property
+    def number(self) -> tuple[str, str]:
+        return self.job_id, self.fence
+
+    @property
+    def told(self) -> str:
+        """The outcome as `End` has it, followed by the error."""
+        if not (self.how or self.why):
+            return self.outcome
+        how = self.how if self.how and self.outcome == ACKED else self.outcome
+        return f"{how} {self.why}" if self.why else how
+
+    def described(self) -> dict[str, object]:
+        """Return what `inspect affinity` shows; *age_s*: since the claim arrived, *running_s*: since its task started.
+
+        *running_s* is None before the start.
+        """
+        now_s = time.monotonic()
+        return {
+            "job": self.job_id,
+            "task": getattr(self.request, "id", None),
+            "name": getattr(self.request, "name", None),
+            "type": self.type,
+            "age_s": round(now_s - self.held_since_s, 3),
+            "running_s": None if self.started_s is None else round(now_s - self.started_s, 3),
+        }

@@ -1,0 +1,54 @@
+"""What a worker's membership asks of the process around it: Celery's (`worker`), or that of a test."""
+
+from typing import Protocol
+
+from ..server.connections.in_flight import InFlight
+from ..server.replies import Claim
+from .held import Held
+
+
+class Pool(Protocol):
+    """What runs tasks."""
+
+    @property
+    def forks(self) -> bool:
+        """Whether tasks run in processes that are forked."""
+
+    @property
+    def blocks_the_loop(self) -> bool:
+        """Whether a task runs in the event loop's own thread, so that nothing else happens there meanwhile."""
+
+    def size(self) -> int:
+        """Return how many tasks may run at a time: the worker's slots."""
+
+    def unclaimed(self) -> int:
+        """Return how many requests take a slot without a claim: broadcast tasks, for one."""
+
+    def still_has(self, request: object) -> bool:
+        """Return whether *request* runs now or will; False for None. A lost connection makes Celery drop the others."""
+
+
+class Host(Protocol):
+    """The event loop of a worker, and what happens there to jobs. Any thread may call these methods."""
+
+    @property
+    def in_flight(self) -> InFlight | None:
+        """The connection on which the event loop's thread sends and does not wait for the reply.
+
+        None in any other thread, while no event loop runs, and in a cold shutdown: what that ends is counted first.
+        """
+
+    def wake(self) -> bool:
+        """Have the event loop turn soon. Return whether there is one."""
+
+    def wake_in(self, pause_s: float) -> None:
+        """Have the event loop turn in *pause_s* seconds; called in its thread alone."""
+
+    def deliver(self, claims: list[Claim]) -> None:
+        """Have the event loop start jobs that came in a reply which another thread waited for."""
+
+    def fence(self, claims: list[Held]) -> None:
+        """Stop what runs of jobs that other workers have by now."""
+
+    def beat(self, *, loop_turns: bool) -> float | None:
+        """Do what is due with each beat. Return the seconds until the next is needed; None: any will do."""

@@ -1,0 +1,281 @@
+"""Acks and ends on their way to the server: each is told until a reply confirms it, and counts once.
+
+One thread at a time tells. The event loop sends and goes on with its turn; any other thread waits for the reply.
+"""
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from ..dispatcher.repeating import Repeating
+from ..rules.protocol import MOST_MOVES
+from ..server.connections.in_flight import InFlight
+from ..server.replies import Claim, End
+from ..server.scheduler import Scheduler
+from .claims import Claims
+from .held import Held
+
+
+@dataclass
+class _Batch:
+    """What one call tells, by delivery tag. It has a *sequence* number, so that a repetition counts once."""
+
+    sequence: int
+    acks: dict[str, Held]
+    ends: dict[str, Held]
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The batch as arguments of `Scheduler.tell_ends`."""
+        return {
+            "acks": [held.number for held in self.acks.values()],
+            "ends": [End(held.job_id, held.fence, held.told) for held in self.ends.values()],
+            "sequence": self.sequence,
+        }
+
+
+@dataclass
+class _SentAcks:
+    """Acks that are on their way in one command, by delivery tag. *repeated*: whether they are told once more."""
+
+    acks: dict[str, Held]
+    repeated: bool = False
+
+
+class Outbox:
+    """Tells the server of the news of *claims*; *beats* are woken when it refuses some of them."""
+
+    def __init__(self, claims: Claims, beats: Repeating) -> None:
+        self._claims = claims
+        self._beats = beats
+        #: Taken before that of the claims, where both are.
+        self._lock = threading.Lock()
+        #: Held by the thread that tells; from `send` to `receive` by the event loop's.
+        self._flushing = threading.Lock()
+        self._is_telling = False
+        self._batch: _Batch | None = None
+        self._sent_acks: list[_SentAcks] = []
+        self._in_flight: InFlight | None = None
+        self._sequence = 0
+        #: How many jobs the server has made pending again because of what it was told of their ends.
+        self.returned = 0
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to tell, or to tell again."""
+        return self._batch is not None or self._claims.has_news
+
+    # -- one round trip, of which the caller waits for the reply
+
+    def flush(self, scheduler: Scheduler, *, inline: bool, lookahead: int = 0) -> list[Claim] | None:
+        """Tell the server what ended and was acked, some of it if it is much: `has_news` says whether to go on.
+
+        Return the jobs that follow, if they come *inline*: *lookahead* beyond the worker's slots. That is for the
+        event loop; other threads do not wait while it tells, and get None.
+
+        Raises a redis error if the server does not answer; the next call tells the batch again, and it counts once.
+        """
+        if not self._flushing.acquire(blocking=inline):
+            return None
+        try:
+            batch = self._next_batch()
+            if batch is None:
+                return []
+            following = scheduler.tell_ends(
+                self._claims.worker,
+                **batch.told,
+                inline=inline,
+                most_ahead=lookahead,
+                on_acked=lambda acked: self._check_acked(batch.acks, acked),
+            )
+            self._forget(batch)
+            return following
+        finally:
+            self._flushing.release()
+
+    def _next_batch(self) -> _Batch | None:
+        if self._batch is None and self._claims.has_news:
+            acks, ends = self._claims.news(MOST_MOVES)
+            if acks or ends:
+                self._sequence += 1
+                self._batch = _Batch(self._sequence, acks, ends)
+        return self._batch
+
+    def _forget(self, batch: _Batch) -> None:
+        self._batch = None
+        self.returned += self._claims.forget(batch.ends)
+
+    def _check_acked(self, acks: dict[str, Held], acked: int) -> None:
+        """Note how many of *acks* the server took. If it took some and not all, a sync tells which."""
+        if acked < len(acks):
+            if not acked:
+                self._claims.void(held.number for held in acks.values())
+            self._beats.wake()  # a sync tells what else is void
+
+    # -- acks whose reply nobody waits for
+
+    def send_acks(self, scheduler: Scheduler, in_flight: InFlight) -> bool:
+        """Send acks, and leave the reply for `receive`. Return whether they were sent: all of them, and on a connection
+        of which nothing says that it is broken. They arrive then though this process may end.
+
+        Not while it `is_telling`. Raises a redis error if they cannot be sent; the next call tells them again.
+        """
+        assert not self._is_telling, "its reply would come first"
+        goes_on = bool(self._sent_acks)
+        if not in_flight.is_proven or (in_flight.is_under_way and not goes_on):
+            return False
+        with self._lock:
+            sent = _SentAcks(self._claims.pop_acks(MOST_MOVES))
+            if not sent.acks:
+                return False  # another thread is telling them: without a command there is no reply to be counted
+            self._sent_acks.append(sent)
+        try:
+            numbers = [held.number for held in sent.acks.values()]
+            scheduler.send_acks(in_flight, self._claims.worker, numbers, goes_on=goes_on)
+        except BaseException:
+            self._take_acks_back()
+            raise
+        self._in_flight = in_flight
+        return not self._claims.has_acks
+
+    def repeat_acks(self) -> bool:
+        """Have the next `flush` tell again, once, what `send_acks` has sent. Return whether there was any.
+
+        Nobody reads the reply before the task ends, so nobody would see that the connection broke just then. An ack
+        that is told twice counts once.
+        """
+        with self._lock:
+            repeated = [each for each in self._sent_acks if not each.repeated]
+            for each in repeated:
+                each.repeated = True
+                self._claims.ack_again(each.acks)
+        return bool(repeated)
+
+    def _receive_acks(self, scheduler: Scheduler, in_flight: InFlight) -> bool:
+        """Read the replies to `send_acks`, which come before that to `send`. Return whether there were any to read."""
+        with self._lock:
+            sent = list(self._sent_acks)
+        if not sent:
+            return False
+        try:
+            replies = scheduler.receive_acks(in_flight, len(sent))
+        except BaseException:
+            self._take_acks_back()
+            raise
+        with self._lock:
+            self._sent_acks = []
+        for each, acked in zip(sent, replies, strict=False):  # another thread may have taken the rest over
+            self._check_acked(each.acks, acked)
+        return True
+
+    def _take_acks_back(self) -> bool:
+        """Have acks that are on their way told again. Return whether there were any."""
+        with self._lock:
+            sent, self._sent_acks = self._sent_acks, []
+            for each in sent:
+                self._claims.ack_again(each.acks)
+        return bool(sent)
+
+    # -- a batch whose reply the event loop reads later
+
+    def send(self, scheduler: Scheduler, in_flight: InFlight, *, lookahead: int) -> None:
+        """Begin what `flush` does, inline; `receive`, `abandon` or `take_over` ends it. Until then it `is_telling`.
+
+        Does nothing while another thread tells.
+        """
+        if not self._flushing.acquire(blocking=False):
+            return
+        is_sent = False
+        try:
+            batch = self._next_batch()
+            if batch is not None:
+                goes_on = bool(self._sent_acks)
+                worker = self._claims.worker
+                scheduler.send_ends(in_flight, worker, **batch.told, most_ahead=lookahead, goes_on=goes_on)
+                self._in_flight, is_sent = in_flight, True
+        except BaseException:
+            self._take_acks_back()
+            raise
+        finally:
+            self._is_telling = is_sent
+            if not is_sent:
+                self._flushing.release()
+
+    def receive(self, scheduler: Scheduler, *, lookahead: int, waits: bool = True) -> list[Claim]:
+        """End what `send` and `send_acks` began; if it *waits*, all of it. Return and raise what `flush` does.
+
+        If another thread took it over, nobody reads the reply: the jobs that follow come in another.
+        """
+        in_flight, batch = self._in_flight, self._batch
+        assert in_flight is not None, "sent"
+        try:
+            had_acks = self._receive_acks(scheduler, in_flight)
+        except ResponseError:
+            self._stop_telling()
+            return self.flush(scheduler, inline=True, lookahead=lookahead) or []
+        except BaseException:
+            self._stop_telling()
+            raise
+        if had_acks and not (in_flight.is_under_way and (waits or in_flight.is_readable)):
+            return []
+        if not self._ends_telling():
+            in_flight.close()
+            return []
+        assert batch is not None, "sent"
+        try:
+            following = scheduler.receive_ends(in_flight, has_ends=bool(batch.ends))
+            self._forget(batch)
+            return following
+        except ResponseError:
+            pass  # `flush` knows what to do
+        finally:
+            self._flushing.release()
+        return self.flush(scheduler, inline=True, lookahead=lookahead) or []
+
+    def abandon(self) -> None:
+        """Let the next `flush` tell again what is on its way; from the event loop's thread."""
+        if self._in_flight is None:
+            return
+        was_telling, had_acks = self._ends_telling(), self._take_acks_back()
+        try:
+            if was_telling or had_acks:
+                self._in_flight.close()
+        finally:
+            if was_telling:
+                self._flushing.release()
+
+    def take_over(self) -> bool:
+        """Like `abandon`, for a thread other than the event loop's while that stands still: let this one tell it again.
+
+        Return whether there is something to be told again. The connection stays open, for only the loop may take it out
+        of its hub: `receive` closes it, unless acks alone are on their way.
+        """
+        if self._stop_telling():
+            self._take_acks_back()
+            return True
+        return self.repeat_acks()
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether a batch is on its way to the server, and its reply to be received."""
+        return self._is_telling
+
+    @property
+    def is_late(self) -> bool:
+        """Whether what is on its way should have been answered by now."""
+        is_due = self._is_telling or bool(self._sent_acks)
+        return is_due and self._in_flight is not None and self._in_flight.is_late
+
+    def _ends_telling(self) -> bool:
+        """Return whether the caller is to end what is on its way: one of all threads is."""
+        with self._lock:
+            was_telling, self._is_telling = self._is_telling, False
+        return was_telling
+
+    def _stop_telling(self) -> bool:
+        was_telling = self._ends_telling()
+        if was_telling:
+            self._flushing.release()
+        return was_telling

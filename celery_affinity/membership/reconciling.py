@@ -1,0 +1,112 @@
+"""What a worker holds, compared with what the server knows: after this, both know the same."""
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from ..clock import now_s
+from ..dispatcher.repeating import Repeating
+from ..rules.settings import PREFIX, Settings
+from ..server.replies import Joined, Joining, Running, Synced
+from ..server.runtime_settings import SettingsLog
+from ..server.scheduler import Scheduler
+from .capacity import Capacity
+from .claims import Claims
+from .held import Held
+from .host import Host
+
+logger = logging.getLogger(__name__)
+
+
+class Reconciling:
+    """Brings *claims* of a worker and what the server knows of them together; *beats* are woken if once is not enough.
+
+    *host* stops what runs of claims that have become another worker's. Each method raises a redis error if the server
+    does not answer.
+    """
+
+    def __init__(self, settings: Settings, claims: Claims, capacity: Capacity, *, host: Host, beats: Repeating) -> None:
+        self._settings = settings
+        self._settings_log = SettingsLog(settings)
+        self._claims, self._capacity = claims, capacity
+        self._host, self._beats = host, beats
+        #: How many jobs have gone back because a sync, or this worker, said so.
+        self.returned = 0
+
+    @property
+    def timeout_s(self) -> float:
+        """The silence after which the worker is taken for dead."""
+        return self._settings_log.worker_timeout_s
+
+    def join(self, scheduler: Scheduler, name: str, app: str, *, withdrawn: frozenset[str]) -> Joined:
+        """Enter the fleet, or come back to it, with all types but those *withdrawn*; with none while drained."""
+        asked_at_s = now_s()
+        slots, other = self._capacity.tell()
+        types = [type_ for type_ in self._capacity.types if type_ not in withdrawn]
+        if self._claims.drained:
+            types, withdrawn = [], frozenset()
+        joining = Joining(self._claims.worker, name, types, slots, other, app, sorted(withdrawn))
+        joined = scheduler.join(joining, self._settings.shared())
+        self._claims.clock.set(joined.now_us)
+        self._stop_void(scheduler, self._claims.void_up_to(joined.void_up_to))
+        self._renew_lease(asked_at_s)
+        for setting in joined.replaced:
+            logger.warning(
+                "%s is another in our app.conf than it was so far: ours counts for all workers from now on. "
+                "Another app, or another version of this one, that is still running has the old value",
+                PREFIX + setting.removesuffix("_us"),
+            )
+        if joined.namesake:
+            logger.warning(
+                "Another worker with node name %r is alive, or died a moment ago: give each its own -n", name
+            )
+        return joined
+
+    def sync(self, scheduler: Scheduler) -> Synced:
+        """Say what is held, and do what the reply asks for. A worker that is not known any more has to join again."""
+        asked_at_s = now_s()
+        slots, other = self._capacity.tell()
+        running = self._claims.running()
+        draining = self._claims.is_closed
+        synced = scheduler.sync(self._claims.worker, running, slots=slots, other=other, draining=draining)
+        self._claims.clock.set(synced.now_us)
+        self.returned += synced.returned
+        if not synced.known:
+            self._stop_void(scheduler, self._claims.void(self._claims.numbers()))
+            return synced
+        self._settings_log.look(scheduler, synced.revision)
+        self._stop_void(scheduler, self._claims.void(_voided(running, synced.void)))
+        self._renew_lease(asked_at_s)
+        self._give_back_what_never_arrived(scheduler, synced.asked)
+        return synced
+
+    def _renew_lease(self, asked_at_s: float) -> None:
+        self._claims.lease.renew(asked_at_s=asked_at_s, timeout_s=self.timeout_s)
+
+    def _stop_void(self, scheduler: Scheduler, void: list[Held]) -> None:
+        known = scheduler.known([held.job_id for held in void]) if void else set()
+        # What the server has forgotten altogether nobody else will run.
+        self._host.fence([held for held in void if held.job_id in known])
+
+    def _give_back_what_never_arrived(self, scheduler: Scheduler, asked: Sequence[tuple[str, str]]) -> None:
+        given_back = self._claims.refuse(asked)
+        if given_back:
+            logger.info("Giving back %d job(s) that never arrived", len(given_back))
+            self._beats.wake()  # one sync asks about some of them
+        self.requeue(scheduler, given_back)
+
+    def requeue(self, scheduler: Scheduler, numbers: list[tuple[str, str]]) -> None:
+        """Have jobs (job id, fencing number) pending again that this worker does not hold, their age intact."""
+        if numbers:
+            scheduler.requeue(self._claims.worker, numbers, counted=False)
+            self.returned += len(numbers)
+
+
+def _voided(named: Sequence[Running], job_ids: Collection[str]) -> list[tuple[str, str]]:
+    """Return which of the claims that a sync *named* are void, by the *job_ids* of the reply.
+
+    A job may have come back to the worker meanwhile, with another number: that claim was not named. If both were, the
+    next sync tells which it is.
+    """
+    times = Counter(each.job_id for each in named)
+    return [(each.job_id, each.fence) for each in named if each.job_id in job_ids and times[each.job_id] == 1]

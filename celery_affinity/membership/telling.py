@@ -1,0 +1,180 @@
+"""When the server is told of what became of claims, and from which thread.
+
+The end of a task goes one way: `Telling.end` has it written down (`claims`) and, in the event loop's thread, sent at
+once (`outbox`). While no event loop turns, or the server does not answer, the thread of the beats tells.
+"""
+
+import logging
+import time
+
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as ReplyTimeoutError
+
+from ..dispatcher.repeating import Repeating
+from ..server.connections.in_flight import InFlight
+from ..server.replies import Claim
+from ..server.scheduler import Scheduler
+from .claims import Claims
+from .held import ACKED
+from .host import Host, Pool
+from .lookahead import Lookahead
+from .outbox import Outbox
+
+logger = logging.getLogger(__name__)
+
+
+class Telling:
+    """Tells *scheduler*, which may be replaced, of *claims*: the acks, ends and returns of their jobs."""
+
+    def __init__(
+        self, scheduler: Scheduler, claims: Claims, lookahead: Lookahead, *, pool: Pool, host: Host, beats: Repeating
+    ) -> None:
+        self.scheduler = scheduler
+        self.claims = claims
+        self.lookahead = lookahead
+        self.outbox = Outbox(claims, beats)
+        self._pool, self._host, self._beats = pool, host, beats
+        self._in_trouble = False
+        #: How often the server was found to answer again.
+        self.returns = 0
+
+    # -- what becomes of a claim; from any thread
+
+    def settle(self, tag: str, outcome: str, why: str = "") -> None:
+        """Have the server know what became of a message (see `Claims.settle`)."""
+        if self.claims.settle(tag, outcome, why):
+            self._call_teller()
+
+    def may_start(self, tag: str) -> bool:
+        """Return whether the task of a claim may start; if not, the job may be given back (see `Claims.may_start`)."""
+        may = self.claims.may_start(tag)
+        if not may and self.claims.has_news:
+            self._call_teller()
+        return may
+
+    def started(self, tag: str) -> None:
+        """Note that the task of a claim has started. An early ack is sent before the task blocks the event loop."""
+        held = self.claims.start(tag)
+        if held is not None and held.outcome == ACKED and self._pool.blocks_the_loop:
+            self.ack_now()
+
+    def end(self, tag: str, how: str = "", why: str = "") -> None:
+        """Have the server know that the slot of a claim is free, once however often this is called.
+
+        *how* and *why*: see `Held`.
+        """
+        held = self.claims.end(tag, how, why)
+        if held is None:
+            return
+        if held.started_s is not None:
+            self.lookahead.note_length(time.monotonic() - held.started_s)
+        self.tell()  # the server works while the event loop goes on with its turn
+        self._call_teller()
+
+    def _call_teller(self) -> None:
+        if self._in_trouble or not self._host.wake():
+            self._beats.wake()
+
+    # -- the event loop
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to tell, and a server that answers, and no batch on its way there."""
+        return self.outbox.has_news and not self._in_trouble and not self.outbox.is_telling
+
+    def tell(self) -> None:
+        """Send what ended, and leave the reply for `receive`; only in the event loop's thread (see `Host.in_flight`).
+
+        Ends wait for each other while there is something else to start.
+        """
+        in_flight = self._host.in_flight
+        if in_flight is None or not self.has_news or self.lookahead.ends_can_wait(self._host):
+            return
+        try:
+            self.outbox.send(self.scheduler, in_flight, lookahead=self._most_beyond_the_slots)
+        except (RedisError, OSError) as exc:
+            self.note_trouble(exc)
+
+    def receive(self) -> list[Claim]:
+        """Return the jobs that follow what was sent; none if the server does not answer, or has not yet."""
+        return self._receive(self._most_beyond_the_slots, waits=False)
+
+    def _receive(self, lookahead: int, *, waits: bool) -> list[Claim]:
+        try:
+            return self.outbox.receive(self.scheduler, lookahead=lookahead, waits=waits)
+        except (RedisError, OSError) as exc:
+            self.note_trouble(exc)
+            return []
+
+    @property
+    def _most_beyond_the_slots(self) -> int:
+        return 0 if self.lookahead.is_off else self.lookahead.most(self._pool.size())
+
+    def abandon_what_is_late(self) -> None:
+        """Have the beats' thread tell what should have been answered by now."""
+        if self.outbox.is_late:
+            self.outbox.abandon()
+            self.note_trouble(ReplyTimeoutError("no reply to what was sent"))
+
+    def ack_now(self) -> None:
+        """Have the server know an ack of a task that blocks the event loop as soon as it starts.
+
+        What was sent arrives, even if this process is killed now, so nobody waits for the reply. Unless the server may
+        take the worker for dead soon, or did so: that is asked after the sending, since the worker may have been
+        suspended before it. An ack that is refused in time keeps the task from its start.
+        """
+        following = self._receive(0, waits=True) if self.outbox.is_telling else []
+        is_sent = self._sends_acks(self._host.in_flight)
+        if not (is_sent and self.claims.lease.is_fresh):
+            self.outbox.repeat_acks()
+            following += self._flush()  # another thread may be about to tell it: that is waited for as well
+        if following:
+            self._host.deliver(following)
+
+    def _sends_acks(self, in_flight: InFlight | None) -> bool:
+        if in_flight is None or self._in_trouble or not self.claims.has_acks:
+            return False
+        try:
+            return self.outbox.send_acks(self.scheduler, in_flight)
+        except (RedisError, OSError):
+            return False  # another connection may do
+
+    def _flush(self) -> list[Claim]:
+        if self._in_trouble:
+            return []
+        try:
+            return self.outbox.flush(self.scheduler, inline=not self.claims.is_closed) or []
+        except (RedisError, OSError) as exc:
+            self.note_trouble(exc)
+            return []
+
+    # -- the beats' thread
+
+    def flush_all(self) -> None:
+        """Tell all there is, and wait for the replies. Raises a redis error if the server does not answer."""
+        while self.outbox.has_news:
+            following = self.outbox.flush(self.scheduler, inline=False)
+            if following is None:
+                return  # the event loop tells
+            if following:
+                self._host.deliver(following)
+
+    def do_without_the_loop(self) -> bool:
+        """Give back what waits for an event loop that stands still. Return whether there is something to tell."""
+        gives_back = self.claims.give_back_unstarted()
+        takes_over = self.outbox.take_over()
+        return gives_back or takes_over
+
+    def note_trouble(self, exc: BaseException) -> None:
+        """Have the beats' thread tell from now on, until `note_answer`: the server does not answer."""
+        if not self._in_trouble:
+            logger.warning("The broker does not answer; what ended meanwhile is told when it does: %s", exc)
+            self._in_trouble = True
+            self._beats.wake()
+
+    def note_answer(self) -> None:
+        """Have the event loop tell again: the server has answered."""
+        if self._in_trouble:
+            self._in_trouble = False
+            self.returns += 1
+            logger.info("The broker answers again")

@@ -1,0 +1,186 @@
+"""The jobs that follow: each is held first and started next, whichever way it came.
+
+Without lookahead a job has its slot when it comes, and starts at once. With it, all that came is held before the first
+starts, and each starts when a slot is free, in the order of the fencing numbers.
+"""
+
+from collections import deque
+from collections.abc import Collection
+from typing import Any
+
+from ..client.of_app import settings_of
+from ..dispatcher.repeating import Repeating
+from ..membership.held import RETURNED
+from ..membership.lookahead import STARTS_WITHIN_S
+from ..membership.membership import Membership
+from ..rules.keys import decode
+from ..server import received
+from ..server.replies import Claim
+from ..transport.channel import AffinityChannel
+from . import pools
+from .host import WorkerHost
+
+#: Digits, at most, of a number of jobs in a sign of the server.
+_LONGEST_NUMBER = 9
+
+
+class Following:
+    """The jobs that come to *members*, from the inbox (`Inbox`) and in replies, until they start in *consumer*.
+
+    The event loop's thread calls all methods but `receive_elsewhere`.
+    """
+
+    def __init__(self, consumer: Any, members: Membership, host: WorkerHost) -> None:
+        self.telling = members.telling
+        self.schedules = settings_of(consumer.app).schedules
+        self._consumer = consumer
+        self._members, self._host = members, host
+        self._lookahead = members.lookahead
+        self._arrived: deque[Claim] = deque()
+        self._channel: AffinityChannel | None = None
+        self._heeds_consumers = False
+        self._watch: Repeating | None = None
+
+    # -- its life
+
+    def begin(self, channel: AffinityChannel) -> None:
+        """Read the inbox on *channel*: at the start, and after each reconnect."""
+        self._channel = channel
+        self._heeds_consumers = True
+        self._lookahead.clear()  # a lost connection made Celery drop the jobs, as all others
+        channel.inbox = self
+
+    def pause(self) -> None:
+        """Start nothing more until `begin`. Consumers that are cancelled meanwhile are not the worker's wish."""
+        self._lookahead.clear()
+        self._heeds_consumers = False
+
+    def watch_the_loop(self) -> None:
+        """Give back what is held beyond the slots if a task blocks the event loop, which would be asked for it."""
+        if not self._lookahead.is_off:
+            self._watch = Repeating("affinity-lookahead", self._give_back_if_it_stands_still, STARTS_WITHIN_S / 2)
+            self._watch.start()
+
+    def _give_back_if_it_stands_still(self) -> None:
+        if self._lookahead or self.telling.outbox.is_telling:  # a reply that nobody reads brings more
+            self._members.look_at_the_loop(STARTS_WITHIN_S)
+
+    def stop(self) -> None:
+        """Watch the event loop no more."""
+        if self._watch is not None:
+            self._watch.stop()
+
+    # -- the inbox
+
+    def serve(self, queue: str, serves: bool) -> None:
+        if self._heeds_consumers:
+            self._members.serve(queue, serves)
+            if not serves:
+                self._give_back({queue})
+
+    def turned(self) -> None:
+        self._members.turned()
+
+    def receive(self, claim: Claim) -> None:
+        """Start a job that the server sent for a free slot, unless one that was held before has that slot by now."""
+        if self._host.loop is None or self._lookahead.is_off:
+            self._start(claim)
+        else:
+            self._hold(claim)
+            self._start_what_has_a_slot()
+
+    def obey(self, sign: list[str]) -> None:
+        match sign:
+            case ["tick"]:
+                self._members.tick()
+            case ["back", at_most, *types] if at_most.isdecimal() and len(at_most) <= _LONGEST_NUMBER:
+                for tag in self._lookahead.give_back(set(map(decode, types)), int(at_most)):
+                    self.telling.settle(tag, RETURNED)
+            case _:
+                received.drop("the inbox", sign, "it is neither a job nor a sign of the server")
+
+    # -- replies
+
+    def turn(self) -> None:
+        """Tell what ended since the last turn of the event loop, and start the jobs that follow."""
+        self._members.turned()
+        self._members.notice_slots()
+        self._hold_what_arrived()
+        self.telling.tell()
+        if self._start_what_follows() and not pools.writes_at_once(self._consumer.pool):
+            self._host.wake()
+
+    def reply(self) -> None:
+        """Start the jobs that a reply brings, and tell first what ended meanwhile."""
+        self._arrived.extend(self.telling.receive())
+        self._hold_what_arrived()
+        self.telling.tell()
+        self._start_what_follows()
+
+    def receive_elsewhere(self, claims: list[Claim]) -> None:
+        """Have the event loop start jobs of a reply to another thread, if the loop turns (see `watch_the_loop`)."""
+        if self._lookahead.is_off:
+            self._arrived.extend(claims)
+        else:
+            for claim in claims:
+                self._hold(claim)
+        self._host.wake()
+
+    # -- hold, then start
+
+    def room(self) -> int:
+        """Return how many jobs the pool could start beside those that have a slot or wait for a rate limit."""
+        return self._members.capacity.room() + len(self._lookahead)
+
+    def _hold_what_arrived(self) -> None:
+        """Hold the jobs that arrived, all of them, before the first starts, if some wait for a slot."""
+        while self._arrived and not self._lookahead.is_off:
+            self._hold(self._arrived.popleft())
+
+    def _hold(self, claim: Claim) -> None:
+        claims = self.telling.claims
+        tag = claims.hold(claim)
+        if tag is None:
+            return
+        if claims.drained:  # it was on its way: a long task may be before it, and here it would never start
+            self.telling.settle(tag, RETURNED)
+        else:
+            self._lookahead.add(claim, tag)
+
+    def _start(self, claim: Claim) -> None:
+        tag = self.telling.claims.hold(claim)
+        if tag is not None:
+            self._hand_over(claim, tag)
+
+    def _hand_over(self, claim: Claim, tag: str) -> None:
+        assert self._channel is not None, "begun"
+        self._channel.consume(claim, tag)
+
+    def _start_what_follows(self) -> int:
+        """Start the jobs that arrived, as far as there are slots. Return how many."""
+        arrived = len(self._arrived)
+        for _ in range(arrived):
+            self._start(self._arrived.popleft())
+        return arrived + self._start_what_has_a_slot()
+
+    def _start_what_has_a_slot(self) -> int:
+        """Start as many of the jobs that are held as slots are free. Return how many."""
+        if not self._lookahead:
+            return 0
+        self._give_back(self._members.capacity.unwanted)
+        started = max(0, min(len(self._lookahead), self._free_slots()))
+        for _ in range(started):
+            self._hand_over(*self._lookahead.next())
+        if started and self._lookahead and self._free_slots() > 0:
+            self._host.wake()  # a job that has to wait for a rate limit, say, has left its slot to the next
+        return started
+
+    def _free_slots(self) -> int:
+        """Return how many jobs may start: what waits for a rate limit lends as many slots as the server knows of."""
+        return self.room() + self._members.capacity.lent
+
+    def _give_back(self, types: Collection[str]) -> None:
+        """Let others have the jobs that are held of *types*, of which no more is wanted here."""
+        tags = self._lookahead.give_back(types, len(self._lookahead)) if types else []
+        if tags:
+            self._members.give_back(tags)

@@ -1,0 +1,61 @@
+"""Celery's worker, as its membership in the fleet sees it (`Host`): its event loop, and what happens there to jobs."""
+
+from typing import Any, Protocol
+
+from celery.worker import state
+
+from ..membership.held import ACKED, Held
+from ..server.connections.in_flight import InFlight
+from ..server.replies import Claim
+from .event_loop import Loop
+from .strays import Strays
+
+#: Time, s, that a worker which comes back from a silence has to read which of its tasks have ended.
+_CATCHES_UP_S = 1.0
+
+
+class _Following(Protocol):
+    def receive_elsewhere(self, claims: list[Claim]) -> None: ...
+
+
+class WorkerHost:
+    """The worker of *consumer*. It has a *loop* while an event loop turns; *following* and *strays* once it joins."""
+
+    def __init__(self, consumer: Any) -> None:
+        self.loop: Loop | None = None
+        self.following: _Following | None = None
+        self.strays: Strays | None = None
+        self._consumer = consumer
+
+    @property
+    def in_flight(self) -> InFlight | None:
+        # What a cold shutdown ends is counted first, and told then (`AffinityStep.stop`).
+        loop = self.loop
+        return loop.in_flight if loop is not None and loop.is_here and not state.should_terminate else None
+
+    def wake(self) -> bool:
+        loop = self.loop
+        if loop is not None:
+            loop.wake()
+        return loop is not None
+
+    def wake_in(self, pause_s: float) -> None:
+        self._consumer.hub.call_later(pause_s, lambda: None)
+
+    def deliver(self, claims: list[Claim]) -> None:
+        assert self.following is not None, "joined"
+        self.following.receive_elsewhere(claims)
+
+    def fence(self, claims: list[Held]) -> None:
+        """Stop the tasks that others run by now, but not those that Celery promised to run once at most: they are not.
+
+        A pool process may have ended its task long ago, and get the next one when that is noticed.
+        """
+        for held in claims:
+            if held.request is not None and held.outcome != ACKED:
+                self._consumer.timer.call_after(_CATCHES_UP_S, held.request.fence)
+        self.wake()
+
+    def beat(self, *, loop_turns: bool) -> float | None:
+        """Look for what is held and runs nowhere."""
+        return None if self.strays is None else self.strays.look(loop_turns=loop_turns)

@@ -1,0 +1,49 @@
+"""How the step gets into a worker: by Celery's signal `worker_init`, if the app names this transport."""
+
+from typing import Any
+
+from celery.signals import worker_init, worker_process_init
+
+from ..client import options
+from ..client.of_app import is_ours, settings_of
+from ..errors import AffinityError, TransportError
+from ..guard.guard import Kin, orphans_end
+from ..rules.keys import Keys
+from ..transport import urls
+from ..transport.transport import Transport
+from . import remote_control
+from .step import AffinityStep
+
+
+def install(worker: Any) -> None:
+    """Add the step to *worker*, a ``celery.worker.WorkController`` whose app names this transport.
+
+    Raises TransportError if its connections would use another one, SettingError for a bad setting, OptionError for a
+    bad option of a task, a route or an annotation.
+    """
+    app = worker.app
+    if not is_ours(app.conf.broker_transport):
+        return
+    transport_cls = app.connection_for_read().get_transport_cls()
+    if not issubclass(transport_cls, Transport):
+        url = urls.masked(str(app.conf.broker_read_url))
+        raise TransportError(
+            f"broker_transport is {app.conf.broker_transport!r}, but the URL {url!r} selects {transport_cls.__name__} "
+            f"of {transport_cls.__module__}: write redis://, rediss://, sentinel://, or socket:///path/to/redis.sock "
+            "(not redis+socket://)"
+        )
+    Keys.of_options(app.conf.broker_transport_options or {})
+    options.check_app(app)
+    worker_process_init.connect(orphans_end(), weak=False)
+    worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked
+    app.steps["consumer"].add(AffinityStep)
+    remote_control.replace()
+
+
+@worker_init.connect
+def _on_worker_init(sender: Any = None, **_: Any) -> None:
+    try:
+        install(sender)
+    except AffinityError as exc:
+        # Celery swallows ordinary errors of a signal handler, and would start a worker that serves nobody.
+        raise SystemExit(f"celery_affinity: {exc}") from exc

@@ -1,0 +1,104 @@
+"""What this room changes in the objects of a worker that runs on this transport; `PATCHED` names each change.
+
+``docs/explanation/patches.md`` gives the reasons. What a change needs to know has a module of its own.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ..client.revokes import Revoked
+from ..membership.host import Host
+from ..membership.membership import Membership
+from ..server import received
+from . import end_of_task, pools, runs
+from .reconnecting import Reconnecting
+
+logger = logging.getLogger(__name__)
+
+#: Attributes of Celery's, billiard's and kombu's objects that are replaced, by the class or module that they are of.
+PATCHED = (
+    "Connection.ensure_connection",
+    "Consumer._schedule_bucket_request",
+    "Consumer.call_soon",
+    "Consumer.connection_for_read",
+    "Consumer.ensure_connected",
+    "Consumer.on_task_request",
+    "Consumer.reset_rate_limits",
+    "Consumer.update_strategies",
+    "AsynPool._track_child_process",
+    "ResultHandler._recv_message",
+    "TaskPool.apply_async",
+    "TaskPool.flush",
+    "Task.Request",
+    "kombu.utils.functional.sleep",
+)
+
+
+def connect_as_a_worker(consumer: Any, on_revoked: Callable[[Revoked], None]) -> None:
+    """Have *on_revoked* called with what a broadcast revokes, on all connections of *consumer*.
+
+    With green pools remote control has one of its own.
+    """
+    connection_for_read = consumer.connection_for_read
+
+    def connecting(*args: Any, **kwargs: Any) -> Any:
+        connection = connection_for_read(*args, **kwargs)
+        connection.transport.on_revoked = on_revoked
+        return connection
+
+    consumer.connection_for_read = connecting
+
+
+def patch(consumer: Any, members: Membership, host: Host) -> None:
+    """Change *consumer* and its pool, once: both outlive a connection."""
+    _tell_ends(consumer)
+    _wake_for_calls(consumer, host)
+    pools.spare_what_is_written(consumer.pool)
+    pools.keep_what_is_half_read(consumer.pool)
+    pools.watch_who_is_ending(consumer.pool)
+    pools.let_pauses_yield(consumer.pool)
+    runs.report_all_errors(consumer.pool)
+    Reconnecting(consumer, members)
+
+
+def _tell_ends(consumer: Any) -> None:
+    """Have the requests of all tasks tell their end, and of those that a reload of modules brings."""
+    update_strategies = consumer.update_strategies
+
+    def update() -> None:
+        for task in consumer.app.tasks.values():
+            end_of_task.install(task)
+        update_strategies()
+
+    consumer.update_strategies = update
+
+
+def _wake_for_calls(consumer: Any, host: Host) -> None:
+    """Have the event loop turn for an ack of stock Celery's own: kombu before 5.7 lets one of another thread wait.
+
+    An error of what is called in the loop does not end it: a command of remote control may ask for what cannot be.
+    """
+    call_soon = consumer.call_soon
+
+    def calling(callback: Any, *args: Any, **kwargs: Any) -> Any:
+        promise = call_soon(_surviving(callback), *args, **kwargs)
+        host.wake()
+        return promise
+
+    consumer.call_soon = calling
+
+
+def _surviving(callback: Any) -> Any:
+    """Return what calls *callback* and logs what it raises, but for the loss of a connection."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return callback(*args, **kwargs)
+        except received.LOST:
+            raise
+        except Exception:
+            logger.exception("What was to be done in the event loop failed: %r", callback)
+            return None
+
+    return call

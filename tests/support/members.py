@@ -1,0 +1,63 @@
+"""The parts of a worker's membership in the fleet, without threads and without Celery."""
+
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+from celery_affinity.membership.claims import Claims
+from celery_affinity.membership.lease import Lease
+from celery_affinity.membership.lookahead import Lookahead
+from celery_affinity.membership.telling import Telling
+
+
+def claims_of(worker="worker", inbox="inbox"):
+    return Claims(worker, inbox, Lease(30))
+
+
+class Pool:
+    """A pool with so many slots; *has* says whether it has a request."""
+
+    def __init__(self, slots=1, *, forks=False, blocks_the_loop=False, has=lambda request: False):
+        self.slots, self.forks, self.blocks_the_loop = slots, forks, blocks_the_loop
+        self.still_has = has
+
+    def size(self):
+        return self.slots
+
+    def unclaimed(self):
+        return 0
+
+
+class Host:
+    """A worker whose event loop sends on *in_flight*; None: another thread, or a worker without a loop."""
+
+    def __init__(self, in_flight=None):
+        self.in_flight = in_flight
+        self.woken = 0
+        self.delivered, self.fenced = [], []
+        self.deliver, self.fence = self.delivered.extend, self.fenced.extend
+
+    def wake(self):
+        self.woken += 1
+        return True
+
+    def wake_in(self, pause_s):
+        pass
+
+    def beat(self, *, loop_turns):
+        return None
+
+
+def telling_of(claims=None, *, scheduler=None, lookahead=0, pool=None, host=None, beats=None):
+    return Telling(
+        scheduler,
+        claims or claims_of(),
+        Lookahead(lookahead),
+        pool=pool or Pool(),
+        host=host or Host(),
+        beats=beats or Mock(),
+    )
+
+
+def inbox_of(telling, schedules=lambda queue: True):
+    """Return what a channel has of a worker."""
+    return SimpleNamespace(telling=telling, schedules=schedules, serve=Mock(), turned=Mock())
