@@ -1,17 +1,21 @@
-"""What `celery affinity check` finds wrong or risky: rules from plain facts to findings, without any I/O."""
+"""What `celery affinity check` finds wrong or risky. `gather` collects facts; `rules` turn facts into findings.
+
+The rules do no I/O; only `gather` asks server and workers.
+Read `facts` and `finding` first, then a rule, such as `rules.jobs.type_waits`.
+"""
 
 from .facts import Facts
 from .finding import LEVELS, Finding, Level
 from .rules import app, jobs, server, workers
 
-#: In the order in which findings of one level are shown.
+#: All rules, in the order in which findings of one level are shown.
 RULES = (*app.RULES, *server.RULES, *workers.RULES, *jobs.RULES)
 
 _ORDER = list(Level)
 
 
 def check(facts: Facts) -> list[Finding]:
-    """Return what is wrong or risky, the worst first."""
+    """Return the findings of all rules, the worst first."""
     found = [finding for rule in RULES for finding in rule(facts)]
     return sorted(found, key=lambda finding: _ORDER.index(finding.level))
 

@@ -1,4 +1,4 @@
-"""What the rules look at: plain facts of an app, of its server and of its fleet. None: could not be had."""
+"""The plain facts that the rules judge: of an app, of its server and of its fleet. None: unknown."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,14 +14,16 @@ class Backend:
 
 @dataclass(frozen=True)
 class App:
-    """What the app says. URLs are without passwords. Not *schedules_all*: some queues are left to kombu.
+    """What the app says. URLs are without passwords.
 
-    *transport_fails*: why ``broker_transport`` is no transport at all. *keys_refused*: why Redis keys cannot be made of
-    the options of the broker's transport. *misspelt*: options that are ours but for a letter, with where they stand.
+    *transport_fails*: why ``broker_transport`` is no transport at all. *keys_refused*: why the options of the broker's
+    transport give no Redis keys. *refused*: errors in settings and options. *misspelt*: options one letter away from
+    ours, with their places. *not_imported*: why the tasks' modules cannot be imported. *schedules_all*: False if some
+    queues are left to kombu.
 
-    *declared*: type that is scheduled -> who says so, such as ``task shop.render``. *priorities*: who uses Celery's
-    own priority. *void*: Celery's settings that were changed and do nothing here, with their values. *hiredis*: whether
-    redis-py has its fast parser.
+    *declared*: scheduled type -> its declarations, such as ``task shop.render``. *priorities*: the places that use
+    Celery's own priority. *void*: Celery's settings without effect here that were changed, with their values.
+    *hiredis*: whether redis-py has its fast parser.
     """
 
     broker: str = "redis://localhost:6379/0"
@@ -51,10 +53,11 @@ class App:
 
 @dataclass(frozen=True)
 class Server:
-    """What the server says. Sizes are bytes. *kind*: "redis", "valkey", or what else it calls itself.
+    """What the server says. Sizes are in bytes.
 
-    *save*: its setting for snapshots, "" for none. *failing*: which kind of writing to the disk failed last.
-    *clock_here_s*: how far this host's clock is ahead of the server's.
+    *kind*: "redis", "valkey", or the server's other name for itself. *save*: its setting for snapshots, "" for none.
+    *failing*: the kind of writing to the disk that failed last. *clock_here_s*: lead of this host's clock over the
+    server's.
     """
 
     kind: str = "valkey"
@@ -73,14 +76,14 @@ class Server:
     max_clients: int = 10_000
     clock_here_s: float = 0.0
     refused: str | None = None
-    """What the server said if this user may not ask it: all but schema and clock are unknown then."""
+    """The server's answer to a user without the right to ask: all but schema and clock are unknown then."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A worker that answered over remote control. Not *ours*: it has another transport.
+    """A worker that answered over remote control. *ours*: whether it has this transport.
 
-    *id*, *namespace* and what follows are known of ours alone, and of new enough ones.
+    *id* and all fields after it are known of our workers alone.
     """
 
     name: str
@@ -96,7 +99,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Member:
-    """A worker that is alive by what stands on the server. *stalled*: its event loop stands still."""
+    """A worker that is alive according to the server. *stalled*: its event loop stands still."""
 
     id: str
     name: str
@@ -107,7 +110,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting that can be changed at run time: in force, as an app.conf said last, and as this one says."""
+    """A setting that can be changed at run time.
+
+    *value* is in force; *conf* is what the app.conf of the worker that joined last says, *own* what this one says.
+    """
 
     name: str
     value: object
@@ -119,8 +125,8 @@ class Setting:
 class Fleet:
     """Workers and jobs.
 
-    *pending*: type -> jobs that wait. *stock_messages*: queue -> messages in stock Celery's own lists.
-    *ticked_s*: since a dispatcher last worked. *not_asked*: why the workers could not be asked.
+    *pending*: type -> number of pending jobs. *stock_messages*: queue -> number of messages in stock Celery's lists.
+    *ticked_s*: time since the last tick of a dispatcher. *not_asked*: why the workers could not be asked.
     """
 
     answers: tuple[Answer, ...] = ()
@@ -144,7 +150,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that could be learnt. *away*: why there is no *server*. No *fleet*: it was not to be looked at."""
+    """All that could be learnt. *away*: why there is no *server*. *fleet*: None if nobody asked for it."""
 
     app: App
     server: Server | None = None

@@ -1,4 +1,4 @@
-"""What a check finds, and how bad it is."""
+"""What a check finds, and how serious it is."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Level(StrEnum):
     NOTE = "note"
 
 
-#: Every finding there is, by its id. The how-to on `check` says of each what to do.
+#: The level of every possible finding, by its id. The how-to on `check` tells the cure of each.
 LEVELS = {
     # the app
     "transport": Level.ERROR,
@@ -77,7 +77,7 @@ LEVELS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """*what* is so, in a sentence or two, and what to do about it."""
+    """A fact to tell: *what* is so, in a sentence or two, and the cure, *todo*. Raises KeyError for an unknown id."""
 
     id: str
     what: str
@@ -93,7 +93,7 @@ class Finding:
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:
-    """Return *names* as people list them; those past *most* are counted."""
+    """Return *names* as people list them; names past the first *most* are only counted."""
     every = list(names)
     shown = ", ".join(every[:most])
     return f"{shown} and {len(every) - most} more" if len(every) > most else shown

@@ -1,4 +1,4 @@
-"""What server and fleet say: facts for the checks. It changes nothing, and waits for nobody for long."""
+"""Gather the facts for the checks from server and fleet. Nothing is changed, and no wait is long."""
 
 import threading
 import time
@@ -25,24 +25,24 @@ from ..server.scheduler import Scheduler
 from ..transport import reach
 from ..transport.channel import AffinityChannel
 from .facts import Answer, App, Facts, Fleet, Member, Server, Setting
-from .gather_app import look_at
+from .gather_app import gather_app
 
-#: Longest wait for all of it, s, and twice what workers are given.
+#: Longest wait, s, for all facts; twice the time given to workers comes on top.
 _MOST_S = 25.0
 
 _TRANSPORT = "celery_affinity:Transport"
 
 
-def survey(app: Celery, *, fleet: bool = True, answers_within_s: float = 1.0) -> Facts:
-    """Return what can be learnt of *app*, of its broker and, with *fleet*, of workers and jobs.
+def gather(app: Celery, *, fleet: bool = True, answers_within_s: float = 1.0) -> Facts:
+    """Return the facts of *app*, of its broker and, with *fleet*, of workers and jobs.
 
-    Workers that do not answer within *answers_within_s* are not waited for.
+    Workers have *answers_within_s* to answer.
     """
-    own = look_at(app)
+    own = gather_app(app)
     if own.url_refused or own.keys_refused:
         return Facts(own)
-    # A thread, since some waits are not ours to bound: a look-up of a host's name takes what the resolver takes, and
-    # closing the connection to a server that stopped is worth no wait.
+    # A thread, since two waits have no bound that we could set: the resolver's, for a host name, and that for the end
+    # of a connection to a server that stopped.
     found: Queue[Facts | Exception] = Queue()
     arguments = app, own, answers_within_s if fleet else None, found
     threading.Thread(target=_ask_all, args=arguments, daemon=True).start()
@@ -62,14 +62,14 @@ def _ask_all(app: Celery, own: App, answers_within_s: float | None, found: "Queu
             reach.connect(connection)
             found.put(_on(connection, app, own, answers_within_s))
         except (OperationalError, RedisError, AffinityError, OSError, ValueError, *connection.connection_errors) as exc:
-            # ValueError: kombu's, for a database or a master that is none.
+            # ValueError: kombu's, for a database that is no number, or a URL without a Sentinel's master.
             found.put(Facts(own, away=str(exc) or type(exc).__name__))
-        except Exception as exc:  # raised where it is waited for
+        except Exception as exc:  # raised in the thread that waits
             found.put(exc)
 
 
 def _connection(app: Celery) -> Any:
-    """Return a connection with this transport, whatever the app says, that waits for no answer for ever."""
+    """Return a connection with this transport, whichever the app has, and with a bound on each wait."""
     options = app.conf.broker_transport_options or {}
     most_s = reach.PATIENCE_S
     bounds = {name: min(options.get(name) or most_s, most_s) for name in ("socket_timeout", "socket_connect_timeout")}
@@ -80,7 +80,7 @@ def _connection(app: Celery) -> Any:
 def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) -> Facts:
     channel: AffinityChannel = connection.default_channel
     keys = Keys(global_keyprefix=channel.global_keyprefix, namespace=channel.namespace)
-    # Not the channel's own: that writes the schema where there is none.
+    # Not the channel's own scheduler, which writes the schema to a server without one.
     scheduler = Scheduler(redis.Redis(connection_pool=channel.pool), keys)
     server = _server(scheduler.reader, scheduler.client)
     if answers_within_s is None or server.schema not in (None, str(SCHEMA)):
@@ -124,7 +124,7 @@ def _server(reader: Reader, client: Any) -> Server:
 
 
 def _outside(moment: float, first: float, last: float) -> float:
-    """Return how far *moment* is after *last*, or (less than 0) before *first*; 0 in between."""
+    """Return the distance of *moment* from the span of *first* to *last*: below 0 before it, 0 within it."""
     return max(0.0, moment - last) + min(0.0, moment - first)
 
 
@@ -140,7 +140,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _save(client: Any) -> str | None:
-    """Return when the server takes snapshots; None where CONFIG is not for this user, or not for anybody."""
+    """Return when the server takes snapshots; None if this user has no right to CONFIG, or the server has none."""
     with suppress(ResponseError):
         return str(client.config_get("save").get("save", ""))
     return None
@@ -173,7 +173,7 @@ def _fleet(
             raise
         answers, not_asked = (), str(exc)
     status = report.status()
-    # A worker that came or went meanwhile is a member: of those two lists it is in one.
+    # Both lists, since a worker may have come or gone in between.
     members = {**before, **_members(status)}
     settings = complete(reader.hash("settings"))
     ticked_us = reader.fields("clock", ["ticked"]).get("ticked")
@@ -203,7 +203,7 @@ def _members(status: Status) -> dict[str, Member]:
 
 
 def _answers(app: Celery, connection: Any, reader: Reader, within_s: float) -> tuple[Answer, ...]:
-    """Ask all workers on the broker, whatever their transport."""
+    """Return the answers of all workers on the broker, whatever their transport."""
     first_s = reader.now_us() / 1e6
     stats = _ask(app, connection, "stats", within_s, None)
     if not stats:
@@ -231,7 +231,7 @@ def _answers(app: Celery, connection: Any, reader: Reader, within_s: float) -> t
 
 
 def _names(queues: Iterable[Any]) -> Iterator[str]:
-    """Yield the names of the queues that a worker said it consumes from."""
+    """Yield the names in a worker's answer about the queues that it consumes."""
     for queue in queues:
         name = queue.get("name") if isinstance(queue, dict) else None
         if isinstance(name, str):
@@ -241,22 +241,22 @@ def _names(queues: Iterable[Any]) -> Iterator[str]:
 def _ask(
     app: Celery, connection: Any, command: str, within_s: float, limit: int | None
 ) -> list[tuple[str, Any, float]]:
-    """Return (node name, answer, seconds it took) of each worker. `inspect` merges those of one name, and warns."""
+    """Return (node name, answer, seconds taken) of each worker. Celery's `inspect` would merge namesakes."""
     replies: list[tuple[str, Any, float]] = []
     began_s = time.monotonic()
 
-    def note(reply: object) -> None:
-        if isinstance(reply, dict):  # else it was no worker of Celery's
+    def collect(reply: object) -> None:
+        if isinstance(reply, dict):  # another program may answer anything
             replies.extend((name, said, time.monotonic() - began_s) for name, said in reply.items())
 
     mailbox = app.control.mailbox(connection)  # a copy, for this connection
     mailbox.producer_pool = _Producers(connection)
-    mailbox._broadcast(command, reply=True, timeout=within_s, limit=limit, callback=note)
+    mailbox._broadcast(command, reply=True, timeout=within_s, limit=limit, callback=collect)
     return replies
 
 
 class _Producers:
-    """What a mailbox takes producers from. The app's own pool has other connections, of the app's transport."""
+    """A pool of producers for a mailbox. The app's own pool has connections with the app's transport."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -267,20 +267,20 @@ class _Producers:
 
 
 class _ProducerThatTriesOnce(Producer):
-    """kombu's mailbox has its producers try again for ever."""
+    """A producer for kombu's mailbox, which otherwise lets its producers retry for ever."""
 
     def publish(self, *args: Any, **kwargs: Any) -> Any:
         return super().publish(*args, **{**kwargs, "retry": False})
 
 
 def _stock_messages(reader: Reader, channel: AffinityChannel, queues: Iterable[str]) -> dict[str, int]:
-    """Return how many messages lie in the lists that stock Celery's workers read, by queue."""
+    """Return the number of messages in the lists that stock Celery's workers read, by queue."""
     key: Callable[[str, int], str] = channel._q_for_pri
     named = [
         (queue, channel.global_keyprefix + key(queue, step)) for queue in queues for step in channel.priority_steps
     ]
     found: dict[str, int] = {}
-    with suppress(ResponseError):  # no right to look, or another program's key
+    with suppress(ResponseError):  # no right to the list, or another program's key
         for (queue, _), length in zip(named, reader.ask([("llen", name) for _, name in named]), strict=True):
             if length:
                 found[queue] = found.get(queue, 0) + int(length)

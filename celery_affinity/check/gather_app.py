@@ -1,4 +1,4 @@
-"""What an app says of itself: facts for the checks. It reads settings and tasks, and asks nobody."""
+"""Gather the facts for the checks from an app: its settings and its tasks. Neither server nor workers are asked."""
 
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,8 +39,8 @@ _OPTIONS_OF_CONNECTIONS = (
 _PREFETCH = {"worker_prefetch_multiplier": 4, "worker_disable_prefetch": False}
 
 
-def look_at(app: Celery) -> App:
-    """Return what *app* says, after its tasks' modules have been imported."""
+def gather_app(app: Celery) -> App:
+    """Return the facts of *app*, after importing its tasks' modules."""
     not_imported = _import_tasks(app)
     refused: list[str] = []
     own = _settings(app, refused)
@@ -84,11 +84,11 @@ def look_at(app: Celery) -> App:
 
 
 def _import_tasks(app: Celery) -> str | None:
-    """Import what a worker would. Return what went wrong."""
+    """Import the modules that a worker would. Return the error, if there was one."""
     try:
         app.loader.import_default_modules()
         misspelt.finalize_anyway(app)
-    except Exception as exc:  # whatever a module of the user's may raise
+    except Exception as exc:  # any: these are modules of the user's
         return f"{type(exc).__name__}: {exc}"
     return None
 
@@ -102,7 +102,7 @@ def _settings(app: Celery, refused: list[str]) -> Settings:
 
 
 def _misspelt(app: Celery, own: Settings, refused: list[str]) -> list[str]:
-    """Return what is misspelt in options of tasks, routes, annotations and beat entries; other errors are *refused*."""
+    """Return misspelt options of tasks, routes, annotations and beat entries. Other errors go to *refused*."""
     scheduled = "*" in own.queues
     beat = (wrong_in(where, options, scheduled=scheduled) for where, options in of_beat(app.conf))
     found = [*wrong_with_app(app), *chain.from_iterable(beat)]
@@ -111,10 +111,10 @@ def _misspelt(app: Celery, own: Settings, refused: list[str]) -> list[str]:
 
 
 def _wrong_with_transport(name: object) -> str | None:
-    """Return why kombu gets no transport from *name*; of one that seems to be ours, no transport of ours."""
+    """Return why *name* leads to no transport or, if it looks like our transport's name, not to ours; else None."""
     try:
         found = resolve_transport(name)
-    except Exception as exc:  # whatever the import of it may raise
+    except Exception as exc:  # any: an import may raise it
         return f"{type(exc).__name__}: {exc}"
     if not is_ours(name):
         return None
@@ -139,7 +139,7 @@ def _parse(url: str) -> tuple[urls.BrokerURL | None, str | None]:
 
 
 def _is_none(requirement: object) -> bool:
-    """Whether *requirement* is any of the ways to say ``ssl.CERT_NONE``."""
+    """Return whether *requirement* says ``ssl.CERT_NONE``, in any of its spellings."""
     return requirement == ssl.CERT_NONE or requirement in ("none", "CERT_NONE")
 
 
@@ -154,7 +154,7 @@ def _by_type(declared: Iterable[tuple[str, str]]) -> Iterator[tuple[str, tuple[s
 
 
 def _declared(app: Celery, own: Settings, refused: list[str]) -> Iterator[tuple[str, str]]:
-    """Return types with who says so: tasks, routes, patterns, beat entries."""
+    """Yield types with their declarations: tasks, routes, patterns, beat entries. Errors go to *refused*."""
     for name, task in sorted(app.tasks.items()):
         if not name.startswith("celery."):
             type_ = _type_of_task(app, own, name, task, refused)
@@ -169,11 +169,11 @@ def _declared(app: Celery, own: Settings, refused: list[str]) -> Iterator[tuple[
 
 
 def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: list[str]) -> str | None:
-    """Return the type of a call without options, found in the order in which publishing does."""
+    """Return the type of a call without options. The order of the looks is that of publishing."""
     given = {name: value for name, value in task._get_exec_options().items() if value is not None}
     try:
         options = app.amqp.router.route(given, name, (), {}, task)
-    except Exception:  # a router of the user's own may look at arguments, or want a queue that is not declared
+    except Exception:  # a router of the user's may look at arguments, or want a queue that is not declared
         options = {}
     try:
         affinities = [as_affinity(options.get("affinity")), of_task(task)]
@@ -185,7 +185,7 @@ def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: lis
 
 
 def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Return options that stand in task_routes and in beat entries, with where."""
+    """Yield the options in task_routes and in beat entries, each with its place."""
     yield from of_routes(app.conf)
     yield from of_beat(app.conf)
 
@@ -203,7 +203,7 @@ def _name_of(queue: Any) -> str | None:
 
 
 def _priorities(app: Celery) -> Iterator[str]:
-    """Return who uses Celery's own priority. That of `Affinity` is ours."""
+    """Yield the places that use Celery's own priority, not that of `Affinity`."""
     if app.conf.task_default_priority is not None:
         yield "task_default_priority"
     for name, task in sorted(app.tasks.items()):
@@ -218,7 +218,7 @@ def _priorities(app: Celery) -> Iterator[str]:
 
 
 def _backend(app: Celery, broker: urls.BrokerURL | None) -> Backend | None:
-    """Return the result backend, if it is on the broker's server."""
+    """Return the result backend if it is on the broker's server, else None."""
     url = app.conf.result_backend
     if broker is None or not isinstance(url, str) or _place(url) != _place(str(app.conf.broker_write_url)):
         return None
@@ -228,7 +228,7 @@ def _backend(app: Celery, broker: urls.BrokerURL | None) -> Backend | None:
 
 
 def _place(url: str) -> tuple[str, int] | str | None:
-    """Return where a Redis URL leads to, without database; None for any other."""
+    """Return the server of a Redis URL, as host and port or as a path; None for another URL."""
     parts = url_to_parts(url.partition(";")[0])
     if parts.scheme in ("socket", "redis+socket"):
         return str(parts.path).strip("/")

@@ -1,4 +1,4 @@
-"""``celery -A proj affinity check``: what is wrong or risky, and what to do about it."""
+"""``celery -A proj affinity check``: say what is wrong or risky, and how to mend it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,11 +7,11 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..check import LEVELS, Facts, Finding, Level, check
-from ..check.gather import survey
+from ..check.gather import gather
 from . import text
 from .broker import AS_JSON, print_json
 
-#: Exit codes. A command line that cannot be read is 2 as well.
+#: Exit codes. A command line that cannot be read ends with 2 as well.
 FINE, WARNED, FAILED = 0, 1, 2
 
 
@@ -36,7 +36,7 @@ def check_command(
 
     Ends with 2 if there are errors, with 1 if there are warnings and --strict is given, else with 0.
     """
-    facts = survey(ctx.obj.app, fleet=not no_fleet, answers_within_s=timeout)
+    facts = gather(ctx.obj.app, fleet=not no_fleet, answers_within_s=timeout)
     found = [finding for finding in check(facts) if finding.id not in ignore]
     code = exit_code(found, strict)
     if as_json:

@@ -1,7 +1,7 @@
 """``celery -A proj affinity dead ...``: look at jobs that will not run again, replay them, or drop them."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
@@ -15,6 +15,15 @@ from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
 @click.group()
 def dead() -> None:
     """Look at the dead letters, jobs that will not run again; replay or drop them."""
+
+
+class _Chosen(TypedDict):
+    """The options that choose letters: fields of `Filter`."""
+
+    reason: str | None
+    type: str | None
+    task: str | None
+    older_than_s: float | None
 
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,7 +49,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 @AS_JSON
 @click.pass_context
 @handle_preload_options
-def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Any) -> None:
+def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Unpack[_Chosen]) -> None:
     """List dead letters, the newest first."""
     with reader_of(ctx) as reader:
         found = dead_letters.find(reader, Filter(**chosen), limit)
@@ -65,7 +74,7 @@ _ALL = click.option("--all", "all_", is_flag=True, help="All dead letters.")
 _IDS = click.argument("ids", metavar="[ID]...", nargs=-1)
 
 
-def _chosen(ids: tuple[str, ...], all_: bool, chosen: dict[str, Any]) -> Filter:
+def _filter_of(ids: tuple[str, ...], all_: bool, chosen: _Chosen) -> Filter:
     which = Filter(ids, **chosen)
     if which.is_empty != all_:
         raise click.UsageError("say which: ids of tasks or jobs, filters, or --all")
@@ -79,12 +88,12 @@ def _chosen(ids: tuple[str, ...], all_: bool, chosen: dict[str, Any]) -> Filter:
 @AS_JSON
 @click.pass_context
 @handle_preload_options
-def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: bool, **chosen: Any) -> None:
+def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: bool, **chosen: Unpack[_Chosen]) -> None:
     """Have dead letters run again, as if they were published now.
 
     Lost ones, which may have done their work before their worker died, only by their ids or with --reason lost.
     """
-    which = _chosen(ids, all_, chosen)
+    which = _filter_of(ids, all_, chosen)
     with scheduler_of(ctx) as scheduler:
         found = dead_letters.find(scheduler.reader, which)
         meant = [letter for letter in found if letter.reason != "lost" or which.ids or which.reason == "lost"]
@@ -111,9 +120,11 @@ def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: b
 @AS_JSON
 @click.pass_context
 @handle_preload_options
-def drop_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, yes: bool, as_json: bool, **chosen: Any) -> None:
+def drop_dead(
+    ctx: click.Context, ids: tuple[str, ...], all_: bool, yes: bool, as_json: bool, **chosen: Unpack[_Chosen]
+) -> None:
     """Delete dead letters, for good."""
-    which = _chosen(ids, all_, chosen)
+    which = _filter_of(ids, all_, chosen)
     with scheduler_of(ctx) as scheduler:
         found = [letter.job_id for letter in dead_letters.find(scheduler.reader, which)]
         if found and not yes:

@@ -1,7 +1,7 @@
-"""Children that end at the latest with the process that started them, in whatever way that dies.
+"""Child processes that end at the latest with the process that started them, in whatever way the latter dies.
 
-The child runs in a session of its own: Ctrl-C in the terminal is for the program there, which may still need it while
-it drains.
+A child runs in a session of its own: Ctrl-C in the terminal is for the program there, which may still need the child
+while it drains.
 """
 
 import logging
@@ -13,13 +13,13 @@ from typing import IO
 
 logger = logging.getLogger(__name__)
 
-#: A process that was killed ends at once, unless the kernel is at work for it, s.
+#: Longest wait, s, for a killed process: it ends at once, unless the kernel is at work for it.
 _ENDS_WITHIN_S = 10.0
 
-# Starts the program and stays as its child, to end it should our own process die: the pipe on standard input is then at
-# its end. Linux could tell the program itself (PR_SET_PDEATHSIG), but goes by the *thread* that started it, and macOS
-# has nothing of the kind. A byte in the pipe says that all is in order.
-# Asking for the parent before the kill keeps it from a process that was given the number of a program long dead.
+# The launcher starts the program and stays as the program's child, to end it should our own process die: the pipe on
+# standard input is at its end then. A byte in the pipe says that all is in order. Linux could signal the program itself
+# (PR_SET_PDEATHSIG), but does so when the *thread* that started it ends, and macOS has no such thing. The look at the
+# parent before the kill spares a process that got the pid of a program long dead.
 _IN_ORDER = b"."
 _LAUNCHER = """
 import os, shutil, signal, sys
@@ -40,7 +40,7 @@ os._exit(0)
 def start(
     command: Sequence[str], *, log: IO[bytes], env: Mapping[str, str] | None = None, temporary: str = ""
 ) -> "subprocess.Popen[bytes]":
-    """Start *command*, a program's path and its arguments. `reap` must be called for it in the end.
+    """Start *command*, a program's path and its arguments. Each process must be given to `reap` in the end.
 
     *temporary* is a directory to remove if our process dies.
     """
@@ -56,11 +56,11 @@ def start(
 
 
 def reap(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for the end of *process*, killed by now, and have nothing more happen to it or to its directory."""
+    """Wait for the end of *process*, which was killed or has ended, and let its launcher end without a deed."""
     try:
         process.wait(_ENDS_WITHIN_S)
     except subprocess.TimeoutExpired:
         logger.warning("Process %d does not end, though it was killed; that is not waited for", process.pid)
     assert process.stdin is not None, "opened by start"
-    with process.stdin as pipe, suppress(BrokenPipeError):  # broken: the launcher's other half ended before
+    with process.stdin as pipe, suppress(BrokenPipeError):  # broken: the launcher ended before
         pipe.write(_IN_ORDER)

@@ -29,7 +29,7 @@ START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.01
 
-#: Ports tried before giving up, when the port is ours to choose.
+#: Most ports tried when none is given.
 _PORTS_TRIED = 10
 
 
@@ -40,10 +40,10 @@ class EmbeddedServerError(AffinityError, RuntimeError):
 class EmbeddedServer:
     """One Valkey server on 127.0.0.1, ended at the latest with the process that started it, even by kill -9.
 
-    *port*: chosen at the first start if None, and kept from then on, so that a server that was killed comes back where
-    its clients look for it. *directory*: its data and its log; if None, a temporary one that `stop` removes.
-    *options*: more of the server's command line, such as ``("--appendonly", "yes")``. *executable*: another server,
-    such as ``redis-server``.
+    *port*: if None, chosen at the first start and kept from then on, so that a killed server comes back where its
+    clients look for it. *directory*: for data and log; if None, a temporary one that `stop` removes. *options*: more
+    of the server's command line, such as ``("--appendonly", "yes")``. *executable*: another server, such as
+    ``redis-server``.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class EmbeddedServer:
         if self.is_running:
             raise EmbeddedServerError(f"{self!r} is running already")
         if self._process is not None:
-            self._reap(self._process)  # it ended by itself; its launcher must not take the directory with it
+            self._reap(self._process)  # ended by itself; its launcher must not remove the directory
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="celery-affinity-"))
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ class EmbeddedServer:
             raise
 
     def stop(self) -> None:
-        """Stop the server in good order, and remove its directory if it is a temporary one. Never fails if stopped."""
+        """Stop the server in good order, and remove a temporary directory. Does nothing if the server is stopped."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -142,7 +142,7 @@ class EmbeddedServer:
         self._remove_directory()
 
     def kill(self) -> None:
-        """End the server at once (SIGKILL). Its directory stays, and `start` brings it back on the same port."""
+        """End the server at once (SIGKILL). Its directory stays; `start` brings the server back on the same port."""
         if self._process is not None:
             self._process.kill()
             self._reap(self._process)
@@ -150,7 +150,7 @@ class EmbeddedServer:
     # -- the pieces
 
     def _start_on_a_free_port(self) -> int:
-        # Between our look and the server's bind another process may take the port: then the next one is tried.
+        # Another process may take the port between our look and the server's bind.
         for _ in range(_PORTS_TRIED):
             port = _free_port()
             try:
@@ -184,7 +184,7 @@ class EmbeddedServer:
         return [*arguments, *self._options]
 
     def _answers(self, port: int) -> bool:
-        """Return whether *our* server answers: with its port taken, another one would."""
+        """Return whether *our* server answers: on a port that was taken, another one would."""
         client = redis.Redis(HOST, port, password=self._password, socket_timeout=1, retry=Retry(NoBackoff(), 0))
         try:
             return bool(client.ping()) and client.info("server")["process_id"] == self.pid

@@ -12,8 +12,8 @@
         affinity_worker("pdf")
         assert render.delay("invoice").get(timeout=10) == "invoice.pdf"
 
-This is a plugin to name, not an entry point, which pytest would load in every run of everybody who has this package:
-with Celery and redis-py behind it, before coverage measures, and with no word in it that says where fixtures come from.
+Tests name this plugin; it is no entry point. pytest would load an entry point in every run on every machine with this
+package: with Celery and redis-py, before coverage measures, and with no line that says where the fixtures come from.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -51,15 +51,15 @@ def affinity_server() -> Iterator[EmbeddedServer]:
 
 @pytest.fixture
 def affinity_app() -> Celery | str:
-    """Override it: return your app, or what stands after ``celery -A``, which `affinity_worker_process` needs."""
+    """Your app: override this fixture. Return what stands after ``celery -A``; the app, if no process needs it."""
     raise pytest.UsageError("override the fixture affinity_app: let it return what stands after `celery -A`")
 
 
 @pytest.fixture
 def affinity_broker(affinity_server: EmbeddedServer, affinity_app: Celery | str) -> Iterator[str]:
-    """The URL of the server, which is empty and to which the app is directed; enough for a test that only publishes.
+    """The URL of the server, emptied, with the app directed to it: enough for a test that only publishes.
 
-    The result backend is directed there too if it is a Redis; with another one, or none, the app keeps what it has.
+    A Redis result backend is directed to the server too; an app with another one, or none, keeps it.
     """
     with redis.Redis.from_url(affinity_server.url) as client:
         client.flushall()
@@ -74,8 +74,8 @@ def affinity_worker(
 ) -> Iterator[Callable[..., WorkerThread]]:
     """Start a worker in a thread of the test: ``affinity_worker("pdf", "excel", concurrency=1)``.
 
-    Its tasks see what the test has patched. A test has one such worker at a time; without types it serves the app's
-    default queue. See `WorkerThread`.
+    The worker's tasks see what the test has patched. A test has one such worker at a time. Without types the worker
+    serves the app's default queue. See `WorkerThread`.
     """
     started: list[WorkerThread] = []
 
@@ -98,19 +98,19 @@ def affinity_worker_process(
 ) -> Iterator[Callable[..., WorkerProcess]]:
     """Start a real worker: ``affinity_worker_process("pdf", concurrency=1, pool="prefork")``. See `WorkerProcess`.
 
-    A test may have any number of them. If it fails, their logs are shown.
+    A test may have any number of such workers. pytest shows their logs if the test fails.
     """
     started = request.node.stash.setdefault(_PROCESSES, [])
 
     def start(*types: str, concurrency: int = 1, pool: str = "prefork") -> WorkerProcess:
         worker = WorkerProcess(affinity_app, *types, concurrency=concurrency, pool=pool)
-        started.append(worker)  # before its start: should that fail, its log is shown
+        started.append(worker)  # before the start: the log is shown even if the start fails
         worker.start()
         return worker
 
     yield start
     for each in started:
-        each.terminate()  # all at once: a worker takes a while to stop
+        each.terminate()  # first all of them: a worker takes a while to stop
     for each in started:
         each.stop()
 

@@ -21,11 +21,11 @@ _REDIS = ("redis", "rediss", "sentinel", "valkey")
 class TestingError(AffinityError, RuntimeError):
     """A fixture of `celery_affinity.testing` cannot do what the test asks for."""
 
-    __test__ = False  # its name begins as that of a class of tests
+    __test__ = False  # or pytest would take it for a class of tests, by its name
 
 
 def load(app: Celery | str) -> Celery:
-    """Return the app that *app* is, or names as ``celery -A`` does. Raises OptionError, TestingError."""
+    """Return *app*, or the app that a text names as after ``celery -A``. Raises OptionError, TestingError."""
     if isinstance(app, Celery):
         found = app
     elif isinstance(app, str) and app:
@@ -54,10 +54,10 @@ def _find(name: str) -> Celery:
 
 @contextmanager
 def directed(app: Celery, url: str) -> Iterator[None]:
-    """Have *app*, and each worker process that starts meanwhile, use the server at *url*, whatever its settings say.
+    """Have *app*, and each worker process started meanwhile, use the server at *url*, whatever the settings say.
 
-    Celery prefers these variables of the environment to every setting: what a worker process reads from its settings
-    file need not be known. Meanwhile *app* is the default app, so that a publisher in any thread finds it.
+    Celery prefers some variables of the environment to every setting, so the settings file of a worker process does not
+    matter. Meanwhile *app* is the default app: a publisher in any thread finds it.
     """
     variables = [*_BROKER_VARIABLES]
     if str(app.conf.result_backend).partition(":")[0].partition("+")[0] in _REDIS:
@@ -74,14 +74,14 @@ def directed(app: Celery, url: str) -> Iterator[None]:
 
 
 def forget_connections(app: Celery) -> None:
-    """Have *app* connect anew: it keeps its connections, and kombu what it has declared on them."""
+    """Have *app* connect anew: it keeps its connections, and kombu the list of queues declared on them."""
     pools.reset()
     app._pool = None
     app.amqp._producer_pool = None
     results = getattr(app._backend, "result_consumer", None)
     if results is not None:
         results.stop()
-        results._pubsub = None  # or a result that goes later would unsubscribe, at a server that is gone by then
+        results._pubsub = None  # or a result collected later would unsubscribe, at a server gone by then
     app._backend_cache = None
     vars(app._local).pop("backend", None)
 

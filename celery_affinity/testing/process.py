@@ -1,4 +1,4 @@
-"""A real worker in a process of its own, for tests of what a thread cannot show: fleets, prefork, a crash."""
+"""A real worker in a process of its own, for tests of fleets, of prefork, of a crash: a thread cannot show these."""
 
 import os
 import signal
@@ -28,10 +28,10 @@ _numbers = count(1)
 
 
 class WorkerProcess:
-    """``celery -A app worker -Q types``, ended at the latest with the tests' process, even if that is killed.
+    """A process ``celery -A app worker -Q types``, ended at the latest with the tests' process, even by kill -9.
 
-    *app* is what stands after ``-A``; without *types*, the worker serves the default queue. It has the environment of
-    the tests, imports what they can import, and knows nothing of what a test has patched.
+    *app* is what stands after ``-A``. Without *types*, the worker serves the default queue. The worker has the tests'
+    environment and can import what they can, but none of a test's patches.
     """
 
     def __init__(self, app: Celery | str, *types: str, concurrency: int = 1, pool: str = "prefork") -> None:
@@ -44,8 +44,8 @@ class WorkerProcess:
         self._command = [sys.executable, "-m", "celery", "-A", app, "worker", "--loglevel", "INFO"]
         self._command += ["--hostname", self.name, "--pool", pool, "--concurrency", str(check_concurrency(concurrency))]
         self._command += ["--queues", ",".join(types)] if types else []
-        self._command += ["--without-mingle"]  # a second of waiting for the revoked tasks of others
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with this object: a report may come after the end
+        self._command += ["--without-mingle"]  # which waits a second for the revoked tasks of other workers
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with this object: pytest may ask for the log later
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class WorkerProcess:
 
     def log(self) -> str:
         """Return what the worker has logged so far."""
-        # The process writes at this file's own position: reading must not move it.
+        # The process writes at the position of this file, which reading must not move.
         return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
 
     # -- its life
@@ -91,12 +91,12 @@ class WorkerProcess:
             sleep(_POLL_S)
 
     def terminate(self) -> None:
-        """Have the worker stop (SIGTERM), and do not wait: it ends what runs, and gives back the rest."""
+        """Have the worker stop (SIGTERM) without waiting: it ends its running tasks and gives back the other jobs."""
         if self._process is not None:
             self._process.terminate()
 
     def stop(self) -> None:
-        """Stop the worker, and end what it leaves behind; after 10 s, with what it still runs."""
+        """Stop the worker, and end what it leaves behind; after 10 s, with the tasks that it still runs."""
         if self._process is None:
             return
         self._process.terminate()

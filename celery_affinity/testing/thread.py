@@ -1,4 +1,4 @@
-"""A worker in a thread of the tests' own process, whose tasks see what a test has patched."""
+"""A worker in a thread of the tests' process: its tasks see what a test has patched."""
 
 import socket
 import threading
@@ -15,18 +15,18 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.05
 
-#: How often the worker's loop turns while nothing happens, s: what `stop` waits for.
+#: Interval, s, at which the worker's idle loop turns: `stop` waits for the next turn.
 _TURN_S = 0.05
 
-#: Celery keeps what its worker holds in module variables: a process has room for one.
+#: Held by the one worker of this process: Celery keeps a worker's state in module variables.
 _one_at_a_time = threading.Lock()
 
 
 class WorkerThread:
-    """A worker of *app* that serves *types*, or the default queue if none is given.
+    """A worker of *app* that serves *types*; without any, the default queue.
 
-    Its pool is solo, or with a *concurrency* above 1 threads. It logs through the process' own loggers, and has no
-    guard, since it cannot die alone.
+    The pool is solo or, with a *concurrency* above 1, threads. The worker logs through the loggers of the process, and
+    has no guard, since it cannot die alone.
     """
 
     def __init__(self, app: Celery, *types: str, concurrency: int = 1) -> None:
@@ -70,7 +70,7 @@ class WorkerThread:
         self._wait_until_ready()
 
     def stop(self) -> None:
-        """Stop the worker: it ends what runs, and gives back the rest. Raises TestingError if a task does not end."""
+        """Stop the worker: it ends its running tasks, gives back other jobs. Raises TestingError if a task hangs."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -80,13 +80,13 @@ class WorkerThread:
             raise TestingError(f"{self!r} runs a task that did not end within {STOP_TIMEOUT_S:.0f} s")
         self._clean_up()
 
-    # -- its pieces
+    # -- the pieces
 
     def _controller(self) -> Any:
         controller = WorkController(
             app=self._app,
             hostname=self.name,
-            # Without any, Celery 5.5 would serve whatever this process has published to as well.
+            # Always some: given none, Celery 5.5 would also serve every queue that this process has published to.
             queues=list(self.types or self._app.amqp.Queues(self._app.conf.task_queues)),
             pool="solo" if self._concurrency == 1 else "threads",
             concurrency=self._concurrency,
@@ -96,7 +96,7 @@ class WorkerThread:
             without_mingle=True,
         )
         controller.affinity_kin = None  # no guard
-        _state._set_task_join_will_block(False)  # this process is a pool's now, but the test is to get results
+        _state._set_task_join_will_block(False)  # the pool set it in this process, where the test waits for results
         return controller
 
     def _on_ready(self, consumer: Any) -> None:

@@ -1,4 +1,4 @@
-"""`celery affinity check`, run as a user runs it, and what it learns of apps, servers and fleets."""
+"""`celery affinity check`, run as a user runs it, and the facts that it gathers of servers and fleets."""
 
 import json
 import os
@@ -8,19 +8,15 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from time import monotonic
 
 import pytest
 import redis
 from celery import Celery
-from kombu import Queue
 
-from celery_affinity import Affinity
 from celery_affinity.check import LEVELS, check
-from celery_affinity.check import gather as survey_module
-from celery_affinity.check.gather import survey
-from celery_affinity.check.gather_app import look_at
+from celery_affinity.check import gather as gather_module
+from celery_affinity.check.gather import gather
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
@@ -32,7 +28,6 @@ from ..support.pages import blocks
 from ..support.processes import ROOT, start_worker, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
-OURS = "celery_affinity:Transport"
 QUIET = {"LEDGER": os.devnull}
 
 
@@ -41,24 +36,8 @@ def fleet(redis_client):
     return ScriptedFleet(Scheduler(redis_client, Keys()))
 
 
-@pytest.fixture
-def new_app():
-    """Return a function that makes an app, which is closed after the test."""
-    made = []
-
-    def make(url="redis://localhost", **settings):
-        app = Celery("shop", broker=url, set_as_current=False)
-        app.conf.update({"broker_transport": OURS, **settings})
-        made.append(app)
-        return app
-
-    yield make
-    for app in made:
-        app.close()
-
-
 def checked(url, *words, app=APP, code=None, **env):
-    """Run the command; return what its findings say by id, and its other fields."""
+    """Run the command. Return the words of its findings by id, and its other fields."""
     run = subprocess.run(
         [sys.executable, "-m", "celery", "-A", app, "affinity", "check", "--json", *words],
         env={**os.environ, "BROKER_URL": url, **QUIET, **env},
@@ -160,7 +139,7 @@ def test_ways_in_which_a_server_is_away(new_app, monkeypatch):
             (f"sentinel://:geheim@127.0.0.1:{server.port}", {}, "master_name"),
             (f"redis://127.0.0.1:{free.getsockname()[1]};{server.url}", {}, None),
         ):
-            facts = survey(new_app(url, broker_transport_options=options), fleet=False)
+            facts = gather(new_app(url, broker_transport_options=options), fleet=False)
             assert (facts.away is None) == (why is None), facts.away
             assert why is None or why in facts.away
             assert "geheim" not in repr(facts)
@@ -170,13 +149,13 @@ def test_ways_in_which_a_server_is_away(new_app, monkeypatch):
 def test_a_server_that_stops_in_the_middle_is_away(new_app, monkeypatch):
     monkeypatch.setattr(reach, "PATIENCE_S", 0.5)
     with EmbeddedServer() as server, ThreadPoolExecutor() as executor, redis.Redis.from_url(server.url) as client:
-        looking = executor.submit(survey, new_app(server.url), answers_within_s=1.5)
+        looking = executor.submit(gather, new_app(server.url), answers_within_s=1.5)
         wait_until(lambda: client.exists("_kombu.binding.reply.celery.pidbox"), 20, "it asks the workers")
         os.kill(server.pid, signal.SIGSTOP)
         try:
             assert "Timeout reading" in looking.result(10).away
         finally:
-            server.kill()  # one that is stopped does not hear that it is to end
+            server.kill()  # a stopped process does not get SIGTERM
 
 
 @pytest.mark.timeout(20)
@@ -184,8 +163,8 @@ def test_workers_are_asked_once_where_kombu_would_try_for_ever(new_app, monkeypa
     monkeypatch.setattr(reach, "PATIENCE_S", 0.3)
     with (
         EmbeddedServer() as server,
-        survey_module._connection(new_app(server.url)) as connection,
-        survey_module._Producers(connection).acquire() as producer,
+        gather_module._connection(new_app(server.url)) as connection,
+        gather_module._Producers(connection).acquire() as producer,
     ):
         os.kill(server.pid, signal.SIGSTOP)
         try:
@@ -202,7 +181,7 @@ def test_another_transport_is_named_and_the_server_looked_at(valkey, redis_clien
 
 
 def test_another_kind_of_broker_is_named(new_app):
-    facts = survey(new_app("amqp://user:geheim@localhost"))
+    facts = gather(new_app("amqp://user:geheim@localhost"))
     assert "got: 'amqp://user:**@localhost" in facts.app.url_refused
     assert "broker-url" in [finding.id for finding in check(facts)]
 
@@ -228,7 +207,7 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     fleet.bury("bad", "excel")
     fleet.scheduler.configure({"max_deliveries": "7"})
     fleet.scheduler.tick()
-    said = {finding.id: finding.what for finding in check(survey(app, answers_within_s=0.2))}
+    said = {finding.id: finding.what for finding in check(gather(app, answers_within_s=0.2))}
     assert "two@host stands still" in said["worker-stalled"]
     assert "one@host, two@host" not in said["worker-mute"], "a loop that stands still is said once"
     assert "one@host" in said["worker-mute"]
@@ -239,97 +218,15 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     assert "affinity_max_deliveries is 7" in said["settings-changed"]
     assert "nobody-ticks" not in said
     fleet.scheduler.client.delete(Keys().key("clock"))
-    assert "never" in next(f.what for f in check(survey(app, answers_within_s=0.2)) if f.id == "nobody-ticks")
+    assert "never" in next(f.what for f in check(gather(app, answers_within_s=0.2)) if f.id == "nobody-ticks")
 
 
 def test_another_schema_is_named_and_its_data_not_read(valkey, fleet, new_app):
     fleet.publish("job", "drawing")
     fleet.scheduler.client.set(Keys().key("schema"), "99")
-    facts = survey(new_app(valkey.url))
+    facts = gather(new_app(valkey.url))
     assert facts.fleet is None
     assert "schema 99" in next(finding.what for finding in check(facts) if finding.id == "schema")
-
-
-# -- what is learnt of an app
-
-
-def test_types_that_an_app_declares(new_app):
-    app = new_app(
-        task_routes={"shop.routed": {"queue": "routed"}, "shop.other.*": "others", "shop.asked": {"affinity": "asked"}},
-        affinity_task_types={"shop.by_name.*": "named"},
-        beat_schedule={"nightly": {"task": "far.away", "schedule": 1.0, "options": {"queue": Queue("night")}}},
-    )
-    for name, options in {
-        "shop.pdf": {"affinity": "pdf"},
-        "shop.both": {"affinity": Affinity("pdf", priority=3)},
-        "shop.routed": {},
-        "shop.asked": {"affinity": "not this: the route says otherwise"},
-        "shop.by_name.x": {},
-        "shop.plain": {"affinity": Affinity(priority=2)},
-    }.items():
-        app.task(nothing, name=name, shared=False, **options)
-    ours = ("shop.", "beat entry")
-    found = {
-        type_: {each for each in who if any(word in each for word in ours)}
-        for type_, who in look_at(app).declared.items()
-    }
-    declared = {type_: who for type_, who in found.items() if who}  # tasks of other apps of this process are shared
-    assert declared == {
-        "pdf": {"task shop.pdf", "task shop.both"},
-        "routed": {"task shop.routed", "task_routes 'shop.routed'"},
-        "others": {"task_routes 'shop.other.*'"},
-        "asked": {"task shop.asked", "task_routes 'shop.asked'"},
-        "named": {"task shop.by_name.x", "affinity_task_types 'shop.by_name.*'"},
-        "night": {"beat entry 'nightly'"},
-        "celery": {"task shop.plain"},
-    }
-    assert look_at(app).priorities == ()
-
-
-def nothing():
-    pass
-
-
-def ids(app):
-    there_is_none = {"broker-away", "hiredis"}  # no server at that port, and perhaps no hiredis here
-    return {finding.id for finding in check(survey(app, fleet=False))} - there_is_none
-
-
-def test_what_an_app_gets_wrong(new_app):
-    url = "redis://127.0.0.1:1"
-    assert ids(new_app(url)) == set()
-    assert ids(new_app(url, affinity_hartbeat_interval=1)) == {"settings"}
-    assert ids(new_app(url, broker_transport_options={"visibility_timeout": 9, "namespce": "x"})) == {
-        "void-options",
-        "unknown-option",
-    }
-    assert ids(new_app(url, task_default_priority=3)) == {"priority-order"}
-    assert ids(new_app(url, task_default_priority=3, affinity_priority_order="lower-first")) == set()
-    assert ids(new_app(url, worker_prefetch_multiplier=1)) == {"prefetch"}
-    assert ids(new_app(url, worker_cancel_long_running_tasks_on_connection_loss=True)) == {"cancel-on-loss"}
-    assert ids(new_app(url, affinity_guard=False)) == {"no-guard"}
-    assert ids(new_app(url, result_backend=url + "/1", result_expires=None)) == {"results-never-expire"}
-    assert ids(new_app(url, result_backend=url + "/1", result_expires=timedelta(hours=1))) == set()
-    assert ids(new_app(url, result_backend="redis://127.0.0.1:2", result_expires=None)) == set()
-    assert ids(new_app(url.replace("redis", "rediss") + "?ssl_cert_reqs=none")) == {"tls-unverified"}
-    assert ids(new_app(url.replace("redis", "rediss"))) == set()
-    assert ids(new_app(url, include=("no.such.module",))) == {"imports"}
-    mixed = new_app(url, affinity_queues=["pdf"], worker_prefetch_multiplier=1, task_routes={"shop.*": "mail"})
-    assert ids(mixed) == set()
-    assert set(look_at(mixed).declared) <= {"pdf"}
-    assert ids(new_app(url, broker_transport="celery_affinity:transport")) == {"transport"}
-    assert ids(new_app(url, broker_transport="celery_affinity:nothing")) == {"transport"}
-    (misspelt,) = (
-        f for f in check(survey(new_app(url, broker_transport="celery_afinity:Transport"))) if f.id == "transport"
-    )
-    assert "is no transport: ModuleNotFoundError" in misspelt.what
-    assert ids(new_app(url, broker_transport_options={"global_keyprefix": None})) == set()
-    for namespace in ("{x}", 5):
-        assert ids(new_app(url, broker_transport_options={"namespace": namespace})) == {"settings"}
-    wrong = new_app(url)
-    wrong.task(nothing, name="bad", shared=False)
-    wrong.tasks["bad"].affinity = 3
-    assert ids(wrong) == {"settings"}
 
 
 # -- the docs

@@ -41,7 +41,7 @@ def member(**changes):
 STOCK = Answer("stock@h", ("pdf", "other"), ours=False)
 OWN_NOT_SERVED = {"pdf": ("task shop.render",), "drawing": ("task shop.draw",)}
 
-#: Each finding, facts that have it and no other, and a word of what it says.
+#: Each finding, with facts that lead to it alone, and a word of its text.
 CASES = [
     ("transport", app(transport_is_ours=False, transport="None"), "broker_transport is None"),
     ("broker-url", Facts(replace(APP, url_refused="broker_url must begin with ...")), "broker_url must"),
@@ -146,7 +146,7 @@ def test_the_exit_code():
 
 
 def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
-    """So that a level is not changed in passing: pipelines stop at errors."""
+    """A change of a level is a decision: pipelines stop at errors."""
     assert {id_ for id_, level in LEVELS.items() if level is Level.ERROR} == {
         "transport", "broker-url", "settings", "option-misspelt", "imports", "broker-away", "server-too-old", "replica",
         "schema", "eviction", "memory-full", "persistence-fails", "type-waits", "stock-messages", "nobody-ticks",
@@ -159,7 +159,7 @@ def test_what_is_no_finding():
         fleet(answers=(ANSWER, replace(ANSWER, id="id2", app="bank", namespace="bank"))),  # a fleet of another app
         fleet(members=(ONE, Member("id2", "two@h", ("money",))), answers=(
             ANSWER, replace(ANSWER, name="two@h", id="id2", app="bank"))),
-        fleet(answers=(Answer("one@h", ("pdf",), id="id1", versions=VERSIONS),)),  # says nothing of guard and clock
+        fleet(answers=(Answer("one@h", ("pdf",), id="id1", versions=VERSIONS),)),  # guard and clock unknown
         app(priorities=("task shop.render",)),  # priority_order is set
         app(options=("something_of_a_later_kombu",), known_options=("namespace",)),
         server(policy="volatile-lru"),
@@ -169,9 +169,9 @@ def test_what_is_no_finding():
         answers(clock_ahead_s=-3.0),
         member(last_beat_s=11.0),
         app(options=("visibility_timeout",), void={"worker_prefetch_multiplier": 1}, schedules_all=False),
-        fleet(members=(ONE, Member("id2", "two@h", ())), answers=(  # drained, or of queues that are not scheduled
+        fleet(members=(ONE, Member("id2", "two@h", ())), answers=(  # drained, or with queues that are not scheduled
             ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("mail",)))),
-        fleet(answers=(ANSWER, replace(STOCK, queues=("mail",))), stock_messages={"mail": 2}),  # these work them off
+        fleet(answers=(ANSWER, replace(STOCK, queues=("mail",))), stock_messages={"mail": 2}),  # stock workers'
         replace(GOOD, fleet=None),
     ]:  # fmt: skip
         assert ids(facts) == [], facts

@@ -1,127 +1,16 @@
-"""`celery affinity ...`, run as a user runs it."""
+"""What all commands have in common, and the commands of Celery that name this package."""
 
-import json
 import os
-import pty
 import subprocess
 import sys
 from importlib.metadata import version
 
 import pytest
 
-import celery_affinity
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.keys import Keys, withdrawn
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.rules.keys import Keys
 
 from ..support.apps import APP
-from ..support.command import affinity
-from ..support.processes import Process, start_worker, wait_until
-from ..support.scripted_fleet import ScriptedFleet
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(Scheduler(redis_client, Keys()))
-
-
-def test_status_shows_types_and_workers(valkey, fleet):
-    fleet.join("one", "pdf", slots=2)
-    fleet.join("two", "pdf", "a name\nwith a line break", slots=1)
-    for number in range(5):
-        fleet.publish(f"job{number}", "pdf", on_demand=number == 4)
-    fleet.publish("later", "pdf", delay_s=60)
-    fleet.publish("unserved", "drawing")
-    run = affinity(valkey.url, "status")
-    assert run.returncode == 0, run.stderr
-    lines = run.stdout.splitlines()
-    rows = {line.split("  ")[0]: line.split() for line in lines if line}
-    assert rows["drawing"][1:3] == ["1", "0"]
-    assert "no live worker serves it" in next(line for line in lines if line.startswith("drawing"))
-    assert rows["pdf"][1:3] == ["2", "1"]
-    assert rows["pdf"][-2:] == ["0", "3"], "free and busy slots"
-    assert rows["one@host"][1:4] == ["pdf", "2", "0"]
-    assert "a name\\nwith a line break" in run.stdout
-    assert "scheduled for later: 1   dead letters: 0" in run.stdout
-
-
-def test_a_type_that_nobody_serves_is_red(valkey, fleet):
-    fleet.publish("unserved", "drawing")
-    fleet.publish("served", "pdf")
-    fleet.join("busy", "pdf")
-    fleet.publish("waits", "pdf")
-    terminal, its_end = pty.openpty()
-    subprocess.run(
-        [sys.executable, "-m", "celery", "-A", APP, "affinity", "status"],
-        env={**os.environ, "BROKER_URL": valkey.url, "LEDGER": os.devnull},
-        stdout=its_end,
-        timeout=30,
-        check=True,
-    )
-    shown = os.read(terminal, 100_000).decode()
-    os.close(terminal)
-    os.close(its_end)
-    red = [line for line in shown.splitlines() if line.startswith("\x1b[31m")]
-    assert len(red) == 1
-    assert "drawing" in red[0]
-
-
-def test_status_as_json(valkey, fleet):
-    fleet.join("one", "pdf", slots=2)
-    fleet.publish("job", "pdf")
-    fleet.publish("unserved", "drawing")
-    found = json.loads(affinity(valkey.url, "status", "--json").stdout)
-    drawing, pdf = found["types"]
-    assert (pdf["type"], pdf["pending"], pdf["slots"], pdf["free"], pdf["busy"]) == ("pdf", 0, 2, 1, 1)
-    assert (pdf["claimed"], drawing["claimed"]) == (1, 0)
-    assert pdf["oldest_wait_s"] is None
-    assert (drawing["unserved"], drawing["pending"]) == (True, 1)
-    assert drawing["oldest_wait_s"] >= 0
-    (worker,) = found["workers"]
-    assert (worker["name"], worker["types"], worker["draining"]) == ("one@host", ["pdf"], False)
-
-
-def test_a_dispatcher_alone_promotes_scheduled_jobs_and_recovers_those_of_the_dead(valkey, fleet):
-    fleet.publish("later", "pdf", delay_s=1)
-    fleet.join("dead", "excel", settings={"worker_timeout": 2, "heartbeat_interval": 1})
-    fleet.publish("orphan", "excel")
-    assert fleet.state("orphan") == "claimed"
-    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "dispatcher"]
-    dispatcher = Process("dispatcher", command, {"BROKER_URL": valkey.url, "LEDGER": os.devnull})
-    dispatcher.wait_for("dispatcher ready on redis://", 20)
-    wait_until(lambda: fleet.state("later") == "pending", 10, "the scheduled job is due")
-    wait_until(lambda: fleet.state("orphan") == "pending", 10, "the dead worker's job is back")
-    dispatcher.term()
-    assert dispatcher.wait(10) == 0
-
-
-@pytest.fixture
-def broker_that_is_away():
-    server = EmbeddedServer()
-    server.start()
-    server.stop()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def waiting_dispatcher(broker_that_is_away):
-    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "dispatcher"]
-    dispatcher = Process("dispatcher", command, {"BROKER_URL": broker_that_is_away.url, "LEDGER": os.devnull})
-    dispatcher.wait_for("does not answer, trying again", 20)
-    return dispatcher
-
-
-def test_a_dispatcher_waits_for_a_broker_that_is_away(waiting_dispatcher, broker_that_is_away):
-    broker_that_is_away.start()
-    waiting_dispatcher.wait_for("dispatcher ready on redis://", 20)
-    waiting_dispatcher.term()
-    assert waiting_dispatcher.wait(10) == 0
-
-
-def test_a_dispatcher_that_waits_for_its_broker_can_be_ended(waiting_dispatcher):
-    waiting_dispatcher.term()
-    assert waiting_dispatcher.wait(30) == 1  # a try that is under way may take as long as a reply
+from ..support.processes import start_worker, wait_until
 
 
 def test_another_transport_is_named(valkey):
@@ -162,126 +51,11 @@ def test_what_an_app_gets_wrong_is_said_in_a_line(valkey, command, env, said):
     assert len(run.stderr.splitlines()) == 1, run.stderr
 
 
-def test_an_id_may_be_copied_with_blanks(valkey, redis_client):
-    arguments = ["celery", "-A", APP, "affinity", "explain", " some-id\n"]
-    run = subprocess.run(
-        [sys.executable, "-m", *arguments],
-        env={**os.environ, "BROKER_URL": valkey.url},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert run.returncode == 1
-    assert run.stdout.startswith("task some-id is unknown")
-
-
 def test_two_workers_of_one_name_are_told(valkey, redis_client):
     for number in range(2):
         worker = start_worker(APP, valkey.url, ["pdf"], name="same", pool="solo", env={"LEDGER": os.devnull})
         wait_until(lambda count=number + 1: redis_client.zcard(Keys().key("beats")) == count, 20, worker.log())
     worker.wait_for("Another worker with node name", 10)
-
-
-# -- explain, pending, top
-
-
-def test_explain_says_why_a_task_waits(valkey, fleet):
-    fleet.join("one", "pdf")
-    fleet.publish("busy", "pdf")
-    for number in range(12):
-        fleet.publish(f"urgent{number}", "pdf", priority=8)
-    for number in range(3):
-        fleet.publish(f"asked{number}", "pdf", on_demand=True)
-    fleet.publish("job", "pdf", priority=1)
-    run = affinity(valkey.url, "explain", "task-job")
-    assert run.returncode == 0, run.stderr
-    rows = {line[:12].strip(): line[12:] for line in run.stdout.splitlines()}
-    assert rows["state"].startswith("pending since ")
-    assert rows["needs"] == "type pdf, priority 1, queued"
-    assert " = 1,024.0 priority + " in rows["score"]
-    assert rows["score"].endswith(" age + 500.0 rarity (1 slot that fit)")
-    assert rows["rank"] == "16 of its type, 16 of all that its slots could take"
-    assert sorted(rows["ahead"].split(", ")) == ["12 of pdf priority 8", "3 of pdf priority 0 on demand"]
-    assert rows["slots"] == "[pdf]: 1 slot on 1 worker, 0 free"
-    assert rows["blocked by"] == "its slot is busy"
-    assert rows["overtaken"].startswith("only by jobs that come less than 1,375.25 s after it: until ")
-    assert rows["wait"] == "unknown: how long such jobs take is not known yet"
-
-
-def test_explain_as_json(valkey, fleet):
-    fleet.publish("job", "drawing", priority=1)
-    found = json.loads(affinity(valkey.url, "explain", "task-job", "--json").stdout)
-    assert (found["state"], found["type"], found["priority"]) == ("pending", "drawing", 1)
-    assert found["waiting"]["blocked_by"].startswith("no live worker serves type 'drawing'")
-    assert json.loads(affinity(valkey.url, "explain", "nobody", "--json").stdout)["state"] == "unknown"
-    unknown = affinity(valkey.url, "explain", "nobody")
-    assert "task nobody is unknown" in unknown.stdout
-    assert unknown.returncode == 1, "a script can tell"
-
-
-def test_explain_says_that_a_task_failed_and_why(valkey, fleet):
-    fleet.join("one", "pdf")
-    fleet.publish("job", "pdf")
-    (claim,) = fleet.inbox("one")
-    fleet.end("one", claim, outcome="failed ValueError: no such page\n\x1b[31m")
-    rows = {line[:12].strip(): line[12:] for line in affinity(valkey.url, "explain", "task-job").stdout.splitlines()}
-    assert rows["state"].startswith("failed since ")
-    assert rows["why"] == "ValueError: no such page\\n\\x1b[31m"
-    found = json.loads(affinity(valkey.url, "explain", "task-job", "--json").stdout)
-    assert (found["state"], found["why"]) == ("failed", "ValueError: no such page\n\x1b[31m")
-
-
-@pytest.mark.parametrize(
-    ("workers", "says"),
-    [
-        ([], "no live worker serves the type"),
-        ([["pdf"]], "how long such jobs take is not known yet"),
-        ([[withdrawn("pdf"), "excel"]], "the workers that serve the type take none of it for a moment"),
-    ],
-)
-def test_explain_says_why_it_cannot_tell_how_long_a_job_waits(valkey, fleet, workers, says):
-    """However lately such jobs have ended: of short ones not all are timed, and of a type that nobody serves none."""
-    fleet.join("before", "pdf")
-    fleet.publish("short", "pdf")
-    fleet.end("before", *fleet.inbox("before"))
-    fleet.scheduler.leave("before")
-    for number, types in enumerate(workers):
-        fleet.join(f"w{number}", *types)
-    fleet.publish("busy", "pdf")
-    fleet.publish("job", "pdf")
-    rows = {line[:12].strip(): line[12:] for line in affinity(valkey.url, "explain", "task-job").stdout.splitlines()}
-    assert rows["wait"] == f"unknown: {says}"
-
-
-def test_pending_lists_what_is_next(valkey, fleet):
-    fleet.join("one", "pdf")
-    fleet.publish("busy", "pdf")
-    fleet.publish("unserved", "drawing", priority=10)
-    fleet.publish("second", "pdf", priority=8)
-    fleet.publish("first", "pdf", priority=9)
-    found = json.loads(affinity(valkey.url, "pending", "--json").stdout)
-    assert [(each["job_id"], each["served"]) for each in found] == [
-        ("first", True),
-        ("second", True),
-        ("unserved", False),
-    ]
-    lines = affinity(valkey.url, "pending", "pdf").stdout.splitlines()
-    assert [line.split()[:3] for line in lines[1:]] == [["1", "pdf", "9"], ["2", "pdf", "8"]]
-    assert len(affinity(valkey.url, "pending", "--limit", "1").stdout.splitlines()) == 2
-
-
-def test_pending_says_so_if_nothing_is(valkey, fleet):
-    assert affinity(valkey.url, "pending").stdout == "nothing is pending\n"
-    fleet.join("one", "pdf", "excel")
-    lines = affinity(valkey.url, "pending", "pdf", "PDF", "excl", "drawing").stdout.splitlines()
-    assert lines == [
-        "nothing is pending of type 'pdf'",
-        "nothing is pending of type 'PDF', which no live worker serves; did you mean 'pdf'?",
-        "nothing is pending of type 'excl', which no live worker serves; did you mean 'excel'?",
-        "nothing is pending of type 'drawing', which no live worker serves",
-    ]
-    assert json.loads(affinity(valkey.url, "pending", "--json").stdout) == []
 
 
 def test_a_report_names_the_version_of_this_package(valkey):
@@ -294,25 +68,3 @@ def test_a_report_names_the_version_of_this_package(valkey):
         check=False,
     )
     assert f"celery_affinity:{version('celery_affinity')}, redis-py {version('redis')}" in run.stdout
-
-
-def test_top_shows_the_fleet_until_it_is_ended(valkey, fleet):
-    fleet.join("one", "pdf")
-    fleet.publish("busy", "pdf")
-    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "top", "--interval", "0.1"]
-    top = Process("top", command, {"BROKER_URL": valkey.url, "LEDGER": os.devnull})
-    top.wait_for("one@host", 20)
-    fleet.publish("seen-live", "pdf")
-    top.wait_for("task-seen-live", 10)
-    top.signal(2)
-    assert top.wait(10) == 0
-    assert "Traceback" not in top.log()
-    assert len(affinity(valkey.url, "top", "--count", "1").stdout.splitlines()) > 4
-
-
-def test_explain_works_from_python(load_app, valkey, redis_client, fleet):
-    app = load_app(APP)
-    result = app.send_task("any.task", queue="drawing")
-    found = celery_affinity.explain(app, result.id)
-    assert (found.state, found.type, found.task) == ("pending", "drawing", "any.task")
-    assert found.waiting.rank == 1

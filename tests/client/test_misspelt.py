@@ -19,7 +19,7 @@ from celery.beat import SchedulingError
 from kombu.exceptions import OperationalError
 
 from celery_affinity import OptionError, SettingError, publish_many
-from celery_affinity.check.gather_app import look_at
+from celery_affinity.check.gather_app import gather_app
 from celery_affinity.client import misspelt
 from celery_affinity.client.options import KNOWN, OPTIONS, check_app
 from celery_affinity.rules.settings import load
@@ -171,7 +171,7 @@ def test_a_value_that_is_refused_is_refused_wherever_it_is_written(new_app, valk
         with refused(f"{where}: {words}"):
             check_app(new_app(**settings))
     beat = new_app(beat_schedule={"nightly": {"task": "shop.far", "schedule": 9.0, "options": options}})
-    assert any(each.startswith(f"beat entry 'nightly': {words}") for each in look_at(beat).refused)
+    assert any(each.startswith(f"beat entry 'nightly': {words}") for each in gather_app(beat).refused)
 
 
 @pytest.mark.parametrize("priority", [None, 0, 10, "5", 5.0, True])
@@ -244,7 +244,7 @@ def test_an_app_that_says_later_which_transport_it_has_is_not_finalized_with_a_m
         for call in (lambda: other.delay(), lambda: render.delay(), app.finalize, lambda: app.tasks):
             with refused("task shop.render: unknown option 'affinty'; did you mean 'affinity'?"):
                 call()
-    assert look_at(app).misspelt == ("task shop.render: unknown option 'affinty'; did you mean 'affinity'?",)
+    assert gather_app(app).misspelt == ("task shop.render: unknown option 'affinty'; did you mean 'affinity'?",)
     app.close()
 
 
@@ -384,7 +384,7 @@ def test_a_misspelt_option_of_a_route(new_app, routes, where):
             call()
     with refused(words):
         check_app(app)
-    assert look_at(app).misspelt == (words,)
+    assert gather_app(app).misspelt == (words,)
     with pytest.raises(OperationalError):
         app.send_task("bank.other")
 
@@ -397,7 +397,7 @@ def test_what_a_router_returns_is_looked_at_when_it_does(new_app):
         task(app).delay()
     with pytest.raises(OperationalError):
         task(app, "shop.other").delay()
-    assert look_at(app).misspelt == ()
+    assert gather_app(app).misspelt == ()
 
 
 @pytest.mark.parametrize("annotations", [{"*": {"affinty": "pdf"}}, [{"shop.render": {"affinty": "pdf"}}]])
@@ -410,7 +410,7 @@ def test_a_misspelt_option_of_an_annotation(new_app, annotations):
         render.delay()
     with refused(words):
         check_app(app)
-    assert look_at(app).misspelt == (words,)
+    assert gather_app(app).misspelt == (words,)
 
 
 def test_a_misspelt_option_of_a_beat_entry(new_app):
@@ -424,7 +424,7 @@ def test_a_misspelt_option_of_a_beat_entry(new_app):
             "odd": {**entry, "options": None},
         }
     )
-    assert look_at(app).misspelt == (
+    assert gather_app(app).misspelt == (
         "beat entry 'nightly': unknown option 'affinty'; did you mean 'affinity'?",
         "beat entry 'hourly': unknown option 'on_demnd'; did you mean 'on_demand'?",
     )
@@ -437,7 +437,7 @@ def test_any_priority_is_right_where_a_queue_is_not_scheduled(new_app):
     app = new_app(affinity_queues=["pdf"], task_routes={"shop.*": {"queue": "mail", "priority": 99}})
     task(app, priority=99).s().set(priority=77)
     check_app(app)
-    assert look_at(app).refused == ()
+    assert gather_app(app).refused == ()
 
 
 @pytest.mark.parametrize(

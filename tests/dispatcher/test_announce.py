@@ -1,4 +1,4 @@
-"""Ends without a worker: whoever called learns of them, by Celery's own states, signals and events."""
+"""Ends without a worker: callers learn of them by Celery's own states, signals and events."""
 
 import sys
 import threading
@@ -32,7 +32,7 @@ def waits(fleet):
 
 @contextmanager
 def heard_events(app):
-    """Collect the events that arrive meanwhile."""
+    """Collect events in a thread for the time of the context."""
     heard, ready, stop = [], threading.Event(), threading.Event()
 
     def listen():
@@ -218,4 +218,6 @@ def test_an_app_that_does_not_know_the_task_leaves_it_to_one_that_does(fleet, di
 
 def test_of_a_task_that_nobody_knows_the_caller_alone_is_told(fleet, dispatcher):
     published = fleet.app.send_task("no.such.task", queue="nobody", expires=0.1)
-    wait_for_state(AsyncResult(published.id, app=fleet.app), "REVOKED", within_s=40)  # others have 15 s to know it
+    wait_for_state(
+        AsyncResult(published.id, app=fleet.app), "REVOKED", within_s=40
+    )  # 15 s are left to apps that know it

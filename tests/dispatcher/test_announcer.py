@@ -1,31 +1,23 @@
-"""Who tells ends, and when it says what of it; at times that are passed in."""
+"""The announcer: its threads and its log, at times that are passed in."""
 
 import threading
-from types import SimpleNamespace
 
 import pytest
 import redis
-from celery import Celery
 
-from celery_affinity.client.of_app import settings_of
 from celery_affinity.dispatcher import announcer as announcers
 from celery_affinity.dispatcher.announcer import LATE_AFTER_S, THREADS, Announcer
 from celery_affinity.dispatcher.daemon_threads import SLOW_AFTER_S
-from celery_affinity.dispatcher.dispatcher import Dispatcher
-from celery_affinity.dispatcher.ingest import Ingest
-from celery_affinity.dispatcher.teller import Teller
 from celery_affinity.rules.keys import Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.server.replies import Ending, Job, Joining
+from celery_affinity.server.replies import Ending, Job
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.clocked import Clock
-from ..support.messages import wire
 from ..support.processes import wait_until
 
 
 class Server:
-    """What the announcer asks of a scheduler: ends in a list."""
+    """A scheduler with a list of ends."""
 
     def __init__(self, *untold):
         self.untold = [Ending(name, "expired", "pdf", name, "task", 0, 1.0, False) for name in untold]
@@ -52,7 +44,7 @@ class Server:
 
 
 class Telling:
-    """A teller: some ends hang, before or after the caller knows, until they are let go."""
+    """A teller for which some ends hang, before or after the caller knows, until `let_go` is set."""
 
     def __init__(self):
         self.hangs, self.hangs_in_a_signal, self.fails, self.unknown = set(), set(), set(), set()
@@ -97,7 +89,7 @@ def announcer(teller, clock):
 
 
 def look_until(announcer, server, clock, predicate):
-    """Look as a dispatcher does, until *predicate*: the time goes on."""
+    """Announce as a dispatcher does, with passing time, until *predicate* holds."""
 
     def look():
         announcer.announce(server, untold=True)
@@ -258,99 +250,3 @@ def test_an_end_that_somebody_knows_and_cannot_tell_is_left_by_others_for_an_hou
         redis_client.hset(key, mapping={"tries": tries, "ended": now_us - age_s * 10**6})
         redis_client.zadd(Keys().key("untold"), {"job": 1})
         assert scheduler.announce("app", again_s=60).for_anyone == is_for_anyone, (tries, age_s)
-
-
-# -- who ticks
-
-
-class Ticked:
-    """What a dispatcher asks of a scheduler, and how often it has ticked."""
-
-    def __init__(self):
-        self.ticks, self.looked_in = 0, []
-
-    def tick(self, lists):
-        self.ticks += 1
-        self.looked_in.append(list(lists))
-        return SimpleNamespace(untold=False, dead_workers=0, recovered=0, lists=list(lists), next_due_s=0.001)
-
-
-def test_a_message_of_stock_producers_that_hangs_holds_up_no_tick(announcer, caplog):
-    let_go, moved = threading.Event(), []
-
-    def move(_, lists):
-        moved.append(lists)
-        let_go.wait(30)
-        return False
-
-    scheduler = Ticked()
-    dispatcher = Dispatcher(scheduler, announcer, SimpleNamespace(lists=lambda _: ["pdf"], move=move))
-    dispatcher.start()
-    dispatcher.wake()
-    try:
-        wait_until(lambda: moved, 10, "it is moved")
-        so_far = scheduler.ticks
-        wait_until(lambda: scheduler.ticks > so_far + 10, 10, "it ticks")
-        assert scheduler.looked_in[-1] == [], "no list is looked at meanwhile"
-        assert moved == [["pdf"]]
-        let_go.set()
-        wait_until(lambda: len(moved) > 1, 10, "it goes on")
-    finally:
-        let_go.set()
-        dispatcher.stop()
-    assert caplog.text == ""
-
-
-def run():
-    """Be a task."""
-
-
-class Watched:
-    """An app that notes which threads ask it for anything."""
-
-    def __init__(self, app):
-        self._app, self.threads = app, set()
-
-    def __getattr__(self, name):
-        self.threads.add(threading.current_thread().name)
-        return getattr(self._app, name)
-
-
-@pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery's backend
-def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
-    scheduler = Scheduler(redis_client, Keys())
-    scheduler.join(Joining("worker", "worker@host", ["pdf"], 1), Settings().shared())
-    with Celery("watched", broker=valkey.url, backend=valkey.url, set_as_current=False) as app:
-        watched = Watched(app)
-        app.conf.broker_transport = "celery_affinity:Transport"
-        app.task(run, name="task", shared=False)
-        settings_of(watched)
-        dispatcher = Dispatcher(scheduler, Announcer(Teller(watched, "host", lambda: None)), Ingest(watched))
-        watched.threads.clear()
-        end(scheduler, "ended")
-        redis_client.lpush("pdf", wire(eta="2020-01-01T00:00:00"))
-        redis_client.zadd(Keys().key("untold"), {"spoiled": 1})
-        dispatcher.start()
-        dispatcher.wake()
-        try:
-            wait_until(lambda: app.AsyncResult("ended").state == "REVOKED", 10, "it is told")
-            wait_until(lambda: not redis_client.exists("pdf", Keys().key("untold")), 10, "all is done")
-        finally:
-            dispatcher.stop()
-    assert {"affinity-announcer", "affinity-ingest"} <= watched.threads
-    assert "affinity-dispatcher" not in watched.threads
-
-
-# -- an app
-
-
-def test_an_app_is_known_by_its_name_and_its_tasks():
-    def identity(name, *tasks):
-        with Celery(name, set_as_current=False) as app:
-            for task in tasks:
-                app.task(run, name=task, shared=False)
-            return Teller(app, "host", lambda: None).identity()
-
-    unnamed, other, again = identity(None, "a"), identity(None, "b"), identity(None, "a")
-    assert unnamed == again != other
-    assert identity("proj", "a") not in (unnamed, identity("proj", "a", "b"))

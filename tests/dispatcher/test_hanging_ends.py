@@ -1,4 +1,4 @@
-"""A result backend, or a handler of a signal, that never returns: it costs a thread, and nothing else waits for it."""
+"""A result backend, or a handler of a signal, that never returns costs a thread, and nothing else waits for it."""
 
 import signal
 import socket
@@ -18,12 +18,12 @@ from ..support.processes import Process, start_worker, wait_until
 
 HANGS = "tests.support.apps.hangs"
 
-#: What would hang for ever is given so long, s, on a busy machine as well; it takes 1 to 3.
+#: Longest wait, s, for things that would hang for ever if the code were wrong; they take 1 to 3 s.
 SOON_S = 15
 
 
 class MuteServer:
-    """Accepts connections, reads nothing, and never answers."""
+    """A server that accepts connections, reads nothing, and never answers."""
 
     def __init__(self):
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -38,7 +38,7 @@ class MuteServer:
 
     def close(self):
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # ends the accept, which a mere close does not
+            self._socket.shutdown(socket.SHUT_RDWR)  # a mere close would not end the accept
         self._socket.close()
         for each in self.connections:
             each.close()
@@ -52,7 +52,7 @@ def mute():
 
 
 class Tellers:
-    """Starts those that tell: workers of a pool, or dispatchers alone."""
+    """Start processes that tell ends: workers of a pool, or dispatchers alone."""
 
     def __init__(self, fleet, mute):
         self.url = fleet.url
@@ -66,7 +66,7 @@ class Tellers:
 
 
 def end_of(fleet, name):
-    """Publish a job of a type that nobody serves, which ends at once. Return its result."""
+    """Publish a job of an unserved type, which ends at once. Return its result."""
     task = f"{APP}.pdf" if name == "healthy" else f"{HANGS}.{name}"
     sent = fleet.app.send_task(task, (name,), queue="nobody", affinity="nobody", expires=-1)
     return AsyncResult(sent.id, app=fleet.app)
@@ -150,7 +150,7 @@ def test_an_end_of_an_app_without_a_name_is_told_at_once_by_one_that_knows_the_t
     other, knows = start("other", "0"), start("knows", "1")
     sent = [fleet.app.send_task("unnamed.task", queue="nobody", expires=0.01) for _ in range(6)]
     for each in sent:
-        wait_for_state(AsyncResult(each.id, app=fleet.app), "REVOKED", 10)  # others would have 15 s to know it
+        wait_for_state(AsyncResult(each.id, app=fleet.app), "REVOKED", 10)  # an app that knows it would have 15 s
     wait_until(lambda: knows.log().count("its caller is told") == 6, 10, f"it told all\n{knows.log()}{other.log()}")
 
 

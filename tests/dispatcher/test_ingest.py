@@ -1,4 +1,4 @@
-"""What stock Celery's producers, and programs in other languages, send to scheduled queues."""
+"""Messages of stock Celery's producers, and of programs in other languages, in scheduled queues."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def app(valkey, load_app):
 
 @pytest.fixture
 def jobs(redis_client, app):
-    """A fleet of one worker that serves `pdf`, and has no slot free: what is moved waits where it can be looked at."""
+    """A fleet of one worker for `pdf`, without a free slot: moved jobs stay pending, where a test can look at them."""
     jobs = ScriptedFleet(Scheduler(redis_client, Keys()))
     jobs.join("worker", "pdf")
     jobs.publish("running", "pdf")
@@ -40,14 +40,14 @@ def fleet(valkey, redis_client, tmp_path, app):
 
 
 def move(jobs, app):
-    """Do what a dispatcher does for stock producers."""
+    """Move messages as a dispatcher does."""
     ingest = Ingest(app)
     while ingest.move(jobs.scheduler, jobs.scheduler.tick(ingest.lists(jobs.scheduler)).lists):
         pass
 
 
 def lanes(jobs):
-    """Return the waiting tasks of `pdf` by lane, the oldest first."""
+    """Return the pending tasks of `pdf` by lane, the oldest first."""
     client, keys = jobs.scheduler.client, jobs.scheduler.keys
     found = {}
     for name in client.scan_iter(keys.key("lane", "pdf", "*")):

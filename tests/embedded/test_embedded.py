@@ -1,4 +1,4 @@
-"""The embedded server: a real process, with everything that can happen to one."""
+"""The embedded server: a real process, with every accident that a process can have."""
 
 import os
 import signal

@@ -17,7 +17,7 @@ from ..support.sentinel import Sentinel
 
 
 def answers(pool):
-    """Return what the guard's own client hears from the server that *pool* is of."""
+    """Return what the server of *pool* says to the guard's client about its connection."""
     address = json.loads(json.dumps(address_of(pool)))
     connection = redis_client.Connection(address, 5)
     try:
@@ -65,7 +65,7 @@ def test_the_guard_follows_a_failover_by_asking_the_sentinels(tmp_path):
         with EmbeddedServer(directory=tmp_path) as free:
             port = free.port
         with Sentinel(port, config):
-            sentinel = redis.Sentinel([("127.0.0.1", 1), ("127.0.0.1", port)])  # the first one is away
+            sentinel = redis.Sentinel([("127.0.0.1", 1), ("127.0.0.1", port)])  # no Sentinel at the first address
             pool = sentinel.master_for("main").connection_pool
             wait_until(lambda: sentinel.discover_slaves("main"), 20, "the replica is known")
             answers(pool)

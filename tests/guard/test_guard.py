@@ -1,4 +1,4 @@
-"""The guard of a worker: nothing but a death looks like one, and a death is noticed at once."""
+"""The guard of a worker: only a death looks like one, and a death is noticed at once."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from ..support.apps import APP
 from ..support.processes import session_of, start_worker, wait_until
 from ..support.worker_processes import guard_of, none_runs, pool_of, runs
 
-#: A guard notices a death and the server answers: a tenth of the shortest silence that would do it otherwise.
+#: Longest wait, s, for a guard to report a death: a tenth of the silence that stands for a death by default.
 AT_ONCE_S = 3
 
 
@@ -168,7 +168,7 @@ def test_a_signal_to_the_whole_group_leaves_the_guard_on_duty_until_the_worker_i
     wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
     guard = guard_of(worker)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        guard.send_signal(number)  # as a service manager does to every process of a service
+        guard.send_signal(number)  # a service manager signals every process of a service
     worker.term()
     wait_until(lambda: fleet.ledger.ends()["job"], 10, "it ends")
     assert worker.wait(20) == 0
@@ -192,7 +192,7 @@ def test_a_guard_whose_server_does_not_answer_ends_soon_after_its_worker(tmp_pat
         worker = start_worker(APP, server.url, ["pdf"], pool="prefork", env=env)
         worker.wait_ready(30)
         guard, children = guard_of(worker), pool_of(worker)
-        os.kill(server.pid, signal.SIGSTOP)  # it accepts connections, and says nothing
+        os.kill(server.pid, signal.SIGSTOP)  # a stopped server accepts connections, and says nothing
         worker.kill()
         wait_until(none_runs([guard, *children]), AT_ONCE_S, "all ended")
         os.kill(server.pid, signal.SIGCONT)

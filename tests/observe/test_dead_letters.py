@@ -1,4 +1,4 @@
-"""Dead letters: listed, shown, replayed and dropped, by id or by what they are."""
+"""Dead letters: listed, shown, replayed and dropped, by id, reason, type, task or age."""
 
 import json
 
@@ -23,7 +23,7 @@ def fleet(redis_client):
 
 @pytest.fixture
 def mixed(fleet):
-    """One of each kind."""
+    """A fleet with one dead letter of each reason."""
     fleet.bury("bad")
     fleet.bury("sheet", "excel")
     fleet.bury("lost", acked=True)

@@ -1,9 +1,7 @@
-"""`explain`, `pending`: where a job is, who is ahead of it, what blocks it. They read, and count instead of looking."""
+"""`explain`: where a job is, which jobs are ahead of it, what blocks it."""
 
 import pytest
 import redis
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from celery_affinity.observe.claim_order import order_now, upcoming
 from celery_affinity.observe.explain import explain
@@ -242,73 +240,8 @@ def test_work_that_goes_to_other_slots_is_not_in_the_estimate(fleet, reader):
     for number in range(8):
         fleet.publish(f"ahead{number}", "excel", priority=10)
     fleet.publish("job", "pdf")
-    # Of eight 2 s jobs a quarter meets the one slot of four that serves both.
+    # One slot of the four that serve the other type serves both: a quarter of the eight 2 s jobs counts.
     assert why(reader, "job").waiting.estimate_s == pytest.approx(8 / 4 * 2 + 2)
-
-
-# -- the order, by counts
-
-TYPES = ("pdf", "excel", "index")
-jobs = st.lists(
-    st.tuples(
-        st.sampled_from(TYPES),
-        st.booleans(),
-        st.sampled_from([0, 0, 1, 5, 9, 10]),
-        st.one_of(st.integers(0, 3), st.integers(0, 400 * MICRO), st.sampled_from([64 * MICRO, 256 * MICRO])),
-    ),
-    min_size=1,
-    max_size=25,
-)
-some_settings = st.fixed_dictionaries(
-    {},
-    optional={
-        "priority_weight": st.sampled_from([0, 1024, 0.1]),
-        "age_weight": st.sampled_from([16, 0.3333333333333333, 1000]),
-        "on_demand_age_weight": st.sampled_from([0, 32, 7.7]),
-        "on_demand_age_cap": st.sampled_from([0, 3, 256]),
-        "rarity": st.sampled_from(["capacity", "free"]),
-        "priority_order": st.sampled_from(["higher-first", "lower-first"]),
-        "priority_percentage": st.sampled_from([0, 100]),
-    },
-)
-
-
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
-@given(jobs=jobs, some_settings=some_settings)
-def test_jobs_are_claimed_in_the_order_that_was_shown(fleet, reader, jobs, some_settings):
-    """One slot, time stands still: what `pending` lists and the rank that `explain` counts are what happens."""
-    fleet.scheduler.client.flushall()
-    fleet.scheduler.advance(0)
-    fleet.join("worker", *TYPES, settings=some_settings)
-    fleet.publish("busy", "pdf")
-    (claim,) = fleet.inbox("worker")
-    start_us = fleet.scheduler.now_us
-    for number, (type_, on_demand, priority, at_us) in sorted(enumerate(jobs), key=lambda job: job[1][3]):
-        fleet.scheduler.advance((start_us + at_us - fleet.scheduler.now_us) / MICRO)
-        fleet.publish(f"job{number}", type_, on_demand=on_demand, priority=priority)
-    fleet.scheduler.advance(400 - (fleet.scheduler.now_us - start_us) / MICRO)
-
-    shown = next_jobs(reader)
-    ranks = {f"job{number}": why(reader, f"job{number}").waiting for number in range(len(jobs))}
-    claimed = []
-    while following := fleet.end("worker", claim):
-        (claim,) = following
-        claimed.append(claim.job_id)
-    assert shown == claimed
-    assert [ranks[job].rank for job in claimed] == list(range(1, len(jobs) + 1))
-    for type_ in TYPES:
-        of_type = [job for job in claimed if jobs[int(job[3:])][0] == type_]
-        assert [ranks[job].rank_in_type for job in of_type] == list(range(1, len(of_type) + 1))
-
-
-def test_only_so_many_are_listed_as_were_asked_for(fleet, reader):
-    for number in range(30):
-        fleet.publish(f"job{number:02}", "pdf", priority=number % 3)
-        fleet.scheduler.advance(1)
-    assert len(next_jobs(reader, 7)) == 7
-    assert next_jobs(reader, 7) == next_jobs(reader)[:7]
 
 
 # -- it reads only

@@ -1,11 +1,8 @@
-"""Flower as it is started everywhere, over HTTP, beside real workers: it shows what `affinity status` says."""
+"""Flower, started as everywhere, over HTTP, beside real workers: it shows the figures of `affinity status`."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 import urllib.error
 import urllib.request
@@ -16,7 +13,6 @@ import yaml
 
 from celery_affinity import cli
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.observe.metrics import FIGURES
 from celery_affinity.observe.status import MOST_CLAIMS_READ, Report
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
@@ -26,14 +22,13 @@ from ..support import certificates
 from ..support.apps import APP
 from ..support.certificates import tls_options
 from ..support.command import affinity
-from ..support.flower import COLUMNS, PREFIX, UNKNOWN, Flower
+from ..support.flower import COLUMNS, UNKNOWN, Flower
 from ..support.pages import blocks, commands
 from ..support.processes import ROOT, start_worker, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 from ..support.sentinel import Sentinel
 
-#: Flower itself waits for 1 s for a connection, which a busy machine may take.
-PATIENT = {"socket_connect_timeout": 20, "socket_timeout": 20}
+pytestmark = pytest.mark.usefixtures("configure")
 
 
 def warnings(flower):
@@ -44,18 +39,6 @@ def status(url):
     found = affinity(url, "status", "--json")
     assert found.returncode == 0, found.stderr
     return json.loads(found.stdout)
-
-
-@pytest.fixture(autouse=True)
-def configure(monkeypatch):
-    """Return a function that gives all processes other settings."""
-
-    def configure(transport_options, **conf):
-        conf["broker_transport_options"] = {**PATIENT, **transport_options}
-        monkeypatch.setenv("CONF", json.dumps(conf))
-
-    configure({})
-    return configure
 
 
 @pytest.fixture
@@ -104,7 +87,7 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
         "pdf": (4, 3),
     }
 
-    in_lists = {"drawing": 4}  # nobody serves it, so they stay there
+    in_lists = {"drawing": 4}  # no worker serves the queue, so the messages stay there
     consumers = {"drawing": 0, "excel": 1, "pdf": 2}
     assert flower.lengths() == {
         name: {
@@ -241,109 +224,7 @@ def test_data_of_another_version_leaves_flower_as_it_is():
         assert "written with schema 99" in warning
 
 
-ANOTHER_FLOWER = """
-import sys
-import flower.command
-from flower.utils import broker
-from flower.views import monitor
-queues = broker.RedisBase.queues
-{change}
-from celery.__main__ import main
-sys.argv = ["celery", "-A", {app!r}, "flower", *sys.argv[1:]]
-main()
-"""
-
-
-CHANGES = {
-    "RedisBase": "del broker.RedisBase",
-    "Metrics": "del monitor.Metrics",
-    "is no coroutine function": "broker.RedisBase.queues = lambda self, names: queues(self, names)",
-    "'messages'": """
-async def rewritten(self, names):
-    return [{"name": row["name"], "length": row["messages"]} for row in await queues(self, names)]
-broker.RedisBase.queues = rewritten
-""",
-}
-
-
-@pytest.mark.parametrize("reason", CHANGES)
-def test_another_version_of_flower_is_left_as_it_is(reason, valkey, fleet, redis_client):
-    fleet.publish("job", "pdf")
-    redis_client.lpush("celery", "a message")
-    flower = Flower(valkey.url, command=("-c", ANOTHER_FLOWER.format(change=CHANGES[reason], app=APP)))
-    lengths = flower.lengths()
-    assert lengths == flower.lengths()
-    assert list(lengths["celery"].values()) == [1]
-    assert "flower_events" in flower.get("/metrics")
-    (warning,) = [
-        line for line in flower.process.log().splitlines() if "This Flower is none that celery_affinity knows" in line
-    ]
-    assert reason in warning
-
-
-def test_other_processes_import_nothing_of_it(valkey, redis_client):
-    code = (
-        f"import sys; from {APP} import app; app.connection().default_channel.scheduler; "
-        "print([name for name in sys.modules if name.split('.')[0] in ('flower', 'prometheus_client')]"
-        "+ [name for name in ('flower', 'metrics') if f'celery_affinity.observe.{name}' in sys.modules])"
-    )
-    env = {**os.environ, "BROKER_URL": valkey.url}
-    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=True)
-    assert run.stdout == "[]\n"
-
-
-def test_a_command_beside_an_installed_flower_has_no_metrics(valkey, redis_client):
-    code = (
-        f"import sys, flower.command; from {APP} import app; app.connection().default_channel.scheduler; "
-        "import prometheus_client; found = prometheus_client.generate_latest().decode(); "
-        "print('celery_affinity' in found, 'celery_affinity.observe.metrics' in sys.modules)"
-    )
-    env = {**os.environ, "BROKER_URL": valkey.url}
-    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=True)
-    assert run.stdout == "False False\n"
-
-
 # -- what it costs
-
-
-def look(client):
-    """Return what a look at the fleet has the server do: calls by command, and how many bytes it sends."""
-    before, sent_before = client.info("commandstats"), client.info("stats")["total_net_output_bytes"]
-    Report(Reader(client, Keys())).status()
-    sent, after = client.info("stats")["total_net_output_bytes"], client.info("commandstats")
-    calls = {name: after[name]["calls"] - before.get(name, {"calls": 0})["calls"] for name in after}
-    return {name: number for name, number in calls.items() if number}, sent - sent_before
-
-
-def test_a_look_costs_the_same_however_many_jobs_wait_and_writes_nothing(valkey, fleet, redis_client):
-    fleet.join("one", "pdf", "excel", slots=4)
-    fleet.publish("later", "pdf", delay_s=600)
-    for number in range(10):
-        fleet.publish(f"few{number}", "pdf")
-    look(redis_client)  # each command has been called once
-    few, few_bytes = look(redis_client)
-    for number in range(500):
-        fleet.publish(f"many{number}", "pdf")
-        fleet.publish(f"later{number}", "pdf", delay_s=600)
-    many, many_bytes = look(redis_client)
-    assert many == few
-    assert abs(many_bytes - few_bytes) < 200, "numbers have more digits, and `info` counts itself"
-    known = redis_client.command()
-    writes = {f"cmdstat_{name.lower()}" for name, command in known.items() if "write" in command["flags"]}
-    assert "cmdstat_hset" in writes
-    assert not writes & few.keys()
-
-
-def test_claims_of_specialists_are_counted_not_read(valkey, fleet, redis_client):
-    fleet.join("one", "pdf", slots=300)
-    look(redis_client)
-    idle, _ = look(redis_client)
-    for number in range(300):
-        fleet.publish(f"job{number}", "pdf")
-    busy, _ = look(redis_client)
-    assert busy == idle
-    (pdf,) = Report(Reader(redis_client, Keys())).status().types
-    assert (pdf.claimed, pdf.pending) == (300, 0)
 
 
 def test_claims_of_versatile_workers_are_unknown_if_they_are_too_many_to_read(valkey, fleet, redis_client):
@@ -365,25 +246,10 @@ def test_claims_of_versatile_workers_are_unknown_if_they_are_too_many_to_read(va
     assert {name[1] for name in flower.metrics() if name[0] == "claimed_jobs"} == {"index"}
 
 
-def test_names_of_figures_say_their_unit():
-    for figure in FIGURES:
-        assert re.fullmatch(r"celery_affinity_[a-z_]+", figure.name)
-        assert figure.name.endswith(("_jobs", "_seconds", "_slots", "_workers", "_letters", "_jobs_total", "_up"))
-
-
 # -- what docs/how-to/flower.md says
 
 
 PAGE = ROOT / "docs/how-to/flower.md"
-
-
-def test_the_page_lists_every_metric():
-    page = PAGE.read_text()
-    listed = re.findall(rf"^\| `({PREFIX}\w+)`", page, re.MULTILINE)
-    assert listed == [figure.name for figure in FIGURES]
-    for figure in FIGURES:
-        assert f"| `{figure.name}` | {', '.join(f'`{label}`' for label in figure.labels)} | {figure.help} |" in page
-    assert f"more than {MOST_CLAIMS_READ:,} in all" in page
 
 
 def test_the_pages_commands_and_what_they_say(valkey, fleet):
@@ -402,17 +268,6 @@ def test_the_pages_commands_and_what_they_say(valkey, fleet):
     assert shown == {"active_queues": [row for row in rows if row["name"] == "drawing"]}
     wanted = yaml.safe_load(page["prometheus.yml"])["scrape_configs"][0]["static_configs"]
     assert wanted == [{"targets": ["localhost:5555"]}]
-
-
-def test_the_pages_alerts_name_metrics_and_labels_that_there_are():
-    labels = {figure.name: set(figure.labels) for figure in FIGURES}
-    (group,) = yaml.safe_load(blocks(PAGE)["alerts.yml"])["groups"]
-    for rule in group["rules"]:
-        named = set(re.findall(rf"{PREFIX}\w+", rule["expr"]))
-        assert named
-        assert named <= labels.keys(), rule["alert"]
-        used = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
-        assert used <= set.union(*(labels[name] for name in named)), rule["alert"]
 
 
 def test_the_pages_affinity_commands_are_there():

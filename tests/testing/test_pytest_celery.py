@@ -24,7 +24,7 @@ from ..support.apps import celery_tasks
 from ..support.apps.celery_tasks import excel, pdf, slow_at_first
 from ..support.processes import ROOT, wait_until
 
-pytest_plugins = ["pytest_celery.plugin"]  # by its entry point it would be there for all tests, and so that is off
+pytest_plugins = ["pytest_celery.plugin"]  # its entry point is off: it would load the plugin for all tests
 
 if process_nodes.docker_answers():
     celery_base_worker_image = build(path=str(ROOT), tag="celery-affinity/worker:test")
@@ -69,7 +69,7 @@ class Setup(CeleryTestSetup):
     @classmethod
     def update_app_config(cls, app):
         app.conf.broker_transport = "celery_affinity:Transport"
-        # With a container all ends that could report the worker's death: it is noticed by silence.
+        # The guard ends with the container: the death is noticed by silence.
         app.conf.affinity_worker_timeout = 3
         app.conf.affinity_heartbeat_interval = 1
         app.conf.broker_connection_retry_on_startup = True

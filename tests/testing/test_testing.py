@@ -18,7 +18,7 @@ from ..support.pages import blocks
 from ..support.processes import ROOT, wait_until
 
 PYTEST = [sys.executable, "-m", "pytest", "--verbose", "-p", "no:cacheprovider"]
-ENVIRONMENT = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # those that are here for others cost seconds
+ENVIRONMENT = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins installed for other tests cost seconds
 
 
 def run_pytest(directory, *options):
@@ -45,7 +45,7 @@ def test_the_page_about_testing(tmp_path):
 
 
 def test_what_users_do():
-    # Our own conftest is none of theirs.
+    # A user's tests do not have our conftest.
     options = ["--noconftest", "-c", os.devnull, "--rootdir", ROOT, "-p", "celery_affinity.testing"]
     said = run_pytest(ROOT, *options, "tests/support/apps/users_tests.py")
     assert re.search(r"^=+ 14 passed", said, re.M), said
@@ -68,7 +68,7 @@ def test_results_that_outlive_the_server(affinity_server):
     affinity_server.stop()
     kept.clear()
 """
-    # Celery's own, when it stores a result with a newer redis-py.
+    # A warning of Celery itself, which stores results with a deprecated call of redis-py.
     options = ["-W", "error", "-W", "ignore:Call to deprecated setex:DeprecationWarning"]
     said = run_pytest(project(tmp_path, test_it=body), *options)
     assert "1 failed, 2 passed" in said

@@ -1,4 +1,4 @@
-"""What the app itself gets wrong, before anything is asked of anybody."""
+"""Rules about the app alone: its settings, options and tasks."""
 
 import difflib
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ..facts import Facts
 from ..finding import Finding, listed
 
-#: Options of the broker's transport that stock Celery reads on Redis, and that have no meaning for jobs here.
+#: Options of the broker's transport that stock Celery reads on Redis, and that mean nothing for jobs here.
 VOID_OPTIONS = (
     "ack_emulation",
     "priority_steps",

@@ -1,4 +1,4 @@
-"""What waits for whom, and what will wait for ever."""
+"""Rules about the jobs: which wait in vain, and whether somebody moves the rest."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from ..facts import App, Fleet
 from ..finding import Finding, listed
 from .workers import of_fleet, of_fleet_and_app
 
-#: Dispatchers tick at least this often, generously, s.
+#: Time, s, without a tick of any dispatcher after which none works. The longest pause is far shorter.
 TICKS_S = 10.0
 
 
@@ -27,7 +27,7 @@ def type_waits(fleet: Fleet) -> Iterator[Finding]:
 @of_fleet_and_app
 def type_unserved(fleet: Fleet, app: App) -> Iterator[Finding]:
     if not fleet.members:
-        return  # said once, of all
+        return  # `no_workers` says so
     for type_, who in sorted(app.declared.items()):
         if type_ not in fleet.served and not fleet.pending.get(type_) and misspelt(type_, fleet.served) is None:
             yield Finding(

@@ -1,4 +1,4 @@
-"""What the server is, has room for, and would lose."""
+"""Rules about the server: its kind and version, its memory, and what it would lose."""
 
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -7,19 +7,20 @@ from ...rules.keys import SCHEMA
 from ..facts import Facts, Server
 from ..finding import Finding
 
-#: Oldest versions that this is tested with, by kind.
+#: Oldest tested version, by kind of server.
 TESTED = {"redis": (7, 0), "valkey": (8, 0)}
 
+#: Share of a limit from which on a warning is due.
 NEARLY_FULL = 0.9
 
-#: Clocks that are further apart than this are not right, s.
+#: Largest distance, s, of two clocks that are right.
 CLOCK_S = 5.0
 
 Rule = Callable[[Facts], Iterator[Finding]]
 
 
 def _of_server(rule: Callable[[Server], Iterator[Finding]]) -> Rule:
-    """Make a rule of one about a server that may be asked."""
+    """Turn a rule about a server into one about facts; it finds nothing if the server is unknown."""
 
     @wraps(rule)
     def of_facts(facts: Facts) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Who works, and whether they are what the app expects."""
+"""Rules about the workers: whether they live, and whether they are those that the app expects."""
 
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -12,7 +12,7 @@ Rule = Callable[[Facts], Iterator[Finding]]
 
 
 def of_fleet(rule: Callable[[Fleet], Iterator[Finding]]) -> Rule:
-    """Make a rule of one about a fleet."""
+    """Turn a rule about a fleet into one about facts; it finds nothing if the fleet is unknown."""
 
     @wraps(rule)
     def of_facts(facts: Facts) -> Iterator[Finding]:
@@ -23,7 +23,7 @@ def of_fleet(rule: Callable[[Fleet], Iterator[Finding]]) -> Rule:
 
 
 def of_fleet_and_app(rule: Callable[[Fleet, App], Iterator[Finding]]) -> Rule:
-    """Make a rule of one about a fleet and what an app expects of it."""
+    """Turn a rule about a fleet and its app into one about facts; it finds nothing if the fleet is unknown."""
 
     @wraps(rule)
     def of_facts(facts: Facts) -> Iterator[Finding]:
@@ -128,7 +128,7 @@ def worker_idle(fleet: Fleet, app: App) -> Iterator[Finding]:
     wanted = {*app.declared, *fleet.pending}
     queues = {answer.id: answer.queues for answer in fleet.answers if answer.id and answer.app == app.name}
     for member in fleet.members:
-        # One that consumes more than it serves is drained, or has queues that are not scheduled.
+        # A worker that consumes more than it serves is drained, or has queues that are not scheduled.
         if member.id in queues and wanted.isdisjoint(member.types) and set(queues[member.id]) <= set(member.types):
             serves = f"serves {listed(member.types)}, which no task of this app declares and nothing waits for"
             yield Finding(

@@ -1,0 +1,89 @@
+"""The facts that the checks gather of an app."""
+
+from datetime import timedelta
+
+from kombu import Queue
+
+from celery_affinity import Affinity
+from celery_affinity.check import check
+from celery_affinity.check.gather import gather
+from celery_affinity.check.gather_app import gather_app
+
+
+def test_types_that_an_app_declares(new_app):
+    app = new_app(
+        task_routes={"shop.routed": {"queue": "routed"}, "shop.other.*": "others", "shop.asked": {"affinity": "asked"}},
+        affinity_task_types={"shop.by_name.*": "named"},
+        beat_schedule={"nightly": {"task": "far.away", "schedule": 1.0, "options": {"queue": Queue("night")}}},
+    )
+    for name, options in {
+        "shop.pdf": {"affinity": "pdf"},
+        "shop.both": {"affinity": Affinity("pdf", priority=3)},
+        "shop.routed": {},
+        "shop.asked": {"affinity": "not this: the route says otherwise"},
+        "shop.by_name.x": {},
+        "shop.plain": {"affinity": Affinity(priority=2)},
+    }.items():
+        app.task(nothing, name=name, shared=False, **options)
+    ours = ("shop.", "beat entry")
+    found = {
+        type_: {each for each in who if any(word in each for word in ours)}
+        for type_, who in gather_app(app).declared.items()
+    }
+    declared = {type_: who for type_, who in found.items() if who}  # other apps of this process share their tasks
+    assert declared == {
+        "pdf": {"task shop.pdf", "task shop.both"},
+        "routed": {"task shop.routed", "task_routes 'shop.routed'"},
+        "others": {"task_routes 'shop.other.*'"},
+        "asked": {"task shop.asked", "task_routes 'shop.asked'"},
+        "named": {"task shop.by_name.x", "affinity_task_types 'shop.by_name.*'"},
+        "night": {"beat entry 'nightly'"},
+        "celery": {"task shop.plain"},
+    }
+    assert gather_app(app).priorities == ()
+
+
+def nothing():
+    pass
+
+
+def ids(app):
+    there_is_none = {"broker-away", "hiredis"}  # that port has no server, and hiredis may be missing here
+    return {finding.id for finding in check(gather(app, fleet=False))} - there_is_none
+
+
+def test_what_an_app_gets_wrong(new_app):
+    url = "redis://127.0.0.1:1"
+    assert ids(new_app(url)) == set()
+    assert ids(new_app(url, affinity_hartbeat_interval=1)) == {"settings"}
+    assert ids(new_app(url, broker_transport_options={"visibility_timeout": 9, "namespce": "x"})) == {
+        "void-options",
+        "unknown-option",
+    }
+    assert ids(new_app(url, task_default_priority=3)) == {"priority-order"}
+    assert ids(new_app(url, task_default_priority=3, affinity_priority_order="lower-first")) == set()
+    assert ids(new_app(url, worker_prefetch_multiplier=1)) == {"prefetch"}
+    assert ids(new_app(url, worker_cancel_long_running_tasks_on_connection_loss=True)) == {"cancel-on-loss"}
+    assert ids(new_app(url, affinity_guard=False)) == {"no-guard"}
+    assert ids(new_app(url, result_backend=url + "/1", result_expires=None)) == {"results-never-expire"}
+    assert ids(new_app(url, result_backend=url + "/1", result_expires=timedelta(hours=1))) == set()
+    assert ids(new_app(url, result_backend="redis://127.0.0.1:2", result_expires=None)) == set()
+    assert ids(new_app(url.replace("redis", "rediss") + "?ssl_cert_reqs=none")) == {"tls-unverified"}
+    assert ids(new_app(url.replace("redis", "rediss"))) == set()
+    assert ids(new_app(url, include=("no.such.module",))) == {"imports"}
+    mixed = new_app(url, affinity_queues=["pdf"], worker_prefetch_multiplier=1, task_routes={"shop.*": "mail"})
+    assert ids(mixed) == set()
+    assert set(gather_app(mixed).declared) <= {"pdf"}
+    assert ids(new_app(url, broker_transport="celery_affinity:transport")) == {"transport"}
+    assert ids(new_app(url, broker_transport="celery_affinity:nothing")) == {"transport"}
+    (misspelt,) = (
+        f for f in check(gather(new_app(url, broker_transport="celery_afinity:Transport"))) if f.id == "transport"
+    )
+    assert "is no transport: ModuleNotFoundError" in misspelt.what
+    assert ids(new_app(url, broker_transport_options={"global_keyprefix": None})) == set()
+    for namespace in ("{x}", 5):
+        assert ids(new_app(url, broker_transport_options={"namespace": namespace})) == {"settings"}
+    wrong = new_app(url)
+    wrong.task(nothing, name="bad", shared=False)
+    wrong.tasks["bad"].affinity = 3
+    assert ids(wrong) == {"settings"}

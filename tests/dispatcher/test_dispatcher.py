@@ -1,0 +1,98 @@
+"""The loop that ticks: foreign code never runs in its thread."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+from celery import Celery
+
+from celery_affinity.client.of_app import settings_of
+from celery_affinity.dispatcher.announcer import Announcer
+from celery_affinity.dispatcher.dispatcher import Dispatcher
+from celery_affinity.dispatcher.ingest import Ingest
+from celery_affinity.dispatcher.teller import Teller
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.settings import Settings
+from celery_affinity.server.replies import Job, Joining
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.messages import wire
+from ..support.processes import wait_until
+
+
+def run():
+    """Be a task."""
+
+
+class Ticked:
+    """The scheduler that a dispatcher needs; counts its ticks."""
+
+    def __init__(self):
+        self.ticks, self.looked_in = 0, []
+
+    def tick(self, lists):
+        self.ticks += 1
+        self.looked_in.append(list(lists))
+        return SimpleNamespace(untold=False, dead_workers=0, recovered=0, lists=list(lists), next_due_s=0.001)
+
+
+def test_a_message_of_stock_producers_that_hangs_holds_up_no_tick(caplog):
+    let_go, moved = threading.Event(), []
+
+    def move(_, lists):
+        moved.append(lists)
+        let_go.wait(30)
+        return False
+
+    scheduler, announcer = Ticked(), SimpleNamespace(announce=lambda *_, **__: None, stop=lambda: None)
+    dispatcher = Dispatcher(scheduler, announcer, SimpleNamespace(lists=lambda _: ["pdf"], move=move))
+    dispatcher.start()
+    dispatcher.wake()
+    try:
+        wait_until(lambda: moved, 10, "it is moved")
+        so_far = scheduler.ticks
+        wait_until(lambda: scheduler.ticks > so_far + 10, 10, "it ticks")
+        assert scheduler.looked_in[-1] == [], "no list is looked at meanwhile"
+        assert moved == [["pdf"]]
+        let_go.set()
+        wait_until(lambda: len(moved) > 1, 10, "it goes on")
+    finally:
+        let_go.set()
+        dispatcher.stop()
+    assert caplog.text == ""
+
+
+class Watched:
+    """An app that records the threads which ask it for anything."""
+
+    def __init__(self, app):
+        self._app, self.threads = app, set()
+
+    def __getattr__(self, name):
+        self.threads.add(threading.current_thread().name)
+        return getattr(self._app, name)
+
+
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery's backend
+def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
+    scheduler = Scheduler(redis_client, Keys())
+    scheduler.join(Joining("worker", "worker@host", ["pdf"], 1), Settings().shared())
+    with Celery("watched", broker=valkey.url, backend=valkey.url, set_as_current=False) as app:
+        watched = Watched(app)
+        app.conf.broker_transport = "celery_affinity:Transport"
+        app.task(run, name="task", shared=False)
+        settings_of(watched)
+        dispatcher = Dispatcher(scheduler, Announcer(Teller(watched, "host", lambda: None)), Ingest(watched))
+        watched.threads.clear()
+        scheduler.publish(Job("ended", "pdf", "message", task_id="ended", task_name="task", expires_us=0))
+        redis_client.lpush("pdf", wire(eta="2020-01-01T00:00:00"))
+        redis_client.zadd(Keys().key("untold"), {"spoiled": 1})
+        dispatcher.start()
+        dispatcher.wake()
+        try:
+            wait_until(lambda: app.AsyncResult("ended").state == "REVOKED", 10, "it is told")
+            wait_until(lambda: not redis_client.exists("pdf", Keys().key("untold")), 10, "all is done")
+        finally:
+            dispatcher.stop()
+    assert {"affinity-announcer", "affinity-ingest"} <= watched.threads
+    assert "affinity-dispatcher" not in watched.threads

@@ -1,0 +1,38 @@
+"""Reports in the form in which other programs read them."""
+
+import json
+
+from celery_affinity.observe.as_json import as_json
+from celery_affinity.observe.dead_letters import DeadLetter, Shown
+from celery_affinity.observe.status import Status, TypeStatus
+
+
+def test_a_report_has_its_fields_and_then_what_follows_from_them():
+    drawing = TypeStatus("drawing", pending=2, on_demand=1, claimed=None, oldest_wait_s=1.5, slots=0, free=0)
+    found = as_json(Status([drawing], [], scheduled=3, dead=4, counters={"lost": 5}))
+    assert json.loads(json.dumps(found)) == {
+        "types": [
+            {
+                "type": "drawing",
+                "pending": 2,
+                "on_demand": 1,
+                "claimed": None,
+                "oldest_wait_s": 1.5,
+                "slots": 0,
+                "free": 0,
+                "busy": 0,
+                "unserved": True,
+            }
+        ],
+        "workers": [],
+        "scheduled": 3,
+        "dead": 4,
+        "counters": {"lost": 5},
+    }
+
+
+def test_a_report_in_a_report_and_what_a_message_says_are_there_as_well():
+    letter = DeadLetter("job", "task", "shop.render", "pdf", "rejected", 1.0, 2, replayable=True)
+    (found,) = as_json([Shown(letter, 0.5, 10, {"retries": 0, "argsrepr": "('a',)"})])
+    assert found["letter"]["task"] == "shop.render"
+    assert found["headers"] == {"retries": 0, "argsrepr": "('a',)"}

@@ -1,0 +1,55 @@
+"""The cost of reading the state of a fleet."""
+
+import pytest
+
+from celery_affinity.observe.status import Report
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.scripted_fleet import ScriptedFleet
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(Scheduler(redis_client, Keys()))
+
+
+def look(client):
+    """Return the cost of one look at the fleet to the server: calls by command, and bytes sent."""
+    before, sent_before = client.info("commandstats"), client.info("stats")["total_net_output_bytes"]
+    Report(Reader(client, Keys())).status()
+    sent, after = client.info("stats")["total_net_output_bytes"], client.info("commandstats")
+    calls = {name: after[name]["calls"] - before.get(name, {"calls": 0})["calls"] for name in after}
+    return {name: number for name, number in calls.items() if number}, sent - sent_before
+
+
+def test_a_look_costs_the_same_however_many_jobs_wait_and_writes_nothing(valkey, fleet, redis_client):
+    fleet.join("one", "pdf", "excel", slots=4)
+    fleet.publish("later", "pdf", delay_s=600)
+    for number in range(10):
+        fleet.publish(f"few{number}", "pdf")
+    look(redis_client)  # so that the server knows each command
+    few, few_bytes = look(redis_client)
+    for number in range(500):
+        fleet.publish(f"many{number}", "pdf")
+        fleet.publish(f"later{number}", "pdf", delay_s=600)
+    many, many_bytes = look(redis_client)
+    assert many == few
+    assert abs(many_bytes - few_bytes) < 200, "numbers have more digits, and `info` counts itself"
+    known = redis_client.command()
+    writes = {f"cmdstat_{name.lower()}" for name, command in known.items() if "write" in command["flags"]}
+    assert "cmdstat_hset" in writes
+    assert not writes & few.keys()
+
+
+def test_claims_of_specialists_are_counted_not_read(valkey, fleet, redis_client):
+    fleet.join("one", "pdf", slots=300)
+    look(redis_client)
+    idle, _ = look(redis_client)
+    for number in range(300):
+        fleet.publish(f"job{number}", "pdf")
+    busy, _ = look(redis_client)
+    assert busy == idle
+    (pdf,) = Report(Reader(redis_client, Keys())).status().types
+    assert (pdf.claimed, pdf.pending) == (300, 0)
