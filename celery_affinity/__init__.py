@@ -1,6 +1,6 @@
 """Send each Celery task to the right worker, in the right order, on Redis or Valkey.
 
-app.conf.broker_transport = "celery_affinity:Transport"
+One setting installs it, in publishers and workers: ``app.conf.broker_transport = "celery_affinity:Transport"``.
 """
 
 from .client import intercepted as _intercepted  # changes Celery's classes

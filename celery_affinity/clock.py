@@ -2,10 +2,10 @@
 
 import time
 
-#: A machine that sleeps is as silent as one that is cut off: a clock of this kind goes on, where there is one.
+#: A clock that goes on while the machine sleeps, where there is one: to the fleet, a sleeping machine is a silent one.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def now_s() -> float:
-    """Return the time of a clock that only grows, s."""
+    """Return the time of a clock that never goes back, s since an unknown moment."""
     return time.clock_gettime(_CLOCK)

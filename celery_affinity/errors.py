@@ -1,4 +1,4 @@
-"""Every error that this package raises on purpose."""
+"""Every error that this package raises on purpose: `AffinityError` and its kinds."""
 
 
 class AffinityError(Exception):
@@ -6,26 +6,30 @@ class AffinityError(Exception):
 
 
 class OptionError(AffinityError, ValueError):
-    """A task asks for something that cannot be: raised at the caller, and nothing is published."""
+    """An option of a task or of a call is misspelt, out of range or contradicts another.
+
+    The caller of ``delay``, ``apply_async`` or ``publish_many`` gets it, and nothing is published.
+    """
 
 
 class SettingError(AffinityError, ValueError):
-    """A setting is unknown or its value is out of range."""
+    """An ``affinity_...`` setting is unknown, or its value is out of range. Workers refuse to start."""
 
 
 class SchemaError(AffinityError):
-    """What stands on the server has another schema number than this process writes: docs/explanation/versions.md."""
+    """The data on the server has another schema number than this process writes: see docs/explanation/versions.md."""
 
 
 class TransportError(AffinityError):
-    """The app names this transport, but a connection would not use it."""
+    """A connection does not use this transport, or its URL or its transport options cannot be used."""
 
 
 class PublishError(AffinityError):
-    """`publish_many` ended midway: the first *published* calls are, and it cannot be known of some that follow.
+    """`publish_many` ended midway.
 
-    *publish_id*: what the ids of its calls are made of. Given to another `publish_many` as ``resume``, none is
-    published twice. ``__cause__`` is why.
+    *published*: number of calls, from the first, that are published for sure; the next 500 may be. *publish_id*: the
+    root of the calls' ids. ``__cause__``: the error that ended it. Another `publish_many` with the same calls, and this
+    error as ``resume``, publishes the rest, and none twice.
     """
 
     def __init__(self, message: str, publish_id: str, published: int) -> None:
@@ -38,5 +42,5 @@ class PublishError(AffinityError):
 
 
 def refuse(option: str, accepted: str, got: object) -> OptionError:
-    """Return the error for a bad option of a task: what was asked, what is accepted, what came."""
+    """Return the error for a bad option of a task: its name, what is accepted, what came instead."""
     return OptionError(f"{option} must be {accepted}, got: {got!r}")

@@ -1,4 +1,4 @@
-"""Which versions a process runs: what a fleet's processes are compared by."""
+"""The versions that a process runs, by which a fleet's processes are compared."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -7,7 +7,7 @@ _PACKAGES = ("celery_affinity", "celery", "kombu", "redis")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of this package, of what it stands on, and of Python, by name."""
+    """Return the versions of this package, of Celery, kombu and redis-py, and of Python, by name."""
     return {**{package: _version(package) for package in _PACKAGES}, "python": platform.python_version()}
 
 

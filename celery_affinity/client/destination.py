@@ -1,9 +1,9 @@
-"""Where the message of a call goes: a type is turned into its queue where Celery routes the call.
+"""Where the message of a call goes: Celery's router turns a type into its queue.
 
-Whatever comes later, in Celery and in who listens to it, then sees what ``queue=`` of the call would give: signals,
-headers, events, the declaration, the worker's ``delivery_info``, and a retry, which goes where its first try went.
+Whatever comes later then sees what ``queue=`` of the call would give: signals, headers, events, the declaration, the
+worker's ``delivery_info``, and a retry, which goes where its first try went.
 
-What counts, the first that says something:
+The first of these that says something counts:
 
 1. the call: its ``affinity=``, or its ``queue=``, ``routing_key=``, ``exchange=``;
 2. where the first try went, for a retry;
@@ -12,8 +12,8 @@ What counts, the first that says something:
 5. a name pattern in ``affinity_task_types``;
 6. Celery's own: the task's attributes, its route, the default queue.
 
-When a call is routed, its options are merged with attributes of its task, and those of a retry with where the message
-came from: what was not said by the caller is marked where it is added (`intercepted`).
+By the time a call is routed, Celery has merged its options with attributes of its task, and a retry's with the place of
+its first try: `intercepted` marks, where Celery adds them, the values that the caller did not say.
 """
 
 import inspect
@@ -34,7 +34,7 @@ from .stamp import PROPERTY
 #: Options that say where a message goes.
 PLACE = ("queue", "routing_key", "exchange")
 
-#: The same, with what belongs to it.
+#: These options, and one that belongs to them.
 _WHERE = (*PLACE, "exchange_type")
 
 Options = dict[str, Any]
@@ -46,19 +46,19 @@ class _Marked(str):
 
 
 class OfTask(_Marked):
-    """What an attribute of the task says, and not its caller."""
+    """A place that an attribute of the task says, not its caller."""
 
 
-class Kept(_Marked):
-    """Where the first try of a retry went."""
+class OfFirstTry(_Marked):
+    """A place where the first try of a retry went."""
 
 
 class OptionsOfTask(Options):
-    """Options that a task has for all its calls, marked."""
+    """Options that a task has for all its calls, with the places marked."""
 
     @classmethod
     def marked(cls, options: Mapping[str, Any]) -> "OptionsOfTask":
-        """Return *options* with those that say a place marked. One that is no str is known by being the task's."""
+        """Return *options* with a mark on each place. A place that is no str is known by being the task's object."""
         return cls({name: _mark(OfTask, value) if name in PLACE else value for name, value in options.items()})
 
 
@@ -72,24 +72,24 @@ class Routed:
 _ROUTED = Routed()
 
 
-def keep(options: Options, said: Mapping[str, Any]) -> None:
-    """Mark in *options* of a retry what Celery filled in: where the first try went. *said*: what the caller gave.
+def mark_first_try(options: Options, said: Mapping[str, Any]) -> None:
+    """Mark in *options* of a retry the places that Celery filled in: its caller said only *said*.
 
-    Raises OptionError if that is two things.
+    Raises OptionError if *said* names a type and another queue.
     """
     check(said)
     for name in PLACE:
         if name in options and not said.get(name):
-            options[name] = _mark(Kept, options[name])
+            options[name] = _mark(OfFirstTry, options[name])
 
 
 def says_both(options: Mapping[str, Any]) -> bool:
-    """Return whether *options* say a type, and a place as Celery has it."""
+    """Return whether *options* say a type, and also a place in Celery's way."""
     return _type_in(options.get("affinity")) is not None and _says_place(options)
 
 
 def differ(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
-    """Return whether one of them says a type alone, and the other a place as Celery has it."""
+    """Return whether one of two options says a type alone, and the other a place in Celery's way."""
     if not (earlier and later):
         return False
     says_type, says_place = _type_in(later.get("affinity")) is not None, _says_place(later)
@@ -99,7 +99,10 @@ def differ(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
 
 
 def later_counts(earlier: Options, later: Mapping[str, Any]) -> Options:
-    """Return *earlier* options without what *later* ones, which `differ`, say otherwise. Raises OptionError."""
+    """Return *earlier* options without the type or place that *later* ones, which `differ`, replace.
+
+    Raises OptionError if the earlier ``affinity`` is not accepted.
+    """
     if not _says_place(later):
         return _elsewhere(earlier)
     asked = as_affinity(earlier["affinity"])
@@ -116,9 +119,9 @@ def check(options: Mapping[str, Any]) -> None:
 def route(
     route_as_celery: Callable[..., Options], router: Any, options: Mapping[str, Any], name: str, *rest: Any, task: Any
 ) -> Options:
-    """Return *options* of a call as Celery's router returns them, sent to the queue that counts. Changes none.
+    """Return *options* of a call as Celery's router returns them, with the queue that counts; *options* stay unchanged.
 
-    Raises OptionError if the call asks for what cannot be, QueueNotFound as Celery does.
+    Raises OptionError if the call's options are not accepted, QueueNotFound as Celery does.
     """
     app = router.app
     options = dict(options)
@@ -126,38 +129,37 @@ def route(
     if task is None:
         task = tasks_of(app).get(name)
     asked = as_affinity(options.get("affinity")).type
-    said, kept = _said(options, task)
+    said, is_retry = _said(options, task)
     if asked is not None:
         _check_that_they_agree(asked, said)
         type_ = None if "queue" in said else asked
     elif said:
         type_ = None
-    elif kept:
+    elif is_retry:
         queue = options.get("queue")
-        type_ = str(queue) if type(queue) is Kept else None
+        type_ = str(queue) if type(queue) is OfFirstTry else None
     else:
         type_ = of_task(app, task, name)
     if type_ is not None:
         options = {**_elsewhere(options), "queue": type_}
     routed = route_as_celery(router, options, name, *rest)
-    if asked is None and not said and not kept and "affinity" in routed:
+    if asked is None and not said and not is_retry and "affinity" in routed:
         by_route = as_affinity(routed["affinity"]).type
         if by_route is not None and by_route != type_:
             type_, routed["queue"] = by_route, by_route
             routed = router.expand_destination(routed)
     if type_ is not None:
-        for each in ("exchange", "routing_key", "exchange_type"):  # of a route, for its queue
+        for each in ("exchange", "routing_key", "exchange_type"):  # a route's, for the queue that it names
             routed.pop(each, None)
     routed[PROPERTY] = _ROUTED if former is None else Routed(former)
     return routed
 
 
 def route_late(app: Celery, name: str, options: Options) -> None:
-    """Send *options* to the queue that counts, those of a call that was not routed here.
+    """Write the queue that counts into *options* of a call that `route` has not seen.
 
-    It was routed before this module was imported, by the first connection of its process; or by a router of the
-    user's own; or somebody calls the app's ``send_task_message``. A place other than the default is taken for the
-    caller's wish then.
+    The call was routed before this module was imported, by its process's first connection; or by a router of the user's
+    own; or somebody calls the app's ``send_task_message``. Any place but the default then counts as the caller's wish.
     """
     again = _routed_again(sys._getframe(2), name)
     if again is not None:
@@ -177,7 +179,7 @@ def of_task(app: Celery, task: Any, name: str) -> str | None:
 
 
 def is_default(app: Celery, exchange: object, routing_key: object) -> bool:
-    """Return whether a message to there goes where *app* sends what says nothing."""
+    """Return whether *exchange* and *routing_key* lead where *app* sends a message that says no place."""
     conf = app.conf
     return (exchange or "") in ("", conf.task_default_exchange) and (routing_key or "") in (
         "",
@@ -193,7 +195,7 @@ def _is_default(app: Celery, options: Mapping[str, Any]) -> bool:
 
 
 def _routed_again(frame: FrameType, name: str) -> Options | None:
-    """Return the options of the call that *frame* is in, routed here; None if they cannot be known."""
+    """Return the options, routed here, of the call of ``apply_async`` that *frame* is in; None if it is in none."""
     caller = frame.f_back
     if frame.f_code is not _SEND_TASK or caller is None or caller.f_code is not _APPLY_ASYNC:
         return None
@@ -219,17 +221,17 @@ _APPLY_ASYNC = inspect.unwrap(Task.apply_async).__code__
 
 
 def _said(options: Mapping[str, Any], task: Any) -> tuple[Options, bool]:
-    """Return what the caller says of the place, and whether something else was kept."""
-    said, kept = {}, False
+    """Return the places that the caller says, and whether others are those of a first try."""
+    said, is_retry = {}, False
     for name in PLACE:
         value = options.get(name)
         if not value or type(value) is OfTask:
             continue
-        if type(value) is Kept:
-            kept = True
+        if type(value) is OfFirstTry:
+            is_retry = True
         elif isinstance(value, str) or value is not getattr(task, name, None):
             said[name] = value
-    return said, kept
+    return said, is_retry
 
 
 def _replace(options: Options, place: Mapping[str, Any]) -> None:
@@ -251,7 +253,7 @@ def _elsewhere(options: Options) -> Options:
 
 
 def _check_that_they_agree(asked: str, said: Mapping[str, Any]) -> None:
-    """Raise OptionError unless what a call says of its place is the queue *asked*, or nothing."""
+    """Raise OptionError if a call says any place but the queue *asked*."""
     wrong = {"queue": said["queue"]} if "queue" in said else dict(said)
     if all(name != "exchange" and _name_of(value) == asked for name, value in wrong.items()):
         return
@@ -261,7 +263,7 @@ def _check_that_they_agree(asked: str, said: Mapping[str, Any]) -> None:
 
 
 def _type_in(affinity: object) -> object:
-    """Return the type in an ``affinity=`` that may be good for nothing."""
+    """Return the type in an ``affinity=`` of any kind, accepted or not."""
     if isinstance(affinity, Mapping):
         return affinity.get("type")
     return affinity.type if isinstance(affinity, Affinity) else affinity

@@ -1,6 +1,6 @@
-"""A job's message: as kombu makes it, and as it waits, in fewer bytes. Nothing is lost.
+"""A job's message: as kombu makes it, and as it waits, in fewer bytes and without loss.
 
-What waits in Redis is most of what a job takes there.
+The message is most of the memory that a job takes in Redis.
 """
 
 import base64
@@ -15,10 +15,10 @@ from ..server.replies import Job
 from . import revokes
 from .stamp import Message, Stamp
 
-#: Characters of a message, at most: a server moves it four times from publisher to worker, and does nothing else then.
+#: Longest message, characters: a server moves it four times from publisher to worker, and does nothing else meanwhile.
 MOST_CHARACTERS = 100_000_000
 
-#: Headers that are left out where they say nothing: Celery writes them all, and reads what is not there as this.
+#: Headers, and the value at which each is left out: Celery always writes it, and reads an absent header as this.
 _SAY_NOTHING: dict[str, Any] = {
     "shadow": None,
     "eta": None,
@@ -32,7 +32,7 @@ _SAY_NOTHING: dict[str, Any] = {
 
 
 def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
-    """Return the job that *message* is in *queue*. Raises OptionError if the message says what is not accepted."""
+    """Return the job of *message* in *queue*. Raises OptionError if a field of it is not accepted."""
     headers = message["headers"]
     return Job(
         stamp.job_id(queue),
@@ -49,12 +49,12 @@ def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
 
 
 def as_text(message: Message, stamp: Stamp) -> str:
-    """Return a message as it waits."""
+    """Return a message as it waits. Raises OptionError if it is longer than `MOST_CHARACTERS`."""
     return written(shortened(message, stamp))
 
 
 def shortened(message: Message, stamp: Stamp) -> Message:
-    """Return *message* without what `read` knows, nor kombu's base64, which makes text a third longer."""
+    """Return *message* without headers that `read` adds again, and without base64, which makes text a third longer."""
     headers = dict(message["headers"])
     for name, nothing in _SAY_NOTHING.items():
         if name in headers and headers[name] == nothing:
@@ -71,8 +71,8 @@ def _is_text(message: Message) -> bool:
 
 
 def written(message: Message) -> str:
-    """Return a message as a text. Raises OptionError if that is too long."""
-    text = str(dumps(message, separators=(",", ":")))  # kombu's own writes a blank after each of them
+    """Return a message as JSON. Raises OptionError if it is longer than `MOST_CHARACTERS`."""
+    text = str(dumps(message, separators=(",", ":")))  # kombu alone would write a blank after each
     if len(text) > MOST_CHARACTERS:
         raise OptionError(
             f"a message must be at most {MOST_CHARACTERS:,} characters (its arguments are most of it: pass a reference "
@@ -82,13 +82,16 @@ def written(message: Message) -> str:
 
 
 def _loads(text: str) -> Message:
-    """Return JSON as kombu reads it, whose way takes twice as long: only values that it has marked need it."""
+    """Return decoded JSON. kombu's decoder takes twice as long, and only values that kombu has marked need it."""
     message: Message = loads(text) if "__type__" in text else json.loads(text)
     return message
 
 
 def read(text: bytes | str) -> Message:
-    """Return a message that has waited as it was sent; of the stamp there is what a retry finds."""
+    """Return a message as it was sent, from its text as it waited. Of the stamp it has what a retry finds.
+
+    Raises ValueError, TypeError, AttributeError or KeyError if *text* is no message.
+    """
     message = _loads(bytes_to_str(text))
     headers = message.get("headers")
     if headers and "id" in headers:  # producers in other languages leave out what they can, and the first protocol all

@@ -1,6 +1,6 @@
-"""Methods of Celery's classes that do more here: one function for each.
+"""Methods of Celery's classes that are wrapped so that a type leads to its queue: one function for each.
 
-Celery has no hook where a call enters. Classes are changed, not apps, so that an app may have been made before.
+Celery has no hook where a call enters. Classes are changed, not apps: an app may be made before this import.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,15 @@ from .of_app import is_ours
 def _intercept(class_: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     method = getattr(class_, name)
     intercepted = wraps(method)(wrap(method))
-    del intercepted.__wrapped__  # ``task_annotations`` would put that in its place
+    del intercepted.__wrapped__  # ``task_annotations`` would put the original in our place
     setattr(class_, name, intercepted)
 
 
 def _options_of_task(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark what a task has for all its calls, once for each task."""
+    """Mark the options that a task has for all its calls: Celery merges them with a call's, which count more.
+
+    Celery caches them on the task, so they are marked once for each task.
+    """
 
     def _get_exec_options(task: Task) -> Any:
         options = method(task)
@@ -35,21 +38,21 @@ def _options_of_task(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _signature_of_retry(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark where the message that is tried again came from."""
+    """Mark the place of a retry's first try: Celery makes it an option of the retry, as if the caller had said it."""
 
     def signature_from_request(
         task: Task, request: Any = None, args: Any = None, kwargs: Any = None, queue: Any = None, **options: Any
     ) -> Any:
         signature = method(task, request, args, kwargs, queue, **options)
         if is_ours(task.app.conf.broker_transport):
-            destination.keep(signature.options, {"queue": queue, **options})
+            destination.mark_first_try(signature.options, {"queue": queue, **options})
         return signature
 
     return signature_from_request
 
 
 def _route(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Route a call to the queue of its type."""
+    """Route a call to the queue of its type: here Celery decides for all that sees the call later."""
 
     def route(
         router: Router, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
@@ -62,7 +65,10 @@ def _route(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _set(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a later ``.set()`` count more than an earlier one."""
+    """Have a later ``.set()`` count more than an earlier one.
+
+    Celery merges by name: an earlier ``queue=`` would stay beside a later ``affinity=``.
+    """
 
     def set_(signature: Signature, immutable: Any = None, **options: Any) -> Any:
         if destination.says_both(options) and _is_for_us(signature):
@@ -77,7 +83,7 @@ def _set(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _merge(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Have the options of ``apply_async`` count more than those of its signature."""
+    """Have the options of ``apply_async`` count more than those of its signature, which Celery merges by name."""
 
     def merge(
         signature: Signature, args: Any = None, kwargs: Any = None, options: Any = None, force: Any = False

@@ -1,15 +1,15 @@
-"""Options that are ours but for a letter, and values that ours do not take: refused where they are written.
+"""Misspelt names of our options, and values that our options do not accept: refused where they are written.
 
-Celery takes any name for an option, of a task (it becomes an attribute) and of a call (it becomes a property of the
-message), and nobody reads what is misspelt. Looked at are:
+Celery accepts any name for an option, of a task (it becomes an attribute) and of a call (it becomes a property of the
+message), and nobody reads a misspelt one. Checked are:
 
-- decorators and ``register_task``. An app may say only later which transport it has: what is wrong with a task is then
-  kept, and the app is not finalized with it, which comes before its first call and before a worker's start.
+- decorators and ``register_task``. An app may choose its transport later: the complaint is then kept, and ends
+  ``finalize``, which comes before the app's first call and before a worker's start.
 - ``set`` and ``retry``, where they are called; all other calls, where Celery sends (`stamping`) or runs them. By then
-  the task's class is known as well, which may have been made before this module was imported.
-- ``task_routes`` and ``task_annotations``, when a worker starts, and ``celery affinity check``.
+  the task's class is checked as well, which may have been made before this module was imported.
+- ``task_routes`` and ``task_annotations``, when a worker starts, and by ``celery affinity check``.
 
-An app with another transport is left alone. Options that Celery or kombu know cost no look.
+Apps with another transport are left alone. Options that Celery or kombu know cost nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,18 +31,18 @@ from .options import KNOWN, Options, attributes, of_annotations, of_routes, sche
 
 
 def _transport(app: Celery) -> object:
-    """Return the transport of *app*, as far as it is known: asking for its configuration would have it read."""
+    """Return the transport of *app* as far as it is known, without making the app read its configuration."""
     if app.configured:
         return app.conf.broker_transport
     return next((value for key, value in app._preconf.items() if key.lower().endswith("broker_transport")), None)
 
 
-# -- what is kept until the app is finalized
+# -- complaints that are kept until the app is finalized
 
-_kept: "WeakKeyDictionary[Celery, list[str]]" = WeakKeyDictionary()
+_complaints: "WeakKeyDictionary[Celery, list[str]]" = WeakKeyDictionary()
 
-#: Of shared tasks, which are those of every app.
-_kept_of_shared: list[str] = []
+#: Complaints about shared tasks, which every app has.
+_complaints_of_shared: list[str] = []
 
 _finalize = Celery.finalize
 
@@ -50,13 +50,13 @@ _finalize = Celery.finalize
 def _refuse_or_keep(words: str, app: Celery) -> None:
     if is_ours(_transport(app)):
         raise OptionError(words)
-    _kept.setdefault(app, []).append(words)
+    _complaints.setdefault(app, []).append(words)
 
 
 def _refuse_or_keep_of_shared(words: str) -> None:
     if any(is_ours(_transport(app)) for app in tuple(_state._get_active_apps())):
         raise OptionError(words)
-    _kept_of_shared.append(words)
+    _complaints_of_shared.append(words)
 
 
 def finalize_anyway(app: Celery) -> None:
@@ -65,7 +65,7 @@ def finalize_anyway(app: Celery) -> None:
 
 
 def _refusals(app: Celery) -> list[str]:
-    return [*_kept.get(app, ()), *_kept_of_shared]
+    return [*_complaints.get(app, ()), *_complaints_of_shared]
 
 
 # -- decorators and classes
@@ -81,7 +81,7 @@ def _wrong_in_decorator(options: Options, *, scheduled: bool) -> str | None:
 
 
 def _checking(decorate: Any, options: Options, scheduled: bool, refuse: Callable[[str, Any], None]) -> Any:
-    """Return *decorate*, which takes *options*; *refuse* is called with what is wrong with them, and the function."""
+    """Return *decorate* for *options*. If they are wrong, it first calls *refuse* with complaint and function."""
     found = _wrong_in_decorator(options, scheduled=scheduled) if options else None
     if found is None:
         return decorate
@@ -102,6 +102,7 @@ def _checking(decorate: Any, options: Options, scheduled: bool, refuse: Callable
 
 
 def _watch_decorators() -> None:
+    """Check options of ``@app.task`` and ``@shared_task``, where a traceback leads to the line that is wrong."""
     decorate, decorate_shared = Celery.task, celery.shared_task
 
     @wraps(decorate)
@@ -125,6 +126,7 @@ def _watch_decorators() -> None:
 
 
 def _watch_registrations() -> None:
+    """Check classes at ``register_task``, and end ``finalize`` with the first complaint that was kept."""
     register = Celery.register_task
 
     @wraps(register)
@@ -137,19 +139,19 @@ def _watch_registrations() -> None:
 
     @wraps(_finalize)
     def finalize(app: Celery, auto: bool = False) -> Any:
-        if not app.finalized and (_kept_of_shared or app in _kept) and is_ours(app.conf.broker_transport):
+        if not app.finalized and (_complaints_of_shared or app in _complaints) and is_ours(app.conf.broker_transport):
             raise OptionError(_refusals(app)[0])
         return _finalize(app, auto)
 
     Celery.register_task, Celery.finalize = register_task, finalize
 
 
-#: The mark of a class of a task that was looked at.
+#: Attribute that marks a task's class as checked.
 _SEEN = "_celery_affinity_seen"
 
 
 def _check_task(task: Any) -> None:
-    """Raise OptionError if the class of *task* says what is misspelt, else mark it."""
+    """Raise OptionError if the class of *task* has a wrong attribute, else mark the class."""
     found = wrong(attributes(task), scheduled=False)
     if found:
         annotated = next((where for where, each in of_annotations(task.app.conf, task.name) if wrong(each)), None)
@@ -163,7 +165,7 @@ def _check_task(task: Any) -> None:
 def check_call(app: Celery, name: str, options: Options) -> None:
     """Raise OptionError if a name in *options* of a call of task *name*, or in its class, is misspelt.
 
-    Values of options are looked at later. Known names, and a class that was looked at, cost next to nothing.
+    Values of options are checked later. Known names, and a class that was checked, cost next to nothing.
     """
     task = app._tasks.get(name)
     if task is not None and _SEEN not in vars(type(task)):
@@ -173,7 +175,7 @@ def check_call(app: Celery, name: str, options: Options) -> None:
 
 
 def _where(app: Celery, name: str, found: str) -> str:
-    """Return where an option of a call stands with which *found* is wrong."""
+    """Return where the option of a call was written about which *found* complains."""
     for where, route in of_routes(app.conf, name):
         if wrong_name(route) == found:
             return where
@@ -182,7 +184,7 @@ def _where(app: Celery, name: str, found: str) -> str:
 
 
 def _check(options: Options, app: Callable[[], Celery], where: str) -> None:
-    """Raise OptionError if something is wrong with *options* and *app*, which is asked for then, has this transport."""
+    """Raise OptionError if *options* are wrong and *app*, which is called only then, has this transport."""
     if wrong(options) and is_ours(app().conf.broker_transport):
         found = wrong(options, scheduled=schedules_all(app()))
         if found:
@@ -190,6 +192,7 @@ def _check(options: Options, app: Callable[[], Celery], where: str) -> None:
 
 
 def _watch_calls() -> None:
+    """Check options of ``set``, ``retry`` and ``apply``: they pass no place where Celery sends the call itself."""
     set_options, retry_task, apply_task = Signature.set, Task.retry, Task.apply
 
     @wraps(set_options)

@@ -1,11 +1,11 @@
-"""The mode of a canvas: who waits for its end waits for each of its steps.
+"""The mode of a canvas (on demand or not): a user who waits for its end waits for each of its steps.
 
-A signature has the mode that its own options say, or else that of what it belongs to: a step has that of its chain, a
-member that of its group, header and body that of their chord, a callback or an error callback that of its task. The
-mode of what is called is the one that the call says, or else its own.
+A signature has the mode that its own options say, or else the mode of its whole: a step that of its chain, a member
+that of its group, header and body that of their chord, a callback or an error callback that of its task. The whole has
+the mode that its call says, or else its own.
 
-It is written into the options of each task, since Celery passes options of a chain on to the first step alone, and has
-those of a group or a chord win over what its members say. All that is done to copies: signatures are their owner's.
+The mode is written into the options of each task: Celery passes a chain's options on to the first step alone, and lets
+a group's or a chord's win over those of its members. Copies are written to: signatures belong to the caller.
 """
 
 import sys
@@ -38,20 +38,20 @@ Message = tuple[Any, Any, Any, Any]
 
 
 def said(options: Mapping[str, Any]) -> bool | None:
-    """Return the mode that options of a call or a signature say; None: none. Raises OptionError."""
+    """Return the mode that options of a call or a signature say, or None. Raises OptionError for a bad value."""
     if "on_demand" not in options and "affinity" not in options:
         return None
-    headers = options.get("stamped_headers") or ()  # a user's stamp of the same name is none of ours
+    headers = options.get("stamped_headers") or ()  # a user's stamp may have the name of our option
     on_demand = None if "on_demand" in headers else options.get("on_demand")
     if on_demand is not None:
         return check_on_demand(on_demand)
     return None if "affinity" in headers else as_affinity(options.get("affinity")).on_demand
 
 
-def settled(signature: Any, mode: bool | None) -> Any:
-    """Return *signature* with its own mode, or else *mode*, in each task of it: itself, if nothing is to be written.
+def with_modes(signature: Any, mode: bool | None) -> Any:
+    """Return *signature* with its own mode, or else *mode*, in each of its tasks. Unchanged, it is not copied.
 
-    Raises OptionError if a part of it says what is not accepted.
+    Raises OptionError if the options of a part are not accepted.
     """
     if not isinstance(signature, dict):
         return signature
@@ -64,7 +64,7 @@ def settled(signature: Any, mode: bool | None) -> Any:
 
 
 def written(signature: dict[str, Any], mode: bool | None) -> Any:
-    """Return *signature* with *mode*, whatever it says itself."""
+    """Return *signature* with *mode*, whatever its own options say."""
     options, kwargs = signature.get("options"), signature.get("kwargs")
     names = parts_of(signature)
     if not isinstance(options, dict) or not isinstance(kwargs, dict):
@@ -72,7 +72,7 @@ def written(signature: dict[str, Any], mode: bool | None) -> Any:
     changes: Options = {}
     for name in names:
         part = kwargs.get(name)
-        if (new := _parts_settled(part, mode)) is not part:
+        if (new := _parts_with_modes(part, mode)) is not part:
             changes[name] = new
     new_options = without_mode(options, mode) if names else _with_mode(options, mode)
     if new_options is options and not changes:
@@ -81,7 +81,7 @@ def written(signature: dict[str, Any], mode: bool | None) -> Any:
 
 
 def first_said(signature: Any) -> bool | None:
-    """Return the mode of the first task of *signature*, or of a list of them, as far as one says it."""
+    """Return the first mode that *signature*, or one of a list of signatures, says for its first task; None if none."""
     if isinstance(signature, (list, tuple)):
         return next((mode for mode in map(first_said, signature) if mode is not None), None)
     if not isinstance(signature, dict) or not isinstance(signature.get("options"), dict):
@@ -92,14 +92,14 @@ def first_said(signature: Any) -> bool | None:
 
 
 def parts_of(signature: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of what *signature* is composed of; none, if it is that of a task."""
+    """Return the keyword arguments of *signature* that hold its parts; none, if it is the signature of a task."""
     composed = signature.get("subtask_type")
     return _PARTS.get(composed, ()) if isinstance(composed, str) else ()
 
 
 def without_mode(options: Options, mode: bool | None) -> Options:
-    """Return the options of what is composed of tasks that have *mode*: its own would win over what they say."""
-    options = _links_settled(options, mode)
+    """Return options of a composed signature whose tasks have *mode*, without a mode: it would win over theirs."""
+    options = _links_with_modes(options, mode)
     if said(options) is None:
         return options
     options = {name: value for name, value in options.items() if name != "on_demand"}
@@ -110,36 +110,36 @@ def without_mode(options: Options, mode: bool | None) -> Options:
 
 
 def _with_mode(options: Options, mode: bool | None) -> Options:
-    """Return the options of a task that has *mode*."""
-    options = _links_settled(options, mode)
+    """Return options of a task with *mode* in them and in its links."""
+    options = _links_with_modes(options, mode)
     stamps = options.get("stamped_headers") or ()
     if mode is None or options.get("on_demand") is mode or "on_demand" in stamps:
         return options
     return {**options, "on_demand": mode}
 
 
-def _links_settled(options: Options, mode: bool | None) -> Options:
+def _links_with_modes(options: Options, mode: bool | None) -> Options:
     if mode is None:
         return options
     found = {name: options[name] for name in _LINKS if options.get(name)}
-    changes = {name: new for name, links in found.items() if (new := _parts_settled(links, mode)) is not links}
+    changes = {name: new for name, links in found.items() if (new := _parts_with_modes(links, mode)) is not links}
     return {**options, **changes} if changes else options
 
 
-def _parts_settled(parts: Any, mode: bool | None) -> Any:
-    """Return the same for one signature, several, or a generator of them, which is not gone through before its time."""
+def _parts_with_modes(parts: Any, mode: bool | None) -> Any:
+    """Return one signature, several, or a generator of them, `with_modes`; a generator is read when Celery reads it."""
     if isinstance(parts, _regen):
-        return parts if mode is None else regen(settled(each, mode) for each in parts)
+        return parts if mode is None else regen(with_modes(each, mode) for each in parts)
     if isinstance(parts, (list, tuple)):
-        new = [settled(each, mode) for each in parts]
+        new = [with_modes(each, mode) for each in parts]
         if all(map(is_, new, parts)):
             return parts
         return tuple(new) if isinstance(parts, tuple) else new
-    return settled(parts, mode)
+    return with_modes(parts, mode)
 
 
 def _copy(signature: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Return a copy, not of what is in it. `Signature.clone` copies all of the options, which takes long."""
+    """Return a shallow copy with *changes*. `Signature.clone` copies all options deeply, which takes long."""
     if not isinstance(signature, Signature):
         return {**signature, **changes}
     copy = cast(Signature, dict.__new__(type(signature)))
@@ -153,9 +153,9 @@ def _copy(signature: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def _begun_before_this_was_imported() -> object:
-    """Return the id of the task that is being published: by the call that made the first connection, if one did.
+    """Return the id of the task that is being published, if its call made the first connection; else None.
 
-    Celery's canvas was not yet wrapped where that call began (`workflows`), so what it composed is settled here alone.
+    Celery's canvas was not yet wrapped where that call began (`workflows`), so its modes are written here alone.
     """
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -169,10 +169,10 @@ _FIRST = _begun_before_this_was_imported()
 
 
 def pass_on(message: Message, options: Options, mode_of_run: Callable[[], bool | None]) -> Message:
-    """Return a message of Celery's with the mode that *options* of its call say, in all that follows on its task.
+    """Return a message of Celery's with the mode that *options* of its call say, in all that follows its task.
 
-    What comes next in a chain or a chord has its mode since the whole was published; it says nothing, and nobody did,
-    if the mode is this task's alone. Changes *options* for a task of Celery's own that carries others on.
+    The next steps of a chain or a chord got their modes when the whole was published; if they have none, the mode is
+    this task's alone. *options* of a task of Celery's own that carries others on are changed.
     """
     mode = said(options)
     headers, properties, body, event = message
@@ -181,20 +181,20 @@ def pass_on(message: Message, options: Options, mode_of_run: Callable[[], bool |
         if name in (_UNLOCK, _GATHER):
             options["on_demand"] = first_said(body[0][1:2]) if name == _UNLOCK else mode_of_run()
         return message
-    if not isinstance(body, tuple):  # of Celery's first protocol
+    if not isinstance(body, tuple):  # Celery's first protocol
         return message
     embed = body[2]
     is_first = _FIRST is not None and headers["id"] == _FIRST
-    changes = {name: _parts_settled(embed[name], mode) for name in ("callbacks", "errbacks") if embed.get(name)}
+    changes = {name: _parts_with_modes(embed[name], mode) for name in ("callbacks", "errbacks") if embed.get(name)}
     if isinstance(steps := embed.get("chain"), (list, tuple)):
-        changes["chain"] = [each if _is_frozen(each) and not is_first else settled(each, mode) for each in steps]
+        changes["chain"] = [each if _is_frozen(each) and not is_first else with_modes(each, mode) for each in steps]
     if (chord := embed.get("chord")) and (is_first or not _is_frozen(chord)):
-        changes["chord"] = settled(chord, mode)
+        changes["chord"] = with_modes(chord, mode)
     return task_message(headers, properties, (*body[:2], {**embed, **changes}), event) if changes else message
 
 
 def _is_frozen(signature: Any) -> bool:
-    """Return whether *signature* is part of a canvas that is being run: Celery has given it its id, and more."""
+    """Return whether *signature* is part of a running canvas: Celery has written ids into its options."""
     options = signature.get("options") if isinstance(signature, dict) else None
     if not isinstance(options, dict):
         return False

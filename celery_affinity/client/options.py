@@ -1,6 +1,6 @@
-"""Options of tasks and of calls: what is wrong with some, and where an app's configuration has them.
+"""Options of tasks and of calls: which are wrong, and where an app's configuration has some.
 
-What is wrong is a name that is one of ours but for a letter, or a value that ours do not take.
+Wrong is a misspelt name of one of ours, or a value that ours do not accept.
 """
 
 import fnmatch
@@ -19,7 +19,7 @@ from ..rules import spelling
 from ..rules.affinity import as_affinity, check_on_demand, check_priority
 from ..rules.settings import PREFIX
 
-#: Options that say what a job needs. ``priority`` is Celery's as well.
+#: Options of ours: they say what a job needs. ``priority`` is Celery's as well.
 OPTIONS = ("affinity", "on_demand", "priority")
 
 Options = Mapping[Any, Any]
@@ -29,7 +29,7 @@ def _parameters(*functions: Callable[..., Any]) -> set[str]:
     return {name for function in functions for name in inspect.signature(function).parameters}
 
 
-#: Names that need no look: what Celery and kombu take for options, and ours.
+#: Names that are never misspelt: the options of Celery and kombu, and ours.
 KNOWN = frozenset(
     {
         *OPTIONS,
@@ -54,7 +54,7 @@ KNOWN = frozenset(
 
 
 def wrong_name(options: Options) -> str | None:
-    """Return what is wrong with the names of *options*; None if nothing is. Those of stamps are the user's own."""
+    """Return a complaint about the names of *options*; None if none is wrong. Names of stamps are the user's own."""
     for name in options:
         if name not in KNOWN and isinstance(name, str):
             meant = spelling.meant(name, OPTIONS)
@@ -64,8 +64,9 @@ def wrong_name(options: Options) -> str | None:
 
 
 def wrong_value(options: Options, *, scheduled: bool = True) -> str | None:
-    """Return what is wrong with the values that *options* have of ours. Of a queue that is not *scheduled* any priority
-    is right.
+    """Return a complaint about the values of our options; None if none is wrong.
+
+    On a queue that is not *scheduled*, any priority is right.
     """
     stamps = options.get("stamped_headers") or ()
     for name, check in (("affinity", as_affinity), ("on_demand", check_on_demand), ("priority", check_priority)):
@@ -79,7 +80,7 @@ def wrong_value(options: Options, *, scheduled: bool = True) -> str | None:
 
 
 def attributes(task: Any) -> dict[str, Any]:
-    """Return what the class of *task* (or *task*, a class) says, and whatever it was given, without methods."""
+    """Return the attributes of a task or of a task's class, but methods and those of Celery's own classes."""
     cls = task if isinstance(task, type) else type(task)
     found: dict[str, Any] = {}
     for each in reversed(cls.__mro__):
@@ -95,21 +96,21 @@ def attributes(task: Any) -> dict[str, Any]:
 
 
 def wrong(options: Options, *, scheduled: bool = True) -> str | None:
-    """Return what is wrong with names and values of *options*."""
+    """Return a complaint about names or values of *options*; None if none is wrong."""
     return wrong_name(options) or wrong_value(options, scheduled=scheduled)
 
 
 def schedules_all(app: Celery) -> bool:
-    """Return whether no queue of *app* is left to kombu, as far as that is known."""
+    """Return whether *app* leaves no queue to kombu, as far as its configuration is known."""
     keys = app.conf.keys() if app.configured else app._preconf
     return not any(key.lower().endswith(f"{PREFIX}queues") for key in keys)
 
 
-# -- what an app's configuration says
+# -- options in an app's configuration
 
 
 def of_routes(conf: Any, name: str | None = None) -> Iterator[tuple[str, Options]]:
-    """Yield what ``task_routes`` maps tasks to, with where; to task *name* alone, if one is given."""
+    """Yield the routes of ``task_routes``, each after its place in words; with *name*, those of that task."""
     for pairs in _each(conf.task_routes):
         for pair in pairs.items() if isinstance(pairs, Mapping) else pairs if isinstance(pairs, list | tuple) else ():
             if isinstance(pair, list | tuple) and len(pair) == 2 and (name is None or _matches(pair[0], name)):
@@ -119,15 +120,15 @@ def of_routes(conf: Any, name: str | None = None) -> Iterator[tuple[str, Options
 
 
 def of_annotations(conf: Any, name: str | None = None) -> Iterator[tuple[str, Options]]:
-    """Yield what ``task_annotations`` gives tasks, with where; task *name* alone, if one is given."""
+    """Yield the options in ``task_annotations``, each after its place in words; with *name*, those of that task."""
     for each in _each(conf.task_annotations):
-        for task, given in each.items() if isinstance(each, Mapping) else ():
-            if isinstance(given, Mapping) and (name is None or task in (name, "*")):
-                yield f"task_annotations {task!r}", given
+        for task, options in each.items() if isinstance(each, Mapping) else ():
+            if isinstance(options, Mapping) and (name is None or task in (name, "*")):
+                yield f"task_annotations {task!r}", options
 
 
 def of_beat(conf: Any) -> Iterator[tuple[str, Options]]:
-    """Yield the options of the entries of ``beat_schedule``, with where."""
+    """Yield the options of the entries of ``beat_schedule``, each after its place in words."""
     for name, entry in (conf.beat_schedule or {}).items():
         options = entry.get("options") if isinstance(entry, Mapping) else getattr(entry, "options", None)
         yield f"beat entry {name!r}", options if isinstance(options, Mapping) else {}
@@ -145,7 +146,7 @@ def _matches(pattern: Any, name: str) -> bool:
 
 
 class Wrong(NamedTuple):
-    """What is wrong, and *where*. *misspelt*: it is the name of an option, else it is a value."""
+    """A complaint about an option. *where*: its place in words. *misspelt*: its name is wrong, else its value is."""
 
     where: str
     what: str
@@ -156,7 +157,7 @@ class Wrong(NamedTuple):
 
 
 def wrong_with_app(app: Celery) -> Iterator[Wrong]:
-    """Yield what is wrong with routes, annotations and tasks of *app*, which is finalized."""
+    """Yield complaints about routes, annotations and tasks of *app*, which is finalized."""
     scheduled = schedules_all(app)
     annotated = list(of_annotations(app.conf))
     said = {name for _, options in annotated for name in options}
@@ -170,7 +171,7 @@ def wrong_with_app(app: Celery) -> Iterator[Wrong]:
 
 
 def wrong_in(where: str, options: Options, *, scheduled: bool) -> Iterator[Wrong]:
-    """Yield what is wrong with *options*."""
+    """Yield complaints about *options*, one for each name."""
     for name, value in options.items():
         alone = {name: value, "stamped_headers": options.get("stamped_headers")}
         if found := wrong_name(alone):
@@ -180,6 +181,6 @@ def wrong_in(where: str, options: Options, *, scheduled: bool) -> Iterator[Wrong
 
 
 def check_app(app: Celery) -> None:
-    """Raise OptionError if something is wrong with routes, annotations or tasks of *app*, which is finalized."""
+    """Raise OptionError if a route, an annotation or a task of *app*, which is finalized, has a wrong option."""
     for each in wrong_with_app(app):
         raise OptionError(str(each))

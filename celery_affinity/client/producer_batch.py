@@ -1,7 +1,7 @@
-"""What kombu's ``Producer.batch`` has published, until it is sent (kombu 5.7 and later).
+"""The messages of a ``Producer.batch`` of kombu 5.7 or later, until they are sent.
 
-Jobs wait here and go out together, many in one round trip. Unlike those of stock Redis they may be sent again after a
-lost reply: each has the id that it got when it was published, so a second copy changes nothing.
+Jobs wait here and go out together, many in one round trip. Unlike stock Redis, this transport may send them again after
+a lost reply: a job has had its id since it was published, so a second copy changes nothing.
 """
 
 from contextlib import suppress
@@ -19,7 +19,7 @@ Command = tuple[str, tuple[Any, ...]]
 
 
 class _OfMessage(list["Job | Command"]):
-    """What is published of one message, while it is routed."""
+    """The jobs and commands of one message, while it is routed."""
 
     def add(self, name: str, *args: Any) -> None:
         """Add a command of kombu's."""
@@ -30,10 +30,10 @@ class _OfMessage(list["Job | Command"]):
 
 
 class PublishBatch:
-    """What was published on *channel* within one ``Producer.batch``: jobs, and commands of kombu for all else.
+    """The jobs that a ``Producer.batch`` publishes on *channel*, and kombu's commands for other messages.
 
-    It is sent when it holds *max_size* of them, when somebody flushes it, and at the end. When it is full, nobody waits
-    for the reply until it is full again: the server is at work on these while Celery makes the next ones.
+    They are sent when there are *max_size* of them, at each `flush`, and at the end. The reply to a full batch is
+    awaited when the next is full: the server works on one while Celery makes the other.
     """
 
     def __init__(self, channel: Any, max_size: int) -> None:
@@ -47,7 +47,7 @@ class PublishBatch:
         self._unusable: str | None = None
 
     def publish(self, message: Any, **kwargs: Any) -> Any:
-        """Route one message; nothing of it is kept if that is refused."""
+        """Route one message; nothing of a refused message stays in the batch."""
         self._check_usable()
         of_message = _OfMessage()
         result = self.channel.basic_publish(message, _publish_batch=of_message, **kwargs)
@@ -63,9 +63,9 @@ class PublishBatch:
         return result
 
     def flush(self) -> None:
-        """Send what waits. Raises BatchPublishError if it cannot be known whether it arrived.
+        """Send what waits. Raises BatchPublishError if it is unknown whether the server has it.
 
-        Jobs stay then, and another flush sends the very same: those that arrived are not published twice.
+        Jobs then stay in the batch, and another flush sends them with the ids that they have: none is published twice.
         """
         self._check_usable()
         self._send()
@@ -82,13 +82,13 @@ class PublishBatch:
         self._sent, self._jobs = self._jobs, []
         scheduler = self.channel.scheduler
         scheduler.client.give_back()
-        with suppress(redis.RedisError, OSError):  # the connection was idle for too long: they are sent again
+        with suppress(redis.RedisError, OSError):  # the connection was idle for too long: `_confirm` sends again
             scheduler.send_publish(self._in_flight, self._sent)
         if self._waits:
             self._confirm()
 
     def _confirm(self) -> None:
-        """Wait until what was sent is known to have arrived."""
+        """Wait until the server has answered what was sent; send it again if no answer comes."""
         if not self._sent:
             return
         try:
@@ -101,13 +101,11 @@ class PublishBatch:
         sent, self._sent = self._sent, []
         for job, each in zip(sent, published, strict=True):
             each.check(job)
-            if not each.served:
-                unserved_warning.warn(
-                    job.type, self.channel.scheduler
-                )  # by handlers of the log, which may publish as well
+            if not each.served:  # a handler of the log may publish in this batch: its lists are in order by now
+                unserved_warning.warn(job.type, self.channel.scheduler)
 
     def _received(self) -> list[Published]:
-        """Return what became of the jobs that were sent; nothing if that is not known."""
+        """Return the replies for the jobs that were sent; an empty list if there are none."""
         if self._in_flight.is_under_way:
             with suppress(redis.RedisError, OSError):
                 return list(self.channel.scheduler.receive_publish(self._in_flight))
@@ -125,12 +123,12 @@ class PublishBatch:
             raise BatchPublishError("messages that are no jobs may have been published, or not") from exc
 
     def discard(self) -> None:
-        """Forget what was not sent. What was is waited for, so that it is there."""
+        """Forget the jobs and commands that were not sent. The reply to those that were is awaited."""
         self._received()
         self._jobs, self._sent, self._commands, self._unusable = [], [], [], "aborted"
 
     def close(self) -> None:
-        """Take no more."""
+        """Refuse whatever is published from now on, and give the connection back."""
         self._in_flight.give_back()
         self._unusable = "closed"
 

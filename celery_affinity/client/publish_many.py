@@ -1,8 +1,8 @@
-"""Many calls of one task, published together: Celery makes the message of the first, and the others follow it.
+"""Many calls of one task, published together: Celery makes the message of the first, and the others are like it.
 
-Celery's own way from a call to its message takes longer than all that is between a client and the server. Here it is
-gone once: routes, serializer, stamps, headers of ``before_task_publish`` handlers and all options are what they are for
-the first call. Each has its own ids, arguments and results.
+Celery's own way from a call to its message takes longer than all the rest of a publish. Here it is gone once: routes,
+serializer, stamps, headers of ``before_task_publish`` handlers and all options of the first call hold for all. A call
+has its own ids, arguments and result.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ from .of_app import is_ours
 from .stamp import PROPERTY, job_id
 from .stamping import Capture, Captured
 
-#: Calls that are sent in one round trip; so many messages are held at a time.
+#: Calls that are sent in one round trip, and messages that are held in memory at a time.
 _TOGETHER = 500
 
 
 class TaskIds(Sequence[str]):
-    """The ids of the calls that were published, in their order.
+    """The task ids of the calls that `publish_many` published, in the order of the calls.
 
-    Each is made of *publish_id* and its number, so those of a million calls take no room.
+    Each id is computed from *publish_id* and the number of its call, so a million of them take no memory.
     """
 
     def __init__(self, task: Any, publish_id: str, count: int, eager: Sequence[EagerResult] = ()) -> None:
@@ -55,12 +55,12 @@ class TaskIds(Sequence[str]):
         return self._count
 
     def of(self, number: int) -> str:
-        """Return the id of a call, from 0, published or not."""
+        """Return the id of call *number*, counted from 0, whether it is published or not."""
         digest = hashlib.blake2b(f"{self.publish_id} {number}".encode(), digest_size=16).hexdigest()
         return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}"  # a UUID of version 8
 
     def results(self) -> Iterator[Any]:
-        """Yield the result of each call, as ``apply_async`` returns it."""
+        """Yield the result of each call: what ``apply_async`` returns, an AsyncResult or an EagerResult."""
         return iter(self._eager) if self._eager else map(self._task.AsyncResult, self)
 
 
@@ -70,16 +70,16 @@ class _Call(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def publish_many(task: Any, calls: Iterable[Any], *, resume: PublishError | None = None, **options: Any) -> TaskIds:
-    """Call *task* once for each of *calls*, some hundred in one round trip. Return their ids.
+def publish_many(task: Task, calls: Iterable[object], *, resume: PublishError | None = None, **options: Any) -> TaskIds:
+    """Call *task* once for each of *calls*, 500 in one round trip. Return the task ids.
 
-    *calls*: a tuple or list of positional arguments each, a mapping of keyword arguments, or a signature of *task*.
-    They are taken as they are needed, so it may be a generator of millions. *options*: those of ``apply_async``, the
-    same for all of the calls; a ``countdown`` counts from now.
+    *calls*: for each call a tuple or list of positional arguments, a mapping of keyword arguments, or a signature of
+    *task* without options. They are read as they are needed, so a generator may yield millions. *options*: those of
+    ``apply_async`` but ``task_id``, the same for all calls; ``countdown``, in s, counts from now.
 
-    Raises PublishError if it ends midway, which says how many calls were published. With that as *resume*, and the
-    same calls, another `publish_many` publishes the rest, and none twice. Until something was sent, errors are those of
-    ``apply_async``.
+    Raises PublishError if it ends midway, which says how many calls were published: pass it as *resume*, with the same
+    calls, to publish the rest, and none twice. As long as nothing is sent, errors are raised as they are: OptionError
+    for *options* and calls that are not accepted, and whatever ``apply_async`` or *calls* raise.
     """
     if not isinstance(task, Task):
         raise OptionError(f"publish_many takes a task, got: {task!r}")
@@ -89,7 +89,7 @@ def publish_many(task: Any, calls: Iterable[Any], *, resume: PublishError | None
     ids, eager = TaskIds(task, publish_id, 0), list[EagerResult]()
     ours = islice((_read(task, number, call) for number, call in enumerate(calls)), published, None)
     try:
-        if _takes_each_call(task):
+        if _needs_each_call(task):
             for call in ours:
                 eager.append(_publish_one(task, call, ids, options))
                 published = call.number + 1
@@ -119,8 +119,8 @@ def _read(task: Any, number: int, call: object) -> _Call:
     raise OptionError(f"call {number} must be a tuple of arguments, a mapping or a signature, got: {call!r}")
 
 
-def _takes_each_call(task: Any) -> bool:
-    """Return whether Celery is to make every message of *task* itself, since they differ in more than arguments."""
+def _needs_each_call(task: Any) -> bool:
+    """Return whether Celery has to make every message of *task*: they may differ in more than arguments."""
     conf, own = task.app.conf, task.__class__  # not its type: a task may be a proxy of one
     return bool(
         conf.task_always_eager
@@ -136,7 +136,7 @@ def _publish_one(task: Any, call: _Call, ids: TaskIds, options: dict[str, Any]) 
 
 
 def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: dict[str, Any]) -> Iterator[int]:
-    """Yield after each round trip how many calls are published, all before them included."""
+    """Publish *calls*. Yield after each round trip the number of calls that are published, from the first of all."""
     first = next(calls, None)
     if first is None:
         return
@@ -144,8 +144,8 @@ def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: 
         options = {**options, "producer": producer}
         capture = _capture(task, first, ids, options)
         patterns = [_Pattern(task, producer.channel, each, options) for each in capture]
-        if capture.published or not capture:  # it went where nothing is scheduled, as the others will
-            if patterns:  # and elsewhere
+        if capture.published or not capture:  # it went to a queue that is not scheduled, as the others will
+            if patterns:  # and to a scheduled one as well
                 _send(task, producer, [pattern.job(first, ids) for pattern in patterns], first.number, ids, options)
             yield first.number + 1
             for call in calls:
@@ -160,14 +160,14 @@ def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: 
 
 
 def _capture(task: Any, call: _Call, ids: TaskIds, options: dict[str, Any]) -> Capture:
-    """Return what Celery makes of a call: a message for each queue that it is routed to."""
+    """Return what Celery makes of a call: a message for each queue that the call is routed to."""
     capture = Capture()
     _publish_one(task, call, ids, {**options, "add_to_parent": False, PROPERTY: capture})
     return capture
 
 
 class _Pattern:
-    """The message of one call, which those of the others follow."""
+    """The message of the first call, as a pattern for those of the others."""
 
     def __init__(self, task: Any, channel: Any, captured: Captured, options: Mapping[str, Any]) -> None:
         self._channel, self._queue, self._stamp = channel, captured.queue, captured.stamp
@@ -183,7 +183,7 @@ class _Pattern:
             body = compression.decompress(body, self._compression)
         content = message["content-type"], message["content-encoding"]
         self._embedded = serialization.loads(body, *content, accept={content[0]})[2]
-        # Asked for once: looking them up for each call takes as long as making its message.
+        # Looked up once: for each call that takes as long as making its message.
         self._check = task.__header__ if task.typing else None
         # Celery before 5.7 does this in the worker alone.
         self._dump = None if self._serializer == "pickle" else getattr(task, "_dump_pydantic_arguments", None)
@@ -225,7 +225,7 @@ class _Pattern:
 
 
 def _send(task: Any, producer: Any, jobs: list[Job], published: int, ids: TaskIds, options: dict[str, Any]) -> None:
-    """Publish jobs, and again while the connection is lost, as the app wants it. Raises PublishError."""
+    """Publish jobs, and again after a lost connection, by the app's ``task_publish_retry``. Raises PublishError."""
     conf = task.app.conf
     retry = conf.task_publish_retry if options.get("retry") is None else options["retry"]
     policy = {**conf.task_publish_retry_policy, **(options.get("retry_policy") or {})} if retry else {"max_retries": 0}

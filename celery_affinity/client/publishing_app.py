@@ -1,16 +1,16 @@
-"""Which app publishes: noted where a publish begins, since nothing that comes later says it.
+"""Which app publishes: recorded where a publish begins, since nothing later names the app.
 
-Celery's current app is a guess: there is one for each thread, and it is the app that was made or set last. But a
-publish begins in one of two places that belong to one app, in any thread, greenlet or process:
+Celery's current app is a guess: each thread has one, the app that was made or set last. But a publish begins in one of
+two places that belong to one app, in any thread, greenlet or process:
 
 - ``app.amqp.send_task_message``, a function of each app's own. ``delay``, ``apply_async``, ``send_task``, signatures,
   canvas, retries and beat all call it, with whatever producer; ``before_task_publish`` is sent from within, and does
   not name the app.
-- a connection that the app made (``app.connection()``, its pools), for those who publish with kombu alone.
+- a connection that the app made (``app.connection()``, its pools), for code that publishes with kombu alone.
 
-Both are made by methods of Celery's classes, which are wrapped here. Celery has no hook that each app passes: one may
-have been made before this module is imported, with the first connection that leads to our transport, or long after,
-and it publishes without ever being finalized.
+Both are made by methods of Celery's classes, which are wrapped here. Celery has no hook that each app passes: an app
+may be made before this module is imported, with the first connection that leads to our transport, or long after, and
+publishes without ever being finalized.
 """
 
 import sys
@@ -30,7 +30,7 @@ from .of_app import is_ours
 #: keeps a pool for each set of options, so the first app has the pools of stock kombu, and each other its own.
 _OPTION = "celery_affinity_app"
 
-#: Apps by their number. That of an app that is gone is the next one's, with the pools that were opened for it.
+#: Apps by number. The next app gets the number of one that is gone, with the pools that were opened for that.
 _apps: "WeakValueDictionary[int, Celery]" = WeakValueDictionary()
 _lock = threading.Lock()
 
@@ -39,15 +39,14 @@ Sender = Callable[..., Any]
 
 
 def that_made(connection: Any) -> Celery:
-    """Return the app whose connection this is; of one that no app made, the first, or the current one."""
+    """Return the app that made *connection*; if none did, the first app, or the current one."""
     return _apps.get(connection.transport_options.get(_OPTION, 0)) or _current()
 
 
 def _current() -> Celery:
-    """Return the app of this thread, as far as can be known.
+    """Return Celery's current app; in a thread where no app was made or set, the only one that uses this transport.
 
-    In a thread where none was made or set, Celery's current app is the default app, which knows nothing. Then it is the
-    app that uses this transport, if there is just one.
+    Celery's own answer there is its default app, which knows nothing.
     """
     current: Celery = current_app._get_current_object()
     if _state._tls.current_app is None and not is_ours(current.conf.broker_transport):
@@ -58,7 +57,7 @@ def _current() -> Celery:
 
 
 def on_send(wrap: Callable[[Celery, Sender], Sender]) -> None:
-    """Have *wrap* called for each app, now or when it first publishes, with the function that sends its messages."""
+    """Replace each app's ``send_task_message``, now or when the app first publishes, by what *wrap* returns for it."""
     create: Callable[[AMQP], Sender] = AMQP._create_task_sender
 
     @wraps(create)
@@ -67,7 +66,7 @@ def on_send(wrap: Callable[[Celery, Sender], Sender]) -> None:
 
     AMQP._create_task_sender = _create_task_sender
     for app in tuple(_state._get_active_apps()):
-        amqp = vars(app).get("amqp")  # looked at only: asking the app for it would make it, and read the configuration
+        amqp = vars(app).get("amqp")  # ``app.amqp`` would make one, and read the app's configuration
         if amqp is not None and "send_task_message" in vars(amqp):
             amqp.send_task_message = wrap(app, amqp.send_task_message)
 
@@ -81,8 +80,8 @@ def _number_of(app: Celery) -> int:
         return number
 
 
-def _note_the_first() -> None:
-    """Note the app for whose connection this module is imported: that one is half made, too late to be marked."""
+def _number_the_first() -> None:
+    """Number the app for whose connection this module is imported: the connection is half made, too late to mark."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
@@ -92,6 +91,7 @@ def _note_the_first() -> None:
 
 
 def _mark_connections() -> None:
+    """Have each connection that an app makes bear the app's number: a channel knows its connection only."""
     connect: Callable[..., Any] = Celery._connection
 
     @wraps(connect)
@@ -104,5 +104,5 @@ def _mark_connections() -> None:
     Celery._connection = _connection
 
 
-_note_the_first()
+_number_the_first()
 _mark_connections()

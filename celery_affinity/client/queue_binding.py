@@ -1,7 +1,7 @@
-"""Queues that kombu finds declared without a copy.
+"""Queues that are bound to a channel once, not for each message.
 
-With each message Celery has kombu declare the queue, which binds a copy of it to the channel, with its exchange, only
-to find that the name was declared on this connection before: a sixth of Celery's own work on a publish.
+With each message Celery has kombu declare the queue. kombu binds a copy of queue and exchange to the channel, only to
+find that the connection has declared that name before: a sixth of Celery's own work on a publish.
 """
 
 from typing import Any
@@ -10,32 +10,32 @@ from weakref import WeakKeyDictionary
 from celery import Celery
 from kombu import Queue
 
-#: Queues that are kept for an app, and for a channel: more are made anew, so that a publisher that makes up queues does
-#: not fill its memory.
+#: Queues that are remembered at most, for each app and for each channel. At one more all are forgotten, so that a
+#: publisher that makes up queues does not fill its memory.
 _MOST = 500
 
 _QUEUES: "WeakKeyDictionary[Celery, dict[str, BoundOnce]]" = WeakKeyDictionary()
 
 
 class BoundOnce(Queue):
-    """The same as *queue*; a channel that has `bound_queues` keeps what was bound to it."""
+    """A copy of *queue* that is bound once to each channel of ours, whose `bound_queues` has it then."""
 
     queue: Queue
 
     def bind(self, channel: Any) -> Any:
-        kept: dict[str, Queue] | None = getattr(channel, "bound_queues", None)
-        if kept is None:
+        bound_queues: dict[str, Queue] | None = getattr(channel, "bound_queues", None)
+        if bound_queues is None:
             return super().bind(channel)
-        bound = kept.get(self.name)
+        bound = bound_queues.get(self.name)
         if bound is None or bound.queue is not self.queue or bound.channel is not channel:
             bound = super().bind(channel)
             bound.queue = self.queue
-            _keep(kept, bound)
+            _remember(bound_queues, bound)
         return bound
 
 
-def bind_once(app: Celery, declare: list[Any]) -> None:
-    """Put into *declare*, what a publish of *app* is to declare, queues that are bound once."""
+def bind_once(app: Celery, declare: list[Queue]) -> None:
+    """Replace the queues in *declare*, which a publish of *app* will declare, by queues that are bound once."""
     for at, queue in enumerate(declare):
         if type(queue) is Queue and app.amqp.queues.get(queue.name) is queue:
             declare[at] = _bound_once(app, queue)
@@ -47,11 +47,11 @@ def _bound_once(app: Celery, queue: Queue) -> BoundOnce:
     if found is None or found.queue is not queue:
         found = BoundOnce(**queue.as_dict())
         found.queue = queue
-        _keep(queues, found)
+        _remember(queues, found)
     return found
 
 
-def _keep(kept: dict[str, Any], queue: BoundOnce) -> None:
-    if len(kept) >= _MOST:
-        kept.clear()
-    kept[queue.name] = queue
+def _remember(queues: dict[str, Any], queue: BoundOnce) -> None:
+    if len(queues) >= _MOST:
+        queues.clear()
+    queues[queue.name] = queue

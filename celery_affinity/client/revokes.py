@@ -1,8 +1,8 @@
-"""A revoke on its way to the workers: what it asks of jobs that wait, which no worker has.
+"""A revoke on its way to the workers: it ends jobs that wait, of which no worker knows.
 
-A revoke is a broadcast of remote control. It passes the transport of whoever sends it, so the waiting jobs end before
-the first worker hears of it, and if there is no worker at all. That of stock Celery does nothing of the kind: there the
-workers that tick for the fleet do it when they hear of it.
+A revoke is a broadcast of remote control and passes the sender's transport, so the waiting jobs end before the first
+worker hears of it, and without any worker. A sender with stock Celery's transport ends no job: for its revokes, the
+workers that tick for the fleet do so when the broadcast reaches them.
 """
 
 import base64
@@ -22,26 +22,26 @@ from ..server.received import is_text, shown
 
 logger = logging.getLogger(__name__)
 
-#: Remote control is written in it, unless somebody chose otherwise.
+#: The content type of remote control, unless the app chose another.
 _ACCEPTED = serialization.prepare_accept_content(["json"])
 
 
 class Revoked(NamedTuple):
-    """Ids of tasks, and stamps as `stamp` writes them."""
+    """What a revoke names: ids of tasks, and stamps as `stamp` writes them."""
 
     task_ids: list[str]
     stamps: list[str]
 
 
 def stamp(name: str, value: object) -> str:
-    """Return a stamp of a message in one word."""
+    """Return a message's stamp in one word: name and value, percent-encoded."""
     return f"{encode(name)}:{encode(str(value))}"
 
 
 def stamps_of(headers: Mapping[str, Any]) -> list[str]:
-    """Return the stamps that the headers of a task's message bear; without those that nobody could name.
+    """Return the stamps in the headers of a task's message, without those that no revoke could name.
 
-    Raises OptionError if they are too many.
+    Raises OptionError if they are more than `MOST_STAMPS`, or longer than `MOST_STAMP_BYTES`.
     """
     names, values = headers.get("stamped_headers"), headers.get("stamps")
     if not names or not isinstance(values, Mapping):
@@ -64,15 +64,15 @@ def stamps_of(headers: Mapping[str, Any]) -> list[str]:
 
 
 def is_mailbox(name: str) -> bool:
-    """Return whether an exchange or a queue is one of remote control, or of the replies to it."""
+    """Return whether an exchange or a queue belongs to remote control, or to the replies to it."""
     return name.endswith(".pidbox")
 
 
 def read(mailbox: str, message: Mapping[str, Any]) -> Revoked | None:
-    """Return what a broadcast revokes for the whole fleet; None if it is something else.
+    """Return what a broadcast revokes for the whole fleet; None if it is no revoke, or one for some workers only.
 
-    *mailbox*: the exchange of remote control that it is sent to, or the queue of one that it is read from.
-    What cannot be revoked is logged and left out; Celery's own workers answer it, as they do without this transport.
+    *mailbox*: the exchange of remote control that the broadcast is sent to, or the queue that it is read from. Names
+    that cannot be revoked are logged and left out; workers answer them, as they do without this transport.
     """
     if not is_mailbox(mailbox):
         return None
@@ -91,18 +91,18 @@ def read(mailbox: str, message: Mapping[str, Any]) -> Revoked | None:
 
 
 def decoded(message: Mapping[str, Any]) -> object:
-    """Return the body of a message, if it is JSON; None if not."""
+    """Return the decoded body of a message; None if it is not JSON."""
     try:
         body = message.get("body") or ""
         if (message.get("properties") or {}).get("body_encoding") == "base64":
             body = base64.b64decode(body)
         return serialization.loads(body, message.get("content-type"), message.get("content-encoding"), _ACCEPTED)
-    except Exception:  # whatever it is: the workers may be able to
+    except Exception:  # workers may accept other content
         return None
 
 
 def _as_mapping(headers: object) -> Mapping[str, Any]:
-    """Return stamps by their names. Raises ValueError or AttributeError."""
+    """Return the values of stamps by name. Raises ValueError or AttributeError."""
     if isinstance(headers, Mapping):
         return headers
     pairs = headers if isinstance(headers, list) else ()
@@ -122,7 +122,7 @@ def _stamps(values: Mapping[str, Any]) -> list[str]:
 
 
 def _named(what: str, several: object) -> list[str]:
-    """Return names, as texts; without those that are none, which are logged."""
+    """Return names as texts, without those that can be no *what*, which are logged."""
     found = maybe_list(several) or ()
     for each in found:
         if not _is_name(each):

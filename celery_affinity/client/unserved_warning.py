@@ -15,15 +15,15 @@ from ..server.reader import as_text
 
 logger = logging.getLogger(__name__)
 
-#: Types remembered, so that a publisher that makes up types does not fill its memory.
+#: Types that are remembered at most, so that a publisher that makes up types does not fill its memory.
 _MOST = 10_000
 
-#: Commands that look for a type that may be meant, and types that each reads.
+#: Commands that search for a served type with a similar name, and types that each of them reads.
 _PAGES = 10
 _TYPES = 100
 
 _warned: dict[tuple[object, ...], set[str]] = {}
-#: The type that each scheduler was asked about last: it was warned of, or is not to be.
+#: The last type of each scheduler's call of `warn`: whether to log it is decided.
 _last: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -31,7 +31,7 @@ _lock = threading.Lock()
 def warn(type_: str, scheduler: Any) -> None:
     """Log that jobs of *type_* wait for a worker, once in a process for each type and each place that has workers."""
     if _last.get(scheduler) == type_:
-        return  # what is published next is most often of the same type
+        return  # the next job is most often of the same type
     _last[scheduler] = type_
     place = _place(scheduler)
     with _lock:
@@ -48,7 +48,7 @@ def warn(type_: str, scheduler: Any) -> None:
 
 
 def _served(scheduler: Any) -> set[str]:
-    """Return types that live workers serve: those that a few commands find, none if that may not be asked."""
+    """Return types that live workers serve: those that a few commands find; none if the server forbids them."""
     found: dict[str, str] = {}
     with suppress(redis.RedisError, OSError):
         cursor = 0
@@ -61,7 +61,7 @@ def _served(scheduler: Any) -> set[str]:
 
 
 def _place(scheduler: Any) -> tuple[object, ...]:
-    """Return what tells the jobs of one app from those of another: a server, a database, a prefix, a namespace."""
+    """Return the place of a scheduler's jobs: server, database, prefix and namespace."""
     pool, keys = scheduler.client.connection_pool, scheduler.keys
     server = [pool.connection_kwargs.get(name) for name in ("host", "port", "path", "db")]
     return (*server, getattr(pool, "service_name", None), keys.global_keyprefix, keys.namespace)

@@ -1,6 +1,6 @@
-"""Where Celery's canvas would lose the mode of a call: methods of its classes that are wrapped here.
+"""Methods of Celery's canvas that are wrapped because they would lose the mode of a call: one function for each.
 
-An app with another transport is left alone: what its calls say goes where stock Celery takes it.
+Apps with another transport are left alone: their calls' options go where stock Celery takes them.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from celery.app.task import Task
 
 from ..errors import OptionError
 from .first_try import mode_of_run
-from .modes import Options, first_said, parts_of, said, settled, without_mode, written
+from .modes import Options, first_said, parts_of, said, with_modes, without_mode, written
 from .of_app import is_ours
 
 Method = Callable[..., Any]
@@ -34,21 +34,21 @@ def _wrap(owner: Any, name: str, wrap: Callable[[Method], Method]) -> None:
 
 
 def _apply_composed(original: Method) -> Method:
-    """Settle the modes of a chain, a group or a chord where it is called."""
+    """Write the modes of a chain, a group or a chord where it is called: Celery gives some parts no options."""
 
     def apply_async(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
         composed, mode = _composed(self, options)
         if mode is not None:
             options = without_mode(options, mode)
             if kwargs and "body" in kwargs:  # chord(header)(body)
-                kwargs = {**kwargs, "body": settled(kwargs["body"], mode)}
+                kwargs = {**kwargs, "body": with_modes(kwargs["body"], mode)}
         return original(composed, args, kwargs, *rest, **options)
 
     return apply_async
 
 
 def _composed(signature: Any, options: Options) -> tuple[Any, bool | None]:
-    """Return *signature* as it is to be called with *options*, and its mode. Raises OptionError."""
+    """Return *signature* with its modes, as a call with *options* publishes it, and the mode of the whole."""
     try:
         mode = _called_with(signature, options)
         composed = written(signature, mode)
@@ -62,7 +62,7 @@ def _composed(signature: Any, options: Options) -> tuple[Any, bool | None]:
 
 
 def _called_with(signature: Any, options: Options) -> bool | None:
-    """Return the mode of a signature that is called with *options*: what they do not say is its own."""
+    """Return the mode of a signature that is called with *options*: theirs, or else its own."""
     own = signature.options
     if not any(name in each for each in (options, own) for name in ("on_demand", "affinity")):
         return None
@@ -70,14 +70,14 @@ def _called_with(signature: Any, options: Options) -> bool | None:
 
 
 def _own(signature: Any) -> bool | None:
-    """Return the mode of a signature; none of one that says what is not accepted, of which a publish is to complain."""
+    """Return a signature's own mode. None for options that are not accepted: a publish raises the error."""
     with suppress(OptionError):
         return said(signature.get("options") or {})
     return None
 
 
 def _apply_map(original: Method) -> Method:
-    """Give what is mapped its own mode: before 5.7 Celery calls it without its own options."""
+    """Give a ``map`` or ``starmap`` its own mode: Celery before 5.7 calls it without its own options."""
 
     def apply_async(self: Any, *args: Any, **options: Any) -> Any:
         mode = _own(self)
@@ -89,9 +89,9 @@ def _apply_map(original: Method) -> Method:
 
 
 def _group_of_chunks(original: Method) -> Method:
-    """Give chunks their own mode: Celery makes the group that is called without their own options.
+    """Give chunks their own mode: Celery makes and calls a group without the options of the chunks.
 
-    Chunks that were part of a message are a task, which makes the group.
+    Within a message, chunks are a task of Celery's, which makes the group when it runs.
     """
 
     def group(self: Any) -> Any:
@@ -103,20 +103,22 @@ def _group_of_chunks(original: Method) -> Method:
     return group
 
 
-# -- what is composed: Celery takes signatures out of chains, groups and chords, and the options of these are gone then,
-# or go on to what is put in
+# -- composing: Celery takes the signatures out of a chain, group or chord that becomes part of another. The options of
+# the former whole are lost then, or go to the wrong part
 
 
 def _part(signature: Any) -> Any:
-    """Return what is to be part of another: with its own mode, if it has one, in its tasks."""
+    """Return a signature that becomes part of another: a composed one, with a mode, has it in its tasks."""
     if not isinstance(signature, dict) or not parts_of(signature):
         return signature
     with suppress(OptionError):
-        return signature if _own(signature) is None else settled(signature, None)
+        return signature if _own(signature) is None else with_modes(signature, None)
     return signature
 
 
 def _or(original: Method) -> Method:
+    """Keep the modes of both sides of ``|``, whose parts Celery puts into one chain or chord."""
+
     def pipe(self: Any, other: Any) -> Any:
         return original(_part(self), _part(other))
 
@@ -124,6 +126,8 @@ def _or(original: Method) -> Method:
 
 
 def _fold(original: Method) -> Method:
+    """Keep the modes of what is given to ``chain()``, which Celery 5.7 folds into one chain."""
+
     def _fold_chain(tasks: Any) -> Any:
         return original([_part(each) for each in tasks])
 
@@ -131,27 +135,29 @@ def _fold(original: Method) -> Method:
 
 
 def _header(original: Method) -> Method:
+    """Keep the mode of a group that becomes the header of a chord: Celery takes the tasks out of it."""
+
     def _maybe_group(tasks: Any, app: Any) -> Any:
         return original(_part(tasks), app)
 
     return _maybe_group
 
 
-# -- what a running task puts in its own place, or beside it
+# -- signatures that a running task puts in its own place, or beside itself
 
 
 def _replace(original: Method) -> Method:
-    """Give what replaces a task its mode: who waited for the task waits for that."""
+    """Give the signature that replaces a task the task's mode: the same user waits for it."""
 
     def replace(self: Any, sig: Any) -> Any:
         mode = mode_of_run()
-        return original(self, sig if mode is None else settled(sig, mode))
+        return original(self, sig if mode is None else with_modes(sig, mode))
 
     return replace
 
 
 def _add_to_chord(original: Method) -> Method:
-    """Give what a task adds to its chord its mode. Celery makes the signature part of that chord, so it is changed."""
+    """Give the signature that a task adds to its chord the task's mode. Celery changes the signature too."""
 
     def add_to_chord(self: Any, sig: Any, lazy: bool = False) -> Any:
         mode = mode_of_run()

@@ -1,46 +1,45 @@
-"""What is kept of an error that ended a job: its type, and the beginning of what it says."""
+"""An error that ended a job, in words: its type, and the beginning of its text."""
 
 import sys
-from typing import Any
 
 from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
 from celery.exceptions import Ignore, NotRegistered, Reject, Retry
 from celery.utils.serialization import UnpickleableExceptionWrapper
 
-#: Characters that are kept of what an error says, and of the name of its type. ``jobs/outcome.lua`` has room for them.
+#: Characters that are kept of an error's text, and of the name of its type. ``jobs/outcome.lua`` has room for them.
 MOST = 200
 _MOST_OF_NAME = 80
 
-#: What a message lacks that is of no task.
+#: The header that only a task's message has.
 _NO_TASK = "task"
 
 
 def words(exc: BaseException) -> str:
-    """Return what is kept of *exc*: "ValueError: no such page". Of a Reject the reason is what it says.
+    """Return an exception in words: "ValueError: no such page". The text of a Reject is its reason.
 
-    Raises nothing, whatever the exception's own code does.
+    Nothing is raised, whatever the exception's own code does.
     """
     name: object = type(exc).__name__
     what: object = exc
-    if isinstance(exc, UnpickleableExceptionWrapper):  # what it was in a pool process
+    if isinstance(exc, UnpickleableExceptionWrapper):  # the exception itself stayed in a pool process
         name, what = exc.exc_cls_name, Exception(*exc.exc_args)
     elif isinstance(exc, Reject):
         nested = isinstance(exc.reason, BaseException) and not isinstance(exc.reason, Reject)
         what = words(exc.reason) if nested else "" if exc.reason is None else exc.reason
-    kept = str(name)[:_MOST_OF_NAME]
+    short_name = str(name)[:_MOST_OF_NAME]
     try:
         said = str(what)[:MOST]
     except (Exception, SystemExit):  # its author's code
         said = "(what it says cannot be shown)"
-    says_its_type = said.startswith(f"{kept}(")  # those of billiard
-    text = said if says_its_type else f"{kept}: {said}" if said else kept
+    says_its_type = said.startswith(f"{short_name}(")  # billiard's own do
+    text = said if says_its_type else f"{short_name}: {said}" if said else short_name
     return text.encode(errors="backslashreplace").decode()
 
 
-def error_of(failure: Any) -> BaseException | None:
-    """Return the exception in *failure*, which is one, or what Celery's hooks are given of one.
+def error_of(failure: object) -> BaseException | None:
+    """Return the exception in *failure*: an exception, or one of the wrappers that Celery's hooks get.
 
-    None if there is none, or if the task has not failed: it runs again, or wishes to be ignored.
+    None if there is none, or if the task has not failed: a Retry or an Ignore.
     """
     exc = failure.exception if isinstance(failure, ExceptionInfo) else failure
     if isinstance(exc, ExceptionWithTraceback):
@@ -49,7 +48,7 @@ def error_of(failure: Any) -> BaseException | None:
 
 
 def why_refused() -> str:
-    """Return why a message is refused of which no request was made: the error that is being handled; "" if none is."""
+    """Return the error that is being handled, in words: why no request was made of a message. "" if there is none."""
     exc = sys.exc_info()[1]
     if exc is None:
         return ""

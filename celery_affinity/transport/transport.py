@@ -27,7 +27,30 @@ _SCHEME = "affinity_scheme"
 
 
 class Transport(stock.Transport):
-    """Celery's Redis transport, scheduled by affinity."""
+    """Celery's Redis transport, scheduled by affinity; for Celery to use, not to be called.
+
+    ::
+
+        app = Celery("shop", broker="redis://:password@broker:6379/0")
+        app.conf.broker_transport = "celery_affinity:Transport"
+        app.conf.broker_transport_options = {"namespace": "shop"}
+
+    ``broker_url``: ``redis://``, ``rediss://`` (the server's certificate is verified, unless the URL has
+    ``?ssl_cert_reqs=none``), ``sentinel://`` or ``socket:///path``; several for failover, joined by ";". Any other
+    scheme raises TransportError, without the password.
+
+    ``broker_transport_options``: those of stock Celery for Redis, with one more. Here count:
+
+    - ``namespace`` ("affinity"): first part of the hash tag of all keys. Apps on one database with different namespaces
+      share no job and no worker.
+    - ``global_keyprefix`` (""): what all keys begin with, kombu's as well.
+    - ``socket_timeout`` (10 s): longest wait for a reply.
+    - ``socket_connect_timeout`` (``broker_connection_timeout``, 4 s): longest wait for a connection.
+    - ``master_name``, ``sentinel_kwargs``: of ``sentinel://``.
+
+    ``visibility_timeout`` counts only for queues that are not scheduled (``affinity_queues``). The app's own settings
+    are listed in README.md under "Settings".
+    """
 
     Channel = Channel
     can_parse_url = True
@@ -36,10 +59,10 @@ class Transport(stock.Transport):
     driver_type = "redis"
     driver_name = "celery_affinity"
 
-    #: Called with what a broadcast revokes for the whole fleet, in a worker that reads it; None in other processes.
+    #: Called with the revokes of a broadcast, in a worker that reads it for the whole fleet; None in other processes.
     on_revoked: Callable[[revokes.Revoked], None] | None = None
 
-    #: Messages that were brought to their consumers.
+    #: Number of messages that were brought to their consumers.
     deliveries = 0
 
     implements = stock.Transport.implements.extend(batch_publish=True)
@@ -54,7 +77,7 @@ class Transport(stock.Transport):
             self.default_port = stock.SentinelTransport.default_port
         super().__init__(client, **kwargs)
         if "flower" in sys.modules:
-            from ..observe import flower  # not at the top: other processes do without
+            from ..observe import flower  # not at the top: only Flower's process needs it
 
             flower.install(client)
 
@@ -74,7 +97,7 @@ class Transport(stock.Transport):
             if is_control and isinstance(exc, (ContentDisallowed, DecodeError)):
                 received.drop(queue, message, exc)  # the other replies are to come
             elif self.on_revoked is None:
-                raise  # a client's own consumer may mean it; Celery's worker would end
+                raise  # a client's own consumer may raise it on purpose; Celery's worker would end
             else:
                 logger.exception("What %r brought is dropped, it failed: %s", queue, received.shown(message))
                 self._refuse(message)
@@ -84,7 +107,7 @@ class Transport(stock.Transport):
             self.on_revoked(revoked)
 
     def _refuse(self, message: dict[str, Any]) -> None:
-        """Settle a message that nobody has: kombu would bring it again, and again."""
+        """Reject a message that no consumer got: unacknowledged, kombu would bring it again and again."""
         delivery_tag = message["properties"]["delivery_tag"]
         for channel in self.channels:
             if channel.qos.holds(delivery_tag):
@@ -94,7 +117,7 @@ class Transport(stock.Transport):
         super().register_with_event_loop(connection, WatchedOnce(loop, self.cycle._chan_to_sock.values))
 
     def driver_version(self) -> str:
-        """Return what `celery report` says of this transport: the version of redis-py alone is not ours."""
+        """Return the versions of this package and of redis-py, for `celery report`."""
         own = versions()
         return f"{own['celery_affinity']}, redis-py {own['redis']}"
 
@@ -124,9 +147,9 @@ class Transport(stock.Transport):
 
 
 def _describe(client: Any) -> str:
-    """Write what the URL of a connection says into its fields, as kombu does for its own transports.
+    """Write the parts of a connection's URL into its fields, as kombu does for its own transports. Return the scheme.
 
-    Return the scheme. A clone of a connection has the fields, and no URL any more.
+    A clone of a connection has the fields, and no URL any more.
     """
     url = client.hostname or ""
     if "://" not in url:
@@ -139,13 +162,13 @@ def _describe(client: Any) -> str:
     client.password = broker.password or client.password
     client.virtual_host = broker.virtual_host or client.virtual_host
     if broker.scheme == "rediss":
-        given = client.ssl if isinstance(client.ssl, dict) else {}
-        client.ssl = {**broker.ssl, **given}
+        of_app = client.ssl if isinstance(client.ssl, dict) else {}  # ``broker_use_ssl``
+        client.ssl = {**broker.ssl, **of_app}
     return broker.scheme
 
 
 def _switch(connection: Any, url: str) -> None:
-    """Go to the next URL of a failover list: Connection.switch, which would go back to kombu's own transport."""
+    """Go to the next URL of a failover list, in place of `Connection.switch`: that would choose kombu's transport."""
     connection.close()
     connection.declared_entities.clear()
     connection._closed = False
@@ -154,7 +177,7 @@ def _switch(connection: Any, url: str) -> None:
 
 
 def _info(connection: Any) -> dict[str, Any]:
-    """Return what `inspect stats` shows of a connection: Connection.info, without the passwords that stand in URLs."""
+    """Return the facts of a connection for `inspect stats`: `Connection.info` without the passwords in its URLs."""
     info = dict(connection._info())
     info["hostname"] = urls.masked(info["hostname"])
     info["alternates"] = [urls.masked(url) for url in info["alternates"]]

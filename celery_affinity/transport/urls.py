@@ -1,4 +1,4 @@
-"""Broker URLs: any that Celery takes for Redis, parsed here because kombu leaves them to a transport that says so."""
+"""Broker URLs in every form that Celery has for Redis: kombu leaves the parsing to this transport."""
 
 import ssl
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class BrokerURL:
 
 
 def parse(url: str) -> BrokerURL:
-    """Return the parts of *url*. Raises TransportError, without the password, for a scheme that is none of ours."""
+    """Return the parts of *url*. Raises TransportError, which shows no password, unless its scheme is in `SCHEMES`."""
     scheme = url_to_parts(url).scheme
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
@@ -47,7 +47,7 @@ def parse(url: str) -> BrokerURL:
 
 
 def masked(url: str, mask: str = "**") -> str:
-    """Return *url*, or each of several that semicolons separate, without its password."""
+    """Return *url*, or several that semicolons separate, with *mask* for each password."""
     return ";".join(_masked(part, mask) if "://" in part else part for part in url.split(";"))
 
 

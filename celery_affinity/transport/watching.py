@@ -1,8 +1,8 @@
-"""An event loop that is not told again what it knows.
+"""An event loop that is spared what it already watches.
 
-At each turn kombu's Redis transport adds all its connections to the loop, which has the system look for each: a
-twentieth of what a worker does for a short task. Among them may be some that are closed, and whose numbers others have
-by now.
+At each turn kombu's Redis transport adds all its connections to the loop, which makes a system call for each: a
+twentieth of a worker's time for a short task. Closed connections are among them, whose file numbers may belong to
+others by now.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,9 +10,9 @@ from typing import Any
 
 
 class WatchedOnce:
-    """*hub*, a ``kombu.asynchronous.Hub``, as a transport sees it whose connections are *sockets*.
+    """A ``kombu.asynchronous.Hub``, seen by a transport whose open connections *sockets* returns.
 
-    `add_reader` does nothing if it would change nothing, or if there is no such connection.
+    `add_reader` does nothing if it would change nothing, or if no open connection has that file number.
     """
 
     def __init__(self, hub: Any, sockets: Callable[[], Iterable[Any]]) -> None:

@@ -265,7 +265,7 @@ def test_an_app_with_another_transport_is_left_alone(new_app):
 
 
 def test_shared_tasks(new_app, monkeypatch):
-    monkeypatch.setattr(misspelt, "_kept_of_shared", [])
+    monkeypatch.setattr(misspelt, "_complaints_of_shared", [])
     monkeypatch.setattr(misspelt._state, "_get_active_apps", lambda: set())
     decorate = misspelt.celery.shared_task
     assert decorate is shared_task, "whoever imports it from now on gets the one that looks"
