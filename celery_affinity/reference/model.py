@@ -1,7 +1,7 @@
 """What a cohort holds: jobs, workers, and what is known of them together. Times are µs of the server's clock."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -77,6 +77,9 @@ class Job:
     tries: int = 0
     """How often somebody began to tell it."""
 
+    def has_expired(self, now_us: int) -> bool:
+        return self.expires_us is not None and self.expires_us <= now_us
+
 
 @dataclass
 class Worker:
@@ -106,6 +109,11 @@ class Worker:
     """The number of its last release ..."""
     granted: list[tuple[str, int]] = field(default_factory=list)
     """... and what that one's reply carried."""
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether jobs are placed on it: a worker without slots has none to lend either."""
+        return self.accepting and not self.stalled and self.slots > 0
 
 
 @dataclass(frozen=True)
@@ -169,6 +177,11 @@ class Cohort:
 
     def pending(self, types: Collection[str]) -> list[Job]:
         return [job for job in self.jobs.values() if job.state == "pending" and job.type in types]
+
+    def dead(self, job_ids: Iterable[str]) -> list[Job]:
+        """Return those of the jobs that are dead, each once."""
+        found = [self.jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in self.jobs]
+        return [job for job in found if job.state == "dead"]
 
     def capacity(self, type_: str) -> int:
         """Return the slots of the live workers that serve *type_*."""

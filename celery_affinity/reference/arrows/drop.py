@@ -8,7 +8,7 @@ from ..model import Cohort
 
 def drop(cohort: Cohort, job_ids: Iterable[str]) -> int:
     """Delete dead letters. Return how many there were."""
-    dead = come_back.dead(cohort, job_ids)
+    dead = cohort.dead(job_ids)
     for job in dead:
         come_back.forget(cohort, job)
     return len(dead)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ..fleet import lookahead
-from ..jobs import claims, come_back
+from ..jobs import claims, come_back, finished
 from ..jobs.outcome import ENDED, read_outcome
 from ..model import Cohort, Delivery, Outcome, Worker
 from ..placing import free_slots
@@ -56,7 +56,7 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
             continue
         how, why = read_outcome(outcome)
         if how in ENDED or job.acked:
-            claims.finish(cohort, job, ENDED.get(how, "done"), why if how in ENDED else "", now_us)
+            finished.record(cohort, job, ENDED.get(how, "done"), why if how in ENDED else "", now_us)
         elif how == "rejected":
             come_back.drop(cohort, job)
             come_back.bury(cohort, job, "rejected", now_us, why)

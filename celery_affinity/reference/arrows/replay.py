@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ..jobs import come_back, find_by
+from ..jobs import find_by
 from ..model import Cohort
 from ..placing.fill import fill
 from ..replies import Replayed
@@ -10,7 +10,7 @@ from ..replies import Replayed
 
 def replay(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> Replayed:
     """Have dead letters run again, if the message is still there; whatever would have ended them is forgotten."""
-    replayed = [job for job in come_back.dead(cohort, job_ids) if job.message is not None]
+    replayed = [job for job in cohort.dead(job_ids) if job.message is not None]
     for job in replayed:
         job.state, job.enqueued_us, job.deliveries, job.reason, job.ended_us = "pending", now_us, 0, None, None
         job.acked, job.left, job.tries, job.is_listed, job.why = False, (), 0, True, ""

@@ -6,13 +6,12 @@ from ...rules.slot import free_slots
 from ..jobs import claims
 from ..model import Cohort, Delivery, Worker
 from ..placing import which_job
-from ..placing.free_slots import takes_jobs
 
 
 def fill(cohort: Cohort, worker: Worker, most: int, now_us: int, inline: list[Delivery]) -> None:
     """Give *worker* what waits for a slot of its types, until it holds *most* jobs beyond its slots."""
     free = free_slots(worker.slots, worker.other, len(worker.claims))
-    room = min(most, free + most) if takes_jobs(worker) else 0
+    room = min(most, free + most) if worker.takes_jobs else 0
     by_free = cohort.settings.get("rarity") == "free"
     has_choice = which_job.has_choice(cohort, worker.types)
     size = 0

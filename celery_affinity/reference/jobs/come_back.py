@@ -1,7 +1,5 @@
 """The ways a claimed job leaves its slot without having been done: pending again, or dead."""
 
-from collections.abc import Iterable
-
 from ...rules.protocol import MOST_MOVES
 from ..model import Cohort, Job, Reason
 from . import ends, find_by
@@ -60,9 +58,3 @@ def forget(cohort: Cohort, job: Job) -> None:
     find_by.remove(cohort, job, keeps_last=False)
     del cohort.jobs[job.id]
     cohort.untold.pop(job.id, None)
-
-
-def dead(cohort: Cohort, job_ids: Iterable[str]) -> list[Job]:
-    """Return those of the jobs that are dead, each once."""
-    found = [cohort.jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in cohort.jobs]
-    return [job for job in found if job.state == "dead"]

@@ -26,13 +26,9 @@ def waiting(cohort: Cohort, job: Job, how: How, now_us: int) -> bool:
 
 def meanwhile(cohort: Cohort, job: Job, now_us: int) -> How | None:
     """Return how a job that comes back from its worker has ended meanwhile; None if it may wait again."""
-    if has_expired(job, now_us):
+    if job.has_expired(now_us):
         return "expired"
-    return "revoked" if find_by.is_revoked(cohort, job) else None
-
-
-def has_expired(job: Job, now_us: int) -> bool:
-    return job.expires_us is not None and job.expires_us <= now_us
+    return "revoked" if find_by.is_revoked(cohort, job.task_id, job.stamps, job.enqueued_us) else None
 
 
 def told(cohort: Cohort, job: Job) -> None:

@@ -27,7 +27,7 @@ def put(cohort: Cohort, new: NewJob, enqueued_us: int, now_us: int) -> Published
     )
     cohort.jobs[new.id] = job
     find_by.add(cohort, job, None if new.expires_us is None else now_us + new.expires_us, new.stamps, now_us)
-    is_revoked = find_by.is_task_revoked(cohort, job)
+    is_revoked = find_by.is_revoked(cohort, job.task_id)
     if is_revoked or (new.expires_us is not None and new.expires_us <= 0):
         ends.record(cohort, job, "revoked" if is_revoked else "expired", now_us)
         return Published(HAS_ENDED, NONE, True)

@@ -4,14 +4,9 @@ from ...rules.slot import free_slots
 from ..model import Cohort, Worker
 
 
-def takes_jobs(worker: Worker) -> bool:
-    """Return whether jobs are placed on *worker*: one without slots has none to lend either."""
-    return worker.accepting and not worker.stalled and worker.slots > 0
-
-
 def count(worker: Worker) -> int:
     """Return how many slots of *worker* are free for jobs."""
-    return max(0, free_slots(worker.slots, worker.other, len(worker.claims))) if takes_jobs(worker) else 0
+    return max(0, free_slots(worker.slots, worker.other, len(worker.claims))) if worker.takes_jobs else 0
 
 
 def recount(worker: Worker, now_us: int) -> None:

@@ -1,0 +1,21 @@
+"""The jobs of a task: most tasks have one. One that has ended is kept for a while, if it was the last."""
+
+from ..model import Cohort, Job
+
+
+def add(cohort: Cohort, job: Job) -> None:
+    if not job.task_id:
+        return
+    jobs = cohort.tasks.setdefault(job.task_id, {})
+    if any(cohort.is_fading(cohort.jobs[each]) for each in jobs):
+        jobs.clear()
+    jobs[job.id] = max(jobs.values(), default=0) + 1
+
+
+def remove(cohort: Cohort, job: Job) -> None:
+    left = cohort.tasks.get(job.task_id, {})
+    left.pop(job.id, None)
+    if len(left) == 1:
+        cohort.tasks[job.task_id] = dict.fromkeys(left, 1)
+    elif not left:
+        cohort.tasks.pop(job.task_id, None)
