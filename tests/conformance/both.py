@@ -1,0 +1,239 @@
+"""Each arrow on both: the reference is asked, a script is called, and what they reply is compared."""
+
+import zlib
+from itertools import count
+
+from celery_affinity.reference.model import NewJob
+from celery_affinity.reference.replies import NONE
+from celery_affinity.rules import job_fields
+from celery_affinity.rules.keys import encode
+from celery_affinity.rules.protocol import MOST_PURGED
+
+from .mirror import KEYS, payload, profile
+from .side_by_side import REFUSED, Named, SideBySide
+from .vocabulary import (
+    BURST,
+    GONE,
+    NAMES,
+    WORKERS,
+)
+from .walk import Moves
+
+moves = Moves()
+often = moves.often
+
+
+def message_of(job_id):
+    """Return the message of a job; two of those with a "c" are more than one call moves."""
+    return f"message of {job_id}\n\\u00e9{'.' * (1_500 if job_id.startswith('c') else 0)}"
+
+
+def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):
+    """Return a job as the reference takes it, and as the scripts do."""
+    # All jobs that a walk has end together are of one task, of others some.
+    task_id = f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % (1 if job_id.startswith('e') else 3)}"
+    message = message_of(job_id)
+    given = NewJob(job_id, type_, on_demand, priority, delay_us, task_id, "t", message, expires_us, stamps)
+    arguments = {
+        "id": job_id,
+        "type": encode(type_),
+        "mode": "demand" if on_demand else "queued",
+        "priority": priority,
+        "delay_us": delay_us,
+        "task_id": encode(task_id),
+        "task_name": "t",
+        "message": message,
+        "expires_us": "" if expires_us is None else expires_us,
+        "stamps": " ".join(stamps),
+    }
+    return given, arguments
+
+
+def as_found(ending):
+    """Return what the script replies of an ending, or of none."""
+    if ending is None:
+        return []
+    job_id, how, type_, task_id, name, deliveries, since_us, for_anyone, message = ending
+    return [job_id, how, encode(type_), encode(task_id), name, str(deliveries), str(since_us), for_anyone, message]
+
+
+def in_order(arguments):
+    return [arguments[name] for name in job_fields.FIELDS]
+
+
+class Both(SideBySide):
+    """The arrows, and what a move picks for them."""
+
+    def __init__(self, wire, tally):
+        super().__init__(wire, tally)
+        self.job_numbers, self.sequences = count(), count()
+        self.released = None
+        self.has_bursts = False
+
+    def pick_worker(self, index):
+        live = sorted(self.reference.workers)
+        return live[index % len(live)] if live and index < GONE else WORKERS[index % len(WORKERS)]
+
+    def pick_claims(self, some_indexes):
+        """Return a worker and claims: its own, but for a stale one or another's."""
+        held = [claim for claim in self.granted if self.is_held(*claim)]
+        if not self.granted:
+            return WORKERS[0], [("no job", 1)]
+        worker = held[some_indexes[0] % len(held)][0] if held else WORKERS[0]
+        own = [claim for claim in held if claim[0] == worker]
+        own_jobs = {claim[1] for claim in own}
+        past = [claim for claim in self.granted if claim[0] == worker and claim[1] in own_jobs and claim not in own]
+        picked = []
+        for index in some_indexes:
+            choice = own if own and index < GONE else past if past and index % 2 else self.granted
+            picked.append(choice[-1 - index % len(choice)][1:])
+        return worker, picked
+
+    def pick_dead(self, some_indexes):
+        """Return ids of dead letters, and now and then of another job, or of none."""
+        dead = [job.id for job in self.reference.jobs.values() if job.state == "dead"]
+        others = [*self.reference.jobs, "no-job"]
+        picks = [dead if dead and index < GONE else others for index in some_indexes]
+        return [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
+
+    def _publish(self, job_id, *job):
+        return self._publish_together([(job_id, *job)])
+
+    def _publish_together(self, jobs, spoilt=()):
+        """Publish *jobs* in one call. *spoilt*: (which of them, a field, what stands there that is not accepted)."""
+        given, arguments = map(list, zip(*(job_of(*job) for job in jobs), strict=True))
+        for nth, field, value in spoilt:
+            arguments[nth][field] = value
+            given[nth] = job_fields.bad(in_order(arguments[nth]))
+        rest = [value for each in arguments for value in in_order(each)]
+        good = [job[0] for job, each in zip(jobs, given, strict=True) if not isinstance(each, str)]
+        if self.full_next and not all(each in self.reference.jobs for each in good):
+            self.step("publish", REFUSED, *rest)
+            return NONE
+        first, *further = self.reference.publish(given, now_us=self.now_us)
+        pairs = (value for each in further for value in (each.state, each.refused or each.served))
+        reply = [first.state, Named(first.more), first.refused or first.served, *pairs]
+        self.step("publish", reply, *rest)
+        return first.more
+
+    def _join(self, worker, given, slots, other, given_settings, app="shop"):
+        reply = self.reference.join(
+            worker,
+            name=NAMES[worker],
+            types=given,
+            slots=slots,
+            other=other,
+            app=app,
+            settings=given_settings,
+            now_us=self.now_us,
+        )
+        self.step(
+            "join",
+            [Named(reply.more), reply.namesake or "", reply.replaced, reply.void_up_to, reply.now_us],
+            *(part for pair in given_settings.items() for part in pair),
+            worker=worker,
+            name=encode(NAMES[worker]),
+            slots_in_all=slots,
+            other=other,
+            profile=profile(given),
+            types=" ".join(sorted(map(encode, given))),
+            app=encode(app),
+        )
+        self.compare(reply.more)
+
+    def _sync(self, worker, held, slots, other, draining):
+        reply = self.reference.sync(worker, held, slots=slots, other=other, draining=draining, now_us=self.now_us)
+        self.step(
+            "sync",
+            [
+                reply.known,
+                reply.ticker,
+                Named(reply.more),
+                [str(part) for pair in reply.asked for part in pair],
+                reply.void,
+                reply.revision,
+                reply.now_us,
+                reply.returned,
+            ],
+            *(part for pair in held for part in pair),
+            worker=worker,
+            slots_in_all=slots,
+            other=other,
+            draining=int(draining),
+        )
+        self.compare(reply.more)
+
+    def _beat(self, worker, turns):
+        reply = self.reference.beat(worker, turns=turns, now_us=self.now_us)
+        self.step("beat", [reply.known, reply.again, Named(reply.more)], worker=worker, turns=int(turns))
+        self.compare(reply.more)
+
+    def _recover(self, worker):
+        reply = self.reference.recover(worker, now_us=self.now_us)
+        self.step("recover", [reply.again, reply.recovered, Named(reply.more)], worker=worker)
+        self.compare(reply.more)
+
+    def _leave(self, worker):
+        more, unfinished, returned = self.reference.leave(worker, now_us=self.now_us)
+        self.step("leave", [Named(more), unfinished, returned], worker=worker)
+        self.compare(more)
+        if unfinished:
+            self._leave(worker)
+
+    def _read(self, worker):
+        inbox = self.reference.workers[worker].inbox if worker in self.reference.workers else []
+        self.call("RPOP", KEYS.key("inbox", worker), reply=payload(inbox.pop(0)) if inbox else None)
+
+    def _ack(self, worker, acks):
+        acked = self.reference.ack(worker, acks)
+        self.step("ack", acked, *(part for pair in acks for part in pair), worker=worker)
+        self.compare()
+
+    def _release(self, worker, sequence, ends, inline, most_ahead):
+        reply = self.reference.release(worker, sequence, ends, inline=inline, most_ahead=most_ahead, now_us=self.now_us)
+        self.step(
+            "release",
+            [Named(reply.more), *map(payload, reply.deliveries)],
+            *(part for end in ends for part in end),
+            worker=worker,
+            sequence=sequence,
+            caller=int(inline),
+            most_ahead=most_ahead,
+        )
+        self.compare(reply.more)
+
+    def _requeue(self, worker, claims, counted):
+        more = self.reference.requeue(worker, claims, counted=counted, now_us=self.now_us)
+        rest = [part for pair in claims for part in pair]
+        self.step("requeue", [Named(more)], *rest, worker=worker, counted=int(counted))
+        self.compare(more)
+
+    def _revoke(self, task_ids, after=0):
+        ended, left, last = self.reference.revoke(task_ids, after=after, now_us=self.now_us)
+        self.step("revoke", [ended, left, last], *map(encode, task_ids), by="task", keep_s=60, after=after)
+        self.compare()
+        if left:
+            self._revoke(task_ids[-left:], last)
+
+    def _revoke_stamped(self, stamps):
+        ended, left, _ = self.reference.revoke_stamped(stamps, now_us=self.now_us)
+        self.step("revoke", [ended, left, 0], *stamps, by="stamp", keep_s=60, after=0)
+        self.compare()
+
+    def _purge(self, type_, scheduled=()):
+        """Purge to the end: it is not said which jobs go first."""
+        again = True
+        while again:
+            deleted, again = self.reference.purge(type_, scheduled)
+            self.step("purge", [deleted, again], *scheduled, type=encode(type_))
+            scheduled = ()
+        self.compare()
+
+    def _configure(self, changes):
+        reply = self.reference.configure(changes)
+        self.step("configure", reply, *(part for pair in changes.items() for part in pair))
+        self.compare()
+
+    def has_room(self):
+        """Return whether one purge still deletes all after a burst: which jobs it would leave is not said."""
+        return self.has_bursts and len(self.reference.jobs) + 2 * BURST < MOST_PURGED

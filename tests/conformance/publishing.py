@@ -1,0 +1,132 @@
+"""Moves that bring jobs."""
+
+from . import draw
+from .both import Both, in_order, job_of, message_of, often
+from .side_by_side import Named
+from .vocabulary import (
+    BURST,
+    TYPES,
+    delays_us,
+    expiries_us,
+    priorities,
+    some_indexes,
+    some_stamps,
+    spoilt_fields,
+    types,
+)
+
+
+class Publishing(Both):
+    @often(
+        12,
+        letter=draw.sampled_from("abc"),
+        type_=types,
+        on_demand=draw.booleans(),
+        priority=priorities,
+        delay_us=delays_us,
+        expires_us=expiries_us,
+        stamps=some_stamps,
+    )
+    def publish(self, letter, type_, on_demand, priority, delay_us, expires_us, stamps):
+        job_id = f"{letter}{next(self.job_numbers)}"
+        self.compare(self._publish(job_id, type_, on_demand, priority, delay_us, expires_us, stamps))
+
+    @often(
+        4,
+        letters=draw.lists(draw.sampled_from("abc"), min_size=2, max_size=6),
+        type_indexes=some_indexes,
+        delay_us=delays_us,
+        expires_us=expiries_us,
+        stamps=some_stamps,
+        known=draw.sampled_from([False, False, False, True]),
+    )
+    def publish_together(self, letters, type_indexes, delay_us, expires_us, stamps, known):
+        """Publish several jobs in one call, of which the first has times and stamps; now and then one of them twice."""
+        ids = [f"{letter}{next(self.job_numbers)}" for letter in letters]
+        ids += (ids[:1] + list(self.reference.jobs)[-1:]) if known else []
+        jobs = [
+            (job_id, TYPES[type_indexes[nth % len(type_indexes)] % len(TYPES)], nth % 3 == 0, nth % 11, 0)
+            for nth, job_id in enumerate(ids)
+        ]
+        self.compare(self._publish_together([(*jobs[0][:4], delay_us, expires_us, stamps), *jobs[1:]]))
+
+    @often(
+        3,
+        letters=draw.lists(draw.sampled_from("abc"), min_size=1, max_size=4),
+        spoilt=draw.lists(draw.tuples(draw.integers(0, 3), spoilt_fields), min_size=1, max_size=2),
+        type_=types,
+        delay_us=delays_us,
+    )
+    def publish_spoilt(self, letters, spoilt, type_, delay_us):
+        """Publish jobs of which some say what is not accepted."""
+        jobs = [(f"{letter}{next(self.job_numbers)}", type_, False, 1, delay_us) for letter in letters]
+        self.compare(self._publish_together(jobs, [(nth % len(jobs), *each) for nth, each in spoilt]))
+
+    @often(1, index=draw.integers(0, 20), type_=types, delay_us=delays_us)
+    def publish_again(self, index, type_, delay_us):
+        known = list(self.reference.jobs)
+        if known:
+            self.compare(self._publish(known[-1 - index % len(known)], type_, False, 7, delay_us))
+
+    @often(4, number=draw.sampled_from([3, 3, 5, 5, 8, BURST]), type_=types, delay_us=delays_us)
+    def publish_many(self, number, type_, delay_us):
+        if number == BURST and not self.has_room():
+            return
+        for each in range(number):
+            more = self._publish(f"m{next(self.job_numbers)}", type_, each % 7 == 0, each % 3, delay_us)
+        self.compare(more)
+
+    @often(
+        4,
+        letters=draw.lists(draw.sampled_from("abc"), min_size=1, max_size=3),
+        type_=types,
+        priority=priorities,
+        delay_us=delays_us,
+        expires_us=expiries_us,
+        stamps=some_stamps,
+        how=draw.sampled_from(["in order", "in order", "in order", "in order", "in order", "another first", "again"]),
+        readable=draw.sampled_from([True, True, True, False]),
+        spoilt=draw.sampled_from([(), (), (), ("priority", "-5"), ("delay_us", "nan"), ("id", "")]),
+    )
+    def ingest(self, letters, type_, priority, delay_us, expires_us, stamps, how, readable, spoilt):
+        """Send some messages as stock Celery does, and move them; now and then one that is not next, or one twice."""
+        jobs = [f"{letter}{next(self.job_numbers)}" for letter in letters]
+        list_ = f"stock {type_}"
+        waiting = self.reference.lists.setdefault(list_, [])
+        for job_id in jobs:
+            waiting.append(message_of(job_id))
+            self.call("LPUSH", list_, waiting[-1], reply=len(waiting))
+        ends = {"expires_us": expires_us, "stamps": stamps}
+        for job_id in reversed(jobs) if how == "another first" else jobs * 2 if how == "again" else jobs:
+            given, arguments = job_of(job_id, type_, priority == 9, priority, delay_us, **ends)
+            if not readable:
+                arguments |= {"task_id": "", "task_name": ""}
+            arguments |= [spoilt] if spoilt else []
+            if "id" in spoilt:
+                is_next = self.reference.lists[list_][:1] == [given.message]
+                wanted = [5, "", "id"] if is_next else [-1, "", 1]
+                self.step("ingest", wanted, *in_order(arguments), list=list_, readable=1)
+                continue
+            is_good = readable and not spoilt
+            reply = self.reference.ingest(list_, given, readable=is_good, now_us=self.now_us)
+            wanted = [reply.state, Named(reply.more), reply.served]
+            self.step("ingest", wanted, *in_order(arguments), list=list_, readable=int(readable))
+            self.compare(reply.more)
+
+    @often(1, index=draw.integers(0, 20), type_=types)
+    def ingest_again(self, index, type_):
+        """Move what is next in a list under an id that is known."""
+        known = list(self.reference.jobs)
+        if known:
+            job_id = known[-1 - index % len(known)]
+            list_, message = f"stock {type_}", message_of(job_id)
+            waiting = self.reference.lists.setdefault(list_, [])
+            waiting.insert(0, message)
+            self.call("RPUSH", list_, message, reply=len(waiting))
+            given, arguments = job_of(job_id, type_, False, 0, 0)
+            reply = self.reference.ingest(list_, given, readable=True, now_us=self.now_us)
+            wanted = [reply.state, Named(reply.more), reply.served]
+            self.step("ingest", wanted, *in_order(arguments), list=list_, readable=1)
+            waiting.pop(0)
+            self.call("RPOP", list_, reply=message)
+            self.compare()

@@ -1,0 +1,208 @@
+"""Moves of time and of settings, and longer ones, for what single moves come to too rarely."""
+
+from celery_affinity.rules.keys import encode
+from celery_affinity.rules.protocol import MOST_MOVES
+
+from . import draw
+from .both import often
+from .ending import Ending
+from .invariants import idle_types
+from .publishing import Publishing
+from .serving import Serving
+from .side_by_side import Named
+from .vocabulary import (
+    BURST,
+    CROSSING,
+    SECOND_US,
+    SHARP_RARITY,
+    STAMPS,
+    TYPES,
+    WORKERS,
+    indexes,
+    outcomes,
+    priorities,
+    some_indexes,
+    some_settings,
+    some_types,
+    times_us,
+    types,
+)
+from .working import Working
+
+
+class Stories(Publishing, Working, Serving, Ending):
+    @often(8, by_us=times_us)
+    def pass_some_time(self, by_us):
+        self.pass_time(by_us)
+
+    @often(5)
+    def tick(self):
+        lists = [f"stock {type_}" for type_ in TYPES]
+        reply = self.reference.tick(lists, now_us=self.now_us)
+        next_due_us = -1 if reply.next_due_us is None else reply.next_due_us
+        counts = [reply.due, reply.recovered, reply.dead_workers, reply.untold]
+        self.step("tick", [reply.again, str(next_due_us), *counts, reply.lists, Named(reply.more)], *lists)
+        self.compare(reply.more)
+
+    @often(3, changes=some_settings, resets=some_settings)
+    def configure(self, changes, resets):
+        self._configure(dict.fromkeys(resets, "") | changes)
+
+    @often(3, thorough=draw.booleans())
+    def repair(self, thorough):
+        """Look for what somebody spoiled: nobody did, so nothing is found, and nothing changes."""
+        waiting = {job.type for job in self.reference.jobs.values() if job.state == "pending"}
+        served = {type_ for worker in self.reference.workers.values() for type_ in worker.types if worker.slots}
+        types = sorted(map(encode, waiting | served))
+        names = [*self.reference.jobs, *self.reference.workers][-9:] if thorough else []
+        from_types = 1_000_000_000
+        self.step("repair", [1, [], []], *names, first=0, thorough=int(thorough))
+        self.step("repair", [from_types, [], []], first=1, thorough=int(thorough))
+        self.step("repair", [-1, types, []], first=from_types, thorough=int(thorough))
+        self.compare()
+
+    @often(2)
+    def the_memory_is_full_at_the_next_call(self):
+        self.full_next = True
+
+    @often(
+        2,
+        times=draw.sampled_from([2, 2, 4, 11]),
+        by_us=draw.sampled_from([1_000_000, 3_000_000]),
+        mute=draw.lists(indexes, max_size=2),
+    )
+    def silence(self, times, by_us, mute):
+        """Let time pass, ticked all the while: only then does silence count."""
+        self._be_silent(times, by_us, {self.pick_worker(index) for index in mute})
+
+    def _be_silent(self, times, by_us, mute):
+        for _ in range(times):
+            self.pass_time(by_us)
+            for worker in sorted(self.reference.workers.keys() - mute):
+                known = self.reference.workers[worker]
+                if 2 * (self.now_us - known.seen_us) > int(self.reference.settings.get("worker_timeout_us")):
+                    self._sync(
+                        worker,
+                        [(*each, -1) for each in known.claims.items()],
+                        known.slots,
+                        known.other,
+                        not known.accepting,
+                    )
+            self.tick()
+
+    @often(
+        3, index=indexes, outcome=outcomes, on_demand=draw.booleans(), priority=priorities, some_indexes=some_indexes
+    )
+    def set_the_clock_back(self, index, outcome, on_demand, priority, some_indexes):
+        """Set the clock back for the time of a publish and a release: what waits was published in the future."""
+        self.pass_time(-400 * SECOND_US)
+        worker = self.pick_worker(index)
+        known = self.reference.workers.get(worker)
+        for type_ in sorted(known.types) if known else TYPES:
+            self.publish("b", type_, on_demand, priority, 0, None, ())
+        self.release(some_indexes, outcome, inline=True)
+        self.pass_time(400 * SECOND_US)
+
+    @often(
+        3,
+        jobs=draw.lists(draw.tuples(types, draw.booleans(), priorities), min_size=3, max_size=6),
+        times=draw.sampled_from([1, 1, 1, 8]),
+        given_settings=draw.sampled_from([{}, SHARP_RARITY, SHARP_RARITY | {"rarity": "capacity"}]),
+    )
+    def see_many_fall_due(self, jobs, times, given_settings):
+        """Have one tick choose among jobs of several types, each with free slots: rarely does any other arrow."""
+        if times > 1 and not self.has_room():
+            return
+        self._configure(given_settings)
+        for type_, on_demand, priority in jobs * times:
+            self._publish(f"d{next(self.job_numbers)}", type_, on_demand, priority, SECOND_US)
+        self.compare()
+        self.pass_time(SECOND_US)
+        self.tick()
+        if self.owed:
+            self.go_on(tuple(sorted({type_ for type_, *_ in jobs})))
+
+    @often(
+        3,
+        worker=draw.sampled_from(WORKERS),
+        given=some_types,
+        slots=draw.sampled_from([BURST, BURST, MOST_MOVES]),
+        end=draw.sampled_from(["it leaves", "it is silent", "its guard reports it", "its guard reports it"]),
+        percentage=draw.sampled_from(["100", "50", "0"]),
+        is_full=draw.sampled_from([False, True, True]),
+    )
+    def meet_a_backlog(self, worker, given, slots, end, percentage, is_full):
+        """Join with more slots than two calls can fill, and as many jobs waiting; then go, and purge the rest."""
+        given = tuple(type_ for type_ in given if type_ not in idle_types(self.reference))
+        if not given or not self.has_room():
+            return
+        self.has_bursts, self.is_full = False, is_full
+        self._configure({"priority_percentage": percentage})
+        for number in range(BURST):
+            self._publish(f"n{next(self.job_numbers)}", given[number % len(given)], False, number % 3, 0)
+        self._join(worker, given, slots, 0, {})
+        if end == "it is silent":
+            self._be_silent(11, 3 * SECOND_US, {worker})
+        elif end == "its guard reports it":
+            if self.owed:
+                self.go_on(given)  # until it holds more than one call takes back
+            self._recover(worker)
+            self._beat(worker, turns=True)
+        self._leave(worker)
+        for type_ in given:
+            self._purge(type_)
+
+    @often(
+        3,
+        index=indexes,
+        lanes=draw.lists(draw.tuples(draw.booleans(), draw.integers(0, 10)), min_size=4, max_size=8),
+        times=draw.lists(draw.sampled_from([0, 1, SECOND_US // 2, SECOND_US, 3 * SECOND_US]), min_size=6, max_size=12),
+        given_settings=draw.sampled_from([{}, CROSSING, CROSSING | {"on_demand_age_cap_us": "60000000"}]),
+        outcome=outcomes,
+    )
+    def overtake(self, index, lanes, times, given_settings, outcome):
+        """Have jobs of many lanes of a type be taken one by one, while those on demand gain on the others."""
+        worker = self.pick_worker(index)
+        known = self.reference.workers.get(worker)
+        if not known or not known.types or self.has_bursts:
+            return
+        self._configure({"priority_percentage": "100", **given_settings})
+        type_ = min(known.types)
+        for turn in range(2):
+            for nth, (on_demand, priority) in enumerate(lanes):
+                job_id = f"{'o' * (1 + (nth + turn) % 3)}{next(self.job_numbers)}"  # ids of several lengths
+                self.compare(self._publish(job_id, type_, on_demand, priority, 0))
+                self.pass_time(times[nth % len(times)] // 4 * turn)
+        for by_us in times:
+            self.pass_time(by_us)
+            self.work(sorted(self.reference.workers).index(worker), 1, False, 0, [outcome])
+            if worker not in self.reference.workers:
+                return
+
+    @often(
+        3,
+        number=draw.sampled_from([1, 1, 2, 5, MOST_MOVES + 2]),
+        how=draw.sampled_from(["expire", "expire unseen", "expire unseen", "stamp", "task"]),
+        index=indexes,
+        most_ahead=draw.sampled_from((0, 0, 2, 12)),
+        outcome=outcomes,
+    )
+    def end_many(self, number, how, index, most_ahead, outcome):
+        """Have jobs that wait end, more than one call looks at, now and then; or expire before a tick sees them."""
+        for each in range(number):
+            expires_us = SECOND_US if how.startswith("expire") else None
+            stamps = STAMPS[:1] if how == "stamp" else ()
+            delay_us = 64 * SECOND_US if each % 2 and how != "expire unseen" else 0
+            self._publish(f"e{next(self.job_numbers)}", TYPES[0], False, each % 3, delay_us, expires_us, stamps)
+        self.compare()
+        if how == "expire":
+            self.pass_time(SECOND_US)
+            self.tick()
+        elif how == "expire unseen":
+            self.publish_many(1, TYPES[0], 0)
+            self.pass_time(SECOND_US)
+            self.work(index, 1, False, most_ahead, [outcome])
+        elif how == "stamp":
+            self._revoke_stamped(STAMPS[:1])
+        else:
+            self._revoke([f"task of e {number}" for number in range(3)])

@@ -1,0 +1,70 @@
+"""Moves of a worker that has jobs, or gets some."""
+
+from . import draw
+from .both import Both, often
+from .vocabulary import (
+    indexes,
+    outcomes,
+    some_indexes,
+    some_types,
+)
+
+
+class Working(Both):
+    @often(2, given=some_types, as_told=draw.booleans())
+    def claim(self, given, as_told):
+        self.go_on(self.owed if as_told else given)
+
+    @often(3, index=indexes, number=draw.integers(1, 3))
+    def read(self, index, number):
+        for _ in range(number):
+            self._read(self.pick_worker(index))
+        self.compare()
+
+    @often(
+        8,
+        index=indexes,
+        number=draw.integers(1, 4),
+        early=draw.booleans(),
+        most_ahead=draw.sampled_from((0, 0, 1, 3)),
+        outcomes=draw.lists(outcomes, min_size=4, max_size=4),
+    )
+    def work(self, index, number, early, most_ahead, outcomes):
+        """Do as a worker does: read a job, ack it early or at its end, release its slot and go on with what it got."""
+        worker = self.pick_worker(index)
+        for outcome in outcomes[:number]:
+            self._read(worker)
+            held = self.reference.workers[worker].claims if worker in self.reference.workers else {}
+            if not held:
+                return
+            claim = next(iter(held.items()))
+            if early:
+                self._ack(worker, [claim])
+            self.released = worker, str(next(self.sequences)), [(*claim, outcome)], True, most_ahead
+            self._release(*self.released)
+
+    @often(3, indexes=some_indexes)
+    def ack(self, indexes):
+        self._ack(*self.pick_claims(indexes))
+
+    @often(
+        8, indexes=some_indexes, outcome=outcomes, inline=draw.booleans(), most_ahead=draw.sampled_from((0, 0, 2, 12))
+    )
+    def release(self, indexes, outcome, inline, most_ahead=0):
+        worker, claims = self.pick_claims(indexes)
+        self.released = worker, str(next(self.sequences)), [(*claim, outcome) for claim in claims], inline, most_ahead
+        self._release(*self.released)
+
+    @often(3, lost=draw.booleans())
+    def release_again(self, lost):
+        """Repeat a call whose reply was lost, and with it, maybe, a job that it carried."""
+        if not self.released:
+            return
+        known = self.reference.workers.get(self.released[0])
+        if lost and known and known.granted:
+            self._requeue(known.id, known.granted[:1], counted=False)
+        self._release(*self.released)
+
+    @often(4, indexes=some_indexes, counted=draw.booleans())
+    def requeue(self, indexes, counted):
+        self._requeue(*self.pick_claims(indexes), counted)
