@@ -14,7 +14,7 @@ from ..observe.status import Status, TypeStatus, WorkerStatus
 from ..observe.waiting import Slots, Waiting
 from ..rules.settings import PREFIX, Settings
 from ..rules.type_name import did_you_mean
-from ..server.runtime_settings import Knob
+from ..server.runtime_settings import RuntimeSetting
 
 
 def status(found: Status) -> str:
@@ -154,7 +154,7 @@ def _next_row(number: int, each: Next) -> tuple[str, ...]:
     return str(number), each.type, str(each.priority), mode, score, wait, each.task, each.task_id, note
 
 
-def settings(found: Sequence[Knob]) -> str:
+def settings(found: Sequence[RuntimeSetting]) -> str:
     """Return settings as a table; a setting that differs from this app's app.conf says why."""
     defaults = Settings()
     return table(
@@ -167,7 +167,7 @@ def settings(found: Sequence[Knob]) -> str:
     )
 
 
-def _setting_note(each: Knob) -> str:
+def _setting_note(each: RuntimeSetting) -> str:
     notes = []
     if each.changed_at_run_time:
         notes.append(f"changed at run time, a reset goes back to {each.conf}")

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from ..errors import OptionError, refuse
 from .protocol import MAX_PRIORITY
@@ -39,8 +38,8 @@ class Affinity:
         if self.on_demand is not None:
             check_on_demand(self.on_demand)
 
-    def __json__(self) -> dict[str, Any]:
-        """Return what kombu writes when a signature that carries this is sent within a message."""
+    def __json__(self) -> dict[str, object]:
+        """Return what kombu writes of this affinity within a message that carries a signature."""
         return {"type": self.type, "priority": self.priority, "on_demand": self.on_demand}
 
 
@@ -52,7 +51,7 @@ def _did_you_mean(name: object) -> str:
     return f"; did you mean {close!r}?" if close else ""
 
 
-#: What a task asks for that says nothing.
+#: Affinity of a task that says nothing.
 NOTHING = Affinity()
 
 
@@ -74,7 +73,7 @@ def as_affinity(value: object) -> Affinity:
 
 
 def of_task(task: object) -> Affinity:
-    """Return what *task* asks for by its attributes ``affinity`` and ``on_demand``; the first says more."""
+    """Return what *task* asks for by its attributes ``affinity`` and ``on_demand``. ``affinity`` wins."""
     asked = as_affinity(getattr(task, "affinity", None))
     on_demand = getattr(task, "on_demand", None)
     if on_demand is None or callable(on_demand) or asked.on_demand is not None:  # callable: a method of the user's

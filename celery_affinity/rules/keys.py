@@ -16,7 +16,7 @@ from ..errors import SettingError
 #: ones must not share a server.
 SCHEMA = 2
 
-#: Stands instead of a job's id where a task has several.
+#: The text that stands instead of a job's id where a task has several jobs.
 SEVERAL = b"+"
 
 #: name -> (template after the base, Redis type, content). One ``%s`` for each argument.
@@ -25,7 +25,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "message": ("message:%s", "string", "the message as kombu sent it, until the job has ended"),
     "lane": ("lane:%s:%s", "zset", "type, lane -> waiting job ids by enqueue time, µs"),
     "heads": ("heads", "hash", "type -> 'lane enqueued_us job_id' of each of its lanes that is not empty"),
-    # Named so that who may write lanes, as producers may, has the right to it.
+    # The name begins like a lane's: a user who may write lanes, as producers may, may write this key.
     "leaders": ("lane:leaders", "hash", "type -> which of its heads go first, and how far"),
     "scheduled": ("scheduled", "zset", "job ids that wait for their time, by due time, µs"),
     "dead": ("dead", "zset", "job ids that will not run again, by the time they ended, µs"),
@@ -34,7 +34,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "string",
         "task id -> its job that has not ended, '+' if there are several; or the one that ended last",
     ),
-    # Named so that who may write `task` may write this as well; an encoded id has no colon.
+    # The name begins like `task`: a user who may write that key may write this one. An encoded id has no colon.
     "jobs_of_task": ("task:jobs:%s", "zset", "task id -> its jobs that have not ended, if several, in their order"),
     "expires": ("expires", "zset", "job ids that end if they wait that long, by that time, µs"),
     "stamped": ("stamped:%s", "zset", "stamp ('name:value') -> job ids whose message bears it, by publish time, µs"),
@@ -64,8 +64,8 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "clock": ("clock", "hash", "when the server was last ticked, and since when silence counts, µs"),
     "schema": ("schema", "string", "number of the format of all these keys"),
     "settings": ("settings", "hash", "scheduling settings in force, by name, and their revision"),
-    "conf": ("conf", "hash", "the same settings as an app.conf had them last: what a reset goes back to"),
-    "conf_of": ("conf_of:%s", "hash", "app -> the same as its own app.conf had them last: kept for a month"),
+    "conf": ("conf", "hash", "scheduling settings as an app.conf had them last: what a reset goes back to"),
+    "conf_of": ("conf_of:%s", "hash", "app -> scheduling settings as its own app.conf had them last: kept for a month"),
     "turn": ("turn", "string", "claims made that had a choice, since a share of them goes by age alone"),
     "durations": (
         "durations",
@@ -80,10 +80,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
 
 _REDIS_TYPES = ("hash", "zset", "list", "string")
 
-#: What `quote` leaves as it is: most names, and every task id.
+#: Names that `quote` leaves as they are: most types, and every task id.
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 
-#: Begins what a profile has instead of a type that its workers serve, but take nothing of for a moment.
+#: First character of a type in the profile of workers that have withdrawn from it: they serve it, but take no job of
+#: it for a moment.
 _WITHDRAWN = "!"
 
 
@@ -93,12 +94,12 @@ def withdrawn(type_: str) -> str:
 
 
 def marked(type_: str) -> str:
-    """Return the same for *type_* that is encoded."""
+    """Return what `withdrawn` does, encoded, for *type_* that is encoded already."""
     return encode(_WITHDRAWN) + type_
 
 
 def unmarked(type_: str) -> str:
-    """Return the type that *type_*, encoded and in a profile, is or stands for."""
+    """Return the type that *type_* stands for, which is encoded and from a profile: itself, unless it is withdrawn."""
     return type_.removeprefix(encode(_WITHDRAWN))
 
 
@@ -129,12 +130,13 @@ class Keys:
                 )
 
     @classmethod
-    def of_options(cls, options: Mapping[str, Any]) -> "Keys":
+    def of_options(cls, options: Mapping[str, object]) -> "Keys":
         """Return the keys that ``broker_transport_options`` ask for. Raises SettingError.
 
-        No prefix may be written as None, as for kombu.
+        As for kombu, None is no prefix.
         """
-        return cls(options.get("global_keyprefix") or "", options.get("namespace", cls.namespace))
+        given: Mapping[str, Any] = options  # `__post_init__` refuses what is no text
+        return cls(given.get("global_keyprefix") or "", given.get("namespace", cls.namespace))
 
     @property
     def base(self) -> str:
@@ -147,7 +149,7 @@ class Keys:
 
 
 def lua_expression(name: str, parts: Sequence[str]) -> str:
-    """Return Lua for the key *name* of *parts*, which are Lua themselves., and encoded."""
+    """Return Lua for the key *name* of *parts*, which are Lua expressions of encoded names."""
     template = KEYS[name][0]
     pieces = template.split("%s")
     if len(pieces) != len(parts) + 1:
@@ -159,7 +161,7 @@ def lua_expression(name: str, parts: Sequence[str]) -> str:
 
 
 def lua_kinds() -> str:
-    """Return Lua that says of which type keys are: those there is one of, and those there is one of for each name."""
+    """Return Lua that has the Redis type of each key, and whether there is one key for each name (``of_each``)."""
     kinds = []
     for template, kind, _ in KEYS.values():
         if kind in _REDIS_TYPES and template.count("%s") < 2:
@@ -169,7 +171,7 @@ def lua_kinds() -> str:
 
 
 def lua_source() -> str:
-    """Return what scripts begin with; `lua_expression` spells the keys themselves."""
+    """Return the first lines of every script. `lua_expression` spells the keys themselves."""
     return (
         f"local SCHEMA = {SCHEMA} -- number of the format of the keys\n"
         f'local WITHDRAWN = "{encode(_WITHDRAWN)}" -- before a type, in a profile: withdrawn from it for a moment\n'

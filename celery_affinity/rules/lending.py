@@ -1,4 +1,4 @@
-"""What a worker tells the server of the jobs that wait in it for a rate limit."""
+"""What a worker tells the server of jobs that it holds while they wait for a rate limit."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -17,8 +17,8 @@ NOTHING_LENT = Lending(0, frozenset())
 def lending(waiting: Mapping[str, int], types: Collection[str], slots: int) -> Lending:
     """Return what follows from the number of jobs that wait, by type, on a worker that serves *types*.
 
-    Each slot that is lent may bring one more job to wait. So while more wait than half as many as there are slots, the
-    worker serves its other types alone; one that has no others lends no more than that.
+    Each slot that is lent may bring one more job to wait. So while more jobs wait than half the slots, the worker
+    serves its other types alone; a worker that has no others lends half its slots at most.
     """
     most = slots // 2
     total = sum(waiting.values())

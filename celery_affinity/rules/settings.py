@@ -2,7 +2,7 @@
 
 They stand in ``app.conf`` in lower case (``affinity_worker_timeout``) or, with a Celery namespace, as that namespace
 has it (``CELERY_AFFINITY_WORKER_TIMEOUT``). Times are seconds, as in Celery. Those that the scripts read are shared by
-all processes through Redis; the knobs among them can be changed at run time.
+all processes through Redis; most of those can be changed at run time.
 """
 
 import difflib
@@ -75,12 +75,14 @@ _WEIGHT = _number("a number of points, 0 or more", lambda value: value >= 0)
 
 def _setting(default: Any, check: Check) -> Any:
     """A setting of the processes of an app."""
-    return field(default=default, metadata={"check": check, "in_redis": None, "knob": False})
+    return field(default=default, metadata={"check": check, "in_redis": None, "at_run_time": False})
 
 
-def _shared(default: Any, check: Check, *, in_us: bool = False, knob: bool = True) -> Any:
-    """A setting that the scripts read, in µs if *in_us*. A *knob* can be changed at run time."""
-    return field(default=default, metadata={"check": check, "in_redis": "_us" if in_us else "", "knob": knob})
+def _shared(default: Any, check: Check, *, in_us: bool = False, at_run_time: bool = True) -> Any:
+    """A setting that the scripts read, in µs if *in_us*. *at_run_time*: whether it can be changed then."""
+    return field(
+        default=default, metadata={"check": check, "in_redis": "_us" if in_us else "", "at_run_time": at_run_time}
+    )
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Settings:
 
     worker_timeout: float = _shared(30, _SECONDS, in_us=True)
     """A worker that was not heard of for so long is dead: its jobs are pending again."""
-    heartbeat_interval: float = _shared(5, _SECONDS, in_us=True, knob=False)
+    heartbeat_interval: float = _shared(5, _SECONDS, in_us=True, at_run_time=False)
     """A worker says so often that it lives, and which jobs it holds."""
     guard: bool = _setting(True, _yes_or_no)
     """Whether a small process of its own beats for each worker, and reports its death at once."""
@@ -113,7 +115,7 @@ class Settings:
     dead_max: int = _shared(10_000, _whole("a whole number, 0 or more", lambda value: value >= 0))
     """Dead letters kept; the oldest go first."""
     task_types: Mapping[str, str] = field(
-        default_factory=dict, metadata={"check": _task_types, "in_redis": None, "knob": False}
+        default_factory=dict, metadata={"check": _task_types, "in_redis": None, "at_run_time": False}
     )
     """Task name pattern -> type, for producers that do not have the tasks' code."""
     queues: Sequence[str] = _setting(("*",), _queues)
@@ -160,7 +162,7 @@ NAME_IN_REDIS = {
 _BY_NAME_IN_REDIS = {name_in_redis: name for name, name_in_redis in NAME_IN_REDIS.items()}
 
 #: The settings that can be changed at run time.
-KNOBS = tuple(name for name, each in _FIELDS.items() if each.metadata["knob"])
+CHANGEABLE = tuple(name for name, each in _FIELDS.items() if each.metadata["at_run_time"])
 
 
 def to_redis(name: str, value: Value) -> str:
@@ -208,12 +210,13 @@ def weights(shared: Mapping[str, str]) -> Weights:
     )
 
 
-def parse_knob(word: str, text: str) -> tuple[str, Value]:
-    """Return name and value of a knob as somebody typed them, checked. *word* may begin with ``affinity_``.
+def parse_change(word: str, text: str) -> tuple[str, Value]:
+    """Return name and value, checked, of a setting that somebody wants to change at run time, as they typed it.
 
-    Raises SettingError for a name that is no knob, and for a value that it does not accept.
+    *word* may begin with ``affinity_``. Raises SettingError for a setting that cannot be changed at run time, and for a
+    value that it does not accept.
     """
-    name = knob(word)
+    name = changeable(word)
     value = text if isinstance(_FIELDS[name].default, str) else _number_or_text(text)
     accepted = _FIELDS[name].metadata["check"](value)
     if accepted:
@@ -221,22 +224,25 @@ def parse_knob(word: str, text: str) -> tuple[str, Value]:
     return name, value
 
 
-def knob(word: str) -> str:
-    """Return the name of the knob *word*, which may begin with ``affinity_``. Raises SettingError if there is none."""
+def changeable(word: str) -> str:
+    """Return the name of the setting *word*, which may begin with ``affinity_``.
+
+    Raises SettingError if no setting of this name can be changed at run time.
+    """
     name = word.lower().removeprefix(PREFIX)
-    if name in KNOBS:
+    if name in CHANGEABLE:
         return name
     if name in _FIELDS:
-        raise SettingError(f"{PREFIX}{name} is set in app.conf alone; at run time: {', '.join(KNOBS)}")
+        raise SettingError(f"{PREFIX}{name} is set in app.conf alone; at run time: {', '.join(CHANGEABLE)}")
     raise SettingError(f"unknown setting {PREFIX + name!r}{_did_you_mean(name)}")
 
 
-def load(conf: Mapping[str, Any], known: Iterable[str]) -> Settings:
+def load(conf: Mapping[str, object], known: Iterable[str]) -> Settings:
     """Return the settings in *conf*, an ``app.conf``; *known* are the keys to look at, in any case.
 
     Raises SettingError for a key that begins with ``affinity_`` and is no setting of ours.
     """
-    given = {}
+    given: dict[str, Any] = {}
     for key in known:
         _, prefix, name = key.lower().rpartition(PREFIX)
         if not prefix:

@@ -1,6 +1,6 @@
 """Which slot: the most specialised one that is free.
 
-``lua/placing/free_slots.lua`` (`slots.best`) is the same rule on the server.
+``lua/placing/which_slot.lua`` (`view.best`) is the same rule on the server.
 """
 
 from collections.abc import Iterable
@@ -28,8 +28,8 @@ class FreeWorker:
 def choose(type_: str, workers: Iterable[FreeWorker]) -> FreeWorker | None:
     """Return the worker that a job of *type_* goes to, or None if none of *workers* serves it.
 
-    The one that serves the fewest types, so that a versatile slot stays free for what only it can do; then the one
-    that is idle longest; then the smaller id.
+    The worker that serves the fewest types wins, so that a versatile slot stays free for what only it can do; then the
+    one that is idle longest; then the smaller id.
     """
     fit = (worker for worker in workers if type_ in worker.types)
     return min(fit, key=lambda worker: (len(worker.types), worker.since_us, worker.id), default=None)

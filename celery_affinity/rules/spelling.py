@@ -1,7 +1,7 @@
 """Whether a word is another one misspelt: so close to it that it is hardly a word of its own.
 
-Who is told of a mistake that is none has a program that does not start, so what may be meant is none: another first
-letter (``in_demand``), one word more (``affinity_group``, ``x_priority``), two wrong letters (``infinity``), a number.
+A program that is told of a mistake does not start, so a word that may be meant is no mistake: another first letter
+(``in_demand``), one word more (``affinity_group``, ``x_priority``), two wrong letters (``infinity``), a number.
 """
 
 import difflib
@@ -47,9 +47,9 @@ def _is_misspelt(word: str, name: str) -> bool:
 
 
 def difference(word: str, other: str) -> tuple[str, str] | None:
-    """Return what *word* has, and what *other* has instead, if that is one letter, or two in turn; None if it is more.
+    """Return the letters in which *word* and *other* differ: one each, or two in reverse order; None if more differ.
 
-    One may have none where the other has one. Both have none if they are equal.
+    A letter that one of the words lacks is "" there. Equal words differ in ("", "").
     """
     if abs(len(word) - len(other)) > 1:
         return None
@@ -63,7 +63,7 @@ def difference(word: str, other: str) -> tuple[str, str] | None:
 
 
 def differ_in_one_letter(name: str, other: str) -> bool:
-    """Return whether two names differ in one letter, two in turn, or separators, of words that do not number things.
+    """Return whether two names differ in separators, a letter, or the order of two: in words that number nothing.
 
     A word of one or two letters (``queue_a``), and another first letter (``csv``, ``tsv``) tell things apart.
     """
@@ -85,5 +85,5 @@ def _words(name: str) -> list[str]:
 
 
 def closest(word: str, names: Iterable[str]) -> str | None:
-    """Return the one of *names* that is most like *word*, where no other name is accepted; None if none is like it."""
+    """Return the name that is most like *word*, for places where only *names* are accepted; None if none is like it."""
     return next(iter(difflib.get_close_matches(word, names, n=1)), None)

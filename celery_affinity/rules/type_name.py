@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from .spelling import differ_in_one_letter
 
-#: Longest name of a type, in characters: the name is a part of Redis keys.
+#: Characters of the longest name of a type: the name is a part of Redis keys.
 MAX_LENGTH = 255
 
 ACCEPTED = (
@@ -15,7 +15,7 @@ ACCEPTED = (
 )
 
 #: Categories of characters that nobody sees, and that -Q can hardly give: control, format, lone surrogates, ends of
-#: lines and paragraphs. Two of them join letters, in Persian and in emoji.
+#: lines and paragraphs. Two characters among them join letters, in Persian and in emoji.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _JOINERS = "\u200c\u200d"
 

@@ -8,15 +8,15 @@ from typing import cast
 
 from ..errors import SettingError
 from ..rules.settings import (
-    KNOBS,
+    CHANGEABLE,
     NAME_IN_REDIS,
     PREFIX,
     Settings,
     Value,
+    changeable,
     from_redis,
     is_setting,
-    knob,
-    parse_knob,
+    parse_change,
     to_redis,
 )
 from .scheduler import Scheduler
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Knob:
+class RuntimeSetting:
     """A setting that can be changed at run time.
 
     *value* is in force. *conf* is what an app.conf of the fleet said last, *own* what this app's says.
@@ -46,18 +46,18 @@ class Knob:
         return self.conf != self.own
 
 
-def read(scheduler: Scheduler, own: Settings) -> list[Knob]:
-    """Return every knob as it is now."""
+def read(scheduler: Scheduler, own: Settings) -> list[RuntimeSetting]:
+    """Return every setting that can be changed at run time, as it is now."""
     in_force, conf = scheduler.settings()
     defaults = Settings().shared()
     return [
-        Knob(
+        RuntimeSetting(
             name,
             _value(name, in_force, defaults),
             _value(name, conf, own.shared()),
             _value(name, {}, own.shared()),
         )
-        for name in KNOBS
+        for name in CHANGEABLE
     ]
 
 
@@ -75,24 +75,24 @@ def _warn_of_no_value(name: str, text: str) -> None:
     logger.warning("The setting %s in Redis is none that it can be, and counts for nothing: %r", PREFIX + name, text)
 
 
-def change(scheduler: Scheduler, own: Settings, typed: Mapping[str, str]) -> list[Knob]:
-    """Put the values of *typed* (knob -> value, as somebody wrote them) in force. Return these knobs as they are then.
+def change(scheduler: Scheduler, own: Settings, typed: Mapping[str, str]) -> list[RuntimeSetting]:
+    """Put the values of *typed* (setting -> value, as somebody wrote them) in force. Return these settings as they are.
 
-    Raises SettingError, and changes nothing, if one is no knob or its value is not accepted.
+    Raises SettingError, and changes nothing, if one cannot be changed, or not to its value.
     """
-    changes = dict(parse_knob(word, text) for word, text in typed.items())
+    changes = dict(parse_change(word, text) for word, text in typed.items())
     in_force = {each.name: each.value for each in read(scheduler, own)}
     _check_together(own, {**in_force, **changes})
     scheduler.configure({NAME_IN_REDIS[name]: to_redis(name, value) for name, value in changes.items()})
     return [each for each in read(scheduler, own) if each.name in changes]
 
 
-def reset(scheduler: Scheduler, own: Settings, words: Iterable[str]) -> list[Knob]:
-    """Have knobs go back to what app.conf says; all of them if there are no *words*. Return them as they are then.
+def reset(scheduler: Scheduler, own: Settings, words: Iterable[str]) -> list[RuntimeSetting]:
+    """Have settings go back to what app.conf says; all of them if there are no *words*. Return them as they are.
 
-    Raises SettingError, and changes nothing, if one is no knob.
+    Raises SettingError, and changes nothing, if one cannot be changed at run time.
     """
-    names = [knob(word) for word in words] or list(KNOBS)
+    names = [changeable(word) for word in words] or list(CHANGEABLE)
     scheduler.configure({NAME_IN_REDIS[name]: "" for name in names})
     return [each for each in read(scheduler, own) if each.name in names]
 
@@ -112,8 +112,10 @@ class SettingsLog:
     def __init__(self, own: Settings) -> None:
         self._own = own
         self._revision = 0
-        self._known: dict[str, Knob] = {
-            name: Knob(name, value, value, value) for name in KNOBS for value in [_value(name, {}, own.shared())]
+        self._known: dict[str, RuntimeSetting] = {
+            name: RuntimeSetting(name, value, value, value)
+            for name in CHANGEABLE
+            for value in [_value(name, {}, own.shared())]
         }
 
     def look(self, scheduler: Scheduler, revision: int) -> None:
@@ -130,7 +132,7 @@ class SettingsLog:
         """The worker timeout that was last seen in force, s."""
         return cast("float", self._known["worker_timeout"].value)
 
-    def _tell(self, before: Knob, now: Knob) -> None:
+    def _tell(self, before: RuntimeSetting, now: RuntimeSetting) -> None:
         name = PREFIX + now.name
         if now.disputed and now.conf != before.conf:
             logger.warning(

@@ -10,7 +10,7 @@ import redis
 from celery_affinity import SettingError
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.keys import Keys
-from celery_affinity.rules.settings import KNOBS, NAME_IN_REDIS, Settings, from_redis, to_redis
+from celery_affinity.rules.settings import CHANGEABLE, NAME_IN_REDIS, Settings, from_redis, to_redis
 from celery_affinity.server import runtime_settings
 from celery_affinity.server.replies import Joining
 from celery_affinity.server.scheduler import Scheduler
@@ -33,7 +33,7 @@ def join(fleet, worker, app="shop", **conf):
 
 
 def in_force(fleet, name):
-    return next(knob.value for knob in runtime_settings.read(fleet.scheduler, Settings()) if knob.name == name)
+    return next(setting.value for setting in runtime_settings.read(fleet.scheduler, Settings()) if setting.name == name)
 
 
 def change(fleet, **values):
@@ -51,7 +51,7 @@ def first_of(fleet, *jobs):
     return lambda: [each.job_id for each in fleet.end("worker", claim)]
 
 
-# -- each knob, in force for the next claim
+# -- each setting, in force for the next claim
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_a_change_at_run_time_wins_until_it_is_reset(fleet):
     change(fleet, age_weight=8)
     join(fleet, "two")
     assert in_force(fleet, "age_weight") == 8
-    (knob,) = runtime_settings.reset(fleet.scheduler, Settings(), ["affinity_age_weight"])
-    assert (knob.value, knob.conf, knob.changed_at_run_time) == (16, 16, False)
+    (setting,) = runtime_settings.reset(fleet.scheduler, Settings(), ["affinity_age_weight"])
+    assert (setting.value, setting.conf, setting.changed_at_run_time) == (16, 16, False)
 
 
 def test_a_change_at_run_time_wins_until_the_app_changes_its_own_value(fleet):
@@ -168,9 +168,9 @@ def test_settings_survive_a_restart_of_the_server_with_its_data(tmp_path):
         server.kill()
         server.start()
         scheduler.close()
-        (knob,) = [each for each in runtime_settings.read(scheduler, Settings()) if each.name == "age_weight"]
+        (setting,) = [each for each in runtime_settings.read(scheduler, Settings()) if each.name == "age_weight"]
         scheduler.close()
-        assert (knob.value, knob.conf) == (8, 16)
+        assert (setting.value, setting.conf) == (8, 16)
 
 
 # -- what is accepted
@@ -199,7 +199,7 @@ def test_a_bad_change_is_named_and_changes_nothing(fleet, redis_client, name, va
     assert redis_client.hgetall(Keys().key("settings")) == before
 
 
-@pytest.mark.parametrize("name", KNOBS)
+@pytest.mark.parametrize("name", CHANGEABLE)
 def test_a_value_comes_back_from_redis_as_it_went(name):
     value = getattr(Settings(), name)
     assert from_redis(name, to_redis(name, value)) == value
@@ -208,7 +208,7 @@ def test_a_value_comes_back_from_redis_as_it_went(name):
 def test_values_with_decimals_come_back_too():
     assert from_redis("worker_timeout", to_redis("worker_timeout", 2.5)) == 2.5
     assert from_redis("age_weight", to_redis("age_weight", 0.1)) == 0.1
-    assert set(NAME_IN_REDIS) >= set(KNOBS)
+    assert set(NAME_IN_REDIS) >= set(CHANGEABLE)
 
 
 # -- the command, and who is told
