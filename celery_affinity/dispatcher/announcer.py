@@ -120,7 +120,7 @@ class Announcer:
         return ending is not None
 
     def _tell(self, scheduler: Scheduler, ending: Ending) -> None:
-        message = scheduler.message_of(ending.job_id) if ending.message is None else ending.message
+        message = scheduler.reader.message_of(ending.job_id) if ending.message is None else ending.message
         telling = self._telling[threading.get_ident()] = _Telling(ending, self._now_s())
 
         def record() -> None:

@@ -105,7 +105,7 @@ class Dispatcher:
             # A quiet dispatcher asks for untold ends too: the ticking ones may belong to other apps, which cannot tell
             # the ends of this app's tasks.
             ticked = None if self._quiet else self._scheduler.tick(self._lists())
-            untold = self._scheduler.has_untold() if ticked is None else ticked.untold
+            untold = self._scheduler.reader.has_untold() if ticked is None else ticked.untold
             if ticked is not None:
                 self._repair_now_and_then()
         except (RedisError, OSError) as exc:

@@ -84,7 +84,7 @@ class Reconciling:
         self._claims.lease.renew(asked_at_s=asked_at_s, timeout_s=self.timeout_s)
 
     def _stop_void(self, scheduler: Scheduler, void: list[Held]) -> None:
-        known = scheduler.known([held.job_id for held in void]) if void else set()
+        known = scheduler.reader.known([held.job_id for held in void]) if void else set()
         # What the server has forgotten altogether nobody else will run.
         self._host.fence([held for held in void if held.job_id in known])
 

@@ -1,6 +1,6 @@
 """Reading what a cohort holds, in few round trips and without writing. The parts are read one after the other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -26,6 +26,9 @@ _NOTHING: dict[str, Any] = {
     "zcard": 0,
     "zcount": 0,
 }
+
+#: Scheduled jobs that are looked at together where they are counted.
+_COUNTED = 500
 
 #: When the head of a lane came of which that cannot be read: after all others.
 _NEVER_US = LARGEST
@@ -177,6 +180,49 @@ class Reader:
         pages = (workers[first : first + _CHUNK] for first in range(0, len(workers), _CHUNK))
         commands = (pipelined.of_each("HLEN", self.key("claims", ""), page) for page in pages)
         return [number for some in pipelined.numbers(self._client, commands) for number in some]
+
+    def known(self, job_ids: Sequence[str]) -> set[str]:
+        """Return which of these jobs the server has, in whatever state; one that has ended is known for a while."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.exists(self.key("job", job_id))
+            return {job_id for job_id, found in zip(job_ids, pipe.execute(), strict=True) if found}
+
+    def settings(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the settings in force, and what an app.conf said last, by their names in Redis."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for name in ("settings", "conf"):
+                pipe.hgetall(self.key(name))
+            in_force, conf = ({text_of(name): text_of(each) for name, each in raw.items()} for raw in pipe.execute())
+        return in_force, conf
+
+    def has_untold(self) -> bool:
+        """Return whether there are ends that are not told, or not told yet."""
+        return bool(self._client.exists(self.key("untold")))
+
+    def message_of(self, job_id: str) -> bytes:
+        """Return the message of a job as kombu sent it; b"" if it is gone."""
+        return self._client.get(self.key("message", job_id)) or b""
+
+    def scheduled_count(self, type_: str) -> int:
+        """Return the number of jobs of a type that wait for their time. It looks at those of all types."""
+        return sum(map(len, self.scheduled(type_, _COUNTED)))
+
+    def has_scheduled(self, type_: str) -> bool:
+        """Return whether a job of a type waits for its time."""
+        return any(self.scheduled(type_, _COUNTED))
+
+    def scheduled(self, type_: str, page: int) -> Iterator[list[str]]:
+        """Yield the ids of the jobs of a type that wait for their time, those of a *page* of the scheduled together."""
+        wanted = encode(type_).encode()
+        # From the last page on: what is deleted of one moves none of those before it.
+        for first in reversed(range(0, self._client.zcard(self.key("scheduled")), page)):
+            ids = [text_of(job_id) for job_id in self._client.zrange(self.key("scheduled"), first, first + page - 1)]
+            with self._client.pipeline(transaction=False) as pipe:
+                for job_id in ids:
+                    pipe.hget(self.key("job", job_id), "type")
+                types = pipe.execute()
+            yield [job_id for job_id, its in zip(ids, types, strict=True) if its == wanted]
 
     def _heads(self, types: Sequence[str] | None) -> dict[str, str]:
         return self.large_hash("heads") if types is None else self.fields("heads", types)

@@ -1,13 +1,17 @@
 """What the arrows of `Scheduler` take and return."""
 
 import hashlib
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..errors import OptionError
 from ..rules import job_fields, keys
+from ..rules.protocol import IS_REFUSED
 from .scripts.assembling import Argument
+
+logger = logging.getLogger(__name__)
 
 #: Digits of the largest number that Redis counts to.
 _LONGEST_FENCE = 19
@@ -38,6 +42,19 @@ class Claim(NamedTuple):
             raise ValueError("it has more facts than there are")
         expires_us = int(expires[0]) if expires else None
         return cls(job_id, fence, keys.decode(type_), int(deliveries), int(enqueued), message, expires_us)
+
+
+def parsed_claims(payloads: Iterable[bytes]) -> list[Claim]:
+    """Return the claims in *payloads*, without what cannot be read: it never arrived, so a sync gives it back."""
+    found = []
+    for payload in payloads:
+        try:
+            found.append(Claim.parse(payload))
+        except ValueError as exc:
+            logger.error(
+                "A job that the server gave cannot be read, it is given back: %s. It was %r", exc, payload[:200]
+            )
+    return found
 
 
 class End(NamedTuple):
@@ -84,6 +101,13 @@ class Published(NamedTuple):
     fresh: bool
     served: bool
     refused: str | None = None
+
+    @classmethod
+    def parse(cls, state: int, served: Any) -> "Published":
+        """Return what a script replies of one job. *served*: the name of the field, if the job was refused."""
+        if state == IS_REFUSED:
+            return cls(False, True, served.decode())
+        return cls(bool(state), bool(served))
 
     def check(self, job: "Job") -> None:
         """Raise OptionError if *job* was refused."""

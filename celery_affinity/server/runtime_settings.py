@@ -48,7 +48,7 @@ class RuntimeSetting:
 
 def read(scheduler: Scheduler, own: Settings) -> list[RuntimeSetting]:
     """Return every setting that can be changed at run time, as it is now."""
-    in_force, conf = scheduler.settings()
+    in_force, conf = scheduler.reader.settings()
     defaults = Settings().shared()
     return [
         RuntimeSetting(

@@ -102,7 +102,9 @@ class AffinityChannel(InboxChannel):
             self.scheduler.purge(queue)
 
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
-        return bool(super()._has_queue(queue, **kwargs) or self._pending(queue) or self.scheduler.has_scheduled(queue))
+        return bool(
+            super()._has_queue(queue, **kwargs) or self._pending(queue) or self.scheduler.reader.has_scheduled(queue)
+        )
 
     def queue_declare(self, queue: str | None = None, passive: bool = False, **kwargs: Any) -> Any:
         """Declare a queue. A passive declaration counts scheduled jobs too: stock Celery has them in the queue's list.
@@ -112,12 +114,12 @@ class AffinityChannel(InboxChannel):
         declared = super().queue_declare(queue, passive=passive, **kwargs)
         if not passive:
             return declared
-        scheduled = self.scheduler.scheduled_count(declared.queue)
+        scheduled = self.scheduler.reader.scheduled_count(declared.queue)
         return declared._replace(message_count=declared.message_count + scheduled)
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
         """Delete a queue with the jobs that wait in it. *if_empty*: not if there are any."""
-        if not if_empty or not self.scheduler.has_scheduled(queue):
+        if not if_empty or not self.scheduler.reader.has_scheduled(queue):
             super().queue_delete(queue, if_unused=if_unused, if_empty=if_empty, **kwargs)
 
 

@@ -216,7 +216,7 @@ def test_a_row_that_cannot_be_read_is_set_aside_and_the_next_is_told(
 ):
     end(scheduler, "spoiled", "sound")
     spoil(redis_client, Keys().key("job", "spoiled"))
-    look_until(announcer, scheduler, clock, lambda: not scheduler.has_untold())
+    look_until(announcer, scheduler, clock, lambda: not scheduler.reader.has_untold())
     assert teller.begun == ["sound"]
     (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
     assert "Job spoiled has ended, but not how" in record.getMessage()
@@ -240,7 +240,7 @@ def test_large_messages_pass_through_no_script(scheduler, redis_client):
         **{str(number): None for number in range(10)},
         "small": b"x" * 65536,
     }
-    assert scheduler.message_of("3") == b"x" * 3_000_000
+    assert scheduler.reader.message_of("3") == b"x" * 3_000_000
 
 
 def test_an_end_that_somebody_knows_and_cannot_tell_is_left_by_others_for_an_hour(scheduler, redis_client):

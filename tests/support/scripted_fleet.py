@@ -1,8 +1,7 @@
 """A fleet without processes: its workers are rows in Redis, and the test makes their moves, arrow by arrow."""
 
 from celery_affinity.rules.settings import Settings
-from celery_affinity.server.replies import End, Job, Joining
-from celery_affinity.server.scheduler import parsed_claims
+from celery_affinity.server.replies import End, Job, Joining, parsed_claims
 
 
 class ScriptedFleet:

@@ -148,7 +148,7 @@ def test_many_scheduled_jobs_are_counted_in_few_round_trips(sides):
         for number in range(1100):
             side.app.send_task("task", queue="else" if number % 11 else "work", countdown=3600, producer=producer)
     before = side.redis.info("stats")["total_reads_processed"]
-    assert scheduler.scheduled_count("work") == 100
+    assert scheduler.reader.scheduled_count("work") == 100
     assert side.redis.info("stats")["total_reads_processed"] - before < 30
 
 

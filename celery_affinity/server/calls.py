@@ -1,0 +1,64 @@
+"""The calls that one arrow makes: of many jobs as many as a server is to work at, acks and ends together."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from ..rules.protocol import MOST_BYTES, MOST_MOVES
+from .replies import End, Job
+from .scripts.assembling import Argument, Script, load
+
+#: A script, and its arguments.
+Call = tuple[Script, list[Argument]]
+
+Item = TypeVar("Item")
+
+#: Jobs that one call of `publish` puts at most: it takes some 20 µs for each, and places no more than `MOST_MOVES`.
+_TOGETHER = 25
+
+
+def publishing(jobs: Iterable[Job]) -> Iterator[Call]:
+    """Yield the calls that publish *jobs*, in their order."""
+    script = load("publish")
+    arguments: list[Argument] = []
+    count = size = 0
+    for job in jobs:
+        arguments += job.arguments
+        count, size = count + 1, size + len(job.message)
+        if count == _TOGETHER or size > MOST_BYTES:
+            yield script, arguments
+            arguments, count, size = [], 0, 0
+    if arguments:
+        yield script, arguments
+
+
+def ingesting(list_: str, jobs: Iterable[Job]) -> list[Call]:
+    """Return a call for each of *jobs*, whose messages are in a list of stock Celery."""
+    script = load("ingest")
+    return [(script, script.arguments(job.arguments, list=list_, readable=int(job.readable))) for job in jobs]
+
+
+def telling(
+    worker: str, acks: Sequence[tuple[str, str]], ends: Sequence[End], sequence: int, inline: bool, most_ahead: int
+) -> list[Call]:
+    """Return the calls that ack messages and release the slots of jobs that ended; none for what there is none of."""
+    told = []
+    if acks:
+        told.append((load("ack"), load("ack").arguments(worker=worker, rest=flat(acks))))
+    if ends:
+        release = load("release")
+        arguments = release.arguments(
+            rest=flat(ends), worker=worker, sequence=sequence, caller=int(inline), most_ahead=most_ahead
+        )
+        told.append((release, arguments))
+    return told
+
+
+def pages(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Yield *items*, as many together as one call moves."""
+    for first in range(0, len(items), MOST_MOVES):
+        yield items[first : first + MOST_MOVES]
+
+
+def flat(rows: Iterable[Iterable[Argument]]) -> list[Argument]:
+    """Return the values of all *rows*."""
+    return [value for row in rows for value in row]
