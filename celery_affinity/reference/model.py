@@ -10,9 +10,9 @@ from .base.settings_in_force import InForce
 
 State = Literal["scheduled", "pending", "claimed", "done", "failed", "dead", "revoked", "expired"]
 
-#: How a claimed job ended: settled (well, by an error, by its worker that was told to revoke it, by one that found it
-#: expired), refused for good, neither of both, or sent back by a worker that did not start it. Why may follow, after a
-#: blank: "failed ValueError: no such page".
+#: How a claimed job ended. Settled: "acked", "failed", "revoked" (its worker was told to), "expired" (before its start).
+#: Refused for good: "rejected". Neither: "unsettled". Sent back by a worker that did not start it: "returned". Why may
+#: follow, after a blank: "failed ValueError: no such page".
 Outcome = str
 
 #: Why a job is among the dead letters.
@@ -39,7 +39,7 @@ class Delivery(NamedTuple):
 
 @dataclass
 class Job:
-    """One published message. *enqueued_us*: when it was published or due, whatever befell it since."""
+    """One published message. *enqueued_us*: when it was published or due, however often it came back since."""
 
     id: str
     type: str
@@ -54,28 +54,28 @@ class Job:
     expires_us: int | None = None
     """When it ends if it still waits, here or in a worker."""
     stamps: tuple[str, ...] = ()
-    """What its message bears, "name:value"."""
+    """Stamps of its message, "name:value"."""
     published_us: int | None = None
     """When it was published, if it had to wait for its time."""
     deliveries: int = 0
-    """How often it came back, counted."""
+    """Times that it came back, without those that do not count."""
     acked: bool = False
     worker: str | None = None
     fence: int | None = None
     claimed_us: int | None = None
-    """When its turn came last."""
+    """When it was claimed last, or expired instead."""
     started_us: int | None = None
     """When its task started, as its worker said; None until it has."""
     ended_us: int | None = None
     reason: Reason | None = None
     why: str = ""
-    """Of one that failed, or of a dead letter: what its worker said of the error."""
+    """What its worker said of the error, of a job that failed or is dead."""
     is_listed: bool = True
-    """Whether a dead one is among those that are kept: others go when their callers have been told."""
+    """Whether a dead job is among the dead letters that are kept; if not, it goes when its caller has been told."""
     left: tuple[str, ...] = ()
-    """Apps that do not know its task, and leave it to another to tell its caller how it ended."""
+    """Apps that do not know its task, and leave it to other apps to tell its caller how it ended."""
     tries: int = 0
-    """How often somebody began to tell it."""
+    """Times that somebody began to tell its caller."""
 
     def has_expired(self, now_us: int) -> bool:
         return self.expires_us is not None and self.expires_us <= now_us
@@ -90,15 +90,15 @@ class Worker:
     types: frozenset[str]
     slots: int
     other: int
-    """Slots taken by what no claim shows, less those that claims lend while they wait for a rate limit."""
+    """Slots taken by what no claim shows, less the slots that claims lend while they wait for a rate limit."""
     joined_us: int
     seen_us: int
     app: str = ""
-    """What its app.conf says is known for as long as it lives, and a while longer."""
+    """The app whose settings are known for as long as the worker lives, and a while longer."""
     accepting: bool = True
     """Whether jobs are placed on it."""
     stalled: bool = False
-    """Whether its event loop stands still: then none are, whatever `accepting` says."""
+    """Whether its event loop stands still: then no jobs are placed, whatever `accepting` says."""
     free: int = 0
     free_since_us: int = 0
     claims: dict[str, int] = field(default_factory=dict)
@@ -106,9 +106,9 @@ class Worker:
     inbox: list[Delivery | str] = field(default_factory=list)
     """Claimed jobs and signs that it has not read, the oldest first."""
     sequence: str | None = None
-    """The number of its last release ..."""
+    """The number of its last release."""
     granted: list[tuple[str, int]] = field(default_factory=list)
-    """... and what that one's reply carried."""
+    """Job id and fencing number of each job that the reply to its last release carried."""
 
     @property
     def takes_jobs(self) -> bool:

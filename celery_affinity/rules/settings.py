@@ -1,8 +1,8 @@
 """The settings of celery_affinity: names, defaults, and what each accepts.
 
-They stand in ``app.conf`` in lower case (``affinity_worker_timeout``) or, with a Celery namespace, as that namespace
-has it (``CELERY_AFFINITY_WORKER_TIMEOUT``). Times are seconds, as in Celery. Those that the scripts read are shared by
-all processes through Redis; most of those can be changed at run time.
+Settings stand in ``app.conf`` in lower case (``affinity_worker_timeout``) or, with a Celery namespace, as that
+namespace has it (``CELERY_AFFINITY_WORKER_TIMEOUT``). Times are seconds, as in Celery. All processes share, through
+Redis, the settings that the scripts read; most of these can be changed at run time.
 """
 
 import difflib
@@ -22,7 +22,7 @@ PREFIX = "affinity_"
 
 _WORD = PREFIX.removesuffix("_")
 
-#: A check returns what is accepted, in words, if the value is not.
+#: Returns None for a value that is accepted; else what is accepted, in words.
 Check = Callable[[object], str | None]
 
 Value = float | str
@@ -90,15 +90,15 @@ class Settings:
     """Every setting, checked when built. Raises SettingError with the setting, what it accepts and what came."""
 
     worker_timeout: float = _shared(30, _SECONDS, in_us=True)
-    """A worker that was not heard of for so long is dead: its jobs are pending again."""
+    """Seconds of silence after which a worker is dead: its jobs are pending again."""
     heartbeat_interval: float = _shared(5, _SECONDS, in_us=True, at_run_time=False)
-    """A worker says so often that it lives, and which jobs it holds."""
+    """Seconds between two beats, by which a worker says that it lives, and which jobs it holds."""
     guard: bool = _setting(True, _yes_or_no)
     """Whether a small process of its own beats for each worker, and reports its death at once."""
     priority_order: str = _shared("higher-first", _one_of("higher-first", "lower-first"))
     """Whether 10 or 0 is the highest priority; stock Redis has 0."""
     priority_percentage: int = _shared(100, _whole("a whole number from 0 to 100", lambda value: 0 <= value <= 100))
-    """Of each hundred claims, how many go by score; the others take the oldest job."""
+    """Claims of each hundred that go by score; the others take the oldest job."""
     priority_weight: float = _shared(1024, _WEIGHT)
     age_weight: float = _shared(16, _number("a number of points a second, above 0", lambda value: value > 0))
     rarity_weight: float = _shared(500, _WEIGHT)
@@ -107,11 +107,11 @@ class Settings:
     on_demand_age_cap: float = _shared(
         256, _number("a number of seconds, 0 or more", lambda value: value >= 0), in_us=True
     )
-    """From this age on an on-demand job gains no more than a queued one: what keeps queued jobs from starving."""
+    """Seconds of age from which on an on-demand job gains no more than a queued one: so queued jobs do not starve."""
     rarity: str = _shared("capacity", _one_of("capacity", "free"))
     """Whether rarity counts the live slots that serve a type, or the slots free now."""
     max_deliveries: int = _shared(20, _whole("a whole number above 0", lambda value: value > 0))
-    """A job that came back so often (its worker died each time) goes to the dead letters."""
+    """Times that a job comes back, since its worker died, before it goes to the dead letters."""
     dead_max: int = _shared(10_000, _whole("a whole number, 0 or more", lambda value: value >= 0))
     """Dead letters kept; the oldest go first."""
     task_types: Mapping[str, str] = field(
@@ -119,7 +119,7 @@ class Settings:
     )
     """Task name pattern -> type, for producers that do not have the tasks' code."""
     queues: Sequence[str] = _setting(("*",), _queues)
-    """Patterns of the queues that are scheduled; the others are kombu's own, as without this transport."""
+    """Patterns of the queues that are scheduled; all other queues are kombu's own, as without this transport."""
     ingest: bool = _setting(True, _yes_or_no)
     """Whether what stock Celery's producers send to a scheduled queue is scheduled."""
 
@@ -154,14 +154,14 @@ def _matches(queue: str, patterns: tuple[str, ...]) -> bool:
 
 _FIELDS = {each.name: each for each in fields(Settings)}
 
-#: Setting -> its name in Redis, of those that the scripts read.
+#: Setting that the scripts read -> its name in Redis.
 NAME_IN_REDIS = {
     name: name + each.metadata["in_redis"] for name, each in _FIELDS.items() if each.metadata["in_redis"] is not None
 }
 
 _BY_NAME_IN_REDIS = {name_in_redis: name for name, name_in_redis in NAME_IN_REDIS.items()}
 
-#: The settings that can be changed at run time.
+#: Names of the settings that can be changed at run time.
 CHANGEABLE = tuple(name for name, each in _FIELDS.items() if each.metadata["at_run_time"])
 
 
@@ -187,7 +187,7 @@ def is_setting(name: str, text: str) -> bool:
 
 
 def complete(shared: Mapping[str, str]) -> dict[str, str]:
-    """Return *shared*, settings by their name in Redis, with the defaults for what is not there, or is no value."""
+    """Return *shared*, settings by their name in Redis, with the default of each that is missing or has a bad value."""
     return {**_DEFAULTS, **{name: text for name, text in shared.items() if _is_value(name, text)}}
 
 
@@ -280,12 +280,12 @@ def _number_or_text(text: str) -> Value:
     return text
 
 
-#: What the scripts take for a setting that is not in Redis. *turned*: whether priorities are read the other way round,
-#: since ``priority_order`` was changed at run time. *revision*: grows with each change.
+#: Setting, by its name in Redis -> its value while Redis has none. *turned*: whether priorities are read the other way
+#: round, since ``priority_order`` was changed at run time. *revision*: grows with each change.
 _DEFAULTS = {**Settings().shared(), "turned": "0", "revision": "0"}
 
 
-#: What a claim needs, all at once; of the others a script needs one or two, if any.
+#: Settings that a claim needs, read at once; of all others a script needs one or two, if any.
 _FOR_A_CLAIM = (
     "priority_percentage",
     "priority_weight",
@@ -301,7 +301,7 @@ _FOR_A_CLAIM = (
 
 
 def lua_source() -> str:
-    """Return the Lua functions that read the settings in force, each when it is needed; or its default."""
+    """Return the Lua functions that read the settings in force: each when it is needed, or its default."""
     defaults = "".join(f"        {name} = {_lua_value(value)},\n" for name, value in _DEFAULTS.items())
     names = "".join(f'        "{name}",\n' for name in _FOR_A_CLAIM)
     return (

@@ -17,6 +17,8 @@ from .vocabulary import (
 
 
 class Ending(Both):
+    """Moves by which jobs end without a worker, and what is done about those that have."""
+
     @often(2, letter=draw.sampled_from("abem"), numbers=draw.lists(draw.integers(0, 2), min_size=1, max_size=2))
     def revoke(self, letter, numbers):
         self._revoke([f"task of {letter} {number}" for number in numbers])

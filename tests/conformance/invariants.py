@@ -4,10 +4,11 @@ from collections import Counter
 
 from .mirror import KEYS
 
-#: Where a job can be, but for the inboxes: what is there is claimed. Done is no place.
+#: Beginnings of the keys in which a job can be. Inboxes are left out: a job there is claimed. A job that is done is in
+#: no place.
 _PLACES = tuple(KEYS.base + name for name in ("scheduled", "lane:", "claims:", "dead"))
 
-#: Ended, and in no place.
+#: States of jobs that have ended and are in no place.
 _NOWHERE = ("done", "failed", "revoked", "expired")
 
 

@@ -16,7 +16,7 @@ from ..support.clocked import CLOCK
 
 KEYS = Keys()
 
-# Each is asked for the same few names after every step.
+# After every step these are asked for the same few names.
 key = cache(KEYS.key)
 encode = cache(keys.encode)
 
@@ -25,8 +25,8 @@ CONF_OF = key("conf_of", "")
 #: What a job says that its hash has as it is; the names of tasks here are such that encoding leaves them alone.
 KEPT = [(name, field.kept) for name, field in FIELDS.items() if field.kept]
 
-#: Reads every key in one call, times to live included: a line of JSON for each. Of `leaders`, which has numbers as they
-#: are in memory, only whose they are.
+#: Lua that reads every key in one call, times to live included: a line of JSON for each key. Of `leaders`, which holds
+#: numbers as they are in memory, it reads only the names.
 READ_ALL = """
 local read = {
     hash = function(key) return redis.call("HGETALL", key) end,
@@ -51,7 +51,7 @@ def read(found):
     """Return the state in *found*, the reply to `READ_ALL`."""
     state = dict(map(_parsed, found.split(b"\n")))
     del state[CLOCK]
-    # They say nothing that the heads do not say; what they do to a claim is seen there.
+    # The cached heads say nothing that the heads do not say; a wrong one would show at the next claim.
     noted, waiting = state.pop(key("leaders"), []), state.get(key("heads"), {})
     assert set(noted) <= waiting.keys(), "a type has a note and no job that waits"
     free, members = state.get(key("free_slots")), state.get(key("members"), {})

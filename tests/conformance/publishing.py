@@ -17,6 +17,8 @@ from .vocabulary import (
 
 
 class Publishing(Both):
+    """Moves that bring jobs."""
+
     @often(
         12,
         letter=draw.sampled_from("abc"),

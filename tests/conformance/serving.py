@@ -15,6 +15,8 @@ from .vocabulary import (
 
 
 class Serving(Both):
+    """Moves by which workers come, live and go."""
+
     @often(
         5,
         worker=draw.sampled_from(WORKERS),

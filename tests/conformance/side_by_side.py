@@ -13,12 +13,12 @@ from .invariants import check_placements, check_that_each_job_is_in_one_place, c
 from .mirror import KEYS, expected, key, read
 from .wire import FEW_BYTES
 
-#: What the reference does not know of: a server that has no memory left.
+#: Reply of a server that has no memory left, of which the reference knows nothing.
 REFUSED = "refused"
 
 _FORGOTTEN_AFTER_US = ENDED_KEPT_S * MICRO
 
-#: What a fleet that is gone leaves for ever.
+#: Keys that a fleet leaves for ever when it is gone.
 STAYS = ("schema", "fence", "turn", "clock", "settings", "conf", "counters")
 
 

@@ -31,6 +31,8 @@ from .working import Working
 
 
 class Stories(Publishing, Working, Serving, Ending):
+    """Longer moves, and those of time and settings."""
+
     @often(8, by_us=times_us)
     def pass_some_time(self, by_us):
         self.pass_time(by_us)

@@ -18,7 +18,7 @@ some_types = draw.sampled_from(
 priorities = draw.sampled_from([0, 0, 1, 5, 9, 10])
 delays_us = draw.sampled_from([0, 0, 0, 0, 0, 1, 1_000_000, 3_000_000, 64_000_000, -1_000_000])
 expiries_us = draw.sampled_from([None, None, None, None, None, None, 0, -1, 1, 1_000_000, 3_000_000, 64_000_000])
-#: What no job may say of itself, as the scripts take it.
+#: Field and value of what no job may say of itself, as the scripts take it.
 spoilt_fields = draw.sampled_from(
     [
         ("id", ""),
@@ -49,16 +49,16 @@ spoilt_fields = draw.sampled_from(
 )
 STAMPS = ("tenant:a", "tenant:b", "run%20of:7")
 some_stamps = draw.sampled_from([(), (), (), (), STAMPS[:1], STAMPS[:1], STAMPS[:2], STAMPS[1:]])
-#: On both sides of every limit of time: a tick lately, a silence that counts, a beat, a timeout; and back.
+#: µs, on both sides of every limit of time: a tick lately, a silence that counts, a beat, a timeout; and back.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(
     [_S, _S, _S, _S + 1, 3 * _S, 3 * _S, 3 * _S + 1, 5 * _S, 5 * _S, 5 * _S + 1, 64 * _S, _S // 2, 1, -_S]
 )
-#: More jobs, and more slots, than two calls move.
+#: Jobs, or slots: more than two calls move.
 BURST = 2 * MOST_MOVES + 10
 slots = draw.sampled_from([1, 1, 2, 3, BURST])
 others = draw.sampled_from([0, 0, 0, 0, 0, 1, 3, -1, -1, -3])
-#: Which of the workers, or of the claims: the last few stand for one that is gone, or never was.
+#: Indexes of workers or of claims. From `GONE` on they stand for one that is gone, or never was.
 indexes = draw.integers(0, 119)
 some_indexes = draw.lists(indexes, min_size=1, max_size=3)
 GONE = 90

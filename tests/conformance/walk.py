@@ -6,7 +6,7 @@ from time import monotonic
 
 from .draw import Choices
 
-#: To make a failure smaller for longer than this is worth nobody's while.
+#: Seconds after which a failure is small enough.
 _SHRINK_FOR_S = 60
 
 

@@ -11,6 +11,8 @@ from .vocabulary import (
 
 
 class Working(Both):
+    """Moves of a worker that has jobs, or gets some."""
+
     @often(2, given=some_types, as_told=draw.booleans())
     def claim(self, given, as_told):
         self.go_on(self.owed if as_told else given)

@@ -1,7 +1,7 @@
 """Which settings count, in plain Python: what the Lua of ``lua/base/settings_in_force.lua`` must equal.
 
-What an app.conf says counts when it is new. A change at run time counts until it is reset, or until app.conf's own
-value changes. All settings are by their name in Redis, as `Settings.shared` has them.
+A value in an app.conf counts when it is new. A change at run time counts until it is reset, or until app.conf's own
+value changes. Settings go by their name in Redis, as in `Settings.shared`.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ class InForce:
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
-        """Those that count; the rest are the defaults."""
+        """Settings that count; all others have their default."""
         self.conf: dict[str, str] = {}
-        """What an app.conf said last: a change at run time stands in `values` alone."""
+        """Settings as an app.conf said them last: a change at run time stands in `values` alone."""
         self.conf_of: dict[str, dict[str, str]] = {}
-        """App -> what its own app.conf said last."""
+        """App -> settings as its own app.conf said them last."""
         self.revision = 0
         """Grows with each change."""
 
@@ -35,7 +35,7 @@ class InForce:
     def adopt(self, app: str, given: Mapping[str, str]) -> list[str]:
         """Adopt what the app.conf of *app* says. Return the settings that another app, or version of it, had otherwise.
 
-        Its own change ends one at run time; what an unknown app says does not.
+        A change of its own value ends a change at run time; the first word of an unknown app does not.
         """
         own = self.conf_of.get(app, {})
         replaced, changed = [], False
