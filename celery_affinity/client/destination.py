@@ -57,7 +57,7 @@ class OptionsOfTask(Options):
     """Options that a task has for all its calls, with the places marked."""
 
     @classmethod
-    def marked(cls, options: Mapping[str, Any]) -> "OptionsOfTask":
+    def marked(cls, options: Mapping[str, object]) -> "OptionsOfTask":
         """Return *options* with a mark on each place. A place that is no str is known by being the task's object."""
         return cls({name: _mark(OfTask, value) if name in PLACE else value for name, value in options.items()})
 
@@ -72,7 +72,7 @@ class Routed:
 _ROUTED = Routed()
 
 
-def mark_first_try(options: Options, said: Mapping[str, Any]) -> None:
+def mark_first_try(options: Options, said: Mapping[str, object]) -> None:
     """Mark in *options* of a retry the places that Celery filled in: its caller said only *said*.
 
     Raises OptionError if *said* names a type and another queue.
@@ -83,12 +83,12 @@ def mark_first_try(options: Options, said: Mapping[str, Any]) -> None:
             options[name] = _mark(OfFirstTry, options[name])
 
 
-def says_both(options: Mapping[str, Any]) -> bool:
+def says_both(options: Mapping[str, object]) -> bool:
     """Return whether *options* say a type, and also a place in Celery's way."""
     return _type_in(options.get("affinity")) is not None and _says_place(options)
 
 
-def differ(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
+def differ(earlier: Mapping[str, object], later: Mapping[str, object]) -> bool:
     """Return whether one of two options says a type alone, and the other a place in Celery's way."""
     if not (earlier and later):
         return False
@@ -98,7 +98,7 @@ def differ(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
     return _says_place(earlier) if says_type else _type_in(earlier.get("affinity")) is not None
 
 
-def later_counts(earlier: Options, later: Mapping[str, Any]) -> Options:
+def later_counts(earlier: Options, later: Mapping[str, object]) -> Options:
     """Return *earlier* options without the type or place that *later* ones, which `differ`, replace.
 
     Raises OptionError if the earlier ``affinity`` is not accepted.
@@ -109,7 +109,7 @@ def later_counts(earlier: Options, later: Mapping[str, Any]) -> Options:
     return {**earlier, "affinity": Affinity(None, asked.priority, asked.on_demand)}
 
 
-def check(options: Mapping[str, Any]) -> None:
+def check(options: Mapping[str, object]) -> None:
     """Raise OptionError if *options* of one call name a type and another queue."""
     asked = as_affinity(options.get("affinity")).type
     if asked is not None:
@@ -173,7 +173,7 @@ def route_late(app: Celery, name: str, options: Options) -> None:
         _replace(options, app.amqp.router.expand_destination(type_))
 
 
-def of_task(app: Celery, task: Any, name: str) -> str | None:
+def of_task(app: Celery, task: Task | None, name: str) -> str | None:
     """Return the type of *task*, None if it has none. Raises OptionError, SettingError."""
     return as_affinity(getattr(task, "affinity", None)).type or type_by_name(name, settings_of(app))
 
@@ -240,7 +240,7 @@ def _replace(options: Options, place: Mapping[str, Any]) -> None:
     options.update({name: place[name] for name in _WHERE if name in place})
 
 
-def _says_place(options: Mapping[str, Any]) -> bool:
+def _says_place(options: Mapping[str, object]) -> bool:
     return any(options.get(name) for name in PLACE)
 
 
@@ -252,7 +252,7 @@ def _elsewhere(options: Options) -> Options:
     return {name: value for name, value in options.items() if name not in PLACE}
 
 
-def _check_that_they_agree(asked: str, said: Mapping[str, Any]) -> None:
+def _check_that_they_agree(asked: str, said: Mapping[str, object]) -> None:
     """Raise OptionError if a call says any place but the queue *asked*."""
     wrong = {"queue": said["queue"]} if "queue" in said else dict(said)
     if all(name != "exchange" and _name_of(value) == asked for name, value in wrong.items()):

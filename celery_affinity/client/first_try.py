@@ -5,9 +5,10 @@ A retry drops the properties of its message, but it is published while the task 
 
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from celery._state import get_current_task
+from celery.app.task import Task
 
 from ..clock import now_s
 from ..errors import OptionError
@@ -22,7 +23,7 @@ class Until(NamedTuple):
     until_s: float
 
 
-def left_by(task: Any, message: Message) -> object:
+def left_by(task: Task | None, message: Message) -> object:
     """Return what the first try has left for *message*, a publish of *task*; None if it is no retry.
 
     A retry has the task id of the run that publishes it. So has a task that replaces another, which is no retry.

@@ -80,7 +80,7 @@ def written(signature: dict[str, Any], mode: bool | None) -> Any:
     return _copy(signature, options={**new_options}, kwargs={**kwargs, **changes})
 
 
-def first_said(signature: Any) -> bool | None:
+def first_said(signature: object) -> bool | None:
     """Return the first mode that *signature*, or one of a list of signatures, says for its first task; None if none."""
     if isinstance(signature, (list, tuple)):
         return next((mode for mode in map(first_said, signature) if mode is not None), None)
@@ -91,7 +91,7 @@ def first_said(signature: Any) -> bool | None:
     return first_said(kwargs.get(names[0])) if mode is None and names and isinstance(kwargs, dict) else mode
 
 
-def parts_of(signature: Mapping[str, Any]) -> tuple[str, ...]:
+def parts_of(signature: Mapping[str, object]) -> tuple[str, ...]:
     """Return the keyword arguments of *signature* that hold its parts; none, if it is the signature of a task."""
     composed = signature.get("subtask_type")
     return _PARTS.get(composed, ()) if isinstance(composed, str) else ()

@@ -3,10 +3,10 @@
 import fnmatch
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from celery import Celery
+from celery.app.task import Task
 
 from ..rules import settings as settings_module
 from ..rules.settings import Settings
@@ -31,9 +31,9 @@ def settings_of(app: Celery) -> Settings:
     return settings
 
 
-def tasks_of(app: Celery) -> Mapping[str, Any]:
+def tasks_of(app: Celery) -> Mapping[str, Task]:
     """Return the tasks of *app*; those that it has so far, if a publish is not to finalize it."""
-    tasks: Mapping[str, Any] = app.tasks if app.finalized or app.autofinalize else app._tasks
+    tasks: Mapping[str, Task] = app.tasks if app.finalized or app.autofinalize else app._tasks
     return tasks
 
 

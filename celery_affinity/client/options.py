@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from celery import Celery
 from celery.app.amqp import AMQP
 from celery.app.task import Task
+from celery.app.utils import Settings as Conf
 from celery.canvas import Signature
 from kombu import Producer
 
@@ -79,7 +80,7 @@ def wrong_value(options: Options, *, scheduled: bool = True) -> str | None:
     return None
 
 
-def attributes(task: Any) -> dict[str, Any]:
+def attributes(task: Task | type[Task]) -> dict[str, Any]:
     """Return the attributes of a task or of a task's class, but methods and those of Celery's own classes."""
     cls = task if isinstance(task, type) else type(task)
     found: dict[str, Any] = {}
@@ -109,7 +110,7 @@ def schedules_all(app: Celery) -> bool:
 # -- options in an app's configuration
 
 
-def of_routes(conf: Any, name: str | None = None) -> Iterator[tuple[str, Options]]:
+def of_routes(conf: Conf, name: str | None = None) -> Iterator[tuple[str, Options]]:
     """Yield the routes of ``task_routes``, each after its place in words; with *name*, those of that task."""
     for pairs in _each(conf.task_routes):
         for pair in pairs.items() if isinstance(pairs, Mapping) else pairs if isinstance(pairs, list | tuple) else ():
@@ -119,7 +120,7 @@ def of_routes(conf: Any, name: str | None = None) -> Iterator[tuple[str, Options
                 yield f"task_routes {shown!r}", route if isinstance(route, Mapping) else {"queue": route}
 
 
-def of_annotations(conf: Any, name: str | None = None) -> Iterator[tuple[str, Options]]:
+def of_annotations(conf: Conf, name: str | None = None) -> Iterator[tuple[str, Options]]:
     """Yield the options in ``task_annotations``, each after its place in words; with *name*, those of that task."""
     for each in _each(conf.task_annotations):
         for task, options in each.items() if isinstance(each, Mapping) else ():
@@ -127,7 +128,7 @@ def of_annotations(conf: Any, name: str | None = None) -> Iterator[tuple[str, Op
                 yield f"task_annotations {task!r}", options
 
 
-def of_beat(conf: Any) -> Iterator[tuple[str, Options]]:
+def of_beat(conf: Conf) -> Iterator[tuple[str, Options]]:
     """Yield the options of the entries of ``beat_schedule``, each after its place in words."""
     for name, entry in (conf.beat_schedule or {}).items():
         options = entry.get("options") if isinstance(entry, Mapping) else getattr(entry, "options", None)

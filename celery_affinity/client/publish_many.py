@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, overload
 
 from celery.app.task import Task
 from celery.canvas import Signature
-from celery.result import EagerResult
+from celery.result import AsyncResult, EagerResult
 from celery.utils.saferepr import saferepr
 from kombu import compression, serialization
 
@@ -59,7 +59,7 @@ class TaskIds(Sequence[str]):
         digest = hashlib.blake2b(f"{self.publish_id} {number}".encode(), digest_size=16).hexdigest()
         return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}"  # a UUID of version 8
 
-    def results(self) -> Iterator[Any]:
+    def results(self) -> Iterator[AsyncResult | EagerResult]:
         """Yield the result of each call: what ``apply_async`` returns, an AsyncResult or an EagerResult."""
         return iter(self._eager) if self._eager else map(self._task.AsyncResult, self)
 

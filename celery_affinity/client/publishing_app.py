@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 
 from celery import Celery, _state, current_app
 from celery.app.amqp import AMQP
+from kombu import Connection
 
 from .of_app import is_ours
 
@@ -38,7 +39,7 @@ _lock = threading.Lock()
 Sender = Callable[..., Any]
 
 
-def that_made(connection: Any) -> Celery:
+def that_made(connection: Connection) -> Celery:
     """Return the app that made *connection*; if none did, the first app, or the current one."""
     return _apps.get(connection.transport_options.get(_OPTION, 0)) or _current()
 

@@ -38,7 +38,7 @@ def stamp(name: str, value: object) -> str:
     return f"{encode(name)}:{encode(str(value))}"
 
 
-def stamps_of(headers: Mapping[str, Any]) -> list[str]:
+def stamps_of(headers: Mapping[str, object]) -> list[str]:
     """Return the stamps in the headers of a task's message, without those that no revoke could name.
 
     Raises OptionError if they are more than `MOST_STAMPS`, or longer than `MOST_STAMP_BYTES`.

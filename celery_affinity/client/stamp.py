@@ -54,7 +54,7 @@ class Stamp:
         """Return how long the job may wait before it expires, by this host's clock; None for ever."""
         return None if self.expires is None else round((self.expires - time.time()) * 1e6)
 
-    def properties(self, of_call: Mapping[str, Any]) -> dict[str, Any]:
+    def properties(self, of_call: Mapping[str, object]) -> dict[str, Any]:
         """Return the properties of the message as they are written: those of its call, with what a retry finds."""
         properties = _without_ours(of_call)
         properties["priority"] = self.counted
@@ -79,7 +79,7 @@ def as_stock(type_: str, queue: str, message: Message) -> Message:
     return {**message, "properties": properties}
 
 
-def _without_ours(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _without_ours(properties: Mapping[str, object]) -> dict[str, Any]:
     return {name: value for name, value in properties.items() if name not in _OURS}
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from celery import Celery
 from celery.signals import before_task_publish
+from kombu import Connection
 
 from ..rules.affinity import as_affinity, check_on_demand, check_priority, of_task
 from . import destination, first_try, misspelt, publishing_app
@@ -196,7 +197,7 @@ def on_before_task_publish(properties: dict[str, Any] | None = None, declare: An
             bind_once(sending.app, declare)
 
 
-def begin(message: Message, connection: Any) -> Sending | None:
+def begin(message: Message, connection: Connection) -> Sending | None:
     """Mark *message*, which kombu publishes, perhaps again. Return what `end` needs; None if Celery sends it.
 
     kombu repeats a call with the same properties, made for this call. A caller that publishes on a channel, which
@@ -223,7 +224,7 @@ def end(sending: Sending, message: Message) -> None:
         message["properties"][PROPERTY] = sending.former
 
 
-def of_message(message: Message, connection: Any) -> Sending | None:
+def of_message(message: Message, connection: Connection) -> Sending | None:
     """Return the call that publishes *message* on *connection*; None if the message is none of a task."""
     properties: dict[str, Any] = message["properties"]
     former = properties.get(PROPERTY)

@@ -3,7 +3,6 @@
 import logging
 import threading
 from contextlib import suppress
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import redis
@@ -12,6 +11,7 @@ from ..rules.keys import decode, unmarked
 from ..rules.rows import number_of
 from ..rules.type_name import did_you_mean
 from ..server.reader import as_text
+from ..server.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -24,11 +24,11 @@ _TYPES = 100
 
 _warned: dict[tuple[object, ...], set[str]] = {}
 #: The last type of each scheduler's call of `warn`: whether to log it is decided.
-_last: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()
+_last: "WeakKeyDictionary[Scheduler, str]" = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def warn(type_: str, scheduler: Any) -> None:
+def warn(type_: str, scheduler: Scheduler) -> None:
     """Log that jobs of *type_* wait for a worker, once in a process for each type and each place that has workers."""
     if _last.get(scheduler) == type_:
         return  # the next job is most often of the same type
@@ -47,7 +47,7 @@ def warn(type_: str, scheduler: Any) -> None:
     )
 
 
-def _served(scheduler: Any) -> set[str]:
+def _served(scheduler: Scheduler) -> set[str]:
     """Return types that live workers serve: those that a few commands find; none if the server forbids them."""
     found: dict[str, str] = {}
     with suppress(redis.RedisError, OSError):
@@ -60,7 +60,7 @@ def _served(scheduler: Any) -> set[str]:
     return {decode(unmarked(type_)) for type_, slots in found.items() if number_of(slots) > 0}
 
 
-def _place(scheduler: Any) -> tuple[object, ...]:
+def _place(scheduler: Scheduler) -> tuple[object, ...]:
     """Return the place of a scheduler's jobs: server, database, prefix and namespace."""
     pool, keys = scheduler.client.connection_pool, scheduler.keys
     server = [pool.connection_kwargs.get(name) for name in ("host", "port", "path", "db")]

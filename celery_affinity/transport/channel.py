@@ -12,7 +12,7 @@ from kombu.transport import redis as stock
 
 from ..client import envelope, revokes, stamping, unserved_warning
 from ..client.of_app import settings_of
-from ..client.stamp import PROPERTY, as_stock
+from ..client.stamp import PROPERTY, Message, as_stock
 from ..rules.protocol import REVOKED_KEPT_S
 from .inbox import InboxChannel
 
@@ -32,7 +32,7 @@ class AffinityChannel(InboxChannel):
 
     # -- publish
 
-    def basic_publish(self, message: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def basic_publish(self, message: Message, *args: Any, **kwargs: Any) -> Any:
         if self.connection is None:
             # kombu declares a queue after it chose the channel, before it publishes: a connection that broke meanwhile
             # closed the channel, and only a connection error makes kombu choose the new one.
@@ -46,7 +46,7 @@ class AffinityChannel(InboxChannel):
     def _next_delivery_tag(self) -> str:
         return secrets.token_urlsafe(12)  # a UUID is longer, and takes longer
 
-    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
+    def _put(self, queue: str, message: Message, **kwargs: Any) -> None:
         sending = stamping.of_message(message, self.connection.client)
         if sending is None:
             super()._put(queue, message, **kwargs)
@@ -77,7 +77,7 @@ class AffinityChannel(InboxChannel):
 
         return PublishBatch(self, max_size)
 
-    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
+    def _put_fanout(self, exchange: str, message: Message, routing_key: str, **kwargs: Any) -> None:
         revoked = revokes.read(exchange, message)
         if revoked is not None:
             self.scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)

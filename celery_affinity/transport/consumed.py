@@ -1,16 +1,14 @@
 """A message as its consumer gets it: the body of a claimed job, or an entry of a list, completed for kombu."""
 
-from typing import Any
-
 from celery.utils.time import maybe_iso8601
 
 from ..client import envelope
-from ..client.stamp import PROPERTY
+from ..client.stamp import PROPERTY, Message
 from ..server.replies import Claim
 
 
-def of_claim(claim: Claim, tag: str) -> dict[str, Any]:
-    """Return the message of a claimed job, with *tag* as its delivery tag. Raises ValueError if it is none.
+def of_claim(claim: Claim, tag: str) -> Message:
+    """Return the message of a claimed job, with *tag* as its delivery tag.
 
     The message has no ETA any more: the time has come, and a worker whose clock is behind would wait for it again with
     the slot held. The caller's ETA stays in our property.
@@ -31,7 +29,7 @@ def of_claim(claim: Claim, tag: str) -> dict[str, Any]:
     return message
 
 
-def of_list(message: Any, queue: str) -> Any:
+def of_list(message: object, queue: str) -> object:
     """Return a message from the list of *queue* with its destination, which kombu needs to restore an unacked one."""
     properties = message.get("properties") if isinstance(message, dict) else None
     if isinstance(properties, dict) and not properties.get("delivery_info"):
