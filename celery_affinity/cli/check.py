@@ -1,12 +1,12 @@
 """``celery -A proj affinity check``: say what is wrong or risky, and how to mend it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..check import LEVELS, Facts, Finding, Level, check
+from ..check import LEVELS, Finding, Level, check
+from ..check.as_json import as_json as outcome_as_json
 from ..check.gather import gather
 from . import text
 from .broker import AS_JSON, print_json
@@ -40,7 +40,7 @@ def check_command(
     found = [finding for finding in check(facts) if finding.id not in ignore]
     code = exit_code(found, strict)
     if as_json:
-        print_json({"exit_code": code, **_looked_at(facts), "findings": [_as_json(finding) for finding in found]})
+        print_json({"exit_code": code, **outcome_as_json(facts, found)})
     else:
         click.echo(text.findings(facts, found))
     ctx.exit(code)
@@ -51,19 +51,3 @@ def exit_code(found: Sequence[Finding], strict: bool) -> int:
     if Level.ERROR in levels:
         return FAILED
     return WARNED if strict and Level.WARNING in levels else FINE
-
-
-def _looked_at(facts: Facts) -> dict[str, Any]:
-    fleet = facts.fleet
-    return {
-        "app": facts.app.name,
-        "broker": facts.app.broker,
-        "server": facts.server is not None,
-        "workers": None
-        if fleet is None
-        else sorted({*(m.name for m in fleet.members), *(a.name for a in fleet.answers)}),
-    }
-
-
-def _as_json(finding: Finding) -> dict[str, str]:
-    return {"id": finding.id, "level": finding.level, "what": finding.what, "todo": finding.todo}
