@@ -10,7 +10,7 @@ from .base.settings_in_force import InForce
 
 State = Literal["scheduled", "pending", "claimed", "done", "failed", "dead", "revoked", "expired"]
 
-#: How a claimed job ended. Settled: "acked", "failed", "revoked" (its worker was told to), "expired" (before its start).
+#: How a claimed job ended. Settled: "acked", "failed", "revoked" (its worker was told), "expired" (before its start).
 #: Refused for good: "rejected". Neither: "unsettled". Sent back by a worker that did not start it: "returned". Why may
 #: follow, after a blank: "failed ValueError: no such page".
 Outcome = str
