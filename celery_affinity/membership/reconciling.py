@@ -74,7 +74,7 @@ class Reconciling:
         if not synced.known:
             self._stop_void(scheduler, self._claims.void(self._claims.numbers()))
             return synced
-        self._settings_log.look(scheduler, synced.revision)
+        self._settings_log.update(scheduler, synced.revision)
         self._stop_void(scheduler, self._claims.void(_voided(running, synced.void)))
         self._renew_lease(asked_at_s)
         self._give_back_what_never_arrived(scheduler, synced.asked)

@@ -1,4 +1,4 @@
-"""Reading what a cohort holds, in few round trips and without writing. The parts are read one after the other."""
+"""Reads what a cohort holds, in few round trips, and writes nothing. No two round trips see one state."""
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
@@ -10,13 +10,13 @@ from ..rules.keys import SEVERAL, Keys, encode, marked, unmarked
 from ..rules.rows import LARGEST, number_of, text_of
 from .connections import pipelined
 
-#: Commands in one round trip: an observer must not hold the server up.
+#: Commands in one round trip at most: an observer must not hold the server up.
 _CHUNK = 200
 
-#: Fields that one command reads of a hash that may have many. One of `heads` is a text of up to 22 lanes.
+#: Fields that one command reads of a large hash at most. A field of `heads` is a text of up to 22 lanes.
 _FIELDS = 100
 
-#: What a key that is of another type than its command wants has for it.
+#: Replies of commands to a key of another type than theirs; None if a command is not here.
 _NOTHING: dict[str, Any] = {
     "hgetall": {},
     "hkeys": [],
@@ -30,16 +30,16 @@ _NOTHING: dict[str, Any] = {
 #: Scheduled jobs that are looked at together where they are counted.
 _COUNTED = 500
 
-#: When the head of a lane came of which that cannot be read: after all others.
+#: Enqueue time, µs, of a head whose own cannot be read: after all others.
 _NEVER_US = LARGEST
 
-#: Digits of a time, µs.
+#: Digits of the longest time, µs.
 _LONGEST_TIME = 18
 
-#: Jobs of one task that are looked at.
+#: Jobs of one task that are read at most.
 _OF_TASK = 1000
 
-#: Begins the names of the lanes of on-demand jobs.
+#: Prefix of the names of on-demand jobs' lanes.
 _DEMAND = "demand."
 
 #: A read command of redis-py: method, key, further arguments.
@@ -47,9 +47,9 @@ Command = tuple[Any, ...]
 
 
 class Lane(NamedTuple):
-    """The waiting jobs of one type, mode and priority, and the first of them: the lane whose job is older is less.
+    """The waiting jobs of one type, mode and priority, and the first of them. Lanes sort by the age of that job.
 
-    *type* is encoded, as in Redis.
+    *type*: encoded, as in Redis.
     """
 
     enqueued_us: int
@@ -68,7 +68,7 @@ class Lane(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """The pending jobs of a type. *oldest_us*: when the first of them was enqueued."""
+    """The pending jobs of a type. *oldest_us*: the enqueue time of the first."""
 
     jobs: int
     on_demand: int
@@ -83,9 +83,9 @@ class Reader:
         self.key = keys.key
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Return the replies to read commands, in their order; of a key of another type what one has that is empty.
+        """Return the replies to read commands, in order. A key of another type than the command's counts as empty.
 
-        Raises any other error among them.
+        Raises any other error among the replies.
         """
         replies: list[Any] = []
         for first in range(0, len(commands), _CHUNK):
@@ -102,7 +102,7 @@ class Reader:
         return reply
 
     def jobs_of(self, task_ids: Sequence[str]) -> list[list[str]]:
-        """Return the jobs of each task, the newest last; of one that has very many the newest."""
+        """Return the jobs of each task, the newest last, and 1,000 at most."""
         found = self.ask([("get", self.key("task", encode(each))) for each in task_ids])
         several = [each for each, its in zip(task_ids, found, strict=True) if its == SEVERAL]
         pages = self.ask([("zrange", self.key("jobs_of_task", encode(each)), -_OF_TASK, -1) for each in several])
@@ -118,11 +118,11 @@ class Reader:
         return int(seconds) * 1_000_000 + int(micros)
 
     def hash(self, name: str, *parts: str) -> dict[str, str]:
-        """Return a whole hash; one that grows with the fleet is for `large_hash`."""
+        """Return a whole hash. For one that grows with the fleet there is `large_hash`."""
         return as_text(self.ask_one("hgetall", self.key(name, *parts)))
 
     def large_hash(self, name: str) -> dict[str, str]:
-        """Return a whole hash, read bit by bit: what is there all the while is in it."""
+        """Return a whole hash, read page by page: a field that is there all the while is not missed."""
         found: dict[str, str] = {}
         cursor = None
         while cursor != 0:
@@ -131,7 +131,7 @@ class Reader:
         return found
 
     def large_zset(self, name: str) -> dict[str, float]:
-        """Return a whole sorted set in the same way, each member with its score; in no order."""
+        """Return the score of each member of a sorted set, read page by page as `large_hash` does."""
         found: dict[str, float] = {}
         cursor = None
         while cursor != 0:
@@ -148,7 +148,7 @@ class Reader:
     def capacity(self, types: Sequence[str] | None = None) -> dict[str, int]:
         """Return the slots of the live workers that serve each of *types* (encoded; None: of all).
 
-        Those count too that have withdrawn from it for a moment: they serve it.
+        Workers that have withdrawn from a type for a moment count: they serve it.
         """
         named = None if types is None else [*types, *(marked(type_) for type_ in types)]
         found = self.large_hash("capacity") if named is None else self.fields("capacity", named)
@@ -162,7 +162,7 @@ class Reader:
         return [lane for type_, heads in self._heads(types).items() for lane in _unpack(type_, heads)]
 
     def backlogs(self, types: Sequence[str] | None = None) -> dict[str, Backlog]:
-        """Return what is pending of *types* (encoded; None: of all), by type; without those of which nothing is."""
+        """Return the backlogs of *types* (encoded; None: of all), by type, without the empty ones."""
         heads = self._heads(types)
         commands = (
             pipelined.of_each("ZCARD", self.key("lane", type_, ""), packed.split()[::3])
@@ -250,7 +250,7 @@ def _unpack(type_: str, packed: str) -> list[Lane]:
     names, times, ids = words[::3], words[1::3], words[2::3]
     if all(map(str.isdecimal, times)) and max(map(len, times), default=0) <= _LONGEST_TIME:
         return list(map(Lane, map(int, times), ids, repeat(type_), names))
-    # Not all are as a script wrote them.
+    # Some are not as a script wrote them.
     of_each = zip(times, ids, names, strict=False)
     return [Lane(int(at_us), id_, type_, name) for at_us, id_, name in of_each if number_of(at_us, -1) >= 0]
 

@@ -1,4 +1,4 @@
-"""What the arrows of `Scheduler` take and return."""
+"""Arguments and replies of the arrows of `Scheduler`."""
 
 import hashlib
 import logging
@@ -18,9 +18,9 @@ _LONGEST_FENCE = 19
 
 
 class Claim(NamedTuple):
-    """A job as its worker got it. The fencing number tells this delivery from every other of the same job.
+    """A job as its worker got it. The fencing number tells this delivery from every other one of the job.
 
-    *expires_us*: when it ends if it has not started, by the server's clock; None for never.
+    *expires_us*: when the job ends if it has not started, by the server's clock; None: never.
     """
 
     job_id: str
@@ -45,7 +45,7 @@ class Claim(NamedTuple):
 
 
 def parsed_claims(payloads: Iterable[bytes]) -> list[Claim]:
-    """Return the claims in *payloads*, without what cannot be read: it never arrived, so a sync gives it back."""
+    """Return the claims in *payloads*. One that cannot be read counts as lost on its way, so a sync gives it back."""
     found = []
     for payload in payloads:
         try:
@@ -82,20 +82,20 @@ class Joining:
 
     @property
     def encoded_types(self) -> list[str]:
-        """The types of its profile. One that it has withdrawn from counts for its size: it does not get specialised."""
+        """The types of the profile. One that the worker has withdrawn from counts, which makes no specialist of it."""
         types = {*self.types, *map(keys.withdrawn, self.withdrawn)}
         return sorted(map(keys.encode, types))
 
     @property
     def profile(self) -> str:
-        """Return a short name of the set of types, the same for every worker that serves just these."""
+        """A short name of the set of types, one for all workers that serve just these."""
         return hashlib.sha1(" ".join(self.encoded_types).encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 class Published(NamedTuple):
-    """*fresh*: the id was not known. Not *served*: it waits, and no live worker serves its type.
+    """Whether a job was published. *fresh*: its id was not known. Not *served*: no live worker serves its type.
 
-    *refused*: the field for which the server did not take it; None if it did.
+    *refused*: the field for which the server refused it; None if it did not.
     """
 
     fresh: bool
@@ -164,10 +164,10 @@ class Job:
 
 
 class Joined(NamedTuple):
-    """*namesake*: another live worker that has the node name. *replaced*: settings that were otherwise so far.
+    """The reply to a join. *namesake*: another live worker of that node name. *replaced*: settings whose values were others.
 
-    *void_up_to*: claims with a fencing number up to this one are not the worker's: it is new, or had been taken for
-    dead; 0 for one that came back in time. *now_us*: what the server's clock said.
+    *void_up_to*: highest fencing number of claims that are not the worker's, since it is new, or had been taken for
+    dead; 0 for a worker that came back in time. *now_us*: the server's time.
     """
 
     namesake: str | None
@@ -185,11 +185,11 @@ class Running(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """What the server answers to a beat. Not *known*: join again.
+    """The reply to a sync. Not *known*: the worker has to join again.
 
-    *asked*: claims (job id, fencing number) that the worker did not name. *void*: ids of jobs that it named, but that
-    are no longer its own. *revision*: that of the settings in force. *now_us*: what the server's clock said.
-    *returned*: how many of its jobs are pending again.
+    *asked*: claims (job id, fencing number) that the worker did not name. *void*: ids of jobs that the worker named,
+    and that are no longer its own. *revision*: that of the settings in force. *now_us*: the server's time.
+    *returned*: the number of the worker's jobs that are pending again.
     """
 
     known: bool
@@ -202,9 +202,9 @@ class Synced(NamedTuple):
 
 
 class Ticked(NamedTuple):
-    """What a tick did. *next_due_s*: until the next scheduled job is due, None if there is none.
+    """The reply to a tick. *next_due_s*: the time until a scheduled job is due; None if there is none.
 
-    *untold*: there are ends to be told (`Scheduler.announce`). *lists*: those that hold messages.
+    *untold*: whether there are ends to be told (`Scheduler.announce`). *lists*: those that hold messages.
     """
 
     next_due_s: float | None
@@ -216,11 +216,11 @@ class Ticked(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """A job that ended without a worker. *how*: "revoked", "expired", "lost" or "max_deliveries"; "" if that and all
-    that follows cannot be read.
+    """A job that ended without a worker. *how*: "revoked", "expired", "lost" or "max_deliveries"; "" if nothing but
+    the id can be read.
 
-    *since_s*: how long ago. *for_anyone*: whether an app tells it as well that does not know its task. *message*: as
-    kombu sent it, b"" if it is gone, None if it is large (`Scheduler.message_of`).
+    *since_s*: the time since then. *for_anyone*: whether an app that does not know the task tells the end as well.
+    *message*: as kombu sent it, b"" if it is gone, None if it is large (`Reader.message_of`).
     """
 
     job_id: str

@@ -77,7 +77,7 @@ class ScriptRunner:
         return reply
 
     def _run_together(self, calls: Sequence[Call]) -> list[Any]:
-        """Run scripts in one round trip. If one comes upon what is spoiled, that is repaired, and they run again."""
+        """Run scripts in one round trip. If one meets a spoiled key, repair that and run them again."""
         try:
             return self._attempt(calls)
         except ResponseError as exc:
@@ -117,7 +117,7 @@ class ScriptRunner:
         return found
 
     def _repaired(self, failed: Sequence[Argument]) -> bool:
-        """Return whether there was something to repair, and this user may."""
+        """Return whether there was something to repair that this user may repair."""
         with suppress(NoPermissionError):
             if self.repair(failed):
                 return True
@@ -125,14 +125,14 @@ class ScriptRunner:
         return False
 
     def _attempt(self, calls: Sequence[Call]) -> list[Any]:
-        """Run scripts in one round trip. A server that lost them is given them again."""
+        """Run scripts in one round trip. Load them if the server has lost them."""
         try:
             try:
                 return self._evalsha(calls)
             except NoScriptError:
-                # Lost with all others: a fleet that works gives producers theirs again with its next call.
+                # The server lost all scripts: a fleet at work gives producers theirs again with its next call.
                 for script in dict.fromkeys([*(script for script, _ in calls), load(_OF_PRODUCERS)]):
-                    self._load(script)  # that of producers last: who may load none learns it of its own
+                    self._load(script)  # that of producers last: an error names the script of the call
                 return self._evalsha(calls)
         except _REFUSALS as exc:
             _raise_meaning(exc, (script for script, _ in calls))
@@ -163,7 +163,7 @@ class ScriptRunner:
 
 
 def _raise_meaning(exc: redis.RedisError, scripts: Iterable[Script]) -> None:
-    """Raise what an answer that is no reply means: a state that will pass, or a missing right. Else return."""
+    """Raise what an error of the server means: a state that will pass, or a missing right. Else return."""
     if isinstance(exc, _PASSING) or str(exc).startswith(_TRANSIENT):
         raise redis.ConnectionError(str(exc)) from exc
     if isinstance(exc, NoPermissionError) or any(words in str(exc) for words in _NO_RIGHT):

@@ -1,4 +1,4 @@
-"""The settings in force: what app.conf says, what was changed at run time, and who is told of it."""
+"""The settings in force: read, changed at run time and reset, and logged by each worker."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class RuntimeSetting:
     """A setting that can be changed at run time.
 
-    *value* is in force. *conf* is what an app.conf of the fleet said last, *own* what this app's says.
+    *value*: the one in force. *conf*: that of the app.conf of the fleet that said one last. *own*: that of this app.
     """
 
     name: str
@@ -118,21 +118,21 @@ class SettingsLog:
             for value in [_value(name, {}, own.shared())]
         }
 
-    def look(self, scheduler: Scheduler, revision: int) -> None:
-        """Read the settings if *revision* is news, and log what differs from what was last known."""
+    def update(self, scheduler: Scheduler, revision: int) -> None:
+        """Read the settings if *revision* is a new one, and log each that has changed."""
         if revision == self._revision:
             return
         for each in read(scheduler, self._own):
             before, self._known[each.name] = self._known[each.name], each
-            self._tell(before, each)
+            self._log(before, each)
         self._revision = revision
 
     @property
     def worker_timeout_s(self) -> float:
-        """The worker timeout that was last seen in force, s."""
+        """The worker timeout in force, s, as `update` read it last."""
         return cast("float", self._known["worker_timeout"].value)
 
-    def _tell(self, before: RuntimeSetting, now: RuntimeSetting) -> None:
+    def _log(self, before: RuntimeSetting, now: RuntimeSetting) -> None:
         name = PREFIX + now.name
         if now.disputed and now.conf != before.conf:
             logger.warning(

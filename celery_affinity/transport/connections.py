@@ -12,7 +12,7 @@ from redis.retry import Retry
 from ..rules.keys import Keys
 from ..server import instance
 from ..server.connections.in_flight import InFlight
-from ..server.connections.kept import Line
+from ..server.connections.kept import KeptClient
 from ..server.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -74,14 +74,14 @@ class ConnectedChannel(_StockChannel):
         """The arrows, on a client that adds no prefix: kombu's own prefixes only some keys."""
         pool = self.pool
         if self._scheduler is None or self._scheduler.client.connection_pool is not pool:
-            scheduler = Scheduler(Line(pool), self._keys)
+            scheduler = Scheduler(KeptClient(pool), self._keys)
             instance.check_schema(scheduler.client, scheduler.keys)
             self._scheduler = scheduler
         return self._scheduler
 
     def scheduler_of_its_own(self) -> Scheduler:
         """Return a scheduler on connections that outlive the channel: other threads use it while the channel closes."""
-        scheduler = Scheduler(Line(self._pool_of_its_own()), self._keys)
+        scheduler = Scheduler(KeptClient(self._pool_of_its_own()), self._keys)
         instance.check_schema(scheduler.client, scheduler.keys)
         return scheduler
 

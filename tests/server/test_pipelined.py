@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from celery_affinity.server.connections import pipelined
-from celery_affinity.server.connections.kept import Line
+from celery_affinity.server.connections.kept import KeptClient
 
 
 @pytest.fixture
@@ -70,11 +70,13 @@ def test_who_stops_half_way_leaves_nothing_for_the_next_command(lists, redis_cli
 
 def test_a_pool_of_one_connection_is_enough(lists, server):
     pool = redis.ConnectionPool.from_url(server.url, max_connections=1)
-    line = Line(pool)
-    line.ping()
-    assert sum(map(sum, pipelined.numbers(line, of_pages(lists, 22)))) == sum(number % 7 + 1 for number in range(1500))
-    line.ping()
-    line.close()
+    client = KeptClient(pool)
+    client.ping()
+    assert sum(map(sum, pipelined.numbers(client, of_pages(lists, 22)))) == sum(
+        number % 7 + 1 for number in range(1500)
+    )
+    client.ping()
+    client.close()
 
 
 def test_a_check_of_health_takes_no_reply_of_a_command(lists, server):

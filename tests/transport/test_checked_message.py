@@ -294,7 +294,7 @@ def test_settings_that_are_none_do_not_reach_the_lease(redis_client, caplog):
     redis_client.hset(Keys().key("settings"), "worker_timeout_us", "half an hour")
     runtime_settings._warn_of_no_value.cache_clear()
     log = runtime_settings.SettingsLog(Settings())
-    log.look(scheduler, revision=1)
+    log.update(scheduler, revision=1)
     assert log.worker_timeout_s == 30
     assert "affinity_worker_timeout in Redis is none" in caplog.text
 

@@ -1,4 +1,4 @@
-"""Commands that were sent and are not answered yet: an event loop goes on, and reads when there is a reply."""
+"""Commands that are sent and not answered yet: an event loop goes on meanwhile, and reads the reply when it comes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,9 +10,9 @@ from .kept import is_readable, taken_from
 
 
 class InFlight:
-    """One exchange with the server at a time, on a connection of its own, from *pool*.
+    """One exchange with the server at a time, on a connection that it takes from *pool*.
 
-    Whatever fails closes the connection: nobody takes a late reply for that of the next exchange.
+    Every failure closes the connection, so that no late reply is taken for one of the next exchange.
     """
 
     def __init__(self, pool: redis.ConnectionPool) -> None:
@@ -23,12 +23,12 @@ class InFlight:
         self._has_answered = False
         #: Called when there is a new connection.
         self.on_open: Callable[[], object] = lambda: None
-        #: Called before the connection is closed: its file descriptor may be another's a moment later.
+        #: Called before the connection is closed, whose file descriptor may be another's a moment later.
         self.on_close: Callable[[], object] = lambda: None
 
     @property
     def socket(self) -> Any:
-        """What gets readable with the reply, or when the server closes the connection; None: there is no connection."""
+        """The socket, which gets readable with a reply or the end of the connection; None: there is no connection."""
         return self._connection and self._connection._sock
 
     @property
@@ -37,22 +37,22 @@ class InFlight:
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is a reply to be read, or the end of the connection."""
+        """Whether a reply, or the end of the connection, can be read."""
         return self._connection is not None and is_readable(self._connection)
 
     @property
     def is_proven(self) -> bool:
-        """Whether the server has answered on this connection, and has not closed it since, as far as one sees here."""
+        """Whether the server has answered on this connection, and has not closed it since, as far as this end knows."""
         return self._has_answered and (self.is_under_way or not self.is_readable)
 
     @property
     def is_late(self) -> bool:
-        """Whether there is no reply for longer than one takes; not if it is there, and nobody had time to read it."""
+        """Whether the reply is not there after `socket_timeout`. False for one that nobody had time to read."""
         return self._is_overdue and not is_readable(self._connection)
 
     @property
     def is_unread(self) -> bool:
-        """Whether a reply is there for longer than it takes to read one."""
+        """Whether a reply has come, and nobody has read it within `socket_timeout` of the command."""
         return self._is_overdue and is_readable(self._connection)
 
     @property
@@ -60,13 +60,13 @@ class InFlight:
         return self.is_under_way and time.monotonic() - self._sent_s >= self._connection.socket_timeout
 
     def send(self, commands: Sequence[Sequence[Any]]) -> None:
-        """Send *commands*, and expect no reply to those before. Raises a redis error if there is no connection."""
+        """Send *commands*, giving up the exchange before. Raises a redis error if there is no connection."""
         if self.is_under_way:
             self.close()
         self.go_on(commands)
 
     def go_on(self, commands: Sequence[Sequence[Any]]) -> None:
-        """Send more commands of the same exchange: the server is at work on the first meanwhile."""
+        """Send more commands of the exchange: the server is at work on the first ones meanwhile."""
         try:
             if self._connection is None:
                 self._connection = taken_from(self._pool)
@@ -80,7 +80,7 @@ class InFlight:
         self._due, self._sent_s = self._due + len(commands), time.monotonic()
 
     def receive(self, most: int | None = None) -> list[Any]:
-        """Return the replies, the first *most* of them; waits for them.
+        """Wait for the replies, the first *most* of them, and return them.
 
         Raises the first error among them, or that of the connection.
         """
@@ -95,7 +95,7 @@ class InFlight:
         return replies
 
     def give_back(self) -> None:
-        """Let others have the connection until the next exchange; one that is under way ends here."""
+        """Let others have the connection until the next exchange. An exchange that is under way is given up."""
         if self.is_under_way:
             self.close()
         elif self._connection is not None:
@@ -103,7 +103,7 @@ class InFlight:
             self._pool.release(connection)
 
     def close(self) -> None:
-        """Close the connection; what is under way is not answered any more."""
+        """Close the connection, giving up an exchange that is under way."""
         connection, self._connection, self._due = self._connection, None, 0
         self._has_answered = False
         if connection is not None:

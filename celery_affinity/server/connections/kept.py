@@ -1,7 +1,7 @@
 """A client that keeps its connection from one command to the next.
 
-redis-py takes a connection from its pool for each command, looks at it, counts it and gives it back: for a publish that
-costs as much as all else that is between a client and the server.
+For each command redis-py takes a connection from its pool, tests it, counts it and gives it back, which for a publish
+takes as long as all the rest of the way to the server.
 """
 
 import os
@@ -11,11 +11,11 @@ from typing import Any
 import redis
 
 
-class Line(redis.Redis):
+class KeptClient(redis.Redis):
     """Commands on one connection of *pool*; a second thread that comes meanwhile uses the pool as any client does.
 
-    The connection is one that the pool counts. `give_back` lets others have it, so that a client that is allowed only
-    one still does with one.
+    The pool counts the connection. `give_back` lets others have it, so that one connection is enough for a pool that
+    may open no other.
     """
 
     def __init__(self, pool: redis.ConnectionPool) -> None:
@@ -39,18 +39,18 @@ class Line(redis.Redis):
         except redis.ResponseError:
             raise
         except BaseException:
-            connection.disconnect()  # a reply that is still to come is none to the next command
+            connection.disconnect()  # the next command must not read a reply to this one
             raise
 
     def _connection(self) -> Any:
         if self._kept is None or self._kept_by != os.getpid():  # a connection is its process's own
             self._kept, self._kept_by = taken_from(self.connection_pool), os.getpid()
-        elif is_readable(self._kept):  # nothing is due
+        elif is_readable(self._kept):  # no reply is due: the server closed it
             self._kept.disconnect()  # the next command opens it
         return self._kept
 
     def give_back(self) -> None:
-        """Let others have the connection, until the next command; not if a command is under way."""
+        """Let others have the connection until the next command. Does nothing while a command is under way."""
         if self._busy.acquire(blocking=False):
             try:
                 kept, self._kept = self._kept, None
@@ -69,7 +69,7 @@ class Line(redis.Redis):
 
 
 def taken_from(pool: Any) -> Any:
-    """Return a connection of *pool*, which counts it, whatever the version of redis-py."""
+    """Return a connection of *pool*, which counts it, in every version of redis-py."""
     try:
         return pool.get_connection()
     except TypeError:  # redis-py 5.2 wants a name of a command, later ones warn of it
@@ -77,7 +77,7 @@ def taken_from(pool: Any) -> Any:
 
 
 def is_readable(connection: Any) -> bool:
-    """Return whether there is something to read: a reply, or, if none is due, the end, or what nobody asked for."""
+    """Return whether there is something to read: a reply, the end of the connection, or what nobody asked for."""
     try:
         return bool(connection.can_read())
     except (redis.ConnectionError, redis.TimeoutError, OSError):

@@ -1,7 +1,7 @@
-"""Many commands that each return a number, at the least cost for the server and for who asks.
+"""Many commands that each return a number, at the least cost for the server and for the client.
 
-The next commands go out before the last ones are answered, so the server is never without work; and only so many are on
-their way, because a server does all that it has read of one client before it turns to the next.
+The next commands go out before the last ones are answered, so that the server is never without work. Their number is
+bounded, because a server runs all commands that it has read of one client before it turns to the next client.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import redis
 
-from .kept import Line, taken_from
+from .kept import KeptClient, taken_from
 
-#: Commands that are sent together; so many again may be on their way. Both keep a server busy for less than 1 ms.
+#: Commands that are sent together; as many again may be on their way. Both keep a server busy for less than 1 ms.
 _AT_ONCE = 200
 
 
 class Commands(NamedTuple):
-    """Commands as they go over the wire, and how many they are."""
+    """Commands as they go over the wire, and their number."""
 
     packed: bytes
     number: int
@@ -25,23 +25,23 @@ class Commands(NamedTuple):
 def of_each(command: str, prefix: str, names: Sequence[str]) -> Commands:
     """Return *command* for each key that is *prefix* and one of *names*.
 
-    redis-py packs one command after the other, which takes longer than a server's answer.
+    redis-py would pack one command after the other, which takes longer than the server's reply.
     """
     head, length = f"*2\r\n${len(command)}\r\n{command}\r\n$", len(prefix.encode())
     if "".join(names).isascii():
         packed = "".join([f"{head}{length + len(name)}\r\n{prefix}{name}\r\n" for name in names])
-    else:  # none that we wrote
+    else:  # names that this package has not written
         packed = "".join([f"{head}{length + len(name.encode())}\r\n{prefix}{name}\r\n" for name in names])
     return Commands(packed.encode(), len(names))
 
 
 def numbers(client: redis.Redis, commands: Iterable[Commands]) -> Iterator[list[int]]:
-    """Return the replies to each of *commands*; both sides may be made and used while the server is at work.
+    """Yield the replies to each of *commands*. Commands are made, and replies used, while the server is at work.
 
-    0 for a key that is of another type. Raises any other error among the replies, or that of the connection.
+    The number for a key of another type is 0. Raises any other error among the replies, or that of the connection.
     """
-    if isinstance(client, Line):
-        client.give_back()  # a pool may have no other
+    if isinstance(client, KeptClient):
+        client.give_back()  # the pool may have no other connection
     pool: Any = client.connection_pool
     connection = taken_from(pool)
     try:
@@ -57,7 +57,7 @@ def _replies(connection: Any, chunks: Iterator[list[Commands]]) -> Iterator[list
     read = connection.read_response
     due = _send(connection, next(chunks, []), check_health=True)
     while due:
-        # A check of health reads a reply: it would be that of a command.
+        # A check of health would read the reply to a command as its own.
         following = _send(connection, next(chunks, []), check_health=False)
         for some in due:
             yield [_number(read) for _ in range(some.number)]
@@ -82,7 +82,7 @@ def _send(connection: Any, chunk: list[Commands], *, check_health: bool) -> list
 
 
 def _together(commands: Iterable[Commands]) -> Iterator[list[Commands]]:
-    """Return *commands* in chunks of `_AT_ONCE`, or of as many more as the last of a chunk has."""
+    """Yield *commands* in chunks of `_AT_ONCE`, or more: the last of a chunk is not divided."""
     chunk, number = [], 0
     for some in commands:
         chunk.append(some)
