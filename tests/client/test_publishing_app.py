@@ -1,6 +1,7 @@
 """Apps in one process: what an app publishes is published by its settings, whoever is the current app."""
 
 import gc
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -238,3 +239,13 @@ def test_a_connection_that_no_app_made_has_an_app_all_the_same(valkey, redis_cli
     with Connection(valkey.url, transport="celery_affinity:Transport") as connection:
         hand_made(connection.Producer(), "celery")
     assert len(list(redis_client.scan_iter("*job:*"))) == 1
+
+
+def test_a_thread_that_has_no_current_app_publishes_as_any_other(valkey, redis_client):
+    code = (
+        "import threading, tests.support.apps.typed as app; threading.Thread(target=app.excel.delay, args='1').start()"
+    )
+    env = {**os.environ, "BROKER_URL": valkey.url}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=30)
+    (job,) = redis_client.scan_iter("*job:*")
+    assert redis_client.hmget(job, "type", "lane") == [b"excel", b"queued.5"]

@@ -2,10 +2,7 @@
 
 import copy
 import json
-import os
 import pickle
-import subprocess
-import sys
 
 import pytest
 from celery import Celery, beat, chain
@@ -15,8 +12,7 @@ from kombu import Exchange, Queue
 from kombu.common import Broadcast
 from kombu.utils.json import dumps, loads
 
-from celery_affinity import Affinity, AffinityError, OptionError, Transport
-from celery_affinity.client.of_app import is_ours
+from celery_affinity import Affinity, AffinityError, OptionError
 from celery_affinity.client.stamp import PROPERTY
 from celery_affinity.rules.type_name import ACCEPTED
 from celery_affinity.server.scheduler import Scheduler
@@ -457,28 +453,3 @@ def test_an_app_with_another_transport_is_left_alone(redis_client, valkey):
     assert PROPERTY not in message["properties"]
     assert message["properties"]["priority"] == 6
     app.close()
-
-
-@pytest.mark.parametrize(
-    ("broker_transport", "ours"),
-    [
-        ("celery_affinity:Transport", True),
-        ("celery_affinity.transport:Transport", True),
-        (Transport, True),
-        ("celery_affinity_of_others:Transport", False),
-        ("redis", False),
-        (None, False),
-    ],
-)
-def test_what_selects_this_transport(broker_transport, ours):
-    assert is_ours(broker_transport) is ours
-
-
-def test_a_thread_that_has_no_current_app_publishes_as_any_other(valkey, redis_client):
-    code = (
-        "import threading, tests.support.apps.typed as app; threading.Thread(target=app.excel.delay, args='1').start()"
-    )
-    env = {**os.environ, "BROKER_URL": valkey.url}
-    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=30)
-    (job,) = redis_client.scan_iter("*job:*")
-    assert redis_client.hmget(job, "type", "lane") == [b"excel", b"queued.5"]

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 from celery.exceptions import TaskRevokedError
 
-from celery_affinity.client.first_try import Until, expires_at
 from celery_affinity.membership import lease, server_clock
 from celery_affinity.membership.server_clock import ServerClock
 from celery_affinity.rules.keys import Keys
@@ -146,13 +145,6 @@ def test_after_a_silence_a_worker_does_not_say_that_a_job_has_expired(monkeypatc
     now[0] += 2
     assert claims.left_us(tag) is None
     assert not claims.may_start(tag)
-
-
-def test_a_retry_with_another_expiry_has_that():
-    until = Until("2030-01-01T00:00:00", 0.0)
-    assert expires_at("2030-01-01T00:00:00", {"until": until}) is not None
-    assert expires_at("2031-01-01T00:00:00", {"until": until}) is None
-    assert expires_at("2030-01-01T00:00:00", {"until": ["2030-01-01T00:00:00", 0.0]}) is None, "from outside"
 
 
 # -- real workers

@@ -1,0 +1,21 @@
+"""What an app says of itself."""
+
+import pytest
+
+from celery_affinity import Transport
+from celery_affinity.client.of_app import is_ours
+
+
+@pytest.mark.parametrize(
+    ("broker_transport", "ours"),
+    [
+        ("celery_affinity:Transport", True),
+        ("celery_affinity.transport:Transport", True),
+        (Transport, True),
+        ("celery_affinity_of_others:Transport", False),
+        ("redis", False),
+        (None, False),
+    ],
+)
+def test_what_selects_this_transport(broker_transport, ours):
+    assert is_ours(broker_transport) is ours
