@@ -2,9 +2,10 @@
 
 The line ``-- @include jobs/x.lua``, before all code of a file, is replaced by that part, once in a script. The line
 ``-- @deferred jobs/x.lua``, first in a block, is replaced likewise, but the part is defined only when the block runs:
-most calls do without it (`deferring`). The parts in ``generated/`` are no files: they are made from `keys` and
-`settings`. The lines ``local name = ARGV[n]`` of an arrow are its signature: `Script.arguments` takes the values by
-these names, so the two sides cannot drift apart.
+most calls do without it (`deferring`). Of a part that the script includes as well, the functions that only the block
+uses are deferred. The parts in ``generated/`` are no files: they are made from `keys` and `settings`. The lines
+``local name = ARGV[n]`` of an arrow are its signature: `Script.arguments` takes the values by these names, so the two
+sides cannot drift apart.
 """
 
 import re
@@ -111,10 +112,9 @@ def _assemble(source: str, included: set[str]) -> str:
         if directive:
             word, path = directive.groups()
             _check_place(line, word, last_line, may_defer)
-            if path not in included:
-                included.add(path)
-                text = _assemble(_read(path), included)
-                lines.append(deferred(text, last_line) if last_line else text)
+            text = "" if path in included else _assemble(_read(path), included)
+            included.add(path)
+            lines.append(deferred(text, last_line) if last_line else text)
             continue
         lines.append(line)
         if line.isspace() or line.startswith("--"):

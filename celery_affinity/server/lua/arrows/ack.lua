@@ -3,7 +3,7 @@
 -- RETURNS the number of jobs acked; a stale fencing number changes nothing.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
--- @include jobs/held.lua
+-- @include jobs/claims.lua
 
 local worker = ARGV[1]
 -- ARGV[2..]: job id, fencing number of each

@@ -10,7 +10,7 @@
 -- @include jobs/come_back.lua
 -- @include placing/fill.lua
 -- @include placing/which_slot.lua
--- @include jobs/held.lua
+-- @include jobs/claims.lua
 
 local worker = ARGV[1]
 local turns = ARGV[2] == "1"
@@ -27,7 +27,7 @@ local function return_unread(settings)
         bytes = bytes + #unread
         local id, fence = string.match(unread, "^(%S+) (%S+)")
         if id and claims.held(worker, id, fence) then -- a sign is no job
-            types[#types + 1] = back.put(worker, id, false, settings)
+            types[#types + 1] = come_back.put(worker, id, false, settings)
         end
     end
     return types
@@ -45,7 +45,7 @@ if not turns then
     types = return_unread(settings)
 elseif workers.resume(worker) then
     types = workers.types_of(worker)
-    slots.settle(worker)
+    free_slots.recount(worker)
 end
-local more = fill(types, "", settings, slots.view())[1]
+local more = fill(types, "", settings, free_slots.view())[1]
 return { 1, not turns and redis.call("LLEN", key.inbox(worker)) > 0 and 1 or 0, more }

@@ -10,4 +10,4 @@
 
 -- ARGV[1..]: types, encoded
 
-return { fill(ARGV, "", read_settings(), slots.view())[1] }
+return { fill(ARGV, "", read_settings(), free_slots.view())[1] }

@@ -7,4 +7,4 @@
 -- @include base/settings_in_force.lua
 
 -- ARGV[1..]: name, value of each; "" resets it
-return knobs.change(ARGV)
+return settings_in_force.change(ARGV)

@@ -10,7 +10,7 @@ local dropped = 0
 for _, id in ipairs(ARGV) do
     local state = redis.call("HGET", key.job(id), "state")
     if state == "dead" or (not state and redis.call("ZSCORE", key.dead, id)) then -- only its place is left of it
-        back.forget(id)
+        come_back.forget(id)
         dropped = dropped + 1
     end
 end

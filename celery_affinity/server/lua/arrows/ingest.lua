@@ -29,7 +29,7 @@ redis.call("RPOP", list)
 if bad or not readable then
     local known = job_fields.bare(job)
     write_job(known, lanes.name(known.mode, known.priority), clock.now, "pending")
-    back.bury(job.id, "unreadable", read_settings())
+    come_back.bury(job.id, "unreadable", read_settings())
     return { protocol.IS_UNREADABLE, "", 1 }
 end
 local state, served, is_first, alone = put(job, clock.now_us, true)

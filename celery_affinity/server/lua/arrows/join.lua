@@ -29,9 +29,9 @@ if accepting then
     workers.detach(worker)
 else
     -- One that comes back says nothing new: an old version of an app must not take back what a new one said.
-    replaced = knobs.take(app, ARGV, 8)
+    replaced = settings_in_force.adopt(app, ARGV, 8)
 end
-knobs.keep(app)
+settings_in_force.keep(app)
 local namesake = redis.call("HGET", key.names, name)
 local now = clock.now
 redis.call("HSET", key.names, name, worker)
@@ -41,8 +41,8 @@ redis.call("ZADD", key.beats, now, worker)
 redis.call("ZADD", key.joined, "NX", now, worker)
 workers.attach(worker, profile, types)
 
-local more = fill(types, "", read_settings(), slots.view())[1]
+local more = fill(types, "", read_settings(), free_slots.view())[1]
 if more == "" then
-    ahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
+    lookahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end
 return { more, namesake and namesake ~= worker and namesake or "", replaced, void, clock.now_us }

@@ -18,12 +18,12 @@ end
 local settings = read_settings()
 local types = {}
 workers.close(worker)
-local claimed = back.some_of(worker, protocol.MOST_MOVES)
+local claimed = come_back.some_of(worker, protocol.MOST_MOVES)
 for i = 1, math.min(#claimed, protocol.MOST_MOVES) do
-    types[#types + 1] = back.put(worker, claimed[i], false, settings)
+    types[#types + 1] = come_back.put(worker, claimed[i], false, settings)
 end
 if #claimed <= protocol.MOST_MOVES then
     workers.remove(worker)
 end
 local returned = #types
-return { fill(types, "", settings, slots.view())[1], #claimed > protocol.MOST_MOVES and 1 or 0, returned }
+return { fill(types, "", settings, free_slots.view())[1], #claimed > protocol.MOST_MOVES and 1 or 0, returned }

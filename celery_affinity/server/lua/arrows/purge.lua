@@ -12,7 +12,7 @@ local type = ARGV[1] -- encoded
 
 local deleted = 0
 local function forget(id)
-    traces.remove(id, 0)
+    find_by.remove(id, 0)
     redis.call("UNLINK", key.job(id), key.message(id))
 end
 
@@ -31,7 +31,7 @@ for lane, enqueued, first_id in lanes.each(heads) do
     local ids = redis.call("ZRANGE", key.lane(type, lane), 0, protocol.MOST_PURGED - of_lanes - 1)
     redis.call("ZREMRANGEBYRANK", key.lane(type, lane), 0, #ids - 1)
     local first = string.find(heads, lane .. " " .. enqueued .. " " .. first_id, 1, true)
-    heads = lanes.look(type, lane, heads, first, first + #lane + #enqueued + #first_id + 1)
+    heads = lanes.with_new_head(type, lane, heads, first, first + #lane + #enqueued + #first_id + 1)
     for _, id in ipairs(ids) do
         forget(id)
     end

@@ -18,4 +18,4 @@ end
 local settings = read_settings()
 local types = {}
 local recovered, gone = recover(worker, protocol.MOST_MOVES, types, settings)
-return { gone and 0 or 1, recovered, fill(types, "", settings, slots.view())[1] }
+return { gone and 0 or 1, recovered, fill(types, "", settings, free_slots.view())[1] }

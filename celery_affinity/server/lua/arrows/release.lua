@@ -10,6 +10,7 @@
 -- @include generated/settings.lua
 -- @include fleet/workers.lua
 -- @include placing/fill.lua
+-- @include jobs/finished.lua
 
 local worker = ARGV[1]
 local sequence = ARGV[2]
@@ -18,10 +19,10 @@ local most_ahead = tonumber(ARGV[4]) -- jobs it takes beyond its slots, inline
 -- ARGV[5..]: job id, fencing number, outcome of each: "acked", "failed", "revoked", "expired", "rejected", "unsettled"
 -- or "returned"; why may follow after a blank, in words
 
-local row = slots.row(worker, "sequence", "types")
+local row = free_slots.row(worker, "sequence", "types")
 
 if row[7] == sequence then
--- @deferred jobs/held.lua
+-- @deferred jobs/claims.lua
     local reply = { "" }
     for id, fence in string.gmatch(redis.call("HGET", key.worker(worker), "granted"), "(%S+) (%S+)") do
         if claims.held(worker, id, fence) then
@@ -38,24 +39,24 @@ local again = {} -- types of jobs that come back
 local holds_less = false
 for i = 5, #ARGV, 3 do
     local id, fence, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-    local known = claims.take_back(worker, id, fence)
+    local known = claims.remove(worker, id, fence)
     holds_less = holds_less or known
     if known and outcome == "acked" then
-        claims.finish(id, fence, known, "done", "")
+        finished.record(id, fence, known, "done", "")
     elseif known then
 -- @deferred jobs/outcome.lua
         local how, why = read_outcome(outcome)
         if ENDED[how] then
-            claims.finish(id, fence, known, ENDED[how], why)
+            finished.record(id, fence, known, ENDED[how], why)
         elseif known.acked then
-            claims.finish(id, fence, known, "done", "")
+            finished.record(id, fence, known, "done", "")
         else
 -- @deferred jobs/come_back.lua
             if how == "rejected" then
-                back.drop(worker, id)
-                back.bury(id, "rejected", settings, why)
+                come_back.drop(worker, id)
+                come_back.bury(id, "rejected", settings, why)
             else
-                local type = back.put(worker, id, how == "unsettled", settings, why)
+                local type = come_back.put(worker, id, how == "unsettled", settings, why)
                 if type then
                     again[type] = true
                 end
@@ -74,10 +75,10 @@ end
 local view
 if next(again) then -- jobs that come back may fit any free slot; all others only the one that is free now
 -- @deferred placing/which_slot.lua
-    slots.settle(worker)
-    view = slots.view()
+    free_slots.recount(worker)
+    view = free_slots.view()
 else
-    view = slots.own(worker, row)
+    view = free_slots.own(worker, row)
 end
 local served = #types
 for type in pairs(again) do
@@ -89,16 +90,16 @@ local left = view.left or tonumber(redis.call("HGET", key.worker(worker), "free"
 if next(again) or most_ahead > 0 or left > 0 then
 -- @deferred fleet/lookahead.lua
     if next(again) then
-        ahead.gave_back(worker, again)
+        lookahead.gave_back(worker, again)
     end
     if reply[1] == "" then
         for i = #types, served + 1, -1 do
             types[i] = nil
         end
         if most_ahead > 0 and caller ~= "" then
-            ahead.fill(worker, types, most_ahead, settings, reply, inline)
+            lookahead.fill(worker, types, most_ahead, settings, reply, inline)
         end
-        ahead.ask(worker, types, left)
+        lookahead.ask(worker, types, left)
     end
 end
 if row[1] then

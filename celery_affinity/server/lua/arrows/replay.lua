@@ -18,7 +18,7 @@ for _, id in ipairs(ARGV) do
     if row[1] == "dead" and can_wait and redis.call("EXISTS", key.message(id)) == 1 then
         redis.call("ZREM", key.dead, id)
         redis.call("ZREM", key.untold, id)
-        traces.fade(id, row[4], row[5])
+        find_by.fade(id, row[4], row[5])
         redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
             "stamps")
         redis.call("HSET", key.job(id), "state", "pending", "enqueued", now, "deliveries", 0)
@@ -27,4 +27,4 @@ for _, id in ipairs(ARGV) do
         replayed[#replayed + 1] = id
     end
 end
-return { fill(types, "", read_settings(), slots.view())[1], unpack(replayed) }
+return { fill(types, "", read_settings(), free_slots.view())[1], unpack(replayed) }

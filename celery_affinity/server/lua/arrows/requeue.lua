@@ -7,7 +7,7 @@
 -- @include jobs/come_back.lua
 -- @include placing/fill.lua
 -- @include placing/which_slot.lua
--- @include jobs/held.lua
+-- @include jobs/claims.lua
 
 local worker = ARGV[1]
 local counted = ARGV[2] == "1" -- whether this was a delivery: a drain is none
@@ -17,8 +17,8 @@ local settings = read_settings()
 local types = workers.types_of(worker)
 for i = 3, #ARGV, 2 do
     if claims.held(worker, ARGV[i], ARGV[i + 1]) then
-        types[#types + 1] = back.put(worker, ARGV[i], counted, settings)
+        types[#types + 1] = come_back.put(worker, ARGV[i], counted, settings)
     end
 end
-slots.settle(worker)
-return { fill(types, "", settings, slots.view())[1] }
+free_slots.recount(worker)
+return { fill(types, "", settings, free_slots.view())[1] }

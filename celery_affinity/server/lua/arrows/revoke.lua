@@ -14,7 +14,7 @@ local after = ARGV[3] -- number of the last job of the first name that a call be
 
 
 -- A stamp is taken off each job that is looked at, so that a repeated call comes to the others. RETURNS what
--- `tasks.some` does.
+-- `find_by_task.some` does.
 local function some_of_stamp(stamp, _, most)
     local found = redis.call("ZPOPMIN", key.stamped(stamp), most)
     local ids = {}
@@ -31,7 +31,7 @@ for i = 4, #ARGV do
         redis.call("SET", key.revoked_stamp(ARGV[i]), clock.now, "EX", keep_s)
     end
 end
-local some = by == "task" and tasks.some or some_of_stamp
+local some = by == "task" and find_by_task.some or some_of_stamp
 local revoked, looked_at = 0, 0
 for i = 4, #ARGV do
     if looked_at == protocol.MOST_MOVES then

@@ -14,7 +14,7 @@
 -- @include placing/which_slot.lua
 -- @include fleet/lookahead.lua
 -- @include base/settings_in_force.lua
--- @include jobs/held.lua
+-- @include jobs/claims.lua
 
 local worker = ARGV[1]
 local slots_in_all = tonumber(ARGV[2])
@@ -32,7 +32,7 @@ end
 redis.call("ZADD", key.beats, clock.now, worker)
 redis.call("HSET", key.worker(worker), "other", other)
 if row[2] then
-    knobs.keep(row[2])
+    settings_in_force.keep(row[2])
 end
 workers.resize(worker, slots_in_all)
 if draining then
@@ -52,7 +52,7 @@ local function is_its_own(id, fence)
         return false
     end
     redis.call("HSET", key.claims(worker), id, fence)
-    spoiled.note("the claim of job " .. id .. ", made again since " .. worker .. " holds it")
+    spoiled.record("the claim of job " .. id .. ", made again since " .. worker .. " holds it")
     return true
 end
 
@@ -91,7 +91,7 @@ for i = 1, #claimed, 2 do
             local is_unread, its_bytes = claims.is_unread(worker, id)
             looked_at, bytes = looked_at + 1, bytes + its_bytes
             if is_unread or draining then
-                types[#types + 1] = back.put(worker, id, false, settings)
+                types[#types + 1] = come_back.put(worker, id, false, settings)
             else
                 asked[#asked + 1] = id
                 asked[#asked + 1] = claimed[i + 1]
@@ -100,14 +100,14 @@ for i = 1, #claimed, 2 do
     end
 end
 local returned = #types - served
-slots.settle(worker)
+free_slots.recount(worker)
 check_free_slots()
 
 local ticked = tonumber(redis.call("HGET", key.clock, "ticked")) or 0
 local rank = redis.call("ZRANK", key.joined, worker)
 local ticker = (rank and rank < protocol.TICKERS) or clock.now_us - ticked > protocol.TICKED_LATELY_US
-local more = fill(types, "", settings, slots.view())[1]
+local more = fill(types, "", settings, free_slots.view())[1]
 if more == "" then
-    ahead.ask(worker, workers.types_of(worker), tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
+    lookahead.ask(worker, workers.types_of(worker), tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end
 return { 1, ticker and 1 or 0, more, asked, void, settings.revision, clock.now_us, returned }

@@ -39,7 +39,7 @@ local function promote_due()
             lanes.add(id, row[1], row[2], row[3])
             types[#types + 1] = row[1]
         else
-            back.set_aside(id, "scheduled", settings)
+            come_back.set_aside(id, "scheduled", settings)
         end
     end
     return #due
@@ -100,7 +100,7 @@ local grace = silence_began()
 local expired = end_expired()
 local due = promote_due()
 local recovered, dead = recover_the_dead(grace)
-local more = fill(types, "", settings, slots.view())[1]
+local more = fill(types, "", settings, free_slots.view())[1]
 
 local next_due = redis.call("ZRANGE", key.scheduled, 0, 0, "WITHSCORES")[2]
 local next_due_us = next_due and math.max(0, tonumber(next_due) - clock.now_us) or -1

@@ -33,7 +33,7 @@ local function forget_what_is_told(id)
     if redis.call("HGET", key.job(id), "state") ~= "dead" then
         ends.told(id)
     elseif not redis.call("ZSCORE", key.dead, id) then
-        back.forget(id) -- there were too many of them: only this was left to do
+        come_back.forget(id) -- there were too many of them: only this was left to do
     end
 end
 

@@ -1,22 +1,23 @@
--- knobs: the settings in force. `conf` has what an app.conf said last, `settings` what counts: a change at run time
--- stands there until it is reset, or until app.conf's own value changes.
-local knobs = {}
+-- settings_in_force: writes settings. Key `conf` has what an app.conf said last, key `settings` what counts: a change
+-- at run time stands there until it is reset, or until app.conf's own value changes.
+local settings_in_force = {}
 
 local function put(name, value)
     redis.call("HSET", key.settings, name, value)
 end
 
--- Jobs carry priorities as their app's own order has them: another order at run time turns them all.
-local function note_change()
+-- Counts a change. Jobs carry priorities in the order of their app.conf: another order at run time reverses them all.
+-- RETURNS the revision of the settings.
+local function count_change()
     local order = redis.call("HGET", key.settings, "priority_order") or default_of("priority_order")
     local own = redis.call("HGET", key.conf, "priority_order") or default_of("priority_order")
     put("turned", order ~= own and 1 or 0)
     return redis.call("HINCRBY", key.settings, "revision", 1)
 end
 
--- Takes what the app.conf of `app` says: `given` is name, value, ..., from `first` on.
--- RETURNS the names of settings that another app, or another version of this one, had otherwise.
-function knobs.take(app, given, first)
+-- Adopts what the app.conf of `app` says: `given` is name, value, ..., from `first` on.
+-- RETURNS the names of settings to which another app, or another version of this one, gave other values.
+function settings_in_force.adopt(app, given, first)
     local replaced, changed = {}, false
     for i = first, #given, 2 do
         local name, value = given[i], given[i + 1]
@@ -39,19 +40,19 @@ function knobs.take(app, given, first)
         end
     end
     if changed then
-        note_change()
+        count_change()
     end
     return replaced
 end
 
--- A worker of `app` lives.
-function knobs.keep(app)
+-- Keeps what the app.conf of `app` says, since a worker of it lives.
+function settings_in_force.keep(app)
     redis.call("EXPIRE", key.conf_of(app), protocol.CONF_KEPT_S)
 end
 
--- Changes settings at run time: `given` is name, value, ...; "" resets one to what app.conf said last.
+-- Changes settings at run time: `given` is name, value, ...; "" resets a setting to what app.conf said last.
 -- RETURNS the revision of the settings.
-function knobs.change(given)
+function settings_in_force.change(given)
     for i = 1, #given, 2 do
         local name, value = given[i], given[i + 1]
         local own = redis.call("HGET", key.conf, name)
@@ -63,5 +64,5 @@ function knobs.change(given)
             redis.call("HDEL", key.settings, name)
         end
     end
-    return note_change()
+    return count_change()
 end

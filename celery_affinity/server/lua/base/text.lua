@@ -1,8 +1,8 @@
--- text: names that others read.
+-- text: names that people read, such as those of tasks.
 local text = {}
 
--- RETURNS whether it is UTF-8. A sequence that is good counts as "?", so that what is left on both sides of it makes
--- no other.
+-- RETURNS whether `name` is UTF-8. Each good sequence becomes "?" instead of nothing: the bytes on its two sides must
+-- not make another sequence.
 function text.is_good(name)
     for _, sequence in ipairs({
         "[\194-\223][\128-\191]", "\224[\160-\191][\128-\191]", "\237[\128-\159][\128-\191]",

@@ -1,9 +1,10 @@
--- ahead: jobs that a worker holds beyond its slots (`affinity_lookahead`), to start them when its slots are free: for
--- tasks that are shorter than a round trip. Who has a free slot and nothing to do asks for those that have not started.
+-- lookahead: jobs that a worker holds beyond its slots (`affinity_lookahead`), to start them when its slots are free:
+-- for tasks that are shorter than a round trip. Who has a free slot and nothing to do asks for those that have not
+-- started.
 -- @include placing/fill.lua
-local ahead = {}
+local lookahead = {}
 
--- A view, as `slots.view`, of the jobs that `worker` may hold beyond its slots, `most` of them.
+-- A view, as `free_slots.view`, of the jobs that `worker` may hold beyond its slots, `most` of them.
 local function view_of(worker, most)
     local row = redis.call("HMGET", key.worker(worker), "slots", "other", "accepting", "stalled")
     local room = 0
@@ -20,16 +21,16 @@ local function view_of(worker, most)
     function view.best()
         return worker
     end
-    function view.take()
+    function view.occupy()
         view.left = view.left - 1
     end
-    function view.settle() end -- it has no slot free before and after
+    function view.write() end -- it has no slot free before and after
     return view
 end
 
 -- Gives `worker` what waits for a slot of its `types`, until it holds `most` jobs beyond its slots, as `fill` does:
 -- adds to its `reply` and `inline`. No slot that fits is free: it follows a `fill` that has not answered `more`.
-function ahead.fill(worker, types, most, settings, reply, inline)
+function lookahead.fill(worker, types, most, settings, reply, inline)
     local more, granted = fill(types, worker, settings, view_of(worker, most))
     for i, job in ipairs(granted) do
         reply[#reply + 1], inline[#inline + 1] = more[i + 1], job
@@ -38,7 +39,7 @@ function ahead.fill(worker, types, most, settings, reply, inline)
 end
 
 -- `worker` gave back jobs of the types in `again`. If it holds more, it may be asked once more.
-function ahead.gave_back(worker, again)
+function lookahead.gave_back(worker, again)
     local row = redis.call("HMGET", key.worker(worker), "slots", "other")
     if row[1] and redis.call("HLEN", key.claims(worker)) > tonumber(row[1]) - tonumber(row[2]) then
         for type in pairs(again) do
@@ -51,7 +52,7 @@ end
 
 -- `worker` has nothing to do for its `free` slots: asks who took jobs of its `types` ahead last for as many of those.
 -- They come back through `release`, and are placed again.
-function ahead.ask(worker, types, free)
+function lookahead.ask(worker, types, free)
     if free == 0 or #types == 0 or redis.call("EXISTS", key.ahead) == 0 then
         return
     end

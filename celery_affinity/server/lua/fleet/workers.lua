@@ -35,19 +35,19 @@ function workers.attach(worker, profile, types)
     change_slots(profile, types, tonumber(redis.call("HGET", key.worker(worker), "slots")))
     redis.call("HSET", key.worker(worker), "accepting", "1", "free", 0, "types", table.concat(types, " "))
     redis.call("HDEL", key.worker(worker), "stalled")
-    slots.settle(worker)
+    free_slots.recount(worker)
 end
 
 -- No job is placed on the worker from here on; what it holds it keeps.
 function workers.close(worker)
     redis.call("HSET", key.worker(worker), "accepting", "0")
-    slots.settle(worker)
+    free_slots.recount(worker)
 end
 
 -- The worker's event loop stands still: no job is placed on it until the loop turns again.
 function workers.stall(worker)
     redis.call("HSET", key.worker(worker), "stalled", "1")
-    slots.settle(worker)
+    free_slots.recount(worker)
 end
 
 -- The loop turns. The caller settles the worker's slots. RETURNS whether it stood still before.

@@ -1,11 +1,9 @@
--- claims: a job held by a worker's slot, with a fencing number that grows at each delivery.
+-- claims: jobs held by a worker's slots, each with a fencing number that grows at every delivery.
 -- @include base/clock.lua
--- @include placing/free_slots.lua
--- @include jobs/find_by.lua
 local claims = {}
 
--- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it, which is read
--- unless it is given: whoever only publishes needs no right to read messages. `expires`: false for never.
+-- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it. The message is read
+-- unless it is given: a client that only publishes needs no right to read messages. `expires`: false for never.
 function claims.payload(id, fence, type, deliveries, enqueued, expires, message)
     message = message or redis.call("GET", key.message(id)) or ""
     local facts = id .. " " .. fence .. " " .. type .. " " .. deliveries .. " " .. enqueued
@@ -13,70 +11,65 @@ function claims.payload(id, fence, type, deliveries, enqueued, expires, message)
     return (is_time and facts .. " " .. expires or facts) .. "\n" .. message
 end
 
--- Gives a job to `worker`, whose slots `view` sees. RETURNS the fencing number; how often the job was delivered before,
--- and when it expires: of one that was never claimed, and does not expire, that is known without a look; and whether it
--- had a row. nil for one that has expired: its number is nobody's, and it takes no slot.
+-- Gives a job to `worker`, whose slots `view` sees. RETURNS the fencing number, the number of deliveries before, the
+-- time at which the job expires, and whether the job had a row. nil for a job that has expired: it occupies no slot,
+-- and its fencing number is nobody's. Of a job that was never claimed, and does not expire, all this is known without a
+-- read.
 function claims.grant(id, worker, view)
     local fence = tostring(redis.call("INCR", key.fence))
     local new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
         "claimed", clock.now)
     local deliveries, expires = 0, false
-    if new_fields < 3 then -- "claimed" stays when a job goes back, and one that expires has it from the start
-        local row = redis.call("HMGET", key.job(id), "deliveries", "expires")
-        deliveries, expires = row[1] or 0, row[2]
+    if new_fields < 3 then -- "claimed" stays when a job goes back, and a job that expires has it from the start
+        deliveries, expires = unpack(redis.call("HMGET", key.job(id), "deliveries", "expires"))
+        deliveries = deliveries or 0
         if expires and (tonumber(expires) or math.huge) <= clock.now_us then
             redis.call("HDEL", key.job(id), "worker", "fence")
             return nil
         end
     end
-    view.take(worker) -- of the slots that are left now
+    view.occupy(worker) -- before the claim is written, which the view would count
     redis.call("HSET", key.claims(worker), id, fence)
     return fence, deliveries, expires, new_fields <= 3
 end
 
--- What explains how long a slot is taken by a job of this type: each new one counts for an eighth. Of short ones,
--- which are many, one in eight is looked at.
-local function note_duration(type, duration_us, fence)
-    if duration_us < protocol.SHORT_US and fence % protocol.SAMPLED_ONE_IN ~= 0 then
-        return
-    end
-    local average_us = tonumber(redis.call("HGET", key.durations, type))
-    if not average_us and redis.call("HEXISTS", key.capacity, type) == 0 then
-        return -- nobody serves it any more: what was known of it went with the last one who did
-    end
-    average_us = average_us or duration_us
-    average_us = average_us + math.floor((duration_us - average_us) / protocol.AVERAGED_OVER)
-    redis.call("HSET", key.durations, type, clock.text(average_us))
+-- RETURNS whether `worker` holds `id` with this very fencing number. The job may have been taken back while the
+-- worker was silent: a stale number changes nothing.
+function claims.held(worker, id, fence)
+    return redis.call("HGET", key.claims(worker), id) == fence
 end
 
--- Takes a claim that has ended from its worker, if it is its own (`held`). The caller settles the worker's slots.
+-- RETURNS what a worker read, or is to read, of a job that was claimed before; nil if somebody deleted what is known of
+-- it.
+function claims.payload_again(id)
+    local fence, type, deliveries, enqueued, expires =
+        unpack(redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued", "expires"))
+    if not (fence and type and deliveries and enqueued) then
+        return nil
+    end
+    return claims.payload(id, fence, type, deliveries, enqueued, expires)
+end
+
+-- Removes a claim from the inbox of its worker. RETURNS whether it was there, and how many bytes were compared.
+function claims.is_unread(worker, id)
+    local payload = claims.payload_again(id)
+    if not payload then
+        return false, 0
+    end
+    return redis.call("LREM", key.inbox(worker), 1, payload) == 1, #payload
+end
+
+-- Removes a claim that has ended, if the fencing number is the claim's own. The caller recounts the worker's free
+-- slots.
 -- RETURNS what is known of the job, or nil.
-function claims.take_back(worker, id, fence)
-    local row = redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires")
-    local is_own = not row[1] or row[1] == fence -- without one the server has lost the job
+function claims.remove(worker, id, fence)
+    local own_fence, acked, type, claimed, task, stamps, expires = unpack(
+        redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires"))
+    local is_own = not own_fence or own_fence == fence -- without one the server has lost the job
     if is_own and redis.call("HDEL", key.claims(worker), id) == 1 then
         return {
-            acked = row[2] == "1", type = row[3], claimed = row[4], task = row[5], stamps = row[6], expires = row[7],
+            acked = acked == "1", type = type, claimed = claimed, task = task, stamps = stamps, expires = expires,
         }
     end
     return nil
-end
-
--- A job that was taken back has ended: only what is known of it (`known`) is kept for a while, and its `state`. `why`:
--- in words, "" if nothing is said.
-function claims.finish(id, fence, known, state, why)
-    redis.call("UNLINK", key.message(id))
-    if not known.claimed then
-        redis.call("UNLINK", key.job(id)) -- the server has lost the job: an ack may be left of it
-        return
-    end
-    if known.type and string.find(known.claimed, "^%d+$") then
-        note_duration(known.type, math.max(0, clock.now_us - tonumber(known.claimed)), tonumber(fence))
-    end
-    traces.forget(id, known.task, known.stamps, known.expires, protocol.ENDED_KEPT_S)
-    redis.call("HSET", key.job(id), "state", state, "ended", clock.now)
-    if why ~= "" then
-        redis.call("HSET", key.job(id), "why", why)
-    end
-    redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
 end

@@ -1,27 +1,29 @@
--- publish: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
+-- enter: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
+-- A reason for the length: publish and ingest share all of it, and what places a job is defined where it is needed.
 -- @include placing/lanes.lua
 -- @include placing/free_slots.lua
 -- @include jobs/find_by.lua
 -- @include jobs/ends.lua
 
--- Writes what is known of `job`, and its message. The first write is one that a full server may refuse.
+-- Writes the row of `job`, and its message. A full server may refuse the first write.
 local function write_job(job, lane, enqueued, state)
     redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state))
     redis.call("SET", key.message(job.id), job.message)
 end
 
--- `job`: its fields by name. `enqueued_us`: when it was published. `is_only`: whether it is the only one of the call.
--- RETURNS its state, and served, as publish does; whether the caller is to `place` what waits of its type: if others
--- wait, no free slot fits, or somebody is about to go on with them. And, of the only one, if no other job of its type
--- waits, what `place` needs to put it in its lane, or on a slot without one.
+-- Makes `job`, which has its fields by name, known. `enqueued_us`: when it was published. `is_only`: whether it is the
+-- only job of the call.
+-- RETURNS state and served, as publish does; whether the caller is to `place` pending jobs of its type: no, if others
+-- wait, since then no free slot fits, or another call is about to place them. And for the only job, if no other of its
+-- type waits: what `place` needs to add it to its lane, or to give it a slot without a lane.
 local function put(job, enqueued_us, is_only)
     local id, type, delay_us, expires_us = job.id, job.type, tonumber(job.delay_us), job.expires_us
-    local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- of most nothing is
+    local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- most jobs are not
     if is_heard_of and redis.call("EXISTS", key.job(id)) == 1 then
-        -- A script that ran into what somebody had spoiled wrote one half: a job that waits, and nowhere.
-        local row = redis.call("HMGET", key.job(id), "state", "type", "lane")
-        local place = row[1] == "pending" and row[2] and row[3] and key.lane(row[2], row[3])
-            or row[1] == "scheduled" and key.scheduled
+        -- A script that failed at a spoiled key may have written one half: a job that waits, but is nowhere.
+        local state, its_type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
+        local place = state == "pending" and its_type and lane and key.lane(its_type, lane)
+            or state == "scheduled" and key.scheduled
         if not place or redis.call("ZSCORE", place, id) then
             return protocol.IS_KNOWN, 1, false
         end
@@ -30,11 +32,11 @@ local function put(job, enqueued_us, is_only)
     local due, lane = clock.text(enqueued_us + math.max(0, delay_us)), lanes.name(job.mode, job.priority)
     write_job(job, lane, due, delay_us > 0 and "scheduled" or "pending")
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
-    local is_revoked = is_heard_of and traces.is_revoked(job.task_id)
+    local is_revoked = is_heard_of and find_by.is_revoked(job.task_id)
     local expires = expires_us ~= "" and clock.text(clock.now_us + tonumber(expires_us)) or ""
-    traces.add(id, job.task_id, job.stamps, expires)
+    find_by.add(id, job.task_id, job.stamps, expires)
     if is_expired or is_revoked then
-        ends.note(id, is_revoked and "revoked" or "expired")
+        ends.record(id, is_revoked and "revoked" or "expired")
         return protocol.HAS_ENDED, 1, false
     end
 
@@ -43,7 +45,7 @@ local function put(job, enqueued_us, is_only)
         redis.call("ZADD", key.scheduled, due, id)
         if delay_us < protocol.TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
 -- @deferred fleet/workers.lua
-            workers.have_one_tick() -- it knows of no job that is due so soon
+            workers.have_one_tick() -- the next tick would come too late for this job
         end
         return protocol.IS_SCHEDULED, 1, false
     end
@@ -61,33 +63,33 @@ local function put(job, enqueued_us, is_only)
     return protocol.IS_PENDING, 1, not heads, alone
 end
 
--- Places pending jobs of `their_types`, as `fill` does; `messages`: theirs, by their ids; `alone`: as `put` returns it.
--- RETURNS more, as `fill` does.
--- Most publishes meet no free slot, and the functions that place a job cost more to define than all that a publish
--- calls: they are defined once a free slot is seen.
+-- Places pending jobs of `their_types`, as `fill` does. `messages`: job id -> message, of the jobs that were just
+-- written. `alone`: as `put` returns it. RETURNS more, as `fill` does. Most publishes find no free slot, and the
+-- functions that place a job cost more to define than all commands of a publish: they are defined when a free slot is
+-- seen.
 local function place(their_types, messages, alone)
     local fitting = 0
     for _, type in ipairs(their_types) do
-        fitting = fitting + slots.free_for(type)
+        fitting = fitting + free_slots.free_for(type)
     end
     if fitting > 0 then
 -- @deferred generated/settings.lua
 -- @deferred placing/which_slot.lua
 -- @deferred placing/fill.lua
-        local function one_alone() -- it never sees its lane: otherwise as `candidates` has those that wait
+        local function one_alone() -- as `candidates`, of a job that never is in a lane
             return {
                 types = {},
                 best = function()
                     return alone
                 end,
-                take = function()
+                pop = function()
                     alone = nil
                 end,
                 write = function() end,
             }
         end
 
-        local view = slots.view()
+        local view = free_slots.view()
         local waiting = alone and one_alone() or candidates(their_types, view, read_settings())
         return fill_from(waiting, "", view, messages)[1]
     end

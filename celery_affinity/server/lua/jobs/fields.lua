@@ -1,5 +1,5 @@
--- fields: what a message may say of its job. It goes into names of keys, lists of words and sums that others read: what
--- is none of it is refused before anything is written. The rules of fields.py.
+-- fields: what a message may say of its job. Its words become names of keys, parts of lists and sums that other scripts
+-- read: others are refused before anything is written. The rules are those of job_fields.py.
 -- @include jobs/find_by.lua
 local fields = {}
 
@@ -20,7 +20,7 @@ function fields.bad(job)
         return "task_id"
     elseif expires_us ~= "" and (#expires_us > protocol.LONGEST_NUMBER or not find(expires_us, "^%-?%d+$")) then
         return "expires_us"
-    elseif job.stamps ~= "" and (find(job.stamps, "[^%w_.~%%: -]") or traces.are_too_many(job.stamps)) then
+    elseif job.stamps ~= "" and (find(job.stamps, "[^%w_.~%%: -]") or find_by.are_too_many(job.stamps)) then
         return "stamps"
     elseif find(job.task_name, "[\128-\255]") then
 -- @deferred base/text.lua

@@ -1,23 +1,23 @@
--- traces: what finds a job besides its lane: its task id, its stamps, the time at which it expires.
+-- find_by: the indexes that find a job besides its lane: its task id, its stamps, the time at which it expires.
 -- @include base/clock.lua
--- @include jobs/tasks.lua
-local traces = {}
+-- @include jobs/find_by_task.lua
+local find_by = {}
 
 -- RETURNS an iterator over stamps, "name:value", both encoded.
 local function each_of(stamps)
     return string.gmatch(stamps or "", "%S+")
 end
 
--- RETURNS whether a message bears more stamps than it may (see revoking.py): each of them costs a few commands, when
--- the job comes and when it ends.
-function traces.are_too_many(stamps)
+-- RETURNS whether a message bears more stamps than it may: each stamp costs a few commands, when the job comes and when
+-- it ends.
+function find_by.are_too_many(stamps)
     return #stamps > protocol.MOST_STAMP_BYTES
         or (stamps ~= "" and select(2, string.gsub(stamps, "%S+", "")) > protocol.MOST_STAMPS)
 end
 
--- RETURNS whether the task of a job was revoked or, since it was `enqueued`, one of the stamps that its message bears.
--- What is published with a stamp that was revoked before is for the workers to refuse, which remember it.
-function traces.is_revoked(task, stamps, enqueued)
+-- RETURNS whether the task of a job was revoked, or one of the stamps of its message since the job was `enqueued`. A
+-- job that is published with a stamp that was revoked before is for the workers to refuse, which remember the stamp.
+function find_by.is_revoked(task, stamps, enqueued)
     if task ~= "" and redis.call("EXISTS", key.revoked(task)) == 1 then
         return true
     end
@@ -30,9 +30,9 @@ function traces.is_revoked(task, stamps, enqueued)
     return false
 end
 
--- `expires`: µs, "" for never.
-function traces.add(id, task, stamps, expires)
-    tasks.add(task, id)
+-- Adds a job to the indexes. `expires`: µs, "" for never.
+function find_by.add(id, task, stamps, expires)
+    find_by_task.add(task, id)
     if stamps ~= "" then
         redis.call("HSET", key.job(id), "stamps", stamps)
         for stamp in each_of(stamps) do
@@ -45,8 +45,8 @@ function traces.add(id, task, stamps, expires)
     end
 end
 
--- The job waits no more: nothing that ends a waiting job needs to find it.
-function traces.fade(id, stamps, expires)
+-- Removes a job that waits no more from the indexes by which waiting jobs are ended.
+function find_by.fade(id, stamps, expires)
     if stamps then
         for stamp in each_of(stamps) do
             redis.call("ZREM", key.stamped(stamp), id)
@@ -57,14 +57,14 @@ function traces.fade(id, stamps, expires)
     end
 end
 
--- The job of `task`, with `stamps`, which `expires`, is to be forgotten, in `keep_s` seconds if it was the last of it.
-function traces.forget(id, task, stamps, expires, keep_s)
-    traces.fade(id, stamps, expires)
-    tasks.remove(task or "", id, keep_s)
+-- Removes a job from all indexes. If it was the last of its task, the task's index keeps it for `keep_s` seconds.
+function find_by.forget(id, task, stamps, expires, keep_s)
+    find_by.fade(id, stamps, expires)
+    find_by_task.remove(task or "", id, keep_s)
 end
 
--- The same of a job of which only the id is known.
-function traces.remove(id, keep_s)
-    local row = redis.call("HMGET", key.job(id), "task", "stamps", "expires")
-    traces.forget(id, row[1], row[2], row[3], keep_s)
+-- Does what `find_by.forget` does, for a job of which only the id is known.
+function find_by.remove(id, keep_s)
+    local task, stamps, expires = unpack(redis.call("HMGET", key.job(id), "task", "stamps", "expires"))
+    find_by.forget(id, task, stamps, expires, keep_s)
 end

@@ -1,7 +1,7 @@
--- outcome: what a worker says of the end of a job that did not end well.
+-- outcome: reads what a worker says of the end of a job that did not end well.
 local ENDED = { acked = "done", failed = "failed", revoked = "revoked", expired = "expired" }
 
--- RETURNS how the job ended, and why: in words, "" if nothing is said.
+-- RETURNS how the job ended, and why, in words; "" if nothing is said.
 local function read_outcome(outcome)
     local how, why = string.match(outcome, "^(%S*) ?(.*)$")
     return how, string.sub(why, 1, protocol.MOST_WHY_BYTES)

@@ -1,27 +1,29 @@
--- leaders: which head of a type goes first. Heads whose scores grow alike keep their order among themselves: those of
--- queued jobs and of on-demand ones that have reached the cap ("slow"), and those of on-demand ones that have not
--- ("fast"). So what was found out by looking at all of them is noted. Who changes heads takes their note away, or
--- writes another. It is believed while the settings are the same and no fast one has reached the cap.
--- Cost: a look at 22 heads is some 20 times as dear as their note.
+-- best_heads: which head of a type goes first. Heads whose scores grow alike keep their order among themselves: there
+-- are two such groups, the "slow" heads of queued jobs and of on-demand jobs that have reached the cap, and the "fast"
+-- heads of on-demand jobs that have not. So what a comparison of all heads found out is cached in key `leaders`. A
+-- script that changes the heads of a type deletes or rewrites the type's cache. A cache is believed while the settings
+-- are the same and no fast head has reached the cap.
+-- Cost: to compare 22 heads costs some 20 times as much as to read their cache.
+-- A reason for the length: to write, to believe and to go on with a cache are one subject.
 -- @include base/clock.lua
 -- @include placing/filters.lua
 -- @include placing/heads.lua
 -- @include placing/score.lua
-local leaders = {}
--- The revision of the settings, when the note was made, until when it holds; then of the slow heads, and of the fast: points of the best, of the next (or more), and the place of the best in the heads. As
--- numbers: a text would have to be read.
-local NOTE = "<ddddddddd"
-local MANY = 80 -- bytes of heads, some two: less is looked at as fast as a note is read
+local best_heads = {}
+-- Format of a cache: revision of the settings, time at which it was made, time until which it holds, µs; then of the
+-- slow heads, and of the fast: points of the best, points of the second best or more, place of the best in the heads.
+-- These are numbers since a text would have to be parsed.
+local CACHE = "<ddddddddd"
+local MANY = 80 -- bytes of some two heads, which are compared as fast as a cache is read
 local NONE, NEVER = -math.huge, -1
 
--- RETURNS whether points grow by whole ones each µs: then no rounding changes an order.
+-- RETURNS whether the points of a job grow by a whole number each µs: then no rounding changes an order.
 local function grows_evenly(settings)
     return settings.age_weight % 1 == 0 and settings.on_demand_age_weight % 1 == 0
 end
 
--- RETURNS a function that knows the points of a job by its lane and age, and whether it is fast. What a lane's name
--- says is found out once.
-function leaders.scale(settings)
+-- RETURNS a function: lane, age of a job -> its points, whether it is fast. The name of each lane is parsed once.
+function best_heads.scale(settings)
     local standing, on_demand = {}, {}
     return function(lane, age_us)
         if not standing[lane] then
@@ -33,52 +35,52 @@ function leaders.scale(settings)
     end
 end
 
--- RETURNS whether the head at `place` is of an older job than another one; ties go to the smaller id.
-function leaders.is_older(heads, place, others, others_place)
+-- RETURNS whether the head at `place` is of an older job than another head. Ties go to the smaller id.
+function best_heads.is_older(heads, place, others, others_place)
     local _, enqueued, id = lanes.at(heads, place)
     local _, others_enqueued, others_id = lanes.at(others, others_place)
     return score.is_older(tonumber(enqueued), id, tonumber(others_enqueued), others_id)
 end
 
--- What a note says after its first numbers. RETURNS the place of the head that goes first, and its points by now.
+-- RETURNS the place of the head that goes first, and its points by now, from the numbers of a cache.
 local function first_of(heads, settings, made_us, slow, slow_place, fast, fast_place)
     local since_us = clock.now_us - made_us
     slow = slow + since_us * settings.age_weight
     fast = fast + since_us * (settings.age_weight + settings.on_demand_age_weight)
-    if fast > slow or (fast == slow and leaders.is_older(heads, fast_place, heads, slow_place)) then
+    if fast > slow or (fast == slow and best_heads.is_older(heads, fast_place, heads, slow_place)) then
         return fast_place, fast
     end
     return slow_place, slow
 end
 
--- RETURNS of each of `types` the note if it has one to be believed, the place of the head that goes first, its points;
--- and all notes that there are, false where there is none.
-function leaders.read(types, heads, settings)
-    local notes, places, points = {}, {}, {}
+-- RETURNS three tables with an entry for each of `types` that has a cache to be believed: the cache, the place of the
+-- head that goes first, its points; and a list of all caches, false where a type has none.
+function best_heads.read(types, heads, settings)
+    local caches, places, points = {}, {}, {}
     local found = lanes.fields(key.leaders, types)
-    for nth, note in ipairs(found) do
-        if note then
-            local revision, made_us, until_us, slow, _, slow_place, fast, _, fast_place = struct.unpack(NOTE, note)
+    for nth, cache in ipairs(found) do
+        if cache then
+            local revision, made_us, until_us, slow, _, slow_place, fast, _, fast_place = struct.unpack(CACHE, cache)
             if revision == settings.revision and made_us <= clock.now_us and clock.now_us <= until_us then
-                notes[nth] = note
+                caches[nth] = cache
                 places[nth], points[nth] =
                     first_of(heads[types[nth]], settings, made_us, slow, slow_place, fast, fast_place)
             end
         end
     end
-    return notes, places, points, found
+    return caches, places, points, found
 end
 
--- RETURNS the place and the points of the only head, if it is one.
-function leaders.only(heads, points_of)
+-- RETURNS the place and the points of the only head, if `heads` has one head and no filter is to be asked.
+function best_heads.only(heads, points_of)
     local lane, enqueued = string.match(heads, "^(%S+) (%S+) %S+$")
     if lane and filters.none then
         return 1, (points_of(lane, clock.now_us - tonumber(enqueued)))
     end
 end
 
--- RETURNS the place of the oldest job in the heads of `type`; nil if a rule keeps all of them back.
-function leaders.oldest(type, heads)
+-- RETURNS the place of the oldest job in the heads of `type`; nil if filters keep all of them back.
+function best_heads.oldest(type, heads)
     local first, first_us, first_id
     for place, lane, enqueued, id in string.gmatch(heads, "()(%S+) (%S+) (%S+)") do
         if filters.none or filters.admit(type, lane, id) then
@@ -91,23 +93,23 @@ function leaders.oldest(type, heads)
     return first
 end
 
--- Looks at all `heads` of `type`. RETURNS a note; nil if a rule keeps all of them back.
-function leaders.look(type, heads, points_of, settings)
+-- Compares all `heads` of `type`. RETURNS a cache; nil if filters keep all of them back.
+function best_heads.compare(type, heads, points_of, settings)
     local slow, fast = { points = NONE, next = NONE, place = 0 }, { points = NONE, next = NONE, place = 0 }
     local until_us = filters.none and grows_evenly(settings) and math.huge or NEVER
     for place, lane, enqueued, id in string.gmatch(heads, "()(%S+) (%S+) (%S+)") do
         if filters.none or filters.admit(type, lane, id) then
             local enqueued_us = tonumber(enqueued)
             local points, is_fast = points_of(lane, clock.now_us - enqueued_us)
-            local kind = is_fast and fast or slow
-            if points > kind.points
-                or (points == kind.points and score.is_older(enqueued_us, id, kind.enqueued_us, kind.id)) then
-                kind.points, kind.next, kind.place = points, kind.points, place
-                kind.enqueued_us, kind.id = enqueued_us, id
-            elseif points > kind.next then
-                kind.next = points
+            local group = is_fast and fast or slow
+            if points > group.points
+                or (points == group.points and score.is_older(enqueued_us, id, group.enqueued_us, group.id)) then
+                group.points, group.next, group.place = points, group.points, place
+                group.enqueued_us, group.id = enqueued_us, id
+            elseif points > group.next then
+                group.next = points
             end
-            if enqueued_us > clock.now_us then -- the clock was set back: it gains nothing until then
+            if enqueued_us > clock.now_us then -- the clock was set back: until then the job gains no points
                 until_us = NEVER
             elseif is_fast then
                 until_us = math.min(until_us, enqueued_us + settings.on_demand_age_cap_us)
@@ -117,21 +119,21 @@ function leaders.look(type, heads, points_of, settings)
     if slow.place + fast.place == 0 then
         return nil
     end
-    return struct.pack(NOTE, settings.revision, clock.now_us, until_us, slow.points, slow.next, slow.place, fast.points,
-        fast.next, fast.place)
+    return struct.pack(CACHE, settings.revision, clock.now_us, until_us, slow.points, slow.next, slow.place,
+        fast.points, fast.next, fast.place)
 end
 
--- RETURNS the place of the head that goes first, and its points by now.
-function leaders.first(note, heads, settings)
-    local _, made_us, _, slow, _, slow_place, fast, _, fast_place = struct.unpack(NOTE, note)
+-- RETURNS the place of the head that goes first, and its points by now, by a cache.
+function best_heads.first(cache, heads, settings)
+    local _, made_us, _, slow, _, slow_place, fast, _, fast_place = struct.unpack(CACHE, cache)
     return first_of(heads, settings, made_us, slow, slow_place, fast, fast_place)
 end
 
--- RETURNS the note of `heads` after `job` was taken and the next one of its lane stands there, by which they are longer
--- by `longer`; nil if it takes a look to know. Mostly the next one is the best of its kind again.
-function leaders.after(note, heads, job, longer, points_of, settings)
+-- RETURNS the cache of `heads` in which the next job of its lane has replaced `job`, and which are longer by `longer`;
+-- nil if all heads have to be compared. Mostly the next job is the best of its group again.
+function best_heads.after(cache, heads, job, longer, points_of, settings)
     local revision, made_us, until_us, slow, next_slow, slow_place, fast, next_fast, fast_place =
-        struct.unpack(NOTE, note)
+        struct.unpack(CACHE, cache)
     local place, lane = job.place, job.lane
     local next_lane, enqueued = lanes.at(heads, place)
     local age_us = next_lane == lane and clock.now_us - tonumber(enqueued) or -1
@@ -150,15 +152,17 @@ function leaders.after(note, heads, job, longer, points_of, settings)
     else
         return nil
     end
-    return struct.pack(NOTE, revision, clock.now_us, until_us, slow, next_slow, slow_place, fast, next_fast, fast_place)
+    return struct.pack(CACHE, revision, clock.now_us, until_us, slow, next_slow, slow_place, fast, next_fast,
+        fast_place)
 end
 
--- Writes what is known of the `heads` of `type`; `note` is nil if that is nothing. `had_one`: whether it had a note.
-function leaders.write(type, heads, note, had_one)
-    if note and #heads > MANY then
-        local _, _, until_us = struct.unpack(NOTE, note)
+-- Writes the cache of `type`, or deletes it if `cache` is nil, or not worth it with these `heads`. `had_one`: whether
+-- the type has a cache until now.
+function best_heads.write(type, heads, cache, had_one)
+    if cache and #heads > MANY then
+        local _, _, until_us = struct.unpack(CACHE, cache)
         if until_us ~= NEVER then
-            redis.call("HSET", key.leaders, type, note)
+            redis.call("HSET", key.leaders, type, cache)
             return
         end
     end

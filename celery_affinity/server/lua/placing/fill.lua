@@ -1,8 +1,9 @@
--- fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot.
--- After it, no pending job and free slot that fit each other exist side by side among `types`, unless it names
--- some of them as `more`: the caller goes on with these (`claim`).
--- One that has expired ends when its turn comes: no tick has seen it yet.
--- Cost: independent of pending jobs (log n) and of workers; grows with `types`, once in a call.
+-- fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot. After a fill,
+-- no pending job of `types` and free slot that fit each other exist side by side, unless the reply names some of the
+-- types as `more`: the caller passes these to `claim`. A job that has expired, and that no tick has seen yet, ends when
+-- it would be claimed.
+-- Cost: O(log n) in pending jobs, independent of workers; grows with `types`, once in a call.
+-- A reason for the length: jobs and slots are chosen in other parts; the move itself is one subject.
 -- @include jobs/claims.lua
 -- @include jobs/ends.lua
 -- @include placing/filters.lua
@@ -10,8 +11,8 @@
 -- @include generated/settings.lua
 -- @include placing/free_slots.lua
 
--- The waiting jobs of some types. Most often that is one, or one lane: what chooses among several is defined when there
--- are several.
+-- RETURNS the pending jobs of `types`, among which `view` says for which a slot is free. Mostly these are jobs of one
+-- lane: what chooses among several lanes is defined when there are several.
 local function candidates(types, view, settings)
     local waiting, heads = lanes.heads(types)
     local changed = {} -- types whose heads are to be written
@@ -21,14 +22,14 @@ local function candidates(types, view, settings)
         types = waiting,
         heads = heads,
 
-        -- RETURNS the job that goes first of all those that a free slot fits, or nil.
+        -- RETURNS the job that goes first of those that a free slot fits, or nil.
         best = function()
             local one = next(heads)
             if not one then
                 return nil
             end
-            local is_alone = #waiting == 1 and filters.none and string.find(heads[one], "^%l+%.%d+ %d+ %S+$")
-            if is_alone and not choice then
+            local has_one_lane = #waiting == 1 and filters.none and string.find(heads[one], "^%l+%.%d+ %d+ %S+$")
+            if has_one_lane and not choice then
                 return view.any_free(one) and lanes.job(one, heads[one], 1)
             end
             if not choice then
@@ -38,13 +39,13 @@ local function candidates(types, view, settings)
             return choice.first()
         end,
 
-        take = function(job)
+        pop = function(job)
             local type = job.type
             local before = heads[type]
-            local after = lanes.take(job, before)
+            local after = lanes.pop(job, before)
             heads[type], changed[type] = after ~= "" and after or nil, true
             if choice then
-                choice.taken(job, #after - #before)
+                choice.popped(job, #after - #before)
             end
         end,
 
@@ -59,10 +60,10 @@ local function candidates(types, view, settings)
     }
 end
 
--- `waiting`: jobs, as `candidates` has them. `caller`: the worker whose jobs go into the reply instead of its inbox; ""
--- for none. `view`: of the slots to fill. `fresh`: job id -> its message, of a job that was just written.
--- RETURNS {more, payload, ...}, and each job that went into it, with its fencing number. more: types of which jobs
--- wait that nobody has looked at any more, with blanks; "" for none.
+-- Fills slots. `waiting`: jobs, as `candidates` returns them. `caller`: the worker whose jobs go into the reply instead
+-- of its inbox; "" for none. `view`: of the slots to fill. `fresh`: job id -> message, of jobs that were just written.
+-- RETURNS {more, payload, ...}, and the jobs of these payloads with their fencing numbers. more: types, separated by
+-- blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most; "" for none.
 local function fill_from(waiting, caller, view, fresh)
     local reply, inline = { "" }, {}
     local bytes = 0
@@ -72,11 +73,11 @@ local function fill_from(waiting, caller, view, fresh)
             break
         end
         local id, worker = job.id, view.best(job.type)
-        waiting.take(job)
+        waiting.pop(job)
         local fence, deliveries, expires, has_row = claims.grant(id, worker, view)
         if fence then
             if not has_row then
-                -- What its head says of it is enough for it to run.
+                -- Somebody deleted the job's row. What its head says is enough to run it.
                 redis.call("HSET", key.job(id), "type", job.type, "lane", job.lane, "enqueued", job.enqueued,
                     "deliveries", 0, "task", "", "name", "")
                 redis.call("LPUSH", key.spoiled, "job " .. id .. ", of which only its place in a lane was left")
@@ -91,7 +92,7 @@ local function fill_from(waiting, caller, view, fresh)
                 redis.call("LPUSH", key.inbox(worker), payload)
             end
         else
-            ends.note(id, "expired")
+            ends.record(id, "expired")
         end
         if moves == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then
             for _, type in ipairs(waiting.types) do
@@ -101,11 +102,11 @@ local function fill_from(waiting, caller, view, fresh)
         end
     end
     waiting.write()
-    view.settle()
+    view.write()
     return reply, inline
 end
 
--- RETURNS what `fill_from` does, of the waiting jobs of `types`.
+-- Fills the slots of `view` with pending jobs of `types`. RETURNS what `fill_from` does.
 local function fill(types, caller, settings, view)
     return fill_from(candidates(types, view, settings), caller, view)
 end

@@ -1,7 +1,8 @@
--- filters: what may not start now. Each looks at the head of a lane and says whether it may;
--- a claim asks all of them before it computes a score.
+-- filters: rules that keep a job from starting now. A claim asks all filters about the head of a lane before it
+-- computes the head's score. `none`: whether there are no filters.
 local filters = { none = true }
 
+-- RETURNS whether job `id`, the head of `lane`, may start.
 function filters.admit(type, lane, id)
     for _, admits in ipairs(filters) do
         if not admits(type, lane, id) then

@@ -1,4 +1,4 @@
--- heads: the first jobs of all lanes of some types: what a claim looks at.
+-- heads: reads the first jobs of all lanes of some types, among which a claim chooses, and pops one.
 -- @include placing/lanes.lua
 local CHUNK = protocol.MOST_UNPACKED
 
@@ -8,12 +8,12 @@ function lanes.kind(lane)
     return mode == "demand", tonumber(priority)
 end
 
--- RETURNS an iterator over lane, enqueued, id.
+-- RETURNS an iterator over lane, enqueue time and id of each head.
 function lanes.each(heads)
     return string.gmatch(heads, "(%S+) (%S+) (%S+)")
 end
 
--- RETURNS lane, enqueued, id of the head that begins at `place`.
+-- RETURNS lane, enqueue time and id of the head that begins at `place`.
 function lanes.at(heads, place)
     return string.match(heads, "^(%S+) (%S+) (%S+)", place)
 end
@@ -24,13 +24,13 @@ function lanes.has_one_at(heads, place)
         and string.find(heads, "^%a+%.%d+ %d+ %S", place) ~= nil
 end
 
--- RETURNS the job whose head begins at `place` in the heads of `type`, which is the `nth` one of the caller's.
+-- RETURNS the job whose head begins at `place` in the heads of `type`, which is the `nth` of the caller's types.
 function lanes.job(type, heads, place, nth)
     local lane, enqueued, id = lanes.at(heads, place)
     return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
 end
 
--- RETURNS of each of `types` its field in the hash `name`; false if it has none.
+-- RETURNS for each of `types` the value of its field in the hash `name`; false if there is none.
 function lanes.fields(name, types)
     local values = redis.call("HMGET", name, unpack(types, 1, math.min(CHUNK, #types)))
     for first = CHUNK + 1, #types, CHUNK do
@@ -41,7 +41,7 @@ function lanes.fields(name, types)
     return values
 end
 
--- RETURNS those of `types` that have a waiting job, each once, and type -> its heads.
+-- RETURNS those of `types` that have a pending job, each once, and a table: type -> its heads.
 function lanes.heads(types)
     local waiting, heads = {}, {}
     for nth, value in ipairs(#types > 0 and lanes.fields(key.heads, types) or {}) do
@@ -53,9 +53,9 @@ function lanes.heads(types)
     return waiting, heads
 end
 
--- Takes `job`, whose head is in `heads`, out of its lane. RETURNS the heads after that. The caller writes them.
-function lanes.take(job, heads)
+-- Removes `job`, whose head is in `heads`, from its lane. RETURNS the heads after that. The caller writes them.
+function lanes.pop(job, heads)
     redis.call("ZREM", key.lane(job.type, job.lane), job.id)
     local last = job.place + #job.lane + #job.enqueued + #job.id + 1
-    return lanes.look(job.type, job.lane, heads, job.place, last)
+    return lanes.with_new_head(job.type, job.lane, heads, job.place, last)
 end

@@ -1,27 +1,30 @@
--- lanes: the waiting jobs of one (type, mode, priority), first in first out.
--- `heads` keeps the first job of every lane of a type in one field, "lane enqueued id ...": a claim reads all its
--- candidates at once. Here the heads of one type stay such a text: a versatile worker has hundreds to look through.
+-- lanes: adds jobs to lanes and removes them. A lane has the waiting jobs of one type, mode and priority, first in
+-- first out. Key `heads` keeps the first job of every lane of a type in one field, "lane enqueued id ...": a claim
+-- reads all its candidates with one command. Scripts leave these heads a text: a versatile worker has hundreds to
+-- search.
+-- A reason for the length: this is all that writes key `lane` and key `heads`, in the order of what it calls.
 -- @include base/clock.lua
 local lanes = {}
 
+-- RETURNS the name of the lane of jobs with this mode and priority.
 function lanes.name(mode, priority)
     return mode .. "." .. priority
 end
 
--- RETURNS whether `lane` is the name of one.
+-- RETURNS whether `lane` is the name of a lane.
 function lanes.is_one(lane)
     return string.find(lane or "", "^%l+%.%d%d?$") ~= nil
 end
 
--- RETURNS where the head of `lane` begins and ends in `heads`, when it was enqueued, and its id; nil if it has none.
--- The dot in a lane's name stands for any character in a pattern, and no name has another one there.
+-- RETURNS where the head of `lane` begins and ends in `heads`, its enqueue time, and its id; nil if the lane has no
+-- head. The dot in a lane's name stands for any character in a pattern, and no name has another one there.
 local function find(heads, lane)
     local first, last, enqueued, id = string.find(" " .. heads, " " .. lane .. " (%S+) (%S+)")
     return first, last and last - 1, enqueued, id
 end
 
--- RETURNS heads with another head for `lane`, or without one if `enqueued` is nil. Its own is from `first` to `last`
--- there; nil if it has none.
+-- RETURNS heads with another head for `lane`, or without one if `enqueued` is nil. The lane's head so far is from
+-- `first` to `last` in `heads`; nil if the lane has none.
 local function with_head(heads, first, last, lane, enqueued, id)
     local head = enqueued and lane .. " " .. enqueued .. " " .. id
     if not first then
@@ -34,7 +37,8 @@ local function with_head(heads, first, last, lane, enqueued, id)
     return string.sub(heads, 1, first - 1) .. string.sub(heads, last + 2)
 end
 
--- Writes the heads of `type`, once for all that was taken from its lanes.
+-- Writes the heads of `type`, once for all jobs that were popped from its lanes. The caller writes the type's cache in
+-- `best_heads`.
 function lanes.write(type, heads)
     if heads == "" then
         redis.call("HDEL", key.heads, type)
@@ -44,7 +48,7 @@ function lanes.write(type, heads)
     end
 end
 
--- The same for who takes no note of it: there is none any more. `before`: the heads as they were.
+-- Writes the heads of `type` and deletes the type's cache in `best_heads`. `before`: the heads until now.
 function lanes.rewrite(type, heads, before)
     lanes.write(type, heads)
     if heads ~= "" and before ~= "" then
@@ -52,7 +56,7 @@ function lanes.rewrite(type, heads, before)
     end
 end
 
--- `heads`: those of its type, if they are known.
+-- Adds a job to its lane. `heads`: the heads of its type, if they are known.
 function lanes.add(id, type, lane, enqueued, heads)
     redis.call("ZADD", key.lane(type, lane), enqueued, id)
     heads = heads or redis.call("HGET", key.heads, type) or ""
@@ -63,33 +67,36 @@ function lanes.add(id, type, lane, enqueued, heads)
     end
 end
 
--- Takes any job out of its lane.
+-- Removes any job from its lane.
 function lanes.remove(id, type, lane)
     redis.call("ZREM", key.lane(type, lane), id)
     local heads = redis.call("HGET", key.heads, type) or ""
     local first, last, _, head_id = find(heads, lane)
     if head_id == id then
-        lanes.rewrite(type, lanes.look(type, lane, heads, first, last), heads)
+        lanes.rewrite(type, lanes.with_new_head(type, lane, heads, first, last), heads)
     end
 end
 
--- RETURNS the first job of a lane, and when it was enqueued, if somebody wrote what is no time; that is now.
-local function with_a_time(lane, next_one)
+-- Gives the time of now to the first jobs of `lane` for which somebody wrote what is no time. RETURNS id and
+-- enqueue time of the lane's first job then; nil if there is none, or none is found soon.
+local function with_a_time(lane, id)
     for _ = 1, 100 do
-        if not next_one[2] or string.find(next_one[2], "^%d+$") then
-            return next_one
+        redis.call("ZADD", lane, clock.now, id)
+        local enqueued
+        id, enqueued = unpack(redis.call("ZRANGE", lane, 0, 0, "WITHSCORES"))
+        if not enqueued or string.find(enqueued, "^%d+$") then
+            return id, enqueued
         end
-        redis.call("ZADD", lane, clock.now, next_one[1])
-        next_one = redis.call("ZRANGE", lane, 0, 0, "WITHSCORES")
     end
-    return {}
+    return nil
 end
 
--- RETURNS heads with what is now the first job of `lane`, for the one from `first` to `last`. The caller writes them.
-function lanes.look(type, lane, heads, first, last)
-    local next_one = redis.call("ZRANGE", key.lane(type, lane), 0, 0, "WITHSCORES")
-    if next_one[2] and not string.find(next_one[2], "^%d+$") then
-        next_one = with_a_time(key.lane(type, lane), next_one)
+-- RETURNS heads with the job that is the first of `lane` now, instead of the head from `first` to `last`. The caller
+-- writes them.
+function lanes.with_new_head(type, lane, heads, first, last)
+    local id, enqueued = unpack(redis.call("ZRANGE", key.lane(type, lane), 0, 0, "WITHSCORES"))
+    if enqueued and not string.find(enqueued, "^%d+$") then
+        id, enqueued = with_a_time(key.lane(type, lane), id)
     end
-    return with_head(heads, first, last, lane, next_one[2], next_one[1])
+    return with_head(heads, first, last, lane, enqueued, id)
 end

@@ -1,5 +1,6 @@
--- score: which job first. The same sum as in score.py, to the last bit: whole micro-points. It is split into what never
--- changes, what grows with age, and what is the same for all jobs of a type, so that a claim computes each just once.
+-- score: which job goes first. The sum equals that of score.py to the last bit, in whole micro-points. Its terms are
+-- split into what never changes (`standing`), what grows with age (`patience`), and what is equal for all jobs of a
+-- type (`rarity`), so that a claim computes each term once.
 local score = {}
 local MICRO = 1000000
 local floor, min = math.floor, math.min
@@ -27,12 +28,13 @@ function score.rarity(slots_that_fit, settings)
     return floor(settings.rarity_weight * MICRO / slots_that_fit)
 end
 
--- Whether claim number `turn` (from 0) takes the oldest job instead of the one with the highest score.
-function score.goes_by_age(turn, priority_percentage)
-    return turn * priority_percentage % 100 >= priority_percentage
+-- RETURNS whether the claim with `claim_number` (from 0) goes to the oldest job instead of the one with the highest
+-- score.
+function score.goes_by_age(claim_number, priority_percentage)
+    return claim_number * priority_percentage % 100 >= priority_percentage
 end
 
--- Which of two jobs with the same score runs first: the older one, then the one with the smaller id.
+-- RETURNS whether a job is older than another one: of two jobs with one score it goes first. Ties go to the smaller id.
 function score.is_older(enqueued_us, id, others_enqueued_us, others_id)
     if enqueued_us ~= others_enqueued_us then
         return enqueued_us < others_enqueued_us

@@ -1,8 +1,9 @@
--- choice: which of several heads goes first: by score, or by age alone.
--- Cost: grows with the types that have waiting jobs; with their lanes where no note says which of them goes first.
+-- which_job: which of the heads of several types goes first, by score or by age alone.
+-- Cost: grows with the types that have pending jobs, and with the lanes of those without a cache of their best heads.
+-- A reason for the length: what is known of the types lives in the locals of one function, for one call of a script.
 -- @include placing/best_heads.lua
 
--- RETURNS whether the next claim goes by age alone.
+-- RETURNS whether the next job is chosen by age alone.
 local function goes_by_age(settings)
     if settings.priority_percentage == 100 then
         return false
@@ -10,22 +11,22 @@ local function goes_by_age(settings)
     return score.goes_by_age(tonumber(redis.call("GET", key.turn) or 0), settings.priority_percentage)
 end
 
--- Only claims that had a choice are counted, and only if a share of them goes by age: it costs a write for each.
-local function count_it(settings)
+-- Counts a claim that had a choice, if a share of the claims goes by age: else the write would be for nothing.
+local function count_claim(settings)
     if settings.priority_percentage ~= 100 then
         redis.call("INCR", key.turn)
     end
 end
 
--- `types`: those that wait; `heads`: type -> its heads, from which the caller takes jobs, and says so. Within a script
--- time stands still, and rarity is the same for all lanes of a type: which of its heads goes first changes only when
--- one of its jobs is taken.
+-- RETURNS a choice among the jobs of `types`. `heads`: type -> its heads, from which the caller pops jobs, and says so
+-- (`popped`). Within a script time stands still, and all lanes of a type have one rarity: which of its heads goes first
+-- changes only when one of its jobs is popped.
 local function choice_among(types, heads, view, settings)
     read_for_a_claim(settings)
-    local points_of = leaders.scale(settings)
-    -- Of each of `types`: its note, the place of the head that goes first, its points without rarity.
-    local notes, places, points, found = leaders.read(types, heads, settings)
-    local is_new, oldest = {}, {} -- whether its note is to be written; the place of its oldest head
+    local points_of = best_heads.scale(settings)
+    -- Of each of `types`: its cache, the place of the head that goes first, the points of this head without rarity.
+    local caches, places, points, found = best_heads.read(types, heads, settings)
+    local is_new, oldest = {}, {} -- whether the cache is to be written; the place of the oldest head
     local rarest = score.rarity(1, settings)
     local rarities = {}
 
@@ -37,30 +38,30 @@ local function choice_among(types, heads, view, settings)
         return rarities[nth]
     end
 
-    -- Finds out which head of the `nth` type goes first, if no rule keeps all of them back.
-    local function look(nth)
+    -- Finds out which head of the `nth` type goes first, unless filters keep all of them back.
+    local function find_best(nth)
         local type = types[nth]
         local its_heads = heads[type]
-        if not notes[nth] then
-            places[nth], points[nth] = leaders.only(its_heads, points_of)
+        if not caches[nth] then
+            places[nth], points[nth] = best_heads.only(its_heads, points_of)
             if not places[nth] then
-                notes[nth], is_new[nth] = leaders.look(type, its_heads, points_of, settings), true
+                caches[nth], is_new[nth] = best_heads.compare(type, its_heads, points_of, settings), true
             end
         end
-        if notes[nth] then
-            places[nth], points[nth] = leaders.first(notes[nth], its_heads, settings)
+        if caches[nth] then
+            places[nth], points[nth] = best_heads.first(caches[nth], its_heads, settings)
         end
     end
 
-    -- RETURNS the place of the head of the `nth` type that goes first, and its score, which is of no use if it is below
-    -- `least`; nil if a rule keeps all of them back.
+    -- RETURNS the place of the head of the `nth` type that goes first, and its score, which may lack the rarity if it
+    -- is below `least`; nil if filters keep all of the heads back.
     local function best_of(nth, by_age, least)
         if by_age then
-            oldest[nth] = oldest[nth] or leaders.oldest(types[nth], heads[types[nth]])
+            oldest[nth] = oldest[nth] or best_heads.oldest(types[nth], heads[types[nth]])
             return oldest[nth], 0
         end
         if not places[nth] then
-            look(nth)
+            find_best(nth)
         end
         local its_points = points[nth]
         if places[nth] and #types > 1 and its_points + rarest >= least then
@@ -69,7 +70,8 @@ local function choice_among(types, heads, view, settings)
         return places[nth], its_points
     end
 
-    -- RETURNS which type goes first of all those that a free slot fits, and the place of its head; or nil.
+    -- RETURNS the position in `types` of the type that goes first of those that a free slot fits, and the place of its
+    -- head; or nil.
     local function first_type(by_age)
         local first, first_place
         local most = -math.huge
@@ -77,7 +79,7 @@ local function choice_among(types, heads, view, settings)
             if heads[type] and view.any_free(type) then
                 local place, its_points = best_of(nth, by_age, most)
                 if place and (its_points > most or (its_points == most
-                    and leaders.is_older(heads[type], place, heads[types[first]], first_place))) then
+                    and best_heads.is_older(heads[type], place, heads[types[first]], first_place))) then
                     first, first_place, most = nth, place, its_points
                 end
             end
@@ -96,22 +98,22 @@ local function choice_among(types, heads, view, settings)
             if not lanes.has_one_at(heads[types[first]], place) then
                 error("spoiled heads of type " .. types[first])
             end
-            count_it(settings)
+            count_claim(settings)
             return lanes.job(types[first], heads[types[first]], place, first)
         end,
 
-        -- `job` was taken out of the heads of its type, which are longer by `longer`.
-        taken = function(job, longer)
+        -- `job` was popped from the heads of its type, which are longer by `longer` than before.
+        popped = function(job, longer)
             local nth = job.nth
-            if notes[nth] then
-                notes[nth] = leaders.after(notes[nth], heads[job.type] or "", job, longer, points_of, settings)
+            if caches[nth] then
+                caches[nth] = best_heads.after(caches[nth], heads[job.type] or "", job, longer, points_of, settings)
             end
             places[nth], oldest[nth], is_new[nth] = nil, nil, true
         end,
 
         write = function()
             for nth in pairs(is_new) do
-                leaders.write(types[nth], heads[types[nth]] or "", notes[nth], found[nth])
+                best_heads.write(types[nth], heads[types[nth]] or "", caches[nth], found[nth])
             end
         end,
     }

@@ -1,16 +1,18 @@
--- view: all free slots, for one call of a script.
+-- which_slot: a view of all free slots, which finds the best one for a job.
+-- A reason for its length: what it knows lives in the locals of one function, for one call of a script.
 -- @include placing/free_slots.lua
 
-function slots.view()
-    local MANY, CHUNK = 20, protocol.MOST_UNPACKED -- profiles and their sizes
+-- RETURNS the view. Its members are those of `free_slots.own`, but for `left`.
+function free_slots.view()
+    local MANY, CHUNK = 20, protocol.MOST_UNPACKED -- values: of two, one is a profile, the other its size
     local view = {}
-    local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots, as they were
-    local taken = {} -- profile -> slots that were taken since then
-    local counted = {} -- worker -> its slots
-    local changed, changed_in = {}, {} -- of those, which change; profile -> those of its workers
-    local idle, idle_since = {}, {} -- profile -> its longest idle worker, if none of its workers changed; since when
+    local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots that the server has
+    local occupied = {} -- profile -> slots that got a job in this call
+    local counted = {} -- worker -> {worker, profile, left: free slots, was: free slots that the server has}
+    local changed, changed_in = {}, {} -- worker -> the entry of `counted` that changed; profile -> those of its workers
+    local idle, idle_since = {}, {} -- profile -> its longest idle worker that has not changed; since when, µs
 
-    -- Reads together what `free_slots` would read one by one.
+    -- Reads with one command what `free_in` would read profile by profile.
     local function read_free(profiles)
         for first = 1, #profiles, CHUNK do
             local some = {}
@@ -33,24 +35,24 @@ function slots.view()
         return serving[type]
     end
 
-    local function free_slots(profile)
+    local function free_in(profile)
         if not free[profile] then
             free[profile] = tonumber(redis.call("HGET", key.free_slots, profile)) or 0
         end
-        return free[profile] - (taken[profile] or 0)
+        return free[profile] - (occupied[profile] or 0)
     end
 
-    -- Counts what `worker` holds, before anything is written: a job that was taken out of its lane by then would be
-    -- left nowhere if that is spoiled.
-    local function look(worker)
-        local profile, left, was = count(worker)
+    -- Counts the free slots of `worker` before anything is written: an error for a spoiled row must come before a job
+    -- is popped from its lane, or the job would be nowhere.
+    local function count(worker)
+        local profile, left, was = free_slots.count(worker)
         if not (profile and was) then
             error("spoiled row of worker " .. worker)
         end
         counted[worker] = { worker = worker, profile = profile, left = left, was = was }
     end
 
-    -- The longest idle worker of a profile, then the smaller id. RETURNS it, and since when.
+    -- RETURNS the longest idle worker of a profile, and since when it is idle. Ties go to the smaller id.
     local function longest_idle(profile)
         local others = changed_in[profile] or {}
         if idle[profile] and #others == 0 then
@@ -78,7 +80,7 @@ function slots.view()
     function view.free_for(type)
         local sum, profiles = 0, profiles_of(type)
         for i = 1, #profiles, 2 do
-            sum = sum + free_slots(profiles[i])
+            sum = sum + free_in(profiles[i])
         end
         return sum
     end
@@ -86,15 +88,15 @@ function slots.view()
     function view.any_free(type)
         local profiles = profiles_of(type)
         for i = 1, #profiles, 2 do
-            if free_slots(profiles[i]) > 0 then
+            if free_in(profiles[i]) > 0 then
                 return true
             end
         end
         return false
     end
 
-    -- The most specialised worker with a free slot; then the longest idle; then the smaller id: of very many profiles
-    -- with a free slot, those of some.
+    -- RETURNS the most specialised worker with a free slot; of several the longest idle, then the one with the smaller
+    -- id. Of very many profiles with a free slot, only some are compared.
     function view.best(type)
         local profiles = profiles_of(type)
         local best, best_size, best_since
@@ -104,7 +106,7 @@ function slots.view()
             if best and size > best_size or compared == protocol.MOST_COMPARED then
                 break
             end
-            if free_slots(profile) > 0 then
+            if free_in(profile) > 0 then
                 compared = compared + 1
                 local worker, since = longest_idle(profile)
                 if not best or since < best_since or (since == best_since and worker < best) then
@@ -115,13 +117,13 @@ function slots.view()
         if not best then
             error("spoiled free slots of type " .. type)
         elseif not counted[best] then
-            look(best)
+            count(best)
         end
         return best
     end
 
-    -- `worker`, which was the best, is about to get a job.
-    function view.take(worker)
+    -- A slot of `worker`, which `best` returned, is about to get a job.
+    function view.occupy(worker)
         local slot = counted[worker]
         if not changed[worker] then
             changed[worker] = slot
@@ -129,12 +131,12 @@ function slots.view()
             table.insert(changed_in[slot.profile], slot)
         end
         slot.left = slot.left - 1
-        taken[slot.profile] = (taken[slot.profile] or 0) + 1
+        occupied[slot.profile] = (occupied[slot.profile] or 0) + 1
     end
 
-    function view.settle()
+    function view.write()
         for worker, each in pairs(changed) do
-            write(worker, each.profile, each.left, each.was)
+            free_slots.write(worker, each.profile, each.left, each.was)
         end
     end
 

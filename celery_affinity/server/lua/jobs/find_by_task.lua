@@ -1,16 +1,18 @@
--- tasks: the jobs of a task id. Most have one, whose id is a text. Several (it was retried, published to several
--- queues, or again and again under one id) are in a sorted set, where none costs more for the others, and the text says
--- so. One that has ended is kept for a while, if it was the last.
-local tasks = { SEVERAL = "+" } -- no job has this id
+-- find_by_task: the index of the jobs of a task id. Most task ids have one job, whose id key `task` has. Several jobs
+-- of a task (which was retried, published to several queues, or repeatedly under one id) are in a sorted set, where the
+-- cost of a job does not grow with the others, and key `task` says so. The last job of a task is kept for a while when
+-- it has ended.
+local find_by_task = { SEVERAL = "+" } -- in key `task`, which no job has for its id
 
-function tasks.add(task, id)
+-- Adds a job to those of its task.
+function find_by_task.add(task, id)
     if task == "" then
         return
     end
     if redis.call("SET", key.task(task), id, "NX") then
         return
     end
-    if redis.call("PTTL", key.task(task)) ~= -1 then -- what is there has ended
+    if redis.call("PTTL", key.task(task)) ~= -1 then -- the job there has ended
         redis.call("SET", key.task(task), id)
         return
     end
@@ -18,19 +20,19 @@ function tasks.add(task, id)
     if not last then
         last = 1
         local other = redis.call("GET", key.task(task))
-        if other ~= tasks.SEVERAL then -- else somebody deleted the others
+        if other ~= find_by_task.SEVERAL then -- else somebody deleted the others
             redis.call("ZADD", key.jobs_of_task(task), last, other)
-            redis.call("SET", key.task(task), tasks.SEVERAL)
+            redis.call("SET", key.task(task), find_by_task.SEVERAL)
         end
     end
     redis.call("ZADD", key.jobs_of_task(task), last + 1, id)
 end
 
--- RETURNS at most `most` jobs of `task`, those with a number above `after`, and whether there may be more; then the
--- number of the last of them.
-function tasks.some(task, after, most)
+-- RETURNS at most `most` jobs of `task` with a number above `after`, whether there may be more, and the number of the
+-- last of them.
+function find_by_task.some(task, after, most)
     local id = redis.call("GET", key.task(task))
-    if id ~= tasks.SEVERAL then
+    if id ~= find_by_task.SEVERAL then
         return { id or nil }, false
     end
     local found = redis.call("ZRANGEBYSCORE", key.jobs_of_task(task), "(" .. after, "+inf", "WITHSCORES",
@@ -46,14 +48,14 @@ function tasks.some(task, after, most)
     return ids, #ids == most, last
 end
 
--- Takes `id` out; the last one of its task is kept for `keep_s` seconds, if that is above 0.
-function tasks.remove(task, id, keep_s)
+-- Removes a job from those of its task. The last job of a task is kept for `keep_s` seconds, if these are above 0.
+function find_by_task.remove(task, id, keep_s)
     local its = redis.call("GET", key.task(task))
     if its == id and keep_s > 0 then
         redis.call("EXPIRE", key.task(task), keep_s)
     elseif its == id then
         redis.call("UNLINK", key.task(task))
-    elseif its == tasks.SEVERAL then
+    elseif its == find_by_task.SEVERAL then
         redis.call("ZREM", key.jobs_of_task(task), id)
         local left = redis.call("ZRANGE", key.jobs_of_task(task), 0, 1)
         if #left == 1 then

@@ -1,0 +1,38 @@
+-- finished: a job ends on the worker that ran it, and what is known of the job is kept for a while.
+-- @include base/clock.lua
+-- @include jobs/find_by.lua
+local finished = {}
+
+-- Counts how long a job of `type` took, for the moving average that explains when slots become free. Of short jobs,
+-- which are many, a sample is averaged.
+local function count_duration(type, duration_us, fence)
+    if duration_us < protocol.SHORT_US and fence % protocol.SAMPLED_ONE_IN ~= 0 then
+        return
+    end
+    local average_us = tonumber(redis.call("HGET", key.durations, type))
+    if not average_us and redis.call("HEXISTS", key.capacity, type) == 0 then
+        return -- no worker serves the type any more: the average went with the last worker that did
+    end
+    average_us = average_us or duration_us
+    average_us = average_us + math.floor((duration_us - average_us) / protocol.AVERAGED_OVER)
+    redis.call("HSET", key.durations, type, clock.text(average_us))
+end
+
+-- Ends a job whose claim was removed. `known`: what `claims.remove` returned. `state`: how the job ended. `why`: why,
+-- in words; "" if nothing is said.
+function finished.record(id, fence, known, state, why)
+    redis.call("UNLINK", key.message(id))
+    if not known.claimed then
+        redis.call("UNLINK", key.job(id)) -- the server has lost the job: an ack may be left of it
+        return
+    end
+    if known.type and string.find(known.claimed, "^%d+$") then
+        count_duration(known.type, math.max(0, clock.now_us - tonumber(known.claimed)), tonumber(fence))
+    end
+    find_by.forget(id, known.task, known.stamps, known.expires, protocol.ENDED_KEPT_S)
+    redis.call("HSET", key.job(id), "state", state, "ended", clock.now)
+    if why ~= "" then
+        redis.call("HSET", key.job(id), "why", why)
+    end
+    redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
+end

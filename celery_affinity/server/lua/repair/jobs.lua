@@ -1,0 +1,57 @@
+-- jobs: mends the keys of a job, those by which it is found, and the times in indexes.
+-- @include jobs/find_by_task.lua
+-- @include repair/types.lua
+local MOST_JOBS = 1000 -- of one index
+
+-- Mends the jobs of a task that has several: numbered from 1, as `find_by_task` adds them.
+local function mend_jobs_of_task(task)
+    has_type(key.task(task), "string")
+    has_type(key.jobs_of_task(task), "zset")
+    local its_job = redis.call("GET", key.task(task))
+    local ids = redis.call("ZRANGE", key.jobs_of_task(task), 0, MOST_JOBS - 1, "WITHSCORES")
+    local is_good = (its_job == find_by_task.SEVERAL) == (#ids > 0)
+    for i = 2, #ids, 2 do
+        is_good = is_good and is_whole(ids[i])
+    end
+    if is_good then
+        return
+    end
+    if #ids == 0 then
+        redis.call("UNLINK", key.task(task))
+    elseif its_job and its_job ~= find_by_task.SEVERAL then
+        ids[#ids + 1] = its_job
+    end
+    for i = 1, #ids, 2 do
+        redis.call("ZADD", key.jobs_of_task(task), (i + 1) / 2, ids[i])
+        redis.call("SET", key.task(task), find_by_task.SEVERAL)
+    end
+    spoiled.record(key.jobs_of_task(task) .. ", made again")
+end
+
+-- Mends the keys of a job, and the indexes that its row names.
+local function mend_job(id)
+    has_type(key.message(id), "string")
+    if has_type(key.job(id), "hash") then
+        local task, stamps = unpack(redis.call("HMGET", key.job(id), "task", "stamps"))
+        mend_jobs_of_task(task or "")
+        for stamp in string.gmatch(stamps or "", "%S+") do
+            has_type(key.stamped(stamp), "zset")
+            has_type(key.revoked_stamp(stamp), "string")
+        end
+    end
+end
+
+local function mend_jobs(ids)
+    for i = 1, math.min(#ids, MOST_JOBS) do
+        mend_job(ids[i])
+    end
+end
+
+-- Mends times in an index that no publish wrote. `field`: the one of a job's row that has the time.
+local function mend_times(index, field)
+    for _, id in ipairs(redis.call("ZRANGEBYSCORE", index, "(2e18", "+inf", "LIMIT", 0, MOST_JOBS)) do
+        local time = has_type(key.job(id), "hash") and redis.call("HGET", key.job(id), field)
+        redis.call("ZADD", index, is_whole(time) and time or clock.now, id)
+        spoiled.record("the time of job " .. id .. " in " .. index)
+    end
+end

@@ -1,0 +1,40 @@
+-- types: keys of another Redis type than they are to have, and fields that are no numbers.
+-- @include jobs/spoiled.lua
+
+-- Renames a key that holds what it must not, and records that. The other name expires.
+local function set_aside(name)
+    local aside = key.set_aside(string.sub(name, #base + 1))
+    redis.call("RENAME", name, aside)
+    redis.call("EXPIRE", aside, protocol.SET_ASIDE_KEPT_S)
+    spoiled.record(name .. ", which held what it must not: it is " .. aside .. " now")
+end
+
+-- RETURNS whether a key exists and has the Redis type `kind`. A key of another type is set aside.
+local function has_type(name, kind)
+    local found = redis.call("TYPE", name).ok
+    if found ~= "none" and found ~= kind then
+        set_aside(name)
+    end
+    return found == kind
+end
+
+local function is_whole(value)
+    return value and #value <= protocol.LONGEST_NUMBER and string.find(value, "^%-?%d+$") ~= nil
+end
+
+local function is_number(value)
+    local number = tonumber(value)
+    return number and number == number and math.abs(number) ~= math.huge
+end
+
+-- Removes the fields of a hash whose values `accepted` returns false for.
+local function keep_fields(name, accepted)
+    local values = redis.call("HGETALL", name)
+    for i = 1, #values, 2 do
+        local field, value = values[i], values[i + 1]
+        if not accepted(value, field) then
+            redis.call("HDEL", name, field)
+            spoiled.record(field .. " of " .. name .. ", which was " .. string.sub(value, 1, 100))
+        end
+    end
+end
