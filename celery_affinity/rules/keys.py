@@ -175,5 +175,6 @@ def lua_source() -> str:
     return (
         f"local SCHEMA = {SCHEMA} -- number of the format of the keys\n"
         f'local WITHDRAWN = "{encode(_WITHDRAWN)}" -- before a type, in a profile: withdrawn from it for a moment\n'
+        f'local SEVERAL = "{SEVERAL.decode()}" -- instead of the job of a task that has several\n'
         "local base = KEYS[1] -- what every key of the cohort begins with\n"
     )

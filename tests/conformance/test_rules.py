@@ -32,7 +32,7 @@ some_weights = st.builds(
 def lua_score(redis_client):
     """The score of ``lua/placing/score.lua``, run on the server."""
     source = assembled("publish")
-    begin, end = source.index("local score = {}"), source.index("-- Which of two jobs with the same")
+    begin, end = source.index("local score = {}"), source.index("-- RETURNS whether a job is older")
     script = redis_client.register_script(
         source[begin:end]
         + """

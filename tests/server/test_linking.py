@@ -71,6 +71,21 @@ def test_a_key_that_is_not_there_or_takes_other_parts_is_an_error():
         linked("return key.job(a, b)\n")
 
 
+def test_numbers_and_texts_that_parts_name_are_spelled_where_they_are_used():
+    source = 'local FIRST, LAST = 1, 20 -- places\nlocal SIGN = "+"\nlocal NONE = -math.huge\n'
+    source += 'local t = { FIRST = LAST } -- FIRST\nreturn t.FIRST + LAST == FIRST, "LAST" .. SIGN, NONE\n'
+    assert linked(source) == (
+        'local NONE = -math.huge\nlocal t = { FIRST = 20 } -- FIRST\nreturn t.FIRST + 20 == 1, "LAST" .. "+", NONE\n'
+    )
+
+
+def test_a_constant_with_the_name_of_another_local_is_an_error():
+    with pytest.raises(ValueError, match="more than one local has the name of a constant: \\['MANY'\\]"):
+        linked(
+            "local MANY = 80\nlocal function f()\n    local few, MANY = 1, 2\n    return few, MANY\nend\nreturn f()\n"
+        )
+
+
 def test_a_linked_script_runs_as_before(redis_client):
     source = linked(PARTS + "return { lanes.add(ARGV[1]), traces.add(ARGV[1]) }\n")
     assert redis_client.eval(source, 1, "base:", "x") == [b"base:lane:x:X", 60]

@@ -2,7 +2,7 @@
 -- of a task (which was retried, published to several queues, or repeatedly under one id) are in a sorted set, where the
 -- cost of a job does not grow with the others, and key `task` says so. The last job of a task is kept for a while when
 -- it has ended.
-local find_by_task = { SEVERAL = "+" } -- in key `task`, which no job has for its id
+local find_by_task = {}
 
 -- Adds a job to those of its task.
 function find_by_task.add(task, id)
@@ -20,9 +20,9 @@ function find_by_task.add(task, id)
     if not last then
         last = 1
         local other = redis.call("GET", key.task(task))
-        if other ~= find_by_task.SEVERAL then -- else somebody deleted the others
+        if other ~= SEVERAL then -- else somebody deleted the others
             redis.call("ZADD", key.jobs_of_task(task), last, other)
-            redis.call("SET", key.task(task), find_by_task.SEVERAL)
+            redis.call("SET", key.task(task), SEVERAL)
         end
     end
     redis.call("ZADD", key.jobs_of_task(task), last + 1, id)
@@ -32,7 +32,7 @@ end
 -- last of them.
 function find_by_task.some(task, after, most)
     local id = redis.call("GET", key.task(task))
-    if id ~= find_by_task.SEVERAL then
+    if id ~= SEVERAL then
         return { id or nil }, false
     end
     local found = redis.call("ZRANGEBYSCORE", key.jobs_of_task(task), "(" .. after, "+inf", "WITHSCORES",
@@ -55,7 +55,7 @@ function find_by_task.remove(task, id, keep_s)
         redis.call("EXPIRE", key.task(task), keep_s)
     elseif its == id then
         redis.call("UNLINK", key.task(task))
-    elseif its == find_by_task.SEVERAL then
+    elseif its == SEVERAL then
         redis.call("ZREM", key.jobs_of_task(task), id)
         local left = redis.call("ZRANGE", key.jobs_of_task(task), 0, 1)
         if #left == 1 then

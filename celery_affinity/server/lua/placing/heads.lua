@@ -1,6 +1,5 @@
 -- heads: reads the first jobs of all lanes of some types, among which a claim chooses, and pops one.
 -- @include placing/lanes.lua
-local CHUNK = protocol.MOST_UNPACKED
 
 -- RETURNS whether jobs of `lane` are on demand, and their priority.
 function lanes.kind(lane)
@@ -32,9 +31,10 @@ end
 
 -- RETURNS for each of `types` the value of its field in the hash `name`; false if there is none.
 function lanes.fields(name, types)
-    local values = redis.call("HMGET", name, unpack(types, 1, math.min(CHUNK, #types)))
-    for first = CHUNK + 1, #types, CHUNK do
-        for _, value in ipairs(redis.call("HMGET", name, unpack(types, first, math.min(first + CHUNK - 1, #types)))) do
+    local values = redis.call("HMGET", name, unpack(types, 1, math.min(protocol.MOST_UNPACKED, #types)))
+    for first = protocol.MOST_UNPACKED + 1, #types, protocol.MOST_UNPACKED do
+        local last = math.min(first + protocol.MOST_UNPACKED - 1, #types)
+        for _, value in ipairs(redis.call("HMGET", name, unpack(types, first, last))) do
             values[#values + 1] = value
         end
     end

@@ -2,9 +2,10 @@
 -- A reason for its length: what it knows lives in the locals of one function, for one call of a script.
 -- @include placing/free_slots.lua
 
+local ASKED_TOGETHER = 20 -- values, of ten profiles: the free slots of more are asked for with one command
+
 -- RETURNS the view. Its members are those of `free_slots.own`, but for `left`.
 function free_slots.view()
-    local MANY, CHUNK = 20, protocol.MOST_UNPACKED -- values: of two, one is a profile, the other its size
     local view = {}
     local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots that the server has
     local occupied = {} -- profile -> slots that got a job in this call
@@ -14,9 +15,9 @@ function free_slots.view()
 
     -- Reads with one command what `free_in` would read profile by profile.
     local function read_free(profiles)
-        for first = 1, #profiles, CHUNK do
+        for first = 1, #profiles, protocol.MOST_UNPACKED do
             local some = {}
-            for i = first, math.min(first + CHUNK - 1, #profiles), 2 do
+            for i = first, math.min(first + protocol.MOST_UNPACKED - 1, #profiles), 2 do
                 some[#some + 1] = profiles[i]
             end
             for i, slots_free in ipairs(redis.call("HMGET", key.free_slots, unpack(some))) do
@@ -28,7 +29,7 @@ function free_slots.view()
     local function profiles_of(type)
         if not serving[type] then
             serving[type] = redis.call("ZRANGE", key.serving(type), 0, -1, "WITHSCORES")
-            if #serving[type] > MANY then
+            if #serving[type] > ASKED_TOGETHER then
                 read_free(serving[type])
             end
         end

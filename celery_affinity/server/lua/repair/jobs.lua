@@ -1,5 +1,4 @@
 -- jobs: mends the keys of a job, those by which it is found, and the times in indexes.
--- @include jobs/find_by_task.lua
 -- @include repair/types.lua
 local MOST_JOBS = 1000 -- of one index
 
@@ -9,7 +8,7 @@ local function mend_jobs_of_task(task)
     has_type(key.jobs_of_task(task), "zset")
     local its_job = redis.call("GET", key.task(task))
     local ids = redis.call("ZRANGE", key.jobs_of_task(task), 0, MOST_JOBS - 1, "WITHSCORES")
-    local is_good = (its_job == find_by_task.SEVERAL) == (#ids > 0)
+    local is_good = (its_job == SEVERAL) == (#ids > 0)
     for i = 2, #ids, 2 do
         is_good = is_good and is_whole(ids[i])
     end
@@ -18,12 +17,12 @@ local function mend_jobs_of_task(task)
     end
     if #ids == 0 then
         redis.call("UNLINK", key.task(task))
-    elseif its_job and its_job ~= find_by_task.SEVERAL then
+    elseif its_job and its_job ~= SEVERAL then
         ids[#ids + 1] = its_job
     end
     for i = 1, #ids, 2 do
         redis.call("ZADD", key.jobs_of_task(task), (i + 1) / 2, ids[i])
-        redis.call("SET", key.task(task), find_by_task.SEVERAL)
+        redis.call("SET", key.task(task), SEVERAL)
     end
     spoiled.record(key.jobs_of_task(task) .. ", made again")
 end
