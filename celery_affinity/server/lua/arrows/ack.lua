@@ -1,6 +1,7 @@
--- ack: the message is settled: the job will not run again. The slot stays taken until its release, and the message
--- stays until then: should the worker die, it says whom to tell.
+-- ack: inbox -> acked. The worker answers for the message: the job will not run again. The slot stays occupied until
+-- the job's release, and the message stays until then: if the worker dies, the message says whom to tell.
 -- RETURNS the number of jobs acked; a stale fencing number changes nothing.
+-- Cost: O(jobs).
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include jobs/claims.lua

@@ -1,23 +1,25 @@
--- announce: which end is to be told to its caller now. Whoever asks tells it, and says so (`told`). What is not said by
--- then another gets, each time after a pause twice as long: whoever tells it may hang, and so may the others.
--- RETURNS {id, how, type, task id, task name, deliveries, µs since it ended, for anyone, message}; {id} of a job of
--- which that cannot be read; {} if none is to be told. how: "revoked", "expired", or why it is dead. for anyone: 1 if
--- an app tells it as well that does not know its task. message: "" if it is gone, nil if it is large: the caller reads
--- that itself.
+-- announce: untold -> a process that tells the job's caller how the job ended, and reports that (`told`). An end that
+-- is not reported in time is announced to another process, each time after a pause twice as long: a process that tells
+-- an end may hang, and so may the others.
+-- RETURNS {id, how, type, task id, task name, deliveries, µs since the job ended, for anyone, message}; {id} of a job
+-- whose row cannot be read; {} if no end is to be told. how: "revoked", "expired", or why the job is dead. for anyone:
+-- 1 if an app that does not know the task tells the end as well. message: "" if it is gone, nil if it is so large that
+-- the process reads it by itself.
 -- Cost: at most MOST_ENDS_LOOKED_AT jobs, and a message of LONGEST_ANNOUNCED bytes.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include base/clock.lua
 
 local again_us = tonumber(ARGV[1]) -- the first pause
-local app = ARGV[2] -- who asks: what it has left to others it gets again only when it is for anyone
--- ARGV[3..]: jobs whose ends the caller is about to tell still
+local app = ARGV[2] -- the app that asks: an end that it has left to others it gets again only when it is for anyone
+-- ARGV[3..]: jobs whose ends the process is still about to tell
 
 local is_telling = {}
 for i = 3, #ARGV do
     is_telling[ARGV[i]] = true
 end
 
+-- `left`: the apps that have left an end to others, separated by blanks.
 local function is_left(left)
     return string.find(" " .. (left or "") .. " ", " " .. app .. " ", 1, true)
 end
@@ -29,7 +31,7 @@ end
 local function message_of(id)
     local length = redis.pcall("STRLEN", key.message(id))
     if type(length) ~= "number" then
-        return "" -- whatever stands there, it is no message
+        return "" -- somebody overwrote the message
     end
     return length <= protocol.LONGEST_ANNOUNCED and (redis.call("GET", key.message(id)) or "")
 end
@@ -38,20 +40,21 @@ for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "
     protocol.MOST_ENDS_LOOKED_AT)) do
     local row = redis.pcall("HMGET", key.job(id),
         "state", "reason", "type", "task", "name", "deliveries", "ended", "left", "tries")
-    local ended_us = not row.err and tonumber(row[7])
+    local state, reason, type, task, name, deliveries, ended, left, tries_so_far = unpack(row)
+    local ended_us = not row.err and tonumber(ended)
     if not ended_us then
         come_again(id, again_us)
         return { id }
     end
     local since_us = math.max(0, clock.now_us - ended_us)
-    local tries = tonumber(row[9]) or 0
+    local tries = tonumber(tries_so_far) or 0
     local is_for_anyone = since_us >= (tries > 0 and protocol.OTHERS_WHO_TRY_HAVE_US or protocol.OTHERS_HAVE_US)
-    if not is_telling[id] and (is_for_anyone or not is_left(row[8])) then
+    if not is_telling[id] and (is_for_anyone or not is_left(left)) then
         come_again(id, math.min(again_us * 2 ^ tries, protocol.LONGEST_PAUSE_US))
         redis.call("HSET", key.job(id), "tries", tries + 1)
-        local how = row[1] == "dead" and row[2] or row[1]
+        local how = state == "dead" and reason or state
         local anyone = is_for_anyone and 1 or 0
-        return { id, how, row[3], row[4], row[5], row[6], clock.text(since_us), anyone, message_of(id) }
+        return { id, how, type, task, name, deliveries, clock.text(since_us), anyone, message_of(id) }
     end
 end
 return {}

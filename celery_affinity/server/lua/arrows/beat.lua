@@ -1,7 +1,7 @@
--- beat: a worker's guard says that the worker lives, and whether its event loop turns. While it does not, no job is
--- placed on the worker, and what it has not read goes back; what it holds it keeps.
--- RETURNS {known, again, more}; known 0: an unknown worker, or one whose jobs are being recovered, changes nothing.
--- again 1: call again, there is more that it has not read.
+-- beat: a worker's guard says that the worker lives, and whether its event loop turns. While the loop stands still, no
+-- job is placed on the worker, and its unread jobs are pending again; the jobs that it has read it keeps.
+-- RETURNS {known, again, more}; known 0: the worker is unknown, or its jobs are being recovered, and nothing has
+-- changed. again 1: call again, more jobs are unread. more: as `fill` returns it.
 -- Cost: O(1); when the loop stands still, O(moves * log n), at most MOST_MOVES of them in one call, and some MB.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
@@ -13,10 +13,10 @@
 -- @include jobs/claims.lua
 
 local worker = ARGV[1]
-local turns = ARGV[2] == "1"
+local turns = ARGV[2] == "1" -- whether the event loop turns
 
 
--- What is still in the inbox was never read: taking it out proves it.
+-- Takes back the jobs in the inbox: to pop them there proves that they were never read. RETURNS their types.
 local function return_unread(settings)
     local types, bytes = {}, 0
     for _ = 1, protocol.MOST_MOVES do

@@ -1,6 +1,7 @@
--- claim: pending -> inbox. Moves the best pending jobs to their most specialised free slots; other arrows end with
--- the same move, this one goes on with the types that one named as `more`.
--- RETURNS {more}
+-- claim: pending -> inbox. Moves the best pending jobs to their most specialised free slots. Other arrows end with the
+-- same move; this one goes on with the types that another arrow named as `more`.
+-- RETURNS {more}; more: types, separated by blanks, whose pending jobs this call did not get to, because a call moves
+-- MOST_MOVES jobs at most. The caller passes them to `claim`.
 -- Cost: that of `fill`.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua

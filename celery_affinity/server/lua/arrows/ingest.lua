@@ -1,8 +1,9 @@
--- ingest: a list of stock Celery -> pending, or scheduled. Moves the message that is next in a queue's list, as publish
--- does, if it is next there still: nobody else has it then, and a call that is repeated moves nothing twice.
--- RETURNS {state, more, served}: as publish does; state -1: another message is next, or none; 4: nobody can read the
--- message, or it says what is refused, and it is a dead letter. At -1, 0 and 5 (it has no id or type to be one)
+-- ingest: a list of stock Celery -> pending, or scheduled. Moves a message, as publish does, if it is still the next
+-- one in the queue's list: then nobody else has it, and a repeated call moves nothing twice.
+-- RETURNS {state, more, served}, as publish does; state -1: another message is next, or none; 4: the message is a dead
+-- letter, since nobody can read it or a field is refused. At -1, 0 and 5 (no id or type to be a dead letter with)
 -- nothing has changed.
+-- Cost: that of publish for one job.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include generated/settings.lua
@@ -10,8 +11,8 @@
 -- @include jobs/come_back.lua
 -- @include jobs/enter.lua
 
-local list = ARGV[1] -- the key: kombu's own, of a queue or of one of its priority steps
-local readable = ARGV[2] == "1" -- if not, only its type, its id and the bytes of the message are known
+local list = ARGV[1] -- kombu's own key, of a queue or of one of its priority steps
+local readable = ARGV[2] == "1" -- if not, only type, id and the bytes of the message are known
 -- ARGV[3..]: the fields of the job, in the order of rules/job_fields; its message is the bytes in the list
 local job = job_fields.at(ARGV, 3)
 

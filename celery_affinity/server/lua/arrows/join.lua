@@ -1,8 +1,9 @@
--- join: a worker enters with its types and slots, or comes back with others; what it holds it keeps.
--- RETURNS {more, namesake, {replaced setting, ...}, void, now}; namesake: a live worker that has the same node name, or
--- "". replaced: settings that another app, or another version of this one, had otherwise. void: claims with a fencing
--- number up to this are not the worker's, if one is still on its way to it; 0: it keeps what it has. now: the server's
--- time, µs, by which jobs expire that wait in the worker.
+-- join: a worker enters with its types and slots, or comes back with others and keeps the jobs that it holds.
+-- RETURNS {more, namesake, {replaced setting, ...}, void, now}; more: as `fill` returns it. namesake: a live worker
+-- with the same node name, or "". replaced: settings to which another app, or another version of this one, gave other
+-- values. void: claims with fencing numbers up to this, which may be on their way to the worker, are not its own; 0:
+-- the worker keeps its claims. now: the server's time, µs, by which jobs expire that wait in the worker.
+-- Cost: that of `fill`, and O(types).
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include generated/settings.lua
@@ -12,12 +13,12 @@
 -- @include placing/which_slot.lua
 -- @include fleet/lookahead.lua
 
-local worker = ARGV[1] -- one for each run of a worker process
+local worker = ARGV[1] -- id, one for each run of a worker process
 local name = ARGV[2] -- node name, encoded
 local slots_in_all = ARGV[3]
-local other = ARGV[4] -- slots taken by what no claim shows, less those that claims lend
-local profile = ARGV[5] -- one for each set of types
-local types = workers.split(ARGV[6]) -- encoded, separated by blanks
+local other = ARGV[4] -- slots occupied by requests without a claim, less the slots that claims lend
+local profile = ARGV[5] -- id, one for each set of types
+local types = workers.split(ARGV[6]) -- encoded and separated by blanks
 local app = ARGV[7] -- encoded
 -- ARGV[8..]: name, value of each setting in its app.conf
 
@@ -28,7 +29,7 @@ local void = accepting == "1" and 0 or tonumber(redis.call("GET", key.fence)) or
 if accepting then
     workers.detach(worker)
 else
-    -- One that comes back says nothing new: an old version of an app must not take back what a new one said.
+    -- A worker that comes back says nothing new: an old version of an app must not undo what a new one said.
     replaced = settings_in_force.adopt(app, ARGV, 8)
 end
 settings_in_force.keep(app)

@@ -1,6 +1,7 @@
--- leave: a worker goes. What it still holds is pending again, its age intact; what had been acked is lost.
--- RETURNS {more, unfinished, returned}; unfinished 1: call again, it still holds something. returned: how many jobs are
--- pending again. An unknown worker changes nothing.
+-- leave: a worker goes. The jobs that it still holds are pending again with their first enqueue time; those that had
+-- been acked are lost.
+-- RETURNS {more, unfinished, returned}; more: as `fill` returns it. unfinished 1: call again, the worker still holds
+-- jobs. returned: number of jobs that are pending again. Of an unknown worker nothing changes.
 -- Cost: at most MOST_MOVES claims in one call.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
@@ -10,7 +11,7 @@
 -- @include placing/fill.lua
 -- @include placing/which_slot.lua
 
-local worker = ARGV[1]
+local worker = ARGV[1] -- id
 
 if redis.call("EXISTS", key.worker(worker)) == 0 then
     return { "", 0, 0 }

@@ -1,10 +1,10 @@
--- publish: client -> pending, or scheduled if its time is still to come. Places the jobs at once if slots are free.
--- A known id changes nothing: a call repeated after a lost reply publishes once.
--- RETURNS {state, more, served, state, served, ...}; state 0: known already, 1: pending or placed, 2: scheduled,
--- 3: revoked before, or expired, 5: refused. served 0: it is pending, and no live worker serves its type; of a refused
--- job the name of the field for which it is: nothing is written of it. A pair for each further job.
--- Cost: O(log n) in pending jobs, for each job. Its first write may be refused by a full server, before anything is
--- written.
+-- publish: client -> pending, or scheduled if the job's time is still to come. Places the jobs at once if slots are
+-- free. A known id changes nothing: a call repeated after a lost reply publishes once.
+-- RETURNS {state, more, served, state, served, ...}; state 0: known already, 1: pending or placed, 2: scheduled, 3:
+-- revoked before, or expired, 5: refused, and nothing is written of the job. more: as `fill` returns it. served 0: the
+-- job is pending, and no live worker serves its type; of a refused job served is the name of the refused field. Each
+-- further job adds state and served.
+-- Cost: O(log n) in pending jobs, for each job. A full server may refuse the first write, before anything is written.
 -- @include generated/keys.lua
 -- @include jobs/fields.lua
 -- @include jobs/enter.lua
@@ -14,7 +14,7 @@ if #ARGV % job_fields.COUNT ~= 0 then
     return redis.error_reply("ERR each job has " .. job_fields.COUNT .. " arguments, got: " .. #ARGV .. " in all")
 end
 local arguments, reply, types, fresh = ARGV, {}, {}, {}
-local alone -- of the only job, what is to be put in a lane if it is not placed
+local alone -- the only job, to be added to a lane if it is not placed
 
 -- `nth`: from 0; those of one call are a µs apart, so that they stay in order.
 local function add(nth, job)

@@ -1,6 +1,6 @@
--- purge: deletes waiting jobs of a type, because a person asked for it: pending ones, and those that are named and wait
--- for their time.
--- RETURNS {deleted, again}; again 1: call again, there is more.
+-- purge: deletes jobs of a type that wait, because a person asked for it: pending jobs, and the scheduled jobs that are
+-- named.
+-- RETURNS {deleted, again}; again 1: call again, more jobs are pending.
 -- Cost: at most MOST_PURGED jobs of each kind in one call.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
@@ -17,8 +17,8 @@ local function forget(id)
 end
 
 for i = 2, #ARGV do
-    local row = redis.call("HMGET", key.job(ARGV[i]), "state", "type")
-    if row[1] == "scheduled" and row[2] == type then
+    local state, its_type = unpack(redis.call("HMGET", key.job(ARGV[i]), "state", "type"))
+    if state == "scheduled" and its_type == type then
         redis.call("ZREM", key.scheduled, ARGV[i])
         forget(ARGV[i])
         deleted = deleted + 1

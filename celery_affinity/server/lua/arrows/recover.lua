@@ -1,6 +1,7 @@
--- recover: a worker is dead, says its guard, which saw it end. What it held is pending again, counted as a delivery;
--- what had been acked is lost.
--- RETURNS {again, recovered, more}; again 1: call again, it held more. An unknown worker changes nothing.
+-- recover: a worker is dead, says its guard, which saw it end. The jobs that it held are pending again, counted as
+-- deliveries; those that had been acked are lost.
+-- RETURNS {again, recovered, more}; again 1: call again, the worker held more jobs. recovered: number of jobs that came
+-- back. more: as `fill` returns it. Of an unknown worker nothing changes.
 -- Cost: O(moves * log n), at most MOST_MOVES of them in one call.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
@@ -9,7 +10,7 @@
 -- @include placing/fill.lua
 -- @include placing/which_slot.lua
 
-local worker = ARGV[1]
+local worker = ARGV[1] -- id
 
 
 if redis.call("EXISTS", key.worker(worker)) == 0 then

@@ -1,11 +1,12 @@
--- release: a slot is free again. The reply carries what the caller got for it: the next job costs no call of its own.
--- A job that ends unsettled, neither acked nor rejected, goes back to pending, counted as a delivery; so does one
--- that is returned because nobody there consumes it, not counted.
--- A repeated sequence number gets the same reply.
--- RETURNS {more, payload, ...}; the payloads are the caller's next jobs, if it takes them inline.
+-- release: claimed -> ended, and a slot is free again. The reply carries the next job for the slot, which so costs no
+-- call of its own. A job that ends unsettled, neither acked nor rejected, is pending again, counted as a delivery; so
+-- is a job that is returned because nobody in the worker consumes it, not counted. A repeated sequence number gets the
+-- same reply.
+-- RETURNS {more, payload, ...}; more: as `fill` returns it. The payloads are the worker's next jobs, if it gets them
+-- inline.
 -- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
--- Most releases are of jobs that are done, by a worker that gets another one for each: what else it takes is defined
--- only where it is needed.
+-- A reason for the length: most releases are of jobs that are done, by a worker that gets another job for each. What
+-- other releases need is deferred, block by block.
 -- @include generated/keys.lua
 -- @include generated/settings.lua
 -- @include fleet/workers.lua
@@ -14,14 +15,15 @@
 
 local worker = ARGV[1]
 local sequence = ARGV[2]
-local caller = ARGV[3] == "1" and worker or "" -- whether the caller takes jobs inline
-local most_ahead = tonumber(ARGV[4]) -- jobs it takes beyond its slots, inline
+local caller = ARGV[3] == "1" and worker or "" -- the worker that gets jobs inline
+local most_ahead = tonumber(ARGV[4]) -- jobs that it holds beyond its slots at most, inline
 -- ARGV[5..]: job id, fencing number, outcome of each: "acked", "failed", "revoked", "expired", "rejected", "unsettled"
--- or "returned"; why may follow after a blank, in words
+-- or "returned"; after a blank why may follow, in words
 
+local SEQUENCE, TYPES_SERVED = 7, 8 -- positions in `row`, after those of each worker's row
 local row = free_slots.row(worker, "sequence", "types")
 
-if row[7] == sequence then
+if row[SEQUENCE] == sequence then
 -- @deferred jobs/claims.lua
     local reply = { "" }
     for id, fence in string.gmatch(redis.call("HGET", key.worker(worker), "granted"), "(%S+) (%S+)") do
@@ -33,7 +35,7 @@ if row[7] == sequence then
 end
 
 local settings = read_settings()
-local types = workers.split(row[8]) -- of the worker, then those in `again`
+local types = workers.split(row[TYPES_SERVED]) -- of the worker, then those in `again`
 local again = {} -- types of jobs that come back
 
 local holds_less = false
@@ -64,16 +66,16 @@ for i = 5, #ARGV, 3 do
         end
     end
 end
-if not holds_less then -- what took back was the first write, and only freed
+if not holds_less then -- else the first write was to remove a claim, which only frees memory
 -- @deferred base/full_memory.lua
 end
-if row[6] and caller ~= "" then
-    workers.resume(worker) -- jobs are taken inline from the event loop only, so it turns again
-    row[6] = false
+if row[STALLED] and caller ~= "" then
+    workers.resume(worker) -- only the event loop gets jobs inline: it turns again
+    row[STALLED] = false
 end
 
 local view
-if next(again) then -- jobs that come back may fit any free slot; all others only the one that is free now
+if next(again) then -- jobs that come back may fit any free slot; other jobs fit only the slot that is free now
 -- @deferred placing/which_slot.lua
     free_slots.recount(worker)
     view = free_slots.view()
@@ -102,7 +104,7 @@ if next(again) or most_ahead > 0 or left > 0 then
         lookahead.ask(worker, types, left)
     end
 end
-if row[1] then
+if row[PROFILE] then
     local granted = ""
     for _, job in ipairs(inline) do
         granted = granted .. job.id .. " " .. job.fence .. " "

@@ -1,6 +1,6 @@
--- replay: dead -> pending, because a person asked for it: as if it were published now, its deliveries forgotten, and
--- whatever would have ended it while it waited. One whose message is gone stays where it is.
--- RETURNS {more, replayed id, ...}
+-- replay: dead -> pending, because a person asked for it. Jobs wait as if they were published now: their deliveries are
+-- forgotten, and so are the stamps and the expiry that would end them. A job whose message is gone stays dead.
+-- RETURNS {more, replayed id, ...}; more: as `fill` returns it.
 -- Cost: at most MOST_MOVES jobs in one call, by the caller.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
@@ -13,17 +13,18 @@
 local now = clock.now
 local types, replayed = {}, {}
 for _, id in ipairs(ARGV) do
-    local row = redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires")
-    local can_wait = spoiled.can_wait(row[2], row[3], now, "0")
-    if row[1] == "dead" and can_wait and redis.call("EXISTS", key.message(id)) == 1 then
+    local state, type, lane, stamps, expires =
+        unpack(redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires"))
+    local can_wait = spoiled.can_wait(type, lane, now, "0")
+    if state == "dead" and can_wait and redis.call("EXISTS", key.message(id)) == 1 then
         redis.call("ZREM", key.dead, id)
         redis.call("ZREM", key.untold, id)
-        find_by.fade(id, row[4], row[5])
+        find_by.fade(id, stamps, expires)
         redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
             "stamps")
         redis.call("HSET", key.job(id), "state", "pending", "enqueued", now, "deliveries", 0)
-        lanes.add(id, row[2], row[3], now)
-        types[#types + 1] = row[2]
+        lanes.add(id, type, lane, now)
+        types[#types + 1] = type
         replayed[#replayed + 1] = id
     end
 end

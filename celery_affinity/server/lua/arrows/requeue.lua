@@ -1,5 +1,6 @@
--- requeue: claimed -> pending, with the first enqueue time; the slot is free again.
--- RETURNS {more}; a stale fencing number changes nothing.
+-- requeue: claimed -> pending. Jobs come back with their first enqueue time, and their slots are free again.
+-- RETURNS {more}, as `fill` returns it; a stale fencing number changes nothing.
+-- Cost: O(jobs * log n), and that of `fill`.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include generated/settings.lua
@@ -10,7 +11,7 @@
 -- @include jobs/claims.lua
 
 local worker = ARGV[1]
-local counted = ARGV[2] == "1" -- whether this was a delivery: a drain is none
+local counted = ARGV[2] == "1" -- whether this counts as a delivery, which a drain does not
 -- ARGV[3..]: job id, fencing number of each
 
 local settings = read_settings()

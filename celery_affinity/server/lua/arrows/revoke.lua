@@ -1,20 +1,20 @@
--- revoke: jobs that wait end at once, and take no slot; what is published under these task ids from now on, too.
--- A claimed job is its worker's to stop; should it come back, it ends here.
--- RETURNS {revoked, left, after}; left: with how many of the names, the last ones, the caller is to go on; after: what
--- it then says.
+-- revoke: pending or scheduled -> untold. Jobs that wait end at once, without a slot; jobs that are published under
+-- these task ids from now on end, too. A claimed job is its worker's to stop; if it comes back, it ends then.
+-- RETURNS {revoked, left, after}; revoked: number of jobs that ended. left: number of names, the last ones, with which
+-- the caller is to go on; after: the argument of that call.
 -- Cost: at most MOST_MOVES jobs in one call, and as many names, by the caller.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include jobs/ends.lua
 
-local by = ARGV[1] -- what ARGV[4..] are: "task" for task ids, "stamp" for stamps ("name:value"), encoded
-local keep_s = ARGV[2] -- how long these names stay revoked
-local after = ARGV[3] -- number of the last job of the first name that a call before this one looked at; 0: none
+local by = ARGV[1] -- what the names are: "task" for task ids, "stamp" for stamps ("name:value"), encoded
+local keep_s = ARGV[2] -- seconds for which these names stay revoked
+local after = ARGV[3] -- number of the last job of the first name that an earlier call got to; 0: none
 -- ARGV[4..]: names
 
 
--- A stamp is taken off each job that is looked at, so that a repeated call comes to the others. RETURNS what
--- `find_by_task.some` does.
+-- RETURNS what `find_by_task.some` does, for a stamp. The jobs are removed from its index, so that a repeated call gets
+-- to the others.
 local function some_of_stamp(stamp, _, most)
     local found = redis.call("ZPOPMIN", key.stamped(stamp), most)
     local ids = {}

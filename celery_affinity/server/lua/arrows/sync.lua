@@ -1,9 +1,11 @@
--- sync: a worker beats, and says what it holds. Only it can say that a claim is not with it:
--- one that it does not name is asked about, and comes back only when it renounces it, unless it is still unread.
+-- sync: a worker beats, and says which claims it holds. Only the worker can say that it does not have a claim: a claim
+-- that it does not name is asked about, and comes back only when the worker renounces it, unless the claim is still
+-- unread.
 -- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision, now, returned}
--- known 0: join again. ticker 1: tick for the fleet. asked: claims that it did not name. void: named, no longer its.
--- revision: that of the settings in force. now: the server's time, µs, by which jobs expire that wait in the worker.
--- returned: how many of its jobs are pending again.
+-- known 0: join again. ticker 1: tick for the fleet. more: as `fill` returns it. asked: claims that the worker did not
+-- name. void: claims that it named, and no longer has. revision: that of the settings in force. now: the server's time,
+-- µs, by which jobs expire that wait in the worker. returned: number of the worker's jobs that are pending again.
+-- A reason for the length: what a worker says of its claims is compared with three keys, in one pass over each.
 -- Cost: O(claims of the worker); at most MOST_MOVES of them come back or are asked about in one call, and some MB.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
@@ -18,21 +20,20 @@
 
 local worker = ARGV[1]
 local slots_in_all = tonumber(ARGV[2])
-local other = ARGV[3] -- slots taken by what no claim shows, less those that claims lend
-local draining = ARGV[4] == "1" -- it reads its inbox no more
+local other = ARGV[3] -- slots occupied by requests without a claim, less the slots that claims lend
+local draining = ARGV[4] == "1" -- whether it reads its inbox no more
 -- ARGV[5..]: job id, fencing number, µs since its task started (-1: not yet) of each claim it holds
 
 
 -- A worker that was closed while it was silent has to join again before jobs are placed on it.
-local row = redis.call("HMGET", key.worker(worker), "accepting", "app")
-local accepting = row[1]
+local accepting, app = unpack(redis.call("HMGET", key.worker(worker), "accepting", "app"))
 if not accepting or (accepting == "0" and not draining) then
     return { 0, 0, "", {}, {}, 0, clock.now_us, 0 }
 end
 redis.call("ZADD", key.beats, clock.now, worker)
 redis.call("HSET", key.worker(worker), "other", other)
-if row[2] then
-    settings_in_force.keep(row[2])
+if app then
+    settings_in_force.keep(app)
 end
 workers.resize(worker, slots_in_all)
 if draining then
@@ -45,10 +46,11 @@ local fences = {}
 for i = 1, #claimed, 2 do
     fences[claimed[i]] = claimed[i + 1]
 end
--- Somebody deleted the claim: what is known of the job says that it is this one.
+-- RETURNS whether a claim that the server does not know is the worker's own: somebody deleted it, and the job's row
+-- still names it. Makes the claim again.
 local function is_its_own(id, fence)
-    local row = redis.call("HMGET", key.job(id), "state", "worker", "fence")
-    if row[1] ~= "claimed" or row[2] ~= worker or row[3] ~= fence then
+    local state, holder, its_fence = unpack(redis.call("HMGET", key.job(id), "state", "worker", "fence"))
+    if state ~= "claimed" or holder ~= worker or its_fence ~= fence then
         return false
     end
     redis.call("HSET", key.claims(worker), id, fence)
@@ -56,21 +58,23 @@ local function is_its_own(id, fence)
     return true
 end
 
--- Others place jobs by these. Spoiled, they make no error of their own: the worker would just get nothing.
+-- Raises an error if the free slots by which others place jobs are spoiled: they raise none of their own, the worker
+-- would just get no jobs.
 local function check_free_slots()
-    local row = redis.call("HMGET", key.worker(worker), "profile", "free")
-    local free, in_all = tonumber(row[2]) or 0, redis.call("HGET", key.free_slots, row[1]) or "0"
+    local profile, free = unpack(redis.call("HMGET", key.worker(worker), "profile", "free"))
+    local in_all = redis.call("HGET", key.free_slots, profile) or "0"
+    free = tonumber(free) or 0
     if not string.find(in_all, "^%d+$") or tonumber(in_all) < free
-        or (free > 0 and not redis.call("ZSCORE", key.free(row[1]), worker)) then
+        or (free > 0 and not redis.call("ZSCORE", key.free(profile), worker)) then
         error("spoiled free slots of worker " .. worker)
     end
 end
 
 local held, void, asked = {}, {}, {}
 for i = 5, #ARGV, 3 do
-    local id, running_us = ARGV[i], tonumber(ARGV[i + 2])
-    held[id] = ARGV[i + 1]
-    if fences[id] ~= ARGV[i + 1] and not is_its_own(id, ARGV[i + 1]) then
+    local id, fence, running_us = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
+    held[id] = fence
+    if fences[id] ~= fence and not is_its_own(id, fence) then
         void[#void + 1] = id
     elseif running_us >= 0 then
         redis.call("HSETNX", key.job(id), "started", clock.text(clock.now_us - running_us))
@@ -80,13 +84,13 @@ end
 local types = workers.types_of(worker)
 local served, looked_at, bytes = #types, 0, 0
 for i = 1, #claimed, 2 do
-    local id = claimed[i]
+    local id, fence = claimed[i], claimed[i + 1]
     if looked_at == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then
         break
     end
-    if held[id] ~= claimed[i + 1] then
+    if held[id] ~= fence then
         local age_us = clock.now_us - (tonumber(redis.call("HGET", key.job(id), "claimed")) or 0)
-        -- A younger one may be on its way to the worker.
+        -- A younger claim may be on its way to the worker.
         if draining or age_us > settings.heartbeat_interval_us then
             local is_unread, its_bytes = claims.is_unread(worker, id)
             looked_at, bytes = looked_at + 1, bytes + its_bytes
@@ -94,7 +98,7 @@ for i = 1, #claimed, 2 do
                 types[#types + 1] = come_back.put(worker, id, false, settings)
             else
                 asked[#asked + 1] = id
-                asked[#asked + 1] = claimed[i + 1]
+                asked[#asked + 1] = fence
             end
         end
     end

@@ -1,9 +1,10 @@
--- tick: what no event triggers. Scheduled jobs that are due become pending; waiting ones that have expired end; the
--- jobs of dead workers come back.
--- Any number of dispatchers may call it.
+-- tick: scheduled -> pending, and what else no event triggers: jobs that wait and have expired end, and the jobs of
+-- dead workers come back. Any number of dispatchers may call it.
+-- A reason for the length: each kind of work is a function; the arrow is their order.
 -- RETURNS {again, next_due_us, due, recovered, dead workers, untold, {list, ...}, more}; again 1: call again, there may
--- be more of a kind. next_due_us: until the next scheduled job, -1 for none. untold 1: the ends of some jobs are to be
--- told (`announce`). list: one of those that it was asked about, with messages for `ingest`.
+-- be more of a kind. next_due_us: time until the next scheduled job is due, -1 for none. untold 1: the ends of some
+-- jobs are to be told (`announce`). list: one of the given lists that has messages for `ingest`. more: as `fill`
+-- returns it.
 -- Cost: O(moves * log n), at most MOST_MOVES of each kind in one call; O(lists).
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
@@ -17,10 +18,11 @@
 local settings = read_settings()
 local types = {}
 
--- A server that was not ticked (restart, failover, a clock that stepped) says nothing of its workers' silence.
+-- RETURNS the time since which a worker's silence counts. A server that was not ticked (restart, failover, a clock that
+-- stepped) knows nothing of its workers' silence.
 local function silence_began()
-    local row = redis.call("HMGET", key.clock, "ticked", "grace")
-    local ticked, grace = tonumber(row[1]), tonumber(row[2])
+    local ticked, grace = unpack(redis.call("HMGET", key.clock, "ticked", "grace"))
+    ticked, grace = tonumber(ticked), tonumber(grace)
     if not (ticked and grace and grace <= clock.now_us and ticked <= clock.now_us)
         or clock.now_us - ticked > protocol.SILENCE_COUNTS_US then
         grace = clock.now_us
@@ -29,15 +31,17 @@ local function silence_began()
     return grace
 end
 
+-- RETURNS the number of jobs that were due.
 local function promote_due()
     local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", clock.now, "LIMIT", 0, protocol.MOST_MOVES)
     for _, id in ipairs(due) do
-        local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries")
+        local type, lane, enqueued, deliveries =
+            unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries"))
         redis.call("ZREM", key.scheduled, id)
-        if spoiled.can_wait(row[1], row[2], row[3], row[4]) then
+        if spoiled.can_wait(type, lane, enqueued, deliveries) then
             redis.call("HSET", key.job(id), "state", "pending")
-            lanes.add(id, row[1], row[2], row[3])
-            types[#types + 1] = row[1]
+            lanes.add(id, type, lane, enqueued)
+            types[#types + 1] = type
         else
             come_back.set_aside(id, "scheduled", settings)
         end
@@ -45,7 +49,7 @@ local function promote_due()
     return #due
 end
 
--- RETURNS how many were looked at: what a worker has by now is its own.
+-- Ends jobs that have expired while they waited; a claimed job is its worker's. RETURNS the number of both.
 local function end_expired()
     local expired = redis.call("ZRANGEBYSCORE", key.expires, "-inf", clock.now, "LIMIT", 0, protocol.MOST_MOVES)
     for _, id in ipairs(expired) do
@@ -55,14 +59,14 @@ local function end_expired()
     return #expired
 end
 
--- RETURNS how many jobs came back, and how many workers were dead.
+-- RETURNS the number of jobs that came back, and the number of dead workers.
 local function recover_the_dead(grace)
     local recovered, dead = 0, 0
     local silent_since = clock.now_us - settings.worker_timeout_us
     if grace > silent_since then
         return 0, 0
     end
-    local types_left = protocol.MOST_TYPES -- that those have who go, but for the last one
+    local types_left = protocol.MOST_TYPES -- of the workers that are forgotten, but for the last one
     local silent = redis.call("ZRANGEBYSCORE", key.beats, "-inf", clock.text(silent_since), "LIMIT", 0,
         protocol.MOST_MOVES)
     for _, worker in ipairs(silent) do
@@ -80,7 +84,8 @@ local function recover_the_dead(grace)
     return recovered, dead
 end
 
--- One that this user may not look at is returned as well: who means to move what is there will learn it.
+-- RETURNS those of `lists` that exist. A list that this user may not read is returned as well: `ingest` will report the
+-- missing right.
 local function with_messages(lists)
     local found = {}
     for first = 1, #lists, protocol.MOST_UNPACKED do

@@ -1,28 +1,29 @@
--- told: the callers of these jobs know how they ended. Or they are left to another, or nobody is to tell them.
--- RETURNS how many had not been told of.
+-- told: untold -> nowhere. The callers of these jobs know how the jobs ended; or their ends are left to another app, or
+-- nobody is to tell them.
+-- RETURNS the number of these ends that were untold until now.
 -- Cost: at most MOST_MOVES jobs in one call, by the caller.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include jobs/come_back.lua
 
-local how = ARGV[1] -- "told"; "left": `app` does not know their tasks; "aside": nothing can be read of them
-local app = ARGV[2]
+local how = ARGV[1] -- "told"; "left": `app` does not know the tasks; "aside": the rows cannot be read
+local app = ARGV[2] -- name of the app that leaves ends to others
 -- ARGV[3..]: job ids
 
 local function leave(id)
     if redis.call("EXISTS", key.job(id)) == 0 then
-        redis.call("ZREM", key.untold, id) -- somebody deleted what was known of it
+        redis.call("ZREM", key.untold, id) -- somebody deleted the job
         return
     end
-    local row = redis.call("HMGET", key.job(id), "left", "tries")
-    redis.call("HSET", key.job(id), "left", row[1] and row[1] .. " " .. app or app)
+    local left, tries = unpack(redis.call("HMGET", key.job(id), "left", "tries"))
+    redis.call("HSET", key.job(id), "left", left and left .. " " .. app or app)
     redis.call("ZADD", key.untold, clock.now, id)
-    if row[2] and redis.call("HINCRBY", key.job(id), "tries", -1) == 0 then
-        redis.call("HDEL", key.job(id), "tries") -- it was not tried
+    if tries and redis.call("HINCRBY", key.job(id), "tries", -1) == 0 then
+        redis.call("HDEL", key.job(id), "tries") -- this was no try
     end
 end
 
--- What stands under its id stays as it is: it may be no job at all.
+-- Leaves what stands under the id as it is: it may be no job at all.
 local function set_aside(id)
     redis.call("ZREM", key.untold, id)
 end
@@ -33,16 +34,16 @@ local function forget_what_is_told(id)
     if redis.call("HGET", key.job(id), "state") ~= "dead" then
         ends.told(id)
     elseif not redis.call("ZSCORE", key.dead, id) then
-        come_back.forget(id) -- there were too many of them: only this was left to do
+        come_back.forget(id) -- too many jobs were dead: this was left to do
     end
 end
 
-local settle = ({ told = forget_what_is_told, left = leave, aside = set_aside })[how]
+local report = ({ told = forget_what_is_told, left = leave, aside = set_aside })[how]
 local untold = 0
 for i = 3, #ARGV do
     if redis.call("ZSCORE", key.untold, ARGV[i]) then
         untold = untold + 1
-        settle(ARGV[i])
+        report(ARGV[i])
     end
 end
 return untold

@@ -1,15 +1,16 @@
--- lookahead: jobs that a worker holds beyond its slots (`affinity_lookahead`), to start them when its slots are free:
--- for tasks that are shorter than a round trip. Who has a free slot and nothing to do asks for those that have not
--- started.
+-- lookahead: jobs that a worker holds beyond its slots (`affinity_lookahead`), to start them when its slots are free,
+-- for tasks that are shorter than a round trip. A worker with a free slot and nothing to do asks for those that have
+-- not started.
 -- @include placing/fill.lua
 local lookahead = {}
 
--- A view, as `free_slots.view`, of the jobs that `worker` may hold beyond its slots, `most` of them.
+-- RETURNS a view, as `free_slots.own`, of the places for the `most` jobs that `worker` may hold beyond its slots.
 local function view_of(worker, most)
-    local row = redis.call("HMGET", key.worker(worker), "slots", "other", "accepting", "stalled")
+    local slots, other, accepting, stalled =
+        unpack(redis.call("HMGET", key.worker(worker), "slots", "other", "accepting", "stalled"))
     local room = 0
-    if row[3] == "1" and not row[4] and tonumber(row[1]) > 0 then
-        room = math.min(most, tonumber(row[1]) + most - tonumber(row[2]) - redis.call("HLEN", key.claims(worker)))
+    if accepting == "1" and not stalled and tonumber(slots) > 0 then
+        room = math.min(most, tonumber(slots) + most - tonumber(other) - redis.call("HLEN", key.claims(worker)))
     end
     local view = { left = room }
     function view.free_for()
@@ -24,12 +25,12 @@ local function view_of(worker, most)
     function view.occupy()
         view.left = view.left - 1
     end
-    function view.write() end -- it has no slot free before and after
+    function view.write() end -- the worker has no free slot, before and after
     return view
 end
 
--- Gives `worker` what waits for a slot of its `types`, until it holds `most` jobs beyond its slots, as `fill` does:
--- adds to its `reply` and `inline`. No slot that fits is free: it follows a `fill` that has not answered `more`.
+-- Gives `worker` pending jobs of its `types`, until it holds `most` jobs beyond its slots. Adds to `reply` and
+-- `inline`, which `fill` returned, without `more`: so no slot that fits these jobs is free.
 function lookahead.fill(worker, types, most, settings, reply, inline)
     local more, granted = fill(types, worker, settings, view_of(worker, most))
     for i, job in ipairs(granted) do
@@ -38,20 +39,21 @@ function lookahead.fill(worker, types, most, settings, reply, inline)
     end
 end
 
--- `worker` gave back jobs of the types in `again`. If it holds more, it may be asked once more.
+-- Lets a worker that gave back jobs of the types in `again` be asked once more, if it still holds jobs beyond its
+-- slots.
 function lookahead.gave_back(worker, again)
-    local row = redis.call("HMGET", key.worker(worker), "slots", "other")
-    if row[1] and redis.call("HLEN", key.claims(worker)) > tonumber(row[1]) - tonumber(row[2]) then
+    local slots, other = unpack(redis.call("HMGET", key.worker(worker), "slots", "other"))
+    if slots and redis.call("HLEN", key.claims(worker)) > tonumber(slots) - tonumber(other) then
         for type in pairs(again) do
-            if redis.call("HEXISTS", key.capacity, type) == 1 then -- else nobody will ask, or take the note away
+            if redis.call("HEXISTS", key.capacity, type) == 1 then -- else nobody asks, or deletes this
                 redis.call("HSET", key.ahead, type, worker)
             end
         end
     end
 end
 
--- `worker` has nothing to do for its `free` slots: asks who took jobs of its `types` ahead last for as many of those.
--- They come back through `release`, and are placed again.
+-- Asks for jobs for the `free` slots of `worker`, which has nothing to do: the last worker that got jobs of its `types`
+-- beyond its slots is asked for as many of these. They come back through `release`, and are placed again.
 function lookahead.ask(worker, types, free)
     if free == 0 or #types == 0 or redis.call("EXISTS", key.ahead) == 0 then
         return

@@ -1,8 +1,10 @@
--- workers: who is alive, with which types and how many slots.
+-- workers: which workers are alive, with which types and how many slots.
+-- A reason for the length: all that changes the sums over workers, in one place.
 -- @include base/clock.lua
 -- @include placing/free_slots.lua
 local workers = {}
 
+-- RETURNS the words of a text as a list.
 function workers.split(types)
     local list = {}
     for type in string.gmatch(types or "", "%S+") do
@@ -15,6 +17,7 @@ function workers.types_of(worker)
     return workers.split(redis.call("HGET", key.worker(worker), "types"))
 end
 
+-- Adds `by` slots to the sums of a profile and of its types.
 local function change_slots(profile, types, by)
     redis.call("HINCRBY", key.slots, profile, by)
     for _, type in ipairs(types) do
@@ -24,7 +27,7 @@ local function change_slots(profile, types, by)
     end
 end
 
--- Puts a worker, whose hash says profile and slots, into its profile. A profile comes with its first worker.
+-- Adds a worker, whose hash has profile and slots, to its profile. A profile comes with its first worker.
 function workers.attach(worker, profile, types)
     if redis.call("HINCRBY", key.members, profile, 1) == 1 then
         redis.call("HSET", key.profiles, profile, table.concat(types, " "))
@@ -38,39 +41,40 @@ function workers.attach(worker, profile, types)
     free_slots.recount(worker)
 end
 
--- No job is placed on the worker from here on; what it holds it keeps.
+-- Lets no job be placed on the worker any more; the worker keeps the jobs that it holds.
 function workers.close(worker)
     redis.call("HSET", key.worker(worker), "accepting", "0")
     free_slots.recount(worker)
 end
 
--- The worker's event loop stands still: no job is placed on it until the loop turns again.
+-- Lets no job be placed on the worker until its event loop, which stands still, turns again.
 function workers.stall(worker)
     redis.call("HSET", key.worker(worker), "stalled", "1")
     free_slots.recount(worker)
 end
 
--- The loop turns. The caller settles the worker's slots. RETURNS whether it stood still before.
+-- Lets jobs be placed on the worker, since its loop turns. The caller recounts the worker's free slots. RETURNS whether
+-- the loop stood still before.
 function workers.resume(worker)
     return redis.call("HDEL", key.worker(worker), "stalled") == 1
 end
 
--- Takes a worker out of its profile; a profile goes with its last worker.
+-- Removes a worker from its profile. A profile goes with its last worker.
 function workers.detach(worker)
     workers.close(worker)
-    local row = redis.call("HMGET", key.worker(worker), "profile", "slots")
-    if not row[1] then
-        return -- somebody deleted what was known of it
+    local profile, slots = unpack(redis.call("HMGET", key.worker(worker), "profile", "slots"))
+    if not profile then
+        return -- somebody deleted the worker's row
     end
     local types = workers.types_of(worker)
-    change_slots(row[1], types, 0 - tonumber(row[2])) -- the negative of 0 would be "-0", no integer for Redis 7.0
-    if redis.call("HINCRBY", key.members, row[1], -1) <= 0 then
-        redis.call("HDEL", key.members, row[1])
-        redis.call("HDEL", key.profiles, row[1])
-        redis.call("HDEL", key.free_slots, row[1])
-        redis.call("HDEL", key.slots, row[1])
+    change_slots(profile, types, 0 - tonumber(slots)) -- the negative of 0 would be "-0", no integer for Redis 7.0
+    if redis.call("HINCRBY", key.members, profile, -1) <= 0 then
+        redis.call("HDEL", key.members, profile)
+        redis.call("HDEL", key.profiles, profile)
+        redis.call("HDEL", key.free_slots, profile)
+        redis.call("HDEL", key.slots, profile)
         for _, type in ipairs(types) do
-            redis.call("ZREM", key.serving(type), row[1])
+            redis.call("ZREM", key.serving(type), profile)
             if redis.call("HEXISTS", key.capacity, type) == 0 then
                 redis.call("HDEL", key.durations, type)
                 redis.call("HDEL", key.ahead, type)
@@ -79,20 +83,22 @@ function workers.detach(worker)
     end
 end
 
+-- Gives a worker another number of slots. The caller recounts its free slots.
 function workers.resize(worker, now_slots)
-    local row = redis.call("HMGET", key.worker(worker), "slots", "profile")
-    local was = tonumber(row[1])
+    local slots, profile = unpack(redis.call("HMGET", key.worker(worker), "slots", "profile"))
+    local was = tonumber(slots)
     if was ~= now_slots then
-        change_slots(row[2], workers.types_of(worker), now_slots - was)
+        change_slots(profile, workers.types_of(worker), now_slots - was)
         redis.call("HSET", key.worker(worker), "slots", now_slots)
     end
 end
 
--- Has one of those that tick for the fleet do it now, if its loop turns. Its inbox gets a sign, which is no job.
+-- Has one of the workers that tick for the fleet do it now, by a sign in its inbox, which is no job. A worker whose
+-- loop stands still gets none.
 function workers.have_one_tick()
     for _, worker in ipairs(redis.call("ZRANGE", key.joined, 0, protocol.TICKERS - 1)) do
-        local row = redis.call("HMGET", key.worker(worker), "accepting", "stalled")
-        if row[1] == "1" and not row[2] then
+        local accepting, stalled = unpack(redis.call("HMGET", key.worker(worker), "accepting", "stalled"))
+        if accepting == "1" and not stalled then
             redis.call("LPUSH", key.inbox(worker), "\ntick")
             return
         end

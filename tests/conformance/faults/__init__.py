@@ -1,0 +1,15 @@
+"""The faults that the conformance test must notice, by the folder of the Lua file that they break."""
+
+from . import arrows, base, fleet, jobs, placing, repair
+from .fault import LUA, ROOT, Fault
+
+FAULTS = (
+    *arrows.FAULTS,
+    *jobs.FAULTS,
+    *placing.FAULTS,
+    *fleet.FAULTS,
+    *base.FAULTS,
+    *repair.FAULTS,
+)
+
+__all__ = ["FAULTS", "LUA", "ROOT", "Fault"]
