@@ -164,7 +164,7 @@ class Job:
 
 
 class Joined(NamedTuple):
-    """The reply to a join. *namesake*: another live worker of that node name. *replaced*: settings whose values were others.
+    """The reply to a join. *namesake*: another live worker of that node name. *replaced*: settings that were others.
 
     *void_up_to*: highest fencing number of claims that are not the worker's, since it is new, or had been taken for
     dead; 0 for a worker that came back in time. *now_us*: the server's time.

@@ -281,7 +281,7 @@ def test_settings_in_redis_that_are_none_count_for_nothing(found):
     in_force = complete(found)
     weights(found)
     assert int(in_force["heartbeat_interval_us"]) > 0
-    scheduler = SimpleNamespace(settings=lambda: (found, found))
+    scheduler = SimpleNamespace(reader=SimpleNamespace(settings=lambda: (found, found)))
     own = Settings()
     for each in runtime_settings.read(scheduler, own):
         assert type(each.value) in (int, float, str)
