@@ -13,7 +13,7 @@ import redis
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.settings import Settings
 from celery_affinity.server.replies import Claim, End, Job, Joining
-from tests.whole.large import NOTED_FROM_US, LargeFleet
+from tests.whole.large.fleet import NOTED_FROM_US, LargeFleet
 
 from .bench import say
 

@@ -24,7 +24,7 @@ from celery_affinity.observe.metrics import StatusCollector
 from celery_affinity.observe.status import Report
 from celery_affinity.server.reader import Reader
 from celery_affinity.transport.reach import scheduler_on
-from tests.whole.large import NOTED_FROM_US, LargeFleet
+from tests.whole.large.fleet import NOTED_FROM_US, LargeFleet
 
 from .bench import say
 

@@ -45,7 +45,9 @@ SCALES = (Scale(), Scale(types=1000, workers=5000), Scale(types=1_000_000))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.whole.large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for each in fields(Scale):
         parser.add_argument(f"--{each.name}", type=int, default=None, help=f"{each.default:,} by default")
     parser.add_argument("--write-docs", action="store_true", help=f"write the figures into {RELIABILITY.name}")
