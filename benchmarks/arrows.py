@@ -1,4 +1,4 @@
-"""What publish and release cost the server, and how that grows: with pending jobs, types, workers and priorities.
+"""The cost of publish and release to the server, and how it grows: with pending jobs, types, workers and priorities.
 
 Each scale fills a database of its own on one server, so that all of them are measured in turn.
 """

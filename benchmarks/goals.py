@@ -1,4 +1,4 @@
-"""What is to be reached, against stock Celery with the same guarantees, in one place."""
+"""The goals, against stock Celery with the same guarantees, in one place."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What an idle worker asks of the server."""
+"""The requests of an idle worker to the server."""
 
 import time
 from collections.abc import Sequence

@@ -33,7 +33,7 @@ def _descriptor() -> int:
 
 
 class Ledger:
-    """What the tasks have noted so far."""
+    """The lines that tasks have written so far."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

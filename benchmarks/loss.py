@@ -1,4 +1,4 @@
-"""What becomes of tasks when a worker is killed again and again in the middle of a drain."""
+"""The fate of tasks when a worker is killed again and again in the middle of a drain."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What a pending job takes of the server's memory."""
+"""The server's memory that a pending job takes."""
 
 from dataclasses import dataclass
 

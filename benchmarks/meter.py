@@ -1,4 +1,4 @@
-"""What a stretch of work costs: CPU time of worker and server, requests and bytes between them."""
+"""The cost of a stretch of work: CPU time of worker and server, requests and bytes between them."""
 
 import time
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What it costs to look: how long each observer takes, and how long it holds the server up, when very much is pending.
+"""The cost of a look: how long each observer takes, and how long it holds the server up, when very much is pending.
 
 The time is that of the call, from its first command to the text that is shown: no interpreter starts.
 """

@@ -1,4 +1,4 @@
-"""What was measured: part -> subject -> figure -> its value in each round."""
+"""The measured values: part -> subject -> figure -> its value in each round."""
 
 import statistics
 from collections.abc import Callable

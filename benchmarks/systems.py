@@ -1,4 +1,4 @@
-"""What is compared: workers of stock Celery, of this transport and of dramatiq, configured alike."""
+"""The systems that are compared: workers of stock Celery, of this transport and of dramatiq, configured alike."""
 
 import json
 import os

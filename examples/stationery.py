@@ -1,4 +1,4 @@
-"""What the company's papers are written on: a PDF with its letterhead, and a workbook."""
+"""The company's stationery: a PDF with its letterhead, and a workbook."""
 
 from datetime import datetime
 from pathlib import Path

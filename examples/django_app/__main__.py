@@ -1,4 +1,4 @@
-"""What `manage.py` is elsewhere."""
+"""The `manage.py` of this project."""
 
 import sys
 

@@ -31,7 +31,7 @@ class UnreadableError(Exception):
 
 
 class Figures(TypedDict):
-    """What the numbers in one column of a sheet say."""
+    """A summary of the numbers in one column of a sheet."""
 
     sheet: str
     column: str
@@ -42,7 +42,7 @@ class Figures(TypedDict):
 
 
 class Document(TypedDict):
-    """What was read; it travels from task to task as JSON. A part is a page or a sheet: its name and its text."""
+    """The text of a document, which travels from task to task as JSON. A part is a page or a sheet: its name and its text."""
 
     path: str
     parts: list[tuple[str, str]]

@@ -159,7 +159,7 @@ def test_the_line_on_the_clients_name_is_for_servers_that_know_it(as_user, redis
 
 
 def test_a_script_without_an_end_that_has_written_cannot_be_killed():
-    """What the page says of who may load scripts."""
+    """The page warns of users who may load scripts with this."""
     endless = "redis.call('SET', KEYS[1], 1) while true do end"
     with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
         client.config_set("busy-reply-threshold", 1)

@@ -1,4 +1,4 @@
-"""What the users of the how-to on ACLs cannot do: the server refuses it, and nothing is changed or lost."""
+"""The server refuses the users of the how-to on ACLs all else, and nothing is changed or lost by their attempts."""
 
 import json
 

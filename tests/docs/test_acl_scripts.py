@@ -1,4 +1,4 @@
-"""Who loads the script that producers call: they have no right to, and somebody else has done it."""
+"""The script that producers call: they have no right to load it, so a worker or a dispatcher has."""
 
 import os
 import re

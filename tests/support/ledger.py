@@ -1,4 +1,4 @@
-"""What really ran: the lines that the tasks of `tests.support.apps.typed` wrote, outside of Redis."""
+"""The runs of tasks, as the tasks of `tests.support.apps.typed` wrote them down, outside of Redis."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -29,7 +29,7 @@ def docker_answers() -> bool:
 
 
 class Container:
-    """What docker-py's containers have and pytest-celery uses. `_start`, `_end` and `_log` are the process' own."""
+    """The part of docker-py's containers that pytest-celery uses. `_start`, `_end` and `_log` are the process' own."""
 
     def __init__(self):
         self.id = uuid.uuid4().hex
@@ -134,7 +134,7 @@ class WorkerContainer(Container):
 
 
 class OnThisHost:
-    """What pytest-docker-tools' wrapper asks Docker for."""
+    """The questions of pytest-docker-tools' wrapper to Docker, answered for a process of this host."""
 
     def get_open_tcp_ports(self):
         return [port.partition("/")[0] for port in self.ports]

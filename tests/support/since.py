@@ -1,4 +1,4 @@
-"""What stock Celery and kombu do wrong in old versions: there the tests expect it of us neither.
+"""Faults of stock Celery and kombu in old versions: with those, the tests do not ask this transport to do better.
 
 Each is seen on stock by the scenario that is named with it, on the corners of `tests/whole/matrix.py`.
 """

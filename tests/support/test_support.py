@@ -1,4 +1,4 @@
-"""What tests share is in `tests.support`; each room of the package has a room of tests by its name."""
+"""Shared helpers live in `tests.support`, and each room of the package has a room of tests by its name."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What waits for a server: it goes on asking one that closes the connection it is asked over."""
+"""`wait_until` goes on asking a server that closes the connection over which it is asked."""
 
 import pytest
 import redis

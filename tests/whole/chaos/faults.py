@@ -92,7 +92,7 @@ def kill_dispatcher(on: Field) -> None:
 
 
 def kill_publisher(on: Field) -> None:
-    """What it had left to publish is published by another."""
+    """Kill a publisher; another one publishes what the first had left."""
     if on.fleet.kill_publisher():
         on.fleet.publish(f"heir-{on.rng.random()}", 400, 80)
 

@@ -23,7 +23,7 @@ REFUSED = "OperationalError"
 
 @dataclass
 class Verdict:
-    """What one storm came to. *again*, *lost*: how often each noted fault explains a repetition, or a loss."""
+    """The outcome of one storm. *again*, *lost*: how often each noted fault explains a repetition, or a loss."""
 
     accepted: int = 0
     runs: int = 0
@@ -88,7 +88,7 @@ def _judge_refusal(job: Job, book: Book, remains: Remains, violated) -> None:
 
 
 def _judge_results(job: Job, book: Book, remains: Remains, violated) -> None:
-    """What expires while it waits does not run, nothing expires before its time, and callers know of either end."""
+    """A job that expires while it waits does not run, none expires before its time, and callers know of either end."""
     at = remains.expired.get(job.redis_id)
     if at is not None and at < job.expires - EARLY_S:
         violated(f"expired before its time, at {at:.2f}")

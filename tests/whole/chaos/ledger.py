@@ -1,4 +1,4 @@
-"""What happened, outside of Redis: one line an event, appended in one write by the process that saw it.
+"""The events of a storm, outside of Redis: one line an event, appended in one write by the process that saw it.
 
 Times are of the monotonic clock, which all processes of a machine share and no fault touches.
 """

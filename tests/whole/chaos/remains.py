@@ -1,4 +1,4 @@
-"""What is left in Redis when all is quiet: the states of jobs, and whatever should not be there."""
+"""The contents of Redis when all is quiet: the states of jobs, and whatever should not be there."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What apps do, once on stock Celery and once on ours; `tests/whole/test_parity.py` compares what came of it.
+"""The deeds of apps, once on stock Celery and once on this transport; `tests/whole/test_parity.py` compares the results.
 
 A scenario is a function of a `Side` that returns what an app, its users or its operators can see, as plain data.
 """
