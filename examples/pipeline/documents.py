@@ -42,7 +42,7 @@ class Figures(TypedDict):
 
 
 class Document(TypedDict):
-    """The text of a document, which travels from task to task as JSON. A part is a page or a sheet: its name and its text."""
+    """The text of a document, as it goes from task to task in JSON. A part: name and text of a page or a sheet."""
 
     path: str
     parts: list[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""The deeds of apps, once on stock Celery and once on this transport; `tests/whole/test_parity.py` compares the results.
+"""The deeds of apps, once on stock Celery, once on ours; `tests/whole/test_parity.py` compares the results.
 
 A scenario is a function of a `Side` that returns what an app, its users or its operators can see, as plain data.
 """
