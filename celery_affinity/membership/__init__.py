@@ -1,5 +1,5 @@
 """One worker in the fleet: it joins, beats, holds claims, tells their ends, drains and leaves.
 
-Celery is not known here; the worker says what its pool does (`worker`).
-Read `membership` first, then `claims`.
+Neither Celery nor kombu is known here: `host` says what is asked of them, and `worker` answers.
+Read `membership` first (the life of a worker), then `claims`, `outbox` and `telling` (the life of a claim).
 """

@@ -179,10 +179,6 @@ class Claims:
         with self._lock:
             return list(self._held.values())
 
-    def numbers(self) -> list[tuple[str, str]]:
-        """Return job id and fencing number of every claim that is held."""
-        return [held.number for held in self.held()]
-
     def running(self) -> list[Running]:
         """Return every claim that is held, with the time since its task started: -1 µs before the start."""
         now_s = time.monotonic()
@@ -228,10 +224,7 @@ class Claims:
         return self._void(lambda held: held.number in gone)
 
     def void_up_to(self, fence: int) -> list[Held]:
-        """Note that no claim with a fencing number up to *fence* is the worker's, be it held or still to arrive.
-
-        Return what `void` does.
-        """
+        """Like `void`, for claims with a fencing number up to *fence*, which are refused, should they still arrive."""
         self._refused_up_to = fence
         return self._void(lambda held: int(held.fence) <= fence)
 
@@ -284,10 +277,7 @@ class Claims:
             return [self._held.pop(tag).number for tag in tags]
 
     def drain(self, pool: Pool) -> list[Held]:
-        """Give up claims whose request *pool* does not have, and until `drained` is False again what still arrives.
-
-        Return what was given up.
-        """
+        """Give up claims whose request *pool* does not have, and return them. Those that still arrive go back, too."""
         self.drained = True
         with self._lock:
             tags = [tag for tag in self._dropped(pool) if tag not in self._given_up]

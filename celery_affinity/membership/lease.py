@@ -1,21 +1,21 @@
 """How long a worker may be sure that what it was given is still its own.
 
-Silence that is longer than the timeout looks like death: whoever comes back from it (SIGCONT, a machine that slept, a
-network that was cut) has to ask before it starts anything.
+Silence that is longer than the timeout looks like death: a worker that comes back from it (SIGCONT, a machine that
+slept, a network that was cut) has to ask before it starts anything.
 """
 
 from ..clock import now_s
 
 
 class Lease:
-    """Holds for *timeout_s* from the moment at which the last question was asked that the server has answered."""
+    """Holds for *timeout_s* from the moment of the worker's last question that the server has answered."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._asked_at_s = now_s()
 
     def renew(self, *, asked_at_s: float, timeout_s: float) -> None:
-        """Note that the server answered a worker as one that lives; *timeout_s*: the silence that it allows now."""
+        """Note that the server took the worker for alive. *timeout_s*: the silence that is allowed from now on."""
         self._asked_at_s, self._timeout_s = asked_at_s, timeout_s
 
     @property
@@ -24,5 +24,5 @@ class Lease:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether half of the time is left: what was sent by now arrives before anybody takes the worker for dead."""
+        """Whether half of the time is left: a command sent by now arrives before anybody takes the worker for dead."""
         return now_s() - self._asked_at_s < self._timeout_s / 2

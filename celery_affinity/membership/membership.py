@@ -67,7 +67,8 @@ class Membership:
         self.lookahead = Lookahead(settings.lookahead)
         self.telling = Telling(scheduler, self.claims, self.lookahead, pool=pool, host=host, beats=self._beats)
         self._reconciling = Reconciling(settings, self.claims, self.capacity, host=host, beats=self._beats)
-        self._withdrawn: frozenset[str] = frozenset()
+        #: Types of which the worker takes no job for a moment, as the server was told.
+        self.withdrawn: frozenset[str] = frozenset()
         self._rejoin = False
         self._started = False
         self._resumed = False
@@ -83,20 +84,6 @@ class Membership:
     @property
     def scheduler(self) -> Scheduler:
         return self.telling.scheduler
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        return self.capacity.types
-
-    @property
-    def withdrawn(self) -> frozenset[str]:
-        """Types of which the worker takes no job for a moment, as the server was told."""
-        return self._withdrawn
-
-    @property
-    def drained(self) -> bool:
-        """Whether the worker takes no job until `resume`."""
-        return self.claims.drained
 
     @property
     def guard_pid(self) -> int | None:
@@ -150,8 +137,8 @@ class Membership:
 
     def _join(self) -> bool:
         self._rejoin = False
-        self._withdrawn = self.capacity.unwanted
-        joined = self._reconciling.join(self.scheduler, self.name, self._app, withdrawn=self._withdrawn)
+        self.withdrawn = self.capacity.unwanted
+        joined = self._reconciling.join(self.scheduler, self.name, self._app, withdrawn=self.withdrawn)
         return joined.void_up_to > 0
 
     def _warn_of_eviction(self) -> None:
@@ -165,11 +152,11 @@ class Membership:
 
     def serve(self, type_: str, serves: bool) -> None:
         """Serve *type_* from now on, or no more: a consumer was added or cancelled."""
-        if serves and len(self.types) >= MOST_TYPES:
+        if serves and len(self.capacity.types) >= MOST_TYPES:
             logger.error("Queue %r is not served: a worker consumes at most %d scheduled queues", type_, MOST_TYPES)
             return
-        if serves != (type_ in self.types) and not self.claims.is_closed:
-            others = tuple(each for each in self.types if each != type_)
+        if serves != (type_ in self.capacity.types) and not self.claims.is_closed:
+            others = tuple(each for each in self.capacity.types if each != type_)
             self.capacity.types = (*others, type_) if serves else others
             self._rejoin = True
             self._beats.wake()
@@ -273,7 +260,7 @@ class Membership:
         again_s = self._host.beat(loop_turns=not self._pulse.stands_still)
         try:
             self.telling.flush_all()
-            if self._rejoin or (self.capacity.unwanted != self._withdrawn and not self.claims.is_closed):
+            if self._rejoin or (self.capacity.unwanted != self.withdrawn and not self.claims.is_closed):
                 self._join()
             self._say_whether_the_loop_turns()
             self._sync()

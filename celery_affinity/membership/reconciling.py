@@ -72,7 +72,7 @@ class Reconciling:
         self._claims.clock.set(synced.now_us)
         self.returned += synced.returned
         if not synced.known:
-            self._stop_void(scheduler, self._claims.void(self._claims.numbers()))
+            self._stop_void(scheduler, self._claims.void(held.number for held in self._claims.held()))
             return synced
         self._settings_log.update(scheduler, synced.revision)
         self._stop_void(scheduler, self._claims.void(_voided(running, synced.void)))

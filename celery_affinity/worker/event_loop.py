@@ -1,4 +1,4 @@
-"""What the worker has in kombu's event loop: a turn, what wakes it, and the connection on which it is answered."""
+"""A worker's part in kombu's event loop: its turn, what wakes the loop, and the connection that brings replies."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ from ..server.connections.in_flight import InFlight
 
 
 class Loop:
-    """*on_tick* is called at each turn of *hub*; *on_reply* when there is a reply to what is *in_flight*."""
+    """Calls *on_tick* at each turn of *hub*, and *on_reply* when there is a reply to the commands *in_flight*."""
 
     def __init__(
         self, hub: Any, in_flight: InFlight, *, on_tick: Callable[[], None], on_reply: Callable[[], None]
@@ -37,16 +37,16 @@ class Loop:
             self._waker.wake()
 
     def close(self) -> None:
-        """Take all out of the hub; what is in flight is not answered any more."""
+        """Leave the hub. Commands in flight get no reply any more."""
         self._hub.on_tick.discard(self._tick)
         self._hub.remove(self._waker.fileno())
         self._waker.close()
         self.in_flight.close()
 
     def _tick(self) -> None:
-        self._turns_anyway = False  # before the news is looked at: what comes later wakes the loop
+        self._turns_anyway = False  # before the news are read: any that comes later wakes the loop
         if self.in_flight.is_unread:
-            self._reply()  # whoever took its place in the hub
+            self._reply()  # even if something else took the place of the connection in the hub
         self._on_tick()
         self.watch()
 
@@ -59,7 +59,7 @@ class Loop:
         self.watch()
 
     def watch(self) -> None:
-        """Watch the connection that there is now, if there is one."""
+        """Watch the present connection, if there is one."""
         socket = self.in_flight.socket
         if socket is self._watched and (socket is None or self._is_in_the_hub):
             return
@@ -76,7 +76,7 @@ class Loop:
 
     @property
     def _is_in_the_hub(self) -> bool:
-        """Whether the hub has what is watched: others may close a file, and forget to say so, whose number it has."""
+        """Whether the hub has the connection: others may close a file of the same number, and forget to say so."""
         return bool(self._hub.readers.get(self._watched_fileno) == (self._reply, ()))
 
 

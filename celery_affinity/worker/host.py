@@ -57,5 +57,5 @@ class WorkerHost:
         self.wake()
 
     def beat(self, *, loop_turns: bool) -> float | None:
-        """Look for what is held and runs nowhere."""
-        return None if self.strays is None else self.strays.look(loop_turns=loop_turns)
+        """Free slots of claims that run nowhere."""
+        return None if self.strays is None else self.strays.free(loop_turns=loop_turns)

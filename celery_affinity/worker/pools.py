@@ -1,8 +1,8 @@
-"""What Celery's pools still have after a reconnect: the only place that looks inside them.
+"""Celery's pools from the inside: what they still have after a reconnect. No other module knows their private parts.
 
 After a lost connection Celery forgets the requests that no pool process has accepted, since a broker redelivers them.
-Here claims outlive the connection. So what was already written to a pool process, and will run there, is spared; only
-what will surely not run is given back.
+Here claims outlive the connection: a job that was written to a pool process, and will run there, is kept, and only one
+that will surely not run is given back.
 """
 
 import inspect
@@ -30,20 +30,18 @@ def _prefork() -> Any:
 
 
 def size(pool: Any) -> int:
-    """Return how many tasks *pool* can run at a time: none if it was terminated, where Celery's own count fails.
-
-    Celery before 5.7 counts of gevent's greenlets those that run.
-    """
+    """Return how many tasks *pool* can run at a time."""
     if forks(pool) and pool._pool is None:
-        return 0
+        return 0  # it was terminated: Celery's own count fails
+    # Celery before 5.7 counts only those of gevent's greenlets that run.
     greenlets: int | None = getattr(getattr(pool, "_pool", None), "size", None)
     return int(pool.num_processes) if greenlets is None else greenlets
 
 
 def writes_at_once(pool: Any) -> bool:
-    """Have a prefork pool write in this turn of the loop what it was given, though its own part may be over.
+    """Have a prefork pool write its jobs in this turn of the loop, though the pool's own part of the turn may be over.
 
-    Return whether it does: other pools have nothing to write.
+    Return whether *pool* writes: other pools have nothing to write.
     """
     on_poll_start = getattr(getattr(pool, "_pool", None), "on_poll_start", None)
     if on_poll_start is None:
@@ -62,7 +60,7 @@ def still_has(pool: Any, request: Any) -> bool:
 
 
 def has_in_a_process(pool: Any, job: "Callable[[], Any]") -> bool:
-    """Return whether a prefork pool has a job, in a process or for one; *job*: a weak reference. From any thread."""
+    """Return whether a prefork pool has a job, in a process or for one. Any thread may ask. *job*: a weak reference."""
     if pool._pool is None:
         return True  # it was terminated: all ends are near
     result = job()
@@ -73,7 +71,7 @@ def has_in_a_process(pool: Any, job: "Callable[[], Any]") -> bool:
 
 
 def let_pauses_yield(pool: Any) -> None:
-    """Have kombu's pauses between two tries, while a server is away, leave the other greenlets of *pool* their turn.
+    """Let the other greenlets of *pool* run during kombu's pauses between two tries to reach the server.
 
     Celery imports kombu before it patches `time.sleep` for gevent and eventlet: each pause would hold the whole worker.
     """
@@ -124,9 +122,9 @@ def keep_what_is_half_read(pool: Any) -> None:
 
 
 def read_results(pool: Any) -> None:
-    """Do, of what an event loop does for a prefork pool, what tells of the ends of tasks: no loop turns now.
+    """Read the ends of tasks from a prefork pool, as the event loop does: it does not turn now.
 
-    From the event loop's own thread.
+    Call this in the event loop's own thread.
     """
     results = getattr(getattr(pool, "_pool", None), "_result_handler", None)
     if results is None or "handle_event" not in vars(results):
@@ -165,9 +163,9 @@ def watch_who_is_ending(pool: Any) -> None:
 def _taken_for_accepted(pool: Any) -> Iterator[None]:
     """Mark jobs that a process has got, or is getting, as accepted: `flush` drops all others.
 
-    One that a dead process has got is dropped afterwards: only for a job that it finds does the pool throw away the
-    pipe, which the next process would read otherwise, and run what was dropped. One that is back in the buffer that a
-    flush empties is dropped by it, even if its process' pipe, and with it `_write_to`, is another process' by now.
+    A job that a dead process has got is dropped afterwards: the pool throws away the pipe of a dead process only for a
+    job that it finds, and the next process would read the pipe otherwise, and run the job. A job that is back in the
+    buffer is dropped by the flush, which empties it, even if `_write_to` is another process' pipe by now.
     """
     written = [
         (job, job._write_to)
@@ -187,10 +185,11 @@ def _taken_for_accepted(pool: Any) -> Iterator[None]:
 
 @contextmanager
 def _remembered(pool: Any) -> Iterator[None]:
-    """Keep the accepted jobs of an AsynPool, no others, and that their processes are busy.
+    """Keep the accepted jobs of an AsynPool, no others, and the knowledge that their processes are busy.
 
-    A flush in Celery before 5.6.3 forgets what runs, so that its end is lost, or remembers what never will; one before
-    5.7 forgets who is busy, so that the next job waits behind a long one while another process is idle.
+    A flush in Celery before 5.6.3 forgets jobs that run, so that their ends are lost, or remembers jobs that never
+    will. Before 5.7 it forgets which processes are busy, so that the next job waits behind a long one while another
+    process is idle.
     """
     accepted = {number: job for number, job in pool._cache.items() if job._accepted}
     busy = [job._write_to for job in accepted.values() if job._write_to and job._write_to.inqW_fd in pool._busy_workers]

@@ -1,9 +1,9 @@
 """Rate limits beside other work: a job that waits for a token lends its slot.
 
-Celery keeps such a job in a token bucket of its worker. Its claim stays, but the worker tells the server of one slot
-more than it has (`Membership.lend`), so that others run meanwhile; when too many wait, it withdraws from their types
-for a while. If others have all slots when the token comes, the job goes back to its lane, its age intact: another
-worker may have a slot, and here nobody is to wait for a task of an hour behind the scheduler's back.
+Celery keeps such a job in a token bucket of its worker. The claim stays, but the worker tells the server of one slot
+more than it has (`Membership.lend`), so that other jobs run meanwhile; when too many wait, it withdraws from their
+types for a while. If other jobs have all slots when the token comes, the job goes back to its lane, its age intact:
+another worker may have a slot, and no job is to wait here for a task of an hour behind the scheduler's back.
 """
 
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Limits:
-    """The token buckets of *consumer*, each way in and out of which is watched from here."""
+    """The token buckets of *consumer*: each way in and out of them leads through here."""
 
     def __init__(self, consumer: Any, members: Membership, following: Following) -> None:
         self._consumer = consumer
@@ -36,8 +36,8 @@ class Limits:
         consumer.reset_rate_limits = self._change
         consumer.on_task_request = self._start_if_there_is_room
 
-    def look(self) -> None:
-        """Count the jobs that wait."""
+    def count(self) -> None:
+        """Count the jobs that wait, and lend their slots."""
         find = self._members.claims.find
         claims = (find(request._tag) for request in self.waiting())
         waiting = Counter(held.type for held in claims if held is not None)
@@ -50,9 +50,9 @@ class Limits:
             yield from (request for request, _ in tuple(bucket.contents) if _is_claimed(request))
 
     def close(self) -> None:
-        """Drop what waits: it is given back."""
+        """Drop the jobs that wait: they are given back."""
         for bucket in self._buckets():
-            _take_claims(bucket)
+            _remove_claims(bucket)
 
     def _buckets(self) -> list[Any]:
         return [bucket for bucket in tuple(self._consumer.task_buckets.values()) if bucket and bucket.contents]
@@ -62,32 +62,32 @@ class Limits:
         self._put_in_order(bucket)
         _forget_idle_time(bucket)
         if bucket.contents and self._following.room() <= -self._number_waiting() and bucket.expected_time(1) <= 0:
-            self._return(_take_claims(bucket))  # all of them, or they would overtake the first
+            self._return(_remove_claims(bucket))  # all of them, or the others would overtake the first
         try:
             self._schedule(bucket)
         finally:
-            self.look()
+            self.count()
 
     def _end_expired(self, bucket: Any) -> None:
-        """End what has expired while it waited: it takes no token that another may have."""
+        """End jobs that have expired while they waited: they use no token that another may have."""
         for each in tuple(bucket.contents):
             request = each[0]
             if _is_claimed(request) and request.expires and request.maybe_expire():
                 bucket.contents.remove(each)
                 try:
                     request.revoked()
-                except Exception:  # of a result backend, or a signal's handler: the others go on all the same
+                except Exception:  # of a result backend, or of a signal's handler: the other jobs go on all the same
                     logger.exception("Cannot tell that task %s[%s] has expired", request.name, request.id)
 
     def _start_if_there_is_room(self, request: Any) -> Any:
-        # What came for a slot that was lent while its lender started.
+        # The job came for a slot that was lent, while the lender has started.
         if self._has_lent and _is_claimed(request) and self._following.room() < -self._number_waiting():
             self._return([request])
             return None
         return self._start(request)
 
     def _change(self) -> None:
-        """Set the limits anew. What waits goes by the new ones: Celery would leave it to the old."""
+        """Set the limits anew. Jobs that wait go by the new limits: Celery would leave them to the old."""
         before = {name: bucket for name, bucket in tuple(self._consumer.task_buckets.items()) if bucket}
         self._reset()
         for name, bucket in before.items():
@@ -101,10 +101,10 @@ class Limits:
                     self._consumer._limit_task(request, now, tokens)
                 else:
                     self._consumer._limit_move_to_pool(request)
-        self.look()
+        self.count()
 
     def _put_in_order(self, bucket: Any) -> None:
-        """Sort what waits by when it was claimed: what a reply carries may pass what is still in the inbox."""
+        """Sort the jobs that wait by their claims: a job in a reply may pass one that is still in the inbox."""
         find = self._members.claims.find
         claims = [find(getattr(request, "_tag", "")) for request, _ in bucket.contents]
         fences = [int(held.fence) for held in claims if held is not None]
@@ -124,7 +124,7 @@ class Limits:
 
 
 def _forget_idle_time(bucket: Any) -> None:
-    """Let a full bucket fill from now on: kombu before 5.7 counts the time for which it was full, so that two start."""
+    """Let a full bucket fill from now on: kombu before 5.7 counts the time that it was full, and two jobs start."""
     if bucket._tokens >= bucket.capacity:
         bucket.timestamp = monotonic()
 
@@ -133,8 +133,8 @@ def _is_claimed(request: Any) -> bool:
     return getattr(request, "_telling", None) is not None
 
 
-def _take_claims(bucket: Any) -> list[Any]:
-    """Take the claims out of a bucket; broadcast tasks, say, stay."""
+def _remove_claims(bucket: Any) -> list[Any]:
+    """Remove the requests of claims from a bucket, and return them; those of broadcast tasks, say, stay."""
     contents = tuple(bucket.contents)
     bucket.clear_pending()
     bucket.contents.extend(each for each in contents if not _is_claimed(each[0]))

@@ -1,8 +1,9 @@
 """A reconnect as soon as the server answers: Celery's own pauses between its tries grow to half a minute.
 
-While the server is away the beats' thread asks for it several times a second. Whoever reconnects waits here for its
-word instead of sleeping. Meanwhile nobody turns the event loop, so the ends of tasks in pool processes are read here:
-the beats' thread tells of them before the connection of the event loop is back, which takes a second and more.
+While the server is away the beats' thread asks for it several times a second. A consumer that reconnects waits for the
+word of that thread instead of sleeping. Meanwhile nobody turns the event loop, so the ends of tasks in pool processes
+are read here: the beats' thread tells of them before the connection of the event loop is back, which takes a second and
+more.
 """
 
 import logging
@@ -17,9 +18,10 @@ from .pools import read_results
 
 logger = logging.getLogger(__name__)
 
+#: Seconds between two looks for the word of the beats' thread, and for ends of tasks.
 _POLL_S = 0.05
 
-#: kombu sleeps through the pauses that it is given, so it is given much smaller ones: they are waited for here.
+#: Factor by which kombu gets its pauses smaller than they are: it sleeps through them, so they are waited for here.
 _SMALLER = 1e-6
 
 

@@ -1,7 +1,7 @@
-"""Remote control: `inspect affinity`, `control affinity_drain` and its way back; in Celery's lists what waits in Redis.
+"""Remote control: `inspect affinity`, `control affinity_drain` and `affinity_resume`; Celery's lists show pending jobs.
 
-Commands belong to a process, not to an app. Our own say so in a worker of another transport; those of Celery's that
-know more here are replaced in workers of this transport alone.
+Commands belong to a process, not to an app. In a worker of another transport our own commands say so. Celery's commands
+are replaced in workers of this transport alone.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from ..server import runtime_settings
 from ..server.reader import Reader
 from ..server.received import is_text
 
-#: No limit is as large.
+#: Seconds, or tasks, from which on a number is no limit.
 _LARGEST = 1e9
 
 State = Any  # of a command: Celery's, with the consumer
@@ -33,7 +33,7 @@ _stock_cancel_consumer = control.cancel_consumer
 
 
 def replace() -> None:
-    """Have `inspect` list what waits in Redis, and some of `control` take effect at once."""
+    """Have `inspect` list the jobs that wait in Redis, and some of `control` take effect at once."""
     control.inspect_command(alias="dump_schedule")(scheduled)
     control.inspect_command(variadic="ids", signature="[id1 [id2 [... [idN]]]]")(query_task)
     control.control_command(
@@ -65,12 +65,12 @@ def affinity(state: State, **_: Any) -> Reply:
     in_force = runtime_settings.read(members.scheduler, step.settings)
     return {
         "worker": members.id,
-        "types": sorted(members.types),
+        "types": sorted(members.capacity.types),
         "withdrawn": sorted(members.withdrawn),
         "slots": step.slots.size(),
         "free": number_of(free),
         "lent": members.capacity.lent,
-        "drained": members.drained,
+        "drained": members.claims.drained,
         "stalled": stalled is not None,
         "claims": [each.described() for each in members.claims.held()],
         "settings": {PREFIX + each.name: each.value for each in in_force},
@@ -125,10 +125,10 @@ def rate_limit(state: State, task_name: str, rate_limit: Any, **kwargs: Any) -> 
 
 def time_limit(state: State, task_name: str | None = None, **kwargs: Any) -> Reply:
     """Tell worker(s) to modify the time limit for task by type."""
-    # The next tasks would be given to the pool with it, and the event loop's timers are of numbers.
+    # The pool would get the value with the next tasks, and the event loop's timers take numbers alone.
     _check_numbers(soft=kwargs.get("soft"), hard=kwargs.get("hard"))
     reply: Reply = _stock_time_limit(state, task_name=task_name, **kwargs)
-    state.consumer.update_strategies()  # they have taken down the limits that tasks had so far
+    state.consumer.update_strategies()  # each strategy has a copy of the limits that its task had so far
     return reply
 
 
@@ -164,7 +164,7 @@ def add_consumer(
     **options: Any,
 ) -> Reply:
     """Tell worker(s) to consume from task queue by name."""
-    # Celery does it later, in its loop, and at each reconnect: a queue that cannot be would end the worker there.
+    # Celery consumes later, in its loop, and at each reconnect: a queue that cannot be would end the worker there.
     _check_names(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key)
     known = state.consumer.task_consumer.channel.exchange_types
     if exchange_type and exchange_type not in known:
@@ -223,7 +223,7 @@ def _reader_of_the_spokesman(state: State) -> Reader | None:
 
 
 def _arguments(state: State) -> inspect_lists.Arguments:
-    """Return what reads a message's arguments: those of one that is not accepted here as they are shown to people."""
+    """Return a function that reads a message's arguments, or texts of them if its serializer is refused here."""
     consumer = state.consumer.task_consumer
 
     def read(raw: dict[str, Any]) -> tuple[Any, Any]:

@@ -1,8 +1,8 @@
-"""What a pool runs: its errors reach Celery, and whether it still runs is asked of the pool itself.
+"""One run of a task in a pool: its errors reach Celery, and the pool says whether it goes on.
 
-prefork tells Celery of whatever a task raises, in its body or after it. The pools that run tasks in the worker's own
-process leave what is raised after the body (a result that cannot be stored, an `on_failure` that fails) to a thread or
-a greenlet that nobody looks at: stock Celery never learns that such a task has ended.
+prefork tells Celery of every error of a task, in its body or after it. The pools that run tasks in the worker's own
+process leave an error after the body (a result that cannot be stored, an `on_failure` that fails) to a thread or a
+greenlet that nobody watches: stock Celery never learns that such a task has ended.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from .pools import forks, has_in_a_process
 
 
 def report_all_errors(pool: Any) -> None:
-    """Have *pool* hand errors of what it runs to its caller, as prefork does: as an ExceptionInfo, for `on_success`."""
+    """Have *pool* hand errors of its runs to its caller as prefork does: as an ExceptionInfo, for `on_success`."""
     if forks(pool):
         return
     apply_async: Callable[..., Any] = pool.apply_async
@@ -32,7 +32,7 @@ def report_all_errors(pool: Any) -> None:
 
 
 def _unless_called_off(request: Any, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run what *request* was made for, unless the job was found to be another worker's when the task was accepted."""
+    """Run the task of *request*, unless the job was found to be another worker's when the task was accepted."""
     return None if getattr(request, "is_called_off", False) else run(*args, **kwargs)
 
 
@@ -46,19 +46,19 @@ def _in_the_main_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -
 def _in_a_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return target(*args, **kwargs)
-    except (Exception, WorkerShutdown, WorkerTerminate):  # who runs it has no worker to end
+    except (Exception, WorkerShutdown, WorkerTerminate):  # in such a thread or greenlet there is no worker to end
         return ExceptionInfo()
 
 
 def while_given() -> bool:
-    """Return that a request which is being given to a pool is there: the solo pool runs it meanwhile."""
+    """Return True: a request that is being given to a pool is there, and the solo pool runs it meanwhile."""
     return True
 
 
 def after_given(pool: Any, request: Any, given: Any) -> Callable[[], bool]:
-    """Return what says whether *pool* still runs *request*, or will; *given*: what `apply_async` returned.
+    """Return a function that says whether *pool* still runs *request*, or will. *given*: the result of `apply_async`.
 
-    True of a pool that is not Celery's own: nobody can say.
+    The function says True for a pool that is not Celery's own: nobody can know.
     """
     if forks(pool):
         return partial(has_in_a_process, pool, request._apply_result)

@@ -58,7 +58,7 @@ class AffinityStep(bootsteps.StartStopStep):
         if self.membership is None:
             self._enter(scheduler)
         consumer.update_strategies()
-        self.limits.look()  # the requests that a lost connection made Celery drop lend no slots any more
+        self.limits.count()  # the requests that a lost connection made Celery drop lend no slots any more
         self.following.begin(channel)
         queues = [queue.name for queue in consumer.task_consumer.queues]
         is_new = self.members.join(scheduler, [queue for queue in queues if self.settings.schedules(queue)])
@@ -96,7 +96,7 @@ class AffinityStep(bootsteps.StartStopStep):
             return
         self._is_introduced = True
         line = introduction.of_joining(
-            types=members.types,
+            types=members.capacity.types,
             slots=self.slots.size(),
             guard=members.guard_pid,
             timeout_s=members.timeout_s,
@@ -159,7 +159,7 @@ class AffinityStep(bootsteps.StartStopStep):
             "versions": versions(),
         }
         if self.membership is not None:
-            claims = len(self.membership.claims.numbers())
+            claims = len(self.membership.claims.held())
             shown |= {"worker": self.membership.id, "slots": self.slots.size(), "claims": claims}
             shown["lent"] = self.membership.capacity.lent
         if self._channel is not None:
@@ -195,7 +195,7 @@ class AffinityStep(bootsteps.StartStopStep):
         for held in given_up:
             if held.request is not None:
                 state.task_ready(held.request)
-        self.limits.look()
+        self.limits.count()
         return len(given_up), self.members.claims.unfinished()
 
     def _on_revoked(self, revoked: Revoked) -> None:

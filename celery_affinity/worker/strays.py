@@ -1,4 +1,4 @@
-"""What is held and runs nowhere: an end that nobody noticed, for whatever reason, must not cost a slot for ever."""
+"""Claims that are held and run nowhere: an end that nobody noticed must not cost a slot for ever."""
 
 import logging
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from . import unclaimed
 
 logger = logging.getLogger(__name__)
 
-#: So long something is seen to be nowhere before its slot is freed, s: ends take their time.
+#: Seconds for which a claim is found nowhere before its slot is freed: an end takes its time.
 NOWHERE_FOR_S = 30.0
 
-#: Time between two looks while there is something of the kind, s.
-_LOOKS_AGAIN_S = 5.0
+#: Seconds between two searches while something is found nowhere.
+_SEARCHES_AGAIN_S = 5.0
 
 
 class Strays:
@@ -32,23 +32,24 @@ class Strays:
         self._telling = telling
         self._since_s: dict[Any, float] = {}
 
-    def look(self, *, loop_turns: bool) -> float | None:
-        """Free what is nowhere for long enough. Return the seconds until the next look; None: there is no hurry.
+    def free(self, *, loop_turns: bool) -> float | None:
+        """Free the slots of strays. Return the seconds until the next search; None: there is no hurry.
 
-        While the event loop stands still it reads no ends, and moves nothing on. From any thread; raises nothing.
+        Nothing is a stray while the event loop stands still, which reads the ends and moves requests on. Any thread may
+        call this. Raises nothing.
         """
         if not loop_turns:
             self._since_s.clear()
             return None
         try:
-            self._look()
+            self._search()
         except RuntimeError:
-            return _LOOKS_AGAIN_S  # something changed while it was looked through
+            return _SEARCHES_AGAIN_S  # a table changed while it was searched
         except Exception:
             logger.exception("What is held and runs nowhere cannot be found")
-        return _LOOKS_AGAIN_S if self._since_s else None
+        return _SEARCHES_AGAIN_S if self._since_s else None
 
-    def _look(self) -> None:
+    def _search(self) -> None:
         nowhere = dict(self._nowhere())
         now_s = monotonic()
         self._since_s = {each: self._since_s.get(each, now_s) for each in nowhere}

@@ -305,7 +305,7 @@ def test_a_worker_is_refused_more_queues_than_are_looked_at_for_each_job():
     membership.capacity = SimpleNamespace(types=tuple(f"q{number}" for number in range(MOST_TYPES)))
     membership._rejoin = False
     membership.serve("one more", True)
-    assert len(membership.types) == MOST_TYPES
+    assert len(membership.capacity.types) == MOST_TYPES
     assert not membership._rejoin
 
 

@@ -109,7 +109,7 @@ def test_what_is_void_does_not_start_and_does_not_arrive_any_more(claims):
     assert [each.job_id for each in claims.void_up_to(8)] == ["held"]
     assert claims.hold(claim("late", 8)) is None
     assert not claims.may_start(held)
-    assert claims.numbers() == []
+    assert claims.held() == []
     assert claims.may_start(claims.hold(claim("fresh", 9)))
 
 

@@ -109,4 +109,4 @@ def test_a_job_whose_ack_is_refused_in_time_does_not_start_in_the_solo_pool(app)
     telling.outbox.flush = lambda *_, **__: telling.claims.void([number])
     request.on_accepted(1, 0.0)
     assert request.is_called_off
-    assert telling.claims.numbers() == []
+    assert telling.claims.held() == []

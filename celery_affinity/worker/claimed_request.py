@@ -1,0 +1,91 @@
+"""A request that Celery makes of a claimed job: its claim, its times, and values of the message that are checked."""
+
+from typing import TYPE_CHECKING, Any
+
+from celery.exceptions import InvalidTaskError
+from celery.worker.state import revoked as revoked_tasks
+
+from ..client.first_try import Until
+from ..client.stamp import PROPERTY
+from ..clock import now_s
+from ..membership.held import is_claim
+from ..membership.telling import Telling
+from ..transport.inbox import Inbox
+from . import unclaimed
+
+if TYPE_CHECKING:
+    from celery.worker.request import Request as _Request
+else:
+    _Request = object  # mixed into Celery's class, or into what a user derived from it
+
+#: Seconds from which on a number is no time limit.
+_LONGEST_LIMIT_S = 1e9
+
+
+def _is_limit(limit: object) -> bool:
+    return limit is None or (isinstance(limit, int | float) and abs(limit) < _LONGEST_LIMIT_S)
+
+
+class ClaimedRequest(_Request):
+    """A mixin for ``celery.worker.request.Request``. The request of an unclaimed message takes a slot, and no more."""
+
+    _telling: Telling | None = None
+    _tag: str
+
+    def __init__(self, message: Any, **options: Any) -> None:
+        inbox: Inbox | None = getattr(message.channel, "inbox", None)
+        tag = message.delivery_tag
+        if inbox is not None and is_claim(tag):
+            # Celery would ack in a later turn of its loop, perhaps after the end of the task is told.
+            options.update(on_ack=message.ack_log_error, on_reject=message.reject_log_error)
+        super().__init__(message, **options)
+        self._check_what_celery_takes_on_trust()
+        if inbox is not None and is_claim(tag):
+            self._telling, self._tag = inbox.telling, tag
+            self._show_its_eta()
+            self._say_until_when()
+            self._telling.claims.bind(tag, self)
+        else:
+            unclaimed.add(self)
+
+    def _check_what_celery_takes_on_trust(self) -> None:
+        """Raise InvalidTaskError for values that would end the event loop later: Celery refuses the message then."""
+        limits = self.time_limits
+        good = isinstance(limits, (list, tuple)) and len(limits) == 2 and all(map(_is_limit, limits))
+        if not good:
+            raise InvalidTaskError(f"invalid timelimit value {limits!r}: it must be two numbers of seconds, or null")
+        embedded = self._payload[2] or {}
+        if not (isinstance(embedded, dict) and all(isinstance(name, str) for name in embedded)):
+            raise InvalidTaskError(f"invalid callbacks in the message's body: {embedded!r:.200}")
+        if isinstance(self.id, (dict, list)) or not isinstance(self.name, str):
+            raise InvalidTaskError(f"invalid task id {self.id!r}, or name {self.name!r}: they must be texts")
+
+    def _show_its_eta(self) -> None:
+        """Let the task see the ETA of its caller. The message has none any more: a worker would wait for it again."""
+        stamp = self._request_dict["properties"].get(PROPERTY)
+        eta = stamp.get("eta") if isinstance(stamp, dict) else None
+        if eta:
+            self._request_dict["eta"] = eta
+
+    def _say_until_when(self) -> None:
+        """Have a retry, which this host publishes, expire when this job does, whatever the clock here says."""
+        assert self._telling is not None, "it is a claim"
+        left_us = self._telling.claims.left_us(self._tag)
+        if left_us is not None:
+            properties = self._request_dict["properties"]
+            kept = properties.get(PROPERTY)
+            until = Until(self._request_dict.get("expires"), now_s() + left_us / 1e6)
+            properties[PROPERTY] = {**(kept if isinstance(kept, dict) else {}), "until": until}
+
+    def maybe_expire(self) -> Any:
+        """Return whether the job has expired since its claim, by the server's clock: this host's may be wrong."""
+        if self._telling is None:
+            return super().maybe_expire()
+        left_us = self._telling.claims.left_us(self._tag)
+        if left_us is None and not (self._message.headers or {}).get("expires"):
+            # The first version of the protocol has the expiry in the body, which no server reads.
+            return super().maybe_expire()
+        if left_us is None or left_us > 0:
+            return False
+        revoked_tasks.add(self.id)  # as Celery does: `inspect revoked` shows it
+        return True
