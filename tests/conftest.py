@@ -22,6 +22,7 @@ from celery_affinity.embedded import EmbeddedServer
 from .support.acl_users import as_user, lines, scheduler_of  # noqa: F401  # fixtures
 from .support.apps import APP
 from .support.fleet import Fleet
+from .support.in_flight import in_flight  # noqa: F401  # a fixture
 from .support.processes import running_processes, wait_until
 
 #: Inherited by every process that a test starts, whoever its parent is by now.

@@ -1,5 +1,6 @@
 """The parts of a worker's membership in the fleet, without threads and without Celery."""
 
+import threading
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -61,3 +62,16 @@ def telling_of(claims=None, *, scheduler=None, lookahead=0, pool=None, host=None
 def inbox_of(telling, schedules=lambda queue: True):
     """Return what a channel has of a worker."""
     return SimpleNamespace(telling=telling, schedules=schedules, serve=Mock(), turned=Mock())
+
+
+def told(worker, in_flight):
+    worker.outbox.send(worker.scheduler, in_flight, lookahead=0)
+    return worker.outbox.receive(worker.scheduler, lookahead=0)
+
+
+def in_another_thread(call):
+    got = []
+    thread = threading.Thread(target=lambda: got.append(call()))
+    thread.start()
+    thread.join(10)
+    return got[0]

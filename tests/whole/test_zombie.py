@@ -4,11 +4,6 @@ import signal
 
 import pytest
 
-from celery_affinity.membership import lease
-from celery_affinity.membership.held import RETURNED
-from celery_affinity.server.replies import Claim
-
-from ..support.members import Pool, claims_of
 from ..support.processes import wait_until
 from ..support.worker_processes import pool_of
 
@@ -69,51 +64,3 @@ def test_what_celery_promised_to_run_once_is_not_stopped(fleet):
     wait_until(lambda: "no longer this worker's" in zombie.log(), 10, "it learns of it")
     wait_until(lambda: fleet.ledger.ends()["job"], 25, "it runs to its end")
     assert fleet.ledger.starts() == {"job": 1}
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(lease, "now_s", lambda: now[0])
-    return now
-
-
-@pytest.fixture
-def claims(clock):
-    return claims_of()
-
-
-def claim(job_id, fence):
-    return Claim(job_id, str(fence), "pdf", 0, 0, b"")
-
-
-def test_after_a_silence_what_has_not_started_is_given_back(clock, claims):
-    tag = claims.hold(claim("job", 7))
-    clock[0] += 29.9
-    assert claims.may_start(tag)
-    clock[0] += 0.2
-    assert not claims.may_start(tag)
-    _, ends = claims.news(10)
-    assert [(held.number, held.outcome) for held in ends.values()] == [(("job", "7"), RETURNED)]
-
-
-def test_a_lease_is_renewed_from_the_moment_of_the_question_not_of_the_answer(clock, claims):
-    tag = claims.hold(claim("job", 7))
-    claims.lease.renew(asked_at_s=80, timeout_s=30)
-    clock[0] = 111
-    assert not claims.may_start(tag)
-
-
-def test_what_is_void_does_not_start_and_does_not_arrive_any_more(claims):
-    held = claims.hold(claim("held", 7))
-    assert [each.job_id for each in claims.void_up_to(8)] == ["held"]
-    assert claims.hold(claim("late", 8)) is None
-    assert not claims.may_start(held)
-    assert claims.held() == []
-    assert claims.may_start(claims.hold(claim("fresh", 9)))
-
-
-def test_what_was_let_go_does_not_start(claims):
-    tag = claims.hold(claim("job", 7))
-    claims.renounce(Pool())
-    assert not claims.may_start(tag)

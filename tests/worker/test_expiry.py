@@ -2,19 +2,14 @@
 
 import json
 import time
-from types import SimpleNamespace
 
 import pytest
 from celery.exceptions import TaskRevokedError
 
-from celery_affinity.membership import lease, server_clock
-from celery_affinity.membership.server_clock import ServerClock
 from celery_affinity.rules.keys import Keys
-from celery_affinity.server.replies import Claim
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.clocked import ClockedScheduler
-from ..support.members import claims_of
 from ..support.processes import wait_until, wait_until_it_listens
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -103,48 +98,6 @@ def test_a_look_whether_it_has_expired_costs_one_command_and_none_for_a_job_that
     )
     assert expiring.pop("zrem") == plain.pop("zrem") + 1, "what ended is taken out of those that expire"
     assert {name: calls - plain[name] for name, calls in expiring.items() if calls != plain[name]} == {"hmget": 1}
-
-
-# -- the clock
-
-
-def test_the_servers_clock_goes_on_by_what_nobody_sets(monkeypatch):
-    now = [5.0]
-    monkeypatch.setattr(server_clock, "now_s", lambda: now[0])
-    monkeypatch.setattr(time, "time", lambda: 0.0)
-    clock = ServerClock()
-    assert clock.now_us() < 1_000_000
-    clock.set(1_800_000_000_000_000)
-    now[0] += 90.5  # or the machine slept
-    assert clock.now_us() == 1_800_000_090_500_000
-    clock.set(1_700_000_000_000_000)  # a server that has another clock after a failover
-    assert clock.now_us() == 1_700_000_000_000_000
-
-
-def test_a_claim_expires_when_it_does_on_the_server():
-    claims = claims_of()
-    claims.clock = SimpleNamespace(now_us=lambda: now_us)
-    tag = claims.hold(Claim("job", "1", "pdf", 0, 0, b"", 1_000))
-    for now_us in (999, 1_000):
-        assert claims.left_us(tag) == 1_000 - now_us
-    assert claims.left_us(claims.hold(Claim("other", "2", "pdf", 0, 0, b""))) is None
-    assert claims.left_us("none that is held") is None
-    claims.void([("job", "1")])
-    assert claims.left_us(tag) is None, "another worker has it"
-
-
-def test_after_a_silence_a_worker_does_not_say_that_a_job_has_expired(monkeypatch):
-    now = [100.0]
-    for module in (lease, server_clock):
-        monkeypatch.setattr(module, "now_s", lambda: now[0])
-    claims = claims_of()
-    claims.clock.set(0)
-    tag = claims.hold(Claim("job", "1", "pdf", 0, 0, b"", 1_000_000))
-    now[0] += 29
-    assert claims.left_us(tag) == -28_000_000
-    now[0] += 2
-    assert claims.left_us(tag) is None
-    assert not claims.may_start(tag)
 
 
 # -- real workers

@@ -9,10 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from celery_affinity.server.replies import Claim
-
 from ..support.apps import APP
-from ..support.members import Pool, claims_of
 from ..support.processes import start_worker, wait_until, wait_until_it_listens
 
 
@@ -147,17 +144,6 @@ def test_a_drained_worker_goes_on_with_what_runs_and_takes_nothing_until_it_is_t
     wait_until(fleet.all_slots_are_free, 10, "no slot is lost")
     assert set(fleet.ledger.starts().values()) == {1}
     assert "no longer" not in worker.log()
-
-
-def test_what_a_drain_gives_up_does_not_start_any_more():
-    claims = claims_of()
-    runs, waits = (claims.hold(Claim(job, "7", "pdf", 0, 0, b"")) for job in ("runs", "waits"))
-    claims.bind(runs, "a request")
-    assert [held.job_id for held in claims.drain(Pool(has=lambda request: request == "a request"))] == ["waits"]
-    assert (claims.may_start(runs), claims.may_start(waits)) == (True, False)
-    assert claims.unfinished() == 1
-    assert claims.let_go() == [("waits", "7")]
-    assert claims.let_go() == []
 
 
 def test_our_commands_say_so_in_a_worker_of_another_transport(fleet):

@@ -1,0 +1,19 @@
+"""A connection for commands whose reply nobody waits for, named so that the server can tell it from others."""
+
+import pytest
+import redis
+
+from celery_affinity.server.connections.in_flight import InFlight
+
+
+@pytest.fixture
+def in_flight(server, redis_client):
+    pool = redis.ConnectionPool.from_url(server.url, socket_timeout=5, client_name="in-flight")
+    in_flight = InFlight(pool)
+    yield in_flight
+    in_flight.close()
+    pool.disconnect()
+
+
+def connections(redis_client):
+    return [each["id"] for each in redis_client.client_list() if each["name"] == "in-flight"]
