@@ -18,6 +18,7 @@ from billiard.common import TERM_SIGNAME
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery.app.task import Task
+from celery.concurrency.base import BasePool
 from celery.exceptions import TaskRevokedError, WorkerShutdown, WorkerTerminate
 from celery.utils.imports import symbol_by_name
 from celery.worker.state import active_requests, reserved_requests, task_ready
@@ -57,7 +58,7 @@ class EndOfTask(ClaimedRequest):
             if generated is not None:
                 setattr(cls, name, wrap(generated))
 
-    def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
+    def execute_using_pool(self, pool: BasePool, **kwargs: Any) -> Any:
         return self._give_to(pool, super().execute_using_pool, **kwargs)
 
     def _retry_worker_lost(self, *args: Any) -> Any:
@@ -104,7 +105,7 @@ class EndOfTask(ClaimedRequest):
         else:
             self.reject(requeue=True)
 
-    def terminate(self, pool: Any, signal: Any = None) -> None:
+    def terminate(self, pool: BasePool, signal: Any = None) -> None:
         before = self._revoked_as
         if self.time_start is not None:  # else it is asked for again when the task starts
             # Eventlet's pool waits for the end of a task that it stops, and Celery announces the revoke after that.
@@ -176,7 +177,7 @@ class EndOfTask(ClaimedRequest):
         """Free the slot of a task whose end nobody noticed: whether it ended well nobody knows."""
         self._end(WorkerLostError("nobody noticed its end, and it is nowhere in its worker"))
 
-    def _give_to(self, pool: Any, give: Callable[..., Any], **kwargs: Any) -> Any:
+    def _give_to(self, pool: BasePool, give: Callable[..., Any], **kwargs: Any) -> Any:
         """Give the task to *pool* with *give*. A task that the pool does not take is rejected."""
         self._pool = pool
         self._give_up_unless_it_may_start()
@@ -249,7 +250,7 @@ def _failure_of(result: Any) -> Any:
 
 def _starting_if_it_may(generated: Any) -> Any:
     @wraps(generated)
-    def execute_using_pool(self: Any, pool: Any, **kwargs: Any) -> Any:
+    def execute_using_pool(self: Any, pool: BasePool, **kwargs: Any) -> Any:
         return self._give_to(pool, partial(generated, self), **kwargs)
 
     return execute_using_pool

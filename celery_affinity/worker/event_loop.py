@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from kombu.asynchronous.hub import Hub
+
 from ..server.connections.in_flight import InFlight
 
 
@@ -12,7 +14,7 @@ class Loop:
     """Calls *on_tick* at each turn of *hub*, and *on_reply* when there is a reply to the commands *in_flight*."""
 
     def __init__(
-        self, hub: Any, in_flight: InFlight, *, on_tick: Callable[[], None], on_reply: Callable[[], None]
+        self, hub: Hub, in_flight: InFlight, *, on_tick: Callable[[], None], on_reply: Callable[[], None]
     ) -> None:
         self.in_flight = in_flight
         self._hub = hub

@@ -6,7 +6,7 @@ starts, and each starts when a slot is free, in the order of the fencing numbers
 
 from collections import deque
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..client.of_app import settings_of
 from ..dispatcher.repeating import Repeating
@@ -20,6 +20,9 @@ from ..transport.channel import AffinityChannel
 from . import pools
 from .host import WorkerHost
 
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
+
 #: Digits, at most, of a number of jobs in a sign of the server.
 _LONGEST_NUMBER = 9
 
@@ -30,7 +33,7 @@ class Following:
     The event loop's thread calls all methods but `receive_elsewhere`.
     """
 
-    def __init__(self, consumer: Any, members: Membership, host: WorkerHost) -> None:
+    def __init__(self, consumer: "Consumer", members: Membership, host: WorkerHost) -> None:
         self.telling = members.telling
         self.schedules = settings_of(consumer.app).schedules
         self._consumer = consumer

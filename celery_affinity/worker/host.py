@@ -1,6 +1,6 @@
 """Celery's worker, as its membership in the fleet sees it (`Host`): its event loop, and what happens there to jobs."""
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from celery.worker import state
 
@@ -9,6 +9,9 @@ from ..server.connections.in_flight import InFlight
 from ..server.replies import Claim
 from .event_loop import Loop
 from .strays import Strays
+
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
 
 #: Time, s, that a worker which comes back from a silence has to read which of its tasks have ended.
 _CATCHES_UP_S = 1.0
@@ -21,7 +24,7 @@ class _Following(Protocol):
 class WorkerHost:
     """The worker of *consumer*. It has a *loop* while an event loop turns; *following* and *strays* once it joins."""
 
-    def __init__(self, consumer: Any) -> None:
+    def __init__(self, consumer: "Consumer") -> None:
         self.loop: Loop | None = None
         self.following: _Following | None = None
         self.strays: Strays | None = None

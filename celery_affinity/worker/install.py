@@ -3,6 +3,7 @@
 from typing import Any
 
 from celery.signals import worker_init, worker_process_init
+from celery.worker import WorkController
 
 from ..client import options
 from ..client.of_app import is_ours, settings_of
@@ -15,7 +16,7 @@ from . import remote_control
 from .step import AffinityStep
 
 
-def install(worker: Any) -> None:
+def install(worker: WorkController) -> None:
     """Add the step to *worker*, a ``celery.worker.WorkController`` whose app names this transport.
 
     Raises TransportError if its connections would use another one, SettingError for a bad setting, OptionError for a

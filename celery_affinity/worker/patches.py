@@ -5,7 +5,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..client.revokes import Revoked
 from ..membership.host import Host
@@ -13,6 +13,9 @@ from ..membership.membership import Membership
 from ..server import received
 from . import end_of_task, pools, runs
 from .reconnecting import Reconnecting
+
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +38,7 @@ PATCHED = (
 )
 
 
-def connect_as_a_worker(consumer: Any, on_revoked: Callable[[Revoked], None]) -> None:
+def connect_as_a_worker(consumer: "Consumer", on_revoked: Callable[[Revoked], None]) -> None:
     """Have *on_revoked* called with what a broadcast revokes, on all connections of *consumer*.
 
     With green pools remote control has one of its own.
@@ -50,7 +53,7 @@ def connect_as_a_worker(consumer: Any, on_revoked: Callable[[Revoked], None]) ->
     consumer.connection_for_read = connecting
 
 
-def patch(consumer: Any, members: Membership, host: Host) -> None:
+def patch(consumer: "Consumer", members: Membership, host: Host) -> None:
     """Change *consumer* and its pool, once: both outlive a connection."""
     _tell_ends(consumer)
     _wake_for_calls(consumer, host)
@@ -62,7 +65,7 @@ def patch(consumer: Any, members: Membership, host: Host) -> None:
     Reconnecting(consumer, members)
 
 
-def _tell_ends(consumer: Any) -> None:
+def _tell_ends(consumer: "Consumer") -> None:
     """Have the requests of all tasks tell their end, and of those that a reload of modules brings."""
     update_strategies = consumer.update_strategies
 
@@ -74,7 +77,7 @@ def _tell_ends(consumer: Any) -> None:
     consumer.update_strategies = update
 
 
-def _wake_for_calls(consumer: Any, host: Host) -> None:
+def _wake_for_calls(consumer: "Consumer", host: Host) -> None:
     """Have the event loop turn for an ack of stock Celery's own: kombu before 5.7 lets one of another thread wait.
 
     An error of what is called in the loop does not end it: a command of remote control may ask for what cannot be.

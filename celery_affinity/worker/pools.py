@@ -13,11 +13,13 @@ from contextlib import contextmanager, suppress
 from functools import cache, wraps
 from typing import Any
 
+from celery.concurrency.base import BasePool
 from celery.worker import state
+from celery.worker.request import Request
 from kombu.utils import functional
 
 
-def forks(pool: Any) -> bool:
+def forks(pool: BasePool) -> bool:
     """Return whether *pool* runs tasks in processes that it forks."""
     return isinstance(pool, _prefork())
 
@@ -29,7 +31,7 @@ def _prefork() -> Any:
     return TaskPool
 
 
-def size(pool: Any) -> int:
+def size(pool: BasePool) -> int:
     """Return how many tasks *pool* can run at a time."""
     if forks(pool) and pool._pool is None:
         return 0  # it was terminated: Celery's own count fails
@@ -38,7 +40,7 @@ def size(pool: Any) -> int:
     return int(pool.num_processes) if greenlets is None else greenlets
 
 
-def writes_at_once(pool: Any) -> bool:
+def writes_at_once(pool: BasePool) -> bool:
     """Have a prefork pool write its jobs in this turn of the loop, though the pool's own part of the turn may be over.
 
     Return whether *pool* writes: other pools have nothing to write.
@@ -50,7 +52,7 @@ def writes_at_once(pool: Any) -> bool:
     return True
 
 
-def still_has(pool: Any, request: Any) -> bool:
+def still_has(pool: BasePool, request: Request | None) -> bool:
     """Return whether *pool* runs *request* now or will."""
     if request is None or request in state.active_requests:
         return request is not None
@@ -59,7 +61,7 @@ def still_has(pool: Any, request: Any) -> bool:
     return request._apply_result is not None and request._apply_result() in (_unfinished(pool) or {}).values()
 
 
-def has_in_a_process(pool: Any, job: "Callable[[], Any]") -> bool:
+def has_in_a_process(pool: BasePool, job: Callable[[], Any]) -> bool:
     """Return whether a prefork pool has a job, in a process or for one. Any thread may ask. *job*: a weak reference."""
     if pool._pool is None:
         return True  # it was terminated: all ends are near
@@ -70,7 +72,7 @@ def has_in_a_process(pool: Any, job: "Callable[[], Any]") -> bool:
     return process is None or any(each is process for each in list(pool._pool._pool))
 
 
-def let_pauses_yield(pool: Any) -> None:
+def let_pauses_yield(pool: BasePool) -> None:
     """Let the other greenlets of *pool* run during kombu's pauses between two tries to reach the server.
 
     Celery imports kombu before it patches `time.sleep` for gevent and eventlet: each pause would hold the whole worker.
@@ -79,7 +81,7 @@ def let_pauses_yield(pool: Any) -> None:
         vars(functional)["sleep"] = time.sleep
 
 
-def spare_what_is_written(pool: Any) -> None:
+def spare_what_is_written(pool: BasePool) -> None:
     """Make the flush of a prefork pool keep the jobs that a process already reads, and which processes are busy."""
     flush: Callable[[], Any] | None = getattr(pool, "flush", None)
     if _unfinished(pool) is None or flush is None or hasattr(flush, "__wrapped__"):
@@ -95,7 +97,7 @@ def spare_what_is_written(pool: Any) -> None:
     pool.flush = sparing
 
 
-def keep_what_is_half_read(pool: Any) -> None:
+def keep_what_is_half_read(pool: BasePool) -> None:
     """Make a prefork pool go on, after a reconnect, with the results that it was reading.
 
     A process writes the length of a long result (an exception with its traceback, say) and then the result. Celery's
@@ -121,7 +123,7 @@ def keep_what_is_half_read(pool: Any) -> None:
     results._recv_message = receiving
 
 
-def read_results(pool: Any) -> None:
+def read_results(pool: BasePool) -> None:
     """Read the ends of tasks from a prefork pool, as the event loop does: it does not turn now.
 
     Call this in the event loop's own thread.
@@ -137,7 +139,7 @@ def read_results(pool: Any) -> None:
             results.handle_event(fd)
 
 
-def watch_who_is_ending(pool: Any) -> None:
+def watch_who_is_ending(pool: BasePool) -> None:
     """Have a prefork pool watch anew, after a reconnect, a process whose end it has noticed and that is still there.
 
     Celery forgets the file number of such a process at once, and the process when the system says how it ended: the
@@ -160,7 +162,7 @@ def watch_who_is_ending(pool: Any) -> None:
 
 
 @contextmanager
-def _taken_for_accepted(pool: Any) -> Iterator[None]:
+def _taken_for_accepted(pool: BasePool) -> Iterator[None]:
     """Mark jobs that a process has got, or is getting, as accepted: `flush` drops all others.
 
     A job that a dead process has got is dropped afterwards: the pool throws away the pipe of a dead process only for a
@@ -184,7 +186,7 @@ def _taken_for_accepted(pool: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _remembered(pool: Any) -> Iterator[None]:
+def _remembered(pool: BasePool) -> Iterator[None]:
     """Keep the accepted jobs of an AsynPool, no others, and the knowledge that their processes are busy.
 
     A flush in Celery before 5.6.3 forgets jobs that run, so that their ends are lost, or remembers jobs that never
@@ -201,7 +203,7 @@ def _remembered(pool: Any) -> Iterator[None]:
         pool._busy_workers.update(process.inqW_fd for process in busy if process._is_alive())
 
 
-def _unfinished(pool: Any) -> "dict[int, Any] | None":
+def _unfinished(pool: BasePool) -> "dict[int, Any] | None":
     """Return the jobs of a prefork pool by number; None for another pool."""
     cache: dict[int, Any] | None = getattr(getattr(pool, "_pool", None), "_cache", None)
     return cache

@@ -11,12 +11,17 @@ from collections import Counter
 from collections.abc import Iterator
 from operator import itemgetter
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.worker import state
+from celery.worker.request import Request
 
 from ..membership.membership import Membership
 from .following import Following
+
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
+    from kombu.utils.limits import TokenBucket
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +29,7 @@ logger = logging.getLogger(__name__)
 class Limits:
     """The token buckets of *consumer*: each way in and out of them leads through here."""
 
-    def __init__(self, consumer: Any, members: Membership, following: Following) -> None:
+    def __init__(self, consumer: "Consumer", members: Membership, following: Following) -> None:
         self._consumer = consumer
         self._members, self._following = members, following
         self._has_lent = False
@@ -44,7 +49,7 @@ class Limits:
         self._has_lent = self._has_lent or bool(waiting)
         self._members.lend(waiting)
 
-    def waiting(self) -> Iterator[Any]:
+    def waiting(self) -> Iterator[Request]:
         """Yield the requests of claims that wait for a token."""
         for bucket in self._buckets():
             yield from (request for request, _ in tuple(bucket.contents) if _is_claimed(request))
@@ -57,7 +62,7 @@ class Limits:
     def _buckets(self) -> list[Any]:
         return [bucket for bucket in tuple(self._consumer.task_buckets.values()) if bucket and bucket.contents]
 
-    def _start_what_may(self, bucket: Any) -> None:
+    def _start_what_may(self, bucket: "TokenBucket") -> None:
         self._end_expired(bucket)
         self._put_in_order(bucket)
         _forget_idle_time(bucket)
@@ -68,7 +73,7 @@ class Limits:
         finally:
             self.count()
 
-    def _end_expired(self, bucket: Any) -> None:
+    def _end_expired(self, bucket: "TokenBucket") -> None:
         """End jobs that have expired while they waited: they use no token that another may have."""
         for each in tuple(bucket.contents):
             request = each[0]
@@ -79,7 +84,7 @@ class Limits:
                 except Exception:  # of a result backend, or of a signal's handler: the other jobs go on all the same
                     logger.exception("Cannot tell that task %s[%s] has expired", request.name, request.id)
 
-    def _start_if_there_is_room(self, request: Any) -> Any:
+    def _start_if_there_is_room(self, request: Request) -> Any:
         # The job came for a slot that was lent, while the lender has started.
         if self._has_lent and _is_claimed(request) and self._following.room() < -self._number_waiting():
             self._return([request])
@@ -103,7 +108,7 @@ class Limits:
                     self._consumer._limit_move_to_pool(request)
         self.count()
 
-    def _put_in_order(self, bucket: Any) -> None:
+    def _put_in_order(self, bucket: "TokenBucket") -> None:
         """Sort the jobs that wait by their claims: a job in a reply may pass one that is still in the inbox."""
         find = self._members.claims.find
         claims = [find(getattr(request, "_tag", "")) for request, _ in bucket.contents]
@@ -116,24 +121,24 @@ class Limits:
     def _number_waiting(self) -> int:
         return sum(1 for _ in self.waiting())
 
-    def _return(self, requests: list[Any]) -> None:
+    def _return(self, requests: list[Request]) -> None:
         for request in requests:
             logger.info("Task %s[%s] is given back: its slot is taken", request.name, request.id)
             state.task_ready(request)
         self._members.give_back([request._tag for request in requests])
 
 
-def _forget_idle_time(bucket: Any) -> None:
+def _forget_idle_time(bucket: "TokenBucket") -> None:
     """Let a full bucket fill from now on: kombu before 5.7 counts the time that it was full, and two jobs start."""
     if bucket._tokens >= bucket.capacity:
         bucket.timestamp = monotonic()
 
 
-def _is_claimed(request: Any) -> bool:
+def _is_claimed(request: Request) -> bool:
     return getattr(request, "_telling", None) is not None
 
 
-def _remove_claims(bucket: Any) -> list[Any]:
+def _remove_claims(bucket: "TokenBucket") -> list[Any]:
     """Remove the requests of claims from a bucket, and return them; those of broadcast tasks, say, stay."""
     contents = tuple(bucket.contents)
     bucket.clear_pending()

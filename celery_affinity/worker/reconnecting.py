@@ -9,12 +9,15 @@ more.
 import logging
 from collections.abc import Callable
 from time import monotonic, sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.worker.state import maybe_shutdown
 
 from ..membership.membership import Membership
 from .pools import read_results
+
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +31,7 @@ _SMALLER = 1e-6
 class Reconnecting:
     """How *consumer* waits for its server, with the word of the beats' thread of *members*."""
 
-    def __init__(self, consumer: Any, members: Membership) -> None:
+    def __init__(self, consumer: "Consumer", members: Membership) -> None:
         self._consumer = consumer
         self._members = members
         self._known = 0

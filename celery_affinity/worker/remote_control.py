@@ -104,7 +104,7 @@ def scheduled(state: State, **kwargs: Any) -> list[Reply]:
     return found if reader is None else [*found, *inspect_lists.scheduled(reader, _arguments(state), state.hostname)]
 
 
-def query_task(state: State, ids: Any, **kwargs: Any) -> Reply:
+def query_task(state: State, ids: object, **kwargs: Any) -> Reply:
     """Query for task information by id; one worker answers for those that wait in Redis."""
     found: Reply = _stock_query_task(state, ids, **kwargs)
     reader = _reader_of_the_spokesman(state)
@@ -115,7 +115,7 @@ def query_task(state: State, ids: Any, **kwargs: Any) -> Reply:
     return found
 
 
-def rate_limit(state: State, task_name: str, rate_limit: Any, **kwargs: Any) -> Reply:
+def rate_limit(state: State, task_name: str, rate_limit: object, **kwargs: Any) -> Reply:
     """Tell worker(s) to modify the rate limit for a task by type."""
     if not isinstance(rate_limit, str):
         _check_numbers(rate_limit=rate_limit)

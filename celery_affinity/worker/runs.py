@@ -10,13 +10,15 @@ from functools import partial, wraps
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
+from celery.concurrency.base import BasePool
 from celery.concurrency.solo import TaskPool as SoloPool
 from celery.exceptions import WorkerShutdown, WorkerTerminate
+from celery.worker.request import Request
 
 from .pools import forks, has_in_a_process
 
 
-def report_all_errors(pool: Any) -> None:
+def report_all_errors(pool: BasePool) -> None:
     """Have *pool* hand errors of its runs to its caller as prefork does: as an ExceptionInfo, for `on_success`."""
     if forks(pool):
         return
@@ -31,7 +33,7 @@ def report_all_errors(pool: Any) -> None:
     pool.apply_async = applying
 
 
-def _unless_called_off(request: Any, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _unless_called_off(request: Request | None, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run the task of *request*, unless the job was found to be another worker's when the task was accepted."""
     return None if getattr(request, "is_called_off", False) else run(*args, **kwargs)
 
@@ -55,7 +57,7 @@ def while_given() -> bool:
     return True
 
 
-def after_given(pool: Any, request: Any, given: Any) -> Callable[[], bool]:
+def after_given(pool: BasePool, request: Request, given: object) -> Callable[[], bool]:
     """Return a function that says whether *pool* still runs *request*, or will. *given*: the result of `apply_async`.
 
     The function says True for a pool that is not Celery's own: nobody can know.

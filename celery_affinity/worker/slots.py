@@ -1,16 +1,19 @@
 """Celery's pool, as the worker's membership in the fleet sees it (`Pool`)."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.concurrency.solo import TaskPool as SoloPool
 
 from . import pools, unclaimed
 
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
+
 
 class Slots:
     """The pool of *consumer*, whichever it is."""
 
-    def __init__(self, consumer: Any) -> None:
+    def __init__(self, consumer: "Consumer") -> None:
         self._consumer = consumer
 
     @property

@@ -2,10 +2,11 @@
 
 import logging
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps
 from celery.worker import state
+from kombu.asynchronous.hub import Hub
 
 from ..client.of_app import settings_of
 from ..client.revokes import Revoked
@@ -26,6 +27,9 @@ from .rate_limits import Limits
 from .slots import Slots
 from .strays import Strays
 
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
+
 logger = logging.getLogger(__name__)
 
 
@@ -35,7 +39,7 @@ class AffinityStep(bootsteps.StartStopStep):
     name = "affinity"
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
-    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+    def __init__(self, consumer: "Consumer", **kwargs: Any) -> None:
         self._consumer = consumer
         self.slots = Slots(consumer)
         self.membership: Membership | None = None
@@ -51,7 +55,7 @@ class AffinityStep(bootsteps.StartStopStep):
 
     # -- bootstep
 
-    def start(self, consumer: Any) -> None:
+    def start(self, consumer: "Consumer") -> None:
         """Join, at the start and again after each reconnect."""
         self._channel = channel = consumer.task_consumer.channel
         scheduler = channel.scheduler_of_its_own()
@@ -107,12 +111,12 @@ class AffinityStep(bootsteps.StartStopStep):
         )
         logger.info(line)
 
-    def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
+    def register_with_event_loop(self, consumer: "Consumer", hub: Hub) -> None:
         """Tell, and start what follows, at each turn of the loop."""
         in_flight = consumer.task_consumer.channel.in_flight_of_its_own()
         self._host.loop = Loop(hub, in_flight, on_tick=self.following.turn, on_reply=self.following.reply)
 
-    def stop(self, consumer: Any) -> None:
+    def stop(self, consumer: "Consumer") -> None:
         """Before a reconnect: wait for the next start. At a shutdown: take no new job."""
         self._close_loop()
         if self._following is not None:
@@ -130,11 +134,11 @@ class AffinityStep(bootsteps.StartStopStep):
         self.limits.close()  # a request that waits for a rate limit must not start: timers go on while the pool drains
         self.membership.drain()
 
-    def terminate(self, consumer: Any) -> None:
+    def terminate(self, consumer: "Consumer") -> None:
         """Do at a cold shutdown what is done at a warm one."""
         self.stop(consumer)
 
-    def shutdown(self, consumer: Any) -> None:
+    def shutdown(self, consumer: "Consumer") -> None:
         """Leave, after the pool has drained."""
         self._close_loop()
         if self._following is not None:
@@ -150,7 +154,7 @@ class AffinityStep(bootsteps.StartStopStep):
         if loop is not None:
             loop.close()
 
-    def info(self, consumer: Any) -> dict[str, Any]:
+    def info(self, consumer: "Consumer") -> dict[str, Any]:
         """Return what `inspect stats` shows, also of a worker that has not joined yet."""
         shown: dict[str, Any] = {
             "app": consumer.app.main or "",

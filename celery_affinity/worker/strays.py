@@ -3,13 +3,16 @@
 import logging
 from collections.abc import Iterator
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.worker import state
 
 from ..membership.held import ACKED, Held
 from ..membership.telling import Telling
 from . import unclaimed
+
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +30,7 @@ class Strays:
     limit, or for a pool process. *telling* is told of the ends.
     """
 
-    def __init__(self, consumer: Any, telling: Telling) -> None:
+    def __init__(self, consumer: "Consumer", telling: Telling) -> None:
         self._consumer = consumer
         self._telling = telling
         self._since_s: dict[Any, float] = {}
