@@ -16,10 +16,10 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
-from ..support import clocked
 from ..support.apps import APP
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
+from ..support.scripted_fleet import ScriptedFleet
 
 STRANGE = [
     "a b",
@@ -49,7 +49,7 @@ class Fleet:
         return worker
 
     def publish(self, job, message):
-        clocked.Fleet(self.scheduler).publish(job, "pdf", message=message)
+        ScriptedFleet(self.scheduler).publish(job, "pdf", message=message)
 
     def good(self, job, **options):
         self.app.send_task(f"{APP}.pdf", (job,), **{"affinity": "pdf", **options})
@@ -173,7 +173,7 @@ def test_a_task_may_have_any_id_and_name(fleet):
 def test_many_types_cost_no_more_than_their_jobs(redis_client):
     """Ten thousand types that nobody serves: they block nobody, and go with their jobs."""
     scheduler = Scheduler(redis_client, Keys())
-    fleet = clocked.Fleet(scheduler)
+    fleet = ScriptedFleet(scheduler)
     for number in range(10_000):
         fleet.publish(f"job{number}", f"type{number}")
     assert len(Report(Reader(redis_client, Keys())).status().types) == 10_000
