@@ -36,13 +36,13 @@ def put(cohort: Cohort, new: NewJob, enqueued_us: int, now_us: int) -> Published
         if new.delay_us < TICK_US and _first_scheduled(cohort) is job:
             workers.have_one_tick(cohort)
         return Published(IS_SCHEDULED, NONE, True)
-    if not is_served(cohort, new.type):
+    if not _is_served(cohort, new.type):
         cohort.counters["unserved"] += 1
         return Published(IS_PENDING, NONE, False)
     return Published(IS_PENDING, NONE, True)
 
 
-def is_served(cohort: Cohort, type_: str) -> bool:
+def _is_served(cohort: Cohort, type_: str) -> bool:
     """Return whether a live worker serves *type_*, if only after it has withdrawn from it for a moment."""
     return bool(cohort.capacity(type_) or cohort.capacity(withdrawn(type_)))
 

@@ -68,8 +68,6 @@ FAULTS = (
     Fault("arrows/sync", "looked_at == protocol.MOST_MOVES or ", ""),
     Fault("arrows/sync", " or bytes > protocol.MOST_BYTES then", " then"),
     Fault("arrows/sync", "come_back.put(worker, id, false, settings)", "come_back.put(worker, id, true, settings)"),
-    Fault("arrows/sync", "rank < protocol.TICKERS", "rank <= protocol.TICKERS"),
-    Fault("arrows/sync", "ticked > protocol.TICKED_LATELY_US", "ticked >= protocol.TICKED_LATELY_US"),
     Fault("arrows/sync", _INCLUDE_FULL, ""),
     Fault("arrows/sync", "settings.revision, clock.now_us,", "settings.revision, 0,"),
     Fault("arrows/join", "    lookahead.ask(worker, types,", "    type(worker, types,"),

@@ -3,14 +3,15 @@
 from .fault import Fault
 
 FAULTS = (
-    Fault("fleet/lookahead", "tonumber(slots) + most - tonumber(other)", "tonumber(slots) + most"),
-    Fault("fleet/lookahead", "math.min(most, tonumber(slots)", "math.min(1000, tonumber(slots)"),
+    Fault("fleet/workers", "rank < protocol.TICKERS", "rank <= protocol.TICKERS"),
+    Fault("fleet/workers", "ticked > protocol.TICKED_LATELY_US", "ticked >= protocol.TICKED_LATELY_US"),
+    Fault("fleet/lookahead", "math.min(most, ", "math.min(1000, "),
     Fault("fleet/lookahead", "        view.left = view.left - 1\n", ""),
-    Fault("fleet/lookahead", 'accepting == "1" and not stalled and tonumber', "tonumber"),
+    Fault("fleet/lookahead", "free_slots.takes_jobs(row)", "true"),
     Fault("fleet/lookahead", "if holder ~= worker and", "if"),
     Fault("fleet/lookahead", '            redis.call("HDEL", key.ahead, types[i])\n', ""),
     Fault("fleet/lookahead", "if free == 0 or #types == 0 or", "if #types == 0 or"),
-    Fault("fleet/lookahead", "> tonumber(slots) - tonumber(other)", ">= tonumber(slots) - tonumber(other)"),
+    Fault("fleet/lookahead", "free_slots.left(worker, row) < 0", "free_slots.left(worker, row) <= 0"),
     Fault("fleet/lookahead", 'if redis.call("HEXISTS", key.capacity, type) == 1 then', "if true then"),
     Fault("fleet/workers", 'accepting == "1" and not stalled then', 'accepting == "1" then'),
     Fault("fleet/workers", 'redis.call("HDEL", key.ahead, type)', ""),

@@ -102,6 +102,6 @@ FAULTS = (
     ),
     Fault("placing/free_slots", "        view.left, taken = view.left - 1, true", "        taken = true"),
     Fault("placing/free_slots", "sum = sum + (tonumber(free) or 0)", "sum = tonumber(free) or 0"),
-    Fault("placing/free_slots", "free = math.max(0, ", "free = math.max(-9, "),
+    Fault("placing/free_slots", "math.max(0, free_slots", "math.max(-9, free_slots"),
     Fault("placing/free_slots", " - tonumber(row[OTHER])", ""),
 )

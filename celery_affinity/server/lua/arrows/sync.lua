@@ -107,9 +107,7 @@ local returned = #types - served
 free_slots.recount(worker)
 check_free_slots()
 
-local ticked = tonumber(redis.call("HGET", key.clock, "ticked")) or 0
-local rank = redis.call("ZRANK", key.joined, worker)
-local ticker = (rank and rank < protocol.TICKERS) or clock.now_us - ticked > protocol.TICKED_LATELY_US
+local ticker = workers.is_ticker(worker)
 local more = fill(types, "", settings, free_slots.view())[1]
 if more == "" then
     lookahead.ask(worker, workers.types_of(worker), tonumber(redis.call("HGET", key.worker(worker), "free") or 0))

@@ -6,12 +6,8 @@ local lookahead = {}
 
 -- RETURNS a view, as `free_slots.own`, of the places for the `most` jobs that `worker` may hold beyond its slots.
 local function view_of(worker, most)
-    local slots, other, accepting, stalled =
-        unpack(redis.call("HMGET", key.worker(worker), "slots", "other", "accepting", "stalled"))
-    local room = 0
-    if accepting == "1" and not stalled and tonumber(slots) > 0 then
-        room = math.min(most, tonumber(slots) + most - tonumber(other) - redis.call("HLEN", key.claims(worker)))
-    end
+    local row = free_slots.row(worker)
+    local room = free_slots.takes_jobs(row) and math.min(most, free_slots.left(worker, row) + most) or 0
     local view = { left = room }
     function view.free_for()
         return 1
@@ -42,8 +38,8 @@ end
 -- Lets a worker that gave back jobs of the types in `again` be asked once more, if it still holds jobs beyond its
 -- slots.
 function lookahead.gave_back(worker, again)
-    local slots, other = unpack(redis.call("HMGET", key.worker(worker), "slots", "other"))
-    if slots and redis.call("HLEN", key.claims(worker)) > tonumber(slots) - tonumber(other) then
+    local row = free_slots.row(worker)
+    if row[1] and free_slots.left(worker, row) < 0 then
         for type in pairs(again) do
             if redis.call("HEXISTS", key.capacity, type) == 1 then -- else nobody asks, or deletes this
                 redis.call("HSET", key.ahead, type, worker)

@@ -105,6 +105,13 @@ function workers.have_one_tick()
     end
 end
 
+-- RETURNS whether a worker is to tick. If the last tick is old, any worker is.
+function workers.is_ticker(worker)
+    local ticked = tonumber(redis.call("HGET", key.clock, "ticked")) or 0
+    local rank = redis.call("ZRANK", key.joined, worker)
+    return (rank and rank < protocol.TICKERS) or clock.now_us - ticked > protocol.TICKED_LATELY_US
+end
+
 -- Forgets a worker that holds nothing any more.
 function workers.remove(worker)
     workers.detach(worker)

@@ -10,18 +10,25 @@ function free_slots.row(worker, ...)
     return redis.call("HMGET", key.worker(worker), "profile", "slots", "other", "accepting", "free", "stalled", ...)
 end
 
--- RETURNS the profile of a worker, the number of its free slots, and the number that its hash has: slots - claims -
--- other running requests, which are less than 0 when claims that wait for a rate limit lend their slots. The number is
+-- RETURNS how many slots of a worker are free; below 0 if it holds jobs beyond its slots. The other running requests
+-- are less than 0 when claims that wait for a rate limit lend their slots.
+function free_slots.left(worker, row)
+    return tonumber(row[SLOTS]) - tonumber(row[OTHER]) - redis.call("HLEN", key.claims(worker))
+end
+
+-- RETURNS whether jobs are placed on a worker. One without slots has none to lend either.
+function free_slots.takes_jobs(row)
+    return row[ACCEPTING] == "1" and not row[STALLED] and tonumber(row[SLOTS]) > 0
+end
+
+-- RETURNS the profile of a worker, the number of its free slots, and the number that its hash has. The number is
 -- derived, not added up, so that no sequence of calls can leak a slot. nil for a worker that is not known.
 function free_slots.count(worker, row)
     row = row or free_slots.row(worker)
     if not row[PROFILE] then
         return nil
     end
-    local free = 0
-    if row[ACCEPTING] == "1" and not row[STALLED] and tonumber(row[SLOTS]) > 0 then -- no slots: none to lend
-        free = math.max(0, tonumber(row[SLOTS]) - tonumber(row[OTHER]) - redis.call("HLEN", key.claims(worker)))
-    end
+    local free = free_slots.takes_jobs(row) and math.max(0, free_slots.left(worker, row)) or 0
     return row[PROFILE], free, tonumber(row[FREE])
 end
 

@@ -1,0 +1,46 @@
+"""A file of the reference and the Lua file that must equal it have the same path, and the same names in them."""
+
+import ast
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from celery_affinity import reference, server
+from celery_affinity.reference.reference import Reference
+from celery_affinity.server.scripts.assembling import ARROWS
+
+REFERENCE, LUA = Path(str(files(reference))), Path(str(files(server))) / "lua"
+TWINS = sorted(path.relative_to(REFERENCE) for path in REFERENCE.glob("*/*.py") if path.stem != "__init__")
+
+#: Arrows of which the reference knows nothing: its state is never spoiled.
+WITHOUT_REFERENCE = {"repair"}
+
+#: Functions without a twin. Scripts know by what they read whether there is a choice, read settings one by one, and
+#: have one arrow for two methods now and then.
+ONLY_IN_PYTHON = {"has_choice", "slots_that_fit", "get", "weights", "revoke_stamped", "leave_to_others"}
+
+
+def public_functions(path):
+    tree = ast.parse((REFERENCE / path).read_text(encoding="utf-8"))
+    classes = [each for each in tree.body if isinstance(each, ast.ClassDef)]
+    found = [each.name for scope in (tree, *classes) for each in scope.body if isinstance(each, ast.FunctionDef)]
+    return {name for name in found if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("path", TWINS, ids=str)
+def test_a_file_of_the_reference_has_its_twin_in_lua_and_the_same_names_in_it(path):
+    source = (LUA / path.with_suffix(".lua")).read_text(encoding="utf-8")
+    if path.parent.name == "arrows":
+        functions = {path.stem}  # a script has no name in itself
+    else:
+        functions = set(re.findall(r"\bfunction (?:\w+\.)?(\w+)\(|\b(\w+) = function\(", source))
+        functions = {name for each in functions for name in each}
+    assert public_functions(path) <= functions | ONLY_IN_PYTHON
+
+
+@pytest.mark.parametrize("arrow", sorted({*ARROWS} - WITHOUT_REFERENCE))
+def test_an_arrow_is_in_the_table_of_contents_and_has_a_file(arrow):
+    assert hasattr(Reference, arrow)
+    assert Path("arrows", f"{arrow}.py") in TWINS
