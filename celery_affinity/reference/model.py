@@ -150,7 +150,7 @@ class Cohort:
     schema: int | None = None
     """Number of the format of the keys, once a worker has joined."""
     settings: InForce = field(default_factory=InForce)
-    turn: int = 0
+    claim_number: int = 0
     """Claims made that had a choice, since a share of them goes by age alone."""
     durations_us: dict[str, int] = field(default_factory=dict)
     """Type -> moving average of its jobs' time in a slot."""

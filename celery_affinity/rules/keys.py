@@ -66,7 +66,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "settings": ("settings", "hash", "scheduling settings in force, by name, and their revision"),
     "conf": ("conf", "hash", "scheduling settings as an app.conf had them last: what a reset goes back to"),
     "conf_of": ("conf_of:%s", "hash", "app -> scheduling settings as its own app.conf had them last: kept for a month"),
-    "turn": ("turn", "string", "claims made that had a choice, since a share of them goes by age alone"),
+    "claim_number": (
+        "claim_number",
+        "string",
+        "claims made that had a choice, since a share of them goes by age alone",
+    ),
     "durations": (
         "durations",
         "hash",

@@ -23,7 +23,7 @@ MICRO = 1_000_000
 class Weights:
     """The coefficients of the score, in points; those of age in points a second, the cap in µs.
 
-    *turned*: priorities are read the other way round, 0 as the highest.
+    *priority_reversed*: priorities are read the other way round, 0 as the highest.
     """
 
     priority: float = 1024
@@ -32,11 +32,11 @@ class Weights:
     on_demand: float = 4096
     on_demand_age: float = 32
     on_demand_age_cap_us: int = 256 * MICRO
-    turned: bool = False
+    priority_reversed: bool = False
 
     def read(self, priority: int) -> int:
         """Return *priority* with 10 as the highest."""
-        return MAX_PRIORITY - priority if self.turned else priority
+        return MAX_PRIORITY - priority if self.priority_reversed else priority
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ def score(priority: int, on_demand: bool, age_us: int, slots_that_fit: int, weig
     )
 
 
-def goes_by_age(turn: int, priority_percentage: int) -> bool:
-    """Return whether claim number *turn* (from 0) takes the oldest job instead of the one with the highest score.
+def goes_by_age(claim_number: int, priority_percentage: int) -> bool:
+    """Return whether *claim_number* (from 0) takes the oldest job instead of the one with the highest score.
 
     Counted, not drawn: of any hundred claims that have a choice *priority_percentage* go by score, evenly spread.
     """
-    return turn * priority_percentage % 100 >= priority_percentage
+    return claim_number * priority_percentage % 100 >= priority_percentage
 
 
 class Place(NamedTuple):

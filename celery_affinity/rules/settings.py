@@ -5,6 +5,8 @@ namespace has it (``CELERY_AFFINITY_WORKER_TIMEOUT``). Times are seconds, as in 
 Redis, the settings that the scripts read; most of these can be changed at run time.
 """
 
+# Longer than 300 lines: one table of settings, and the functions that read and write a value by its row.
+
 import difflib
 import fnmatch
 import math
@@ -206,7 +208,7 @@ def weights(shared: Mapping[str, str]) -> Weights:
         on_demand=float(shared["on_demand_weight"]),
         on_demand_age=float(shared["on_demand_age_weight"]),
         on_demand_age_cap_us=int(shared["on_demand_age_cap_us"]),
-        turned=shared["turned"] == "1",
+        priority_reversed=shared["priority_reversed"] == "1",
     )
 
 
@@ -280,9 +282,9 @@ def _number_or_text(text: str) -> Value:
     return text
 
 
-#: Setting, by its name in Redis -> its value while Redis has none. *turned*: whether priorities are read the other way
-#: round, since ``priority_order`` was changed at run time. *revision*: grows with each change.
-_DEFAULTS = {**Settings().shared(), "turned": "0", "revision": "0"}
+#: Setting, by its name in Redis -> its value while Redis has none. *priority_reversed*: whether priorities are read the
+#: other way round, since ``priority_order`` was changed at run time. *revision*: grows with each change.
+_DEFAULTS = {**Settings().shared(), "priority_reversed": "0", "revision": "0"}
 
 
 #: Settings that a claim needs, read at once; of all others a script needs one or two, if any.
@@ -295,7 +297,7 @@ _FOR_A_CLAIM = (
     "on_demand_age_weight",
     "on_demand_age_cap_us",
     "rarity",
-    "turned",
+    "priority_reversed",
     "revision",
 )
 

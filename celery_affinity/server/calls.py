@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from redis.exceptions import InvalidResponse
+
 from ..rules.protocol import MOST_BYTES, MOST_MOVES
+from .connections.in_flight import InFlight
 from .replies import End, Job
 from .scripts.assembling import Argument, Script, load
 
@@ -62,3 +65,10 @@ def pages(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
 def flat(rows: Iterable[Iterable[Argument]]) -> list[Argument]:
     """Return the values of all *rows*."""
     return [value for row in rows for value in row]
+
+
+def check_kind(kind: type, reply: object, in_flight: InFlight) -> None:
+    """Raise redis.InvalidResponse unless *reply* is of *kind*, and close the connection: it answers another command."""
+    if not isinstance(reply, kind):
+        in_flight.close()
+        raise InvalidResponse(f"a reply must be of the kind {kind.__name__}, got: {reply!r:.200}")

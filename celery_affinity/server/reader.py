@@ -63,7 +63,7 @@ class Lane(NamedTuple):
 
     @property
     def priority(self) -> int:
-        """As its app counts it, 10 highest (see `Weights.turned`)."""
+        """As its app counts it, 10 highest (see `Weights.priority_reversed`)."""
         return number_of(self.name.rpartition(".")[2])
 
 

@@ -16,7 +16,7 @@ from ..rules.keys import Keys
 from ..rules.protocol import MOST_PURGED
 from ..rules.rows import number_of, text_of
 from . import calls
-from .calls import flat, pages
+from .calls import check_kind, flat, pages
 from .connections.in_flight import InFlight
 from .reader import Reader
 from .replies import Claim, End, Ending, Job, Joined, Joining, Published, Running, Synced, Ticked, parsed_claims
@@ -116,7 +116,10 @@ class Scheduler(ScriptRunner):
 
     def receive_acks(self, in_flight: InFlight, calls: int) -> list[int]:
         """Return, of so many `send_acks`, the number of claims that the worker holds. Raises what `receive` does."""
-        return [int(acked) for acked in in_flight.receive(calls)]
+        replies = in_flight.receive(calls)
+        for reply in replies:
+            check_kind(int, reply, in_flight)
+        return replies
 
     def send_ends(
         self,
@@ -135,7 +138,9 @@ class Scheduler(ScriptRunner):
 
     def receive_ends(self, in_flight: InFlight, *, has_ends: bool) -> list[Claim]:
         """End what `send_ends` began. Return the jobs that follow. An error of the server is raised as it came."""
-        return self._settled(in_flight.receive(), has_ends)
+        replies = in_flight.receive()
+        check_kind(list if has_ends else int, replies[-1] if replies else None, in_flight)
+        return self._settled(replies, has_ends)
 
     def _settled(self, replies: Sequence[Any], has_ends: bool) -> list[Claim]:
         if not has_ends:

@@ -1,5 +1,7 @@
 """Where a call goes: as on stock Celery wherever the caller says it, and to the task's type where nobody does."""
 
+# Longer than 300 lines: some 60 ways to publish, compared with stock Celery.
+
 import base64
 import subprocess
 import sys

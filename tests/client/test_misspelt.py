@@ -3,6 +3,8 @@
 An app that cannot reach its server is enough for most: a call that were not refused would end with another error.
 """
 
+# Longer than 300 lines: every place where an option may be misspelt.
+
 import json
 import os
 import re

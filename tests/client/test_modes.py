@@ -1,5 +1,7 @@
 """What is written into the messages of a canvas, where no worker runs it."""
 
+# Longer than 300 lines: one canvas after the other, each with the modes of all its steps.
+
 import base64
 import json
 import os

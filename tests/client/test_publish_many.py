@@ -1,5 +1,7 @@
 """Many calls of one task in few round trips: what they share, what is each one's own, and where it ends midway."""
 
+# Longer than 300 lines: what many calls share, and each way in which one of them may fail.
+
 import contextvars
 import itertools
 import logging

@@ -1,5 +1,7 @@
 """What a task may ask for, where it may say so, and what wins."""
 
+# Longer than 300 lines: every place where an option may be said, in the order in which they count.
+
 import copy
 import json
 import pickle

@@ -1,5 +1,7 @@
 """Who waits for the end of a canvas waits for each of its steps: the mode of a call, where Celery takes it."""
 
+# Longer than 300 lines: one worker runs every canvas.
+
 import functools
 import gc
 import importlib

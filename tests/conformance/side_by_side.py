@@ -19,7 +19,7 @@ REFUSED = "refused"
 _FORGOTTEN_AFTER_US = ENDED_KEPT_S * MICRO
 
 #: Keys that a fleet leaves for ever when it is gone.
-STAYS = ("schema", "fence", "turn", "clock", "settings", "conf", "counters")
+STAYS = ("schema", "fence", "claim_number", "clock", "settings", "conf", "counters")
 
 
 class Named:

@@ -1,6 +1,6 @@
 """What was sent and is not answered yet: it is told once, whoever goes on with it, and the loop waits for nobody."""
 
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 import redis
@@ -160,7 +160,7 @@ def test_an_ack_and_an_end_are_said_again_if_their_connection_breaks(acking, in_
 
 
 def test_an_ack_is_said_again_by_another_thread_while_its_task_runs_and_the_loop_goes_on(acking, in_flight):
-    acking.scheduler.send_acks = Mock(side_effect=lambda in_flight, *_, **__: in_flight.send([("ECHO", "0")]))
+    acking.scheduler.send_acks = Mock(side_effect=lambda in_flight, *_, **__: in_flight.send([("EXISTS", "none")]))
     assert acking.sends(in_flight)
     assert in_another_thread(acking.outbox.take_over)
     assert in_another_thread(lambda: acking.outbox.flush(acking.scheduler, inline=False)) == []
@@ -169,6 +169,27 @@ def test_an_ack_is_said_again_by_another_thread_while_its_task_runs_and_the_loop
     connection = in_flight.socket
     acking.ends(in_flight)
     assert in_flight.socket is connection
+    assert acking.held_there() == set()
+
+
+@pytest.mark.parametrize("command", [("LRANGE", "none", "0", "1"), ("ECHO", "0")], ids=["list", "text"])
+@pytest.mark.parametrize("of", ["send_acks", "send_ends"])
+def test_a_reply_to_another_command_is_an_error_of_the_connection(acking, in_flight, of, command):
+    assert acking.sends(in_flight)
+    acking.outbox.receive(acking.scheduler, lookahead=0)
+    send = Mock(side_effect=lambda in_flight, *_, **__: in_flight.send([command, ("ECHO", "more")]))
+    with patch.object(acking.scheduler, of, send):
+        acking.claims.ack_again({acking.tag: acking.claims.find(acking.tag)})
+        if of == "send_acks":
+            acking.sends(in_flight)
+        else:
+            acking.claims.end(acking.tag)
+            acking.outbox.send(acking.scheduler, in_flight, lookahead=0)
+    with pytest.raises(redis.InvalidResponse):
+        acking.outbox.receive(acking.scheduler, lookahead=0)
+    assert in_flight.socket is None
+    acking.claims.end(acking.tag)
+    acking.outbox.flush(acking.scheduler, inline=True)
     assert acking.held_there() == set()
 
 

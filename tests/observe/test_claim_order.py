@@ -114,10 +114,10 @@ heads = st.lists(
 )
 
 
-@given(heads=heads, limit=st.integers(1, 12), by_age_alone=st.booleans(), turned=st.booleans())
-def test_the_first_lanes_are_those_that_a_score_for_each_finds(heads, limit, by_age_alone, turned):
+@given(heads=heads, limit=st.integers(1, 12), by_age_alone=st.booleans(), priority_reversed=st.booleans())
+def test_the_first_lanes_are_those_that_a_score_for_each_finds(heads, limit, by_age_alone, priority_reversed):
     lanes = [Lane(*head) for head in heads]
-    rules = Order(300_000_000, Weights(turned=turned), {"a": 1, "b": 1, "c": 7}, by_age_alone)
+    rules = Order(300_000_000, Weights(priority_reversed=priority_reversed), {"a": 1, "b": 1, "c": 7}, by_age_alone)
     ranked = sorted(lanes, key=lambda lane: claim_order._rank(rules, lane, lane.enqueued_us, lane.job_id))
     found = claim_order._first(rules, lanes, limit)
     key = [claim_order._rank(rules, lane, lane.enqueued_us, lane.job_id) for lane in found]

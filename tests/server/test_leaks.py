@@ -15,7 +15,7 @@ from ..support.scripted_fleet import ScriptedFleet
 STAY = {
     "schema": "one number",
     "fence": "one number",
-    "turn": "one number",
+    "claim_number": "one number",
     "clock": "two fields",
     "settings": "a field for each setting",
     "conf": "a field for each setting",

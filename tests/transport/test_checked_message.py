@@ -1,5 +1,7 @@
 """Whatever comes from outside: each reader returns what it says, or the one error that it says."""
 
+# Longer than 300 lines: one reader after the other, fed with the same spoiled input.
+
 import json
 import socket
 import threading
@@ -276,7 +278,7 @@ def test_an_end_is_read_from_any_row(job_id, row):
     assert ending.job_id.encode(errors="surrogateescape") == job_id
 
 
-@given(st.dictionaries(st.sampled_from([*Settings().shared(), "turned", "revision", "other"]), TEXTS))
+@given(st.dictionaries(st.sampled_from([*Settings().shared(), "priority_reversed", "revision", "other"]), TEXTS))
 def test_settings_in_redis_that_are_none_count_for_nothing(found):
     in_force = complete(found)
     weights(found)

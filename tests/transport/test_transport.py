@@ -1,5 +1,7 @@
 """The transport on real servers: broken connections, restarts, failover, TLS, and what a worker says of its URL."""
 
+# Longer than 300 lines: each broken connection needs a server of its own to break.
+
 import json
 import os
 import re

@@ -1,5 +1,7 @@
 """Ends: whatever happens after a task's body, its slot is free again, and the server is told soon."""
 
+# Longer than 300 lines: each way to end, in each pool, told by one ledger.
+
 import json
 import time
 from collections import Counter

@@ -1,5 +1,7 @@
 """What anybody who may write to the server can send to a worker, a real one: it ends nothing, and holds up nobody."""
 
+# Longer than 300 lines: the cases are a table, and one fleet runs them all.
+
 import base64
 import json
 import uuid

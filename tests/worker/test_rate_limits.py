@@ -1,5 +1,7 @@
 """Rate limits: what is limited holds up nothing else on its worker; none of it is lost, or out of order."""
 
+# Longer than 300 lines: the cases share a limited worker, which takes seconds to start.
+
 import json
 import time
 from itertools import count

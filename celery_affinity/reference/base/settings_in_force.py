@@ -67,6 +67,6 @@ class InForce:
     def _record_change(self) -> int:
         """Count a change. Jobs carry priorities as their app's own order has them: another one turns them all."""
         own = self.conf.get("priority_order", _DEFAULTS["priority_order"])
-        self.values["turned"] = str(int(self.get("priority_order") != own))
+        self.values["priority_reversed"] = str(int(self.get("priority_order") != own))
         self.revision += 1
         return self.revision

@@ -25,8 +25,8 @@ def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool)
     *counts*: whether it is one of those of which a share goes by age, as all that have a choice.
     """
     percentage = int(cohort.settings.get("priority_percentage"))
-    job = _best(cohort, fits, now_us, by_age=goes_by_age(cohort.turn, percentage))
-    cohort.turn += counts and job is not None and percentage < 100
+    job = _best(cohort, fits, now_us, by_age=goes_by_age(cohort.claim_number, percentage))
+    cohort.claim_number += counts and job is not None and percentage < 100
     return job
 
 

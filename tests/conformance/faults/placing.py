@@ -70,7 +70,7 @@ FAULTS = (
     Fault("placing/score", "min(age_us, settings.on_demand_age_cap_us)", "age_us"),
     Fault("placing/score", "* MICRO / slots_that_fit", "* MICRO * slots_that_fit"),
     Fault("placing/score", "if age_us < 0 then", "if false then"),
-    Fault("placing/score", "if settings.turned == 1 then", "if false then"),
+    Fault("placing/score", "if settings.priority_reversed == 1 then", "if false then"),
     Fault("placing/score", ">= priority_percentage", "> priority_percentage"),
     Fault("placing/score", "enqueued_us < others_enqueued_us", "enqueued_us > others_enqueued_us"),
     Fault("placing/score", "id < others_id", "id > others_id"),

@@ -11,7 +11,7 @@ end
 local function count_change()
     local order = redis.call("HGET", key.settings, "priority_order") or default_of("priority_order")
     local own = redis.call("HGET", key.conf, "priority_order") or default_of("priority_order")
-    put("turned", order ~= own and 1 or 0)
+    put("priority_reversed", order ~= own and 1 or 0)
     return redis.call("HINCRBY", key.settings, "revision", 1)
 end
 

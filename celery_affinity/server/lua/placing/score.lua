@@ -6,7 +6,7 @@ local MICRO = 1000000
 local floor, min = math.floor, math.min
 
 function score.standing(priority, on_demand, settings)
-    if settings.turned == 1 then
+    if settings.priority_reversed == 1 then
         priority = protocol.MAX_PRIORITY - priority
     end
     local urgency = on_demand and floor(settings.on_demand_weight * MICRO) or 0

@@ -8,13 +8,13 @@ local function goes_by_age(settings)
     if settings.priority_percentage == 100 then
         return false
     end
-    return score.goes_by_age(tonumber(redis.call("GET", key.turn) or 0), settings.priority_percentage)
+    return score.goes_by_age(tonumber(redis.call("GET", key.claim_number) or 0), settings.priority_percentage)
 end
 
 -- Counts a claim that had a choice, if a share of the claims goes by age: else the write would be for nothing.
 local function count_claim(settings)
     if settings.priority_percentage ~= 100 then
-        redis.call("INCR", key.turn)
+        redis.call("INCR", key.claim_number)
     end
 end
 

@@ -30,8 +30,8 @@ local function mend_single_keys()
     mend_times(key.scheduled, "enqueued")
     mend_times(key.expires, "expires")
     mend_times(key.untold, "ended")
-    local turn = redis.call("GET", key.turn)
-    if turn and not is_whole(turn) then
-        set_aside(key.turn)
+    local claim_number = redis.call("GET", key.claim_number)
+    if claim_number and not is_whole(claim_number) then
+        set_aside(key.claim_number)
     end
 end
