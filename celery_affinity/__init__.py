@@ -27,5 +27,5 @@ __all__ = [
     "explain",
     "publish_many",
 ]
-__version__ = "0.2.0.dev0"
+__version__ = "0.1.0.dev0"
 del _intercepted, _worker, _workflows

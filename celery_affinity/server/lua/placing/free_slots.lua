@@ -1,4 +1,5 @@
 -- free_slots: counts free slots per profile (the set of types that a worker serves), not per type and worker.
+-- A reason for the length: all that changes a count, in one place.
 -- @include base/clock.lua
 local free_slots = {}
 

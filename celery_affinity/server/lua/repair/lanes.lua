@@ -1,4 +1,5 @@
 -- lanes: mends the lanes and the heads of types, some in a call.
+-- A reason for the length: a lane and its head are mended together.
 -- @include placing/heads.lua
 -- @include repair/jobs.lua
 local MOST_TYPES = 20
