@@ -1,4 +1,4 @@
-"""Where a call goes: as on stock Celery wherever the caller says it, and to the task's type where nobody does."""
+"""Destinations of calls: as on stock Celery wherever the caller says one, and the task's type where nobody does."""
 
 # Longer than 300 lines: some 60 ways to publish, compared with stock Celery.
 
@@ -30,14 +30,14 @@ TOPIC = [
     Queue("video"),
 ]
 
-#: Those that some calls have declared.
+#: Queues that some calls declare.
 DECLARED = [Queue(name, Exchange("media", "topic"), routing_key="audio.#") for name in ("loud", "louder")]
 
 JOBS = Keys().key("job", "")
 
 
 class Events:
-    """Takes what Celery tells of messages that are sent."""
+    """A dispatcher that keeps the destinations in Celery's events of sent messages."""
 
     def __init__(self):
         self.taken = []
@@ -48,7 +48,7 @@ class Events:
 
 @dataclass
 class Place:
-    """Where messages are, and what was said of that to whoever asked."""
+    """The places of messages, and the places that signals and events tell."""
 
     messages: list
     signals: list
@@ -56,7 +56,7 @@ class Place:
 
 
 class Publisher:
-    """An app, and what becomes of what is published with it."""
+    """An app, and the fate of the messages that the app publishes."""
 
     def __init__(self, redis, url, transport, **conf):
         self.redis, self.signals = redis, []
@@ -85,7 +85,7 @@ class Publisher:
             after_task_publish.disconnect(note)
 
     def messages(self):
-        """Return (queue, message) of all that waits."""
+        """Return (queue, message) of each waiting message."""
         if self.is_ours:
             for key in self.redis.scan_iter("*job:*"):
                 message = loads(self.redis.get(key.replace(b"job:", b"message:")).decode())
@@ -96,7 +96,7 @@ class Publisher:
                     yield key.decode().partition("\x06")[0], loads(each.decode())
 
     def place(self, publish, task):
-        """Return the place of what *publish*, given *task*, has published last."""
+        """Return the place of the last message of *publish*, called with *task*."""
         with self.listening():
             publish(self, task)
         places = [(queue, *map(message["properties"]["delivery_info"].get, ("exchange", "routing_key")))
@@ -119,7 +119,7 @@ class Publisher:
         return found[0][1]
 
     def embedded(self, name):
-        """Return what a message has under *name* for its worker, as a signature."""
+        """Return the entry *name* of the message for its worker, as a signature."""
         message = self.first_message()
         body = message["body"]
         if message["properties"]["body_encoding"] == "base64":
@@ -152,7 +152,7 @@ def called(**options):
 
 
 def follows(compose, name):
-    """The call that a worker makes for what is composed of the task."""
+    """Return the call that a worker makes for the entry *name* of a message that *compose* publishes."""
 
     def publish(publisher, task):
         compose(publisher, task)
@@ -184,7 +184,7 @@ def sounds(exchange):
     return Queue(f"sounds-{exchange}", Exchange(f"sounds-{exchange}", exchange), routing_key="sound.loud")
 
 
-#: All that says where a call goes, without a word of ours.
+#: Ways to say where a call goes, with no option of ours.
 SAYING = {
     "apply_async": called(queue="audio"),
     "the default queue": called(queue="celery"),
@@ -240,7 +240,7 @@ SAYING = {
     "a retry of a retry": then(called(queue="x"), retry(queue="audio"), retry()),
 }
 
-#: Where the caller says nothing of it.
+#: Ways to call that leave the destination open.
 NOT_SAYING = {
     "plain delay": lambda _, task: task.delay(),
     "plain apply_async": called(priority=3, countdown=5),
@@ -258,7 +258,7 @@ NOT_SAYING = {
     "plain retry of a retry": then(called(), retry(), retry()),
 }
 
-#: What has another meaning for a task with a queue of its own.
+#: Ways to call that mean something else for a task with a queue of its own.
 NOTHING = ("nothing", "an empty name")
 
 OURS = "celery_affinity:Transport"
@@ -279,7 +279,7 @@ def publishers(redis_client, valkey):
     made = []
 
     def make(transport, **conf):
-        pools.reset()  # what was declared for another one is forgotten
+        pools.reset()  # forgets the queues declared for another publisher
         redis_client.flushall()
         made.append(Publisher(redis_client, valkey.url, transport, **conf))
         return made[-1]
@@ -294,7 +294,7 @@ def places(publisher, ways, **options):
     task, found = publisher.task(**options), {}
     for name, way in ways.items():
         if name in ("exchange with no name", "an empty name") and "exchange" in str(publisher.app.conf.task_routes):
-            continue  # a queue without a name: none of ours
+            continue  # a queue without a name is none of ours
         try:
             found[name] = publisher.place(way, task)
         except Exception as exc:
@@ -339,7 +339,7 @@ def test_a_type_is_shown_as_the_queue_of_its_name(publishers, conf):
         assert found == expected, (own, more)
 
 
-#: What counts more comes first: options of the call, and what else says it.
+#: Place of the option, the strongest first -> the call, then weaker places: the task's options and the routes.
 ORDER = {
     "affinity of a call": (called(affinity="video"), {"affinity": "x", "queue": "y"}, {"nothing": {"queue": "x"}}),
     "of a signature": (lambda _, task: task.s().set(affinity="video").delay(), {"affinity": "x"}, None),
@@ -492,7 +492,7 @@ def test_what_kombu_alone_publishes_goes_where_it_says_unless_that_is_the_defaul
         assert ours.place(by_kombu(**options), None).messages == [(queue, "", queue)], options
 
 
-#: No word of ours is imported: the first connection does it, when the first call is under way.
+#: A program that imports nothing of ours: the first connection does, when the first call is under way.
 FIRST = """
 import os, sys
 from celery import Celery

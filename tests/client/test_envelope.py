@@ -1,4 +1,4 @@
-"""A message as it waits is shorter, and its worker reads what was sent."""
+"""A waiting message is stored in a shorter form, and its worker reads the message as sent."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from celery_affinity.client.stamp import PROPERTY, Stamp
 
 
 def message(**headers):
-    """Return what kombu makes of a small task."""
+    """Return kombu's message of a small task."""
     body = base64.b64encode(b'[[1], {}, {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]').decode()
     says_nothing = dict.fromkeys(["shadow", "eta", "expires", "group", "group_index", "parent_id", "stamped_headers"])
     return {

@@ -1,4 +1,4 @@
-"""What a retry finds of its first try; what a task publishes then is in `test_stamping`."""
+"""Options of the first try that a retry finds; `test_stamping` has the messages that a task publishes then."""
 
 from celery_affinity.client.first_try import Until, expires_at
 

@@ -1,4 +1,4 @@
-"""What a running task publishes: children with its headers, jobs of other apps, and retries of itself."""
+"""Messages that a running task publishes: children with its headers, jobs of other apps, and retries of itself."""
 
 import celery
 import pytest
@@ -10,7 +10,7 @@ from ..support.processes import start_worker
 #: Headers of the user, of whatever name.
 GIVEN = {"affinity": ["a", "list"], "tenant": "acme", "trace": {"id": 7}}
 
-#: What the first call of a task asks for, and what its tries are to find of it.
+#: Options of a task's first call, and the options that its tries are to find.
 ASKED = {"affinity": "mail", "on_demand": True}
 KEPT = {"queue": "mail", "on_demand": True}
 

@@ -1,6 +1,6 @@
-"""Options that are ours but for a letter, and values that ours do not take: said to who writes them, to nobody else.
+"""Options of ours with a wrong letter or a wrong value: the author of the call is told, and nobody else.
 
-An app that cannot reach its server is enough for most: a call that were not refused would end with another error.
+For most tests an app without a server is enough: a call that is not refused ends with another error.
 """
 
 # Longer than 300 lines: every place where an option may be misspelt.
@@ -47,7 +47,7 @@ MISSPELT = {
     "priority": "priorty prioirty prority priorit Priority piority",
 }
 
-#: What users may well call an option of their own.
+#: Names that users may well give to options of their own.
 OWN = """
     demand in_demand no_demand n_demand one_demand on_demand_by on_demand_only supply_on_demand demand_on
     on_remand on_command on_defend on_depend on_append on_end on_brand on_demand2 infinity affinities
@@ -283,7 +283,7 @@ def test_shared_tasks(new_app, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def shared_tasks_end_with_their_test():
-    """Shared tasks are those of all apps to come."""
+    """Shared tasks belong to all apps to come."""
     before = set(misspelt._state._on_app_finalizers)
     yield
     misspelt._state._on_app_finalizers.intersection_update(before)
@@ -471,7 +471,7 @@ def test_settings_of_the_users_own_are_none_of_ours(key):
 
 
 def run(url, program, **env):
-    """Run a program of one process that has set up nothing; return what it wrote to either stream."""
+    """Run a program of one process that has set up nothing; return its output to both streams."""
     process = Process("script", [sys.executable, "-c", program], {"BROKER_URL": url, **env})
     process.wait(60)
     return process.log()

@@ -1,4 +1,4 @@
-"""What is written into the messages of a canvas, where no worker runs it."""
+"""Modes in the messages of a canvas that no worker runs."""
 
 # Longer than 300 lines: one canvas after the other, each with the modes of all its steps.
 
@@ -210,7 +210,7 @@ def test_a_canvas_without_a_mode_is_as_on_stock(app):
     ],
 )
 def test_what_came_from_outside_may_be_no_signature(app, rubbish):
-    """A retry publishes what its message had."""
+    """A retry publishes the fields of its message."""
     app.send_task("a", on_demand=True, link=rubbish, link_error=rubbish, chain=rubbish, chord=rubbish)
     assert mode(published(app)["a"]) is True
 
@@ -250,7 +250,7 @@ def published_on(client):
 
 
 def test_what_waits_for_a_chord_has_the_mode_of_its_body(valkey, redis_client, tmp_path):
-    """A backend that cannot has a task that looks again and again."""
+    """A backend that cannot count a chord's parts has a task that looks again and again."""
     app = app_of(valkey.url, result_backend=f"file://{tmp_path}")
     app.redis = redis_client
     for body in (s(app, "b"), chain(s(app, "b"), s(app, "c"), app=app), group([s(app, "b")], app=app)):

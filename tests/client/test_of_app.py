@@ -1,4 +1,4 @@
-"""What an app says of itself."""
+"""An app's settings say whether the app selects this transport."""
 
 import pytest
 

@@ -72,7 +72,7 @@ def test_jobs_of_a_batch_wait_for_its_end_and_keep_their_order(app, task, produc
 
 @pytest.fixture
 def wire(monkeypatch):
-    """Return what happens from now on between clients and the server: "sent", "read", "read", "sent" ..."""
+    """Return the list of exchanges between clients and the server from now on: "sent", "read", "read", "sent" ..."""
     happened = []
 
     def noted(name, word):
@@ -204,7 +204,7 @@ def test_a_batch_that_cannot_be_sent_says_so_and_may_be_flushed_later(app, task,
     with producer.batch(max_size=20) as batch:
         monkeypatch.setattr(Scheduler, "publish", in_part)
         monkeypatch.setattr(Scheduler, "send_publish", not_at_all)
-        for number in range(30):  # 20 of them are tried to be sent
+        for number in range(30):  # the batch tries to send 20
             task.apply_async((number,), producer=producer)
         with pytest.raises(BatchPublishError, match=r"30 jobs may have been published, or not: flush again"):
             batch.flush()
@@ -257,9 +257,9 @@ def test_events_go_in_a_batch(app, producer):
 
 
 def test_commands_that_failed_are_not_sent_again(app, task, producer, monkeypatch):
-    """Nothing tells a list's message that was sent twice: that is as on stock."""
+    """Nothing marks a message of a list that was sent twice, as on stock."""
     app.conf.affinity_queues = ["pdf"]
-    task.apply_async((0,), producer=producer, queue="plain", affinity="plain")  # declares it
+    task.apply_async((0,), producer=producer, queue="plain", affinity="plain")  # declares the queue
     app.redis.set("plain", "no list")
     with producer.batch() as batch:
         task.apply_async((1,), producer=producer, queue="plain", affinity="plain")

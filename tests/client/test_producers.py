@@ -18,7 +18,7 @@ from ..support.processes import wait_until
 
 pytestmark = pytest.mark.timeout(20)
 
-#: Short times, and no pause between tries: what the tests wait for is the bound itself.
+#: Timeout, s, and a policy of retries with hardly a pause: the tests wait for the bound itself.
 SHORT_S = 0.4
 QUICK = {"max_retries": 2, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.1}
 TRIES = 1 + QUICK["max_retries"]
@@ -46,7 +46,7 @@ def seconds_to_fail(app, match, **options):
 
 @pytest.fixture
 def listener():
-    """A port that nobody reads: it takes connections, and never answers."""
+    """A port that nobody reads: connections are accepted, and never answered."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen(20)
@@ -87,7 +87,7 @@ def test_a_host_that_swallows_packets_is_given_the_connection_timeout():
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        waiting = [socket.socket() for _ in range(4)]  # its backlog: further connections get no answer at all
+        waiting = [socket.socket() for _ in range(4)]  # a full backlog: further connections get no answer at all
         for each in waiting:
             each.setblocking(False)
             each.connect_ex(full.getsockname())
@@ -103,7 +103,7 @@ def test_a_server_that_stops_in_the_middle_is_given_the_socket_timeout_for_each_
     with EmbeddedServer() as server, producer(server.url, broker_transport_options=options) as app:
         app.send_task("task", queue="pdf")
         with stopped(server):
-            # One try of the publish, and then of a connection: one more than the policy allows to retry.
+            # Tries: one of the publish, then those of a connection, one more than the retries of the policy.
             most_s = SHORT_S * (1 + TRIES) if retry else SHORT_S
             took_s = seconds_to_fail(app, "Timeout reading", task_id="away", retry=retry)
             assert SHORT_S <= took_s < most_s + 2
@@ -111,7 +111,7 @@ def test_a_server_that_stops_in_the_middle_is_given_the_socket_timeout_for_each_
             scheduler = connection.default_channel.scheduler
             reader = scheduler.reader
             app.send_task("task", queue="pdf")
-            # What was in the socket of the one that gave up may have been read in the end: then it is one job.
+            # The server may in the end have read the socket of the publisher that gave up: then there is one job.
             wait_until(lambda: reader.pending("pdf") >= 2, 10, "it publishes again")
             jobs = reader.ask_one("get", Keys().key("task", "away"))
             assert len((jobs or b"").split()) <= 1

@@ -1,6 +1,6 @@
-"""Many calls of one task in few round trips: what they share, what is each one's own, and where it ends midway."""
+"""Many calls of one task in few round trips: parts that calls share, parts of each call, and failures midway."""
 
-# Longer than 300 lines: what many calls share, and each way in which one of them may fail.
+# Longer than 300 lines: the parts that many calls share, and each way in which a call may fail.
 
 import contextvars
 import itertools
@@ -43,7 +43,7 @@ def app(valkey, redis_client):
     app.redis = redis_client
     yield app
     app.close()
-    pools.reset()  # the connections of producers, and what they remember as declared
+    pools.reset()  # the connections of producers, and the queues declared there
 
 
 def task(app, **options):
@@ -56,7 +56,7 @@ def task(app, **options):
 
 @pytest.fixture
 def away(monkeypatch):
-    """Return a function that has the server be away after so many round trips of a publish, once it has the next."""
+    """Return a function that lets *count* round trips of a publish pass, and loses the replies of the next *times*."""
     publish = Scheduler.publish
 
     def away_after(count, times=1000, part=slice(None)):
@@ -86,7 +86,7 @@ def arguments(app, **where):
 
 
 def request(app, message):
-    """Return what a worker makes of a message."""
+    """Return the request that a worker makes of a message."""
     properties = message["properties"]
     with app.pool.acquire() as connection:
         channel = connection.default_channel
@@ -298,7 +298,7 @@ def audit(app):
 
 @contextmanager
 def heard(publish):
-    """Have *publish* called before and after each publish of a task, but for those that it makes itself."""
+    """Call *publish* before and after each publish of a task, except for publishes by *publish*."""
     busy = []
 
     def hear(sender, headers, **_):
@@ -373,7 +373,7 @@ def test_within_a_batch_of_kombus_it_goes_its_own_way(app, audit):
 
 
 def test_a_logger_that_publishes_disturbs_neither_a_batch_nor_many(app, audit, monkeypatch):
-    """What nobody serves is warned of in the midst of a publish."""
+    """The warning of a type that nobody serves comes in the midst of a publish."""
     publish, fresh = Scheduler.publish, []
 
     def noting(*args):
@@ -558,7 +558,7 @@ def test_a_server_that_goes_midway_is_told_and_the_rest_is_published_later(app, 
 
 
 def test_a_server_that_is_not_there_at_first_is_told_as_well(app, away, monkeypatch):
-    """It may have the first calls: who repeats them is to give the same ids."""
+    """The server may have the first calls: a caller that repeats them is to give the same ids."""
     away(0)
     with pytest.raises(PublishError) as ended:
         publish_many(task(app), [("a",)], retry=False)

@@ -1,4 +1,4 @@
-"""Apps in one process: what an app publishes is published by its settings, whoever is the current app."""
+"""Apps in one process: an app publishes by its own settings, whichever app is current."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ from celery_affinity import Affinity, publish_many
 from celery_affinity.client.publishing_app import that_made
 from celery_affinity.rules.keys import Keys
 
-#: Apps, and where a call of their task "render" without options is to wait: each has another word for it.
+#: App -> settings, options of its task "render", and the place where a call without options is to wait.
 APPS = {
     "by name": ({"affinity_task_types": {"render": "pdf"}}, {}, "lane:pdf:queued.0"),
     "by task": ({}, {"affinity": Affinity("excel", priority=4)}, "lane:excel:queued.4"),
@@ -55,7 +55,7 @@ def name(request):
 
 @pytest.fixture(params=["by name", "turned", None], ids=lambda current: f"current {current}")
 def app(request, made, name):
-    """An app; the current one is this or another one, or none is."""
+    """An app; the current app is this app, another app, or none."""
     _set_current_app(made.get(request.param))
     yield made[name]
     _set_current_app(None)
@@ -63,7 +63,7 @@ def app(request, made, name):
 
 @pytest.fixture
 def waits(redis_client):
-    """Return a function that says where jobs wait: a lane or a list, and how many."""
+    """Return a function that returns place -> number of waiting jobs; a place is a lane or a list."""
 
     def found():
         lanes = {Keys().key("lane", *lane.split(":")[1:]): lane for _, _, lane in APPS.values() if lane != "lists"}
@@ -166,7 +166,7 @@ def test_apps_come_and_go_and_leave_no_pools_behind(valkey, redis_client):
 
 
 def test_an_app_that_a_handler_publishes_for_is_another_one(made, waits):
-    """Before and after, with the function of its app and with kombu alone."""
+    """The handler publishes before and after, with the function of an app and with kombu alone."""
 
     def publish(sender, **_):
         if sender == "render" and not busy:

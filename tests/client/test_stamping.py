@@ -1,4 +1,4 @@
-"""What a task may ask for, where it may say so, and what wins."""
+"""Options that a task may ask for, the places that may say them, and the place that wins."""
 
 # Longer than 300 lines: every place where an option may be said, in the order in which they count.
 
@@ -199,7 +199,7 @@ def pdf(app):
 
 @pytest.fixture
 def first_try(app, pdf):
-    """Return a message that asks for another thing than its task."""
+    """Return a message with other options than its task."""
     pdf.apply_async(affinity=Affinity("excel", on_demand=True), priority=7)
     ((type_, lane, _, message),) = published(app)
     assert (type_, lane) == ("excel", "demand.7")
@@ -244,7 +244,7 @@ def test_what_a_task_publishes_has_what_it_asks_for_itself(app, pdf, first_try):
 
 
 def test_what_replaces_a_task_is_no_retry(app, pdf, first_try):
-    """Who waited for the task waits for what replaces it; all else is its own."""
+    """A caller that waits for the task waits for its replacement; all other options are the replacement's own."""
     with running(pdf, first_try), pytest.raises(Ignore):
         pdf.replace(pdf.s())
     assert one(app) == ("pdf", "demand.2")
@@ -272,7 +272,7 @@ def test_what_is_not_ours_under_our_name_says_nothing(app, pdf, first_try, kept)
 
 
 def test_headers_are_the_users_alone(app, pdf):
-    """One named as an option of ours, or as our property, arrives as on stock."""
+    """A header named as an option of ours, or as our property, arrives as on stock."""
     given = {"affinity": ["a", "list"], PROPERTY: {"type": "excel"}, "on_demand": "yes", "tenant": "acme"}
     pdf.apply_async(headers=given)
     ((type_, lane, _, message),) = published(app)
@@ -289,7 +289,7 @@ def test_two_calls_are_two_jobs(app):
 
 
 def test_a_repeated_publish_of_one_call_is_one_job(app, monkeypatch):
-    """What kombu's publish retry does after a lost reply: the same message, put again."""
+    """kombu's publish retry puts the same message again after a lost reply."""
     publish, replies = Scheduler.publish, []
 
     def lossy(*args, **kwargs):
@@ -306,7 +306,7 @@ def test_a_repeated_publish_of_one_call_is_one_job(app, monkeypatch):
 
 
 class Lossy:
-    """Publishes whose reply is lost, each *of_each*-th of them."""
+    """Publishes whose replies are lost, except each *of_each*-th."""
 
     def __init__(self, monkeypatch, of_each=1):
         self.fresh, publish = [], Scheduler.publish
@@ -332,7 +332,7 @@ BODY = [[1], {}, {}]
 
 @pytest.mark.parametrize("replies", ["come", "are lost"])
 def test_five_publishes_with_one_dict_of_headers_are_five_jobs(app, producer, monkeypatch, replies):
-    """As on stock; and one that is repeated for its lost reply is one all the same."""
+    """Stock Celery has five as well; a publish repeated for its lost reply is still one job."""
     lossy = Lossy(monkeypatch, of_each=2) if replies == "are lost" else None
     headers = {"task": "nothing", "id": "an-id", "affinity": "the user's"}
     as_it_was = dict(headers)
@@ -386,7 +386,7 @@ def test_another_message_with_the_properties_of_one_that_failed_is_another_job(a
 
 
 def test_a_message_that_is_moved_keeps_what_its_call_asked_for(app, producer, pdf, first_try):
-    """As `celery.contrib.migrate` does it: with kombu alone, and the properties that it found."""
+    """`celery.contrib.migrate` moves messages so: with kombu alone, and the properties of the message."""
     kept = {name: first_try["properties"][name] for name in (PROPERTY, "priority", "correlation_id")}
     options = {"headers": first_try["headers"], "content_type": "application/json", **kept}
     producer.publish(first_try["body"], **first_try["properties"]["delivery_info"], **options)
@@ -396,7 +396,7 @@ def test_a_message_that_is_moved_keeps_what_its_call_asked_for(app, producer, pd
 
 
 def test_a_handler_sets_what_a_call_asks_for(app):
-    """Whether it comes before ours, or after."""
+    """The handler may come before ours, or after."""
 
     def ask(properties, **_):
         properties.update(priority=7, on_demand=True, affinity="excel")

@@ -1,4 +1,4 @@
-"""The publisher's warning that no live worker serves a type: before who publishes, once, with what may be meant."""
+"""The publisher's warning that no live worker serves a type: shown to the publisher, once, with likely types."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Who waits for the end of a canvas waits for each of its steps: the mode of a call, where Celery takes it."""
+"""A caller that waits for the end of a canvas waits for each step: a call's mode goes where Celery takes the canvas."""
 
 # Longer than 300 lines: one worker runs every canvas.
 
@@ -58,7 +58,7 @@ MODES = {"True": True, "False": False, "None": None}
 
 
 def began(steps):
-    """Return (task, mode) of all that began."""
+    """Return (task, mode) of each task that began."""
     lines = steps.app.backend.client.lrange(steps.BEGAN, 0, -1)
     return {(name, MODES[mode]) for name, mode in (line.decode().rsplit(" ", 1) for line in lines)}
 
@@ -97,7 +97,7 @@ def everywhere(*names, mode=True):
     return dict.fromkeys(names, mode)
 
 
-#: What it is -> what makes it, options of the call, the mode of each task by its name.
+#: Name -> maker of the canvas, options of the call, the mode of each task by the task's name.
 CANVASES = {
     "chain": (lambda: chain(s("a"), s("b"), s("c")), YES, everywhere("a", "b", "c")),
     "chain, by affinity": (
@@ -324,7 +324,7 @@ CANVASES = {
 def test_a_canvas_keeps_its_mode(steps, name, form):
     make, options, expected = CANVASES[name]
     canvas = make()
-    if form == "dicts" and canvas.name == "celery.chunks":  # Celery makes a task of it, which makes the group
+    if form == "dicts" and canvas.name == "celery.chunks":  # Celery makes a task of chunks, which makes the group
         expected = expected | {"celery.chunks": True}
     as_dict = dumps(canvas) if "generator" not in name else None
     if form == "dicts":
@@ -339,7 +339,7 @@ def test_a_canvas_keeps_its_mode(steps, name, form):
 
 
 def made_up(rng, numbers, depth=3):
-    """Return a canvas, and a function that returns the mode of each task in it by that of what it belongs to."""
+    """Return a canvas, and a function from the mode of the whole to the mode of each task."""
     kind = rng.choice(["task"] * 3 * (depth < 3) + ["chain", "group", "chord", "pipes"] * (depth > 0))
     own = rng.choice([None, None, None, True, False]) if depth < 3 else None
     name, parts = f"task-{next(numbers)}", []
@@ -381,6 +381,6 @@ def test_any_canvas_keeps_its_mode(steps, seed):
     canvas.apply_async(**({} if mode is None else {"on_demand": mode}))
     wait_until(lambda: all_have_ended(steps), 20, "all have ended")
     missing = set(expected(mode).items()) ^ began(steps)
-    if celery.VERSION < (5, 7):  # some of them it does not run to their end
+    if celery.VERSION < (5, 7):  # older versions leave some canvases unfinished
         missing &= began(steps)
     assert not missing

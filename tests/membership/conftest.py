@@ -34,7 +34,7 @@ class Worker:
         self.scheduler.client.script_load(load("release").source)
         (claim,) = self.fleet.inbox("worker")
         tag = self.claims.hold(claim)
-        self.claims.settle(tag, ACKED)  # without a request that is its end
+        self.claims.settle(tag, ACKED)  # a claim without a request ends here
 
     def held_there(self):
         return set(self.fleet.claims("worker"))
@@ -48,7 +48,7 @@ def worker(server, redis_client):
 
 
 class Acking(Worker):
-    """The same worker, in whose first job a task is about to start that acks early."""
+    """A worker with one job left, whose task is about to start and acks early."""
 
     def __init__(self, server, in_flight):
         super().__init__(server)

@@ -1,4 +1,4 @@
-"""What a worker holds, and when its tasks may start: after a silence, a drain, and when the job is another's by now."""
+"""Claims of a worker, and when tasks may start: after a silence, after a drain, and when another worker has the job."""
 
 from types import SimpleNamespace
 

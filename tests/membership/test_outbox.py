@@ -1,4 +1,4 @@
-"""What was sent and is not answered yet: it is told once, whoever goes on with it, and the loop waits for nobody."""
+"""Batches that were sent and are not answered yet: told once, whichever thread goes on; the loop waits for nobody."""
 
 from unittest.mock import Mock, patch
 
@@ -148,7 +148,7 @@ def test_an_ack_and_an_end_are_said_again_if_their_connection_breaks(acking, in_
         acking.outbox.send(acking.scheduler, in_flight, lookahead=0)
     (connection,) = connections(redis_client)
     redis_client.client_kill_filter(_id=connection)
-    while in_flight.socket.recv(100):  # what was answered is gone as well
+    while in_flight.socket.recv(100):  # the answers so far are gone as well
         pass
     with pytest.raises((redis.ConnectionError, OSError)):
         acking.outbox.receive(acking.scheduler, lookahead=0)

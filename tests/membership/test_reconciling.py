@@ -1,4 +1,4 @@
-"""A sync compares what was named with what is held by then: a claim that came back meanwhile is not void."""
+"""A sync compares the claims named with the claims held by then: a claim that came back meanwhile is not void."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_a_job_that_came_back_meanwhile_is_not_void(both_were_named):
     claims = claims_of()
     claims.end(claims.hold(claim(1)))  # its release is on its way while a sync names it
     named = claims.running()
-    again = claims.hold(claim(2))  # it came back with the reply
+    again = claims.hold(claim(2))  # the job came back with the reply
     if both_were_named:
         named = claims.running()
     assert claims.void(_voided(named, ["job"])) == []

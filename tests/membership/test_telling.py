@@ -1,4 +1,4 @@
-"""Who tells of a claim: the event loop at once, or before a task blocks the loop, or the thread of the beats."""
+"""Tellers of a claim: the event loop at once, or before a task blocks the loop, or the thread of the beats."""
 
 import threading
 import time

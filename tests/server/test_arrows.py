@@ -295,7 +295,7 @@ def test_an_outage_or_a_failover_to_another_clock_is_nobodys_death(fleet, second
     fleet.publish("job", "pdf")
     fleet.join("worker", "pdf")
     fleet.scheduler.tick()
-    fleet.scheduler.advance(seconds)  # nobody ticked it meanwhile; or it is another server, with another clock
+    fleet.scheduler.advance(seconds)  # no tick came meanwhile; or another server has another clock
     fleet.scheduler.tick()
     assert fleet.claims("worker")
     _silence(fleet, 29)

@@ -1,7 +1,7 @@
-"""What one call of a script does is bounded, by count and by bytes, whatever waits and whoever lives.
+"""The work of one call of a script is bounded, by count and by bytes, whatever waits and whoever lives.
 
-Work is counted in the commands that a script calls (``INFO commandstats``). Where it is not commands but long values
-that cost, the time at one size is compared with that at another.
+Work is counted in the commands that a script calls (``INFO commandstats``). Where long values cost, not
+commands, the time at one size is compared with the time at another.
 """
 
 # Longer than 300 lines: one way to count commands, and a case for each script.
@@ -29,7 +29,7 @@ LARGE = 600_000  # bytes: two are more than one call moves
 
 
 class Counting(Scheduler):
-    """Notes of each call what it made the server do: (script, command -> times, µs)."""
+    """A scheduler that notes the server's work of each call: (script, command -> times, µs)."""
 
     def __init__(self, client, keys):
         super().__init__(client, keys)
@@ -49,7 +49,7 @@ class Counting(Scheduler):
         return replies
 
     def most(self, *commands):
-        """Return how many commands, or how many of these, the call made that made most of them."""
+        """Return the highest number of commands, or of *commands*, in a single call."""
         return max(
             sum(n for name, n in times.items() if not commands or name in commands) for _, times, _ in self.calls
         )
@@ -224,7 +224,7 @@ def test_a_sync_asks_about_some_claims_at_a_time(scheduler):
     join(scheduler, "worker", "pdf", slots=100)
     scheduler.configure({"heartbeat_interval_us": "1"})
     publish(scheduler, 100)
-    inbox(scheduler, "worker")  # and they are lost
+    inbox(scheduler, "worker")  # this reply is lost
     asked = set()
     scheduler.calls.clear()
     for _ in range(11):
@@ -300,7 +300,7 @@ def test_a_tick_looks_at_any_number_of_lists(scheduler, redis_client):
 
 
 def test_a_worker_is_refused_more_queues_than_are_looked_at_for_each_job():
-    membership = Membership.__new__(Membership)  # no server, no threads: it comes to neither
+    membership = Membership.__new__(Membership)  # no server, no threads: the refusal comes first
     membership._started = False
     with pytest.raises(SettingError, match="must consume at most 1,000 scheduled queues, got: 1,001"):
         membership.join(None, [f"q{number}" for number in range(MOST_TYPES + 1)])

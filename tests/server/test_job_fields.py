@@ -1,4 +1,4 @@
-"""What a message may say of its job: the client and the scripts agree, and nothing is written of what is refused."""
+"""Fields that a message may give its job: the client and the scripts agree, and a refused message writes nothing."""
 
 import dataclasses
 import itertools
@@ -32,7 +32,7 @@ GOOD = {
     "message": "m",
 }
 CHECKED = [name for name, field in FIELDS.items() if field.pattern]
-#: Whole fields first, then what is put into the middle of one. Of several lengths, for what is bounded.
+#: Texts to try: whole fields first, then parts for the middle of a field; several lengths, for bounded fields.
 TEXTS = ["", " ", "%", "x", "0", "10", "11", "07", "-5", "--5", "5-", "1.0", "1e9", "0x10", "nan", "-inf", "1_0", "१"]
 TEXTS += [
     "queued",
@@ -53,7 +53,7 @@ TEXTS += [chr(code) for code in range(1, 128)] + [f"a{chr(code)}b" for code in r
 
 
 def said(job):
-    """Return what the scripts get of a job, by name."""
+    """Return the fields of a job that the scripts get, by name."""
     return dict(zip(FIELDS, job.arguments, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""A client that keeps its connection: what becomes of it when the other end, a thread, or the process goes."""
+"""A client that keeps its connection, and the fate of both when the other end, a thread, or the process goes."""
 
 import os
 import threading
@@ -89,7 +89,7 @@ def test_a_second_thread_uses_another_connection(server, redis_client):
     waiting.start()
     while not client._busy.locked():
         pass
-    client.rpush("list", "value")  # not behind the wait, which it ends
+    client.rpush("list", "value")  # this push is not behind the wait, but ends the wait
     waiting.join(5)
     assert not waiting.is_alive()
     pool.disconnect()

@@ -1,4 +1,4 @@
-"""What a fleet that is gone leaves behind: only what has a limit or an end."""
+"""Keys that a fleet leaves behind when all workers are gone: each has a limit or an end."""
 
 import random
 
@@ -11,7 +11,7 @@ from celery_affinity.server.replies import Job, Joining
 from ..support.clocked import CLOCK, ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
 
-#: Key -> what bounds it.
+#: Key -> its bound.
 STAY = {
     "schema": "one number",
     "fence": "one number",
@@ -22,7 +22,7 @@ STAY = {
     "counters": "a field for each kind of event",
 }
 
-#: Key -> the longest it is kept, s.
+#: Longest time, s, that each key is kept.
 END = {
     "job:%s": 60,
     "task:%s": 60,
@@ -72,7 +72,7 @@ def test_consumers_that_were_cancelled_while_their_jobs_ran_leave_nothing(fleet,
         ran = fleet.inbox(worker)
         fleet.scheduler.advance(1)
         following = fleet.end(worker, ran[0], most_ahead=2)
-        fleet.join(worker, f"new{number}", slots=1)  # one slot: it holds more than that
+        fleet.join(worker, f"new{number}", slots=1)  # one slot, and more claims than that
         fleet.end(worker, *following[:1], outcome="returned")
         fleet.end(worker, *ran[1:], *following[1:])
         fleet.scheduler.leave(worker)
@@ -102,7 +102,7 @@ def test_what_is_known_of_an_app_ends_a_month_after_its_last_beat(fleet, redis_c
 
 
 class Life:
-    """All that befalls a fleet, at random, and then its end."""
+    """Random events of a fleet, and then the fleet's end."""
 
     def __init__(self, fleet, seed):
         self.fleet, self.scheduler = fleet, fleet.scheduler
@@ -190,7 +190,7 @@ class Life:
                 self.random.choice([self.scheduler.leave, self.scheduler.recover])(worker)
 
     def end(self):
-        """Have all workers be gone, by silence those that died without a word, and all jobs end."""
+        """Let all workers go (those that died without a word, by silence), and all jobs end."""
         for _ in range(40):
             self.scheduler.advance(1)
             self.scheduler.tick()

@@ -1,4 +1,4 @@
-"""What a linked script leaves out, moves, and spells otherwise. The conformance test proves that it does the same."""
+"""Text that a linked script leaves out, moves, and spells otherwise. The conformance test proves equal behaviour."""
 
 import re
 

@@ -90,7 +90,7 @@ def test_a_change_counts_for_the_next_claim(fleet, redis_client, change_of, jobs
 
 @pytest.mark.parametrize(("rarity", "first"), [("capacity", "rare"), ("free", "old")])
 def test_rarity_counts_live_slots_or_the_slots_that_are_free(fleet, rarity, first):
-    """Eight slots serve excel and are busy; one that serves pdf as well becomes free: it is the only one for both."""
+    """Eight slots serve excel and are busy; one slot that serves pdf as well becomes free, the only one for both."""
     fleet.join("busy", "excel", slots=8)
     for number in range(8):
         fleet.publish(f"busy{number}", "excel")

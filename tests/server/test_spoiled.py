@@ -19,16 +19,16 @@ from ..support.scripted_fleet import ScriptedFleet
 SETTINGS = Settings(heartbeat_interval=1, worker_timeout=4, dead_max=5).shared()
 STAMP = stamp("tenant", "a")
 
-#: What is in no other key: with it go jobs, or what is known of them. All else is made again of what there is.
-#: The others say what becomes of a job.
+#: Keys with facts that no other key has: a spoiled one takes jobs, or the state of jobs, along. All other keys are made
+#: again from the keys there are.
 TELLS_OF_JOBS = {"expires", "job", "message", "lane", "scheduled"}
 
-#: Keys that no fault test makes: they are what is left of faults.
+#: Keys that no fault test makes: faults leave these keys behind.
 LEFT = {"spoiled", "set_aside"}
 
 
 class Worker:
-    """What a worker process does, as far as the server sees it."""
+    """A worker process, as far as the server sees one."""
 
     def __init__(self, scheduler, name, *types, slots=2):
         self.scheduler, self.name, self.types, self.slots = scheduler, name, types, slots
@@ -56,7 +56,7 @@ class Worker:
             self.held[claim.job_id] = claim.fence
 
     def work(self):
-        """Beat, and run all that there is."""
+        """Beat, and run all claims."""
         self.scheduler.beat(self.name, turns=True)
         self.sync()
         self.read()
@@ -77,7 +77,7 @@ class Worker:
 
 
 class Scene:
-    """A fleet in the middle of its work, of which every kind of key is there."""
+    """A fleet in the middle of its work, with every kind of key."""
 
     def __init__(self, client):
         self.client = client
@@ -112,7 +112,7 @@ class Scene:
     def _fill(self):
         one, two, three = self.workers
         scheduler = self.scheduler
-        # Four are held, of which one is acked; one has ended.
+        # Four claims are held, of which one is acked; one job has ended.
         self.publish("pdf", 5)
         one.read()
         two.read()
@@ -121,7 +121,7 @@ class Scene:
         one.read()
         held = next(iter(two.held.items()))
         scheduler.tell_ends(two.name, acks=[held], ends=[], sequence=99, inline=False)
-        # Ended without a worker, and dead letters.
+        # Jobs that ended without a worker, and dead letters.
         self.publish("excel", 2, delay_us=60_000_000, stamps=(STAMP,))
         scheduler.revoke([f"t{self.number - 1}"], [STAMP], keep_s=3600)
         self.publish("gone", expires_us=0)
@@ -130,7 +130,7 @@ class Scene:
         scheduler.tell_ends(
             three.name, acks=[], ends=[End(dead, three.held.pop(dead), "rejected")], sequence=98, inline=False
         )
-        # What waits.
+        # Jobs that wait.
         for priority in range(8):
             for on_demand in (False, True):
                 self.jobs += self.publish("pdf", 2, priority=priority, on_demand=on_demand)
@@ -138,7 +138,7 @@ class Scene:
             self.jobs += self.publish(type_, 4)
             self.jobs += self.publish(type_, delay_us=3_000_000)
         self.jobs += self.publish("excel", stamps=("tenant:b",), expires_us=600_000_000)
-        # Several of one task, and more than a call looks at.
+        # Several jobs of one task, and more jobs than a call looks at.
         several = [Job(f"again{nth}", "excel", "message", task_id="again", task_name="n") for nth in range(3)]
         self.jobs += [job.id for job in several]
         scheduler.publish(*several, *(Job(f"many{nth}", "none", "message", task_id="many") for nth in range(12)))
@@ -180,7 +180,7 @@ class Scene:
                 worker.work()
 
     def do_everything(self):
-        """Call every arrow, on what was there and on what was not."""
+        """Call every arrow, on old jobs and workers, on fresh ones, and on names that nobody has."""
         scheduler = self.scheduler
         self.goes_on()
         fresh = Worker(scheduler, f"fresh{self.number}", "web", "fresh")
@@ -312,7 +312,7 @@ def test_what_is_found_is_told_counted_and_kept_for_a_while(redis_client, caplog
 
 
 def test_a_job_of_which_half_was_written_is_published_when_that_is_repeated(redis_client):
-    """A script that fails midway leaves what it had written; then the id is known, but no lane has the job."""
+    """A script that fails midway leaves its writes so far: the id is known, but no lane has the job."""
     fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.publish("half", "pdf")
     fleet.publish("later", "pdf", delay_s=60)

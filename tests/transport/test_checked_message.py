@@ -1,4 +1,4 @@
-"""Whatever comes from outside: each reader returns what it says, or the one error that it says."""
+"""Input from outside: each reader returns a value as promised, or raises the error promised."""
 
 # Longer than 300 lines: one reader after the other, fed with the same spoiled input.
 
@@ -36,7 +36,7 @@ from ..support.members import claims_of
 from ..support.messages import wire as sent
 from ..support.scripted_fleet import ScriptedFleet
 
-#: Half a pair: JSON has it, UTF-8 has not.
+#: Half a surrogate pair: possible in JSON, not in UTF-8.
 HALF = "\ud800"
 
 TEXTS = st.text(st.characters(exclude_categories=())) | st.sampled_from(["pdf", "a=b", "foo", HALF, "", "9" * 5000])
@@ -45,7 +45,7 @@ VALUES = st.recursive(SCALARS, lambda each: st.lists(each, max_size=3) | st.dict
 
 
 def some(**parts):
-    """Return a mapping some of whose *parts* are as they should be, others anything, and others missing."""
+    """Return a mapping: some of the *parts* are as they should be, others are anything, and others are missing."""
     return st.fixed_dictionaries({}, optional={name: good | VALUES for name, good in parts.items()})
 
 
@@ -313,7 +313,7 @@ SPOILED = [b"", b"\xff\xfe", b"x", b"1 2", b"-1", b"9" * 400, b"queued.0 " + b"9
 
 @pytest.fixture
 def spoiled(redis_client):
-    """A fleet all of whose kinds of rows have a spoiled one beside the good one."""
+    """A fleet with a spoiled row beside the good row, in every kind of row."""
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     fleet.join("worker", "pdf")
     fleet.publish("running", "pdf")
@@ -398,7 +398,7 @@ def test_what_is_no_reply_is_a_lost_connection_to_a_guard(reply):
         if reply.startswith(b"garbage"):
             assert connection.call("PING") == b"arbage"
         else:
-            with pytest.raises(OSError):  # whatever of it: the guard takes another connection
+            with pytest.raises(OSError):  # any kind of OSError: the guard takes another connection
                 connection.call("PING")
     finally:
         connection.close()

@@ -1,4 +1,4 @@
-"""What kombu says of a queue, and deletes with it, beside what it says and deletes with stock Celery."""
+"""Queues as kombu reports and deletes them here, beside kombu's reports and deletions with stock Celery."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from celery_affinity.rules.settings import Settings
 from celery_affinity.server.replies import Joining
 from celery_affinity.server.scheduler import Scheduler
 
-#: What is done to a queue before it is looked at, and the messages that are there for kombu then.
+#: State -> steps that bring a queue there, and the number of messages that kombu then reports.
 STATES = {
     "empty": ([], 0),
     "pending": (["pending", "pending"], 2),
@@ -39,14 +39,14 @@ class Side:
         self.queue(self.channel).declare()
 
     def make(self, steps):
-        for step in sorted(steps):  # claimed first: one who claims takes what is pending
+        for step in sorted(steps):  # claimed first: a worker that claims takes the pending message
             options = {"countdown": 3600} if step == "scheduled" else {}
             self.app.send_task("task", queue="else" if step == "other" else "work", **options)
             if step == "claimed":
                 self.take()
 
     def take(self):
-        """Take the only message, as a worker that has one slot does, and keep it."""
+        """Take and keep the only message, as a worker with one slot does."""
         if self.ours:
             scheduler = Scheduler(self.redis, Keys())
             scheduler.join(Joining("worker", "worker", ["work"], 1, 0, "", []), Settings().shared())
@@ -56,7 +56,7 @@ class Side:
                 reader.do_restore = False
                 self.kept = self.queue(reader).get()
                 assert self.kept is not None
-                reader.qos._delivered.clear()  # it is not put back at the end of the channel
+                reader.qos._delivered.clear()  # so that the end of the channel puts nothing back
 
     def passively_declared(self):
         """Return how many messages there are; None: no such queue."""
@@ -92,7 +92,7 @@ BOTH = ("redis", "celery_affinity:Transport")
 
 
 def on_both(sides, state, look):
-    """Return what *look* returns of stock Celery, and of ours, with a queue in a state."""
+    """Return the results of *look* on stock Celery and on ours, with a queue in a state."""
     found = []
     for transport in BOTH:
         side = sides(transport)

@@ -1,4 +1,4 @@
-"""From an app to a scheduler: how long it is tried, and what is refused."""
+"""The way from an app to a scheduler: the time spent on tries, and the refusals."""
 
 import socket
 from time import monotonic

@@ -46,7 +46,7 @@ def joins(report, count=1):
 
 
 def publish(url, task, *args, env=None):
-    """Publish from a process of its own, as any producer would; return the task's id."""
+    """Publish from a separate process, as any producer would; return the task's id."""
     code = f"from {APP} import app; print(app.send_task('{APP}.{task}', {args!r}, affinity='pdf').id)"
     run = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,4 +1,4 @@
-"""kombu's event loop is not told again what it knows, and is told all that is new."""
+"""kombu's event loop hears of a connection once, and again only if the connection is new, dropped or read otherwise."""
 
 import socket
 

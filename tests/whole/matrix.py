@@ -19,7 +19,7 @@ from ..support.pages import write_block
 ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / "build" / "matrix"
 
-#: What a version can break: the transport, workers in every pool, reconnects, the control commands, the end of a task.
+#: Tests of all that a version can break: the transport, workers in every pool, reconnects, control commands, ends.
 TESTS = (
     "tests/server/test_arrows.py",
     "tests/transport/test_transport.py",
@@ -48,7 +48,7 @@ print(json.dumps({"python": platform.python_version(), **{name: version(name) fo
 
 @dataclass(frozen=True)
 class Corner:
-    """*python*: the versions that do, the best first. *pins*: what pip is told besides."""
+    """*python*: the versions that will do, the best first. *pins*: further requirements for pip."""
 
     name: str
     python: str

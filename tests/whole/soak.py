@@ -36,7 +36,7 @@ WINDOW_S = 60
 SHORT_QUEUE = 20
 SHARE = 0.9
 
-#: What the last minute may have above the first steady one, as a share; and file descriptors, each of them.
+#: Growth, a share, and number of further file descriptors that the last minute may have above the first steady one.
 GROWTH, MORE_FILES = 0.05, 2
 
 
@@ -91,7 +91,7 @@ class Soak:
     def find_rate(self, seconds: float) -> float:
         """Return the highest steady rate, jobs a second: up while the queue is short, down when it grows.
 
-        The publisher may be what cannot do more: then it is down as well.
+        The rate goes down as well when the publisher cannot do more.
         """
         rate, kept = 100.0, []
         until = time.monotonic() + seconds
@@ -113,7 +113,7 @@ class Soak:
         return sum(later) / len(later)
 
     def window(self, minute: int) -> Window:
-        """Return what a minute was like, from now on."""
+        """Return the figures of a minute, from now on."""
         self._ledger.read()
         began_s = time.monotonic()
         time.sleep(WINDOW_S)
@@ -142,7 +142,7 @@ def _family(process: psutil.Process) -> list[psutil.Process]:
 
 
 def growth(windows: list[Window]) -> list[str]:
-    """Return what grew from the second minute (jobs that have ended are known for one) to the last."""
+    """Return the figures that grew from the second minute (ended jobs are known for one) to the last."""
     first, last = windows[min(2, len(windows) - 1)], windows[-1]
     found = [
         f"{name} grew from {before:.1f} to {after:.1f}"

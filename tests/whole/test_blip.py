@@ -1,4 +1,4 @@
-"""A broker blip, and an outage: connections break while tasks run. Stock Celery runs these again, we do not."""
+"""A broker blip, and an outage: connections break while tasks run. Stock Celery runs these again, ours does not."""
 
 import json
 import time

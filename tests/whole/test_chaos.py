@@ -55,7 +55,7 @@ def test_a_minute_of_chaos(tmp_path):
     try:
         said, _ = run.communicate(timeout=220)
     except BaseException:
-        run.send_signal(signal.SIGTERM)  # it ends what it started
+        run.send_signal(signal.SIGTERM)  # the run ends the processes that it started
         run.communicate(timeout=15)
         raise
     assert run.returncode == 0, said

@@ -1,4 +1,4 @@
-"""The judge of the chaos suite: he sees what he is there for, in stories that never were."""
+"""The judge of the chaos suite sees every kind of violation, in stories that never were."""
 
 import pytest
 
@@ -11,7 +11,7 @@ WORKER, CHILD, OTHER = 100, 101, 200
 
 
 class Story:
-    """Events that never were, in short words; what the judge says of them."""
+    """Events that never were, in short words, and the judge's verdict."""
 
     def __init__(self):
         self.events = []
@@ -44,7 +44,7 @@ class Story:
         return judge(book, Remains(**{"results": self.results(), **remains}))
 
     def results(self):
-        """Return the results that tasks have if nothing went wrong: that of the end, or that it was lost."""
+        """Return the results that tasks have if nothing went wrong: SUCCESS for an end, FAILURE for a lost job."""
         tasks = {event.subject: event.facts["task"] for event in self.events if event.kind == "intended"}
         done = {event.subject for event in self.events if event.facts.get("outcome") == "done"}
         return {task: "SUCCESS" if job in done else "FAILURE" for job, task in tasks.items()}

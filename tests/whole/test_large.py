@@ -1,4 +1,4 @@
-"""The program that measures a large queue, at a size for every run: that it works, not how fast."""
+"""The program that measures a large queue, at a size for every run: the program works; speed does not count."""
 
 import subprocess
 import sys

@@ -51,7 +51,7 @@ def send_backlog(fleet, name, *before):
 
 
 def send_scheduled(fleet, name):
-    """Have a producer of ours do the same."""
+    """Like `send_backlog`, from a producer of ours."""
     for number in range(5):
         fleet.send(f"{name}-{number}", "pdf", 0.05, priority=number)
     fleet.send(f"{name}-eta", "pdf", countdown=15)
@@ -136,13 +136,13 @@ def test_a_message_that_is_no_task_is_a_dead_letter(fleet):
 
 
 def test_a_stock_worker_runs_what_follows_and_passes_its_mode_on(fleet):
-    """Steps of ours that a worker of stock Celery publishes, whose process has nothing of ours."""
+    """A worker of stock Celery, whose process has nothing of ours, publishes steps of ours."""
     app = parity.make_app(fleet.url)
     wait = signature("parity.note", ("key", "waits"), options={"queue": "routed"}, immutable=True, app=app)
     steps = [signature("parity.note", ("key", step), immutable=True, app=app) for step in "abcde"]
     canvas = with_modes(chain(steps[0], chord(steps[1:3], steps[3], app=app), wait, app=app), True)
     canvas.tasks[0].link(steps[4].set(on_demand=True))
-    env = {"C_FORCE_ROOT": "1"}  # it accepts pickle
+    env = {"C_FORCE_ROOT": "1"}  # the worker accepts pickle
     start_worker("tests.support.apps.parity", fleet.url, ["celery"], pool="threads", name="stock", env=env).wait_ready(
         30
     )

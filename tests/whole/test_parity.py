@@ -1,4 +1,4 @@
-"""Nothing may work on stock Celery and not here: the same scenarios on both sides at once, and what came of it."""
+"""Nothing may work on stock Celery and not here: the same scenarios on both sides at once, and their outcomes."""
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +12,10 @@ from ..support.processes import running_processes
 from .scenarios import SCENARIOS, canvas, control, ends, lifecycle, messages
 from .scenarios.side import TRANSPORT, Side
 
-assert all((canvas, control, ends, lifecycle, messages))  # they fill SCENARIOS
+assert all((canvas, control, ends, lifecycle, messages))  # these modules fill SCENARIOS
 
 
-# Celery leaves sockets to the garbage collector: those of results' backends, for one.
+# Celery leaves sockets, of results' backends for one, to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -63,7 +63,7 @@ def worker_processes_end(sides):
     ],
 )
 def test_what_works_on_stock_celery_works_alike(sides, scenario):
-    pools.set_limit(sides[0].app.conf.broker_pool_limit)  # or both set it at once, for which kombu has no lock
+    pools.set_limit(sides[0].app.conf.broker_pool_limit)  # else both sides set it at once: kombu has no lock
     with ThreadPoolExecutor(len(sides)) as threads:
         outcomes = [threads.submit(_play, scenario, side) for side in sides]
     stock, ours = (each.result() for each in outcomes)

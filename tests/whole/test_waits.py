@@ -1,4 +1,4 @@
-"""Nothing is waited for without end: what does not end is named in the log."""
+"""No wait is without end: the log names the process or thread that does not end."""
 
 import subprocess
 import sys

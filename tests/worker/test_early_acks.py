@@ -1,6 +1,6 @@
-"""Early acks of the solo pool: they are sent before the task starts, and nobody waits for the reply.
+"""Early acks of the solo pool: the worker sends an ack before the task starts, and waits for no reply.
 
-What happens to the worker or to the connection just then makes no job run twice, and none is lost that did not start.
+A fault of the worker or the connection at that moment makes no job run twice, and loses no job that did not start.
 """
 
 import signal
@@ -27,7 +27,7 @@ def app():
 
 
 def start(fleet, type_, fault, **env):
-    """Start a solo worker of its own type to which *fault* happens, and have the jobs run that it spares."""
+    """Start a solo worker, the only one of its type, that *fault* will hit; run the jobs that the fault spares."""
     env = {"LEDGER": str(fleet.ledger.path), "FAULT": fault, "HEARTBEAT_INTERVAL": "0.5", **env}
     worker = start_worker(FAULTY, fleet.url, [type_], pool="solo", name=type_, env=env)
     wait_until(lambda: type_ in fleet.names(), 30, f"it joins\n{worker.log()}")

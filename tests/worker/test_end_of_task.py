@@ -61,7 +61,7 @@ def test_a_result_backend_that_is_away_for_a_while_stops_no_pool(tmp_path, resul
 
 
 def test_what_ends_while_the_server_is_away_is_told_as_soon_as_it_is_back(tmp_path, valkey):
-    """Celery's own reconnect comes seconds later: it tries after 2 s, 4 s more and 6 s more."""
+    """Celery's own reconnect comes seconds later: Celery tries after 2 s, 4 s more and 6 s more."""
     with (
         EmbeddedServer(directory=tmp_path / "broker", options=("--appendonly", "yes")) as broker,
         closing(Pools(APP, broker, tmp_path, RESULT_URL=valkey.url)) as pools,
@@ -80,8 +80,7 @@ def test_what_ends_while_the_server_is_away_is_told_as_soon_as_it_is_back(tmp_pa
         wait_until(pools.all_slots_are_free, 20, f"all are back\n{pools.logs()}")
 
 
-#: All that fails after a task's body, with how often it runs if it is acked late: once more if nobody could say what
-#: became of it.
+#: Task that fails after its body -> number of runs if acked late: 2 if nobody could say what became of the job.
 FAILS = {
     "on_failure_fails": 1,
     "on_failure_exits": 1,
@@ -105,7 +104,7 @@ def test_whatever_fails_after_a_tasks_body_frees_its_slot(tmp_path, valkey, redi
         runs = {}
         for pool in in_process:
             for task, times in FAILS.items():
-                if (pool, task) != ("solo", "on_failure_shuts_down"):  # as its author wishes
+                if (pool, task) != ("solo", "on_failure_shuts_down"):  # a solo worker shuts down, as asked
                     runs[f"{pool}-{task}"] = times if acks_late else 1
                     pools.send(task, f"{pool}-{task}", pool)
         wait_until(lambda: set(pools.ledger.starts()) == set(runs), 30, f"all run\n{pools.logs()}")
@@ -125,7 +124,7 @@ def test_whatever_fails_after_a_tasks_body_frees_its_slot(tmp_path, valkey, redi
 
 
 def test_an_end_that_nobody_notices_is_found_and_a_long_task_is_left_alone(tmp_path, valkey, redis_client):
-    """What notices ends is broken here for jobs that are "lost"; what is nowhere for 2 s is found."""
+    """Ends of jobs named "lost" go unnoticed here; a worker finds a job that has been nowhere for 2 s."""
     env = {"NOBODY_NOTICES": "1", "HEARTBEAT_INTERVAL": "0.5"}
     with closing(Pools(ENDS, valkey, tmp_path, slots=4, **env)) as pools:
         runs, sent = {}, {}
@@ -191,7 +190,7 @@ def test_a_task_whose_start_cannot_be_told_runs_or_has_ended(app, error):
 
 
 class Late:
-    """A pool that begins what it was given when it is told to: all its greenlets were busy."""
+    """A green pool whose greenlets are all busy: a task begins when the test calls `begin`."""
 
     is_green = True
 
@@ -205,7 +204,7 @@ class Late:
 
 
 def give(app, telling, began, eventer=None, **options):
-    """Give a job, that of the message which is returned, to a pool; *began* is added to if its body begins."""
+    """Give a job to a pool; return the job's message and the pool. A body that begins adds to *began*."""
     made, message = request_of(app, telling, eventer, **options)
     pool = Late()
 
@@ -265,12 +264,12 @@ def test_what_a_green_pool_was_given_is_kept_when_the_worker_drains(app):
     assert claimed._apply_result is None
     claimed.is_in_the_pool = runs.while_given
     assert telling.claims.renounce(Pool(has=lambda each: still_has(pool, each))) == []
-    claimed.is_in_the_pool = None  # it waits for its time, say
+    claimed.is_in_the_pool = None  # a request that waits for its ETA, say
     assert len(telling.claims.renounce(Pool(has=lambda each: still_has(pool, each)))) == 1
 
 
 class Consumer:
-    """The part of Celery's where requests wait."""
+    """The part of Celery's consumer where requests wait."""
 
     def __init__(self, waiting=(), limited=()):
         self.controller = SimpleNamespace(
@@ -280,7 +279,7 @@ class Consumer:
 
 
 class Requested:
-    """A request that was not given to a pool, or was: to one that says whether it runs it."""
+    """A request. *is_in_the_pool*: None if no pool has the request, "runs" if the pool says that the task runs."""
 
     name, id = "task", "id"
 
@@ -338,7 +337,7 @@ def test_nothing_is_a_stray_while_the_event_loop_stands_still(clock):
 
 
 class Server:
-    """What kombu connects to, which answers after so many tries."""
+    """A server that refuses the first *refuses* of kombu's tries to connect."""
 
     def __init__(self, refuses):
         self.refuses = refuses
@@ -359,7 +358,7 @@ class Server:
 
 
 def reconnect(server, monkeypatch, returns):
-    """Return for how long it waited before each try, and the pauses that it spoke of. No time passes."""
+    """Return, in s, the waits before the tries and the pauses told to Celery's callback. No real time passes."""
     said, waited, now = [], [], SimpleNamespace(s=0.0)
 
     def sleeping(seconds):
@@ -390,7 +389,7 @@ def test_a_server_that_answers_others_alone_is_not_asked_more_often(monkeypatch)
 
 @pytest.mark.parametrize("is_green", [True, False])
 def test_kombus_pauses_leave_other_greenlets_their_turn(monkeypatch, is_green):
-    """It was imported before gevent patched `time.sleep`; other pools have nothing patched."""
+    """kombu imported `time.sleep` before gevent patched the function; other pools patch nothing."""
     before, patched = functional.sleep, Mock()
     monkeypatch.setattr(functional, "sleep", before)
     monkeypatch.setattr(time, "sleep", patched)

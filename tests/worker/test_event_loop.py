@@ -1,4 +1,4 @@
-"""The worker's part in kombu's event loop: it turns when it is woken, and reads replies without waiting for them."""
+"""The worker's part in kombu's event loop: a wake makes the loop turn, and the loop reads replies without waiting."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from ..support.in_flight import connections
 
 
 class Turning:
-    """A hub that a test turns by hand, and what it was called for."""
+    """A hub that a test turns by hand, and the ticks and replies seen in its turns."""
 
     def __init__(self, in_flight):
         self.hub = Hub()
@@ -90,7 +90,7 @@ def test_a_reply_that_nobody_reads_is_read_when_it_is_late(turning, monkeypatch)
 
 
 def test_another_thread_wakes_a_loop_that_waits(turning):
-    turning.hub.timer.call_after(30, lambda: None)  # what it would wait for
+    turning.hub.timer.call_after(30, lambda: None)  # the timer that the loop would wait for
     turning.turn()  # kombu's hub reads its own things
     waits = threading.Thread(target=turning.turn)
     waits.start()

@@ -25,7 +25,7 @@ def arrows(redis_client):
 
 
 def _some_expire(arrows, number=3):
-    """Have jobs expire that no tick has seen, before one that does not."""
+    """Let *number* jobs expire, seen by no tick, in front of a job that stays."""
     for each in range(number):
         arrows.publish(f"expires{each}", "pdf", expires_s=60)
     arrows.publish("stays", "pdf")
@@ -67,7 +67,7 @@ def test_a_worker_reads_when_its_job_expires_each_time_it_gets_it(arrows):
     expires_us = arrows.scheduler.now_us + 60_000_000
     arrows.join("one", "pdf")
     arrows.scheduler.advance(5.5)
-    arrows.sync("one", {})  # it is unread, and goes back: that is known by its very bytes
+    arrows.sync("one", {})  # the unread claim goes back, known by its very bytes
     (claim,) = arrows.inbox("one")
     assert (claim.expires_us, claim.message) == (expires_us, b"message of job")
     arrows.end("one", claim, outcome="returned", inline=False)
@@ -80,7 +80,7 @@ def test_a_worker_reads_when_its_job_expires_each_time_it_gets_it(arrows):
 
 
 def _commands_of_a_release(arrows, redis_client, nth, expires_s):
-    """Return what a release calls that brings the next job."""
+    """Return the commands of a release that brings the next job."""
     for each in range(2):
         arrows.publish(f"job{nth}{each}", "pdf", expires_s=expires_s)
     (first,) = arrows.inbox("one")

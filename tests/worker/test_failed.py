@@ -1,4 +1,4 @@
-"""How a job ended, whatever its pool and however it is acked: what `explain` and the dead letters say of it."""
+"""Ends of jobs, whatever the pool and the acks: the words of `explain` and of the dead letters."""
 
 import pytest
 from billiard.exceptions import TimeLimitExceeded
@@ -21,17 +21,17 @@ from ..support.requests import request_of
 
 FAILING = "tests.support.apps.failing"
 
-#: Pools that end a task that runs.
+#: Pools that can end a running task.
 END_TASKS = ("prefork", "gevent", "eventlet")
 
-#: Since Celery 5.7.
+#: Pools that, since Celery 5.7, spare a job whose process is lost.
 SPARES_WHAT_IS_LOST = ("prefork",) if hasattr(Request, "_success_was_stored") else ()
 
 FAILED, REJECTED, GIVEN_UP = ("failed", None), ("dead", "rejected"), ("dead", "max_deliveries")
 DONE, REVOKED = ("done", None), ("revoked", None)
 
-#: Of each task: the pools that can have it, how it ends if it is acked early, late, and late but not for a failure; and
-#: how what is said of the error begins.
+#: Task -> pools that can run the task; how its job ends if acked early, late, and late but not for a failure; the
+#: beginning of the recorded error.
 ENDS = {
     "good": (POOLS, DONE, DONE, DONE, None),
     "fails": (POOLS, FAILED, FAILED, REJECTED, "ValueError: no such page\n\x1b[31m"),
@@ -140,7 +140,7 @@ def test_the_server_has_room_for_whatever_a_worker_says_of_an_error():
 
 
 class Told:
-    """The part of a scheduler that is told of ends."""
+    """The part of a scheduler that hears of ends."""
 
     def tell_ends(self, worker, *, acks, ends, **_):
         self.outcomes = [end.outcome for end in ends]

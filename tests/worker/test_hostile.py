@@ -1,4 +1,4 @@
-"""What anybody who may write to the server can send to a worker, a real one: it ends nothing, and holds up nobody."""
+"""Messages that anybody with write access to the server can send to a real worker: none ends it or holds up a job."""
 
 # Longer than 300 lines: the cases are a table, and one fleet runs them all.
 
@@ -18,14 +18,14 @@ from ..support.ledger import Ledger
 from ..support.messages import wire
 from ..support.processes import start_worker, wait_until, wait_until_it_listens
 
-#: Half a pair: JSON has it, UTF-8 has not.
+#: Half a surrogate pair: possible in JSON, not in UTF-8.
 HALF = "\ud800"
 
 TO_NOBODY = {"reply_to": {"exchange": "reply.celery.pidbox", "routing_key": "nobody"}, "ticket": "a ticket"}
 
 
 def message(content, **changes):
-    """Return a broadcast as kombu writes it, with *changes* of its parts."""
+    """Return a broadcast as kombu writes one, with *changes* of its parts."""
     properties = {
         "delivery_info": {"exchange": "celery.pidbox", "routing_key": ""},
         "body_encoding": "base64",
@@ -205,7 +205,7 @@ LISTS = [
 
 
 class Fleet:
-    """A worker, and what it is to survive."""
+    """A worker, and the messages that a worker is to survive."""
 
     def __init__(self, url, redis_client, ledger, app):
         self.url, self.redis, self.ledger, self.app = url, redis_client, ledger, app

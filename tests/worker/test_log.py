@@ -1,4 +1,4 @@
-"""What a worker's log says of the scheduler: what it joined, and what became of its jobs when it left."""
+"""A worker's log lines on the scheduler: the types joined, and the fate of the jobs when the worker leaves."""
 
 import json
 import re
@@ -22,7 +22,7 @@ PASSWORD = "secret-of-the-broker"
 
 
 def said(worker):
-    """Return what the worker says of itself, without times."""
+    """Return the worker's log lines of this package, without times."""
     return re.findall(r"INFO/\w+\] (celery_affinity.*)", worker.log())
 
 

@@ -1,4 +1,4 @@
-"""Jobs that a worker holds beyond its slots: they start in order, and another worker with nothing to do gets them."""
+"""Jobs that a worker holds beyond its slots start in order, and another worker with nothing to do gets them."""
 
 import json
 import signal
@@ -25,7 +25,7 @@ def start(fleet, name, *queues, ahead=8, **options):
 
 
 def _holding_ahead(arrows, jobs, most_ahead):
-    """Have worker "one" end a job and take others ahead. Return what it got."""
+    """Have worker "one" end a job and hold others ahead. Return the new claims."""
     arrows.join("one", "pdf")
     for number in range(jobs + 1):
         arrows.publish(f"job{number}", "pdf")
@@ -121,7 +121,7 @@ def test_each_job_runs_once_and_no_slot_is_lost(fleet, pool, concurrency):
     assert set(fleet.ledger.starts().values()) == {1}
 
 
-#: No heartbeat helps before the test has ended.
+#: Worker timeout and heartbeat interval, s, so long that no heartbeat helps before the test has ended.
 NO_BEATS = {"timeout_s": 300, "beat_s": 60}
 
 
@@ -165,9 +165,9 @@ def test_a_loop_that_a_task_blocks_gives_back_what_is_ahead(fleet):
 def test_it_does_so_too_when_it_has_not_read_the_reply_to_what_ended_before(fleet, before):
     for number in range(before):
         fleet.tasks["late"].delay(f"before-{number}", 0)
-    fleet.tasks["keep_the_server"].delay("busy", 0.5)  # its end is sent at once, and answered when "long" runs
+    fleet.tasks["keep_the_server"].delay("busy", 0.5)  # this end is sent at once, and answered when "long" runs
     fleet.tasks["late"].delay("long", 30)
-    for number in range(5):  # some of them are ahead by then, others come with the reply
+    for number in range(5):  # some jobs are ahead by then, others come with the reply
         fleet.tasks["late"].delay(f"behind-{number}", 0)
     start(fleet, "holder", "pdf", pool="solo", ahead=4, **NO_BEATS)
     wait_until(lambda: fleet.ledger.starts()["long"], 20, "the long one runs")

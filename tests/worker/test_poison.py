@@ -1,6 +1,6 @@
-"""What cannot be run: messages that cannot be read, tasks that nobody knows, names that would break a keyspace.
+"""Messages that no worker can run: unreadable ones, tasks that nobody knows, names that would break a keyspace.
 
-Each has a defined end, the worker goes on, and so does everybody else.
+Each message has a defined end; the worker and everybody else go on.
 """
 
 import base64
@@ -36,7 +36,7 @@ STRANGE = [
 
 
 class Fleet:
-    """One worker, and what it ran."""
+    """One worker, and the ledger of its runs."""
 
     def __init__(self, url, redis_client, ledger, app):
         self.url, self.redis, self.ledger, self.app = url, redis_client, ledger, app
@@ -74,7 +74,7 @@ def fleet(valkey, redis_client, tmp_path, load_app):
 
 
 def message(**changes):
-    """Return a message as Celery sends it, with *changes* of its parts."""
+    """Return a message as Celery sends one, with *changes* of its parts."""
     whole = {
         "body": base64.b64encode(json.dumps([["x"], {}, {}]).encode()).decode(),
         "content-encoding": "utf-8",
@@ -121,7 +121,7 @@ def test_what_cannot_be_run_ends_and_the_worker_goes_on(fleet, pool):
     ended = {name: fleet.reader.hash("job", name) for name in POISON}
     assert {name for name, row in ended.items() if row.get("state") not in ("dead", "failed", "done")} == set()
     assert {name for name, row in ended.items() if row["state"] == "done"} == {"bad-header-of-ours", "unknown-encoding"}
-    # Celery acks what it can read and cannot run, after telling its result backend; the rest are dead letters.
+    # Celery acks a message that can be read but not run, after telling the result backend; the rest are dead letters.
     assert {name for name, row in ended.items() if row["state"] != "done" and not row.get("why")} == set()
     assert ended["unknown-task"]["why"] == "NotRegistered: 'no.such.task'"
     assert ended["refused-content"]["why"].startswith("ContentDisallowed: ")
@@ -140,7 +140,7 @@ def test_a_payload_of_50_mb_arrives(fleet):
     fleet.works("good")
 
 
-#: Those that -Q can give: other types are refused.
+#: Names that -Q can give: other types are refused.
 STRANGE_TYPES = [name for name in STRANGE if name.isprintable()]
 
 
@@ -171,7 +171,7 @@ def test_a_task_may_have_any_id_and_name(fleet):
 
 
 def test_many_types_cost_no_more_than_their_jobs(redis_client):
-    """Ten thousand types that nobody serves: they block nobody, and go with their jobs."""
+    """Ten thousand types that nobody serves block nobody, and go with their jobs."""
     scheduler = Scheduler(redis_client, Keys())
     fleet = ScriptedFleet(scheduler)
     for number in range(10_000):
@@ -191,9 +191,9 @@ def test_an_eviction_policy_that_drops_jobs_is_reported(fleet):
 
 
 def test_a_full_server_refuses_a_publish_with_a_clear_error_and_goes_on_with_the_rest(fleet):
-    fleet.start("pdf").wait_ready(30)  # until then it declares queues of its own, which a full server refuses
+    fleet.start("pdf").wait_ready(30)  # until then a worker declares queues, which a full server refuses
     for number in range(3):
-        fleet.good(f"job{number}", kwargs={"seconds": 1}, ignore_result=True)  # its backend is on the same server
+        fleet.good(f"job{number}", kwargs={"seconds": 1}, ignore_result=True)  # the result backend shares the server
     before = fleet.redis.dbsize()
     fleet.redis.config_set("maxmemory", "1")
     try:

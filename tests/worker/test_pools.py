@@ -1,4 +1,4 @@
-"""What Celery's pools must not forget at a reconnect."""
+"""Processes, results and jobs that Celery's pools must not forget at a reconnect."""
 
 import os
 import pickle
@@ -38,7 +38,7 @@ def test_a_worker_goes_on_beside_a_process_whose_end_was_noticed_and_that_is_sti
     pool._track_child_process = MethodType(AsynPool._track_child_process, pool)
     watch_who_is_ending(SimpleNamespace(_pool=pool))
     process = SimpleNamespace(_popen=SimpleNamespace(sentinel=-1 if is_closed else pipe[0]))
-    process._sentinel_poll = None  # what the notice of its end leaves
+    process._sentinel_poll = None  # the state after the notice of the process's end
     pool._track_child_process(process, hub)
     assert tracked == ([] if is_closed else [os.fstat(pipe[0])])
     if not is_closed:
@@ -48,7 +48,7 @@ def test_a_worker_goes_on_beside_a_process_whose_end_was_noticed_and_that_is_sti
 
 
 class Results:
-    """The part of a prefork pool that reads them."""
+    """The part of a prefork pool that reads results."""
 
     _recv_message = ResultHandler._recv_message
     handle_event = None
@@ -58,7 +58,7 @@ class Results:
         self.read_so_far = []
 
     def read(self, fd):
-        """Read on as the event loop does when *fd* has something; a reconnect makes it ask for a reader again."""
+        """Read on as the event loop does when *fd* has something; after a reconnect the loop asks for a new reader."""
         next(self._recv_message(lambda *_: None, fd, self.read_so_far.append), None)
 
 
@@ -86,7 +86,7 @@ def test_half_a_result_of_a_dead_process_is_forgotten(pipe):
     keep_what_is_half_read(_pool_with(results))
     os.write(write, struct.pack(">i", 1000))
     results.read(read)
-    results.fileno_to_outq[read] = "next process"  # its pipe has got the old one's number
+    results.fileno_to_outq[read] = "next process"  # the new pipe has got the old pipe's number
     result = pickle.dumps("result")
     os.write(write, struct.pack(">i", len(result)) + result)
     results.read(read)
@@ -99,7 +99,7 @@ def test_other_pools_are_left_alone():
 
 
 class PreforkPool:
-    """The part of a prefork pool that is flushed: it drops what nobody has accepted."""
+    """The part of a prefork pool that is flushed: a flush drops the jobs that nobody has accepted."""
 
     def __init__(self, **jobs):
         self.outbound_buffer = [job for job in jobs.values() if job.is_buffered]
@@ -121,7 +121,7 @@ class PreforkPool:
 
 
 class OldPreforkPool(PreforkPool):
-    """The same before Celery 5.6.3: it forgets all jobs, but none while one is being written."""
+    """A prefork pool before Celery 5.6.3: a flush forgets all jobs, but none while a job is being written."""
 
     is_writing = False
 

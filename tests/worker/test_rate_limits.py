@@ -1,4 +1,4 @@
-"""Rate limits: what is limited holds up nothing else on its worker; none of it is lost, or out of order."""
+"""Rate limits: limited jobs hold up no other job on their worker; no limited job is lost, or out of order."""
 
 # Longer than 300 lines: the cases share a limited worker, which takes seconds to start.
 
@@ -209,7 +209,7 @@ def test_what_waits_with_look_ahead_stays_within_reach_of_others(fleet):
 
 
 def consumer_with(bucket, starts):
-    """Return the part of Celery's consumer that has token buckets, with one of them."""
+    """Return the part of Celery's consumer that has token buckets, with *bucket* for "mail"."""
     consumer = SimpleNamespace(
         task_buckets={"mail": bucket},
         timer=SimpleNamespace(call_after=lambda *_, **__: None),
@@ -267,7 +267,7 @@ def test_what_waits_goes_in_the_order_in_which_it_was_claimed():
 
 def test_when_no_slot_is_left_all_that_waits_goes_back_or_it_would_overtake_the_first():
     limits = Bucket()
-    limits.room = -3  # the three that wait have lent theirs
+    limits.room = -3  # the three waiting jobs have lent their slots
     limits.a_token_comes()
     assert limits.given_back == ["d", "c", "b"]
     assert (len(limits.started), limits.waiting(), limits.told[-1]) == (1, [], {})
@@ -285,7 +285,7 @@ def test_a_job_that_came_for_a_slot_that_is_needed_again_goes_back():
 
 
 class Worker:
-    """A worker with a limited type, "mail", without pool and server: what of it decides which jobs start."""
+    """The parts of a worker that decide which jobs start, with a limited type, "mail"; no pool, no server."""
 
     def __init__(self, slots, types):
         self.running = []
@@ -328,7 +328,7 @@ class Worker:
         assert len(self.running) <= self.slots
 
     def lose_one(self):
-        """Have another worker have one that is ahead by now."""
+        """Void a claim that is ahead: another worker has the job by now."""
         for claim, _ in list(self.telling.lookahead._waiting)[:1]:
             self.claims.void([(claim.job_id, claim.fence)])
 
@@ -358,7 +358,7 @@ def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types
             worker.hold(move)
         worker.turn()
         waiting = worker.members.capacity._waiting["mail"]
-        others_wait = slots // 2 if types == ("mail",) else waiting  # beyond these it takes no more of them
+        others_wait = slots // 2 if types == ("mail",) else waiting  # beyond these the worker takes no more
         is_full = len(worker.running) + waiting - others_wait >= slots
         assert is_full or not worker.types_ahead()
         assert len(worker.running) + waiting <= slots + worker.members.capacity.lent
@@ -375,7 +375,7 @@ def test_what_is_ahead_and_will_not_start_here_goes_back_though_all_slots_are_bu
     assert len(worker.running) == 1
     if before == "a drain":
         worker.claims.drained = True
-        worker.hold("pdf")  # it was on its way
+        worker.hold("pdf")  # this job was on its way
         assert [held.outcome for held in worker.claims._ends.values()] == [RETURNED]
     else:
         worker.hold("pdf")

@@ -1,4 +1,4 @@
-"""Remote control: Celery's own commands do here what they say, and ours too."""
+"""Remote control: Celery's own commands and ours do what their names say."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def start(fleet, *args, **kwargs):
 
 
 def inspect(fleet, command, workers=1, **arguments):
-    """Return what each worker answered, by the first part of its name, in the order of the names."""
+    """Return the workers' answers, by the first part of each name, in the order of the names."""
     replies = fleet.app.control.broadcast(command, arguments=arguments, reply=True, timeout=10, limit=workers)
     merged = {name.partition("@")[0]: answer for reply in replies for name, answer in reply.items()}
     assert len(merged) == workers
@@ -35,7 +35,7 @@ def ask(fleet, command, **arguments):
 
 
 def told(fleet, worker):
-    """Return what the server knows of a worker."""
+    """Return the server's facts of a worker."""
     return next(each for each in fleet.report.status().workers if each.name.startswith(worker))
 
 

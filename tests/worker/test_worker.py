@@ -114,7 +114,7 @@ def test_a_cold_shutdown_gives_back_what_runs_and_says_how_much(fleet):
 
 @pytest.mark.parametrize("is_cold", [False, True])
 def test_what_a_cold_shutdown_ends_is_left_to_be_counted(monkeypatch, is_cold):
-    """The pool may notice processes that were killed, and the server answer, before the worker stops."""
+    """Before the worker stops, the pool may notice killed processes, and the server may answer."""
     monkeypatch.setattr(state, "should_terminate", 1 if is_cold else None)
     host = WorkerHost(SimpleNamespace(hub=Mock()))
     host.loop = Mock(is_here=True)

@@ -1,4 +1,4 @@
-"""``python -m tests.whole.chaos --seconds 1200 --seed 7``: faults while jobs run, and what is to be said of it."""
+"""``python -m tests.whole.chaos --seconds 1200 --seed 7``: faults while jobs run, and a report."""
 
 import argparse
 import signal
@@ -19,7 +19,7 @@ _SHOWN = 12
 
 def main() -> int:
     options = _options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all that was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes are ended
     print(f"chaos: SEED={options.seed} SECONDS={options.seconds}, in {options.output}", flush=True)
     began = monotonic()
     outcomes: list[Outcome] = []
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _blow(options: argparse.Namespace, storms, until: float, *, replicated: bool) -> list[Outcome]:
-    """Let storms blow on one fleet until it is time; at least one."""
+    """Let storms blow on one fleet until the time is up; at least one storm."""
     outcomes: list[Outcome] = []
     directory = options.output / ("replicated" if replicated else "single")
     with Campaign(directory, options.seed, replicated=replicated).running() as campaign:
@@ -47,12 +47,12 @@ def _blow(options: argparse.Namespace, storms, until: float, *, replicated: bool
             outcomes.append(outcome)
             print(figures.in_a_line(outcome), flush=True)
             for violation in outcome.verdict.violations[:_SHOWN]:
-                print(f"  VIOLATION: {violation}", flush=True)  # all of them are in figures.json
+                print(f"  VIOLATION: {violation}", flush=True)  # figures.json has all violations
     return outcomes
 
 
 def _parts(options: argparse.Namespace) -> list[tuple[bool, float]]:
-    """Return which fleets there are to be, and for how long each; a short run has one."""
+    """Return the fleets of a run (replicated or not), each with its time, s; a short run has one fleet."""
     kinds = {storm.replicated for storm in STORMS if options.only in storm.name}
     if options.seconds < 200 and False in kinds:
         kinds = {False}

@@ -24,10 +24,11 @@ from .ledger import Ledger
 
 TYPES = ("pdf", "excel", "index", "mail")
 
-#: Short, so that a death is noticed within a storm. The time that a reply may take is shorter still.
+#: Worker timeout, heartbeat interval and timeout of a reply, s: so short that a death is noticed within a storm. The
+#: timeout of a reply is shorter still.
 WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 1.0
 
-#: How long SIGUSR2 keeps the event loop of a worker from turning.
+#: Time, s, for which SIGUSR2 keeps the event loop of a worker from turning.
 BLOCK_S = 7.0
 
 ledger = Ledger(Path(os.environ.get("LEDGER", os.devnull)))
@@ -55,14 +56,14 @@ app.conf.update(
         **_master,
         "socket_timeout": REPLY_TIMEOUT_S,
         "socket_connect_timeout": REPLY_TIMEOUT_S,
-        "health_check_interval": 2,  # how soon kombu looks whether its blocking read is half-open
+        "health_check_interval": 2,  # s until kombu looks whether a blocking read is half-open
     },
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
-    # Outages are ridden out: what is published again after a lost reply has to count once.
+    # Publishers ride out outages: a message published again after a lost reply has to count once.
     task_publish_retry_policy={"max_retries": 300, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.4},
     result_backend_transport_options=_master,
-    # Celery's default is not to: a result that cannot be stored is lost.
+    # Celery's default is False: a result that cannot be stored is lost.
     result_backend_always_retry=os.environ.get("RETRIES_RESULTS") == "1",
     result_backend_max_sleep_between_retries_ms=500,
     redis_socket_timeout=2 * REPLY_TIMEOUT_S,
@@ -79,7 +80,7 @@ def _on_the_brokers_server() -> RedisBackend:
     return backend_class(app=app, url=url)
 
 
-# -- what is written down
+# -- the ledger
 
 _runs = count(1)
 _worker_pid = 0
@@ -109,7 +110,7 @@ def _note_accepted(headers=None, **_):
 
 @task_failure.connect
 def _note_failed(sender=None, exception=None, **_):
-    """Note the failure that no task could note itself: its pool process was lost."""
+    """Note a failure that the task could not note: the pool process was lost."""
     if os.getpid() == _worker_pid and type(exception).__name__ == "WorkerLostError":
         ledger.note("failed", _job_of(sender.request), error="WorkerLostError")
 
@@ -149,7 +150,7 @@ def _on_worker_ready(sender=None, **_):
         _on_signal_block_a_green_pool(sender.pool)
         os.write(1, b"worker ready.\n")
         return
-    # By another thread: the signal comes wherever the main one is, which may hold the lock that `call_soon` takes.
+    # By another thread: the signal may interrupt the main thread while that holds the lock that `call_soon` takes.
     read, write = os.pipe()
 
     def block() -> None:
@@ -162,7 +163,7 @@ def _on_worker_ready(sender=None, **_):
 
 
 def _on_signal_block_a_green_pool(pool) -> None:
-    """Have SIGUSR2 keep all greenlets from running: its handler is run by the only thread there is."""
+    """Have SIGUSR2 keep all greenlets from running: the only thread there is runs the handler."""
     if type(pool).__module__.endswith("gevent"):
         sleep = import_module("gevent.monkey").get_original("time", "sleep")
     else:
@@ -173,7 +174,7 @@ def _on_signal_block_a_green_pool(pool) -> None:
 # -- tasks
 
 
-#: Tasks whose results are on the broker's server. Those of the others have a server of their own.
+#: Tasks whose results are on the broker's server. The results of other tasks have a server of their own.
 ON_THE_BROKERS_SERVER = ("early", "retrying")
 _backend = _on_the_brokers_server()
 

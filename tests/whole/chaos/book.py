@@ -8,24 +8,24 @@ from math import inf
 from .app import BLOCK_S, HEARTBEAT_S, REPLY_TIMEOUT_S, WORKER_TIMEOUT_S
 from .ledger import Event
 
-#: A worker tells the server of an end in its next turn; on a busy machine that takes a while. Also: how long a worker
-#: that was cut off takes to be heard again.
+#: Longest time, s, from an end until the worker has told the server: the worker does so in its next turn, which takes a
+#: while on a busy machine. Also: longest time, s, until a worker that was cut off is heard again.
 TELLS_S = 1.5
 RETURNS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + TELLS_S
 
-#: How long after the end of each a worker is heard again.
+#: Longest time, s, from the end of each kind of window until the worker is heard again.
 _HEARD_S = {"stop": HEARTBEAT_S + TELLS_S, "silence": RETURNS_S}
 
-#: How the ledger calls the server of the results that are not on the broker's.
+#: Name in the ledger of the server with the results that are not on the broker's.
 RESULTS = "results"
 
-#: So many pending jobs say nothing: they come and go.
+#: Number of pending jobs that says nothing: jobs come and go.
 _IN_PASSING = 30
 
 
 @dataclass(slots=True)
 class Run:
-    """One start of a job, and its end if it came to it."""
+    """One start of a job, and the end if there was one."""
 
     id: str
     pid: int
@@ -66,14 +66,14 @@ class Window:
     of: object
     since: float
     until: float
-    latest: float = 0.0  # where it is several: when the last one began
+    latest: float = 0.0  # of several windows in one: when the last one began
 
     def meets(self, since: float, until: float) -> bool:
         return self.since <= until and since <= self.until
 
 
 class Book:
-    """Everything that was noted so far."""
+    """All events noted so far."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
@@ -235,7 +235,7 @@ class Book:
                 self._fence(pid, window)
 
     def _fence(self, pid: int, window: Window) -> None:
-        """Note that a worker may have been taken for dead: what is hardly apart is one silence to the server."""
+        """Note that a worker may have been taken for dead: silences hardly apart are one silence to the server."""
         windows = self._silences[pid]
         latest = window.since
         if windows and window.since <= windows[-1].until - RETURNS_S + _HEARD_S[window.what]:

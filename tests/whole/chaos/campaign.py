@@ -18,7 +18,7 @@ from .proxy import Proxy
 from .servers import DurableServer, ReplicatedServers
 from .storms import Storm
 
-#: All has to be quiet so soon after a storm.
+#: Longest time, s, from the end of a storm until all is quiet.
 _QUIET_WITHIN_S = 90
 
 
@@ -79,7 +79,7 @@ class Campaign:
         offsets = self._rng.choice(((0, 0), (3600, 0), (0, -3600)))
         began = monotonic()
         for number, offset in enumerate(offsets):
-            # Done before the storm is: what is published last goes through it as well.
+            # Publishers are done before the storm is: the last messages go through the storm as well.
             on.fleet.publish(
                 f"{self._seed}-{number}",
                 jobs // 2,
@@ -94,7 +94,7 @@ class Campaign:
                 self._rng.choice(storm.faults)(on)
                 on.wait(self._rng.uniform(*storm.pause_s))
             on.heal()
-        except AssertionError as exc:  # what a fault waits for did not come
+        except AssertionError as exc:  # a fault waited in vain
             troubles.append(str(exc))
         blown = monotonic()
         troubles += self._wait_until_quiet()
@@ -116,11 +116,11 @@ class Campaign:
         )
 
     def _wait_until_quiet(self) -> list[str]:
-        """Return what went wrong on the way to quiet, and why it is not quiet in the end."""
+        """Return the troubles on the way to quiet, and the reasons why a fleet is not quiet in the end."""
         fleet, until, found = self._field.fleet, monotonic() + _QUIET_WITHIN_S, []
         try:
             found += [f"{name} ended by itself" for name in fleet.settle()]
-        except AssertionError as exc:  # what it waits for did not come
+        except AssertionError as exc:  # the wait was in vain
             found.append(str(exc))
         while (trouble := remains.why_not_quiet(self._field.server.client, len(MEMBERS))) and monotonic() < until:
             sleep(0.1)

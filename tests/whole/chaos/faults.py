@@ -1,4 +1,4 @@
-"""One function a fault: each strikes once, and sees to it that what it broke is whole again a while later."""
+"""One function a fault: each strikes once, and mends the damage a while later."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,7 +26,7 @@ LINKS = (*(member.name for member in MEMBERS), "publishers")
 
 @dataclass
 class Field:
-    """Where it happens. *proxy*: None where clients reach the servers by themselves."""
+    """The place of a fault. *proxy*: None where clients reach the servers directly."""
 
     rng: Random
     ledger: Ledger
@@ -42,7 +42,7 @@ class Field:
         heappush(self._later, (monotonic() + seconds, next(self._numbers), call))
 
     def wait(self, seconds: float) -> None:
-        """Wait, and do meanwhile what is due."""
+        """Wait, and make the calls that are due meanwhile."""
         until = monotonic() + seconds
         while (left := until - monotonic()) > 0:
             while self._later and self._later[0][0] <= monotonic():
@@ -92,7 +92,7 @@ def kill_dispatcher(on: Field) -> None:
 
 
 def kill_publisher(on: Field) -> None:
-    """Kill a publisher; another one publishes what the first had left."""
+    """Kill a publisher; another one publishes the rest."""
     if on.fleet.kill_publisher():
         on.fleet.publish(f"heir-{on.rng.random()}", 400, 80)
 
@@ -104,7 +104,7 @@ def suspend_worker(on: Field) -> None:
 
 
 def pause_worker(on: Field) -> None:
-    """Stop a worker, for less than what it may be silent."""
+    """Stop a worker, for less time than a worker may be silent."""
     go_on = on.fleet.suspend(on.member(), pool_too=on.rng.random() < 0.5)
     on.later(on.rng.uniform(0.3, 2), go_on)
 
@@ -222,7 +222,7 @@ def cut_link(on: Field) -> None:
 
 
 def cut_in_reply(on: Field) -> None:
-    """Lose a reply: what was asked for is done, and asked for again."""
+    """Lose a reply: the server did the work, and is asked again."""
     name = on.rng.choice((*LINKS, *("publishers",) * 4))
     on.ledger.note("cut", name)
     on.links().cut_in_reply(name)
@@ -252,7 +252,7 @@ def _heal(on: Field, name: str) -> None:
 
 
 def fill_memory(on: Field) -> None:
-    """Let the server have no memory for anything new, for a while in which workers do what is there."""
+    """Let the server have no memory for anything new, for a while in which workers run the jobs there are."""
     client = on.durable().client
     client.config_set("maxmemory-policy", "noeviction")
     client.config_set("maxmemory", 1_000_000)  # less than an empty server has

@@ -17,7 +17,7 @@ from .ledger import Ledger
 APP = "tests.whole.chaos.app"
 _READY_S = 60
 
-#: So long after it says that it is ready, a worker's loop turns.
+#: Time, s, after a worker's word that it is ready, until the worker's loop turns.
 _TURNS_S = 1.0
 
 
@@ -84,7 +84,7 @@ class Fleet:
     def kill_pool_process(self, name: str, rng: Random) -> None:
         """Kill one pool process of a prefork worker, if it has one now and its loop turns.
 
-        Before, Celery takes it for a pool that cannot start, and ends the worker.
+        Before, Celery takes the death for a pool that cannot start, and ends the worker.
         """
         worker = self.workers[name]
         if " ready." in worker.log() and monotonic() - self._ready_at.setdefault(worker.pid, monotonic()) > _TURNS_S:
@@ -117,7 +117,7 @@ class Fleet:
         return False
 
     def suspend(self, name: str, *, pool_too: bool) -> Callable[[], None]:
-        """Stop a worker (SIGSTOP). Return what lets it go on."""
+        """Stop a worker (SIGSTOP). Return the call that ends the pause."""
         worker = self.workers[name]
         children = psutil.Process(worker.pid).children() if pool_too else []
         self._ledger.note("stop", name, target=worker.pid)
@@ -141,7 +141,7 @@ class Fleet:
         """Keep the event loop of a worker, if it has one by now, from turning for `app.BLOCK_S`."""
         worker = self.workers[name]
         if " ready." not in worker.log():
-            return  # it would not know the signal yet, and die of it
+            return  # the worker has no handler yet, and would die of the signal
         self._ledger.note("block", name, target=worker.pid)
         worker.signal(signal.SIGUSR2)
 
@@ -205,7 +205,7 @@ class Fleet:
         return [*self.workers.values(), *self.twins, *self.publishers, *self._gone, *others]
 
     def _end(self, process: Process) -> list[str]:
-        """End a process that was killed, or is leaving; what it runs it may end before. Return what does not end."""
+        """End a process that was killed, or is leaving; its children may end before. Return those that do not end."""
         lingering: list[str] = []
         try:
             wait_until(lambda: not session_of(process.pid), 30, "they are gone")
@@ -255,7 +255,7 @@ def _member(name: str) -> Member:
 
 
 def _described(pid: int) -> str:
-    """Return what can be said of a process that should have ended."""
+    """Return the known facts of a process that should have ended."""
     with suppress(psutil.Error, OSError):
         process = psutil.Process(pid)
         waits_in = Path("/proc", str(pid), "wchan").read_text()

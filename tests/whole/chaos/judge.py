@@ -1,4 +1,4 @@
-"""Whether the book and Redis agree with what was promised. Strict: what no noted fault explains is a violation.
+"""Whether the book and Redis agree with the promises. Strict: an event that no noted fault explains is a violation.
 
 With the package hiredis in the environment, an eventlet worker finds the pooled connections to its result backend
 broken only when it uses them, minutes after an outage, and a task's result may be FAILURE then. Celery's backend does
@@ -14,10 +14,10 @@ from .book import RETURNS_S, Book, Job, Run, Window
 from .reasons import any_death, death, disturbed, is_publish_refused, is_stopped, told_by, troubles_of, why_again
 from .remains import Remains
 
-#: How early a job with an ETA may start: both ends read their clocks in several steps.
+#: Time, s, by which a job with an ETA may start early: both ends read their clocks in several steps.
 EARLY_S = 0.05
 
-#: What a caller sees of a publish that failed: kombu's own error.
+#: Error that a caller sees of a failed publish: kombu's own.
 REFUSED = "OperationalError"
 
 
@@ -79,7 +79,7 @@ def _judge_job(job: Job, book: Book, remains: Remains, verdict: Verdict) -> None
 
 
 def _judge_refusal(job: Job, book: Book, remains: Remains, violated) -> None:
-    """Only a server that is full, or away, may refuse; what a full one refused is not there."""
+    """Only a server that is full, or away, may refuse; a job that a full server refused is not there."""
     windows = [*book.is_full, *book.troubles]
     if not job.refused.startswith(REFUSED) or not any(w.meets(job.intended, job.refused_at) for w in windows):
         violated(f"a publish was refused with {job.refused!r}")
@@ -96,7 +96,7 @@ def _judge_results(job: Job, book: Book, remains: Remains, violated) -> None:
     if is_revoked and job.ended and not disturbed(job, book):
         violated("ran to its end, and is revoked")
     if job.judged:
-        return  # its result was looked at, and deleted
+        return  # the result was looked at, and deleted
     expected = _result_of(job, book, remains)
     found = remains.results.get(job.task)
     if expected is not None and found != expected and not _is_result_lost(job, book):
@@ -107,7 +107,7 @@ def _judge_results(job: Job, book: Book, remains: Remains, violated) -> None:
 
 
 def _judge_wait(job: Job, book: Book, expected: str | None, violated) -> None:
-    """A caller that waits gets its result, unless something was in the way of it."""
+    """A caller that waits gets its result, unless a fault was in the way."""
     window = book.waited.get(job.task)
     if window is not None and expected is not None and not _is_result_lost(job, book):
         troubles = (*book.troubles, *book.results_away, *book.is_full)
@@ -117,7 +117,7 @@ def _judge_wait(job: Job, book: Book, expected: str | None, violated) -> None:
 
 
 def _result_of(job: Job, book: Book, remains: Remains) -> str | None:
-    """Return the state that the result of a job's task must have; None: it is open."""
+    """Return the state that the result of a job's task must have; None: the state is open."""
     done = [run for run in job.runs if run.outcome == "done" and why_again(run, book) is None]
     if done:
         return None if _is_state_of_retry_late(job, done[0], book) else "SUCCESS"
@@ -129,9 +129,9 @@ def _result_of(job: Job, book: Book, remains: Remains) -> str | None:
 
 
 def _is_state_of_retry_late(job: Job, done: Run, book: Book) -> bool:
-    """Whether the task's last try ended before the one that asked for it had stored that: Celery's own, on any broker.
+    """Whether the task's last try ended before the try that asked for it had stored RETRY: Celery's own, on any broker.
 
-    It publishes first, and stores RETRY then, also over a SUCCESS that came in between.
+    Celery publishes first, and stores RETRY then, also over a SUCCESS that came in between.
     """
     tries = (run for each in book.jobs_of_task[job.task] if each is not job for run in each.runs)
     return any(run.outcome == "retried" and told_by(run, book) >= done.end for run in tries)
@@ -145,7 +145,7 @@ def _is_result_lost(job: Job, book: Book) -> bool:
         return any(window.meets(job.intended, inf) for window in windows)
     for run in job.runs:
         troubles = troubles_of(run, book)
-        # A green pool's reply is there when the loop turns again, but its time limit has run out as well.
+        # A green pool's reply is there when the loop turns again, but the time limit of the reply has run out as well.
         blocked = [window for window in troubles if window.what == "block"]
         away = [*map(_until_used, troubles)] if is_brokers else [*book.results_away, *blocked]
         in_its_way = windows if run.worker in book.retries_results else [*windows, *away]
@@ -155,19 +155,19 @@ def _is_result_lost(job: Job, book: Book) -> bool:
 
 
 def _until_used(window: Window) -> Window:
-    """Return a window that does not end if connections went silent in it: one in a pool is noticed when it is used."""
+    """Return a window, endless if connections went silent in it: a pooled connection is found silent only when used."""
     return replace(window, until=inf) if window.what == "silence" else window
 
 
 def _is_revoked_by_its_worker(job: Job, book: Book, remains: Remains) -> bool:
-    """Whether a job that expired in its worker's hands has the result of that, or could not get it."""
+    """Whether a job that expired in its worker's hands has the result REVOKED, or could not get that."""
     away = book.troubles if job.name in ON_THE_BROKERS_SERVER else book.results_away
     is_away = any(window.meets(job.intended, job.expires + RETURNS_S) for window in away)
     return remains.results.get(job.task) == "REVOKED" or is_away or _is_result_lost(job, book)
 
 
 def _judge_repetitions(job: Job, book: Book, verdict: Verdict, violated) -> None:
-    """Every run but one needs a reason why there was another. It may be the later one: a zombie's, back too late."""
+    """Every run but one needs a reason for another run. The later run may have it: a zombie's, back too late."""
     reasons = [why_again(run, book) for run in job.runs]
     if reasons.count(None) > 1:
         violated("ran again without a reason")

@@ -130,7 +130,7 @@ class Proxy:
         self._do(lambda: [pair.go_silent() for pair in tuple(self._links[name].pairs)])
 
     def heal(self, name: str) -> None:
-        """Let new connections work again; those that went silent stay so."""
+        """Let new connections work again; silent connections stay silent."""
         self._set(name, delay_s=0.0, silent=False, cut_in_reply=False)
 
     def close(self) -> None:

@@ -9,10 +9,10 @@ from celery import chord
 from . import app as app_module
 from .app import TYPES, app, early, late, ledger, part, retrying, total
 
-#: Share of each kind of call, in percent; to which come the long ones, as many as the storm wants.
+#: Share, %, of each kind of call; long calls come on top, as many as the storm wants.
 SHARES = {"early": 41, "late": 29, "eta": 12, "retry": 8, "expires": 6, "chord": 1}
 
-#: In so many calls one waits for its result, at the end, for so long.
+#: Number of calls of which one waits for its result, at the end, and the longest wait, s.
 ONE_WAITS_IN, WAITS_S = 100, 10.0
 
 
@@ -27,7 +27,7 @@ def main(seed: str, jobs: int, rate: float, long: int) -> None:
                 result = _publish(rng, producer, long)
                 if number % ONE_WAITS_IN == 0:
                     waited_for.append(result)
-            except Exception as exc:  # what a caller sees; the judge says whether it should have
+            except Exception as exc:  # the error that a caller sees; the judge says whether rightly
                 ledger.note("refused", app_module.last_intended, error=type(exc).__name__, text=str(exc)[:200])
     ledger.note("published", seed)
     for result in waited_for:
@@ -58,7 +58,7 @@ def _publish(rng: random.Random, producer, long: int):
         options["countdown"] = rng.uniform(0.1, 4)
     elif kind == "long":
         seconds = rng.uniform(0.3, 1.5)
-    elif kind == "expires":  # at once if a slot is free, or never: some are due only after they have expired
+    elif kind == "expires":  # at once if a slot is free, or never: some jobs are due only after they have expired
         options |= {"countdown": rng.choice((0, rng.uniform(0.1, 2))), "expires": rng.uniform(0.2, 3)}
     if kind == "chord":
         parts = [part.s(number, seconds).set(affinity=rng.choice(TYPES)) for number in range(rng.randint(3, 8))]

@@ -5,18 +5,18 @@ from math import inf
 from .app import WORKER_TIMEOUT_S
 from .book import RETURNS_S, TELLS_S, Book, Job, Run, Window
 
-#: A prefork child whose worker was killed may begin what it had been given, until the guard has ended it.
+#: Time, s, until the guard has ended a prefork child whose worker was killed: before, the child may begin a given job.
 ORPHAN_S = 1.0
 
-#: So late, on a busy machine, a task may start that its worker still held for its own.
+#: Delay, s, on a busy machine, of the start of a task that its worker still held for its own.
 STARTS_S = 1.0
 
-#: So soon after it goes on a pool process starts what it had been given before.
+#: Time, s, from the moment a pool process goes on until the start of the job given to the process before.
 PIPE_S = 0.1
 
 
 def is_stopped(run: Run, book: Book) -> bool:
-    """Whether a run ended as one does that its worker stops: another worker had its job by then."""
+    """Whether a run ended like a run that its worker stops: another worker had the job by then."""
     return run.outcome in ("SystemExit", "GreenletExit") and why_again(run, book) == "its worker was fenced"
 
 
@@ -29,7 +29,7 @@ def why_again(run: Run, book: Book) -> str | None:
         return "its worker was fenced"
     if run.outcome not in ("", "done") and any(window.meets(run.end, run.end) for window in book.is_full):
         return "its end could not be stored"
-    # Whoever was in the middle of something when the server came back goes on by what it knows.
+    # A process in the middle of something when the server came back goes on by what the process knows.
     forgotten = next((w for w in book.amnesias if w.meets(run.start - RETURNS_S, until)), None)
     if forgotten is not None:
         return f"forgotten: {forgotten.what}"
@@ -42,7 +42,7 @@ def why_again(run: Run, book: Book) -> str | None:
 def _is_its_own(run: Run, window: Window) -> bool:
     """Whether a worker that was silent in *window* could still take the job of *run* for its own when it started.
 
-    A pool process that is stopped with its worker cannot: what it had just been given it starts when it goes on.
+    A pool process that is stopped with its worker cannot tell: a job given just before starts when the process goes on.
     """
     resumed = window.until - RETURNS_S
     was_in_its_pipe = window.what == "stop" and abs(run.start - resumed) < PIPE_S
@@ -58,7 +58,7 @@ def death(run: Run, book: Book) -> bool:
 
 
 def told_by(run: Run, book: Book) -> float:
-    """Return when the server knows of the end at the latest: troubles of its worker put it off."""
+    """Return when the server knows of the end at the latest: troubles of the worker put that off."""
     told = run.end + TELLS_S
     # The result is stored before the server is told.
     for window in sorted((*troubles_of(run, book), *book.results_away), key=lambda window: window.since):
@@ -76,7 +76,7 @@ def disturbed(job: Job, book: Book) -> str | None:
 
 
 def any_death(job: Job, book: Book) -> str | None:
-    """Explain a job that was acked, and whose process died before it could write that it starts."""
+    """Explain a job that was acked, and whose process died before writing a start."""
     if job.runs:
         return None
     if any(at >= job.intended for at in book.deaths.values()):

@@ -1,4 +1,4 @@
-"""The contents of Redis when all is quiet: the states of jobs, and whatever should not be there."""
+"""The contents of Redis when all is quiet: the states of jobs, and keys that should not be there."""
 
 import json
 import re
@@ -23,13 +23,13 @@ _KOMBU = re.compile(
     r"celery-task(set)?-meta-.+|_kombu\.binding(\.|_permanent\.|_deadlines).*|.+\.reply\.celery\.pidbox|unacked.*|/\d+\..*"
 )
 
-#: Those that a quiet fleet has not: nothing waits, and an empty key is none.
+#: Keys that a quiet fleet does not have: nothing waits, and an empty key is none.
 _BUSY = {"lane", "heads", "scheduled", "claims", "inbox"}
 
 
 @dataclass
 class Remains:
-    """*states*: of each job that Redis knows. *reasons*: of the dead letters. *leaks*: what should not be there.
+    """*states*: of each job that Redis knows. *reasons*: of the dead letters. *leaks*: keys that should not be there.
 
     *expired*: when jobs expired that waited, by the monotonic clock. *results*: the states of tasks, by their ids.
     """
@@ -42,7 +42,7 @@ class Remains:
 
 
 def why_not_quiet(client: redis.Redis, workers: int) -> str:
-    """Return what is still going on, "" if nothing is: all live workers are here, idle, and nothing waits."""
+    """Return what is still going on, "" if nothing: all live workers are here, idle, and nothing waits."""
     try:
         status = Report(Reader(client, Keys())).status()
         claims = sum(1 for _ in client.scan_iter(Keys().key("claims", "*"), count=1000))
@@ -90,7 +90,7 @@ def _look_at_jobs(client: redis.Redis, remains: Remains) -> None:
                 pipe.hmget(name, "state", "reason", "ended").ttl(name)
             replies = pipe.execute()
         jobs = zip(names, replies[::2], replies[1::2], strict=True)
-        # SCAN may name a key twice: then it has been deleted.
+        # SCAN may name a key twice: the second time the key has been deleted.
         over = [name for name, row, ttl in jobs if ttl != _NO_KEY and _note_job(remains, name, row, ttl)]
         if over:
             client.unlink(*over)
@@ -98,7 +98,7 @@ def _look_at_jobs(client: redis.Redis, remains: Remains) -> None:
 
 
 def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: int) -> bool:
-    """Note what is known of a job: *row* has its state, reason and end. Return whether it will be forgotten soon."""
+    """Note the facts of a job: *row* has its state, reason and end. Return whether the job will be forgotten soon."""
     state, reason, ended = row
     job = name.decode().rpartition(":")[2]
     if state is None:
@@ -121,7 +121,7 @@ def _look_at_dead_letters(client: redis.Redis, remains: Remains) -> None:
 
 
 def _look_at_slots(client: redis.Redis, remains: Remains, slots: int) -> None:
-    """Compare the counts with what they count."""
+    """Compare the counts with the rows and claims of workers."""
     key = Keys().key
     workers = [worker.decode() for worker in client.zrange(key("beats"), 0, -1)]
     rows = {worker: _text(client.hgetall(key("worker", worker))) for worker in workers}
@@ -172,7 +172,7 @@ def _look_at_keys(client: redis.Redis, remains: Remains) -> None:
 
 
 def _is_task_of_nothing(client: redis.Redis, name: str, remains: Remains) -> bool:
-    """Whether the index by task id keeps for good what is no dead letter."""
+    """Whether the index by task id keeps a task for good that has no dead letter."""
     jobs = (client.get(name) or b"").decode().split()
     return client.ttl(name) == -1 and not any(remains.states.get(job) == "dead" for job in jobs)
 

@@ -1,4 +1,4 @@
-"""The servers: one that keeps its data on disk and can lose power, and a master with a replica and a Sentinel."""
+"""The servers: a durable one, which can lose power, and a master with a replica and a Sentinel."""
 
 import os
 import shutil
@@ -19,21 +19,21 @@ from .ledger import Ledger
 
 _SAMPLE_S = 0.05
 
-#: What `appendfsync everysec` can lose: what was written since the last fsync, which is a second ago at most.
+#: Time, s, of writes that `appendfsync everysec` can lose: the last fsync is a second ago at most.
 EVERYSEC_S = 1.0
 
 
 class DurableServer:
-    """A server with an append-only file. Each of its ends is written to the ledger, with what it may have cost.
+    """A server with an append-only file. Each of its ends is written to the ledger, with the possible loss.
 
-    *name*: under which the ledger has it.
+    *name*: of the server in the ledger.
     """
 
     def __init__(self, directory: Path, ledger: Ledger, name: str = "server") -> None:
         self._ledger, self._name = ledger, name
         self._server = EmbeddedServer(
             directory=directory,
-            # Rewritten when the harness says so: a rewrite would begin a new file under the sampler's eyes.
+            # The harness alone rewrites the file: a rewrite begins a new file under the sampler's eyes.
             options=("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"),
         )
         self._server.start()
@@ -66,8 +66,8 @@ class DurableServer:
         self._server.kill()
 
     def lose_power(self) -> None:
-        """End the process, and with it what its policy has not brought to the disk yet: at most."""
-        # The sizes are samples: what is cut off may be a little more.
+        """End the process, and lose the writes that its policy has not brought to the disk yet: at most."""
+        # The sizes are samples: the cut may take a little more.
         forgets_s = EVERYSEC_S + 2 * _SAMPLE_S if self.policy == "everysec" else 0.0
         self._ledger.note("kill", self._name, target=self._server.pid)
         at = self._ledger.note("down", self._name, how="power lost", forgets_s=forgets_s)
@@ -91,7 +91,7 @@ class DurableServer:
         self._ledger.note("up", self._name)
 
     def pause(self) -> Callable[[], None]:
-        """Stop the process (SIGSTOP): it takes connections, and answers nobody. Return what lets it go on."""
+        """Stop the process (SIGSTOP): connections open, and get no answer. Return the call that ends the pause."""
         pid = self._server.pid
         self._ledger.note("down", self._name, how="paused", forgets_s=0)
         os.kill(pid, signal.SIGSTOP)
@@ -152,7 +152,7 @@ class ReplicatedServers:
         return redis.Redis(HOST, self._sentinel.master_port(), socket_timeout=5)
 
     def fail_over(self) -> None:
-        """Kill the master. The replica takes over; it may lack what the master had just accepted."""
+        """Kill the master. The replica takes over, and may lack writes that the master had just accepted."""
         wait_until(self._in_step, 30, "the replica follows")
         self._ledger.note("kill", "server", target=self._master.pid)
         self._ledger.note("down", "server", how="failed over", forgets_s=EVERYSEC_S)
@@ -180,7 +180,7 @@ class ReplicatedServers:
 
 
 class _Sentinel(EmbeddedServer):
-    """The same executable, told to be a Sentinel by an option after its configuration file."""
+    """The server's executable as a Sentinel, by an option after the configuration file."""
 
     def __init__(self, directory: Path, master_port: int) -> None:
         directory.mkdir(parents=True)

@@ -11,7 +11,7 @@ from .faults import Fault
 @dataclass(frozen=True)
 class Storm:
     """*what*: for the table. *pause_s*: between two strikes, at least and at most. *replicated*: with a replica.
-    *long*: the share of jobs that take a second or so, in percent: with many, those that come back have to wait.
+    *long*: the share of jobs that take a second or so, in percent: with many, jobs that come back have to wait.
     """
 
     name: str
@@ -143,7 +143,7 @@ STORMS = (
 
 
 def plan(rng: Random, only: str = "") -> Iterator[Storm]:
-    """Yield storms without end: all of them in an order of chance, then again. *only*: those whose name holds it."""
+    """Yield storms without end: all in an order of chance, then again. *only*: text in the names of storms."""
     chosen = [storm for storm in STORMS if only in storm.name]
     while True:
         yield from rng.sample(chosen, len(chosen))

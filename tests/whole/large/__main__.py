@@ -1,9 +1,9 @@
-"""A large queue: what each script and each report costs there. ``make million`` runs it with 1,000,000 pending jobs.
+"""A large queue: the cost of each script and each report there. ``make million`` runs it with 1,000,000 pending jobs.
 
     python -m tests.whole.large                                    # all of SCALES, for the docs
     python -m tests.whole.large --jobs 1000000 --types 20          # one of your own
 
-Times of scripts are the server's own (SLOWLOG, from 0.1 ms on), those of reports are what a user waits.
+Times of scripts are the server's own (SLOWLOG, from 0.1 ms on), times of reports are a user's waits.
 """
 
 import argparse
@@ -29,7 +29,7 @@ GOAL_EXPLAIN_MS = 50
 
 @dataclass(frozen=True)
 class Scale:
-    """How much there is of what. *workers*: of one slot and one to three types each, besides two large ones."""
+    """The sizes to measure. *workers*: of one slot and one to three types each, besides two large ones."""
 
     jobs: int = 1_000_000
     types: int = 20
@@ -68,7 +68,7 @@ def measure(scale):
     """Return the times of scripts, and of reports, by name."""
     with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
         with suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, server.pid, -20)  # what else runs here is not what is measured
+            os.setpriority(os.PRIO_PROCESS, server.pid, -20)  # other processes here are not measured
         fleet = LargeFleet(client, scale.types)
         began_s = time.monotonic()
         last = min(BATCH, scale.jobs)

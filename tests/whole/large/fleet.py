@@ -1,4 +1,4 @@
-"""A queue of many jobs and a fleet that does all that workers do, with what each script and report costs there."""
+"""A queue of many jobs and a fleet that does all that workers do, with the cost of each script and report."""
 
 import random
 import statistics
@@ -20,12 +20,12 @@ from celery_affinity.server.scripts.assembling import ARROWS, load
 #: slows the server down.
 NOTED_FROM_US = 100
 
-#: Commands that go out together while the queue is filled.
+#: Number of commands that go out together while the queue is filled.
 BATCH = 1000
 
 
 class Times(NamedTuple):
-    """How long the calls of something took, ms."""
+    """Times, ms, of the calls of a script or a report."""
 
     calls: int
     median: float
@@ -72,7 +72,7 @@ class LargeFleet:
         return Job(
             f"job{number}",
             self.random.choice(self.types),
-            "x" * 700,  # what Celery sends for a small task
+            "x" * 700,  # size of Celery's message of a small task
             on_demand=self.random.choice([False, False, False, True]),
             priority=self.random.randrange(self.priorities),
             delay_us=delay_us,
@@ -160,7 +160,7 @@ class LargeFleet:
             self.scheduler._run(script, self._job(f"-later{self.sequence}", delay_us=1))
 
     def ingest(self, number):
-        """Move messages of stock Celery; the size of one is what Celery sends for a small task."""
+        """Move messages of stock Celery, of the size of a small task's."""
         name, messages = f"list of {self.types[0]}", [str(each).zfill(700).encode() for each in range(number)]
         self.client.lpush(name, *messages)
         assert self.scheduler.tick([f"empty {each}" for each in range(399)] + [name]).lists == [name]
@@ -174,10 +174,10 @@ class LargeFleet:
         self.client.hset(Keys().key("clock"), mapping={"ticked": now_us, "grace": now_us - 60_000_000})
         self.scheduler.tick()
 
-    # -- what it cost
+    # -- costs
 
     def note_times(self):
-        """Take over what the server has noted: it keeps only so much."""
+        """Take over the notes of the server, which keeps only so many."""
         names = {load(name).sha: name for name in ARROWS}
         for entry in self.client.slowlog_get(10_000):
             words = entry["command"].split()
@@ -186,7 +186,7 @@ class LargeFleet:
         self.client.slowlog_reset()
 
     def script_times(self):
-        """Return the times of each script; what was not noted took less than is noted."""
+        """Return the times of each script; a call that was not noted took less than `NOTED_FROM_US`."""
         return {
             name: _times([NOTED_FROM_US / 1000] * (self.scheduler.calls[name] - len(noted)) + noted)
             for name, noted in self.took_ms.items()

@@ -1,1 +1,1 @@
-"""Celery's own integration tests on stock Celery and on ours: what passes there must pass here. `make parity`."""
+"""Celery's own integration tests on stock Celery and on ours: tests that pass there must pass here. `make parity`."""

@@ -1,4 +1,4 @@
-"""``python -m tests.whole.parity [TESTS ...]``: both sides, and what differs; 1 if ours fails what stock passes."""
+"""``python -m tests.whole.parity [TESTS ...]``: both sides, and the differences; 1 if ours fails where stock passes."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 from . import suite
 from .sides import TRANSPORTS, Outcome, run
 
-#: Why a test does not pass here, as far as it is known: shown beside it. It is a failure all the same.
+#: Test -> known reason why the test does not pass here, shown beside the test, which is a failure all the same.
 KNOWN: dict[str, str] = {}
 
 _FINE = ("passed", "skipped", "xfailed", "xpassed")

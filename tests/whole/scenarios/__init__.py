@@ -11,8 +11,8 @@ from .side import Side
 
 class Scenario(NamedTuple):
     function: Callable[[Side], Any]
-    differs: str  # why ours is known to differ, if it is
-    stock_fails: str  # why stock Celery fails it in this version, if it does
+    differs: str  # the reason why ours is known to differ, or ""
+    stock_fails: str  # the reason why this version of stock Celery fails, or ""
 
     def __str__(self) -> str:
         return self.function.__name__

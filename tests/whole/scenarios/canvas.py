@@ -1,4 +1,4 @@
-"""Chains, groups, chords, and what they are made of."""
+"""Chains, groups, chords, and their parts."""
 
 from celery import chain, chord, group
 from celery.canvas import StampingVisitor

@@ -147,14 +147,14 @@ def events(side):
         def of_tasks():
             return [each for each in seen if each.get("uuid") in ids]
 
-        # Sent, received, started, succeeded or failed; and three times all but the last, of a task with two retries.
+        # Events: sent, received, started, succeeded or failed; three times all but the last, of a task with 2 retries.
         wait_until(lambda: len(of_tasks()) >= 8 + 12, 10, f"all events: {sorted(e['type'] for e in of_tasks())}")
     fields = {each["type"]: sorted(set(each) - {"queue", "exchange", "routing_key"}) for each in of_tasks()}
     return ends, sorted((ids[each["uuid"]], each["type"]) for each in of_tasks()), sorted(fields.items())
 
 
 class _listening:
-    """Collects events meanwhile."""
+    """A context in which events are collected."""
 
     def __init__(self, side, seen):
         self._side, self._seen = side, seen
@@ -196,7 +196,7 @@ def signals(side):
     ids = {each.id: number for number, each in enumerate(results)}
 
     def told():
-        # One that is revoked before its time is received before, or never, as it waits in the worker or in Redis.
+        # A task revoked before its ETA is received before, or never, as the task waits in the worker or in Redis.
         names = [(ids[task_id], name) for name, task_id in side.so_far("signals") if task_id in ids]
         return [each for each in names if each != (3, "task_received")]
 

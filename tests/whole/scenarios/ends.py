@@ -1,4 +1,4 @@
-"""How tasks can end, and what can be asked of their results."""
+"""Ends of tasks, and questions to their results."""
 
 import uuid
 from datetime import UTC, datetime, timedelta

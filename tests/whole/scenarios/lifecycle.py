@@ -1,4 +1,4 @@
-"""Workers of other kinds, what becomes of their tasks, and how they go."""
+"""Workers of other kinds, the fate of their tasks, and their ends."""
 
 import signal
 import socket
@@ -62,7 +62,7 @@ def the_eventlet_pool(side):
 
 
 def _shut_down(side, key, *numbers, settings=None):
-    """End a worker that runs two tasks, with more waiting; return how, and what was left to do for another."""
+    """End a worker that runs two tasks, with more waiting; return how, and the tasks left for another worker."""
     tasks = side.tasks()
     with side.a_worker(key, key, settings=settings) as worker:
         running = [tasks.hold.apply_async((key,), queue=key), tasks.hold_late.apply_async((key,), queue=key)]
@@ -105,7 +105,7 @@ def a_soft_shutdown(side):
 
 @scenario
 def unusual_settings(side):
-    """Run on a worker with all that is seldom set; it renews its processes after each task."""
+    """Run on a worker with all seldom-used settings, which renews its processes after each task."""
     settings = {
         "worker_disable_prefetch": True,
         "broker_pool_limit": 0,
@@ -160,7 +160,7 @@ def results_by_rpc(side):
 
 @scenario
 def priorities(side):
-    """What is published while no worker is there runs by priority, and then in order; 0 first, as the app counts."""
+    """Jobs published while no worker is there run by priority, and then in order; 0 first, as the app counts."""
     settings = {"worker_prefetch_multiplier": 1, "affinity_priority_order": "lower-first"}
     app = side.new_app(affinity_priority_order="lower-first")
     app.set_current()

@@ -92,10 +92,10 @@ def one_message_for_two_queues(side):
 
 @scenario
 def a_broadcast_reaches_every_worker_once(side):
-    # Celery does not declare the exchange of a Broadcast when it publishes, and then kombu takes it for a direct one.
+    # Celery does not declare the exchange of a Broadcast when it publishes, and then kombu takes that for a direct one.
     declare = [side.app.amqp.queues["everybody"].exchange]
     with side.a_worker("second", "everybody", "second", pool="solo"):
-        for queue in ("celery", "second"):  # who runs a task has subscribed by then
+        for queue in ("celery", "second"):  # a worker that runs a task has subscribed by then
             side.outcome(side.tasks().add.apply_async((1, 1), queue=queue))
         side.tasks().tell.apply_async(("everybody",), declare=declare)
         side.tasks().tell.apply_async(("everybody",), queue="everybody", declare=declare)

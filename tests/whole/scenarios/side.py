@@ -36,7 +36,7 @@ class Side:
     # -- processes
 
     def environment(self):
-        """Return what a process needs to know of its side."""
+        """Return the environment that tells a process of its side."""
         # Root may run workers that take pickles: in a container one often is.
         return {"BROKER_URL": self.url, "TRANSPORT": TRANSPORT[self.name], "C_FORCE_ROOT": "1"}
 
@@ -72,11 +72,11 @@ class Side:
         finally:
             worker.end()
 
-    # -- what can be seen
+    # -- observations
 
     def outcome(self, result, timeout=20):
         """Return the state of a result that is there by then, and its value; ids in it differ from run to run."""
-        with allow_join_result():  # a task that ran eagerly in this thread leaves it thinking that it is a worker
+        with allow_join_result():  # an eager task leaves this thread thinking of itself as a worker
             value = result.get(timeout=timeout, propagate=False)
         return [result.state, plain(value)]
 
@@ -86,7 +86,7 @@ class Side:
         return [state, value[0]]
 
     def records(self, key, count):
-        """Return what tasks recorded, once it is so much."""
+        """Return the records of tasks, once there are *count*."""
         wait_until(lambda: self.redis.llen(f"record:{key}") >= count, 20, f"{count} of {key!r}: {self.so_far(key)}")
         return self.so_far(key)
 
@@ -127,7 +127,7 @@ class Tasks:
 
 
 def plain(value):
-    """Return a value without what differs from run to run."""
+    """Return a value without the parts that differ from run to run."""
     if isinstance(value, BaseException):
         return [type(value).__name__, plain(str(value))]
     if isinstance(value, str):
