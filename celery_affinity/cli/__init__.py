@@ -1,7 +1,7 @@
 """``celery -A proj affinity ...``: every command, by the module that has it.
 
 A command reads options, asks a module below for a report, and shows it as text or as JSON; it decides nothing.
-Read `look` first: it shows how a report becomes a command.
+Read `look` first: it shows how a report becomes a command. A new command is added to the list below as well.
 """
 
 import click

@@ -49,7 +49,7 @@ def mode_of_run() -> bool | None:
 
 
 def _left_in(properties: object) -> object:
-    """Return what the properties of a message have left for its retry; of one that stock Celery sent, the mode."""
+    """Return what a message's properties have left for its retry: only the mode, if stock Celery sent the message."""
     if not isinstance(properties, Mapping):
         return None
     on_demand = properties.get("on_demand")

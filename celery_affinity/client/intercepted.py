@@ -1,6 +1,7 @@
 """Methods of Celery's classes that are wrapped so that a type leads to its queue: one function for each.
 
-Celery has no hook where a call enters. Classes are changed, not apps: an app may be made before this import.
+Celery has no hook where a call enters. Classes are changed, not apps: an app may be made before this import. Priority
+and ``on_demand`` pass through here untouched: `stamping` reads them.
 """
 
 from collections.abc import Callable

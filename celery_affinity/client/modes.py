@@ -1,7 +1,7 @@
 """The mode of a canvas (on demand or not): a user who waits for its end waits for each of its steps.
 
-A signature has the mode that its own options say, or else the mode of its whole: a step that of its chain, a member
-that of its group, header and body that of their chord, a callback or an error callback that of its task. The whole has
+A signature has the mode that its own options say, or else the mode of its whole. The whole of a step is its chain, of a
+member its group, of header and body their chord, of a callback or an error callback its task. The outermost whole has
 the mode that its call says, or else its own.
 
 The mode is written into the options of each task: Celery passes a chain's options on to the first step alone, and lets

@@ -1,6 +1,6 @@
-"""Options of tasks and of calls: which are wrong, and where an app's configuration has some.
+"""Finds mistakes in our options, of tasks, calls and an app's configuration: misspelt names, values not accepted.
 
-Wrong is a misspelt name of one of ours, or a value that ours do not accept.
+What an option does is decided in `destination` (the type) and `stamping` (priority and mode).
 """
 
 import fnmatch

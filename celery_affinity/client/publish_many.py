@@ -167,7 +167,7 @@ def _capture(task: Any, call: _Call, ids: TaskIds, options: dict[str, Any]) -> C
 
 
 class _Pattern:
-    """The message of the first call, as a pattern for those of the others."""
+    """The message of the first call, as a pattern for the messages of the other calls."""
 
     def __init__(self, task: Any, channel: Any, captured: Captured, options: Mapping[str, Any]) -> None:
         self._channel, self._queue, self._stamp = channel, captured.queue, captured.stamp

@@ -1,4 +1,4 @@
-"""A stamp: what a message says of its job, and how the message is written with it."""
+"""A stamp: what a message says of its job, and how the message is written with it. Celery's stamps are in `revokes`."""
 
 import base64
 import hashlib

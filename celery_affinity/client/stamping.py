@@ -4,8 +4,9 @@ A `Sending` is made once for each call that publishes, where the call begins, an
 properties, through all of kombu's own retries: its id makes a repeated publish harmless. A repeat is the same call: one
 dict of headers that is used for five calls is five jobs. Nothing of the caller's is changed.
 
-Celery has decided where a message goes when it routed the call (`destination`): what is left is how urgent it is. kombu
-routes nothing: the destination of a message that is published with kombu alone is decided here.
+Celery has decided where a message goes when it routed the call (`destination`); its urgency is decided here. kombu
+routes nothing: the destination of a message that is published with kombu alone is decided here, too. A call's
+``on_demand=`` becomes `Stamp.on_demand`, then `Job.on_demand` (`envelope.as_job`), then "demand" in a lane's name.
 """
 
 import secrets
@@ -83,7 +84,7 @@ class Sending(str):
         return self._wished(message).type
 
     def stamp(self, message: Message) -> Stamp:
-        """Return the stamp of *message*, the same at each call. Raises OptionError if it asks for what cannot be."""
+        """Return the stamp of *message*, the same at each call. Raises OptionError for a bad option."""
         if self._stamp is None:
             wish, headers = self._wished(message), message["headers"]
             expires = headers.get("expires")
@@ -130,7 +131,7 @@ class Sending(str):
         """Return the priority as the app counts it.
 
         What counts first: the call's ``affinity=``, the call's ``priority=``, the task's ``affinity=``, the task's
-        ``priority``. Celery does not tell the last from a ``priority=`` of the call: one that equals it comes last.
+        ``priority``. Celery hands on one value for both of these: a value that equals the task's is the task's.
         """
         # Another priority than at the beginning: a handler of before_task_publish has set it.
         celerys = self.priority if in_message == (self.priority or 0) else in_message
@@ -160,8 +161,8 @@ def _first(values: Any) -> Any:
 def _begin(app: Celery, send: Sender) -> Sender:
     """Return ``send_task_message`` of *app* with a `Sending` for each call: nothing that comes later names the app.
 
-    Options of a call that are ours but for a letter are refused here, where the caller sees the error, and a call that
-    was not routed by us is.
+    Misspelt options of ours are refused here, where the caller sees the error. A call that our router has not seen is
+    routed here.
     """
 
     @wraps(send)
@@ -189,7 +190,7 @@ publishing_app.on_send(_begin)
 
 @before_task_publish.connect
 def on_before_task_publish(properties: dict[str, Any] | None = None, declare: Any = None, **_: object) -> None:
-    """Keep the priority, which no message says once kombu has made it, and have its queues declared for less."""
+    """Keep the priority, since a message from kombu does not say None, and bind the queues once (`bind_once`)."""
     sending = (properties or {}).get(PROPERTY)
     if properties is not None and isinstance(sending, Sending):
         sending.priority = properties.get("priority")

@@ -1,8 +1,8 @@
 """The guard: a small process that beats for its worker, and reports its death within a second.
 
 The worker itself can do neither while a C call holds the interpreter, a greenlet never yields, or the solo pool is in a
-long task; and no other process sees at once that the worker was killed. Here is the worker's side; the guard runs
-`program`.
+long task; and no other process sees at once that the worker was killed. This module is the worker's side: it starts the
+guard, which runs `program`.
 """
 
 import json
@@ -27,8 +27,8 @@ from .pulse import Pulse
 
 logger = logging.getLogger(__name__)
 
-#: Run by the guard's interpreter: `program` without celery_affinity's __init__, which imports Celery. A guard is to be
-#: small, and ready at once.
+#: Code that the guard's interpreter runs: `program` without celery_affinity's __init__, which imports Celery. A guard
+#: has to be small, and ready at once.
 _PROGRAM = f"""
 import sys, types
 package = sys.modules[{__package__!r}] = types.ModuleType({__package__!r})

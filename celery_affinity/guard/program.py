@@ -1,8 +1,8 @@
 """The guard's program: it beats for the worker that started it, and reports that worker's death.
 
 `guard` runs it in an interpreter of its own, which has only the standard library and the modules below. Lines of JSON
-on its standard input say what it must know: first a whole `Charge`, then each `Change`. Arguments and environment say
-nothing of that: other users can read them.
+on its standard input say what it must know: first a whole `Charge`, then each `Change`. Arguments and environment would
+show server and password to other users.
 
 The main thread watches the worker and the pipe. The beats have a thread of their own: a server that does not answer
 must not keep a death from being noticed.

@@ -7,7 +7,7 @@ from ..rules.lending import NOTHING_LENT, Lending, lending
 from .claims import Claims
 from .host import Pool
 
-#: Time between two looks whether slots were taken or freed without a claim, s.
+#: Pause, s, between two looks whether slots were taken or freed without a claim.
 _OTHER_INTERVAL_S = 0.5
 
 
@@ -49,7 +49,7 @@ class Capacity:
     # -- what the server is told
 
     def tell(self) -> tuple[int, int]:
-        """Return slots, and how many of them something other than a claim takes: the server is about to be told."""
+        """Return the slots, and how many of them are taken without a claim, for a call that tells the server both."""
         self._counted_at_s = now_s()
         self._slots_told, self._other_told = self._pool.size(), self._other()
         return self._slots_told, self._other_told

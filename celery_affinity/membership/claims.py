@@ -1,7 +1,7 @@
-"""The claims of a worker: three tables behind one lock, and nothing that waits.
+"""The claims of a worker, and the acks and ends still to be told: three tables behind one lock. No method waits.
 
 Tasks end in the event loop, in pool threads or in the middle of a shutdown; here their ends are only written down.
-`outbox` sends what is written down, `telling` says when and from which thread.
+`outbox` sends them, and `telling` says when and from which thread.
 """
 
 import logging
@@ -75,7 +75,7 @@ class Claims:
         return True
 
     def end(self, tag: str, how: str = "", why: str = "") -> Held | None:
-        """Note that the slot of a claim is free; *how* and *why*: see `Held`. Return the claim, but once only."""
+        """Note that the slot of a claim is free; *how* and *why*: see `Held`. Return the claim, the first time."""
         with self._lock:
             held = self._held.get(tag)
             if held is None or tag in self._ends:
@@ -123,7 +123,7 @@ class Claims:
         return bool(self._acks)
 
     def news(self, most: int) -> tuple[dict[str, Held], dict[str, Held]]:
-        """Return acks, which are news no more, and ends, which are news until `forget`: *most* of each."""
+        """Return *most* acks and ends at most. The acks are news no more; the ends stay news until `forget`."""
         with self._lock:
             ends = dict(islice(self._ends.items(), most))
             return self._pop_acks(most), ends
@@ -140,12 +140,12 @@ class Claims:
         return acks
 
     def ack_again(self, acks: Mapping[str, Held]) -> None:
-        """Have acks told once more, but for those of claims whose end is known: it is told with the outcome."""
+        """Make *acks* news once more, except those of claims whose end is known: the end tells the outcome as well."""
         with self._lock:
             self._acks.update((tag, held) for tag, held in acks.items() if tag in self._held and tag not in self._ends)
 
     def forget(self, ends: Mapping[str, Held]) -> int:
-        """Hold claims no more whose *ends* the server knows. Return how many of the jobs it made pending again."""
+        """Drop the claims whose *ends* the server knows. Return how many of their jobs are pending again."""
         with self._lock:
             for tag in ends:
                 self._held.pop(tag, None)
@@ -219,12 +219,12 @@ class Claims:
         return unknown
 
     def void(self, numbers: Iterable[tuple[str, str]]) -> list[Held]:
-        """Note that these claims are no longer the worker's. Return those of which that is new."""
+        """Mark these claims as no longer the worker's. Return those that were not marked before."""
         gone = set(numbers)
         return self._void(lambda held: held.number in gone)
 
     def void_up_to(self, fence: int) -> list[Held]:
-        """Like `void`, for claims with a fencing number up to *fence*, which are refused, should they still arrive."""
+        """Like `void`, for all fencing numbers up to *fence*. A claim with such a number that comes is refused."""
         self._refused_up_to = fence
         return self._void(lambda held: int(held.fence) <= fence)
 
@@ -263,21 +263,21 @@ class Claims:
             self._given_up.update(tag for tag in tags if tag in self._held)
 
     def let_go(self) -> list[tuple[str, str]]:
-        """Hold claims no more that were given up. Return job ids and fencing numbers."""
+        """Drop the claims that were given up. Return their job ids and fencing numbers."""
         with self._lock:
             tags = self._given_up - self._ends.keys()
             self._given_up -= tags
             return [self._held.pop(tag).number for tag in tags]
 
     def renounce(self, pool: Pool) -> list[tuple[str, str]]:
-        """Hold claims no more whose request *pool* does not have. Return job ids and fencing numbers."""
+        """Drop the claims whose request *pool* does not have. Return their job ids and fencing numbers."""
         with self._lock:
             tags = self._dropped(pool)
             self._given_up.difference_update(tags)
             return [self._held.pop(tag).number for tag in tags]
 
     def drain(self, pool: Pool) -> list[Held]:
-        """Give up claims whose request *pool* does not have, and return them. Those that still arrive go back, too."""
+        """Give up claims whose request *pool* does not have, and return them. Claims that still come go back."""
         self.drained = True
         with self._lock:
             tags = [tag for tag in self._dropped(pool) if tag not in self._given_up]

@@ -1,4 +1,4 @@
-"""What a worker's membership asks of the process around it: Celery's (`worker`), or that of a test."""
+"""What a worker's membership asks of the process around it: a Celery worker (room `worker`), or a test."""
 
 from typing import Protocol
 
@@ -51,4 +51,4 @@ class Host(Protocol):
         """Stop what runs of jobs that other workers have by now."""
 
     def beat(self, *, loop_turns: bool) -> float | None:
-        """Do what is due with each beat. Return the seconds until the next is needed; None: any will do."""
+        """Do what is due with each beat. Return the seconds until the next beat is needed; None: no hurry."""

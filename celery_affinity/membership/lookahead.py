@@ -57,7 +57,7 @@ class Lookahead:
         self._average_s += (seconds - self._average_s) * _SHARE_OF_THE_LAST
 
     def add(self, claim: Claim, tag: str) -> None:
-        """Have a job wait, before those with a higher fencing number: a reply may pass what is still in the inbox."""
+        """Add a job, before those with a higher fencing number: a reply may pass a claim that is still in the inbox."""
         with self._lock:
             at = len(self._waiting)
             while at and int(self._waiting[at - 1][0].fence) > int(claim.fence):
@@ -80,13 +80,13 @@ class Lookahead:
         return [tag for _, tag in given]
 
     def clear(self) -> None:
-        """Start none of the jobs."""
+        """Drop all jobs: none of them starts."""
         self._waiting.clear()
 
     def ends_can_wait(self, host: Host) -> bool:
-        """Return whether to tell later what has ended: a release brings as many jobs as there is room for.
+        """Return whether ends may wait for further ends: one release brings as many jobs as there is room for.
 
-        *host* turns its event loop then.
+        If so, *host* turns its event loop when they have waited long enough.
         """
         now_s = time.monotonic()
         if len(self._waiting) <= self._most // 4:

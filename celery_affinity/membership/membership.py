@@ -33,7 +33,7 @@ from .telling import Telling
 
 logger = logging.getLogger(__name__)
 
-#: Pause before a beat that the server did not answer is repeated, s.
+#: Pause, s, before a beat that the server did not answer is repeated.
 _RETRY_S = 0.2
 
 
@@ -169,7 +169,7 @@ class Membership:
         self.telling.abandon_what_is_late()
 
     def notice_slots(self) -> None:
-        """Tell the server at once when the pool has grown or shrunk, and soon what else takes slots, or no more."""
+        """Wake the beats if the pool has grown or shrunk, or if other slots are taken without a claim than before."""
         if self.capacity.has_changed():
             self._beats.wake()
 
@@ -183,7 +183,7 @@ class Membership:
         self._beats.wake()
 
     def tick(self) -> None:
-        """Tick now: a job is due sooner than the last tick could know."""
+        """Tick now: a job that came after the last tick is due before the next."""
         self._dispatcher.wake()
 
     def revoke(self, revoked: revokes.Revoked) -> None:
@@ -277,7 +277,7 @@ class Membership:
             self._guard.tend(self.scheduler)
 
     def _say_whether_the_loop_turns(self) -> None:
-        """Do what the guard does as well, and sooner: there may be no guard."""
+        """Report that the event loop stands still, or turns again, sooner than the guard: there may be no guard."""
         if self._pulse.stands_still:
             self.scheduler.beat(self.id, turns=False)
             if self.telling.do_without_the_loop():

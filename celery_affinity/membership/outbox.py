@@ -38,28 +38,28 @@ class _Batch:
 
 @dataclass
 class _SentAcks:
-    """Acks that are on their way in one command, by delivery tag. *repeated*: whether they are told once more."""
+    """Acks that are on their way in one command, by delivery tag. *repeated*: by `repeat_acks`, once."""
 
     acks: dict[str, Held]
     repeated: bool = False
 
 
 class Outbox:
-    """Tells the server of the news of *claims*; *beats* are woken when it refuses some of them."""
+    """Tells the server the news of *claims*, and wakes *beats* when the server refuses some acks."""
 
     def __init__(self, claims: Claims, beats: Repeating) -> None:
         self._claims = claims
         self._beats = beats
-        #: Taken before that of the claims, where both are.
+        #: Lock of what is on its way. A thread that needs the claims' lock, too, takes this one first.
         self._lock = threading.Lock()
-        #: Held by the thread that tells; from `send` to `receive` by the event loop's.
+        #: Lock of the thread that tells. The event loop's thread holds it from `send` to `receive`.
         self._flushing = threading.Lock()
         self._is_telling = False
         self._batch: _Batch | None = None
         self._sent_acks: list[_SentAcks] = []
         self._in_flight: InFlight | None = None
         self._sequence = 0
-        #: How many jobs the server has made pending again because of what it was told of their ends.
+        #: Number of jobs that are pending again because of the ends that were told here.
         self.returned = 0
 
     @property
@@ -70,10 +70,10 @@ class Outbox:
     # -- one round trip, of which the caller waits for the reply
 
     def flush(self, scheduler: Scheduler, *, inline: bool, lookahead: int = 0) -> list[Claim] | None:
-        """Tell the server what ended and was acked, some of it if it is much: `has_news` says whether to go on.
+        """Tell the server acks and ends, `MOST_MOVES` of each at most: `has_news` says whether to go on.
 
-        Return the jobs that follow, if they come *inline*: *lookahead* beyond the worker's slots. That is for the
-        event loop; other threads do not wait while it tells, and get None.
+        *inline*, for the event loop alone: return the jobs that follow, up to *lookahead* of them beyond the worker's
+        slots. Any other thread gets None at once while another one tells.
 
         Raises a redis error if the server does not answer; the next call tells the batch again, and it counts once.
         """
@@ -181,9 +181,9 @@ class Outbox:
     # -- a batch whose reply the event loop reads later
 
     def send(self, scheduler: Scheduler, in_flight: InFlight, *, lookahead: int) -> None:
-        """Begin what `flush` does, inline; `receive`, `abandon` or `take_over` ends it. Until then it `is_telling`.
+        """Send what `flush` would tell, inline. Until `receive`, `abandon` or `take_over` the outbox `is_telling`.
 
-        Does nothing while another thread tells.
+        Nothing is sent while another thread tells.
         """
         if not self._flushing.acquire(blocking=False):
             return
@@ -204,9 +204,9 @@ class Outbox:
                 self._flushing.release()
 
     def receive(self, scheduler: Scheduler, *, lookahead: int, waits: bool = True) -> list[Claim]:
-        """End what `send` and `send_acks` began; if it *waits*, all of it. Return and raise what `flush` does.
+        """Read the replies to `send` and `send_acks`; with *waits*, all of them. Return and raise what `flush` does.
 
-        If another thread took it over, nobody reads the reply: the jobs that follow come in another.
+        If another thread took the batch over, its reply is not read: the jobs that follow come in a later one.
         """
         in_flight, batch = self._in_flight, self._batch
         assert in_flight is not None, "sent"
@@ -235,7 +235,7 @@ class Outbox:
         return self.flush(scheduler, inline=True, lookahead=lookahead) or []
 
     def abandon(self) -> None:
-        """Let the next `flush` tell again what is on its way; from the event loop's thread."""
+        """Have the next `flush` repeat what is on its way. Only the event loop's thread calls this."""
         if self._in_flight is None:
             return
         was_telling, had_acks = self._ends_telling(), self._take_acks_back()
@@ -247,10 +247,10 @@ class Outbox:
                 self._flushing.release()
 
     def take_over(self) -> bool:
-        """Like `abandon`, for a thread other than the event loop's while that stands still: let this one tell it again.
+        """Like `abandon`, for a thread other than the event loop's while the loop stands still.
 
-        Return whether there is something to be told again. The connection stays open, for only the loop may take it out
-        of its hub: `receive` closes it, unless acks alone are on their way.
+        Return whether this thread has something to tell again. The connection stays open, since only the loop may take
+        it out of the hub: `receive` closes it, unless only acks are on their way.
         """
         if self._stop_telling():
             self._take_acks_back()
@@ -269,7 +269,7 @@ class Outbox:
         return is_due and self._in_flight is not None and self._in_flight.is_late
 
     def _ends_telling(self) -> bool:
-        """Return whether the caller is to end what is on its way: one of all threads is."""
+        """Return whether the caller has to end the exchange that is on its way: only one thread gets True."""
         with self._lock:
             was_telling, self._is_telling = self._is_telling, False
         return was_telling

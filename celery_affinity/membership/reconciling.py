@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 class Reconciling:
-    """Brings *claims* of a worker and what the server knows of them together; *beats* are woken if once is not enough.
+    """Makes the *claims* of a worker agree with what the server knows of them, with more *beats* if one is not enough.
 
-    *host* stops what runs of claims that have become another worker's. Each method raises a redis error if the server
+    *host* stops the tasks whose claims have become another worker's. Each method raises a redis error if the server
     does not answer.
     """
 
@@ -30,7 +30,7 @@ class Reconciling:
         self._settings_log = SettingsLog(settings)
         self._claims, self._capacity = claims, capacity
         self._host, self._beats = host, beats
-        #: How many jobs have gone back because a sync, or this worker, said so.
+        #: Number of jobs that a sync took back, or that this worker gave back.
         self.returned = 0
 
     @property
@@ -85,7 +85,7 @@ class Reconciling:
 
     def _stop_void(self, scheduler: Scheduler, void: list[Held]) -> None:
         known = scheduler.reader.known([held.job_id for held in void]) if void else set()
-        # What the server has forgotten altogether nobody else will run.
+        # A job that the server has forgotten altogether runs nowhere else.
         self._host.fence([held for held in void if held.job_id in known])
 
     def _give_back_what_never_arrived(self, scheduler: Scheduler, asked: Sequence[tuple[str, str]]) -> None:
@@ -96,7 +96,7 @@ class Reconciling:
         self.requeue(scheduler, given_back)
 
     def requeue(self, scheduler: Scheduler, numbers: list[tuple[str, str]]) -> None:
-        """Have jobs (job id, fencing number) pending again that this worker does not hold, their age intact."""
+        """Give back jobs (job id, fencing number) that this worker does not hold; their age stays intact."""
         if numbers:
             scheduler.requeue(self._claims.worker, numbers, counted=False)
             self.returned += len(numbers)
@@ -105,8 +105,8 @@ class Reconciling:
 def _voided(named: Sequence[Running], job_ids: Collection[str]) -> list[tuple[str, str]]:
     """Return which of the claims that a sync *named* are void, by the *job_ids* of the reply.
 
-    A job may have come back to the worker meanwhile, with another number: that claim was not named. If both were, the
-    next sync tells which it is.
+    The worker may have got a job again meanwhile, with another fencing number that the sync did not name. If the sync
+    named both claims, the next one tells which of them is void.
     """
     times = Counter(each.job_id for each in named)
     return [(each.job_id, each.fence) for each in named if each.job_id in job_ids and times[each.job_id] == 1]

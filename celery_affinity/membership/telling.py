@@ -119,9 +119,9 @@ class Telling:
     def ack_now(self) -> None:
         """Have the server know an ack of a task that blocks the event loop as soon as it starts.
 
-        What was sent arrives, even if this process is killed now, so nobody waits for the reply. Unless the server may
-        take the worker for dead soon, or did so: that is asked after the sending, since the worker may have been
-        suspended before it. An ack that is refused in time keeps the task from its start.
+        What was sent arrives, even if this process is killed now, so nobody waits for the reply while the lease is
+        fresh. If not, the server may take the worker for dead soon, or did so. The lease is asked after the sending,
+        since the worker may have been suspended before. An ack that is refused in time keeps the task from its start.
         """
         following = self._receive(0, waits=True) if self.outbox.is_telling else []
         is_sent = self._sends_acks(self._host.in_flight)

@@ -1,4 +1,4 @@
-"""One JSON form of whatever is shown: for the commands' ``--json`` and for every other program that asks."""
+"""One JSON form of every report, for the commands' ``--json`` and other programs. A new report needs no code here."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from .model import Delivery
 
-#: No type.
+#: `more` that names no type, since the call got to all pending jobs.
 NONE: Set[str] = frozenset()
 
 # *more*: types whose pending jobs a call did not get to, since it moves `MOST_MOVES` at most: the caller passes them to

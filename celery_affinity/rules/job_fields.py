@@ -2,7 +2,8 @@
 
 A field goes into names of keys, lists of words and sums that every worker reads, so one bad field would stop them all:
 publishers check it, and so do the scripts, before anything is written. What scripts do with all fields is spelled by
-`lua_expression`; their check is ``lua/jobs/fields.lua``, which a test compares with the patterns here.
+`lua_expression`; their check is ``server/lua/jobs/fields.lua``, which a test compares with the patterns here. Values
+come from `client.envelope.as_job`, in the order of `FIELDS` by `server.replies.Job`.
 """
 
 import re
@@ -22,11 +23,11 @@ class Field(NamedTuple):
     accepted: str
     """What is accepted, in words."""
     pattern: str
-    """The same as a pattern of the whole text; "": anything."""
+    """Pattern of the whole text; "": anything is accepted."""
     otherwise: str | int | None = None
-    """Stands for a field of which a message says nothing; None: no job is without it."""
+    """Value of a field that a message leaves out; None: no job is without the field."""
     kept: str = ""
-    """The field of the job's hash in which it is kept as it is; "": see the comment in `FIELDS`."""
+    """Name of the field in the job's hash that has the value unchanged; "": see the comment in `FIELDS`."""
 
 
 _ENCODED = "[A-Za-z0-9_.~%-]"
@@ -89,7 +90,7 @@ _CHECKS = sorted(
 )
 _CHECKS_OF_TEXTS = [check for check in _CHECKS if check[2]("\n")]
 
-#: The other fields as lines of one text: one match takes a third of the time that one for each of them does.
+#: The other fields, as lines of one text: one match for all takes a third of the time of a match for each field.
 _IN_LINES = [check for check in _CHECKS if check not in _CHECKS_OF_TEXTS]
 _LINES = itemgetter(*(place for _, place, _ in _IN_LINES))
 _GOOD_LINES = re.compile("\n".join(f"(?:{FIELDS[name].pattern})" for name, _, _ in _IN_LINES)).fullmatch
@@ -120,7 +121,7 @@ def _at(arguments: str, first: str) -> str:
 
 
 def _bare(job: str) -> str:
-    """Return *job* with nothing but what no job is without."""
+    """Return *job* with the default of every field that a message may leave out."""
     values = (
         f"{name} = {job}.{name}" if field.otherwise is None else f'{name} = "{field.otherwise}"'
         for name, field in FIELDS.items()

@@ -87,8 +87,8 @@ _REDIS_TYPES = ("hash", "zset", "list", "string")
 #: Names that `quote` leaves as they are: most types, and every task id.
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 
-#: First character of a type in the profile of workers that have withdrawn from it: they serve it, but take no job of
-#: it for a moment.
+#: First character of a type in the profile of workers that have withdrawn from it: such workers serve the type, but
+#: take none of its jobs for a moment.
 _WITHDRAWN = "!"
 
 

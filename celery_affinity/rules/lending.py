@@ -1,4 +1,4 @@
-"""What a worker tells the server of jobs that it holds while they wait for a rate limit."""
+"""Slots that a worker lends while jobs wait there for a rate limit, and the types of which it takes no more jobs."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple

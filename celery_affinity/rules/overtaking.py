@@ -26,7 +26,7 @@ def longest_wait(
 ) -> float:
     """Return the longest wait in seconds, if jobs that share its slots arrive and are served at known rates.
 
-    *ahead*: jobs that were waiting when it came. *arrivals*, *served*: jobs a second that share its slots. At worst
-    all that waited before it, and all that came within D, run first.
+    *ahead*: jobs that were waiting when the job came. *arrivals*, *served*: jobs a second that share its slots. At
+    worst all jobs that waited before it, and all that came within D, run first.
     """
     return (ahead + arrivals * seconds(priority, on_demand, weights)) / served

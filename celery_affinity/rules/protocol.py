@@ -65,8 +65,8 @@ IS_REFUSED = 5
 
 # -- the fleet
 
-#: Types that one worker serves at most, since what it costs to place a job grows with these; and types that the dead
-#: workers serve, but for the last one, which one tick takes out.
+#: Types that one worker serves at most, since the cost of placing a job grows with them. A tick takes out no further
+#: dead worker once those that it took out served so many types.
 MOST_TYPES = 1_000
 
 #: Workers that tick for the fleet, those that joined first.
@@ -85,7 +85,7 @@ TICKED_LATELY_US = 2_000_000
 #: Age of the last tick, µs, from which on nobody was listening: every worker gets a fresh timeout.
 SILENCE_COUNTS_US = 3_000_000
 
-#: When a worker whose jobs are being recovered was last heard of, µs: no beat stops the recovery.
+#: Time, µs, written as the last beat of a worker whose jobs are being recovered: no later beat stops the recovery.
 GIVEN_UP_US = 0
 
 # -- how a job ended

@@ -6,8 +6,8 @@
           + on_demand ? 4096 + min(age_s, cap_s) * 32 : 0
 
 The cap is what keeps on-demand load above capacity from starving a queued job for ever: past it both modes
-gain the same 16 points a second. A share of the claims can go by age alone. Scores are whole micro-points, so
-that Python and Lua agree to the last bit; ``lua/placing/score.lua`` is the same code.
+gain the same 16 points a second. With the setting ``priority_percentage`` a share of the claims goes by age alone.
+Scores are whole micro-points, so that Python and ``server/lua/placing/score.lua`` agree to the last bit.
 """
 
 import math

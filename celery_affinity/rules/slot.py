@@ -1,6 +1,6 @@
 """Which slot: the most specialised one that is free.
 
-``lua/placing/which_slot.lua`` (`view.best`) is the same rule on the server.
+``server/lua/placing/which_slot.lua`` (`view.best`) is this rule in Redis, ``free_slots.lua`` there (`left`) this count.
 """
 
 from collections.abc import Iterable
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 def free_slots(slots: int, other: int, held: int) -> int:
     """Return how many slots of a worker are free; below 0 if it holds jobs beyond its slots.
 
-    *other*: running requests that no claim shows, less the slots that claims lend while they wait for a rate limit.
-    *held*: its claims.
+    *other*: slots taken by running requests without a claim, less the slots that claims lend while they wait for a rate
+    limit. *held*: number of the worker's claims.
     """
     return slots - other - held
 
@@ -28,8 +28,8 @@ class FreeWorker:
 def choose(type_: str, workers: Iterable[FreeWorker]) -> FreeWorker | None:
     """Return the worker that a job of *type_* goes to, or None if none of *workers* serves it.
 
-    The worker that serves the fewest types wins, so that a versatile slot stays free for what only it can do; then the
-    one that is idle longest; then the smaller id.
+    The worker that serves the fewest types wins, so that a versatile slot stays free for jobs that only it can run. Of
+    several such workers the longest idle one wins, then the one with the smaller id.
     """
     fit = (worker for worker in workers if type_ in worker.types)
     return min(fit, key=lambda worker: (len(worker.types), worker.since_us, worker.id), default=None)

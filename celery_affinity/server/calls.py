@@ -1,4 +1,4 @@
-"""The calls that one arrow makes: of many jobs as many as a server is to work at, acks and ends together."""
+"""Arguments of arrows, cut into calls that hold no server up: so many jobs a call, and acks together with ends."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar

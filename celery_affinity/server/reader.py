@@ -16,7 +16,7 @@ _CHUNK = 200
 #: Fields that one command reads of a large hash at most. A field of `heads` is a text of up to 22 lanes.
 _FIELDS = 100
 
-#: Replies of commands to a key of another type than theirs; None if a command is not here.
+#: Command -> what counts as its reply if the key has another type; None for a command that is not here.
 _NOTHING: dict[str, Any] = {
     "hgetall": {},
     "hkeys": [],

@@ -69,7 +69,7 @@ class End(NamedTuple):
 class Joining:
     """What a worker of *app* says of itself when it joins. *slots*: its concurrency.
 
-    *other*: slots no claim shows, less those that claims lend. *withdrawn*: types that it will serve again soon.
+    *other*: slots taken without a claim, less those that claims lend. *withdrawn*: types that it will serve again soon.
     """
 
     worker: str
@@ -117,10 +117,10 @@ class Published(NamedTuple):
 
 @dataclass(slots=True)  # not frozen: each publish makes one, and a frozen one takes three times as long to make
 class Job:
-    """A job to be, and its *message*. *delay_us*: until it is due. *expires_us*: until it ends if it still waits.
+    """A job to publish. *delay_us*: time until it is due. *expires_us*: time until it ends if it still waits.
 
-    *stamps*: by which it can be revoked, as `revokes.stamp` writes them. Not *readable*: nothing but its message and
-    the place where that was found is known. Raises OptionError for what is no text, or none in UTF-8.
+    *stamps*: words by which it can be revoked, as `revokes.stamp` writes them. *readable*: False if only the message
+    and the list that it was found in are known. Raises OptionError for a value that is no text, or none in UTF-8.
     """
 
     id: str
@@ -135,7 +135,7 @@ class Job:
     stamps: Sequence[str] = ()
     readable: bool = True
     arguments: tuple[Argument, ...] = field(init=False, repr=False)
-    """What the scripts take that make a job, in the order of `job_fields.FIELDS`."""
+    """Arguments of the scripts that make a job, in the order of `job_fields.FIELDS`: on_demand is their "mode"."""
 
     def __post_init__(self) -> None:
         try:
@@ -164,7 +164,7 @@ class Job:
 
 
 class Joined(NamedTuple):
-    """The reply to a join. *namesake*: another live worker of that node name. *replaced*: settings that were others.
+    """The reply to a join. *namesake*: another live worker of that node name. *replaced*: settings that changed.
 
     *void_up_to*: highest fencing number of claims that are not the worker's, since it is new, or had been taken for
     dead; 0 for a worker that came back in time. *now_us*: the server's time.

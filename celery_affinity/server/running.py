@@ -25,19 +25,18 @@ from .scripts.assembling import Argument, Script, load
 
 logger = logging.getLogger(__name__)
 
-#: Answers of a server whose state will pass: the call is to be repeated, on another connection. redis-py has classes
-#: for most of these. After NOSCRIPT twice in a row, the server lost its scripts again before it could run the one.
+#: Errors of a server in a state that will pass: the call is to be repeated, on another connection. redis-py has classes
+#: for most of them. After NOSCRIPT twice in a row, the server lost its scripts again before it could run the one.
 _PASSING = (BusyLoadingError, ReadOnlyError, NoScriptError, TryAgainError, ClusterDownError)
 _TRANSIENT = ("BUSY ", "LOADING", "READONLY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED")
 
 #: Errors that a server answers instead of a reply.
 _REFUSALS = (*_PASSING, ResponseError)
 
-#: Answers to a script that lacks the right to a command; the second is Redis 7.0's.
+#: Errors of a script that lacks the right to a command; the second is Redis 7.0's.
 _NO_RIGHT = ("ACL failure", "The user executing the script can't")
 
-#: Answers to a script that came upon a key of another type, or a number that is none. Every other refusal begins with a
-#: code.
+#: Errors of a script that met a key of another type, or a number that is none. Every other refusal begins with a code.
 _SPOILED = re.compile(r"(.*: )?WRONGTYPE |(?!([A-Z]{3,} |.*ACL )).*user_script", re.DOTALL)
 
 #: Pause, s, after a repair that found nothing, before another one.
@@ -60,7 +59,7 @@ class ScriptRunner:
         self._in_vain_until_s = 0.0
 
     def load_for_producers(self) -> None:
-        """Give the server the script that producers call, who may have no right to load it."""
+        """Load the script that producers call: their users may have no right to load it."""
         script = load(_OF_PRODUCERS)
         try:
             self.client.script_load(script.source)

@@ -41,8 +41,8 @@ class Scheduler(ScriptRunner):
     def publish(self, *jobs: Job) -> list[Published]:
         """Put jobs into their lanes, or among the scheduled, in one round trip. A known id changes nothing.
 
-        A call of the script takes some of many jobs, and is atomic; if this raises, some may have been published. Of
-        a job that the server refuses nothing is written, and the others go their way.
+        One call of the script takes some of the jobs, and is atomic; if this raises, some jobs may have been published.
+        A refused job leaves no trace, and the others are published.
         """
         return self._published(self._run_together(list(calls.publishing(jobs))))
 
@@ -60,7 +60,7 @@ class Scheduler(ScriptRunner):
     def _published(self, replies: Sequence[Any]) -> list[Published]:
         published = []
         for state, more, served, *further in replies:
-            # Who may not read messages cannot claim: workers go on with the next job that ends, or with a sync.
+            # A user without the right to read messages cannot claim: a worker does at the next end, or with a sync.
             with suppress(NoPermissionError):
                 self._go_on(more)
             pairs = [(state, served), *zip(further[::2], further[1::2], strict=True)]
@@ -222,7 +222,7 @@ class Scheduler(ScriptRunner):
     def ingest(self, list_: str, jobs: Sequence[Job]) -> int:
         """Move messages from a list of stock Celery into their lanes. Return how many of *jobs* were there still.
 
-        *jobs*: ten at most, of one type, that whose message is next in the list first.
+        *jobs*: ten at most, of one type, in the order of their messages in the list.
         """
         replies = self._run_together(calls.ingesting(list_, jobs))
         self._go_on(b" ".join(more for _, more, _ in replies))

@@ -1,6 +1,6 @@
 """The kombu side: broker URLs, connections, channels, acks.
 
-What a job needs was said by `client`; when a worker starts it is decided by `worker`.
+`client` says what a job needs, and `worker` decides when it starts.
 Read `transport` first, then `channel` (what is published) and `inbox` (what a worker reads).
 """
 

@@ -1,4 +1,4 @@
-"""kombu's channels, scheduled: a message of a task is published as a job, and a queue is counted with its jobs.
+"""kombu's channels, scheduled: `_put` publishes a message of a task as a job, and a queue is counted with its jobs.
 
 Messages that are no tasks (remote control and its replies, events) take kombu's own ways. A channel is built in three
 steps: its `connections`, what a worker reads (`inbox`, `qos`), and here what is published, and the queues.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     _StockChannel = object  # mixed into kombu's channels, with and without Sentinel
 
-#: Longest wait for the reply to an arrow, s, unless ``socket_timeout`` says otherwise: a connection whose other end is
+#: Longest wait, s, for the reply to an arrow, unless ``socket_timeout`` says otherwise: a connection whose other end is
 #: gone without a word must not hold the event loop, or a publisher, for ever.
 REPLY_TIMEOUT_S = 10
 

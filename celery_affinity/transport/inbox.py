@@ -25,7 +25,7 @@ from .qos import QoS
 
 logger = logging.getLogger(__name__)
 
-#: Longest wait for the inbox in one call, s.
+#: Longest wait, s, of one call for the inbox.
 _INBOX_TIMEOUT_S = 2
 
 
@@ -34,7 +34,7 @@ class Inbox(Protocol):
 
     @property
     def telling(self) -> Telling:
-        """What becomes of the claims of the worker; their own key is that of its inbox."""
+        """The way to tell the server of the worker's claims. `claims.inbox` of it is the key of the worker's inbox."""
 
     def schedules(self, queue: str) -> bool:
         """Return whether a queue is scheduled; if not, the channel reads its lists."""

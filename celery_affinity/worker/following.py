@@ -59,7 +59,7 @@ class Following:
         self._heeds_consumers = False
 
     def watch_the_loop(self) -> None:
-        """Give back what is held beyond the slots if a task blocks the event loop, which would be asked for it."""
+        """Give back the jobs beyond the slots if a task blocks the event loop, which nobody can ask for them then."""
         if not self._lookahead.is_off:
             self._watch = Repeating("affinity-lookahead", self._give_back_if_it_stands_still, STARTS_WITHIN_S / 2)
             self._watch.start()
@@ -179,11 +179,11 @@ class Following:
         return started
 
     def _free_slots(self) -> int:
-        """Return how many jobs may start: what waits for a rate limit lends as many slots as the server knows of."""
+        """Return how many jobs may start: the pool's room, and the slots lent by jobs that wait for a rate limit."""
         return self.room() + self._members.capacity.lent
 
     def _give_back(self, types: Collection[str]) -> None:
-        """Let others have the jobs that are held of *types*, of which no more is wanted here."""
+        """Give back the jobs of *types* that wait here for a slot: the worker wants no more jobs of these types."""
         tags = self._lookahead.give_back(types, len(self._lookahead)) if types else []
         if tags:
             self._members.give_back(tags)

@@ -50,7 +50,7 @@ class WorkerHost:
         self.following.receive_elsewhere(claims)
 
     def fence(self, claims: list[Held]) -> None:
-        """Stop the tasks that others run by now, but not those that Celery promised to run once at most: they are not.
+        """Stop the tasks whose jobs other workers have by now. The task of an acked job goes on: nobody else runs that.
 
         A pool process may have ended its task long ago, and get the next one when that is noticed.
         """

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..versions import versions
 
-#: Types that are named; of a longer list the number is said, too.
+#: Types that the line names at most; of a longer list it has the number, too.
 _NAMED = 8
 
 

@@ -66,7 +66,7 @@ def patch(consumer: "Consumer", members: Membership, host: Host) -> None:
 
 
 def _tell_ends(consumer: "Consumer") -> None:
-    """Have the requests of all tasks tell their end, and of those that a reload of modules brings."""
+    """Have the requests of all tasks tell their end, also of tasks that a reload of modules brings."""
     update_strategies = consumer.update_strategies
 
     def update() -> None:

@@ -82,7 +82,7 @@ def let_pauses_yield(pool: BasePool) -> None:
 
 
 def spare_what_is_written(pool: BasePool) -> None:
-    """Make the flush of a prefork pool keep the jobs that a process already reads, and which processes are busy."""
+    """Make the flush of a prefork pool keep the jobs that a process already reads, and the marks of busy processes."""
     flush: Callable[[], Any] | None = getattr(pool, "flush", None)
     if _unfinished(pool) is None or flush is None or hasattr(flush, "__wrapped__"):
         return

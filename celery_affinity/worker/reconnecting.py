@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 #: Seconds between two looks for the word of the beats' thread, and for ends of tasks.
 _POLL_S = 0.05
 
-#: Factor by which kombu gets its pauses smaller than they are: it sleeps through them, so they are waited for here.
+#: Factor of the pauses that kombu gets: kombu would sleep through the real ones, so they are waited for here.
 _SMALLER = 1e-6
 
 
@@ -65,7 +65,7 @@ class Reconnecting:
             del connection.ensure_connection
 
     def _wait(self, pause_s: float) -> None:
-        """Wait so long, or until the server is back: if it came back during the last try, not at all."""
+        """Wait *pause_s*, or until the server is back; not at all if the server came back during the last try."""
         until_s = monotonic() + pause_s
         self._members.ask()
         while self._members.telling.returns == self._known and monotonic() < until_s:

@@ -28,7 +28,7 @@ def beat(cohort: Cohort, worker_id: str, *, turns: bool, now_us: int) -> Beaten:
 
 
 def _return_unread(cohort: Cohort, worker: Worker, now_us: int) -> set[str]:
-    """Take back what is in the inbox: it was never read. Return the types that gained a pending job."""
+    """Take back the jobs in the inbox, which were never read. Return the types that gained a pending job."""
     types: set[str] = set()
     unread = size = 0
     while worker.inbox and unread < MOST_MOVES and size <= cohort.most_bytes:

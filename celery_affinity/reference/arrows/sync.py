@@ -62,7 +62,7 @@ class _Missing(NamedTuple):
 def _look_at_what_is_not_named(
     cohort: Cohort, worker: Worker, held: Mapping[str, int], draining: bool, now_us: int
 ) -> _Missing:
-    """Take back what *worker* has not read, and all that it does not name if it is *draining*; ask about the rest."""
+    """Take back unread claims, and all claims not named if *worker* is *draining*; ask about the others not named."""
     asked: list[tuple[str, int]] = []
     types: set[str] = set()
     looked_at = size = returned = 0

@@ -11,7 +11,7 @@ from ..replies import Ticked
 
 
 def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
-    """Do what is due. Of *lists* those are returned that hold messages."""
+    """Do what is due. The reply names those of *lists* that hold messages."""
     if cohort.ticked_us is None or not 0 <= now_us - cohort.ticked_us <= SILENCE_COUNTS_US:
         cohort.grace_us = now_us
     cohort.ticked_us = now_us
@@ -35,7 +35,7 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
 
 
 def _end_expired(cohort: Cohort, now_us: int) -> int:
-    """End what waits and has expired. Return how many were looked at; what is not waiting is looked at once."""
+    """End waiting jobs that have expired. Return how many jobs were looked at; a job that does not wait, only once."""
     expired = sorted((at_us, job_id) for job_id, at_us in cohort.expiring.items() if at_us <= now_us)[:MOST_MOVES]
     for _, job_id in expired:
         del cohort.expiring[job_id]

@@ -9,7 +9,7 @@ from ..placing import which_job
 
 
 def fill(cohort: Cohort, worker: Worker, most: int, now_us: int, inline: list[Delivery]) -> None:
-    """Give *worker* what waits for a slot of its types, until it holds *most* jobs beyond its slots."""
+    """Give *worker* pending jobs of its types, until it holds *most* jobs beyond its slots."""
     free = free_slots(worker.slots, worker.other, len(worker.claims))
     room = min(most, free + most) if worker.takes_jobs else 0
     by_free = cohort.settings.get("rarity") == "free"

@@ -16,7 +16,7 @@ class TakenBack(NamedTuple):
 
 
 def recover(cohort: Cohort, worker: Worker, most: int, types: set[str], now_us: int) -> TakenBack:
-    """Put back at most so many jobs of a dead worker, adding the types that gained a pending job to *types*."""
+    """Take back at most *most* jobs of a dead worker, adding the types that gained a pending job to *types*."""
     workers.close(worker, now_us)
     worker.seen_us = GIVEN_UP_US
     claimed = list(worker.claims)

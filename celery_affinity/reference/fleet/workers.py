@@ -37,7 +37,7 @@ def remove(cohort: Cohort, worker: Worker) -> None:
 
 
 def have_one_tick(cohort: Cohort) -> None:
-    """Give a sign to one of those that tick for the fleet, whose loop turns."""
+    """Have one of the workers that tick for the fleet tick now, one whose event loop turns."""
     for worker in _tickers(cohort):
         if worker.accepting and not worker.stalled:
             worker.inbox.append("\ntick")

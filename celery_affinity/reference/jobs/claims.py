@@ -31,7 +31,7 @@ def held(cohort: Cohort, worker_id: str, job_id: str, fence: int) -> Job | None:
 
 
 def is_unread(worker: Worker, job: Job) -> bool:
-    """Take a job out of its worker's inbox. Return whether it was there: then nobody has read it."""
+    """Remove a job from its worker's inbox. Return whether the job was there: then the worker has not read it."""
     delivery = payload(job)
     if delivery not in worker.inbox:
         return False

@@ -15,7 +15,8 @@ def drop(cohort: Cohort, job: Job) -> None:
 def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") -> set[str]:
     """Take a job from its worker: pending again, dead if it came back too often, lost if it had been acked.
 
-    One that was revoked meanwhile, or has expired, ends. Return the types that gained a pending job: one, or none.
+    A job that was revoked meanwhile, or has expired, ends. Return the types that gained a pending job: one, or none.
+    *counted*: whether this return counts as a delivery.
     """
     drop(cohort, job)
     if job.acked:

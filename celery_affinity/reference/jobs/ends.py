@@ -9,7 +9,7 @@ How = Literal["revoked", "expired"]
 
 
 def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
-    """Record that *job* has ended, which has no slot."""
+    """Record how *job*, which has no slot, has ended."""
     job.state, job.ended_us = how, now_us
     cohort.untold[job.id] = now_us
     cohort.counters[how] += 1

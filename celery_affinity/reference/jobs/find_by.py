@@ -16,14 +16,14 @@ def add(cohort: Cohort, job: Job, expires_us: int | None, stamps: Collection[str
 
 
 def fade(cohort: Cohort, job: Job) -> None:
-    """Have nothing find *job* that ends waiting jobs: it waits no more."""
+    """Remove *job*, which waits no more, from the indexes by which waiting jobs are ended."""
     for stamp in job.stamps:
         cohort.stamped.get(stamp, {}).pop(job.id, None)
     cohort.expiring.pop(job.id, None)
 
 
 def remove(cohort: Cohort, job: Job, *, keeps_last: bool) -> None:
-    """Have nothing find *job*, but its task for a while if *keeps_last* and the task has no other."""
+    """Remove *job* from all indexes. *keeps_last*: its task still finds it for a while, if it is the task's last."""
     fade(cohort, job)
     if not keeps_last or len(cohort.tasks.get(job.task_id, ())) > 1:
         find_by_task.remove(cohort, job)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from ...rules.protocol import MOST_WHY_BYTES
 from ..model import Outcome, State
 
-#: How a claimed job ended that was settled -> what it is then.
+#: Outcome of a claimed job that was settled -> the state of the job then.
 ENDED: Mapping[str, State] = {"acked": "done", "failed": "failed", "revoked": "revoked", "expired": "expired"}
 
 

@@ -18,12 +18,12 @@ def fill(
     *,
     alone: bool = False,
 ) -> Set[str]:
-    """Place the best job of *types* on its best slot until none fits. Return `more`.
+    """Place the best job of *types* on its best slot until none fits. Return `more`: types this call did not get to.
 
-    A job that has expired ends when it is its turn, and takes no slot: no tick has seen it yet.
+    A job that has expired, and that no tick has seen yet, ends when it is chosen, and takes no slot.
 
-    The jobs that *caller* gets are added to *inline* instead of its inbox. *alone*: only the caller's slots are filled;
-    each other one was looked at when it became free, or when the jobs came that are pending.
+    The jobs that *caller* gets are added to *inline* instead of its inbox. *alone*: only the caller's slots are filled,
+    since every other free slot was offered to the pending jobs when the slot became free, or when the jobs came.
     """
     has_choice = which_job.has_choice(cohort, types)
     size = 0

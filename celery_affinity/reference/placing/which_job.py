@@ -20,9 +20,9 @@ def slots_that_fit(cohort: Cohort, type_: str) -> int:
 
 
 def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool) -> Job | None:
-    """Return the job that goes first of the types in *fits*, which has the slots that fit each; None if none waits.
+    """Return the job that goes first; None if no job waits. *fits*: type -> number of slots that fit it.
 
-    *counts*: whether it is one of those of which a share goes by age, as all that have a choice.
+    *counts*: whether the claim had a choice among lanes. Only such claims are numbered, for the share that goes by age.
     """
     percentage = int(cohort.settings.get("priority_percentage"))
     job = _best(cohort, fits, now_us, by_age=goes_by_age(cohort.claim_number, percentage))

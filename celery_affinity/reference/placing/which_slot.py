@@ -1,4 +1,4 @@
-"""Which slot: the most specialised one that is free. Of very many profiles the scripts compare `MOST_COMPARED`."""
+"""Applies `rules.slot.choose` to a cohort's workers; of very many profiles the scripts compare only `MOST_COMPARED`."""
 
 from ...rules.slot import FreeWorker, choose
 from ..model import Cohort, Worker

@@ -29,7 +29,7 @@ local void = accepting == "1" and 0 or tonumber(redis.call("GET", key.fence)) or
 if accepting then
     workers.detach(worker)
 else
-    -- A worker that comes back says nothing new: an old version of an app must not undo what a new one said.
+    -- Only a new worker's settings are adopted: else an old version of an app would undo what a new one said.
     replaced = settings_in_force.adopt(app, ARGV, 8)
 end
 settings_in_force.keep(app)

@@ -16,7 +16,7 @@ end
 local arguments, reply, types, fresh = ARGV, {}, {}, {}
 local alone -- the only job, to be added to a lane if it is not placed
 
--- `nth`: from 0; those of one call are a µs apart, so that they stay in order.
+-- Adds a job. `nth`: its place in the call, from 0. The jobs of one call are 1 µs apart, so that they stay in order.
 local function add(nth, job)
     local bad = fields.bad(job)
     if bad then

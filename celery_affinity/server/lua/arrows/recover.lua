@@ -1,7 +1,7 @@
--- recover: a worker is dead, says its guard, which saw it end. The jobs that it held are pending again, counted as
--- deliveries; those that had been acked are lost.
+-- recover: claimed -> pending, for all jobs of a worker whose guard saw it end. Each job counts one more delivery, but
+-- a job that had been acked is lost.
 -- RETURNS {again, recovered, more}; again 1: call again, the worker held more jobs. recovered: number of jobs that came
--- back. more: as `fill` returns it. Of an unknown worker nothing changes.
+-- back. more: as `fill` returns it. For an unknown worker nothing changes.
 -- Cost: O(moves * log n), at most MOST_MOVES of them in one call.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua

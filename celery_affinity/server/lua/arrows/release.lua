@@ -1,7 +1,7 @@
 -- release: claimed -> ended, and a slot is free again. The reply carries the next job for the slot, which so costs no
--- call of its own. A job that ends unsettled, neither acked nor rejected, is pending again, counted as a delivery; so
--- is a job that is returned because nobody in the worker consumes it, not counted. A repeated sequence number gets the
--- same reply.
+-- call of its own. A job that ends unsettled, neither acked nor rejected, is pending again, and counts one more
+-- delivery. A job that the worker returns without having started it is pending again, and counts none. A repeated
+-- sequence number gets the reply once more.
 -- RETURNS {more, payload, ...}; more: as `fill` returns it. The payloads are the worker's next jobs, if it gets them
 -- inline.
 -- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.

@@ -3,8 +3,9 @@
 -- unread.
 -- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision, now, returned}
 -- known 0: join again. ticker 1: tick for the fleet. more: as `fill` returns it. asked: claims that the worker did not
--- name. void: claims that it named, and no longer has. revision: that of the settings in force. now: the server's time,
--- µs, by which jobs expire that wait in the worker. returned: number of the worker's jobs that are pending again.
+-- name. void: claims that the worker named, and that are no longer its own. revision: number of the settings in force.
+-- now: the server's time, µs, by which jobs expire that wait in the worker. returned: number of the worker's jobs that
+-- are pending again.
 -- A reason for the length: what a worker says of its claims is compared with three keys, in one pass over each.
 -- Cost: O(claims of the worker); at most MOST_MOVES of them come back or are asked about in one call, and some MB.
 -- @include generated/keys.lua
@@ -58,8 +59,8 @@ local function is_its_own(id, fence)
     return true
 end
 
--- Raises an error if the free slots by which others place jobs are spoiled: they raise none of their own, the worker
--- would just get no jobs.
+-- Raises an error if the counts are spoiled by which other arrows find this worker's free slots. Those arrows would
+-- raise none: the worker would just get no jobs.
 local function check_free_slots()
     local profile, free = unpack(redis.call("HMGET", key.worker(worker), "profile", "free"))
     local in_all = redis.call("HGET", key.free_slots, profile) or "0"

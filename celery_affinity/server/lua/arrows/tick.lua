@@ -49,7 +49,7 @@ local function promote_due()
     return #due
 end
 
--- Ends jobs that have expired while they waited; a claimed job is its worker's. RETURNS the number of both.
+-- Ends jobs that have expired while they waited; a claimed job is left to its worker. RETURNS how many were looked at.
 local function end_expired()
     local expired = redis.call("ZRANGEBYSCORE", key.expires, "-inf", clock.now, "LIMIT", 0, protocol.MOST_MOVES)
     for _, id in ipairs(expired) do

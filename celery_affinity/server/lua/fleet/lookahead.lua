@@ -1,6 +1,6 @@
 -- lookahead: jobs that a worker holds beyond its slots (`affinity_lookahead`), to start them when its slots are free,
--- for tasks that are shorter than a round trip. A worker with a free slot and nothing to do asks for those that have
--- not started.
+-- for tasks that are shorter than a round trip. If another worker has a free slot and nothing to do, the holder is
+-- asked for those that have not started.
 -- @include placing/fill.lua
 local lookahead = {}
 

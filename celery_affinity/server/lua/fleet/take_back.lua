@@ -1,14 +1,15 @@
--- take_back: the jobs of a dead worker come back, whether a tick noticed its silence or its guard saw it end.
+-- take_back: the jobs of a dead worker come back, whether a `tick` noticed its silence or its guard saw it end and
+-- called `recover`.
 -- @include base/clock.lua
 -- @include fleet/workers.lua
 -- @include jobs/come_back.lua
 
--- Takes back at most `max` jobs of `worker`, and adds the types of those that are pending again to `types`. Forgets a
--- worker that holds nothing any more.
+-- Takes back at most `max` jobs of `worker`, and adds the types of those that are pending again to `types`. A worker
+-- that holds nothing any more is forgotten.
 -- RETURNS how many jobs came back, and whether the worker is gone.
 local function recover(worker, max, types, settings)
     workers.close(worker)
-    -- The next call goes on with this worker, and a late beat does not stop that.
+    -- A worker that is given up stays so: the next call goes on with it, and no late beat stops that.
     redis.call("ZADD", key.beats, protocol.GIVEN_UP_US, worker)
     local recovered = 0
     for _, id in ipairs(come_back.some_of(worker, max)) do

@@ -93,8 +93,8 @@ function workers.resize(worker, now_slots)
     end
 end
 
--- Has one of the workers that tick for the fleet do it now, by a sign in its inbox, which is no job. A worker whose
--- loop stands still gets none.
+-- Has one of the workers that tick for the fleet tick now: puts a sign, which is no job, into the worker's inbox. A
+-- worker whose event loop stands still gets none.
 function workers.have_one_tick()
     for _, worker in ipairs(redis.call("ZRANGE", key.joined, 0, protocol.TICKERS - 1)) do
         local accepting, stalled = unpack(redis.call("HMGET", key.worker(worker), "accepting", "stalled"))

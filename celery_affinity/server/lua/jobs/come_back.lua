@@ -82,9 +82,9 @@ function come_back.set_aside(id, where, settings)
     come_back.bury(id, "unreadable", settings)
 end
 
--- Takes a job back from its worker. It is pending again with its first enqueue time, or dead if it came back too often
--- (`counted`: whether this was a delivery), or lost if it had been acked, since Celery promised to run it at most once.
--- A job that has been revoked, or has expired, ends here. `why`: as `come_back.bury` takes it.
+-- Takes a job back from its worker. The job is lost if it had been acked, since Celery promised to run it at most once;
+-- it ends if it has been revoked or has expired; it is dead if it came back too often. Else the job is pending again
+-- with its first enqueue time. `counted`: whether this counts as a delivery. `why`: as `come_back.bury` takes it.
 -- RETURNS the type of a job that is pending again, else nil.
 function come_back.put(worker, id, counted, settings, why)
     local type, lane, enqueued, acked, deliveries =

@@ -11,11 +11,11 @@ local function write_job(job, lane, enqueued, state)
     redis.call("SET", key.message(job.id), job.message)
 end
 
--- Makes `job`, which has its fields by name, known. `enqueued_us`: when it was published. `is_only`: whether it is the
--- only job of the call.
--- RETURNS state and served, as publish does; whether the caller is to `place` pending jobs of its type: no, if others
--- wait, since then no free slot fits, or another call is about to place them. And for the only job, if no other of its
--- type waits: what `place` needs to add it to its lane, or to give it a slot without a lane.
+-- Writes `job`, a table: field -> value, and puts it where it waits: mode and priority name its lane. `enqueued_us`:
+-- when it was published. `is_only`: whether the call has no other job.
+-- RETURNS state and served, as publish does; whether the caller is to `place` pending jobs of this type: not if others
+-- wait, since then no free slot fits, or another call is about to place them. A fourth value, for the only job, if no
+-- other of its type waits: the table from which `place` adds it to its lane, or gives it a slot without a lane.
 local function put(job, enqueued_us, is_only)
     local id, type, delay_us, expires_us = job.id, job.type, tonumber(job.delay_us), job.expires_us
     local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- most jobs are not

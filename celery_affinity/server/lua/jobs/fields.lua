@@ -1,5 +1,5 @@
 -- fields: what a message may say of its job. Its words become names of keys, parts of lists and sums that other scripts
--- read: others are refused before anything is written. The rules are those of rules/job_fields.
+-- read: others are refused before anything is written. rules/job_fields has each rule as a pattern; a test compares.
 -- @include jobs/find_by.lua
 local fields = {}
 

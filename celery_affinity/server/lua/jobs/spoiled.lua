@@ -1,5 +1,5 @@
--- spoiled: what somebody else deleted or overwrote in Redis. The script that finds it moves it out of the way, records
--- that, and goes on; a dispatcher logs the records (`repair`).
+-- spoiled: keys and fields that another program deleted or overwrote. The script that finds one moves it out of the
+-- way, records the find, and goes on; a dispatcher logs the records (`repair`).
 -- @include placing/lanes.lua
 local spoiled = {}
 
@@ -9,7 +9,7 @@ function spoiled.record(what)
     redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)
 end
 
--- RETURNS whether a job can wait whose row has these fields; of a deleted row they are false.
+-- RETURNS whether a job with these fields in its row can wait. The fields of a deleted row are false.
 function spoiled.can_wait(type, lane, enqueued, deliveries)
     return type and type ~= "" and lanes.is_one(lane) and string.find(enqueued or "", "^%d+$")
         and string.find(deliveries or "", "^%d+$")

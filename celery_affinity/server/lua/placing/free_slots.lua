@@ -17,7 +17,7 @@ function free_slots.left(worker, row)
     return tonumber(row[SLOTS]) - tonumber(row[OTHER]) - redis.call("HLEN", key.claims(worker))
 end
 
--- RETURNS whether jobs are placed on a worker. One without slots has none to lend either.
+-- RETURNS whether jobs are placed on a worker. A worker without slots takes none, whatever its claims lend.
 function free_slots.takes_jobs(row)
     return row[ACCEPTING] == "1" and not row[STALLED] and tonumber(row[SLOTS]) > 0
 end

@@ -1,5 +1,5 @@
--- agreement: whether sums agree, with each other and with a worker. To count all workers takes too long for each time
--- that nothing is wrong.
+-- agreement: whether sums agree, with each other and with a worker. Counting all workers would take too long while, as
+-- mostly, nothing is wrong.
 -- @include fleet/workers.lua
 -- @include repair/rows.lua
 

@@ -1,7 +1,7 @@
 -- claims: mends what workers hold, and the counter of fencing numbers.
 -- @include repair/jobs.lua
 
--- Makes a job's row say what its claim does. If the row names another worker that holds the job, this one has it.
+-- Makes a job's row say what its claim does. If the row names another worker that holds the job, the claim is removed.
 local function mend_claim(worker, id, fence)
     if not has_type(key.job(id), "hash") then
         return -- the release of the job finds nothing to end

@@ -46,7 +46,7 @@ local function mend_jobs(ids)
     end
 end
 
--- Mends times in an index that no publish wrote. `field`: the one of a job's row that has the time.
+-- Mends times in an index that no publish wrote. `field`: name of the field of a job's row that has the time.
 local function mend_times(index, field)
     for _, id in ipairs(redis.call("ZRANGEBYSCORE", index, "(2e18", "+inf", "LIMIT", 0, MOST_JOBS)) do
         local time = has_type(key.job(id), "hash") and redis.call("HGET", key.job(id), field)

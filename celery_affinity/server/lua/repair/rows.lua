@@ -33,8 +33,8 @@ local function row_of(worker)
     return nil
 end
 
--- Forgets a worker of which no row is left, unless it holds something. The worker joins again; or what it holds comes
--- back when the worker has been silent for too long.
+-- Forgets a worker of which no row is left, unless it holds something. The worker joins again; or the jobs that it
+-- holds come back when the worker has been silent for too long.
 local function forget_unless_it_holds_something(worker)
     if redis.call("EXISTS", key.claims(worker)) == 1 then
         if not redis.call("ZSCORE", key.beats, worker) then

@@ -1,7 +1,7 @@
 -- types: keys of another Redis type than they are to have, and fields that are no numbers.
 -- @include jobs/spoiled.lua
 
--- Renames a key that holds what it must not, and records that. The other name expires.
+-- Renames a key of another Redis type than it must have, and records that. The key with the new name expires.
 local function set_aside(name)
     local aside = key.set_aside(string.sub(name, #base + 1))
     redis.call("RENAME", name, aside)
@@ -27,7 +27,7 @@ local function is_number(value)
     return number and number == number and math.abs(number) ~= math.huge
 end
 
--- Removes the fields of a hash whose values `accepted` returns false for.
+-- Removes those fields of a hash for whose values `accepted` returns false.
 local function keep_fields(name, accepted)
     local values = redis.call("HGETALL", name)
     for i = 1, #values, 2 do
