@@ -1,10 +1,14 @@
 """The seeded faults can be tried: each one's text stands in its file. `make seeded-faults` tries them."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from celery_affinity.server.scripts.assembling import ARROWS
 
-from .faults import FAULTS, Fault
+from .faults import FAULTS, ROOT, Fault
 
 
 def test_the_text_of_each_fault_stands_in_its_file_exactly_once():
@@ -22,3 +26,18 @@ def test_a_text_that_is_gone_or_stands_there_twice_is_an_error():
 def test_no_fault_stands_twice_and_every_arrow_that_a_walk_calls_has_some():
     assert len(set(FAULTS)) == len(FAULTS)
     assert {f"arrows/{name}" for name in ARROWS} - {fault.file for fault in FAULTS} == {"arrows/repair"}
+
+
+def test_the_program_that_tries_them_finds_one():
+    words = ["-m", "tests.conformance.seeded_faults", "* MICRO / slots_that_fit"]
+    run = subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env={**os.environ, "CONFORMANCE_STEPS": "1000"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "1 of 1 faults were found" in run.stdout
