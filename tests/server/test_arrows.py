@@ -511,3 +511,13 @@ def test_a_purge_deletes_what_is_pending_and_what_waits_for_its_time_of_its_type
     assert redis_client.zcard(fleet.scheduler.keys.key("scheduled")) == 125
     assert fleet.scheduler.purge("excel") == 250
     assert list(redis_client.scan_iter(fleet.scheduler.keys.key("job", "*"))) == []
+
+
+def test_a_claim_whose_job_the_server_has_lost_ends_and_its_slot_is_free(fleet, redis_client):
+    fleet.join("worker", "pdf")
+    fleet.publish("lost", "pdf")
+    fleet.publish("next", "pdf")
+    (claim,) = fleet.inbox("worker")
+    redis_client.delete(fleet.scheduler.keys.key("job", "lost"), fleet.scheduler.keys.key("message", "lost"))
+    fleet.end("worker", claim)
+    assert set(fleet.claims("worker")) == {"next"}
