@@ -31,7 +31,7 @@ def scheduler_on(connection: Connection, broker_transport: object) -> Scheduler:
     """Return the scheduler on a connection, which is opened; its ``reader`` reads without a write.
 
     Raises TransportError if the connection does not use this transport (*broker_transport*: what the user set instead),
-    OperationalError if no server answers, SchemaError if the server's data is of another major version.
+    OperationalError if no server answers, SchemaError if the data there has another schema.
     """
     connect(connection)
     channel = connection.default_channel

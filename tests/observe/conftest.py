@@ -1,8 +1,13 @@
-"""Settings that give Flower time on a busy machine."""
+"""A fleet whose time is passed in, its reader, and settings that give Flower time on a busy machine."""
 
 import json
 
 import pytest
+
+from celery_affinity.rules.keys import Keys
+
+from ..support.clocked import ClockedReader, ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
 
 #: Time-outs, s, instead of the 1 s for which Flower itself waits for a connection: a busy machine takes longer.
 PATIENT = {"socket_connect_timeout": 20, "socket_timeout": 20}
@@ -18,3 +23,14 @@ def configure(monkeypatch):
 
     configure({})
     return configure
+
+
+@pytest.fixture
+def fleet(redis_client):
+    """A module whose fleet has the server's own time has a fixture of its own by this name."""
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+
+
+@pytest.fixture
+def reader(fleet):
+    return ClockedReader(fleet.scheduler)

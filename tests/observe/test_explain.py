@@ -3,36 +3,13 @@
 import pytest
 import redis
 
-from celery_affinity.observe.claim_order import order_now, upcoming
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules import overtaking
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.score import MICRO, Weights
-from celery_affinity.rules.settings import complete
 from celery_affinity.server.reader import Reader
 
-from ..support.clocked import ClockedReader, ClockedScheduler
-from ..support.scripted_fleet import ScriptedFleet
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
-
-
-@pytest.fixture
-def reader(fleet):
-    return ClockedReader(fleet.scheduler)
-
-
-def why(reader, job):
-    return explain(reader, f"task-{job}")
-
-
-def next_jobs(reader, limit=1000):
-    order = order_now(reader, None, reader.now_us(), complete(reader.hash("settings")))
-    return [each.job_id for each in upcoming(reader, order, reader.lanes(), limit)]
-
+from ..support.asking import next_jobs, why
 
 # -- where it is
 
