@@ -9,6 +9,7 @@ from .client.publish_many import TaskIds, publish_many
 from .errors import AffinityError, OptionError, PublishError, SchemaError, SettingError, TransportError
 from .observe.explain import Explanation
 from .rules.affinity import Affinity
+from .rules.keyed import Exclusive, Rate
 from .transport.reach import explain
 from .transport.transport import Transport
 from .worker import install as _worker  # connects the signal handler that adds our step to workers
@@ -16,9 +17,11 @@ from .worker import install as _worker  # connects the signal handler that adds 
 __all__ = [
     "Affinity",
     "AffinityError",
+    "Exclusive",
     "Explanation",
     "OptionError",
     "PublishError",
+    "Rate",
     "SchemaError",
     "SettingError",
     "TaskIds",

@@ -8,7 +8,7 @@ class AffinityError(Exception):
 class OptionError(AffinityError, ValueError):
     """An option of a task or of a call is misspelt, out of range or contradicts another.
 
-    The caller of ``delay``, ``apply_async`` or ``publish_many`` gets it, and nothing is published.
+    The error reaches the caller of ``delay``, ``apply_async`` or ``publish_many``, and nothing is published.
     """
 
 
@@ -28,8 +28,8 @@ class PublishError(AffinityError):
     """`publish_many` ended midway.
 
     *published*: number of calls, from the first, that are published for sure; the next 500 may be. *publish_id*: the
-    root of the calls' ids. ``__cause__``: the error that ended it. Another `publish_many` with the same calls, and this
-    error as ``resume``, publishes the rest, and none twice.
+    root of the calls' ids. ``__cause__``: the error that came midway. Another `publish_many` with the same calls, and
+    this error as ``resume``, publishes the rest, and no call twice.
     """
 
     def __init__(self, message: str, publish_id: str, published: int) -> None:

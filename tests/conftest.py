@@ -15,21 +15,20 @@ import psutil
 import pytest
 import redis
 from celery import _state
-from kombu import pools
 
 from celery_affinity.embedded import EmbeddedServer
 
 from .support.acl_users import as_user, lines, scheduler_of  # noqa: F401  # fixtures
-from .support.apps import APP
+from .support.apps import APP, forget_connections
 from .support.fleet import Fleet
 from .support.in_flight import in_flight  # noqa: F401  # a fixture
 from .support.processes import running_processes, wait_until
 
-#: Inherited by every process that a test starts, whoever its parent is by now.
+#: Name of an environment variable that every process of a test inherits, whoever the parent is by now.
 MARK = "CELERY_AFFINITY_TEST_RUN"
 os.environ[MARK] = uuid.uuid4().hex
 
-# A shell that starts the tests in the background has SIGINT ignored, and what they start inherits that.
+# A shell that starts the tests in the background has SIGINT ignored, and their child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -91,7 +90,7 @@ def redis_client(server):
 
 @contextmanager
 def apps_stay_here():
-    """Forget what apps leave to those that come later: tasks that all share, under the same names, and who is current.
+    """Forget what an app leaves to later apps: shared tasks, under the same names, and the current app.
 
     A producer that knows a task publishes for the task's own type, whatever queue a test names.
     """
@@ -120,19 +119,10 @@ def load_app(request, monkeypatch):
         monkeypatch.setenv("BROKER_URL", request.getfixturevalue("valkey").url)
         app = importlib.import_module(module).app
         app.set_current()
-        request.addfinalizer(lambda: _forget_connections(app))
+        request.addfinalizer(lambda: forget_connections(app))
         return app
 
     return load
-
-
-def _forget_connections(app):
-    """Close the app's connections: kombu remembers what it declared on them, and the next test empties the server."""
-    if app._pool is not None:
-        app._pool.force_close_all()  # an app that is not the only one has a pool of its own
-    app._pool = None
-    app.amqp._producer_pool = None
-    pools.reset()
 
 
 # -- processes
@@ -140,13 +130,13 @@ def _forget_connections(app):
 
 @pytest.fixture
 def fleet(valkey, redis_client, tmp_path, load_app):
-    """Real workers; a module whose fleet is another one has a fixture of its own by this name."""
+    """Real workers. A module with another kind of fleet has its own fixture of this name."""
     return Fleet(valkey, redis_client, tmp_path, load_app(APP))
 
 
 @pytest.fixture(autouse=True)
 def worker_processes_end():
-    """End what the test started, and fail it if a process got away."""
+    """End the processes that the test started, and fail the test if a process got away."""
     before = _marked_processes()
     yield
     for process in running_processes():

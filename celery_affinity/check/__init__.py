@@ -1,4 +1,4 @@
-"""What `celery affinity check` finds wrong or risky. `gather` collects facts; `rules` turn facts into findings.
+"""The findings of `celery affinity check`. `gather` collects facts; `rules` turn facts into findings.
 
 The rules do no I/O; only `gather` asks server and workers.
 Read `facts` and `finding` first, then a rule, such as `rules.jobs.type_waits`.

@@ -1,4 +1,4 @@
-"""The outcome of a check in the form in which other programs read it: what was looked at, and the findings."""
+"""The outcome of a check for other programs: the app, broker and workers that were asked, and the findings."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""The plain facts that the rules judge: of an app, of its server and of its fleet. None: unknown."""
+"""The plain facts that the rules judge: of an app, of its server and of its fleet. A fact of None is unknown."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Backend:
-    """A result backend on the broker's own server. *expires_s*: None for never."""
+    """A result backend on the broker's own server. *expires_s*: age at which results go; None: never."""
 
     url: str
     expires_s: float | None
@@ -14,15 +14,15 @@ class Backend:
 
 @dataclass(frozen=True)
 class App:
-    """What the app says. URLs are without passwords.
+    """The facts of an app. URLs are without passwords.
 
-    *transport_fails*: why ``broker_transport`` is no transport at all. *keys_refused*: why the options of the broker's
-    transport give no Redis keys. *refused*: errors in settings and options. *misspelt*: options one letter away from
-    ours, with their places. *not_imported*: why the tasks' modules cannot be imported. *schedules_all*: False if some
-    queues are left to kombu.
+    *transport_fails*: the error, if ``broker_transport`` is no transport at all. *keys_refused*: the error, if the
+    transport's options give no Redis keys. *not_imported*: the error, if the tasks' modules cannot be imported.
+    *refused*: errors in settings and options. *misspelt*: options one letter away from ours, with their places.
+    *schedules_all*: False if some queues are left to kombu.
 
     *declared*: scheduled type -> its declarations, such as ``task shop.render``. *priorities*: the places that use
-    Celery's own priority. *void*: Celery's settings without effect here that were changed, with their values.
+    Celery's own priority. *void*: settings of Celery's that were changed, but have no effect here, with their values.
     *hiredis*: whether redis-py has its fast parser.
     """
 
@@ -53,11 +53,11 @@ class App:
 
 @dataclass(frozen=True)
 class Server:
-    """What the server says. Sizes are in bytes.
+    """The facts of a server. Sizes are in bytes.
 
-    *kind*: "redis", "valkey", or the server's other name for itself. *save*: its setting for snapshots, "" for none.
-    *failing*: the kind of writing to the disk that failed last. *clock_here_s*: lead of this host's clock over the
-    server's.
+    *kind*: "redis", "valkey", or another name that the server gives itself. *of_machine*: memory of the machine.
+    *save*: the setting for snapshots, "" for none. *failing*: the file that could not be written last, a snapshot or
+    the append-only file. *clock_here_s*: lead of this host's clock over the server's.
     """
 
     kind: str = "valkey"
@@ -76,14 +76,14 @@ class Server:
     max_clients: int = 10_000
     clock_here_s: float = 0.0
     refused: str | None = None
-    """The server's answer to a user without the right to ask: all but schema and clock are unknown then."""
+    """Error of a server whose user may not ask: everything but schema and clock is unknown then."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A worker that answered over remote control. *ours*: whether it has this transport.
+    """A worker that answered over remote control. *ours*: whether the worker has this transport.
 
-    *id* and all fields after it are known of our workers alone.
+    *id*, and all fields below, are known of our workers alone.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Member:
-    """A worker that is alive according to the server. *stalled*: its event loop stands still."""
+    """A worker that is alive according to the server. *stalled*: the worker's event loop stands still."""
 
     id: str
     name: str
@@ -112,7 +112,7 @@ class Member:
 class Setting:
     """A setting that can be changed at run time.
 
-    *value* is in force; *conf* is what the app.conf of the worker that joined last says, *own* what this one says.
+    *value*: that in force. *conf*: that in the app.conf of the worker that joined last. *own*: that in this app.conf.
     """
 
     name: str
@@ -126,7 +126,9 @@ class Fleet:
     """Workers and jobs.
 
     *pending*: type -> number of pending jobs. *stock_messages*: queue -> number of messages in stock Celery's lists.
-    *ticked_s*: time since the last tick of a dispatcher. *not_asked*: why the workers could not be asked.
+    *unserved*: number of jobs published while no live worker served their type. *ticked_s*: time since the last tick of
+    a dispatcher. *reserves*: sentences about those that leave no slot to their class. *not_asked*: the error, if the
+    workers could not be asked.
     """
 
     answers: tuple[Answer, ...] = ()
@@ -138,19 +140,20 @@ class Fleet:
     unserved: int = 0
     ticked_s: float | None = None
     settings: tuple[Setting, ...] = ()
+    reserves: tuple[str, ...] = ()
     heartbeat_s: float = 5.0
     namespace: str = "affinity"
     not_asked: str | None = None
 
     @property
     def served(self) -> frozenset[str]:
-        """Types that a live worker of ours serves."""
+        """The types that live workers of ours serve."""
         return frozenset(type_ for member in self.members for type_ in member.types)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All that could be learnt. *away*: why there is no *server*. *fleet*: None if nobody asked for it."""
+    """All facts that could be learnt. *away*: the error, if the broker does not answer. *fleet*: None if not asked."""
 
     app: App
     server: Server | None = None

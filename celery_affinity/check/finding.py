@@ -1,4 +1,4 @@
-"""What a check finds, and how serious it is."""
+"""The findings of a check, and how serious each of them is."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Level(StrEnum):
     NOTE = "note"
 
 
-#: The level of every possible finding, by its id. The how-to on `check` tells the cure of each.
+#: Level of every possible finding, by id. The how-to on `check` tells the cure of each.
 LEVELS = {
     # the app
     "transport": Level.ERROR,
@@ -70,6 +70,7 @@ LEVELS = {
     "nobody-ticks": Level.ERROR,
     "dead-letters": Level.WARNING,
     "unserved": Level.NOTE,
+    "reserve-too-large": Level.WARNING,
     "settings-differ": Level.WARNING,
     "settings-changed": Level.NOTE,
 }
@@ -77,7 +78,7 @@ LEVELS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A fact to tell: *what* is so, in a sentence or two, and the cure, *todo*. Raises KeyError for an unknown id."""
+    """A fact to tell: *what* is so, in a sentence or two. *todo*: the cure. Raises KeyError for an unknown id."""
 
     id: str
     what: str

@@ -18,7 +18,8 @@ from ..errors import AffinityError
 from ..observe.status import Report, Status
 from ..rules.keys import SCHEMA, Keys
 from ..rules.rows import number_of, text_of
-from ..rules.settings import Settings, complete
+from ..rules.settings import Settings
+from ..rules.shared_settings import complete
 from ..server import runtime_settings
 from ..server.reader import Reader
 from ..server.scheduler import Scheduler
@@ -41,8 +42,8 @@ def gather(app: Celery, *, fleet: bool = True, answers_within_s: float = 1.0) ->
     own = gather_app(app)
     if own.url_refused or own.keys_refused:
         return Facts(own)
-    # A thread, since two waits have no bound that we could set: the resolver's, for a host name, and that for the end
-    # of a connection to a server that stopped.
+    # The facts are gathered in a thread, since two waits have no bound that we could set: for a resolver's answer about
+    # a host name, and for the end of a connection to a server that stopped.
     found: Queue[Facts | Exception] = Queue()
     arguments = app, own, answers_within_s if fleet else None, found
     threading.Thread(target=_ask_all, args=arguments, daemon=True).start()
@@ -69,7 +70,7 @@ def _ask_all(app: Celery, own: App, answers_within_s: float | None, found: "Queu
 
 
 def _connection(app: Celery) -> Any:
-    """Return a connection with this transport, whichever the app has, and with a bound on each wait."""
+    """Return a connection with this transport, whatever the app's is, and with a bound on each wait."""
     options = app.conf.broker_transport_options or {}
     most_s = reach.PATIENCE_S
     bounds = {name: min(options.get(name) or most_s, most_s) for name in ("socket_timeout", "socket_connect_timeout")}
@@ -80,7 +81,7 @@ def _connection(app: Celery) -> Any:
 def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) -> Facts:
     channel: AffinityChannel = connection.default_channel
     keys = Keys(global_keyprefix=channel.global_keyprefix, namespace=channel.namespace)
-    # Not the channel's own scheduler, which writes the schema to a server without one.
+    # The channel's own scheduler would write the schema to a server without one.
     scheduler = Scheduler(redis.Redis(connection_pool=channel.pool), keys)
     server = _server(scheduler.reader, scheduler.client)
     if answers_within_s is None or server.schema not in (None, str(SCHEMA)):
@@ -124,7 +125,7 @@ def _server(reader: Reader, client: Any) -> Server:
 
 
 def _outside(moment: float, first: float, last: float) -> float:
-    """Return the distance of *moment* from the span of *first* to *last*: below 0 before it, 0 within it."""
+    """Return the distance of *moment* from the span of *first* to *last*: below 0 before the span, 0 within."""
     return max(0.0, moment - last) + min(0.0, moment - first)
 
 
@@ -140,7 +141,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _save(client: Any) -> str | None:
-    """Return when the server takes snapshots; None if this user has no right to CONFIG, or the server has none."""
+    """Return the server's setting for snapshots; None if this user has no right to CONFIG, or the server no CONFIG."""
     with suppress(ResponseError):
         return str(client.config_get("save").get("save", ""))
     return None
@@ -173,7 +174,7 @@ def _fleet(
             raise
         answers, not_asked = (), str(exc)
     status = report.status()
-    # Both lists, since a worker may have come or gone in between.
+    # Members of both reports count, since a worker may have come or gone in between.
     members = {**before, **_members(status)}
     settings = complete(reader.hash("settings"))
     ticked_us = reader.fields("clock", ["ticked"]).get("ticked")
@@ -189,6 +190,7 @@ def _fleet(
         unserved=status.counters.get("unserved", 0),
         ticked_s=None if ticked_us is None else max(0.0, (reader.now_us() - number_of(ticked_us)) / 1e6),
         settings=_settings(app, scheduler),
+        reserves=tuple(each.sentence for type_ in status.types for each in type_.reserves if each.is_too_large),
         heartbeat_s=int(settings["heartbeat_interval_us"]) / 1e6,
         namespace=channel.namespace,
         not_asked=not_asked,
@@ -290,6 +292,6 @@ def _stock_messages(reader: Reader, channel: AffinityChannel, queues: Iterable[s
 def _settings(app: Celery, scheduler: Scheduler) -> tuple[Setting, ...]:
     try:
         own = settings_of(app)
-    except AffinityError:  # a finding of its own
+    except AffinityError:  # another rule reports this error
         own = Settings()
     return tuple(Setting(each.name, each.value, each.conf, each.own) for each in runtime_settings.read(scheduler, own))

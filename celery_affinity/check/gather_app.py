@@ -84,7 +84,7 @@ def gather_app(app: Celery) -> App:
 
 
 def _import_tasks(app: Celery) -> str | None:
-    """Import the modules that a worker would. Return the error, if there was one."""
+    """Import the modules that a worker would import. Return the error, or None."""
     try:
         app.loader.import_default_modules()
         misspelt.finalize_anyway(app)
@@ -111,7 +111,7 @@ def _misspelt(app: Celery, own: Settings, refused: list[str]) -> list[str]:
 
 
 def _wrong_with_transport(name: object) -> str | None:
-    """Return why *name* leads to no transport or, if it looks like our transport's name, not to ours; else None."""
+    """Return the reason why *name* leads to no transport, or to a wrong one although it looks like ours; else None."""
     try:
         found = resolve_transport(name)
     except Exception as exc:  # any: an import may raise it
@@ -169,7 +169,7 @@ def _declared(app: Celery, own: Settings, refused: list[str]) -> Iterator[tuple[
 
 
 def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: list[str]) -> str | None:
-    """Return the type of a call without options. The order of the looks is that of publishing."""
+    """Return the type of a call without options. Whatever may name the type is asked in the order of publishing."""
     given = {name: value for name, value in task._get_exec_options().items() if value is not None}
     try:
         options = app.amqp.router.route(given, name, (), {}, task)

@@ -1,7 +1,7 @@
 """``celery -A proj affinity ...``: every command, by the module that has it.
 
-A command reads options, asks a module below for a report, and shows it as text or as JSON; it decides nothing.
-Read `look` first: it shows how a report becomes a command. A new command is added to the list below as well.
+A command reads options, asks a module below for a report, and shows it as text or as JSON; commands decide nothing.
+Read `look` first, where reports become commands. A new command is added to the list below as well.
 """
 
 import click
@@ -9,7 +9,9 @@ import click
 from ..worker import remote_control  # noqa: F401  # so that `celery inspect` knows our commands
 from .check import check_command
 from .dead import dead
+from .keys import keys
 from .look import explain, pending, status, top
+from .pauses import pause, resume
 from .run import dispatcher
 from .settings import settings
 
@@ -19,5 +21,5 @@ def affinity() -> None:
     """Schedule tasks by affinity: look at the fleet, change its settings, run a dispatcher."""
 
 
-for command in (status, explain, pending, top, dead, check_command, settings, dispatcher):
+for command in (status, explain, pending, top, keys, pause, resume, dead, check_command, settings, dispatcher):
     affinity.add_command(command)

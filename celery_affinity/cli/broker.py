@@ -1,4 +1,4 @@
-"""What the commands share: options, the way to the broker, and how a report is shown."""
+"""Parts that all commands share: an option, the way to the broker, and the printing of a report."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ def scheduler_of(ctx: click.Context, *, patient_until: threading.Event | None = 
 def _connection(app: Celery) -> Connection:
     try:
         return app.connection_for_write()
-    except Exception as exc:  # any: the import of a transport, or of what it needs, may raise it
+    except Exception as exc:  # any: the import of a transport may fail in any way
         raise click.ClickException(
             "there is no connection with the app's broker_transport and broker_url, "
             f"{app.conf.broker_transport!r} and {masked(str(app.conf.broker_write_url))!r}: {_said(exc)}"

@@ -11,7 +11,7 @@ from ..check.gather import gather
 from . import text
 from .broker import AS_JSON, print_json
 
-#: Exit codes. A command line that cannot be read ends with 2 as well.
+#: Exit codes. An unreadable command line ends with 2 as well.
 FINE, WARNED, FAILED = 0, 1, 2
 
 

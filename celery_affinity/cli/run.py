@@ -27,9 +27,9 @@ def dispatcher(ctx: click.Context, loglevel: int) -> None:
         signal.signal(each, lambda *_: ended.set())
     app = ctx.obj.app
     app.log.setup_logging_subsystem(loglevel=loglevel)
-    app.loader.import_default_modules()  # the tasks whose ends it tells
+    app.loader.import_default_modules()  # the dispatcher tells the ends of these tasks
     try:
-        settings_of(app)  # checked now: every tick asks for them
+        settings_of(app)  # checked now, since every tick asks for the settings
     except AffinityError as exc:
         raise click.ClickException(str(exc)) from exc
     hostname = f"dispatcher@{gethostname()}"

@@ -1,7 +1,6 @@
-"""What the commands print for people: tables and paragraphs, one function for each report."""
+"""The output of the commands for people: tables and paragraphs, one function for each report."""
 
 import textwrap
-import time
 from collections.abc import Collection, Sequence
 
 import click
@@ -12,9 +11,12 @@ from ..observe.dead_letters import DeadLetter, Shown
 from ..observe.explain import Explanation
 from ..observe.status import Status, TypeStatus, WorkerStatus
 from ..observe.waiting import Slots, Waiting
-from ..rules.settings import PREFIX, Settings
+from ..rules.settings import PREFIX, Settings, Value
+from ..rules.shared_settings import NAME_IN_REDIS, from_redis, shared
 from ..rules.type_name import did_you_mean
 from ..server.runtime_settings import RuntimeSetting
+from .pauses import sentence
+from .words import about, duration, many, mode, moment, paragraph, printable, table
 
 
 def status(found: Status) -> str:
@@ -27,12 +29,18 @@ def status(found: Status) -> str:
     workers = table(
         ("worker", "types", "slots", "free", "last beat", ""), [_worker_row(each) for each in found.workers]
     )
-    return f"{types}\n\n{workers}\n\nscheduled for later: {found.scheduled}   dead letters: {found.dead}"
+    paused = "".join(f"\n{sentence(each)}" for each in found.pauses)
+    return f"{types}\n\n{workers}\n\nscheduled for later: {found.scheduled}   dead letters: {found.dead}{paused}"
 
 
 def _type_row(each: TypeStatus) -> tuple[str, ...]:
     wait = "-" if each.oldest_wait_s is None else duration(each.oldest_wait_s)
-    note = "no live worker serves it" if each.unserved else ""
+    notes = ["paused"] if each.paused else []
+    notes += [f"of which {many(each.kept_back, 'waits', 'wait')} for a key"] if each.kept_back else []
+    notes += [f"kept free: {kept.kept} for {kept.for_whom}" for kept in each.reserves]
+    notes += [f"{many(each.kept_back_by_reserves, 'waits', 'wait')} for that"] if each.kept_back_by_reserves else []
+    notes += ["no live worker serves it"] if each.unserved else []
+    note = "; ".join(notes)
     return each.type, str(each.pending), str(each.on_demand), wait, str(each.free), str(each.busy), note
 
 
@@ -45,14 +53,14 @@ def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
     return each.name, ",".join(each.types), str(each.slots), str(each.free), beat, note
 
 
-#: Characters of an error in a table.
+#: Largest number of characters of an error in a table.
 _WHY_IN_A_ROW = 80
 
 _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 
 def findings(facts: Facts, found: Sequence[Finding]) -> str:
-    """Return what a check looked at, its findings, and their number by level."""
+    """Return a check as text: the app, server and workers that were asked, the findings, and their number by level."""
     blocks = [_looked_at(facts), *(_finding(each) for each in found), _counts(found)]
     return "\n\n".join(blocks)
 
@@ -63,7 +71,7 @@ def _looked_at(facts: Facts) -> str:
     if server is not None and server.refused is None:
         parts.append(f"{server.kind} {'.'.join(map(str, server.version))}")
     if fleet is not None:
-        answered = _many(len(fleet.answers), "worker")
+        answered = many(len(fleet.answers), "worker")
         parts.append(f"{len(fleet.members)} alive, {answered} answered")
     else:
         parts.append("workers not looked at")
@@ -90,7 +98,7 @@ def _wrapped(text: str, mark: str) -> list[str]:
 def _counts(found: Sequence[Finding]) -> str:
     if not found:
         return "nothing found"
-    return ", ".join(_many(sum(each.level is level for each in found), level) for level in Level)
+    return ", ".join(many(sum(each.level is level for each in found), level) for level in Level)
 
 
 def letters(found: Sequence[DeadLetter]) -> str:
@@ -102,7 +110,7 @@ def _letter_row(letter: DeadLetter) -> tuple[str, ...]:
     why = letter.why or ""
     if len(why) > _WHY_IN_A_ROW:
         why = f"{why[:_WHY_IN_A_ROW]}..."
-    return _moment(letter.ended_s), letter.reason, letter.type, letter.task, letter.task_id, why
+    return moment(letter.ended_s), letter.reason, letter.type, letter.task, letter.task_id, why
 
 
 def letter(shown: Shown) -> str:
@@ -117,14 +125,14 @@ def letter(shown: Shown) -> str:
         ("type", found.type),
         (
             "reason",
-            f"{found.reason} at {_moment(found.ended_s)}, after {_many(found.deliveries, 'delivery', 'deliveries')}",
+            f"{found.reason} at {moment(found.ended_s)}, after {many(found.deliveries, 'delivery', 'deliveries')}",
         ),
         *([("why", found.why)] if found.why else []),
-        ("published", _moment(shown.enqueued_s)),
+        ("published", moment(shown.enqueued_s)),
         ("message", message),
         *((name, str(value)) for name, value in shown.headers.items()),
     ]
-    return _paragraph(rows)
+    return paragraph(rows)
 
 
 def upcoming(found: Sequence[Next]) -> str:
@@ -137,7 +145,7 @@ def upcoming(found: Sequence[Next]) -> str:
 
 
 def nothing_pending(types: Sequence[str], served: Collection[str]) -> str:
-    """Return the words for an empty table, for each of *types* or for all. *served*: types with live workers."""
+    """Return the text for an empty table, for each of *types* or for all. *served*: types with live workers."""
     if not types:
         return "nothing is pending"
     return "\n".join(f"nothing is pending of type {type_!r}{_unless_served(type_, served)}" for type_ in types)
@@ -148,23 +156,26 @@ def _unless_served(type_: str, served: Collection[str]) -> str:
 
 
 def _next_row(number: int, each: Next) -> tuple[str, ...]:
-    note = "" if each.served else "no live worker serves it"
+    note = "no live worker serves it" if not each.served else "a key keeps it back" if each.kept_back else ""
     score = f"{each.score:,.1f}" if each.served else "-"
-    mode, wait = _mode(each.on_demand), duration(each.waited_s)
-    return str(number), each.type, str(each.priority), mode, score, wait, each.task, each.task_id, note
+    how, wait = mode(each.on_demand), duration(each.waited_s)
+    return str(number), each.type, str(each.priority), how, score, wait, each.task, each.task_id, note
 
 
 def settings(found: Sequence[RuntimeSetting]) -> str:
-    """Return settings as a table; a setting that differs from this app's app.conf says why."""
-    defaults = Settings()
+    """Return settings as a table; the last column says why a value differs from this app's app.conf."""
     return table(
         ("setting", "in force", "app.conf", "default", ""),
         [
-            (PREFIX + each.name, str(each.value), str(each.own), str(getattr(defaults, each.name)), _setting_note(each))
+            (PREFIX + each.name, str(each.value), str(each.own), str(_default(each.name)), _setting_note(each))
             for each in found
         ],
         red=[each.disputed for each in found],
     )
+
+
+def _default(name: str) -> Value:
+    return from_redis(name, shared(Settings())[NAME_IN_REDIS[name]])
 
 
 def _setting_note(each: RuntimeSetting) -> str:
@@ -186,8 +197,8 @@ def explanation(found: Explanation) -> str:
     rows = [
         ("task", f"{found.task_id}  {found.task}"),
         ("state", _state(found)),
-        ("needs", f"type {found.type}, priority {found.priority}, {_mode(found.on_demand)}"),
-        *([("waits for", _moment(found.due_s or 0))] if found.state == "scheduled" else []),
+        ("needs", f"type {found.type}, priority {found.priority}, {mode(found.on_demand)}"),
+        *([("waits for", moment(found.due_s or 0))] if found.state == "scheduled" else []),
         *([("worker", found.worker)] if found.worker else []),
         *([("reason", found.reason)] if found.reason else []),
         *([("why", found.why)] if found.why else []),
@@ -196,37 +207,64 @@ def explanation(found: Explanation) -> str:
         *([("other jobs", f"{len(found.other_jobs)} of the same task have not ended")] if found.other_jobs else []),
         *(_waiting_rows(found.waiting) if found.waiting else []),
     ]
-    return _paragraph(rows)
+    return paragraph(rows)
 
 
 def _state(found: Explanation) -> str:
     since_s, now_s = found.since_s or 0, found.now_s or 0
-    return f"{found.state} since {_moment(since_s)} ({duration(max(0, now_s - since_s))})"
+    return f"{found.state} since {moment(since_s)} ({duration(max(0, now_s - since_s))})"
 
 
 def _waiting_rows(waiting: Waiting) -> list[tuple[str, str]]:
     score = waiting.score
     terms = f"{score.priority:,.1f} priority + {score.age:,.1f} age + {score.rarity:,.1f} rarity"
-    passed = f"until {_moment(waiting.passed_until_s)}"
     on_demand = f" + {score.on_demand:,.1f} on demand" if score.on_demand else ""
-    estimate = (
-        f"unknown: {_why_unknown(waiting)}"
-        if waiting.estimate_s is None
-        else (f"{duration(waiting.estimate_s)} more, if jobs go on to take as long as lately (an estimate)")
-    )
     return [
-        ("score", f"{score.total:,.1f} = {terms} ({_many(score.slots_that_fit, 'slot')} that fit){on_demand}"),
+        ("score", f"{score.total:,.1f} = {terms} ({many(score.slots_that_fit, 'slot')} that fit){on_demand}"),
         ("rank", f"{waiting.rank_in_type} of its type, {waiting.rank} of all that its slots could take"),
         ("ahead", ", ".join(_group(group) for group in waiting.ahead) or "none"),
         *[("slots" if number == 0 else "", _slots(each)) for number, each in enumerate(waiting.slots)],
-        ("blocked by", waiting.blocked_by),
-        ("overtaken", f"only by jobs that come less than {waiting.bound_s:,.2f} s after it: {passed}"),
-        ("wait", estimate),
+        *[("blocked by" if number == 0 else "", each) for number, each in enumerate(_blocked_by(waiting))],
+        ("overtaken", _overtaken(waiting)),
+        ("wait", _wait(waiting)),
     ]
 
 
+def _blocked_by(waiting: Waiting) -> list[str]:
+    return [each.why for each in waiting.blocked_by] or ["nothing: a slot has just become free"]
+
+
+#: Rules that suspend the bound on overtaking, in words.
+_RULES = {"pause": "a pause", "type limit": "the limit of its type", "key": "a key", "reserve": "a reserve"}
+
+
+def _overtaken(waiting: Waiting) -> str:
+    if waiting.bound_s is None or waiting.passed_until_s is None:
+        rule = next((_RULES[each.rule] for each in waiting.blocked_by if each.rule in _RULES), "a rule")
+        return f"no bound while {rule} keeps it back"
+    bound = (
+        f"only by jobs that come less than {waiting.bound_s:,.2f} s after it: until {moment(waiting.passed_until_s)}"
+    )
+    return f"{bound}, while its key has room" if waiting.key else bound
+
+
+def _wait(waiting: Waiting) -> str:
+    if waiting.estimate_s is None:
+        return f"unknown: {_why_unknown(waiting)}"
+    if waiting.kept_back and waiting.key and waiting.key.key.starts:
+        return f"~{about(waiting.estimate_s)} until its key lets it start (an estimate)"
+    if waiting.kept_back and waiting.key and waiting.key.run_s is not None:
+        run = duration(waiting.key.run_s)
+        return f"~{about(waiting.estimate_s)}, if runs of this key go on to take {run} (an estimate)"
+    return f"{duration(waiting.estimate_s)} more, if jobs go on to take as long as lately (an estimate)"
+
+
 def _why_unknown(waiting: Waiting) -> str:
-    """Return why there is no estimate: jobs may have ended, and none been timed, since few of the short ones are."""
+    """Return the reason why there is no estimate. Jobs may have ended untimed: of short ones only a few are timed."""
+    if waiting.is_paused:
+        return "it is paused"
+    if waiting.kept_back and waiting.key and waiting.key.key.limit == 0:
+        return "its key is closed"
     if not waiting.score.slots_that_fit:
         return "no live worker serves the type"
     if not sum(each.slots for each in waiting.slots):
@@ -235,60 +273,10 @@ def _why_unknown(waiting: Waiting) -> str:
 
 
 def _group(group: Group) -> str:
-    mode = " on demand" if group.on_demand else ""
-    return f"{group.jobs} of {group.type} priority {group.priority}{mode}"
+    demand = " on demand" if group.on_demand else ""
+    kept_back = " that a key keeps back" if group.kept_back else ""
+    return f"{group.jobs} of {group.type} priority {group.priority}{demand}{kept_back}"
 
 
 def _slots(each: Slots) -> str:
-    return f"[{' '.join(each.types)}]: {_many(each.slots, 'slot')} on {_many(each.workers, 'worker')}, {each.free} free"
-
-
-# -- words
-
-
-def _mode(on_demand: bool) -> str:
-    return "on demand" if on_demand else "queued"
-
-
-def _many(number: int, thing: str, things: str = "") -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {things or thing + 's'}"
-
-
-def _paragraph(rows: Sequence[tuple[str, str]]) -> str:
-    return "\n".join(f"{click.style(name.ljust(12), bold=True)}{printable(text)}" for name, text in rows)
-
-
-def _moment(unix_s: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))
-    except (ValueError, OverflowError, OSError):  # the row was spoiled
-        return "?"
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bool] = ()) -> str:
-    """Return rows in columns, in red where *red* says so."""
-    rows = [tuple(printable(cell) for cell in row) for row in rows]
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    lines = [click.style(_line(header, widths), bold=True)]
-    for number, row in enumerate(rows):
-        line = _line(row, widths)
-        lines.append(click.style(line, fg="red") if red and red[number] else line)
-    return "\n".join(lines)
-
-
-def printable(cell: str) -> str:
-    """Return *cell* in one line of printable characters: names of types and tasks may hold any."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in cell)
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    return f"[{' '.join(each.types)}]: {many(each.slots, 'slot')} on {many(each.workers, 'worker')}, {each.free} free"

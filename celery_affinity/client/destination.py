@@ -1,9 +1,9 @@
-"""Where the message of a call goes: Celery's router turns a type into its queue.
+"""The destination of a call's message: Celery's router turns a type into its queue.
 
-Whatever comes later then sees what ``queue=`` of the call would give: signals, headers, events, the declaration, the
-worker's ``delivery_info``, and a retry, which goes where its first try went.
+So everything that comes later sees the queue as if the call had said ``queue=``: signals, headers, events, the
+declaration, the worker's ``delivery_info``, and a retry, which goes where its first try went.
 
-The first of these that says something counts:
+The first of these sources that says something counts:
 
 1. the call: its ``affinity=``, or its ``queue=``, ``routing_key=``, ``exchange=``;
 2. where the first try went, for a retry;
@@ -12,13 +12,14 @@ The first of these that says something counts:
 5. a name pattern in ``affinity_task_types``;
 6. Celery's own: the task's attributes, its route, the default queue.
 
-By the time a call is routed, Celery has merged its options with attributes of its task, and a retry's with the place of
-its first try: `intercepted` marks, where Celery adds them, the values that the caller did not say.
+By the time a call is routed, Celery has merged the call's options with attributes of the task, and a retry's options
+with the place of the first try. So `intercepted` marks the values that the caller did not say, where Celery adds them.
 """
 
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -34,9 +35,10 @@ from .stamp import PROPERTY
 #: Options that say where a message goes.
 PLACE = ("queue", "routing_key", "exchange")
 
-#: These options, and one that belongs to them.
+#: The options of `PLACE`, and one that belongs to an exchange.
 _WHERE = (*PLACE, "exchange_type")
 
+#: Options of a call, as Celery's router takes and returns them.
 Options = dict[str, Any]
 
 
@@ -46,11 +48,11 @@ class _Marked(str):
 
 
 class OfTask(_Marked):
-    """A place that an attribute of the task says, not its caller."""
+    """A place that an attribute of the task says, not the caller."""
 
 
 class OfFirstTry(_Marked):
-    """A place where the first try of a retry went."""
+    """The place where the first try of a retry went."""
 
 
 class OptionsOfTask(Options):
@@ -58,7 +60,7 @@ class OptionsOfTask(Options):
 
     @classmethod
     def marked(cls, options: Mapping[str, object]) -> "OptionsOfTask":
-        """Return *options* with a mark on each place. A place that is no str is known by being the task's object."""
+        """Return *options* with a mark on each place. A place that is no str is known as the task's own object."""
         return cls({name: _mark(OfTask, value) if name in PLACE else value for name, value in options.items()})
 
 
@@ -73,7 +75,7 @@ _ROUTED = Routed()
 
 
 def mark_first_try(options: Options, said: Mapping[str, object]) -> None:
-    """Mark in *options* of a retry the places that Celery filled in: its caller said only *said*.
+    """Mark the places that Celery filled into *options* of a retry, whose caller gave *said* alone.
 
     Raises OptionError if *said* names a type and another queue.
     """
@@ -89,7 +91,7 @@ def says_both(options: Mapping[str, object]) -> bool:
 
 
 def differ(earlier: Mapping[str, object], later: Mapping[str, object]) -> bool:
-    """Return whether one of two options says a type alone, and the other a place in Celery's way."""
+    """Return whether of two calls' options one says a type alone, and the other a place in Celery's way."""
     if not (earlier and later):
         return False
     says_type, says_place = _type_in(later.get("affinity")) is not None, _says_place(later)
@@ -106,7 +108,7 @@ def later_counts(earlier: Options, later: Mapping[str, object]) -> Options:
     if not _says_place(later):
         return _elsewhere(earlier)
     asked = as_affinity(earlier["affinity"])
-    return {**earlier, "affinity": Affinity(None, asked.priority, asked.on_demand)}
+    return {**earlier, "affinity": replace(asked, type=None)}
 
 
 def check(options: Mapping[str, object]) -> None:
@@ -117,7 +119,12 @@ def check(options: Mapping[str, object]) -> None:
 
 
 def route(
-    route_as_celery: Callable[..., Options], router: Any, options: Mapping[str, Any], name: str, *rest: Any, task: Any
+    route_as_celery: Callable[..., Options],
+    router: Router,
+    options: Options,
+    name: str,
+    *rest: object,
+    task: Task | None,
 ) -> Options:
     """Return *options* of a call as Celery's router returns them, with the queue that counts; *options* stay unchanged.
 
@@ -148,18 +155,28 @@ def route(
         if by_route is not None and by_route != type_:
             type_, routed["queue"] = by_route, by_route
             routed = router.expand_destination(routed)
-    if type_ is not None:
-        for each in ("exchange", "routing_key", "exchange_type"):  # a route's, for the queue that it names
-            routed.pop(each, None)
+    of_route = ("exchange", "routing_key", "exchange_type") if type_ is not None else ()  # for the queue that it names
+    for each in of_route:
+        routed.pop(each, None)
+    if is_retry:
+        _drop_keys_of_route(routed, options)
     routed[PROPERTY] = _ROUTED if former is None else Routed(former)
     return routed
+
+
+def _drop_keys_of_route(routed: Options, options: Mapping[str, Any]) -> None:
+    """Drop from *routed* options what a route, and not the call, says of a retry's key: its first try has decided."""
+    for each in {"exclusive", "rate"} - options.keys():
+        routed.pop(each, None)
+    if "affinity" not in options and (asked := as_affinity(routed.get("affinity"))).rule is not None:
+        routed["affinity"] = replace(asked, exclusive=None, rate=None)
 
 
 def route_late(app: Celery, name: str, options: Options) -> None:
     """Write the queue that counts into *options* of a call that `route` has not seen.
 
-    The call was routed before this module was imported, by its process's first connection; or by a router of the user's
-    own; or somebody calls the app's ``send_task_message``. Any place but the default then counts as the caller's wish.
+    Such a call was routed before its process's first connection imported this module, or by a router of the user's own;
+    or somebody calls the app's ``send_task_message``. Any place but the default then counts as the caller's wish.
     """
     again = _routed_again(sys._getframe(2), name)
     if again is not None:
@@ -195,7 +212,7 @@ def _is_default(app: Celery, options: Mapping[str, Any]) -> bool:
 
 
 def _routed_again(frame: FrameType, name: str) -> Options | None:
-    """Return the options, routed here, of the call of ``apply_async`` that *frame* is in; None if it is in none."""
+    """Return the options, routed here, of the call of ``apply_async`` around *frame*; None if there is no such call."""
     caller = frame.f_back
     if frame.f_code is not _SEND_TASK or caller is None or caller.f_code is not _APPLY_ASYNC:
         return None
@@ -221,7 +238,7 @@ _APPLY_ASYNC = inspect.unwrap(Task.apply_async).__code__
 
 
 def _said(options: Mapping[str, Any], task: Any) -> tuple[Options, bool]:
-    """Return the places that the caller says, and whether others are those of a first try."""
+    """Return the places that the caller says, and whether other places are those of a first try."""
     said, is_retry = {}, False
     for name in PLACE:
         value = options.get(name)

@@ -1,4 +1,4 @@
-"""A job's message: as kombu makes it, and as it waits, in fewer bytes and without loss.
+"""A job's message in two forms: as kombu makes it, and as it waits in Redis, in fewer bytes and without loss.
 
 The message is most of the memory that a job takes in Redis.
 """
@@ -11,14 +11,16 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps, loads
 
 from ..errors import OptionError
-from ..server.replies import Job
+from ..rules.job_fields import Job
 from . import revokes
 from .stamp import Message, Stamp
 
-#: Longest message, characters: a server moves it four times from publisher to worker, and does nothing else meanwhile.
+#: Length of the longest message, characters: a server moves a message four times on the way from publisher to worker,
+#: and does nothing else meanwhile.
 MOST_CHARACTERS = 100_000_000
 
-#: Headers, and the value at which each is left out: Celery always writes it, and reads an absent header as this.
+#: Headers, and the value at which each is left out: Celery always writes these headers, and reads an absent one as the
+#: value here.
 _SAY_NOTHING: dict[str, Any] = {
     "shadow": None,
     "eta": None,
@@ -45,11 +47,12 @@ def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
         task_name=str(headers.get("task") or ""),
         expires_us=stamp.expires_us(),
         stamps=revokes.stamps_of(headers),
+        rules=stamp.rules,
     ).checked()
 
 
 def as_text(message: Message, stamp: Stamp) -> str:
-    """Return a message as it waits. Raises OptionError if it is longer than `MOST_CHARACTERS`."""
+    """Return *message* as text for Redis. Raises OptionError if it is longer than `MOST_CHARACTERS`."""
     return written(shortened(message, stamp))
 
 
@@ -72,7 +75,7 @@ def _is_text(message: Message) -> bool:
 
 def written(message: Message) -> str:
     """Return a message as JSON. Raises OptionError if it is longer than `MOST_CHARACTERS`."""
-    text = str(dumps(message, separators=(",", ":")))  # kombu alone would write a blank after each
+    text = str(dumps(message, separators=(",", ":")))  # kombu's own separators have a blank each
     if len(text) > MOST_CHARACTERS:
         raise OptionError(
             f"a message must be at most {MOST_CHARACTERS:,} characters (its arguments are most of it: pass a reference "
@@ -88,12 +91,12 @@ def _loads(text: str) -> Message:
 
 
 def read(text: bytes | str) -> Message:
-    """Return a message as it was sent, from its text as it waited. Of the stamp it has what a retry finds.
+    """Return a message as it was sent, from the text that waited in Redis. Of its stamp only a retry's part is left.
 
     Raises ValueError, TypeError, AttributeError or KeyError if *text* is no message.
     """
     message = _loads(bytes_to_str(text))
     headers = message.get("headers")
-    if headers and "id" in headers:  # producers in other languages leave out what they can, and the first protocol all
+    if headers and "id" in headers:  # other languages' producers leave headers out, and the first protocol has none
         message["headers"] = {**_SAY_NOTHING, **headers}
     return message

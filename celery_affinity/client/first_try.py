@@ -1,6 +1,7 @@
-"""What a retry finds of its first try: the mode, and until when it may wait.
+"""What a retry finds of its first try: the mode, the key, and until when it may wait.
 
-A retry drops the properties of its message, but it is published while the task runs, whose request still has them.
+A retry drops the properties of the message. But a retry is published while the task runs, and the task's request still
+has them.
 """
 
 import time
@@ -13,20 +14,22 @@ from celery.app.task import Task
 from ..clock import now_s
 from ..errors import OptionError
 from ..rules.affinity import Affinity
+from ..rules.keyed import are_rules
 from .stamp import PROPERTY, Message
 
 
 class Until(NamedTuple):
-    """When a job expires, for its retry. *expires*: what its message says. *until_s*: by this machine's `now_s`."""
+    """The time when a job expires, for a retry. *expires*: as in the message. *until_s*: by this machine's `now_s`."""
 
     expires: object
     until_s: float
 
 
 def left_by(task: Task | None, message: Message) -> object:
-    """Return what the first try has left for *message*, a publish of *task*; None if it is no retry.
+    """Return the traces of a first try for *message*, which *task* publishes; None if the message is no retry.
 
-    A retry has the task id of the run that publishes it. So has a task that replaces another, which is no retry.
+    A retry has the task id of the run that publishes it. A task that replaces another has that id, too, but is no
+    retry.
     """
     stack = getattr(task, "request_stack", None)
     request = stack.top if stack is not None else None
@@ -43,13 +46,13 @@ def left_by(task: Task | None, message: Message) -> object:
 
 
 def mode_of_run() -> bool | None:
-    """Return the mode of the job that this thread runs: True on demand. None if there is none, or nobody said it."""
+    """Return the mode of the job that this thread runs (True: on demand); None without a job, or without a mode."""
     task = get_current_task()
     return None if task is None else mode_in(_left_in(task.request.properties))
 
 
 def _left_in(properties: object) -> object:
-    """Return what a message's properties have left for its retry: only the mode, if stock Celery sent the message."""
+    """Return the traces in a message's properties: only the mode, if stock Celery sent the message."""
     if not isinstance(properties, Mapping):
         return None
     on_demand = properties.get("on_demand")
@@ -57,7 +60,7 @@ def _left_in(properties: object) -> object:
 
 
 def mode_in(left: object) -> bool | None:
-    """Return the mode that a first try has left; None if there is none, or what is there was not written by us."""
+    """Return the mode in *left*, the traces of a first try; None without a mode, or if another program wrote them."""
     if not isinstance(left, Mapping):
         return None
     try:
@@ -66,10 +69,16 @@ def mode_in(left: object) -> bool | None:
         return None
 
 
-def expires_at(expires: object, left: object) -> float | None:
-    """Return when a retry expires that has its first try's *expires*, Unix time in s by this host's clock.
+def rules_in(left: object) -> str | None:
+    """Return the rules that a first try has left, "" for none; None if it has left nothing, or nothing of ours."""
+    rules = left.get("rules") if isinstance(left, Mapping) else None
+    return rules if are_rules(rules) else None
 
-    None if the first try left no time, or one for another *expires*.
+
+def expires_at(expires: object, left: object) -> float | None:
+    """Return the Unix time, s by this host's clock, at which a retry with the *expires* of its first try expires.
+
+    None if the first try left no time, or a time for another *expires*.
     """
     until = left.get("until") if isinstance(left, Mapping) else None
     if not isinstance(until, Until) or until.expires != expires:

@@ -24,9 +24,9 @@ def _intercept(class_: type, name: str, wrap: Callable[[Callable[..., Any]], Cal
 
 
 def _options_of_task(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark the options that a task has for all its calls: Celery merges them with a call's, which count more.
+    """Mark the options that a task has for all its calls: Celery merges them with a call's options, which count more.
 
-    Celery caches them on the task, so they are marked once for each task.
+    Celery caches these options on the task, so they are marked once for each task.
     """
 
     def _get_exec_options(task: Task) -> Any:
@@ -39,7 +39,7 @@ def _options_of_task(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _signature_of_retry(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark the place of a retry's first try: Celery makes it an option of the retry, as if the caller had said it."""
+    """Mark the place of a retry's first try, which Celery makes an option of the retry as if the caller had said so."""
 
     def signature_from_request(
         task: Task, request: Any = None, args: Any = None, kwargs: Any = None, queue: Any = None, **options: Any
@@ -53,7 +53,7 @@ def _signature_of_retry(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _route(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Route a call to the queue of its type: here Celery decides for all that sees the call later."""
+    """Route a call to the queue of its type. Celery's router decides for everything that sees the call later."""
 
     def route(
         router: Router, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
@@ -104,7 +104,7 @@ def _is_for_us(signature: Signature) -> bool:
 
 _intercept(Task, "_get_exec_options", _options_of_task)
 _intercept(Task, "signature_from_request", _signature_of_retry)
-Task.subtask_from_request = Task.signature_from_request  # Celery's other name of it
+Task.subtask_from_request = Task.signature_from_request  # Celery's other name of that method
 _intercept(Router, "route", _route)
 _intercept(Signature, "set", _set)
 _intercept(Signature, "_merge", _merge)

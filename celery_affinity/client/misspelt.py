@@ -1,7 +1,7 @@
 """Misspelt names of our options, and values that our options do not accept: refused where they are written.
 
-Celery accepts any name for an option, of a task (it becomes an attribute) and of a call (it becomes a property of the
-message), and nobody reads a misspelt one. Checked are:
+Celery accepts any name for an option: a task's option becomes an attribute of the task, a call's a property of the
+message, and nobody reads a misspelt one. Three kinds of places are checked:
 
 - decorators and ``register_task``. An app may choose its transport later: the complaint is then kept, and ends
   ``finalize``, which comes before the app's first call and before a worker's start.
@@ -24,8 +24,21 @@ from celery.app.task import Task
 from celery.canvas import Signature
 
 from ..errors import OptionError
+from ..rules.affinity import as_affinity
+from ..rules.key_template import Taken
 from .of_app import is_ours
-from .options import KNOWN, Options, attributes, of_annotations, of_routes, schedules_all, wrong, wrong_name
+from .options import (
+    KNOWN,
+    Options,
+    attributes,
+    of_annotations,
+    of_routes,
+    schedules_all,
+    unfilled,
+    unfilled_by_task,
+    wrong,
+    wrong_name,
+)
 
 # -- which app
 
@@ -72,28 +85,43 @@ def _refusals(app: Celery) -> list[str]:
 
 
 def _wrong_in_decorator(options: Options, *, scheduled: bool) -> str | None:
-    base, of_retries = options.get("base"), options.get("retry_kwargs")
+    of_retries = options.get("retry_kwargs")
     return (
-        wrong(options, scheduled=scheduled)
-        or wrong(attributes(base) if isinstance(base, type) else {}, scheduled=scheduled)
+        wrong(options, scheduled=scheduled, of_task=True)
+        or wrong(_of_base(options), scheduled=scheduled, of_task=True)
         or wrong(of_retries if isinstance(of_retries, Mapping) else {}, scheduled=scheduled)
     )
 
 
-def _checking(decorate: Any, options: Options, scheduled: bool, refuse: Callable[[str, Any], None]) -> Any:
-    """Return *decorate* for *options*. If they are wrong, it first calls *refuse* with complaint and function."""
+def _of_base(options: Options) -> Options:
+    base = options.get("base")
+    return attributes(base) if isinstance(base, type) else {}
+
+
+def _checking(
+    decorate: Any, options: Options, scheduled: bool, name_of: Callable[[Any], str], refuse: Callable[[str], None]
+) -> Any:
+    """Return *decorate* for *options*. If they are wrong for a function, it first calls *refuse* with a complaint."""
     found = _wrong_in_decorator(options, scheduled=scheduled) if options else None
-    if found is None:
+    says = {"affinity": options.get("affinity", _of_base(options).get("affinity"))} if options and not found else {}
+    if found is None and as_affinity(says.get("affinity")).rule is None:
         return decorate
+
+    def check(function: Any) -> None:
+        name = name_of(function)
+        if found is not None:
+            refuse(f"task {name}: {found}")
+        elif words := unfilled(says, name, Taken(function, but_first=bool(options.get("bind")))):
+            refuse(words)
 
     def decorate_checked(*args: Any, **options: Any) -> Any:
         if args:
-            refuse(found, args[0])
+            check(args[0])
             return decorate(*args, **options)
         decorator = decorate(**options)
 
         def decorated(function: Any) -> Any:
-            refuse(found, function)
+            check(function)
             return decorator(function)
 
         return decorated
@@ -107,34 +135,36 @@ def _watch_decorators() -> None:
 
     @wraps(decorate)
     def task(app: Celery, *args: Any, **options: Any) -> Any:
-        def refuse(found: str, function: Any) -> None:
-            name = options.get("name") or app.gen_task_name(function.__name__, function.__module__)
-            _refuse_or_keep(f"task {name}: {found}", app)
+        def name_of(function: Any) -> str:
+            return str(options.get("name") or app.gen_task_name(function.__name__, function.__module__))
 
-        return _checking(partial(decorate, app), options, schedules_all(app), refuse)(*args, **options)
+        refuse = partial(_refuse_or_keep, app=app)
+        return _checking(partial(decorate, app), options, schedules_all(app), name_of, refuse)(*args, **options)
 
     @wraps(decorate_shared)
     def shared_task(*args: Any, **options: Any) -> Any:
-        def refuse(found: str, function: Any) -> None:
-            name = options.get("name") or f"{function.__module__}.{function.__name__}"
-            _refuse_or_keep_of_shared(f"task {name}: {found}")
+        def name_of(function: Any) -> str:
+            return str(options.get("name") or f"{function.__module__}.{function.__name__}")
 
-        return _checking(decorate_shared, options, False, refuse)(*args, **options)
+        return _checking(decorate_shared, options, False, name_of, _refuse_or_keep_of_shared)(*args, **options)
 
     Celery.task = task
     celery.shared_task = celery.app.shared_task = shared_task
 
 
 def _watch_registrations() -> None:
-    """Check classes at ``register_task``, and end ``finalize`` with the first complaint that was kept."""
+    """Check classes at ``register_task``, and let ``finalize`` raise the first complaint that was kept."""
     register = Celery.register_task
 
     @wraps(register)
     def register_task(app: Celery, task: Any, **options: Any) -> Any:
-        found = wrong(attributes(task), scheduled=schedules_all(app))
+        found = wrong(attributes(task), scheduled=schedules_all(app), of_task=True)
+        cls = task if isinstance(task, type) else type(task)
+        name = task.name or app.gen_task_name(cls.__name__, cls.__module__)
         if found:
-            cls = task if isinstance(task, type) else type(task)
-            _refuse_or_keep(f"task {task.name or app.gen_task_name(cls.__name__, cls.__module__)}: {found}", app)
+            _refuse_or_keep(f"task {name}: {found}", app)
+        elif words := unfilled_by_task(task, name):
+            _refuse_or_keep(words, app)
         return register(app, task, **options)
 
     @wraps(_finalize)
@@ -146,15 +176,19 @@ def _watch_registrations() -> None:
     Celery.register_task, Celery.finalize = register_task, finalize
 
 
-#: Attribute that marks a task's class as checked.
+#: Name of the attribute that marks a task's class as checked.
 _SEEN = "_celery_affinity_seen"
 
 
 def _check_task(task: Any) -> None:
     """Raise OptionError if the class of *task* has a wrong attribute, else mark the class."""
-    found = wrong(attributes(task), scheduled=False)
+    found = wrong(attributes(task), scheduled=False, of_task=True)
+    if found is None and (words := unfilled_by_task(task, task.name)):
+        raise OptionError(words)
     if found:
-        annotated = next((where for where, each in of_annotations(task.app.conf, task.name) if wrong(each)), None)
+        annotated = next(
+            (where for where, each in of_annotations(task.app.conf, task.name) if wrong(each, of_task=True)), None
+        )
         raise OptionError(f"{annotated or f'task {task.name}'}: {found}")
     setattr(type(task), _SEEN, True)
 
@@ -175,7 +209,7 @@ def check_call(app: Celery, name: str, options: Options) -> None:
 
 
 def _where(app: Celery, name: str, found: str) -> str:
-    """Return where the option of a call was written about which *found* complains."""
+    """Return, in words, the place of the option that *found* complains about."""
     for where, route in of_routes(app.conf, name):
         if wrong_name(route) == found:
             return where
@@ -184,7 +218,7 @@ def _where(app: Celery, name: str, found: str) -> str:
 
 
 def _check(options: Options, app: Callable[[], Celery], where: str) -> None:
-    """Raise OptionError if *options* are wrong and *app*, which is called only then, has this transport."""
+    """Raise OptionError if *options* are wrong and the app has this transport. *app*: called only if they are wrong."""
     if wrong(options) and is_ours(app().conf.broker_transport):
         found = wrong(options, scheduled=schedules_all(app()))
         if found:
@@ -192,7 +226,7 @@ def _check(options: Options, app: Callable[[], Celery], where: str) -> None:
 
 
 def _watch_calls() -> None:
-    """Check options of ``set``, ``retry`` and ``apply``: they pass no place where Celery sends the call itself."""
+    """Check options of ``set``, ``retry`` and ``apply``, which do not pass the place where Celery sends a call."""
     set_options, retry_task, apply_task = Signature.set, Task.retry, Task.apply
 
     @wraps(set_options)

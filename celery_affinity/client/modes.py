@@ -1,43 +1,52 @@
-"""The mode of a canvas (on demand or not): a user who waits for its end waits for each of its steps.
+"""The mode of a canvas (on demand or not): a user who waits for the end of a canvas waits for each step.
 
-A signature has the mode that its own options say, or else the mode of its whole. The whole of a step is its chain, of a
-member its group, of header and body their chord, of a callback or an error callback its task. The outermost whole has
-the mode that its call says, or else its own.
+A signature has the mode in its own options, or else the mode of its whole: a step's whole is the chain, a member's the
+group, a header's or a body's the chord, a callback's or an error callback's the task. The outermost whole has the mode
+that its call says, or else its own.
 
 The mode is written into the options of each task: Celery passes a chain's options on to the first step alone, and lets
-a group's or a chord's win over those of its members. Copies are written to: signatures belong to the caller.
+the options of a group or a chord win over those of its members. The modes are written into copies: signatures belong to
+the caller.
 """
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from operator import is_
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from celery import Celery
 from celery.app.amqp import task_message
 from celery.canvas import Signature
 from celery.utils.functional import _regen, regen
 
-from ..rules.affinity import Affinity, as_affinity, check_on_demand
+from ..rules.affinity import NOTHING, as_affinity, check_on_demand
 
 #: Keyword arguments of a composed signature that hold its parts.
 _PARTS = {"chain": ("tasks",), "group": ("tasks",), "chord": ("header", "body")}
 
 _LINKS = ("link", "link_error")
 
-#: Celery's own task that gathers the results of a group that replaces a task: the last of the group publishes it.
+#: Celery's own task that gathers the results of a group that replaces a task: the group's last task publishes it.
 _GATHER = "celery.accumulate"
 
 #: Celery's own task that waits for the header of a chord, with a backend that cannot count.
 _UNLOCK = "celery.chord_unlock"
 
+#: Options of a call or of a signature.
 Options = dict[str, Any]
 
-#: Headers, properties, body and the event that says it is sent, as Celery makes them.
+#: A signature, or whatever stands in the place of one: Celery knows several forms.
+Part = TypeVar("Part")
+
+#: A signature as Celery made it, or the dict that was read from a message.
+Composed = TypeVar("Composed", bound=dict[str, Any])
+
+#: A message as Celery makes it: headers, properties, body, and the event that tells of the sending.
 Message = tuple[Any, Any, Any, Any]
 
 
-def said(options: Mapping[str, Any]) -> bool | None:
+def said(options: Options) -> bool | None:
     """Return the mode that options of a call or a signature say, or None. Raises OptionError for a bad value."""
     if "on_demand" not in options and "affinity" not in options:
         return None
@@ -48,8 +57,8 @@ def said(options: Mapping[str, Any]) -> bool | None:
     return None if "affinity" in headers else as_affinity(options.get("affinity")).on_demand
 
 
-def with_modes(signature: Any, mode: bool | None) -> Any:
-    """Return *signature* with its own mode, or else *mode*, in each of its tasks. Unchanged, it is not copied.
+def with_modes(signature: Part, mode: bool | None) -> Part:
+    """Return *signature* with its own mode, or else *mode*, in each of its tasks; the same object if nothing changes.
 
     Raises OptionError if the options of a part are not accepted.
     """
@@ -63,7 +72,7 @@ def with_modes(signature: Any, mode: bool | None) -> Any:
     return written(signature, mode)
 
 
-def written(signature: dict[str, Any], mode: bool | None) -> Any:
+def written(signature: Composed, mode: bool | None) -> Composed:
     """Return *signature* with *mode*, whatever its own options say."""
     options, kwargs = signature.get("options"), signature.get("kwargs")
     names = parts_of(signature)
@@ -77,7 +86,7 @@ def written(signature: dict[str, Any], mode: bool | None) -> Any:
     new_options = without_mode(options, mode) if names else _with_mode(options, mode)
     if new_options is options and not changes:
         return signature
-    return _copy(signature, options={**new_options}, kwargs={**kwargs, **changes})
+    return copy_with(signature, options={**new_options}, kwargs={**kwargs, **changes})
 
 
 def first_said(signature: object) -> bool | None:
@@ -98,14 +107,14 @@ def parts_of(signature: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def without_mode(options: Options, mode: bool | None) -> Options:
-    """Return options of a composed signature whose tasks have *mode*, without a mode: it would win over theirs."""
+    """Return options of a composed signature whose tasks have *mode*, without a mode that would win over theirs."""
     options = _links_with_modes(options, mode)
     if said(options) is None:
         return options
     options = {name: value for name, value in options.items() if name != "on_demand"}
     affinity = as_affinity(options.pop("affinity", None))
-    if affinity.type is not None or affinity.priority is not None:
-        options["affinity"] = Affinity(affinity.type, affinity.priority)
+    if (rest := replace(affinity, on_demand=None)) != NOTHING:
+        options["affinity"] = rest
     return options
 
 
@@ -127,7 +136,7 @@ def _links_with_modes(options: Options, mode: bool | None) -> Options:
 
 
 def _parts_with_modes(parts: Any, mode: bool | None) -> Any:
-    """Return one signature, several, or a generator of them, `with_modes`; a generator is read when Celery reads it."""
+    """Return one or several signatures, or a generator, `with_modes`. A generator stays one until Celery reads it."""
     if isinstance(parts, _regen):
         return parts if mode is None else regen(with_modes(each, mode) for each in parts)
     if isinstance(parts, (list, tuple)):
@@ -138,15 +147,15 @@ def _parts_with_modes(parts: Any, mode: bool | None) -> Any:
     return with_modes(parts, mode)
 
 
-def _copy(signature: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def copy_with(signature: Composed, **changes: object) -> Composed:
     """Return a shallow copy with *changes*. `Signature.clone` copies all options deeply, which takes long."""
     if not isinstance(signature, Signature):
-        return {**signature, **changes}
+        return cast(Composed, {**signature, **changes})
     copy = cast(Signature, dict.__new__(type(signature)))
     copy.update(signature)
     copy.update(changes)
     vars(copy).update(vars(signature))  # the app, the task
-    return cast(dict[str, Any], copy)
+    return cast(Composed, copy)
 
 
 # -- messages
@@ -169,10 +178,10 @@ _FIRST = _begun_before_this_was_imported()
 
 
 def pass_on(message: Message, options: Options, mode_of_run: Callable[[], bool | None]) -> Message:
-    """Return a message of Celery's with the mode that *options* of its call say, in all that follows its task.
+    """Return a message of Celery's with the mode in *options* of its call, written into everything after its task.
 
-    The next steps of a chain or a chord got their modes when the whole was published; if they have none, the mode is
-    this task's alone. *options* of a task of Celery's own that carries others on are changed.
+    The next steps of a chain or a chord got their modes when the whole was published; a step that got none keeps none.
+    *options* are changed only for Celery's own tasks that carry a canvas on.
     """
     mode = said(options)
     headers, properties, body, event = message

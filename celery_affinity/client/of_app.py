@@ -1,18 +1,22 @@
-"""What an app says: whether it uses this transport, its settings and tasks, and the types behind names of tasks."""
+"""What an app says: whether it uses this transport, its settings and tasks, and what is said of tasks by name."""
 
 import fnmatch
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from celery import Celery
 from celery.app.task import Task
 
 from ..rules import settings as settings_module
+from ..rules.keyed import Rule
 from ..rules.settings import Settings
 
 #: First part of a ``broker_transport`` that selects this transport.
 _PACKAGE = __name__.partition(".")[0]
+
+_T = TypeVar("_T")
 
 _SETTINGS: "WeakKeyDictionary[Celery, Settings]" = WeakKeyDictionary()
 
@@ -32,7 +36,7 @@ def settings_of(app: Celery) -> Settings:
 
 
 def tasks_of(app: Celery) -> Mapping[str, Task]:
-    """Return the tasks of *app*; those that it has so far, if a publish is not to finalize it."""
+    """Return the tasks of *app*; only those so far, if a publish is not to finalize the app."""
     tasks: Mapping[str, Task] = app.tasks if app.finalized or app.autofinalize else app._tasks
     return tasks
 
@@ -42,6 +46,11 @@ def type_by_name(name: str, settings: Settings) -> str | None:
     return _match(name, tuple(settings.task_types.items())) if settings.task_types else None
 
 
+def rule_by_name(name: str, settings: Settings) -> Rule | None:
+    """Return the rule that ``affinity_task_rules`` has for the task *name*."""
+    return _match(name, tuple(settings.task_rules.items())) if settings.task_rules else None
+
+
 @lru_cache(maxsize=4096)
-def _match(name: str, patterns: tuple[tuple[str, str], ...]) -> str | None:
-    return next((type_ for pattern, type_ in patterns if fnmatch.fnmatchcase(name, pattern)), None)
+def _match(name: str, patterns: tuple[tuple[str, _T], ...]) -> _T | None:
+    return next((found for pattern, found in patterns if fnmatch.fnmatchcase(name, pattern)), None)

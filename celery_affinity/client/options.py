@@ -1,11 +1,12 @@
-"""Finds mistakes in our options, of tasks, calls and an app's configuration: misspelt names, values not accepted.
+"""Mistakes in our options of tasks, calls and an app's configuration: misspelt names, values not accepted.
 
-What an option does is decided in `destination` (the type) and `stamping` (priority and mode).
+What an option does is decided in `destination` (the type), `stamping` (priority and mode) and `job_rules` (the key).
 """
 
 import fnmatch
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from celery import Celery
@@ -15,14 +16,21 @@ from celery.app.utils import Settings as Conf
 from celery.canvas import Signature
 from kombu import Producer
 
-from ..errors import OptionError
+from ..errors import OptionError, SettingError
 from ..rules import spelling
 from ..rules.affinity import as_affinity, check_on_demand, check_priority
-from ..rules.settings import PREFIX
+from ..rules.affinity import of_task as affinity_of
+from ..rules.key_template import Arguments, Field, Taken, complaint, parsed, taken_by
+from ..rules.keyed import Rule
+from ..rules.settings import PREFIX, Settings
+from . import job_rules
+from .of_app import rule_by_name, settings_of
 
-#: Options of ours: they say what a job needs. ``priority`` is Celery's as well.
-OPTIONS = ("affinity", "on_demand", "priority")
+#: Options of ours that may be misspelt: they say what a job needs. ``priority`` is Celery's as well. ``rate`` is ours,
+#: too, but a word of four letters is next to too many others (``date``, ``rates``).
+OPTIONS = ("affinity", "on_demand", "priority", "exclusive")
 
+#: Options by name, as users write them: neither names nor values are checked yet.
 Options = Mapping[Any, Any]
 
 
@@ -30,10 +38,13 @@ def _parameters(*functions: Callable[..., Any]) -> set[str]:
     return {name for function in functions for name in inspect.signature(function).parameters}
 
 
+_CHECKS = (("affinity", as_affinity), ("on_demand", check_on_demand), ("priority", check_priority))
+
 #: Names that are never misspelt: the options of Celery and kombu, and ours.
 KNOWN = frozenset(
     {
         *OPTIONS,
+        *job_rules.OPTIONS,
         *dir(Task),
         *_parameters(
             Task.apply,
@@ -64,26 +75,70 @@ def wrong_name(options: Options) -> str | None:
     return None
 
 
-def wrong_value(options: Options, *, scheduled: bool = True) -> str | None:
-    """Return a complaint about the values of our options; None if none is wrong.
+def wrong_value(options: Options, *, scheduled: bool = True, of_task: bool = False) -> str | None:
+    """Return a complaint about the values of our options of a call, or else *of_task*; None if none is wrong.
 
     On a queue that is not *scheduled*, any priority is right.
     """
     stamps = options.get("stamped_headers") or ()
-    for name, check in (("affinity", as_affinity), ("on_demand", check_on_demand), ("priority", check_priority)):
+    for name, check in _CHECKS:
         value = options.get(name)
         if value is not None and name not in stamps and (scheduled or name != "priority"):
             try:
                 check(value)
             except OptionError as exc:
                 return str(exc)
+    return _wrong_in_task(options) if of_task else _wrong_rule(options, stamps)
+
+
+def _wrong_rule(options: Options, stamps: Collection[str]) -> str | None:
+    """Return a complaint about the key in *options* of a call."""
+    if not ("exclusive" in options or "rate" in options):
+        return None
+    try:
+        job_rules.checked({name: options.get(name) for name in job_rules.OPTIONS if name not in stamps})
+    except OptionError as exc:
+        return str(exc)
     return None
 
 
+def _wrong_in_task(options: Options) -> str | None:
+    """Return a complaint about a key that a task says in a call's way. Other values are the user's own."""
+    for name in job_rules.OPTIONS:
+        value = options.get(name)
+        if isinstance(value, Rule) or (name == "exclusive" and isinstance(value, str)):
+            return f"{name}= is an option of calls; a task has it in its affinity: Affinity({name}={value!r})"
+    return None
+
+
+def unfilled(options: Options, task_name: str, arguments: Arguments) -> str | None:
+    """Return a complaint about a key in ``affinity`` of *options* that no call of a task can fill; None if some can."""
+    return _unfilled(as_affinity(options.get("affinity")).rule, task_name, arguments)
+
+
+def _unfilled(rule: Rule | None, task_name: str, arguments: Arguments) -> str | None:
+    if rule is None or not isinstance(rule.key, str):
+        return None
+    return complaint(rule.option, rule.key, task_name, arguments)
+
+
+def unfilled_by_task(task: Task | type[Task], name: str) -> str | None:
+    """Return `unfilled` of a task, or of the class of one."""
+    rule = as_affinity(getattr(task, "affinity", None)).rule
+    return None if rule is None else _unfilled(rule, name, _arguments_of(task))
+
+
+def _arguments_of(task: Any) -> Arguments:
+    run = task.run
+    if isinstance(task, type):
+        return Taken(run, but_first=not isinstance(inspect.getattr_static(task, "run"), staticmethod))
+    return taken_by(run)
+
+
 def attributes(task: Task | type[Task]) -> dict[str, Any]:
-    """Return the attributes of a task or of a task's class, but methods and those of Celery's own classes."""
+    """Return the attributes of a task or of a task's class, without methods, and without those of Celery's classes."""
     cls = task if isinstance(task, type) else type(task)
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for each in reversed(cls.__mro__):
         if each not in Task.__mro__:
             found.update(vars(each))
@@ -96,9 +151,9 @@ def attributes(task: Task | type[Task]) -> dict[str, Any]:
     }
 
 
-def wrong(options: Options, *, scheduled: bool = True) -> str | None:
-    """Return a complaint about names or values of *options*; None if none is wrong."""
-    return wrong_name(options) or wrong_value(options, scheduled=scheduled)
+def wrong(options: Options, *, scheduled: bool = True, of_task: bool = False) -> str | None:
+    """Return a complaint about names or values of *options* of a call, or else *of_task*; None if none is wrong."""
+    return wrong_name(options) or wrong_value(options, scheduled=scheduled, of_task=of_task)
 
 
 def schedules_all(app: Celery) -> bool:
@@ -147,7 +202,7 @@ def _matches(pattern: Any, name: str) -> bool:
 
 
 class Wrong(NamedTuple):
-    """A complaint about an option. *where*: its place in words. *misspelt*: its name is wrong, else its value is."""
+    """A complaint about an option. *where*: the place in words. *misspelt*: the name is wrong, else the value is."""
 
     where: str
     what: str
@@ -167,18 +222,48 @@ def wrong_with_app(app: Celery) -> Iterator[Wrong]:
         for name, task in sorted(app._tasks.items())
         if not name.startswith("celery.")
     ]
-    for where, options in (*of_routes(app.conf), *annotated, *tasks):
+    for where, options in of_routes(app.conf):
         yield from wrong_in(where, options, scheduled=scheduled)
+    for where, options in (*annotated, *tasks):
+        yield from wrong_in(where, options, scheduled=scheduled, of_task=True)
+    yield from _wrong_keys(app)
 
 
-def wrong_in(where: str, options: Options, *, scheduled: bool) -> Iterator[Wrong]:
-    """Yield complaints about *options*, one for each name."""
+def _wrong_keys(app: Celery) -> Iterator[Wrong]:
+    """Yield complaints about keys that no call of their tasks can fill, each said by the task or for its name."""
+    try:
+        settings = settings_of(app)
+    except SettingError:  # whoever reads the settings next says so
+        settings = Settings()
+    tasks = ((name, task) for name, task in sorted(app._tasks.items()) if not name.startswith("celery."))
+    for name, task in tasks:
+        with suppress(OptionError):  # of a value: `wrong_in` has it
+            if found := unfilled_by_task(task, name):
+                yield Wrong(f"task {name}", found, False)
+            elif affinity_of(task).rule is None:
+                found = _unfilled(rule_by_name(name, settings), name, _arguments_of(task))
+                if found:
+                    yield Wrong(f"{PREFIX}task_rules", found, False)
+
+
+def wrong_in(where: str, options: Options, *, scheduled: bool, of_task: bool = False) -> Iterator[Wrong]:
+    """Yield complaints about *options* of calls, or else *of_task*, one for each name."""
     for name, value in options.items():
         alone = {name: value, "stamped_headers": options.get("stamped_headers")}
         if found := wrong_name(alone):
             yield Wrong(where, found, True)
-        elif found := wrong_value(alone, scheduled=scheduled):
+        elif found := wrong_value(alone, scheduled=scheduled, of_task=of_task):
             yield Wrong(where, found, False)
+        elif not of_task and name == "exclusive" and _looks_like_a_template(value):
+            words = f"exclusive= has the key itself, got: {value!r}; for a template write Exclusive({value!r})"
+            yield Wrong(where, words, False)
+
+
+def _looks_like_a_template(key: object) -> bool:
+    """Return whether *key*, in a configuration, is not what its author means: one key of that name for all calls."""
+    with suppress(OptionError):
+        return isinstance(key, str) and any(isinstance(part, Field) for part in parsed("exclusive", key))
+    return False
 
 
 def check_app(app: Celery) -> None:

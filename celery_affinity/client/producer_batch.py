@@ -1,27 +1,30 @@
 """The messages of a ``Producer.batch`` of kombu 5.7 or later, until they are sent.
 
-Jobs wait here and go out together, many in one round trip. Unlike stock Redis, this transport may send them again after
-a lost reply: a job has had its id since it was published, so a second copy changes nothing.
+Jobs wait here and go out together, many in one round trip. Unlike kombu's Redis transport, this one may send jobs again
+after a lost reply: a job keeps its id from its publish on, so a second copy changes nothing.
 """
 
-from contextlib import suppress
-from typing import Any
+from contextlib import AbstractContextManager, suppress
+from typing import Protocol
 
 import redis
 from kombu.exceptions import BatchPublishError
 
+from ..rules.job_fields import Job
 from ..server.connections.in_flight import InFlight
-from ..server.replies import Job, Published
+from ..server.replies import Published
+from ..server.scheduler import Scheduler
 from . import unserved_warning
+from .stamp import Message
 
-#: A command of redis-py by its name, and its arguments.
-Command = tuple[str, tuple[Any, ...]]
+#: The name of a command of redis-py, and the arguments.
+Command = tuple[str, tuple[object, ...]]
 
 
 class _OfMessage(list["Job | Command"]):
     """The jobs and commands of one message, while it is routed."""
 
-    def add(self, name: str, *args: Any) -> None:
+    def add(self, name: str, *args: object) -> None:
         """Add a command of kombu's."""
         self.append((name, args))
 
@@ -29,14 +32,24 @@ class _OfMessage(list["Job | Command"]):
         self.append(job)
 
 
+class Channel(Protocol):
+    """The part of `transport.channel.Channel` that a batch uses."""
+
+    pool: redis.ConnectionPool
+    scheduler: Scheduler
+
+    def basic_publish(self, message: Message, **options: object) -> object: ...
+    def conn_or_acquire(self) -> AbstractContextManager[redis.Redis]: ...
+
+
 class PublishBatch:
     """The jobs that a ``Producer.batch`` publishes on *channel*, and kombu's commands for other messages.
 
-    They are sent when there are *max_size* of them, at each `flush`, and at the end. The reply to a full batch is
+    A batch is sent when it holds *max_size* of both, at each `flush`, and at the end. The reply to a full batch is
     awaited when the next is full: the server works on one while Celery makes the other.
     """
 
-    def __init__(self, channel: Any, max_size: int) -> None:
+    def __init__(self, channel: Channel, max_size: int) -> None:
         self.channel = channel
         self.max_size = max_size
         self._jobs: list[Job] = []
@@ -46,11 +59,11 @@ class PublishBatch:
         self._commands: list[Command] = []
         self._unusable: str | None = None
 
-    def publish(self, message: Any, **kwargs: Any) -> Any:
+    def publish(self, message: Message, **options: object) -> object:
         """Route one message; nothing of a refused message stays in the batch."""
         self._check_usable()
         of_message = _OfMessage()
-        result = self.channel.basic_publish(message, _publish_batch=of_message, **kwargs)
+        result = self.channel.basic_publish(message, _publish_batch=of_message, **options)
         if self._size and self._size + len(of_message) > self.max_size:
             self._send()
         for each in of_message:
@@ -63,9 +76,9 @@ class PublishBatch:
         return result
 
     def flush(self) -> None:
-        """Send what waits. Raises BatchPublishError if it is unknown whether the server has it.
+        """Send the jobs and commands that wait. Raises BatchPublishError if the server may or may not have them.
 
-        Jobs then stay in the batch, and another flush sends them with the ids that they have: none is published twice.
+        Jobs then stay in the batch, and another flush sends them under the same ids: none is published twice.
         """
         self._check_usable()
         self._send()
@@ -88,7 +101,7 @@ class PublishBatch:
             self._confirm()
 
     def _confirm(self) -> None:
-        """Wait until the server has answered what was sent; send it again if no answer comes."""
+        """Wait for the replies to the jobs that were sent; send the jobs again if no reply comes."""
         if not self._sent:
             return
         try:
@@ -123,7 +136,7 @@ class PublishBatch:
             raise BatchPublishError("messages that are no jobs may have been published, or not") from exc
 
     def discard(self) -> None:
-        """Forget the jobs and commands that were not sent. The reply to those that were is awaited."""
+        """Forget the jobs and commands that were not sent. The reply to jobs that were sent is awaited."""
         self._received()
         self._jobs, self._sent, self._commands, self._unusable = [], [], [], "aborted"
 

@@ -1,8 +1,8 @@
-"""Many calls of one task, published together: Celery makes the message of the first, and the others are like it.
+"""Many calls of one task, published together: Celery makes the message of the first, a pattern for the others.
 
-Celery's own way from a call to its message takes longer than all the rest of a publish. Here it is gone once: routes,
-serializer, stamps, headers of ``before_task_publish`` handlers and all options of the first call hold for all. A call
-has its own ids, arguments and result.
+Celery's own way from a call to its message takes longer than all the rest of a publish. Here that way is gone once:
+routes, serializer, stamps, headers of ``before_task_publish`` handlers and all options of the first call hold for all.
+Only ids, arguments and results are each call's own.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ from celery.utils.saferepr import saferepr
 from kombu import compression, serialization
 
 from ..errors import OptionError, PublishError
-from ..server.replies import Job
+from ..rules.job_fields import Job
 from . import unserved_warning
 from .envelope import as_job, shortened, written
 from .of_app import is_ours
 from .stamp import PROPERTY, job_id
 from .stamping import Capture, Captured
 
-#: Calls that are sent in one round trip, and messages that are held in memory at a time.
+#: Number of calls that are sent in one round trip, and of messages that are held in memory at a time.
 _TOGETHER = 500
 
 
@@ -36,7 +36,7 @@ class TaskIds(Sequence[str]):
     Each id is computed from *publish_id* and the number of its call, so a million of them take no memory.
     """
 
-    def __init__(self, task: Any, publish_id: str, count: int, eager: Sequence[EagerResult] = ()) -> None:
+    def __init__(self, task: Task, publish_id: str, count: int, eager: Sequence[EagerResult] = ()) -> None:
         self._task = task
         self.publish_id = publish_id
         self._count = count
@@ -70,16 +70,18 @@ class _Call(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def publish_many(task: Task, calls: Iterable[object], *, resume: PublishError | None = None, **options: Any) -> TaskIds:
+def publish_many(
+    task: Task, calls: Iterable[object], *, resume: PublishError | None = None, **options: object
+) -> TaskIds:
     """Call *task* once for each of *calls*, 500 in one round trip. Return the task ids.
 
     *calls*: for each call a tuple or list of positional arguments, a mapping of keyword arguments, or a signature of
-    *task* without options. They are read as they are needed, so a generator may yield millions. *options*: those of
-    ``apply_async`` but ``task_id``, the same for all calls; ``countdown``, in s, counts from now.
+    *task* without options. The calls are read one by one as needed, so a generator may yield millions. *options*: those
+    of ``apply_async`` but ``task_id``, the same for all calls; ``countdown``, in s, counts from now.
 
-    Raises PublishError if it ends midway, which says how many calls were published: pass it as *resume*, with the same
-    calls, to publish the rest, and none twice. As long as nothing is sent, errors are raised as they are: OptionError
-    for *options* and calls that are not accepted, and whatever ``apply_async`` or *calls* raise.
+    Raises PublishError, which says how many calls were published, if an error comes midway. The same calls, with that
+    PublishError as *resume*, publish the rest, and none twice. As long as nothing is sent, errors are raised as they
+    are: OptionError for *options* and calls that are not accepted, and whatever ``apply_async`` or *calls* raise.
     """
     if not isinstance(task, Task):
         raise OptionError(f"publish_many takes a task, got: {task!r}")
@@ -120,8 +122,8 @@ def _read(task: Any, number: int, call: object) -> _Call:
 
 
 def _needs_each_call(task: Any) -> bool:
-    """Return whether Celery has to make every message of *task*: they may differ in more than arguments."""
-    conf, own = task.app.conf, task.__class__  # not its type: a task may be a proxy of one
+    """Return whether Celery has to make every message of *task*: the messages may differ in more than arguments."""
+    conf, own = task.app.conf, task.__class__  # ``__class__``, not ``type()``: a task may be a proxy
     return bool(
         conf.task_always_eager
         or conf.task_protocol != 2
@@ -144,8 +146,8 @@ def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: 
         options = {**options, "producer": producer}
         capture = _capture(task, first, ids, options)
         patterns = [_Pattern(task, producer.channel, each, options) for each in capture]
-        if capture.published or not capture:  # it went to a queue that is not scheduled, as the others will
-            if patterns:  # and to a scheduled one as well
+        if capture.published or not capture:  # the first call went to a queue that is not scheduled
+            if patterns:  # and to a scheduled queue as well
                 _send(task, producer, [pattern.job(first, ids) for pattern in patterns], first.number, ids, options)
             yield first.number + 1
             for call in calls:
@@ -160,7 +162,7 @@ def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: 
 
 
 def _capture(task: Any, call: _Call, ids: TaskIds, options: dict[str, Any]) -> Capture:
-    """Return what Celery makes of a call: a message for each queue that the call is routed to."""
+    """Return the messages that Celery makes of a call: one for each queue that the call is routed to."""
     capture = Capture()
     _publish_one(task, call, ids, {**options, "add_to_parent": False, PROPERTY: capture})
     return capture
@@ -171,7 +173,8 @@ class _Pattern:
 
     def __init__(self, task: Any, channel: Any, captured: Captured, options: Mapping[str, Any]) -> None:
         self._channel, self._queue, self._stamp = channel, captured.queue, captured.stamp
-        self._job = as_job(*captured)
+        self._rule = captured.rule
+        self._job = as_job(captured.queue, captured.message, captured.stamp)
         self._message = message = shortened(captured.message, captured.stamp)
         headers, properties = message["headers"], message["properties"]
         self._is_root = headers["root_id"] == headers["id"]
@@ -183,9 +186,9 @@ class _Pattern:
             body = compression.decompress(body, self._compression)
         content = message["content-type"], message["content-encoding"]
         self._embedded = serialization.loads(body, *content, accept={content[0]})[2]
-        # Looked up once: for each call that takes as long as making its message.
+        # Looked up once: the lookup takes as long as the making of a message.
         self._check = task.__header__ if task.typing else None
-        # Celery before 5.7 does this in the worker alone.
+        # Celery before 5.7 dumps such arguments in the worker alone.
         self._dump = None if self._serializer == "pickle" else getattr(task, "_dump_pydantic_arguments", None)
         self._levels = task.app.conf.get("task_repr_maxlevels", 3)
         self._longest_args = None if "argsrepr" in options else task.app.amqp.argsrepr_maxsize
@@ -203,21 +206,29 @@ class _Pattern:
         if self._longest_kwargs is not None:
             headers["kwargsrepr"] = saferepr(call.kwargs, self._longest_kwargs, maxlevels=self._levels)
         properties = {**message["properties"], "correlation_id": task_id, "delivery_tag": task_id}
+        args, kwargs = self._arguments(call)
+        rules = "" if self._rule is None else self._rule.text(args, kwargs)
+        if rules != stamp.rules:
+            properties.pop(PROPERTY, None)
+            properties |= stamp.left(rules)
         return replace(
             self._job,
-            id=job_id(publish_id, self._queue),
-            message=written({**message, "body": self._body(call), "headers": headers, "properties": properties}),
+            id=job_id(publish_id, self._queue, rules),
+            message=written(
+                {**message, "body": self._body(args, kwargs), "headers": headers, "properties": properties}
+            ),
             task_id=task_id,
             delay_us=stamp.delay_us(),
             expires_us=stamp.expires_us(),
+            rules=rules,
         )
 
-    def _body(self, call: _Call) -> Any:
-        args, kwargs = call.args, call.kwargs
+    def _arguments(self, call: _Call) -> tuple[Any, Any]:
         if self._check:
-            self._check(*args, **kwargs)
-        if self._dump:
-            args, kwargs = self._dump(args, kwargs)
+            self._check(*call.args, **call.kwargs)
+        return self._dump(call.args, call.kwargs) if self._dump else (call.args, call.kwargs)
+
+    def _body(self, args: Any, kwargs: Any) -> Any:
         _, _, body = serialization.dumps((args, kwargs, self._embedded), serializer=self._serializer)
         if self._compression:
             body, _ = compression.compress(body, self._compression)

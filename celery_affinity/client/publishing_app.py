@@ -1,4 +1,4 @@
-"""Which app publishes: recorded where a publish begins, since nothing later names the app.
+"""The app that publishes: recorded where a publish begins, since nothing later names the app.
 
 Celery's current app is a guess: each thread has one, the app that was made or set last. But a publish begins in one of
 two places that belong to one app, in any thread, greenlet or process:
@@ -28,15 +28,16 @@ from kombu import Connection
 from .of_app import is_ours
 
 #: The transport option by which the connections of a second, third ... live app are told from those of the first. kombu
-#: keeps a pool for each set of options, so the first app has the pools of stock kombu, and each other its own.
+#: keeps a pool for each set of options, so the first app has the pools of stock kombu, and each other app has pools of
+#: its own.
 _OPTION = "celery_affinity_app"
 
-#: Apps by number. The next app gets the number of one that is gone, with the pools that were opened for that.
+#: Apps by number. A new app gets the number of one that is gone, with the pools that were opened for that one.
 _apps: "WeakValueDictionary[int, Celery]" = WeakValueDictionary()
 _lock = threading.Lock()
 
-#: Sends a message: ``send_task_message`` of one app.
-Sender = Callable[..., Any]
+#: A function that sends a message: ``send_task_message`` of one app.
+Sender = Callable[..., object]
 
 
 def that_made(connection: Connection) -> Celery:

@@ -10,15 +10,15 @@ from weakref import WeakKeyDictionary
 from celery import Celery
 from kombu import Queue
 
-#: Queues that are remembered at most, for each app and for each channel. At one more all are forgotten, so that a
-#: publisher that makes up queues does not fill its memory.
+#: Largest number of queues that are remembered, for each app and for each channel. With one more, all are forgotten, so
+#: that a publisher that makes up queues does not fill its memory.
 _MOST = 500
 
 _QUEUES: "WeakKeyDictionary[Celery, dict[str, BoundOnce]]" = WeakKeyDictionary()
 
 
 class BoundOnce(Queue):
-    """A copy of *queue* that is bound once to each channel of ours, whose `bound_queues` has it then."""
+    """A copy of *queue* that is bound once to each channel of ours, and then kept in the channel's `bound_queues`."""
 
     queue: Queue
 

@@ -1,8 +1,8 @@
-"""A revoke on its way to the workers: it ends jobs that wait, of which no worker knows.
+"""A revoke on its way to the workers ends the jobs that wait, of which no worker knows.
 
 A revoke is a broadcast of remote control and passes the sender's transport, so the waiting jobs end before the first
 worker hears of it, and without any worker. A sender with stock Celery's transport ends no job: for its revokes, the
-workers that tick for the fleet do so when the broadcast reaches them.
+workers that tick for the fleet end them when the broadcast arrives.
 """
 
 import base64
@@ -19,6 +19,7 @@ from ..errors import OptionError
 from ..rules.keys import encode
 from ..rules.protocol import MOST_STAMP_BYTES, MOST_STAMPS
 from ..server.received import is_text, shown
+from .stamp import Message
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ def stamp(name: str, value: object) -> str:
 def stamps_of(headers: Mapping[str, object]) -> list[str]:
     """Return the stamps in the headers of a task's message, without those that no revoke could name.
 
-    Raises OptionError if they are more than `MOST_STAMPS`, or longer than `MOST_STAMP_BYTES`.
+    Raises OptionError for more stamps than `MOST_STAMPS`, or more bytes of them than `MOST_STAMP_BYTES`.
     """
     names, values = headers.get("stamped_headers"), headers.get("stamps")
     if not names or not isinstance(values, Mapping):
@@ -68,8 +69,8 @@ def is_mailbox(name: str) -> bool:
     return name.endswith(".pidbox")
 
 
-def read(mailbox: str, message: Mapping[str, Any]) -> Revoked | None:
-    """Return what a broadcast revokes for the whole fleet; None if it is no revoke, or one for some workers only.
+def read(mailbox: str, message: Message) -> Revoked | None:
+    """Return the names that a broadcast revokes for the whole fleet; None if it is not such a revoke.
 
     *mailbox*: the exchange of remote control that the broadcast is sent to, or the queue that it is read from. Names
     that cannot be revoked are logged and left out; workers answer them, as they do without this transport.
@@ -78,7 +79,7 @@ def read(mailbox: str, message: Mapping[str, Any]) -> Revoked | None:
         return None
     command = decoded(message)
     if not isinstance(command, dict) or any(command.get(each) for each in ("destination", "pattern", "matcher")):
-        return None  # only some of the workers are to refuse it
+        return None  # a revoke for some of the workers only
     arguments = command.get("arguments") or {}
     try:
         if command.get("method") == "revoke":
@@ -106,7 +107,7 @@ def _as_mapping(headers: object) -> Mapping[str, Any]:
     if isinstance(headers, Mapping):
         return headers
     pairs = headers if isinstance(headers, list) else ()
-    named = [pair.partition("=") for pair in pairs]  # as the command line gives it
+    named = [pair.partition("=") for pair in pairs]  # as the command line gives stamps
     if not all(separator for _, separator, _ in named):
         raise ValueError("a stamp is revoked by name=value")
     return {name: value for name, _, value in named}
@@ -122,7 +123,7 @@ def _stamps(values: Mapping[str, Any]) -> list[str]:
 
 
 def _named(what: str, several: object) -> list[str]:
-    """Return names as texts, without those that can be no *what*, which are logged."""
+    """Return the names in *several* as texts. A name that can be no *what* is logged and left out."""
     found = maybe_list(several) or ()
     for each in found:
         if not _is_name(each):

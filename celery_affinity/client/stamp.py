@@ -1,4 +1,4 @@
-"""A stamp: what a message says of its job, and how the message is written with it. Celery's stamps are in `revokes`."""
+"""A stamp: the facts that a message says of its job, and the message with them. Celery's stamps are in `revokes`."""
 
 import base64
 import hashlib
@@ -11,27 +11,29 @@ from typing import Any
 from celery import Celery
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from ..rules.protocol import MAX_PRIORITY
+from ..rules.protocol import MARK, MAX_PRIORITY
 from ..rules.settings import Settings
 
-#: Name of the message property, and option of a call, that is ours alone. It holds a `stamping.Sending` until the
-#: message is written, and then what a retry finds (`first_try`). Headers would not do: they are the user's, and go on
-#: to children as well.
+#: Name of the message property, and option of a call, that is ours alone. The property holds a `stamping.Sending` until
+#: the message is written, and then the traces for a retry (`first_try`). A header would not do: headers are the user's,
+#: and go on to children as well.
 PROPERTY = "celery_affinity"
 
 #: Properties that no written message has: ours, and the options of a call that its stamp was made of.
-_OURS = (PROPERTY, "affinity", "on_demand")
+_OURS = (PROPERTY, "affinity", "on_demand", "exclusive", "rate")
 
+#: A message as kombu makes it: body, headers, properties, content type and encoding.
 Message = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: each publish makes one, and a frozen one takes three times as long to make
 class Stamp:
-    """What a message says of its job.
+    """The facts that a message says of its job.
 
     *type* None: the name of the queue that the message is sent to; any other is sent elsewhere. *priority*: 10 is the
     highest; *counted*: the priority as the app counts it. *on_demand* None: nobody said so. *due*, *expires*: Unix
-    times in s, None for now and for never.
+    times in s, None for now and for never. *rules*: of its key, as `rules.keyed` writes them. *keeps_rules*: whether a
+    retry is to find *rules* even if they are "": the call wants none.
     """
 
     publish_id: str
@@ -41,34 +43,46 @@ class Stamp:
     due: float | None
     expires: float | None = None
     counted: int = 0
+    rules: str = ""
+    keeps_rules: bool = False
 
     def job_id(self, queue: str) -> str:
         """Return the id of the copy for *queue*: the same each time this publish is repeated."""
-        return job_id(self.publish_id, queue)
+        return job_id(self.publish_id, queue, self.rules)
 
     def delay_us(self) -> int:
-        """Return how long the job has still to wait, by this host's clock: it also set the time, from a countdown."""
+        """Return the time, µs, until the job is due, by this host's clock, which also made a time of a countdown."""
         return 0 if self.due is None else max(0, round((self.due - time.time()) * 1e6))
 
     def expires_us(self) -> int | None:
-        """Return how long the job may wait before it expires, by this host's clock; None for ever."""
+        """Return the time, µs, until the job expires, by this host's clock; None: never."""
         return None if self.expires is None else round((self.expires - time.time()) * 1e6)
 
-    def properties(self, of_call: Mapping[str, object]) -> dict[str, Any]:
-        """Return the properties of the message as they are written: those of its call, with what a retry finds."""
+    def properties(self, of_call: Mapping[str, object]) -> dict[str, object]:
+        """Return the properties as they are written: those of the call, and the traces for a retry."""
         properties = _without_ours(of_call)
         properties["priority"] = self.counted
         if self.type is not None:
             properties["delivery_info"] = {"exchange": "", "routing_key": self.type}
-        if self.on_demand is not None:
-            properties[PROPERTY] = {"on_demand": self.on_demand}
-        return properties
+        return properties | self.left(self.rules)
+
+    def left(self, rules: str) -> dict[str, Any]:
+        """Return the property, if any, in which a retry finds what the first try asked for, with *rules*."""
+        left: dict[str, Any] = {} if self.on_demand is None else {"on_demand": self.on_demand}
+        if rules or self.keeps_rules:
+            left["rules"] = rules
+        return {PROPERTY: left} if left else {}
 
 
-def job_id(publish_id: str, queue: str) -> str:
-    """Return the id of the job that a publish puts into *queue*."""
+def job_id(publish_id: str, queue: str, rules: str = "") -> str:
+    """Return the id of the job that a publish puts into *queue*. The id of a job with *rules* bears their mark."""
     digest = hashlib.blake2b(f"{publish_id} {queue}".encode(), digest_size=15).digest()
-    return base64.urlsafe_b64encode(digest).decode()
+    return marked(base64.urlsafe_b64encode(digest).decode(), rules)
+
+
+def marked(job_id: str, rules: str) -> str:
+    """Return *job_id* with the mark by which scripts know that a job has rules, if it has any."""
+    return job_id + MARK if rules else job_id
 
 
 def as_stock(type_: str, queue: str, message: Message) -> Message:
@@ -79,7 +93,7 @@ def as_stock(type_: str, queue: str, message: Message) -> Message:
     return {**message, "properties": properties}
 
 
-def _without_ours(properties: Mapping[str, object]) -> dict[str, Any]:
+def _without_ours(properties: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in properties.items() if name not in _OURS}
 
 
@@ -89,7 +103,7 @@ def as_counted(priority: int, settings: Settings) -> int:
 
 
 def moment(header: object, app: Celery) -> float | None:
-    """Return the time in a header, Unix time in s; None if it has none, or none that can be read.
+    """Return the time in *header*, in Unix time, s; None without a time, or with one that cannot be read.
 
     An unreadable time is the worker's to refuse, as in stock Celery.
     """

@@ -1,10 +1,10 @@
 """Task options -> a stamp: what a job needs, and the id under which it is published.
 
 A `Sending` is made once for each call that publishes, where the call begins, and goes with its message among the
-properties, through all of kombu's own retries: its id makes a repeated publish harmless. A repeat is the same call: one
-dict of headers that is used for five calls is five jobs. Nothing of the caller's is changed.
+properties, through all of kombu's own retries: the Sending's id makes a repeated publish harmless. Only the same call
+is a repeat: one dict of headers that is used for five calls makes five jobs. No object of the caller's is changed.
 
-Celery has decided where a message goes when it routed the call (`destination`); its urgency is decided here. kombu
+Celery decided the destination of a message when it routed the call (`destination`); the urgency is decided here. kombu
 routes nothing: the destination of a message that is published with kombu alone is decided here, too. A call's
 ``on_demand=`` becomes `Stamp.on_demand`, then `Job.on_demand` (`envelope.as_job`), then "demand" in a lane's name.
 """
@@ -18,9 +18,11 @@ from celery import Celery
 from celery.signals import before_task_publish
 from kombu import Connection
 
-from ..rules.affinity import as_affinity, check_on_demand, check_priority, of_task
-from . import destination, first_try, misspelt, publishing_app
+from ..rules.affinity import Affinity, as_affinity, check_on_demand, check_priority, of_task
+from ..rules.settings import Settings
+from . import destination, first_try, job_rules, misspelt, publishing_app
 from .destination import Routed
+from .job_rules import JobRule
 from .modes import pass_on
 from .of_app import is_ours, settings_of, tasks_of
 from .publishing_app import Sender
@@ -29,17 +31,18 @@ from .stamp import PROPERTY, Message, Stamp, as_counted, moment
 
 
 class Captured(NamedTuple):
-    """The message of a job as it would have been put into *queue*."""
+    """The message of a job as it would have been put into *queue*. *rule*: what makes `Stamp.rules` of like calls."""
 
     queue: str
     message: Message
     stamp: Stamp
+    rule: JobRule | None
 
 
 class Capture(list[Captured]):
-    """Gets the jobs of one call instead of the server, for a caller that needs to see what Celery makes of the call.
+    """A list that gets the jobs of one call instead of the server, for a caller that has to see Celery's messages.
 
-    It is an option of the call, under the name `PROPERTY`: whatever else is published meanwhile goes its own way.
+    The list is an option of the call, named `PROPERTY`: whatever else is published meanwhile goes its own way.
     """
 
     #: Whether a copy was published all the same: to a queue that is not scheduled.
@@ -47,22 +50,29 @@ class Capture(list[Captured]):
 
 
 class Sending(str):
-    """A call that publishes: its publish id, and whatever the message does not say of the call.
+    """A call that publishes: the publish id, and the facts of the call that its message does not say.
 
-    It is a str, so that messages' properties can be logged and serialized meanwhile. *app*: the app whose settings
-    count. *capture*: where the jobs go, if not to the server.
+    A Sending is a str, so that the properties that hold it can be logged and serialized. *app*: the app whose settings
+    count. *capture*: the list that gets the jobs; None: the server does.
     """
 
     app: Celery
     task_name: str
     capture: Capture | None
 
-    #: Whether Celery sends the message (kombu alone does not route), and the ``affinity=`` by which it was routed.
+    #: Whether Celery sends the message (kombu alone does not route), and the ``affinity=`` by which the call was
+    #: routed.
     is_routed = False
     routed_by: object = None
 
     #: The priority that Celery found; kombu turns None into 0.
     priority: object = None
+
+    #: The body of the message as Celery made it: the arguments. kombu alone does not say them.
+    called_with: object = None
+
+    #: What made the rules of the stamp; None if there is nothing that could.
+    rule: JobRule | None = None
 
     #: With kombu's own `Producer.publish`: the body, by which a repeat is known, and the former value of `PROPERTY`.
     body: object = None
@@ -80,25 +90,61 @@ class Sending(str):
         return str, (str(self),)  # a copy is no call
 
     def type(self, message: Message) -> str | None:
-        """Return the type that *message* asks for; None: that of its queue. Raises OptionError, SettingError."""
+        """Return the type that *message* asks for; None: the type of its queue. Raises OptionError, SettingError."""
         return self._wished(message).type
 
     def stamp(self, message: Message) -> Stamp:
         """Return the stamp of *message*, the same at each call. Raises OptionError for a bad option."""
         if self._stamp is None:
-            wish, headers = self._wished(message), message["headers"]
+            wish, headers, settings = self._wished(message), message["headers"], settings_of(self.app)
             expires = headers.get("expires")
             counted = self._priority(wish, message["properties"].get("priority"))
+            rules = self._rules(wish, message, settings)
             self._stamp = Stamp(
                 str(self),
                 wish.type,
-                as_counted(counted, settings_of(self.app)),
+                as_counted(counted, settings),
                 wish.on_demand,
                 moment(headers.get("eta"), self.app),
                 first_try.expires_at(expires, wish.first_try) or moment(expires, self.app),
                 counted,
+                rules,
+                self.rule is not None and self.rule.said,
             )
         return self._stamp
+
+    def warn_of_key(self, message: Message, queue: str) -> None:
+        """Log that *message* is about to be sent to a *queue* that knows no keys, if its job was to have one."""
+        rule = self._decide(self._wished(message), message, settings_of(self.app))
+        if rule is not None and rule.rule:
+            job_rules.warn_of_queue(self.task_name, queue)
+
+    def _rules(self, wish: "_Wish", message: Message, settings: Settings) -> str:
+        """Return the rules of the job, "" for none, and have `rule` make those of like calls."""
+        self.rule = rule = self._decide(wish, message, settings)
+        if rule is None:
+            return ""
+        if rule.is_fixed:
+            return rule.text((), {})
+        if self.called_with is not None:
+            return rule.text(*job_rules.arguments_in(self.task_name, self.called_with))
+        return rule.text(*job_rules.read(self.task_name, message))
+
+    def _decide(self, wish: "_Wish", message: Message, settings: Settings) -> JobRule | None:
+        options = message["properties"]
+        if not (wish.asked.rule or wish.own.rule or wish.first_try or settings.task_rules) and (
+            "exclusive" not in options and "rate" not in options
+        ):
+            return None  # most calls
+        return job_rules.decide(
+            self.task_name,
+            tasks_of(self.app).get(self.task_name),
+            options,
+            asked=wish.asked,
+            left=wish.first_try,
+            own=wish.own,
+            settings=settings,
+        )
 
     def _wished(self, message: Message) -> "_Wish":
         if self._wish is None:
@@ -115,7 +161,7 @@ class Sending(str):
                 on_demand = _first([option.on_demand, first_try.mode_in(left), own.on_demand])
             else:
                 check_on_demand(on_demand)
-            self._wish = _Wish(type_, on_demand, option.priority, own.priority, getattr(task, "priority", None), left)
+            self._wish = _Wish(type_, on_demand, option, own, getattr(task, "priority", None), left)
         return self._wish
 
     def _type_of_task(self, task: Any, properties: Mapping[str, Any]) -> str | None:
@@ -130,26 +176,28 @@ class Sending(str):
     def _priority(self, wish: "_Wish", in_message: object) -> int:
         """Return the priority as the app counts it.
 
-        What counts first: the call's ``affinity=``, the call's ``priority=``, the task's ``affinity=``, the task's
-        ``priority``. Celery hands on one value for both of these: a value that equals the task's is the task's.
+        The first that is given counts: the call's ``affinity=``, the call's ``priority=``, the task's ``affinity=``,
+        the task's ``priority``. Celery hands on one value for both priorities: one that equals the task's counts as the
+        task's.
         """
         # Another priority than at the beginning: a handler of before_task_publish has set it.
         celerys = self.priority if in_message == (self.priority or 0) else in_message
-        own = (wish.own_priority, celerys) if celerys == wish.of_task else (celerys, wish.own_priority)
-        return check_priority(_first([wish.priority, *own]) or 0)
+        of_task = wish.own.priority
+        own = (of_task, celerys) if celerys == wish.of_task else (celerys, of_task)
+        return check_priority(_first([wish.asked.priority, *own]) or 0)
 
 
 class _Wish(NamedTuple):
-    """What a message asks for.
+    """The needs that a message names.
 
-    *priority*: that in the call's ``affinity=``; *own_priority*: that in the task's ``affinity=``; *of_task*: the
-    task's ``priority``. *first_try*: what the first try has left for this retry.
+    *asked*: the call's ``affinity=``; *own*: the task's; *of_task*: the task's ``priority``. *first_try*: what the
+    first try has left for this retry.
     """
 
     type: str | None
     on_demand: bool | None
-    priority: int | None
-    own_priority: int | None
+    asked: Affinity
+    own: Affinity
     of_task: int | None
     first_try: object
 
@@ -177,9 +225,10 @@ def _begin(app: Celery, send: Sender) -> Sender:
                 destination.route_late(app, name, options)
             sending = options[PROPERTY] = Sending(app, name, former if isinstance(former, Capture) else None)
             sending.is_routed, sending.routed_by = True, options.get("affinity")
-            if isinstance(options.get("declare"), list):  # changed below, and by kombu
+            if isinstance(options.get("declare"), list):  # copied: kombu and `bind_once` change it
                 options["declare"] = [*options["declare"]]
             message = pass_on(message, options, first_try.mode_of_run)
+            sending.called_with = message[2]
         return send(producer, name, message, *args, **options)
 
     return send_task_message
@@ -189,8 +238,8 @@ publishing_app.on_send(_begin)
 
 
 @before_task_publish.connect
-def on_before_task_publish(properties: dict[str, Any] | None = None, declare: Any = None, **_: object) -> None:
-    """Keep the priority, since a message from kombu does not say None, and bind the queues once (`bind_once`)."""
+def on_before_task_publish(properties: dict[str, object] | None = None, declare: object = None, **_: object) -> None:
+    """Keep the priority, since kombu writes 0 for None, and bind the queues once (`bind_once`)."""
     sending = (properties or {}).get(PROPERTY)
     if properties is not None and isinstance(sending, Sending):
         sending.priority = properties.get("priority")
@@ -199,7 +248,7 @@ def on_before_task_publish(properties: dict[str, Any] | None = None, declare: An
 
 
 def begin(message: Message, connection: Connection) -> Sending | None:
-    """Mark *message*, which kombu publishes, perhaps again. Return what `end` needs; None if Celery sends it.
+    """Mark *message*, which kombu publishes, perhaps again. Return the mark, for `end`; None if Celery sends it.
 
     kombu repeats a call with the same properties, made for this call. A caller that publishes on a channel, which
     repeats nothing, may use one dict of properties for many messages.
@@ -226,7 +275,7 @@ def end(sending: Sending, message: Message) -> None:
 
 
 def of_message(message: Message, connection: Connection) -> Sending | None:
-    """Return the call that publishes *message* on *connection*; None if the message is none of a task."""
+    """Return the call that publishes *message* on *connection*; None if the message is no task's."""
     properties: dict[str, Any] = message["properties"]
     former = properties.get(PROPERTY)
     if isinstance(former, Sending):

@@ -15,15 +15,16 @@ from ..server.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
-#: Types that are remembered at most, so that a publisher that makes up types does not fill its memory.
+#: Largest number of types that are remembered, so that a publisher that makes up types does not fill its memory.
 _MOST = 10_000
 
-#: Commands that search for a served type with a similar name, and types that each of them reads.
+#: Largest number of commands that search for a served type with a similar name, and number of types that each of them
+#: reads.
 _PAGES = 10
 _TYPES = 100
 
 _warned: dict[tuple[object, ...], set[str]] = {}
-#: The last type of each scheduler's call of `warn`: whether to log it is decided.
+#: The type in the last call of `warn`, by scheduler: the decision whether to log that type is made.
 _last: "WeakKeyDictionary[Scheduler, str]" = WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -48,7 +49,7 @@ def warn(type_: str, scheduler: Scheduler) -> None:
 
 
 def _served(scheduler: Scheduler) -> set[str]:
-    """Return types that live workers serve: those that a few commands find; none if the server forbids them."""
+    """Return types that live workers serve, as many as a few commands find; none if the server forbids the commands."""
     found: dict[str, str] = {}
     with suppress(redis.RedisError, OSError):
         cursor = 0

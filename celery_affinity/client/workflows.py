@@ -1,10 +1,13 @@
-"""Methods of Celery's canvas that are wrapped because they would lose the mode of a call: one function for each.
+"""Methods of Celery's canvas that are wrapped: one function for each.
+
+Most would lose the mode of a call; those of a chord would hand a key on to the body.
 
 Apps with another transport are left alone: their calls' options go where stock Celery takes them.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -13,13 +16,15 @@ from celery._state import get_current_task
 from celery.app.task import Task
 
 from ..errors import OptionError
+from ..rules.affinity import as_affinity
+from . import job_rules
 from .first_try import mode_of_run
-from .modes import Options, first_said, parts_of, said, with_modes, without_mode, written
+from .modes import Options, copy_with, first_said, parts_of, said, with_modes, without_mode, written
 from .of_app import is_ours
 
 Method = Callable[..., Any]
 
-#: Celery's own task that chunks are in a message.
+#: Celery's own task that chunks become in a message.
 _CHUNKS = "celery.chunks"
 
 
@@ -62,7 +67,7 @@ def _composed(signature: Any, options: Options) -> tuple[Any, bool | None]:
 
 
 def _called_with(signature: Any, options: Options) -> bool | None:
-    """Return the mode of a signature that is called with *options*: theirs, or else its own."""
+    """Return the mode of a signature that is called with *options*: the one in them, or else the signature's own."""
     own = signature.options
     if not any(name in each for each in (options, own) for name in ("on_demand", "affinity")):
         return None
@@ -77,7 +82,7 @@ def _own(signature: Any) -> bool | None:
 
 
 def _apply_map(original: Method) -> Method:
-    """Give a ``map`` or ``starmap`` its own mode: Celery before 5.7 calls it without its own options."""
+    """Give a ``map`` or ``starmap`` its own mode: Celery before 5.7 calls them without their own options."""
 
     def apply_async(self: Any, *args: Any, **options: Any) -> Any:
         mode = _own(self)
@@ -103,12 +108,54 @@ def _group_of_chunks(original: Method) -> Method:
     return group
 
 
+# -- keys: an option that a chord is called with, or has of its own, Celery gives to the body as well
+
+
+def _call_chord(original: Method) -> Method:
+    """Make a key that a chord is called with the chord's own: Celery clones the body with the options of the call."""
+
+    def apply_async(self: Any, *args: Any, **options: Any) -> Any:
+        keys, others = _without_keys(options, self.app)
+        if keys:
+            self, options = copy_with(self, options={**self.options, **keys}), others
+        return original(self, *args, **options)
+
+    return apply_async
+
+
+def _run_chord(original: Method) -> Method:
+    """Leave the key of a chord to its header: the body runs when nobody of the header holds the key any more."""
+
+    def run(self: Any, header: Any, *args: Any, **options: Any) -> Any:
+        own, others = _without_keys(self.options, self.app)
+        keys, options = _without_keys(options, self.app)
+        if own or keys:
+            header.options.update({**own, **keys})
+        return original(copy_with(self, options=others) if own else self, header, *args, **options)
+
+    return run
+
+
+def _without_keys(options: Options, app: Any) -> tuple[Options, Options]:
+    """Return the options in *options* that say a key, and all others; an affinity that says one is divided."""
+    if not any(name in options for name in ("affinity", *job_rules.OPTIONS)) or not is_ours(app.conf.broker_transport):
+        return {}, options
+    keys = {name: options[name] for name in job_rules.OPTIONS if options.get(name) is not None}
+    others = {name: value for name, value in options.items() if name not in job_rules.OPTIONS}
+    asked = as_affinity(options.get("affinity"))
+    if asked.rule is not None:
+        others["affinity"] = replace(asked, exclusive=None, rate=None)
+        if not any(keys.values()):
+            keys = {asked.rule.option: asked.rule, **keys}
+    return keys, others
+
+
 # -- composing: Celery takes the signatures out of a chain, group or chord that becomes part of another. The options of
 # the former whole are lost then, or go to the wrong part
 
 
 def _part(signature: Any) -> Any:
-    """Return a signature that becomes part of another: a composed one, with a mode, has it in its tasks."""
+    """Return *signature*, which becomes part of another one; the mode of a composed signature goes into its tasks."""
     if not isinstance(signature, dict) or not parts_of(signature):
         return signature
     with suppress(OptionError):
@@ -157,7 +204,7 @@ def _replace(original: Method) -> Method:
 
 
 def _add_to_chord(original: Method) -> Method:
-    """Give the signature that a task adds to its chord the task's mode. Celery changes the signature too."""
+    """Give the signature that a task adds to its chord the task's mode. The signature is changed, as by Celery."""
 
     def add_to_chord(self: Any, sig: Any, lazy: bool = False) -> Any:
         mode = mode_of_run()
@@ -172,6 +219,8 @@ for _owner, _name, _wrapper in (
     (canvas._chain, "apply_async", _apply_composed),
     (canvas.group, "apply_async", _apply_composed),
     (canvas._chord, "apply_async", _apply_composed),
+    (canvas._chord, "apply_async", _call_chord),
+    (canvas._chord, "run", _run_chord),
     (canvas._basemap, "apply_async", _apply_map),
     (canvas.chunks, "group", _group_of_chunks),
     (canvas.Signature, "__or__", _or),

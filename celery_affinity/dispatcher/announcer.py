@@ -1,4 +1,4 @@
-"""Tell callers how jobs ended for which no worker can speak, in threads of their own: a telling may hang.
+"""Tell callers the ends of jobs for which no worker can speak, in threads of their own: a telling may hang.
 
 The server hands out the ends to tell and records which were told. After a pause that grows with each try, the server
 offers an end whose telling hangs here to another process.
@@ -19,13 +19,14 @@ from .teller import Teller
 
 logger = logging.getLogger(__name__)
 
-#: Time, s, after which a telling is late: the log says so, and another process may try. Its later pauses grow.
+#: Time, s, after which a telling is late: the log says so, and another process may try. The pauses before later tries
+#: grow.
 LATE_AFTER_S = 10.0
 
-#: Number of threads: one that hangs does not hold up the others.
+#: Number of threads: a thread that hangs does not hold up the others.
 THREADS = 4
 
-#: Pause, s, before one more thread is added while all of them hang; it doubles for each further one.
+#: Pause, s, before one more thread is added while all threads hang. The pause doubles for each further thread.
 _ADDED_AFTER_S = 60.0
 
 #: Longest wait, s, of `stop` for tellings under way.
@@ -51,7 +52,7 @@ class Announcer:
         self._threads = DaemonThreads("affinity-announcer", self._tell_one, most=THREADS, now_s=now_s)
         self._telling: dict[int, _Telling] = {}  # by thread
         self._in_trouble = False
-        self._next_added_s: float | None = None  # None: not all of them hang
+        self._next_added_s: float | None = None  # None: not all threads hang
         self._pause_s = _ADDED_AFTER_S
 
     def announce(self, scheduler: Scheduler, *, untold: bool) -> None:

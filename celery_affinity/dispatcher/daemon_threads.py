@@ -1,4 +1,4 @@
-"""Daemon threads for foreign code, which may hang: threads that keep the fleet alive must not wait for it."""
+"""Daemon threads for foreign code, which may hang: threads that keep the fleet alive must not wait for such code."""
 
 import logging
 import threading
@@ -35,7 +35,7 @@ class DaemonThreads:
 
     @property
     def busy_for_s(self) -> list[float]:
-        """How long each busy thread has been at its piece, s."""
+        """Time, s, that each busy thread has spent on its piece so far."""
         with self._news:
             now_s = self._now_s()
             return [now_s - since_s for since_s in self._since_s.values() if since_s is not None]

@@ -1,4 +1,6 @@
-"""The loop that ticks, for what no event triggers. Each worker embeds one; `celery affinity dispatcher` runs one alone.
+"""The loop that ticks, for the work that no event triggers. Each worker embeds a dispatcher.
+
+`celery affinity dispatcher` runs one alone.
 
 The ticking thread calls nothing but the broker. Foreign code runs in daemon threads: results and signals of jobs that
 ended (`announcer`), and messages of stock producers (`ingest`).
@@ -17,10 +19,11 @@ from .announcer import Announcer
 from .daemon_threads import DaemonThreads
 from .ingest import Ingest
 from .repeating import Repeating
+from .reserve_warnings import ReserveWarnings
 
 logger = logging.getLogger(__name__)
 
-#: Longest pause, s, between two ticks in a worker: `publish` wakes it for a job that is due sooner.
+#: Longest pause, s, between two ticks in a worker: `publish` wakes the worker for a job that is due sooner.
 LONGEST_PAUSE_S = TICK_US / MICRO
 
 #: Longest pause, s, of a stand-alone dispatcher (no publisher can wake it), and of every dispatcher for 10 s after a
@@ -33,7 +36,7 @@ _PRODUCERS_SEND_S = 10.0
 #: Pause, s, of a quiet dispatcher, for which others tick.
 QUIET_PAUSE_S = 5.0
 
-#: Interval, s, at which a ticking dispatcher repairs what other programs deleted or overwrote.
+#: Interval, s, at which a ticking dispatcher repairs what other programs deleted or overwrote, and looks at reserves.
 _REPAIRS_EVERY_S = 60.0
 
 #: Pause, s, after a tick that the server did not answer.
@@ -64,9 +67,10 @@ class Dispatcher:
         self._pause_s = pause_s
         self._expects_messages_until_s = 0.0
         self._mover = DaemonThreads("affinity-ingest", self._move, most=1)
-        self._to_move: list[str] | None = None  # lists with messages; while it is set, ticks look at none
+        self._to_move: list[str] | None = None  # lists with messages; None: ticks may look for some
         self._hangs_in_a_message = False
         self._repairs_at_s = time.monotonic() + _REPAIRS_EVERY_S * random.random()  # noqa: S311  # not all at once
+        self._reserves = ReserveWarnings()
         self._ticking = Repeating("affinity-dispatcher", self._tick, pause_s)
 
     @property
@@ -99,6 +103,7 @@ class Dispatcher:
         if time.monotonic() >= self._repairs_at_s:
             self._repairs_at_s = time.monotonic() + _REPAIRS_EVERY_S
             self._scheduler.repair()
+            self._reserves.warn(self._scheduler.reader)
 
     def _tick(self) -> float:
         try:

@@ -1,8 +1,8 @@
-"""Move what stock Celery's producers sent to scheduled queues: from kombu's lists into the lanes.
+"""Move the messages that stock Celery's producers sent to scheduled queues from kombu's lists into the lanes.
 
-A producer without this transport (an older version of the app, a program in another language) pushes Celery's wire
-format on a list for which no worker of ours waits. So each tick looks at the lists of the queues that live workers
-serve.
+A producer without this transport (an older version of the app, a program in another language) pushes messages in
+Celery's wire format on a list that no worker of a scheduled queue reads. So each tick looks at the lists of the queues
+that live workers serve.
 """
 
 import logging
@@ -19,12 +19,12 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 from redis.exceptions import OutOfMemoryError, ResponseError
 
-from ..client import revokes
-from ..client.of_app import settings_of
-from ..client.stamp import Stamp, as_counted, moment
+from ..client import job_rules, revokes
+from ..client.of_app import settings_of, tasks_of
+from ..client.stamp import Message, Stamp, as_counted, marked, moment
+from ..rules.job_fields import Job
 from ..rules.keys import decode
 from ..rules.protocol import MAX_PRIORITY, MOST_MOVES
-from ..server.replies import Job
 from ..server.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _QUEUES_IN_A_TICK = 100
 #: Pause, s, before a list that cannot be moved (no right to it, another program's key) is tried again.
 _LEFT_ALONE_S = 600.0
 
-#: Messages moved after one tick, in some 0.2 s: jobs that are due must not wait for a long backlog.
+#: Messages, at most, that are moved after one tick, in some 0.2 s: due jobs must not wait for a long backlog.
 _MOST_AFTER_A_TICK = 500
 
 #: Size of a message, bytes, above which its list is read one message at a time: the server holds a whole reply at once.
@@ -78,7 +78,7 @@ class Ingest:
         return [name for name in self._queue_of if self._left_alone.get(name, 0.0) <= now_s]
 
     def move(self, scheduler: Scheduler, lists: list[str]) -> bool:
-        """Move messages of *lists*, from `lists`, some 500 at most. Return whether more may be left."""
+        """Move messages of *lists* (see the method `lists`), some 500 at most. Return whether more may be left."""
         moved = 0
         while lists and moved < _MOST_AFTER_A_TICK:
             counts = {name: self._move_some(scheduler, name) for name in lists}
@@ -113,7 +113,7 @@ class Ingest:
             _check_texts(job)
             return job
         except Exception as exc:  # any: a worker would stumble over the same message
-            # Left in its list, the message would hold up all behind it; a stock worker drops such a one, and breaks.
+            # Left in its list, the message would hold up all others behind it. A stock worker drops it, and breaks.
             logger.warning("A message of queue %r cannot be read, it goes to the dead letters: %r", queue, exc)
             return Job(job_id, queue, message, readable=False)
 
@@ -125,6 +125,9 @@ def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> Job:
     said = headers if "task" in headers else _said_in_body(message)
     priority = as_counted(_clamped(properties.get("priority")), settings_of(app))
     on_demand = properties.get("on_demand") is True
+    task_name = str(said.get("task") or "")
+    rules = _rules(app, task_name, message)
+    job_id = marked(job_id, rules)
     stamp = Stamp(job_id, queue, priority, on_demand, moment(said.get("eta"), app), moment(said.get("expires"), app))
     return Job(
         job_id,
@@ -134,10 +137,24 @@ def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> Job:
         priority=priority,
         delay_us=stamp.delay_us(),
         task_id=str(said.get("id") or properties.get("correlation_id") or ""),
-        task_name=str(said.get("task") or ""),
+        task_name=task_name,
         expires_us=stamp.expires_us(),
         stamps=revokes.stamps_of(headers),
+        rules=rules,
     ).checked()
+
+
+def _rules(app: Celery, task_name: str, message: Mapping[str, Any]) -> str:
+    """Return the rules that ``affinity_task_rules`` has for a message; "" for none, or if its arguments make no key."""
+    settings = settings_of(app)
+    if not settings.task_rules:
+        return ""
+    try:
+        return job_rules.by_name(task_name, tasks_of(app).get(task_name), message, settings)
+    except Exception as exc:  # any: a function of the user's may make the key
+        # Its producer cannot be told. Without its key the job may run beside another; as a dead letter it never would.
+        logger.warning("A message of task %r is scheduled without its key in affinity_task_rules: %s", task_name, exc)
+        return ""
 
 
 def _check_texts(job: Job) -> None:
@@ -147,7 +164,7 @@ def _check_texts(job: Job) -> None:
             value.encode()
 
 
-def _said_in_body(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def _said_in_body(message: Message) -> Mapping[str, Any]:
     """Return the fields that version 1 of Celery's protocol, still common in other languages, has in the body."""
     body = revokes.decoded(message)
     return body if isinstance(body, dict) and "task" in body else {}

@@ -1,7 +1,7 @@
-"""Tell a caller how a job ended without a worker: what Celery's worker would have said, said by Celery's own code.
+"""Tell a caller how a job ended without a worker, as Celery's worker would have done, and by Celery's own code.
 
-No worker writes the result of a job that was revoked or expired while it waited, was lost with its worker, or came back
-too often: its caller would wait for ever, and so would a chord with that task.
+No worker writes the result of a job that was revoked or expired while pending, was lost with its worker, or came back
+too often: the caller would wait for ever, and so would a chord with that task.
 """
 
 import base64
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Teller:
-    """Tell ends for *app*. *eventer* returns its event dispatcher, or None; events carry *hostname*.
+    """Tells ends for *app*. *eventer* returns the app's event dispatcher, or None; events carry *hostname*.
 
     Every method runs foreign code and may hang: the app's tasks, result backend, serializers, handlers of signals.
     """
@@ -45,7 +45,7 @@ class Teller:
         return self._identity[1]
 
     def knows(self, task_name: str) -> bool:
-        """Return whether the app has the task: the result backend of an app without it may be another one."""
+        """Return whether the app has the task: an app that lacks the task may have another result backend."""
         return task_name in self._app.tasks
 
     def tell(self, ending: Ending, message: bytes, is_known: Callable[[], None]) -> None:
@@ -87,9 +87,8 @@ class Teller:
     def _request(self, ending: Ending, raw: bytes, is_known: Callable[[], None]) -> Any:
         """Return the request that a worker would have made of the message.
 
-        Return None if the message cannot be read, or the app lacks the task.
-
-        Celery acks a request when the result is written, before it sends the signal.
+        None if the message cannot be read, or the app lacks the task. *is_known* stands in for the ack: Celery acks a
+        request when the result is written, before the signal is sent.
         """
         task = self._app.tasks.get(ending.task_name)
         if task is None or not raw:

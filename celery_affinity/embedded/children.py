@@ -13,13 +13,13 @@ from typing import IO
 
 logger = logging.getLogger(__name__)
 
-#: Longest wait, s, for a killed process: it ends at once, unless the kernel is at work for it.
+#: Longest wait, s, for a killed process, which ends at once unless the kernel is at work for it.
 _ENDS_WITHIN_S = 10.0
 
-# The launcher starts the program and stays as the program's child, to end it should our own process die: the pipe on
-# standard input is at its end then. A byte in the pipe says that all is in order. Linux could signal the program itself
-# (PR_SET_PDEATHSIG), but does so when the *thread* that started it ends, and macOS has no such thing. The look at the
-# parent before the kill spares a process that got the pid of a program long dead.
+# The launcher starts the program and stays as the program's child, to end the program should our own process die: then
+# the pipe on standard input is at its end. A byte in the pipe says that all is in order. Linux could signal the program
+# itself (PR_SET_PDEATHSIG), but does so when the *thread* that started the program ends, and macOS has no such thing.
+# The look at the parent before the kill spares a process that got the pid of a program long dead.
 _IN_ORDER = b"."
 _LAUNCHER = """
 import os, shutil, signal, sys
@@ -56,7 +56,7 @@ def start(
 
 
 def reap(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for the end of *process*, which was killed or has ended, and let its launcher end without a deed."""
+    """Wait for the end of *process*, which was killed or has ended, and let its launcher end without a kill."""
     try:
         process.wait(_ENDS_WITHIN_S)
     except subprocess.TimeoutExpired:

@@ -25,8 +25,12 @@ from ..errors import AffinityError
 from . import children
 
 HOST = "127.0.0.1"
+
+#: Longest wait, s, for the first answer of a server that starts, and for the end of one that stops in good order.
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 10.0
+
+#: Pause, s, between two questions whether the server answers.
 _POLL_S = 0.01
 
 #: Most ports tried when none is given.
@@ -116,7 +120,7 @@ class EmbeddedServer:
         if self.is_running:
             raise EmbeddedServerError(f"{self!r} is running already")
         if self._process is not None:
-            self._reap(self._process)  # ended by itself; its launcher must not remove the directory
+            self._reap(self._process)  # it ended by itself: the launcher must not remove the directory
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="celery-affinity-"))
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Where a worker's server is and how the worker logs in, as JSON can hold it: what the guard connects by."""
+"""The address of a worker's server and the worker's login, as JSON can hold them: the guard connects by these."""
 
 import ssl
 from typing import Any
@@ -12,9 +12,9 @@ from .redis_client import TLS, Address
 def address_of(pool: redis.ConnectionPool) -> Address:
     """Return the address of the server of *pool*.
 
-    Raises ValueError for a connection that the guard must not make, since it would verify less than the worker's.
+    Raises ValueError for a connection that the guard must not make: the guard would verify less than the worker does.
     """
-    connection: Any = pool.connection_class(**pool.connection_kwargs)  # it connects later, but knows its defaults
+    connection: Any = pool.connection_class(**pool.connection_kwargs)  # not opened: read for redis-py's defaults
     username, password = _login(connection)
     address = Address(
         host=getattr(connection, "host", None),
@@ -33,7 +33,7 @@ def address_of(pool: redis.ConnectionPool) -> Address:
 
 
 def _login(connection: Any) -> tuple[str | None, str | None]:
-    """Return username and password."""
+    """Return username and password, by the credential provider if there is one."""
     provider = getattr(connection, "credential_provider", None)
     if provider is None:
         return connection.username, connection.password

@@ -1,8 +1,8 @@
-"""The guard: a small process that beats for its worker, and reports its death within a second.
+"""The guard: a small process that beats for its worker, and reports the worker's death within a second.
 
 The worker itself can do neither while a C call holds the interpreter, a greenlet never yields, or the solo pool is in a
-long task; and no other process sees at once that the worker was killed. This module is the worker's side: it starts the
-guard, which runs `program`.
+long task; and no other process sees at once that the worker was killed. This module is the worker's side, which starts
+the guard; the guard runs `program`.
 """
 
 import json
@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from ..server.scheduler import Scheduler
 from ..server.scripts.assembling import load
@@ -39,11 +38,12 @@ main()
 
 _ARROWS = ("beat", "recover", "claim")
 
-#: Lifetime, s, below which a guard has failed: the pause before the next one doubles then, up to the longest.
+#: Lifetime, s, below which a guard counts as failed; and longest pause, s, before another guard is started. The pause
+#: doubles with each failure.
 _LIVES_S = 10.0
 _LONGEST_PAUSE_S = 300.0
 
-#: Longest wait, s, for a guard that was told to end, and for a thread that is seeing to it.
+#: Longest wait, s, for a guard that was told to end, and for a thread that is in `Guard.tend`.
 _LEAVES_WITHIN_S = 2.0
 
 #: Signals that a service manager or a terminal sends to all of its processes. The worker may take its time to end, and
@@ -60,9 +60,9 @@ _NOT_FOR_A_GUARD = {
 
 
 class Kin:
-    """A mark of this process and of all its forks: a pipe to which no process writes. A fork that execs loses it.
+    """A mark of this process and of all its forks: a pipe to which no process writes. A fork that execs loses the mark.
 
-    A worker makes its mark before its pool's processes.
+    A worker makes the mark before its pool forks processes.
     """
 
     def __init__(self) -> None:
@@ -77,14 +77,14 @@ def _close(*descriptors: int) -> None:
 
 
 def orphans_end() -> Callable[..., None]:
-    """Return a handler for the start of a pool's process, which ends it if the worker was killed meanwhile.
+    """Return a handler for the start of a pool process: it ends the process if the worker was killed meanwhile.
 
-    Celery ends a pool's process with its worker from a certain moment on; a process that gets there after the worker's
-    death would wait for work for ever.
+    Celery ends a pool process with its worker only from a certain moment on: a process that gets there after the
+    worker's death would wait for work for ever.
     """
     parent = os.getpid()
 
-    def end(**_: Any) -> None:
+    def end(**_: object) -> None:
         if os.getpid() != parent != os.getppid():  # in the solo pool, the worker itself runs this
             os._exit(1)
 
@@ -93,7 +93,7 @@ def orphans_end() -> Callable[..., None]:
 
 @contextmanager
 def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
-    """Block *signals* in this thread. A process started meanwhile inherits that: the signals never reach it."""
+    """Block *signals* in this thread. A process started meanwhile inherits the block: the signals never reach it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
@@ -102,7 +102,11 @@ def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
 
 
 class Guard:
-    """The guard of this process, worker *worker*. *ends_children*: whether the pool's processes are its forks."""
+    """The guard of this process: the worker with the id *worker* and the node name *name*.
+
+    *interval_s*: the time between two beats. *ends_children*: whether the pool's processes are forks of this process;
+    the guard then ends them after this process' death.
+    """
 
     def __init__(
         self, worker: str, name: str, interval_s: float, *, pulse: Pulse, kin: Kin, ends_children: bool
@@ -131,7 +135,7 @@ class Guard:
         return process.pid if process is not None and self.is_there else None
 
     def tend(self, scheduler: Scheduler) -> None:
-        """See to it that a guard is there and knows the server of *scheduler*. Raises nothing."""
+        """Start a guard if there is none. Tell a running guard the server of a new *scheduler*. Raises nothing."""
         with self._lock:
             if self._dismissed:
                 return
@@ -146,7 +150,7 @@ class Guard:
                 logger.warning("No guard: this worker's death will be noticed by silence. %s", exc)
 
     def dismiss(self) -> None:
-        """End the guard, for good. Call it only for a worker that has left: the guard alone reports a death."""
+        """End the guard, for good. Only for a worker that has left, since the guard alone reports a death at once."""
         self._dismissed = True
         if not self._lock.acquire(timeout=_LEAVES_WITHIN_S):  # `tend` may wait for a password or a fork
             logger.warning("The guard is being seen to for over %g s: it ends with this process", _LEAVES_WITHIN_S)

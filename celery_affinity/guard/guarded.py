@@ -1,4 +1,4 @@
-"""The worker's process as its guard sees it: alive, suspended, standing still, or gone and what it left behind."""
+"""The worker's process as its guard sees it: alive, suspended, standing still or gone; and a dead worker's forks."""
 
 import os
 import select
@@ -8,12 +8,15 @@ from collections.abc import Callable
 
 from .pulse import STALLED_AFTER_S, PulseReader
 
-#: Longest wait, s, for `ps`: the guard must beat meanwhile.
+#: Longest wait, s, for `ps`: the thread that waits is the one that beats.
 _PS_ANSWERS_WITHIN_S = 2.0
 
 
 class Guarded:
-    """The guard's parent. *pulse*: a descriptor of its `Pulse`; *kin*: those of its `Kin`, read end and write end."""
+    """The guard's parent process, in the session *session*.
+
+    *pulse*: the descriptor of the parent's `Pulse`. *kin*: both descriptors of the parent's `Kin`, the read end first.
+    """
 
     def __init__(self, pid: int, session: int, pulse: int, kin: tuple[int, int]) -> None:
         self.pid = pid
@@ -22,11 +25,11 @@ class Guarded:
         self._mark = os.fstat(self._kin_read)
         self._pulse = PulseReader(pulse)
         self.handle = _handle(pid)
-        self._sees_marks = self._has_mark(pid)  # then the marks of its forks are as readable
+        self._sees_marks = self._has_mark(pid)  # if so, the marks of the parent's forks can be read too
 
     @property
     def is_gone(self) -> bool:
-        # Another process may have the pid by now; but a process is the parent of the guard until it ends.
+        # The pid may belong to another process by now, but the guard's parent changes only when the worker ends.
         return os.getppid() != self.pid
 
     @property
@@ -53,7 +56,7 @@ class Guarded:
     # -- what the worker leaves behind
 
     def end_children(self, until_s: float) -> bool:
-        """End the processes that the worker forked. Return whether they are gone; False at *until_s* (monotonic)."""
+        """End the processes that the worker forked. Return True once all are gone, False at *until_s* (monotonic)."""
         while True:
             children = self._children()
             for child in children:
@@ -65,7 +68,7 @@ class Guarded:
             time.sleep(0.02)
 
     def _children(self) -> list[int]:
-        """Return the pids of forks, and of their forks, but for processes in a session of their own."""
+        """Return the pids of the worker's forks, and of the forks of these, except those in a session of their own."""
         try:
             found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         except OSError:
@@ -80,7 +83,7 @@ class Guarded:
         return (found.st_dev, found.st_ino) == (self._mark.st_dev, self._mark.st_ino)
 
     def _nobody_holds_the_mark(self) -> bool:
-        return bool(select.select([self._kin_read], [], [], 0)[0])  # at its end: no process holds the write end
+        return bool(select.select([self._kin_read], [], [], 0)[0])  # end of file: no process holds the write end
 
 
 def _handle(pid: int) -> int | None:
@@ -110,7 +113,7 @@ def _state_by_ps(pid: int) -> bytes:
 
 
 def _kill(pid: int, is_the_one: Callable[[int], bool]) -> None:
-    """Send SIGKILL if *is_the_one*, which is asked once the handle keeps the pid from naming another process."""
+    """Send SIGKILL to *pid* if *is_the_one*: asked only when the handle keeps the pid from naming another process."""
     handle = _handle(pid)
     try:
         if is_the_one(pid):
@@ -119,7 +122,7 @@ def _kill(pid: int, is_the_one: Callable[[int], bool]) -> None:
             else:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError:
-        pass  # gone by now, or now of another user
+        pass  # the process is gone, or belongs to another user by now
     finally:
         if handle is not None:
             os.close(handle)

@@ -1,7 +1,7 @@
-"""The guard's program: it beats for the worker that started it, and reports that worker's death.
+"""The guard's program, which beats for the worker that started it, and reports that worker's death.
 
-`guard` runs it in an interpreter of its own, which has only the standard library and the modules below. Lines of JSON
-on its standard input say what it must know: first a whole `Charge`, then each `Change`. Arguments and environment would
+`guard` runs the program in an interpreter of its own, with the standard library and the modules imported here alone.
+Lines of JSON on the standard input bring a whole `Charge` first, then each `Change`: arguments and environment would
 show server and password to other users.
 
 The main thread watches the worker and the pipe. The beats have a thread of their own: a server that does not answer
@@ -22,7 +22,8 @@ from .guarded import Guarded
 from .pulse import STALLED_AFTER_S
 from .redis_client import Address, Connection, ServerError
 
-#: Pause, s, before the guard looks again at a worker that stands still or is stopped, or calls a server again.
+#: Pause, s, before the guard looks again at a worker that stands still or is stopped; and first pause, s, before
+#: another call to a server that did not answer.
 _LOOK_AGAIN_S = 0.25
 
 #: Pause, s, between two looks for the parent, on systems where a process cannot be waited for.
@@ -45,11 +46,11 @@ class Script(TypedDict):
 
 
 class Charge(TypedDict):
-    """What a guard must know of its worker.
+    """The facts that a guard must know of its worker.
 
-    *worker*: its id; *name*: its node name; *interval_s*: of its beats. *pulse*: descriptor of its `Pulse`; *kin*: both
-    descriptors of its `Kin`. *ends_children*: whether the pool's processes are its forks. *parent*, *session*: process
-    and session id. *base*: the key that the *scripts* begin their keys with.
+    *worker*: the id; *name*: the node name; *interval_s*: the time between two beats. *pulse*: the descriptor of the
+    `Pulse`; *kin*: both descriptors of the `Kin`. *ends_children*: whether the pool's processes are the worker's forks.
+    *parent*, *session*: process id and session id of the worker. *base*: the beginning of all keys of the *scripts*.
     """
 
     worker: str
@@ -131,7 +132,7 @@ class Arrows:
 
 
 def _parts(reply: object, number: int) -> list[Any]:
-    """Return the *number* parts of a script's reply, the last one a text. Raises ConnectionError if it has others."""
+    """Return the *number* parts of a script's reply, the last one a text. Raises ConnectionError for other replies."""
     if isinstance(reply, list) and len(reply) == number and isinstance(reply[-1], bytes):
         return reply
     raise ConnectionError(f"the server gave a reply that is none of a script's: {reply!r:.200}")
@@ -147,7 +148,7 @@ class Watch:
     def run(self, changes: Iterable[Change], more: Callable[[], list[Change] | None]) -> None:
         """Guard until the worker leaves or dies.
 
-        *changes* came with the charge. *more* returns further ones, None when the worker can send no more.
+        *changes* came with the charge. *more* returns further changes, None when the worker can send no more.
         """
         if not self._goes_on_after(changes):
             return
@@ -233,7 +234,7 @@ def _say(text: str) -> None:
 
 
 class _Lines:
-    """Read lines of JSON from the standard input. Its end, None, means that the worker is gone."""
+    """Reads lines of JSON from the standard input. None stands for the end of the input: the worker is gone."""
 
     def __init__(self) -> None:
         self._unread = b""
@@ -253,7 +254,7 @@ def main() -> None:
     while not first:
         first = lines()
         if first is None:
-            return  # the worker died before it had said what to guard
+            return  # the worker died before its charge came
     charge, *changes = first
     Watch(charge).run(changes, lines)
     os._exit(0)  # a thread may still wait for a server that does not answer

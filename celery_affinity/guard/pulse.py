@@ -1,6 +1,6 @@
-"""When a worker's event loop last turned, in memory that the guard can read while the worker's interpreter is stuck.
+"""The time of an event loop's last turn, in memory that the guard can read while the worker's interpreter is stuck.
 
-The guard imports this module too: nothing but the standard library.
+The guard imports this module too, so nothing but the standard library is imported here.
 """
 
 import mmap
@@ -9,7 +9,7 @@ import struct
 import time
 import weakref
 
-#: Age, s, of its last turn above which an event loop stands still. An idle loop turns every 2 s (`transport`).
+#: Age, s, of the last turn above which an event loop stands still. An idle loop turns every 2 s (`transport`).
 STALLED_AFTER_S = 3.0
 
 _SIZE = 8
@@ -37,7 +37,7 @@ class Pulse:
 
     @property
     def age_s(self) -> float:
-        """Time since the last turn."""
+        """Time since the last turn, s."""
         return time.monotonic() - float(self._at_s[0])
 
     @property

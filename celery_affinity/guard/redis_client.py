@@ -22,7 +22,7 @@ class TLS(TypedDict):
 
 
 class Address(TypedDict):
-    """Where a server is, and how to log in. *sentinels* know where their *master* is: host and port do not count then.
+    """The address of a server, and the login. With *sentinels*, host and port are those of the *master* that they name.
 
     *path*: of a Unix socket, which has neither host nor port.
     """
@@ -70,7 +70,7 @@ class Connection:
     def call(self, *words: object) -> object:
         """Return the reply to a command: bytes, int, None, or a list of these.
 
-        Raises ServerError; raises OSError, after which the connection is of no use.
+        Raises ServerError if the server refuses the command, and OSError, after which the connection is of no use.
         """
         parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         request = b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)

@@ -1,4 +1,4 @@
-"""How many jobs a worker can run: the slots of its pool, without those that are taken, with those that are lent."""
+"""The number of jobs that a worker can run: the slots of its pool, less those taken, plus those lent."""
 
 from collections import Counter
 
@@ -7,18 +7,19 @@ from ..rules.lending import NOTHING_LENT, Lending, lending
 from .claims import Claims
 from .host import Pool
 
-#: Pause, s, between two looks whether slots were taken or freed without a claim.
+#: Interval, s, at which the slots that are taken without a claim are counted anew.
 _OTHER_INTERVAL_S = 0.5
 
 
 class Capacity:
-    """The slots of *pool* for jobs of *types*, some of which *claims* take."""
+    """The slots of *pool*, some of which *claims* take."""
 
     def __init__(self, pool: Pool, claims: Claims) -> None:
         #: The scheduled queues that the worker serves.
         self.types: tuple[str, ...] = ()
         self._pool, self._claims = pool, claims
         self._waiting: Counter[str] = Counter()
+        self._avoided: frozenset[str] = frozenset()
         self._slots_told = self._other_told = 0
         self._counted_at_s = 0.0
 
@@ -28,10 +29,13 @@ class Capacity:
 
     # -- slots that are lent
 
-    def lend(self, waiting: Counter[str]) -> bool:
-        """Lend the slots of claims that wait for a rate limit: *waiting* counts them by type. Return if that is new."""
-        is_new = waiting != self._waiting
-        self._waiting = waiting
+    def lend(self, waiting: Counter[str], avoided: frozenset[str]) -> bool:
+        """Lend the slots of claims that wait for a rate limit, *waiting* of each type. Return whether that is new.
+
+        *avoided*: types of which no more jobs are wanted in any case.
+        """
+        is_new = (waiting, avoided) != (self._waiting, self._avoided)
+        self._waiting, self._avoided = waiting, avoided
         return is_new
 
     @property
@@ -40,8 +44,8 @@ class Capacity:
 
     @property
     def unwanted(self) -> frozenset[str]:
-        """Types from which the worker is to withdraw, told or not."""
-        return self._lending().withdrawn
+        """Types from which the worker is to withdraw, whether the server was told or not."""
+        return self._lending().withdrawn | self._avoided.intersection(self.types)
 
     def _lending(self) -> Lending:
         return lending(self._waiting, self.types, self._pool.size()) if self._waiting else NOTHING_LENT
@@ -55,7 +59,10 @@ class Capacity:
         return self._slots_told, self._other_told
 
     def has_changed(self) -> bool:
-        """Return whether to tell anew: the pool has grown or shrunk, or (asked now and then) other slots are taken."""
+        """Return whether the server has to be told anew.
+
+        The pool has grown or shrunk, or (counted now and then) other slots are taken without a claim than before.
+        """
         slots = self._pool.size()
         if slots != self._slots_told:
             self._slots_told = slots

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from ..server.replies import Claim, Running
-from .held import ACKED, FAILED, RETURNED, UNSETTLED, Held, tag_of
+from .held import ACKED, FAILED, RETURNED, UNSETTLED, Held, Request, tag_of
 from .host import Pool
 from .lease import Lease
 from .server_clock import ServerClock
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Claims:
-    """What *worker* holds, by delivery tag. *inbox*: the key of the list that its claims arrive in."""
+    """The claims of *worker*, by delivery tag. *inbox*: the key of the list in which claims arrive."""
 
     def __init__(self, worker: str, inbox: str, lease: Lease) -> None:
         self.worker = worker
@@ -49,14 +49,14 @@ class Claims:
             self._held[tag] = Held(claim.job_id, claim.fence, claim.type, claim.expires_us)
         return tag
 
-    def bind(self, tag: str, request: object) -> None:
+    def bind(self, tag: str, request: Request) -> None:
         """Say that *request* runs the claim: from here on the claim ends when the request does."""
         with self._lock:
             if tag in self._held:
                 self._held[tag].request = request
 
     def settle(self, tag: str, outcome: str, why: str = "") -> bool:
-        """Note what became of the message. Return whether there is something new to tell the server.
+        """Record what became of the message. Return whether there is something new to tell the server.
 
         Without a request (the task is unknown, say) the claim ends here; *why* is the error then, in words.
         """
@@ -75,7 +75,7 @@ class Claims:
         return True
 
     def end(self, tag: str, how: str = "", why: str = "") -> Held | None:
-        """Note that the slot of a claim is free; *how* and *why*: see `Held`. Return the claim, the first time."""
+        """Record that the slot of a claim is free; *how* and *why*: see `Held`. Return the claim, the first time."""
         with self._lock:
             held = self._held.get(tag)
             if held is None or tag in self._ends:
@@ -89,7 +89,7 @@ class Claims:
         """Return whether the task of a claim may start.
 
         If not, the claim is the worker's no more, or the job is given back with its age intact: after a long silence
-        nobody can say here whose job it is.
+        nobody here can say whose job that is.
         """
         with self._lock:
             held = self._held.get(tag)
@@ -99,14 +99,14 @@ class Claims:
                 del self._held[tag]
                 return False
             if self.lease.holds or (held.outcome == ACKED and tag not in self._acks):
-                return True  # after an ack that was told nobody else runs the job
+                return True  # the server knows the ack, so nobody else runs the job
             held.outcome = RETURNED
             self._ends[tag] = held
             self._acks.pop(tag, None)
         return False
 
     def start(self, tag: str) -> Held | None:
-        """Note that the task of a claim has started. Return the claim, if it is held."""
+        """Record that the task of a claim has started. Return the claim, if it is held."""
         held = self._held.get(tag)
         if held is not None:
             held.started_s = time.monotonic()
@@ -160,9 +160,9 @@ class Claims:
         return self._held.get(tag)
 
     def left_us(self, tag: str) -> int | None:
-        """Return how long it is until a claim expires, by the server's clock; None for ever.
+        """Return the time until a claim expires, µs, by the server's clock; None for a claim that never expires.
 
-        None as well if another worker may have the job by now: that it has expired is not for this worker to say.
+        None as well if another worker may have the job by now: that worker says whether the job has expired.
         """
         held = self._held.get(tag)
         if held is None or held.expires_us is None or held.void or not self.lease.holds:
@@ -188,14 +188,14 @@ class Claims:
         ]
 
     def unended(self) -> list[tuple[str, Held]]:
-        """Return every claim, with its tag, that has a slot here: it has neither ended nor been given up."""
+        """Return every claim, with its tag, that has neither ended nor been given up."""
         with self._lock:
             return [
                 (tag, held) for tag, held in self._held.items() if tag not in self._ends and tag not in self._given_up
             ]
 
     def unfinished(self) -> int:
-        """Return how many claims have a slot here, or wait for one: they have neither ended nor been given up."""
+        """Return how many claims have neither ended nor been given up: each has a slot here, or waits for one."""
         with self._lock:
             return len(self._held) - len(self._ends) - len(self._given_up - self._ends.keys())
 
@@ -205,14 +205,14 @@ class Claims:
             return sum(held.outcome == UNSETTLED and not held.void for held in self._held.values())
 
     def void_count(self) -> int:
-        """Return how many claims are the worker's no more: each takes a slot all the same while its task runs."""
+        """Return how many claims are the worker's no more: each still takes a slot while its task runs."""
         with self._lock:
             return sum(held.void for held in self._held.values())
 
     # -- what the server says of them
 
     def refuse(self, numbers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Never run these claims, should they still arrive. Return those that are not held: they can be given back."""
+        """Never run these claims, should they still arrive. Return those that are not held, and can be given back."""
         with self._lock:
             unknown = [number for number in numbers if tag_of(*number) not in self._held]
             self._refused.update(tag_of(*number) for number in unknown)
@@ -224,13 +224,13 @@ class Claims:
         return self._void(lambda held: held.number in gone)
 
     def void_up_to(self, fence: int) -> list[Held]:
-        """Like `void`, for all fencing numbers up to *fence*. A claim with such a number that comes is refused."""
+        """Like `void`, for all fencing numbers up to *fence*. Claims with such numbers that come later are refused."""
         self._refused_up_to = fence
         return self._void(lambda held: int(held.fence) <= fence)
 
     def _void(self, is_gone: Callable[[Held], bool]) -> list[Held]:
         with self._lock:
-            # An end is being told, perhaps at this very moment, in another thread.
+            # A claim that has ended is left alone: its end is being told, perhaps at this moment, in another thread.
             fresh = [
                 held for tag, held in self._held.items() if tag not in self._ends and is_gone(held) and not held.void
             ]
@@ -245,7 +245,7 @@ class Claims:
     # -- what goes back
 
     def give_back_unstarted(self) -> bool:
-        """Return jobs of which no request has been made: the event loop stands still. Return whether there was any."""
+        """Give back the jobs without a request, while the event loop stands still. Return whether there were any."""
         with self._lock:
             unstarted = {
                 tag: held
@@ -258,7 +258,7 @@ class Claims:
         return bool(unstarted)
 
     def give_up(self, tags: Iterable[str]) -> None:
-        """Note that these claims will not start, though they are held until `let_go`."""
+        """Record that these claims will not start. They stay held until `let_go`."""
         with self._lock:
             self._given_up.update(tag for tag in tags if tag in self._held)
 
@@ -277,7 +277,7 @@ class Claims:
             return [self._held.pop(tag).number for tag in tags]
 
     def drain(self, pool: Pool) -> list[Held]:
-        """Give up claims whose request *pool* does not have, and return them. Claims that still come go back."""
+        """Give up claims whose request *pool* does not have, and return them. Claims that still arrive go back."""
         self.drained = True
         with self._lock:
             tags = [tag for tag in self._dropped(pool) if tag not in self._given_up]

@@ -1,16 +1,17 @@
 """One claim: a job that a worker holds, from its arrival until the server knows of its end."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
-#: What became of a message. An unsettled job is pending again, counted as a delivery; a returned one is not counted.
+#: Outcomes of a message. After the last two the job is pending again; UNSETTLED counts as a delivery, RETURNED as none.
 ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
 
-#: How a job ended whose message was acked, unless it ended well.
+#: Ends of a job whose message was acked, except a good end.
 FAILED, REVOKED, EXPIRED = "failed", "revoked", "expired"
 
-#: Separates job id and fencing number in a delivery tag. The tags of stock messages are uuids, which have no colon.
+#: Separator of job id and fencing number in a delivery tag. The tags of stock messages are uuids, which have no colon.
 _SEPARATOR = ":"
 
 
@@ -19,14 +20,34 @@ def tag_of(job_id: str, fence: str) -> str:
     return f"{job_id}{_SEPARATOR}{fence}"
 
 
+def fence_in(delivery_tag: object) -> int | None:
+    """Return the fencing number in the delivery tag of a claim; None if it is none."""
+    if not isinstance(delivery_tag, str):
+        return None
+    _, separator, fence = delivery_tag.rpartition(_SEPARATOR)
+    return int(fence) if separator and fence.isascii() and fence.isdigit() else None
+
+
 def is_claim(delivery_tag: str) -> bool:
     """Return whether a delivery tag is that of a claim (and not of a message that kombu read from a list)."""
     return _SEPARATOR in delivery_tag
 
 
+class Request(Protocol):
+    """Celery's request for the task of a claim, with the methods that the mixin `EndOfTask` adds."""
+
+    is_in_the_pool: Callable[[], bool] | None
+
+    def fence(self) -> None:
+        """Stop the task, where the pool can, and tell nothing of it."""
+
+    def end_unnoticed(self) -> None:
+        """Free the slot of a task whose end nobody noticed."""
+
+
 @dataclass
 class Held:
-    """A claim. *request* is Celery's, as soon as there is one.
+    """A claim. *request*: Celery's request for the task; None until Celery has made one.
 
     *outcome*: what became of the message. *how*: `FAILED`, `REVOKED` or `EXPIRED` if the message was acked and the job
     did not end well. *why*: the error, in words. *void*: whether the claim is known to be the worker's no more.
@@ -36,7 +57,7 @@ class Held:
     fence: str
     type: str
     expires_us: int | None = None
-    request: Any = None
+    request: Request | None = None
     outcome: str = UNSETTLED
     how: str = ""
     why: str = ""
@@ -57,9 +78,9 @@ class Held:
         return f"{how} {self.why}" if self.why else how
 
     def described(self) -> dict[str, object]:
-        """Return what `inspect affinity` shows; *age_s*: since the claim arrived, *running_s*: since its task started.
+        """Return the facts that `inspect affinity` shows.
 
-        *running_s* is None before the start.
+        *age_s*: time since the claim arrived. *running_s*: time since the task started; None before the start.
         """
         now_s = time.monotonic()
         return {

@@ -1,4 +1,4 @@
-"""What a worker's membership asks of the process around it: a Celery worker (room `worker`), or a test."""
+"""The process around a worker's membership, as the membership needs it: a Celery worker (room `worker`), or a test."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from .held import Held
 
 
 class Pool(Protocol):
-    """What runs tasks."""
+    """The pool that runs a worker's tasks."""
 
     @property
     def forks(self) -> bool:
@@ -25,7 +25,7 @@ class Pool(Protocol):
         """Return how many requests take a slot without a claim: broadcast tasks, for one."""
 
     def still_has(self, request: object) -> bool:
-        """Return whether *request* runs now or will; False for None. A lost connection makes Celery drop the others."""
+        """Return whether *request* runs now or will; False for None. At a lost connection Celery drops the others."""
 
 
 class Host(Protocol):
@@ -35,7 +35,8 @@ class Host(Protocol):
     def in_flight(self) -> InFlight | None:
         """The connection on which the event loop's thread sends and does not wait for the reply.
 
-        None in any other thread, while no event loop runs, and in a cold shutdown: what that ends is counted first.
+        None in any other thread, while no event loop runs, and in a cold shutdown: the jobs that the shutdown ends are
+        counted before any of these ends is told.
         """
 
     def wake(self) -> bool:
@@ -45,10 +46,10 @@ class Host(Protocol):
         """Have the event loop turn in *pause_s* seconds; called in its thread alone."""
 
     def deliver(self, claims: list[Claim]) -> None:
-        """Have the event loop start jobs that came in a reply which another thread waited for."""
+        """Have the event loop start jobs that came in a reply to another thread."""
 
     def fence(self, claims: list[Held]) -> None:
-        """Stop what runs of jobs that other workers have by now."""
+        """Stop the tasks of jobs that other workers have by now."""
 
     def beat(self, *, loop_turns: bool) -> float | None:
-        """Do what is due with each beat. Return the seconds until the next beat is needed; None: no hurry."""
+        """Do the host's part of a beat. Return the seconds until the next beat is needed; None: there is no hurry."""

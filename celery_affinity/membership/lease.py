@@ -1,7 +1,7 @@
-"""How long a worker may be sure that what it was given is still its own.
+"""The time for which a worker may be sure that its claims are still its own.
 
-Silence that is longer than the timeout looks like death: a worker that comes back from it (SIGCONT, a machine that
-slept, a network that was cut) has to ask before it starts anything.
+A silence longer than the timeout looks like death: a worker that comes back from one (SIGCONT, a machine that slept, a
+network that was cut) has to ask the server before starting anything.
 """
 
 from ..clock import now_s
@@ -15,7 +15,10 @@ class Lease:
         self._asked_at_s = now_s()
 
     def renew(self, *, asked_at_s: float, timeout_s: float) -> None:
-        """Note that the server took the worker for alive. *timeout_s*: the silence that is allowed from now on."""
+        """Record that the server, asked at *asked_at_s*, took the worker for alive.
+
+        *timeout_s*: the silence that is allowed from now on.
+        """
         self._asked_at_s, self._timeout_s = asked_at_s, timeout_s
 
     @property

@@ -1,7 +1,7 @@
 """Jobs that a worker holds beyond its slots (`affinity_lookahead`), for tasks that are shorter than a round trip.
 
-They wait in the worker's own memory and start when a slot is free; the pool knows nothing of them. The server asks for
-them when another worker has nothing to do.
+Such jobs wait in the worker's own memory, unknown to the pool, and start when a slot is free. The server asks for them
+when another worker has nothing to do.
 """
 
 import threading
@@ -12,10 +12,10 @@ from collections.abc import Collection
 from ..server.replies import Claim
 from .host import Host
 
-#: Seconds within which a job that is held beyond the slots is to start. Jobs that could not are left to other workers.
+#: Time, s, within which a job that is held beyond the slots is to start. Jobs that could not are left to other workers.
 STARTS_WITHIN_S = 0.5
 
-#: Longest time, s, that the end of a task waits for other ends while there is something to start: one call tells all.
+#: Longest time, s, that the end of a task waits for other ends while there are jobs to start: one call tells all ends.
 _ENDS_WAIT_S = 0.01
 
 #: Weight of the last task in the average of their lengths.
@@ -53,7 +53,7 @@ class Lookahead:
         return int(STARTS_WITHIN_S * slots / self._average_s)
 
     def note_length(self, seconds: float) -> None:
-        """Note for how long a task has run."""
+        """Record for how long a task has run."""
         self._average_s += (seconds - self._average_s) * _SHARE_OF_THE_LAST
 
     def add(self, claim: Claim, tag: str) -> None:
@@ -86,7 +86,7 @@ class Lookahead:
     def ends_can_wait(self, host: Host) -> bool:
         """Return whether ends may wait for further ends: one release brings as many jobs as there is room for.
 
-        If so, *host* turns its event loop when they have waited long enough.
+        If so, *host* turns its event loop when the ends have waited long enough.
         """
         now_s = time.monotonic()
         if len(self._waiting) <= self._most // 4:

@@ -1,7 +1,9 @@
-"""The life of one worker in the fleet: it joins, serves, beats, drains and leaves. Nothing here knows of Celery.
+"""The life of one worker in the fleet: joining, serving, beating, draining, leaving. Nothing here knows of Celery.
 
-It lasts from the first join to the end of the process, across reconnects of the broker.
+A membership lasts from the first join to the end of the process, across reconnects to the broker.
 """
+
+# Longer than 300 lines: one life, in the order in which it is lived.
 
 import logging
 import uuid
@@ -28,6 +30,7 @@ from .held import Held
 from .host import Host, Pool
 from .lease import Lease
 from .lookahead import Lookahead
+from .recalled import Recalled
 from .reconciling import Reconciling
 from .telling import Telling
 
@@ -40,7 +43,7 @@ _RETRY_S = 0.2
 class Membership:
     """One live worker of the app *app*, with the node name *name*. *announcer* and *ingest*: see `Dispatcher`.
 
-    *kin* marks what this process forks; None: the worker has no guard.
+    *kin* marks the forks of this process; None: the worker has no guard.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Membership:
         self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), Lease(settings.worker_timeout))
         self.capacity = Capacity(pool, self.claims)
         self.lookahead = Lookahead(settings.lookahead)
+        self.recalled = Recalled()
         self.telling = Telling(scheduler, self.claims, self.lookahead, pool=pool, host=host, beats=self._beats)
         self._reconciling = Reconciling(settings, self.claims, self.capacity, host=host, beats=self._beats)
         #: Types of which the worker takes no job for a moment, as the server was told.
@@ -92,12 +96,12 @@ class Membership:
 
     @property
     def timeout_s(self) -> float:
-        """The silence after which the worker is taken for dead."""
+        """The silence, s, after which the worker is taken for dead."""
         return self._reconciling.timeout_s
 
     @property
     def returned(self) -> int:
-        """How many jobs the worker has given back so far."""
+        """Number of jobs that the worker has given back so far."""
         return self._reconciling.returned + self.telling.outbox.returned
 
     # -- joining and serving
@@ -139,7 +143,10 @@ class Membership:
         self._rejoin = False
         self.withdrawn = self.capacity.unwanted
         joined = self._reconciling.join(self.scheduler, self.name, self._app, withdrawn=self.withdrawn)
-        return joined.void_up_to > 0
+        is_new = joined.void_up_to > 0
+        if is_new:
+            self.recalled.clear()
+        return is_new
 
     def _warn_of_eviction(self) -> None:
         policy = instance.may_evict(self.scheduler.client)
@@ -162,7 +169,7 @@ class Membership:
             self._beats.wake()
 
     def turned(self) -> None:
-        """Note a turn of the event loop."""
+        """Record a turn of the event loop."""
         if self._pulse.turn():
             self._resumed = True
             self._beats.wake()
@@ -173,13 +180,16 @@ class Membership:
         if self.capacity.has_changed():
             self._beats.wake()
 
-    def lend(self, waiting: Counter[str]) -> None:
-        """Lend the slots of claims that wait for a rate limit: *waiting* counts them by type."""
-        if self.capacity.lend(waiting):
+    def lend(self, waiting: Counter[str], avoided: frozenset[str] = frozenset()) -> None:
+        """Lend the slots of claims that wait for a rate limit: *waiting* counts them by type.
+
+        The worker withdraws from the types *avoided*, even if it serves no others.
+        """
+        if self.capacity.lend(waiting, avoided):
             self._beats.wake()
 
     def ask(self) -> None:
-        """Have the beats' thread look whether the server answers."""
+        """Have the beats' thread find out whether the server answers."""
         self._beats.wake()
 
     def tick(self) -> None:
@@ -192,7 +202,7 @@ class Membership:
             try:
                 self.scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
             except (RedisError, OSError) as exc:
-                # Celery remembers the revoke in each worker, which refuses the task when it comes.
+                # Each worker's Celery remembers the revoke, and refuses the task when it comes.
                 self.telling.note_trouble(exc)
 
     def look_at_the_loop(self, patience_s: float) -> None:
@@ -209,7 +219,7 @@ class Membership:
 
     def pause(self) -> list[Held]:
         """Take no new job until `resume`, and give back what has not started. Return what was given back."""
-        self._rejoin = True  # before anything is given back: it would come again
+        self._rejoin = True  # before anything is given back, or the jobs would come again
         given_up = self.claims.drain(self._pool)
         self._beats.wake()
         return given_up
@@ -233,12 +243,12 @@ class Membership:
         try:
             self.renounce()
         except (RedisError, OSError) as exc:
-            # What is not named in the next sync of a draining worker goes back as well.
+            # Claims that the next sync of a draining worker does not name go back as well.
             self.telling.note_trouble(exc)
         self._beats.wake()
 
     def leave(self) -> bool:
-        """Tell what ended, give back the rest, and go. Return whether the server knows."""
+        """Tell the ends, give back the rest, and go. Return whether the server knows."""
         has_left = False
         self._dispatcher.stop()
         self._beats.stop()
@@ -264,7 +274,7 @@ class Membership:
                 self._join()
             self._say_whether_the_loop_turns()
             self._sync()
-            # After the sync: until then the server may hold the slots of what was given up for free.
+            # After the sync: before that the server may take the slots of the claims that were given up for free.
             self._reconciling.requeue(self.scheduler, self.claims.let_go())
         except (RedisError, OSError) as exc:
             self.telling.note_trouble(exc)

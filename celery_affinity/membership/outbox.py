@@ -20,7 +20,7 @@ from .held import Held
 
 @dataclass
 class _Batch:
-    """What one call tells, by delivery tag. It has a *sequence* number, so that a repetition counts once."""
+    """The acks and ends that one call tells, by delivery tag. By the *sequence* number a repetition counts once."""
 
     sequence: int
     acks: dict[str, Held]
@@ -38,7 +38,7 @@ class _Batch:
 
 @dataclass
 class _SentAcks:
-    """Acks that are on their way in one command, by delivery tag. *repeated*: by `repeat_acks`, once."""
+    """Acks that are on their way in one command, by delivery tag. *repeated*: whether `repeat_acks` repeated them."""
 
     acks: dict[str, Held]
     repeated: bool = False
@@ -50,7 +50,7 @@ class Outbox:
     def __init__(self, claims: Claims, beats: Repeating) -> None:
         self._claims = claims
         self._beats = beats
-        #: Lock of what is on its way. A thread that needs the claims' lock, too, takes this one first.
+        #: Lock of the batch and the acks on their way. A thread that needs the claims' lock, too, takes this one first.
         self._lock = threading.Lock()
         #: Lock of the thread that tells. The event loop's thread holds it from `send` to `receive`.
         self._flushing = threading.Lock()
@@ -108,7 +108,7 @@ class Outbox:
         self.returned += self._claims.forget(batch.ends)
 
     def _check_acked(self, acks: dict[str, Held], acked: int) -> None:
-        """Note how many of *acks* the server took. If it took some and not all, a sync tells which."""
+        """Void *acks* if the server took none. If the server took some and not all, a sync tells which are void."""
         if acked < len(acks):
             if not acked:
                 self._claims.void(held.number for held in acks.values())
@@ -117,10 +117,10 @@ class Outbox:
     # -- acks whose reply nobody waits for
 
     def send_acks(self, scheduler: Scheduler, in_flight: InFlight) -> bool:
-        """Send acks, and leave the reply for `receive`. Return whether they were sent: all of them, and on a connection
-        of which nothing says that it is broken. They arrive then though this process may end.
+        """Send acks, and leave the reply for `receive`. Return whether all were sent, on a connection that seems sound.
 
-        Not while it `is_telling`. Raises a redis error if they cannot be sent; the next call tells them again.
+        Acks that were sent arrive even if this process ends. Not to be called while the outbox `is_telling`. Raises a
+        redis error if the acks cannot be sent; the next call tells them again.
         """
         assert not self._is_telling, "its reply would come first"
         goes_on = bool(self._sent_acks)
@@ -229,7 +229,7 @@ class Outbox:
             self._forget(batch)
             return following
         except ResponseError:
-            pass  # `flush` knows what to do
+            pass  # `flush` handles the error
         finally:
             self._flushing.release()
         return self.flush(scheduler, inline=True, lookahead=lookahead) or []
@@ -249,8 +249,8 @@ class Outbox:
     def take_over(self) -> bool:
         """Like `abandon`, for a thread other than the event loop's while the loop stands still.
 
-        Return whether this thread has something to tell again. The connection stays open, since only the loop may take
-        it out of the hub: `receive` closes it, unless only acks are on their way.
+        Return whether this thread has something to tell again. The connection stays open, since only the loop may
+        remove a connection from the hub: `receive` closes it, unless only acks are on their way.
         """
         if self._stop_telling():
             self._take_acks_back()
@@ -259,12 +259,12 @@ class Outbox:
 
     @property
     def is_telling(self) -> bool:
-        """Whether a batch is on its way to the server, and its reply to be received."""
+        """Whether a batch is on its way to the server, and its reply still to be received."""
         return self._is_telling
 
     @property
     def is_late(self) -> bool:
-        """Whether what is on its way should have been answered by now."""
+        """Whether the reply to the batch or to the acks on their way is overdue."""
         is_due = self._is_telling or bool(self._sent_acks)
         return is_due and self._in_flight is not None and self._in_flight.is_late
 

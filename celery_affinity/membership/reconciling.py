@@ -1,4 +1,4 @@
-"""What a worker holds, compared with what the server knows: after this, both know the same."""
+"""The claims of a worker, compared with those that the server knows: afterwards worker and server agree."""
 
 import logging
 from collections import Counter
@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from ..clock import now_s
 from ..dispatcher.repeating import Repeating
 from ..rules.settings import PREFIX, Settings
+from ..rules.shared_settings import shared
 from ..server.replies import Joined, Joining, Running, Synced
 from ..server.runtime_settings import SettingsLog
 from ..server.scheduler import Scheduler
@@ -14,12 +15,13 @@ from .capacity import Capacity
 from .claims import Claims
 from .held import Held
 from .host import Host
+from .pauses_log import PausesLog
 
 logger = logging.getLogger(__name__)
 
 
 class Reconciling:
-    """Makes the *claims* of a worker agree with what the server knows of them, with more *beats* if one is not enough.
+    """Makes the *claims* of a worker agree with the server's, with further *beats* if one is not enough.
 
     *host* stops the tasks whose claims have become another worker's. Each method raises a redis error if the server
     does not answer.
@@ -28,6 +30,7 @@ class Reconciling:
     def __init__(self, settings: Settings, claims: Claims, capacity: Capacity, *, host: Host, beats: Repeating) -> None:
         self._settings = settings
         self._settings_log = SettingsLog(settings)
+        self._pauses_log = PausesLog()
         self._claims, self._capacity = claims, capacity
         self._host, self._beats = host, beats
         #: Number of jobs that a sync took back, or that this worker gave back.
@@ -35,7 +38,7 @@ class Reconciling:
 
     @property
     def timeout_s(self) -> float:
-        """The silence after which the worker is taken for dead."""
+        """The silence, s, after which the worker is taken for dead."""
         return self._settings_log.worker_timeout_s
 
     def join(self, scheduler: Scheduler, name: str, app: str, *, withdrawn: frozenset[str]) -> Joined:
@@ -46,7 +49,7 @@ class Reconciling:
         if self._claims.drained:
             types, withdrawn = [], frozenset()
         joining = Joining(self._claims.worker, name, types, slots, other, app, sorted(withdrawn))
-        joined = scheduler.join(joining, self._settings.shared())
+        joined = scheduler.join(joining, shared(self._settings))
         self._claims.clock.set(joined.now_us)
         self._stop_void(scheduler, self._claims.void_up_to(joined.void_up_to))
         self._renew_lease(asked_at_s)
@@ -63,7 +66,7 @@ class Reconciling:
         return joined
 
     def sync(self, scheduler: Scheduler) -> Synced:
-        """Say what is held, and do what the reply asks for. A worker that is not known any more has to join again."""
+        """Name the claims that are held, and obey the reply. A worker that is not known any more has to join again."""
         asked_at_s = now_s()
         slots, other = self._capacity.tell()
         running = self._claims.running()
@@ -78,6 +81,7 @@ class Reconciling:
         self._stop_void(scheduler, self._claims.void(_voided(running, synced.void)))
         self._renew_lease(asked_at_s)
         self._give_back_what_never_arrived(scheduler, synced.asked)
+        self._pauses_log.update(scheduler.reader, synced.revision, self._capacity.types)
         return synced
 
     def _renew_lease(self, asked_at_s: float) -> None:
@@ -92,7 +96,7 @@ class Reconciling:
         given_back = self._claims.refuse(asked)
         if given_back:
             logger.info("Giving back %d job(s) that never arrived", len(given_back))
-            self._beats.wake()  # one sync asks about some of them
+            self._beats.wake()  # one sync asks about some of the lost jobs
         self.requeue(scheduler, given_back)
 
     def requeue(self, scheduler: Scheduler, numbers: list[tuple[str, str]]) -> None:
@@ -106,7 +110,7 @@ def _voided(named: Sequence[Running], job_ids: Collection[str]) -> list[tuple[st
     """Return which of the claims that a sync *named* are void, by the *job_ids* of the reply.
 
     The worker may have got a job again meanwhile, with another fencing number that the sync did not name. If the sync
-    named both claims, the next one tells which of them is void.
+    named both claims, the next sync tells which of them is void.
     """
     times = Counter(each.job_id for each in named)
     return [(each.job_id, each.fence) for each in named if each.job_id in job_ids and times[each.job_id] == 1]

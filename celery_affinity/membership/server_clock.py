@@ -6,7 +6,7 @@ from ..clock import now_s
 class ServerClock:
     """Goes on from the last time that the server told, also while the machine sleeps or its clock is set.
 
-    Any thread may ask. Before the server has told a time, it is so early that no job has expired.
+    Any thread may ask. Before the server has told a time, the clock is so far behind that no job has expired.
     """
 
     def __init__(self) -> None:

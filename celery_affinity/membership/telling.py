@@ -1,4 +1,4 @@
-"""When the server is told of what became of claims, and from which thread.
+"""The moment and the thread in which the server is told what became of claims.
 
 The end of a task goes one way: `Telling.end` has it written down (`claims`) and, in the event loop's thread, sent at
 once (`outbox`). While no event loop turns, or the server does not answer, the thread of the beats tells.
@@ -35,7 +35,7 @@ class Telling:
         self.outbox = Outbox(claims, beats)
         self._pool, self._host, self._beats = pool, host, beats
         self._in_trouble = False
-        #: How often the server was found to answer again.
+        #: Number of times that the server was found to answer again.
         self.returns = 0
 
     # -- what becomes of a claim; from any thread
@@ -53,13 +53,13 @@ class Telling:
         return may
 
     def started(self, tag: str) -> None:
-        """Note that the task of a claim has started. An early ack is sent before the task blocks the event loop."""
+        """Record that the task of a claim has started. An early ack is sent before the task blocks the event loop."""
         held = self.claims.start(tag)
         if held is not None and held.outcome == ACKED and self._pool.blocks_the_loop:
             self.ack_now()
 
     def end(self, tag: str, how: str = "", why: str = "") -> None:
-        """Have the server know that the slot of a claim is free, once however often this is called.
+        """Have the server know that the slot of a claim is free. Only the first call for a claim counts.
 
         *how* and *why*: see `Held`.
         """
@@ -83,9 +83,9 @@ class Telling:
         return self.outbox.has_news and not self._in_trouble and not self.outbox.is_telling
 
     def tell(self) -> None:
-        """Send what ended, and leave the reply for `receive`; only in the event loop's thread (see `Host.in_flight`).
+        """Send acks and ends, and leave the reply for `receive`, in the event loop's thread alone (`Host.in_flight`).
 
-        Ends wait for each other while there is something else to start.
+        Ends wait for each other while there are other jobs to start.
         """
         in_flight = self._host.in_flight
         if in_flight is None or not self.has_news or self.lookahead.ends_can_wait(self._host):
@@ -96,7 +96,7 @@ class Telling:
             self.note_trouble(exc)
 
     def receive(self) -> list[Claim]:
-        """Return the jobs that follow what was sent; none if the server does not answer, or has not yet."""
+        """Return the jobs that follow the ends that were sent; none if the server does not answer, or not yet."""
         return self._receive(self._most_beyond_the_slots, waits=False)
 
     def _receive(self, lookahead: int, *, waits: bool) -> list[Claim]:
@@ -111,7 +111,7 @@ class Telling:
         return 0 if self.lookahead.is_off else self.lookahead.most(self._pool.size())
 
     def abandon_what_is_late(self) -> None:
-        """Have the beats' thread tell what should have been answered by now."""
+        """Have the beats' thread tell again if a reply is overdue."""
         if self.outbox.is_late:
             self.outbox.abandon()
             self.note_trouble(ReplyTimeoutError("no reply to what was sent"))
@@ -119,15 +119,16 @@ class Telling:
     def ack_now(self) -> None:
         """Have the server know an ack of a task that blocks the event loop as soon as it starts.
 
-        What was sent arrives, even if this process is killed now, so nobody waits for the reply while the lease is
-        fresh. If not, the server may take the worker for dead soon, or did so. The lease is asked after the sending,
-        since the worker may have been suspended before. An ack that is refused in time keeps the task from its start.
+        A command that was sent arrives even if this process is killed now, so nobody waits for the reply while the
+        lease is fresh. Without a fresh lease the server may take the worker for dead soon, or did so: the reply is
+        waited for, and an ack that is refused keeps the task from its start. The lease is looked at after the sending,
+        since the worker may have been suspended before.
         """
         following = self._receive(0, waits=True) if self.outbox.is_telling else []
         is_sent = self._sends_acks(self._host.in_flight)
         if not (is_sent and self.claims.lease.is_fresh):
             self.outbox.repeat_acks()
-            following += self._flush()  # another thread may be about to tell it: that is waited for as well
+            following += self._flush()  # waits as well for another thread that is about to tell the ack
         if following:
             self._host.deliver(following)
 
@@ -151,7 +152,7 @@ class Telling:
     # -- the beats' thread
 
     def flush_all(self) -> None:
-        """Tell all there is, and wait for the replies. Raises a redis error if the server does not answer."""
+        """Tell all acks and ends, and wait for the replies. Raises a redis error if the server does not answer."""
         while self.outbox.has_news:
             following = self.outbox.flush(self.scheduler, inline=False)
             if following is None:
@@ -160,7 +161,7 @@ class Telling:
                 self._host.deliver(following)
 
     def do_without_the_loop(self) -> bool:
-        """Give back what waits for an event loop that stands still. Return whether there is something to tell."""
+        """Give back jobs that wait for an event loop that stands still. Return whether there is something to tell."""
         gives_back = self.claims.give_back_unstarted()
         takes_over = self.outbox.take_over()
         return gives_back or takes_over

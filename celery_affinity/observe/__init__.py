@@ -1,5 +1,5 @@
-"""What people and programs ask: the state of the fleet, the order of the jobs, why one of them waits.
+"""Reports for people and programs: the state of the fleet, the order of the jobs, the reasons why a job waits.
 
-Bounded commands that read; nothing here writes.
+Modules here send bounded commands that read, and write nothing.
 Read `status` first, then `explain`.
 """

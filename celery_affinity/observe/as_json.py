@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 
-#: What `json.dumps` takes. A recursive type would say more, and make each caller prove it.
+#: A value that `json.dumps` accepts. A recursive type would say more, but each caller would have to prove it.
 Json = object
 
 
 def as_json(found: object) -> Json:
-    """Return *found*, a report or a list of its parts, as `json.dumps` takes it.
+    """Return *found*, a report or a list of parts of a report, as a value for `json.dumps`.
 
-    A dataclass becomes a dict: its fields in their order, then its public properties, which are the figures that follow
-    from the fields.
+    A dataclass becomes a dict of the fields in their order, then of the public properties: figures that follow from the
+    fields.
     """
     if is_dataclass(found):
         names = [*(each.name for each in fields(found)), *_properties(type(found))]

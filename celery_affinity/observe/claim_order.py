@@ -1,4 +1,4 @@
-"""In which order pending jobs would be claimed now, and how many are ahead of one: counted, not read one by one."""
+"""The order in which pending jobs would be claimed now, and the jobs ahead of one: counted, not read one by one."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,27 +9,31 @@ from itertools import islice
 from ..rules.keys import decode
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO, Place, Terms, Weights, overtakes, score
-from ..rules.settings import complete, weights
+from ..rules.shared_settings import complete, weights
 from ..server.reader import Lane, Reader
 from .job_row import read_jobs
 
-#: Most jobs of one instant and lane that are compared by their ids; there are hardly ever two.
+#: Largest number of jobs of one lane and one µs that are compared by id. Even two are rare.
 _TIED = 1000
 
 
 @dataclass(frozen=True)
 class Group:
-    """Jobs of one lane that go before another job."""
+    """Jobs of one lane that go before another job; if *kept_back*, only once their keys have room."""
 
     type: str
     on_demand: bool
     priority: int
     jobs: int
+    kept_back: bool = False
 
 
 @dataclass(frozen=True)
 class Next:
-    """A pending job, in the order of claims. *score*: in points. *served*: whether a live worker takes its type."""
+    """A pending job in the order of claims.
+
+    *score*: points. *served*: whether a live worker serves the type. *kept_back*: whether a key keeps the job back.
+    """
 
     job_id: str
     task_id: str
@@ -40,6 +44,7 @@ class Next:
     score: float
     waited_s: float
     served: bool
+    kept_back: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,14 +68,14 @@ class Order:
         return Place(total, enqueued_us, job_id)
 
     def kind(self, lane: Lane) -> tuple[str, int | None]:
-        """Return all that the score of a job in *lane* depends on, except its age."""
+        """Return everything, except the age, that the score of a job in *lane* depends on."""
         return lane.name, self.fits.get(lane.type)
 
     def passes_until_us(self, lane: Lane, mine: Place) -> int:
-        """Return the time, µs, such that just the jobs enqueued before it go before *mine*, ties by id aside.
+        """Return the enqueue time, µs, before which a job in *lane* goes before *mine*, ties by id aside.
 
-        All lanes of a kind share that time: among their jobs, an older one never has a lower score. The time is near
-        the crossing of the lines of the two scores.
+        All lanes of a kind share that time, since the older of two jobs of a kind never has the lower score. The search
+        begins where the lines of the two scores cross.
         """
 
         def passes(enqueued_us: int) -> bool:
@@ -92,7 +97,7 @@ class Order:
 
 
 def order_now(reader: Reader, types: Sequence[str] | None, now_us: int, settings: Mapping[str, str]) -> Order:
-    """Return the order of the pending jobs of *types* (encoded; None: all) by *settings*, as Redis has them."""
+    """Return the order of the pending jobs of *types* (encoded; None: all). *settings*: as Redis has them."""
     capacity = reader.capacity(types)
     # With "free", a release sees only the slot that it frees: every type, rare or common, has one slot then.
     by_free_slots = settings["rarity"] == "free"
@@ -105,9 +110,10 @@ def order_now(reader: Reader, types: Sequence[str] | None, now_us: int, settings
 
 
 def _first_not(test: Callable[[int], bool], guess: int, low: int, high: int) -> int:
-    """Return the first number from *low* on that fails *test*, *high* at most. All numbers below pass, none above.
+    """Return the first number from *low* on that fails *test*; *high* if no smaller one does.
 
-    Gallops to both sides from *guess*, a number near the answer, then halves.
+    *test* passes all numbers below the result, and none above. The search gallops to both sides from *guess*, a number
+    near the result, then halves the range.
     """
     guess = min(max(guess, low), high)
     step = 1
@@ -121,29 +127,42 @@ def _first_not(test: Callable[[int], bool], guess: int, low: int, high: int) -> 
     return bottom + bisect_left(range(bottom, top), True, key=lambda number: not test(number))
 
 
-def ahead(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> list[Group]:
-    """Return the number of jobs that go before *mine*, by lane of *lanes*; lanes without any are left out."""
+def ahead(
+    reader: Reader,
+    order: Order,
+    lanes: Sequence[Lane],
+    mine: Place,
+    key_of: Callable[[Lane], str] | None = None,
+) -> list[Group]:
+    """Return, for each of *lanes*, the number of jobs that go before *mine*; lanes without such jobs are left out.
+
+    *key_of*: returns the key that has the jobs of a lane that are meant; None: all its jobs are.
+    """
+    key_of = key_of or reader.lane_key
     kinds = {order.kind(lane): lane for lane in lanes}
     until_us_of = {kind: order.passes_until_us(lane, mine) for kind, lane in kinds.items()}
     until_us = [max(lane.enqueued_us, until_us_of[order.kind(lane)]) for lane in lanes]
     counts = reader.ask(
-        [("zcount", reader.lane_key(lane), "-inf", f"({until}") for lane, until in zip(lanes, until_us, strict=True)]
+        [("zcount", key_of(lane), "-inf", f"({until}") for lane, until in zip(lanes, until_us, strict=True)]
     )
     at_once = [lane for lane, until in zip(lanes, until_us, strict=True) if until == mine.enqueued_us]
-    tied = _tied(reader, order, at_once, mine)
+    tied = _tied(reader, order, at_once, mine, key_of)
     groups = []
     for lane, count in zip(lanes, counts, strict=True):
         jobs = int(count) + tied.get(lane, 0)
         if jobs:
-            groups.append(Group(decode(lane.type), lane.on_demand, order.weights.read(lane.priority), jobs))
+            priority = order.weights.read(lane.priority)
+            groups.append(Group(decode(lane.type), lane.on_demand, priority, jobs, lane.is_kept_back))
     return groups
 
 
-def _tied(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> dict[Lane, int]:
-    """Return by lane the number of jobs with the µs and the score of *mine* and a smaller id."""
+def _tied(
+    reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place, key_of: Callable[[Lane], str]
+) -> dict[Lane, int]:
+    """Return, by lane, the number of jobs with the enqueue time and the score of *mine*, and a smaller id."""
     alike = [lane for lane in lanes if order.place(lane, mine.enqueued_us, "").score == mine.score]
     at_us = mine.enqueued_us
-    found = reader.ask([("zrangebyscore", reader.lane_key(lane), at_us, at_us, 0, _TIED) for lane in alike])
+    found = reader.ask([("zrangebyscore", key_of(lane), at_us, at_us, 0, _TIED) for lane in alike])
     return {
         lane: sum(text_of(job_id) < mine.job_id for job_id in at_once)
         for lane, at_once in zip(alike, found, strict=True)
@@ -153,11 +172,14 @@ def _tied(reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place) -> d
 def next_jobs(reader: Reader, types: Sequence[str] | None, limit: int) -> list[Next]:
     """Return the first *limit* pending jobs of *types* (encoded; None: all) in the order of claims as of now."""
     order = order_now(reader, types, reader.now_us(), complete(reader.hash("settings")))
-    return upcoming(reader, order, reader.lanes(types), limit)
+    return upcoming(reader, order, [*reader.lanes(types), *reader.kept_lanes(types)], limit)
 
 
 def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) -> list[Next]:
-    """Return the first *limit* jobs of *lanes* in the order of claims; jobs of unserved types come last."""
+    """Return the first *limit* jobs of *lanes* in the order of claims.
+
+    Jobs that keys keep back come after all others, and jobs of unserved types last.
+    """
     best = _first(order, lanes, limit)
     heads = reader.ask([("zrange", reader.lane_key(lane), 0, limit - 1, False, True) for lane in best])
     jobs = [
@@ -178,23 +200,24 @@ def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) ->
             score=order.terms(lane, enqueued_us).total / MICRO,
             waited_s=max(0, order.now_us - enqueued_us) / MICRO,
             served=lane.type in order.fits,
+            kept_back=lane.is_kept_back,
         )
         for (lane, enqueued_us, job_id), row in zip(jobs, rows, strict=False)
     ]
 
 
 def _first(order: Order, lanes: Iterable[Lane], limit: int) -> list[Lane]:
-    """Return the *limit* lanes whose heads go first, without a score for each: there may be very many lanes.
+    """Return the *limit* lanes whose heads go first. Not every head gets a score: there may be very many lanes.
 
     Among lanes of one kind the lane with the older head goes first, then the one whose head has the smaller id.
     """
-    alike: dict[tuple[str, int | None], list[Lane]] = {}
+    alike: dict[tuple[str, int | None, bool], list[Lane]] = {}
     for lane in lanes:
-        alike.setdefault(order.kind(lane), []).append(lane)
+        alike.setdefault((*order.kind(lane), lane.is_kept_back), []).append(lane)
     oldest = [nsmallest(limit, each) for each in alike.values()]
     return list(islice(merge(*oldest, key=lambda lane: _rank(order, lane, lane.enqueued_us, lane.job_id)), limit))
 
 
-def _rank(order: Order, lane: Lane, enqueued_us: int, job_id: str) -> tuple[bool, int, int, str]:
+def _rank(order: Order, lane: Lane, enqueued_us: int, job_id: str) -> tuple[bool, bool, int, int, str]:
     place = order.place(lane, enqueued_us, job_id)
-    return (lane.type not in order.fits, -place.score, place.enqueued_us, place.job_id)
+    return (lane.type not in order.fits, lane.is_kept_back, -place.score, place.enqueued_us, place.job_id)

@@ -1,4 +1,4 @@
-"""Read the dead letters: jobs that will not run again, and why. `Scheduler` replays and drops them."""
+"""Read the dead letters: jobs that will not run again, with the reasons. `Scheduler` replays and drops them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,13 +12,13 @@ from ..rules.score import MICRO
 from ..server.reader import Reader
 from .job_row import JobRow, read_jobs
 
-#: Why a job is a dead letter.
+#: Reasons for which a job becomes a dead letter.
 REASONS = ("rejected", "max_deliveries", "lost", "unreadable")
 
-#: Letters that one round trip reads.
+#: Number of letters that one round trip reads.
 _PAGE = 500
 
-#: Headers of a message that explain the call; the arguments are those that the sender wrote for people.
+#: Headers of a message that explain the call. The arguments have the form that the sender wrote for people.
 _SHOWN_HEADERS = ("argsrepr", "kwargsrepr", "retries", "eta", "expires", "root_id", "parent_id", "origin")
 
 
@@ -45,7 +45,7 @@ class DeadLetter:
 class Shown:
     """A dead letter with the *headers* of its message that explain the call.
 
-    *enqueued_s*: Unix time. *message_bytes*: length of the message, 0 if gone.
+    *enqueued_s*: Unix time. *message_bytes*: length of the message, 0 if the message is gone.
     """
 
     letter: DeadLetter
@@ -56,7 +56,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Filter:
-    """A choice of letters: those that have every given field. *ids*: of jobs or of tasks; *task* may be a pattern."""
+    """A choice of letters: those that match all given fields. *ids*: of jobs or tasks. *task*: a name or a pattern."""
 
     ids: Sequence[str] = ()
     reason: str | None = None
@@ -90,7 +90,7 @@ def find(reader: Reader, which: Filter, limit: int | None = None) -> list[DeadLe
 
 
 def show(reader: Reader, letter: DeadLetter) -> Shown:
-    """Return *letter* with all that its job and its message say."""
+    """Return *letter* with the facts that the job's hash and the message add."""
     (job,) = read_jobs(reader, [letter.job_id])
     message_bytes = number_of(reader.ask_one("strlen", reader.key("message", letter.job_id)))
     return Shown(letter, job.enqueued_us / MICRO, message_bytes, _headers(reader, letter.job_id))
@@ -105,7 +105,7 @@ def _headers(reader: Reader, job_id: str) -> dict[str, object]:
         headers = json.loads(message)["headers"]
         return {name: headers[name] for name in _SHOWN_HEADERS if headers.get(name) is not None}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return {}  # the message is gone, or is unreadable, for which its job may be a dead letter
+        return {}  # the message is gone, or unreadable, which may have made the job a dead letter
 
 
 def _all(reader: Reader) -> Iterator[DeadLetter]:
@@ -121,7 +121,7 @@ def _of_ids(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
 
 
 def _read(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
-    """Return those of the jobs that are dead letters."""
+    """Return the dead letters among the jobs *ids*."""
     jobs = read_jobs(reader, ids)
     there = reader.ask([("exists", reader.key("message", job_id)) for job_id in ids])
     return [_letter(job, bool(replayable)) for job, replayable in zip(jobs, there, strict=True) if job.state == "dead"]

@@ -1,6 +1,6 @@
-"""Where a task's job is: what ``celery affinity explain`` and `celery_affinity.explain` answer.
+"""The place of a task's job: the answer of ``celery affinity explain`` and of `celery_affinity.explain`.
 
-Why a pending job waits is in `waiting`.
+The reasons why a pending job waits are in `waiting`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,32 +8,31 @@ from dataclasses import dataclass, field
 
 from redis.exceptions import NoPermissionError
 
+from ..rules.beats import has_been_said
 from ..rules.keys import decode
 from ..rules.protocol import SILENCE_COUNTS_US
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
-from ..rules.settings import complete, weights
+from ..rules.shared_settings import complete, weights
 from ..server.reader import Reader
 from .job_row import JobRow, read_jobs
 from .waiting import Waiting, waiting_of
 
-#: Beats for which a job that its worker has read, and not yet spoken of, counts as running.
-_BEATS_UNTIL_HELD = 2
-
-#: Most reads of a job that moves while it is read.
+#: Largest number of attempts to read a job that moves meanwhile.
 _TRIES = 5
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Where a task's newest job is.
+    """The place of a task's newest job.
 
     *state*: "scheduled", "pending", "claimed", "running", "done", "failed", "dead", "revoked", "expired", or "unknown",
-    of which nothing else is known. *since_s*, the time of the last change of state, and *now_s*, the time of this look,
-    are Unix times by the server's clock. *priority*: 0..10, 10 highest. *deliveries*: how often the job came back from
-    a worker that died. *due_s*: Unix time of the ETA. *reason*: why a dead job is dead, one of `dead_letters.REASONS`.
-    *why*: of a failed or dead job, the type of the exception and the first 200 characters of its message, if a worker
-    sent them. *other_jobs*: jobs of the same task that have not ended (copies for other queues, a try before a retry).
+    which leaves all fields but *note* empty. *since_s*, the time of the last change of state, and *now_s*, the time of
+    this answer, are Unix times by the server's clock. *priority*: 0..10, 10 highest. *deliveries*: number of times that
+    the job came back from a worker that died. *due_s*: Unix time of the ETA. *reason*: of a dead job, one of
+    `dead_letters.REASONS`. *why*: of a failed or dead job, the type of the exception and the first 200 characters of
+    its message, if a worker sent them. *other_jobs*: jobs of the same task that have not ended (copies for other
+    queues, a try before a retry).
     """
 
     task_id: str
@@ -56,7 +55,7 @@ class Explanation:
 
 
 def explain(reader: Reader, task_id: str) -> Explanation:
-    """Return where the newest job of *task_id* is, and why it waits if it does."""
+    """Return the place of the newest job of *task_id* and, for a pending job, the reasons why it waits."""
     (ids,) = reader.jobs_of([task_id])
     for _ in range(_TRIES):
         found = _explain_job(reader, task_id, ids) if ids else None
@@ -68,7 +67,7 @@ def explain(reader: Reader, task_id: str) -> Explanation:
 
 
 def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanation | None:
-    """Return None if the job moved meanwhile, or is forgotten."""
+    """Return the place of the last of *ids*; None if that job moved meanwhile, or is forgotten."""
     (job,) = read_jobs(reader, ids[-1:])
     if not job.state:
         return None
@@ -81,7 +80,7 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
         state, since_us, note = _held(reader, job, now_us, settings)
     elif state in ("done", "failed", "dead", "revoked", "expired"):
         since_us = job.ended_us
-    waiting = waiting_of(reader, job.lane, now_us, settings) if state == "pending" else None
+    waiting = waiting_of(reader, job.lane, job.rules, now_us, settings) if state == "pending" else None
     if state == "pending" and waiting is None:
         return None
     worker = reader.ask_one("hget", reader.key("worker", job.worker), "name") if job.worker else None
@@ -107,7 +106,7 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
 
 
 def _held(reader: Reader, job: JobRow, now_us: int, settings: Mapping[str, str]) -> tuple[str, int, str | None]:
-    """Return state, since when (µs) and a note, of a claimed job. Its worker says at each beat which jobs started."""
+    """Return the state of a claimed job, the time of its change (µs) and a note. Each beat says which jobs started."""
     if job.started_us is not None:
         return "running", job.started_us, None
     if job.acked:
@@ -119,7 +118,7 @@ def _held(reader: Reader, job: JobRow, now_us: int, settings: Mapping[str, str])
         return "claimed", job.claimed_us, "whether its worker has read it is not for this user: no right to inboxes"
     if any(payload.startswith(begins) for payload in inbox):
         return "claimed", job.claimed_us, "in the worker's inbox, which it has not read yet"
-    if now_us - job.claimed_us > _BEATS_UNTIL_HELD * int(settings["heartbeat_interval_us"]):
+    if has_been_said(now_us - job.claimed_us, int(settings["heartbeat_interval_us"])):  # that its task started, if so
         return "claimed", job.claimed_us, "its worker has it and has not started it: a rate limit, or a full pool"
     return "running", job.claimed_us, None
 

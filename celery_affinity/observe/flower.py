@@ -1,7 +1,7 @@
 """Flower's broker page, its API and its metrics, with the pending and claimed jobs counted in.
 
-Flower reads the length of a list for each queue, and knows no plugins; but it opens our transport in its own process.
-There two of its methods are wrapped, if they look as in the tested versions (2.0 to 2.2).
+Flower reads the length of a list for each queue, and has no plugins. But Flower's process opens our transport, which
+wraps two of Flower's methods, if they look as in the tested versions (2.0 to 2.2).
 """
 
 import asyncio
@@ -21,7 +21,8 @@ from .status import Report, Status, TypeStatus
 
 logger = logging.getLogger(__name__)
 
-#: Longest wait, s, for the broker, unless the transport options say otherwise: as long as Flower itself waits.
+#: Longest waits, s, for a connection and for a reply, unless the transport options say otherwise: as long as Flower
+#: waits.
 _CONNECT_TIMEOUT_S = 1.0
 _REPLY_TIMEOUT_S = 2.0
 
@@ -33,10 +34,10 @@ _installed = False
 
 
 def install(connection: Connection) -> None:
-    """Have the Flower that is loaded in this process show the fleet on the broker of a kombu *connection*.
+    """Have the Flower in this process show the fleet on the broker of *connection*.
 
-    Celery loads Flower in every process of its command line, so nothing of Flower is used until a page is asked for.
-    Calls after the first one do nothing.
+    Celery loads Flower in every process of its command line, so the broker is asked nothing before somebody opens a
+    page. Calls after the first one do nothing.
     """
     global _installed
     with _lock:
@@ -44,9 +45,9 @@ def install(connection: Connection) -> None:
             return
         _installed = True
     try:
-        _wrap(Observer(connection.clone()))  # a clone: the owner of *connection* closes it
+        _wrap(Observer(connection.clone()))  # a clone, since the owner of *connection* closes it
     except (ImportError, AttributeError, TypeError) as exc:
-        if "flower" in sys.argv:  # elsewhere it is merely installed
+        if "flower" in sys.argv:  # elsewhere Flower is merely installed
             _warn_of_another_flower(exc)
 
 
@@ -66,7 +67,7 @@ def _wrap(observer: "Observer") -> None:
 
 
 class Observer:
-    """Read the state of the fleet in threads of Flower, so that a slow broker does not stop its pages."""
+    """Reads the state of the fleet in threads, so that a slow broker does not hold up other pages of Flower."""
 
     def __init__(self, connection: Connection) -> None:
         self._origin = connection
@@ -77,14 +78,14 @@ class Observer:
         """The status as last read; None if the broker did not answer."""
 
     async def read(self) -> Status | None:
-        """Return the state of the fleet, or None, with a line in the log: Flower goes on without."""
+        """Return the state of the fleet; None, with a line in the log, if the broker gives none: Flower must go on."""
         return await asyncio.get_running_loop().run_in_executor(None, self._read_or_log)
 
     def _read_or_log(self) -> Status | None:
         with self._lock:
             try:
                 self.latest = self._read()
-            except Exception as exc:  # any: Flower's own part still works
+            except Exception as exc:  # any: Flower's own part must still work
                 self._forget_connection()
                 self.latest = None
                 if not self._in_trouble:
@@ -100,7 +101,7 @@ class Observer:
         if self._connection is not None:
             with suppress(Exception):
                 return self._status()
-            self._forget_connection()  # idle for too long, perhaps; and another URL of a failover list may answer
+            self._forget_connection()  # perhaps closed as idle; or another URL of a failover list answers now
         self._connection = _connected(self._origin)
         return self._status()
 
@@ -141,7 +142,7 @@ def _queues_with_ours(original: Callable[..., Awaitable[list[Row]]], observer: O
             return await original(self, names)
         ours = {each.type: each for each in status.types}
         known = list(names)
-        # Flower names only queues of workers that it knows; but a type without a worker is what people must see here.
+        # Flower names only queues of workers that it knows, but people must see here above all a type without a worker.
         missing = set(ours).difference(known)
         try:
             rows = await original(self, sorted({*known, *missing}))
@@ -154,7 +155,10 @@ def _queues_with_ours(original: Callable[..., Awaitable[list[Row]]], observer: O
 
 
 def merged(rows: list[Row], ours: dict[str, TypeStatus], status: Status) -> list[Row]:
-    """Return Flower's rows with our jobs counted in. Rows of other queues, and unexpected rows, stay as they are."""
+    """Return Flower's rows with our jobs counted in.
+
+    Rows of other queues stay as they are; so do all rows if one has an unexpected form.
+    """
     consumers = Counter(type_ for worker in status.workers for type_ in worker.types)
     try:
         return [_row(row, ours.get(row["name"]), consumers) for row in rows]

@@ -6,38 +6,38 @@ from typing import Any
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
-from ..rules.protocol import LATE_BEATS
+from ..rules.beats import is_late
 from ..rules.rows import text_of
-from ..rules.settings import complete
+from ..rules.shared_settings import complete
 from ..server.reader import Reader
 from .job_row import read_jobs
 
-#: Jobs in one reply.
+#: Largest number of jobs in one reply.
 MOST = 500
 
-#: Workers that one round trip reads.
+#: Number of workers that one round trip reads.
 _PAGE = 10
 
-#: Priority that stock Celery shows for an ETA in a worker's timer.
+#: Priority that stock Celery shows for a task with an ETA: that of an entry in a worker's timer.
 _TIMER_PRIORITY = 6
 
-#: A message, or a part of Celery's replies, as JSON has it.
+#: A JSON object: a message, or a part of a reply to `inspect`.
 Json = dict[str, Any]
 
-#: Returns arguments and keyword arguments of a message.
+#: A function that returns the arguments and the keyword arguments of a message.
 Arguments = Callable[[Json], tuple[object, object]]
 
 
 def spokesman(reader: Reader) -> str | None:
-    """Return the id of the worker that lists what Redis holds: the first to join of those that would answer."""
+    """Return the id of the worker that lists the jobs in Redis: the first to join of those able to answer, or None."""
     beat_us = int(complete(reader.hash("settings"))["heartbeat_interval_us"])
-    heard_after_us = reader.now_us() - LATE_BEATS * beat_us
+    now_us = reader.now_us()
     first = 0
     while ids := _ids(reader.ask_one("zrange", reader.key("joined"), first, first + _PAGE - 1)):
         rows = reader.ask([("hmget", reader.key("worker", each), ["accepting", "stalled"]) for each in ids])
         beats = reader.ask([("zscore", reader.key("beats"), each) for each in ids])
         for worker, (accepting, stalled), seen_us in zip(ids, rows, beats, strict=True):
-            if accepting == b"1" and stalled is None and (seen_us or 0) > heard_after_us:
+            if accepting == b"1" and stalled is None and not is_late(now_us - (seen_us or 0), beat_us):
                 return worker
         first += _PAGE
     return None
@@ -54,7 +54,7 @@ def scheduled(reader: Reader, arguments: Arguments, hostname: str) -> list[Json]
 def of_tasks(
     reader: Reader, task_ids: Iterable[str], arguments: Arguments, hostname: str
 ) -> dict[str, tuple[str, Json]]:
-    """Return those of the tasks whose newest job is scheduled or pending, in the form of `inspect query_task`."""
+    """Return the tasks whose newest job is scheduled or pending, in the form of `inspect query_task`."""
     asked = list(task_ids)[:MOST]
     newest = {task: found[-1] for task, found in zip(asked, reader.jobs_of(asked), strict=True) if found}
     jobs = read_jobs(reader, list(newest.values()), ("state",))
@@ -71,9 +71,10 @@ def _ids(members: list[bytes]) -> list[str]:
 
 
 def _info(raw: bytes, arguments: Arguments, hostname: str) -> tuple[object, Json]:
-    """Return the ETA, and what Celery's ``Request.info`` returns of a request that has not started.
+    """Return the ETA, and the dict that Celery's ``Request.info`` returns for a request that has not started.
 
-    Of a message that cannot be read all is None: the worker that gets it refuses it, and the others are to be shown.
+    Every value of an unreadable message is None: the worker that gets the message refuses it, and must be able to show
+    the others.
     """
     try:
         message = loads(bytes_to_str(raw))

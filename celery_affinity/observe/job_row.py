@@ -1,4 +1,4 @@
-"""A job's hash in Redis, parsed: the one place that knows its fields by name and what a missing one means."""
+"""A job's hash in Redis, parsed. Reports get the fields, and the meaning of a missing one, from here alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,18 @@ from ..rules.keys import decode
 from ..rules.rows import number_of, text_of
 from ..server.reader import Lane, Reader
 
-#: Characters shown of an exception: a few more than a worker sends.
+#: Largest number of characters shown of an exception: a few more than a worker sends.
 _LONGEST_WHY = 300
 
 
 @dataclass(frozen=True)
 class JobRow:
-    """What Redis says of one job. Text that is missing is "", a number 0; fields that may be None say so by that.
+    """The hash of one job. A missing text is "", a missing number 0; a field that may be None is None if missing.
 
-    *lane*: where the job waits or would wait, its enqueue time and type (encoded) included. *published_us*: of a job
-    with an ETA, whose enqueue time is the ETA. *worker*: the id of the worker that holds the job. *reason*: why a dead
-    letter is one. *why*: the exception that ended the job, if its worker sent it.
+    *lane*: the lane where the job waits or would wait, with the job's enqueue time and type (encoded). *published_us*:
+    only of a job with an ETA, whose enqueue time is the ETA. *worker*: the id of the worker that holds the job.
+    *reason*: the reason of a dead letter. *why*: the exception that ended the job, if its worker sent it. *rules*: as
+    the scripts read them.
     """
 
     job_id: str
@@ -35,6 +36,7 @@ class JobRow:
     ended_us: int
     reason: str | None
     why: str | None
+    rules: str
 
     @property
     def type(self) -> str:
@@ -78,6 +80,7 @@ def _parsed(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         ended_us=number_of(row.get("ended")),
         reason=row.get("reason"),
         why=row.get("why", "")[:_LONGEST_WHY] or None,
+        rules=row.get("rules", ""),
     )
 
 

@@ -1,4 +1,4 @@
-"""The figures of a `Status` as Prometheus metrics. This module knows no Flower and does no I/O."""
+"""The figures of a `Status` as Prometheus metrics. This module does no I/O, and does not know Flower."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -38,25 +38,52 @@ def _pending(status: Status) -> Iterable[Sample]:
         yield (each.type, "on_demand"), each.on_demand
 
 
+def _kept_back(status: Status) -> Iterable[Sample]:
+    # A job that several rules keep back is counted once, so that the rules add up.
+    for each in status.types:
+        yield (each.type, "key"), each.kept_back
+        yield (each.type, "pause"), each.pending - each.kept_back if each.paused else 0
+        yield (each.type, "reserve"), 0 if each.paused else each.kept_back_by_reserves
+
+
 def _workers(status: Status) -> Iterable[Sample]:
     draining = sum(each.draining for each in status.workers)
     return [(("accepting",), len(status.workers) - draining), (("draining",), draining)]
 
 
 def _dead_lettered(status: Status) -> Iterable[Sample]:
-    # All reasons from the start: `increase` misses the first event of a series that begins with it.
+    # Every reason has a sample from the start: Prometheus' `increase` misses an event with which a series begins.
     return [((reason,), status.counters.get(reason, 0)) for reason in REASONS]
 
 
 _PREFIX = "celery_affinity_"
 
-#: Sample 1 comes with all other figures, sample 0 alone.
+#: Value 1 comes with all other figures, value 0 comes alone.
 UP = Figure(f"{_PREFIX}up", "Whether the broker answered: 0 leaves out all other figures.", (), lambda _: [((), 1)])
 
 FIGURES = (
     UP,
     Figure(f"{_PREFIX}pending_jobs", "Jobs that wait for a slot.", ("type", "mode"), _pending),
     Figure(f"{_PREFIX}claimed_jobs", "Jobs that workers hold.", ("type",), _by_type(attrgetter("claimed"))),
+    Figure(
+        f"{_PREFIX}kept_back_jobs",
+        "Pending jobs that a rule keeps back.",
+        ("type", "rule"),
+        _kept_back,
+    ),
+    Figure(f"{_PREFIX}paused", "Whether the type is paused.", ("type",), _by_type(lambda each: int(each.paused))),
+    Figure(
+        f"{_PREFIX}paused_keys",
+        "Keys that are paused.",
+        (),
+        lambda status: [((), sum(each.kind == "key" for each in status.pauses))],
+    ),
+    Figure(
+        f"{_PREFIX}keys_waiting",
+        "Keys for which jobs wait.",
+        (),
+        lambda status: [((), status.waiting_keys)],
+    ),
     Figure(
         f"{_PREFIX}unserved_jobs",
         "Pending jobs that no live worker can take.",
@@ -90,7 +117,7 @@ FIGURES = (
 
 
 class StatusCollector(Collector):
-    """Collect the figures of the status that *latest* returns; None: the broker did not answer."""
+    """Collects the figures of the status that *latest* returns, which is None if the broker did not answer."""
 
     def __init__(self, latest: Callable[[], Status | None]) -> None:
         self._latest = latest

@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ..rules.keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
 from ..server.reader import Backlog, Reader, as_text
 from .job_row import read_jobs
+from .reserves import Reserved, reserved
+from .type_rules import Pause, pauses
 
-#: Most claims whose types are read one by one: the cost of an observer must not grow with the fleet.
+#: Largest number of claims whose types are read one by one: the cost of an observer must not grow with the fleet.
 MOST_CLAIMS_READ = 1000
 
 
@@ -18,7 +20,10 @@ class TypeStatus:
     """A type with pending or claimed jobs, or live workers.
 
     *claimed*: number of jobs that workers hold; None if versatile workers hold more than `MOST_CLAIMS_READ`.
-    *oldest_wait_s*: None if no job is pending. *slots*, *free*: of the live workers that serve the type.
+    *oldest_wait_s*: None if no job is pending. *slots*, *free*: slots, and free ones, of the live workers that serve
+    the type. *kept_back*: those of the *pending* jobs that keys keep back. *paused*: whether the type is paused, by
+    itself or with all others. *kept_back_by_reserves*: those of the *pending* jobs that wait so that enough slots stay
+    free. *reserves*: for whom slots are kept free.
     """
 
     type: str
@@ -28,6 +33,10 @@ class TypeStatus:
     oldest_wait_s: float | None
     slots: int
     free: int
+    kept_back: int = 0
+    paused: bool = False
+    kept_back_by_reserves: int = 0
+    reserves: list[Reserved] = field(default_factory=list)
 
     @property
     def busy(self) -> int:
@@ -43,8 +52,8 @@ class TypeStatus:
 class WorkerStatus:
     """A live worker.
 
-    *last_beat_s*: time since its last beat. *withdrawn*: those of its *types* of which it takes no jobs for a moment,
-    since too many wait in it for a rate limit. *stalled*: its event loop stands still.
+    *last_beat_s*: time since the last beat. *withdrawn*: those of *types* of which the worker takes no jobs for a
+    moment, since too many wait there for a rate limit. *stalled*: the event loop stands still.
     """
 
     name: str
@@ -62,8 +71,9 @@ class WorkerStatus:
 class Status:
     """The fleet at a glance.
 
-    *scheduled*: number of jobs that wait for their ETA; *dead*: number of dead letters kept. *counters*, since the
-    cohort's first day: jobs published for a type without a live worker ("unserved"), and dead letters by reason.
+    *scheduled*: number of jobs that wait for their ETA; *dead*: number of dead letters kept. *counters*: numbers since
+    the cohort's first day, of jobs published for a type without a live worker ("unserved"), and of dead letters by
+    reason. *waiting_keys*: number of keys for which jobs wait.
     """
 
     types: list[TypeStatus]
@@ -71,6 +81,8 @@ class Status:
     scheduled: int
     dead: int
     counters: dict[str, int]
+    waiting_keys: int = 0
+    pauses: list[Pause] = field(default_factory=list)
 
 
 class Report:
@@ -80,28 +92,43 @@ class Report:
         self._reader = reader
 
     def status(self) -> Status:
-        """Return types, workers and counts. They are read one after the other, not at one instant."""
+        """Return types, workers and counts, which are read one after the other, not at one instant."""
         read = self._reader
         now_us = read.now_us()
         profiles = read.large_hash("profiles")
         free = _free_by_type(profiles, read.large_hash("free_slots"))
-        scheduled, dead = read.ask([("zcard", read.key("scheduled")), ("zcard", read.key("dead"))])
+        scheduled, dead, waiting_keys = read.ask(
+            [("zcard", read.key(name)) for name in ("scheduled", "dead", "waiting_keys")]
+        )
         workers = self._workers(profiles, now_us)
+        paused = pauses(read)
         return Status(
-            self._types(read.capacity(), free, self._claimed(workers), now_us),
+            _with_pauses(self._types(read.capacity(), free, self._claimed(workers), now_us), paused),
             workers,
             scheduled,
             dead,
             {name: number_of(count) for name, count in sorted(read.hash("counters").items())},
+            waiting_keys,
+            paused,
         )
 
     def _types(
         self, capacity: dict[str, int], free: dict[str, int], claimed: dict[str, int | None], now_us: int
     ) -> list[TypeStatus]:
         backlogs = self._reader.backlogs()
+        reserves, kept_back = reserved(self._reader, capacity, free)
         return [
-            _type_status(
-                type_, backlogs.get(type_), capacity.get(type_, 0), free.get(type_, 0), claimed.get(type_, 0), now_us
+            replace(
+                _type_status(
+                    type_,
+                    backlogs.get(type_),
+                    capacity.get(type_, 0),
+                    free.get(type_, 0),
+                    claimed.get(type_, 0),
+                    now_us,
+                ),
+                kept_back_by_reserves=kept_back.get(type_, 0),
+                reserves=reserves.get(type_, []),
             )
             for type_ in sorted({*capacity, *claimed, *backlogs})
         ]
@@ -132,10 +159,10 @@ class Report:
         return sorted(workers, key=lambda worker: (worker.name, worker.id))
 
     def _claimed(self, workers: Sequence[WorkerStatus]) -> dict[str, int | None]:
-        """Return the number of claimed jobs by type (encoded); None for types with too many to tell.
+        """Return the number of claimed jobs by type (encoded); None for types with too many to read.
 
         The claims of a worker that serves one type need only be counted. The claims of a versatile worker have to be
-        read; it holds no more of them than it has slots.
+        read; there are no more of them than slots.
         """
         read = self._reader
         held = read.held([worker.id for worker in workers])
@@ -152,7 +179,7 @@ class Report:
             return {**claimed, **{encode(type_): None for worker in versatile for type_ in worker.types}}
         jobs = read.ask([("hkeys", read.key("claims", worker.id)) for worker in versatile])
         rows = read_jobs(read, [text_of(job) for each in jobs for job in each], ("type",))
-        claimed.update(row.lane.type for row in rows if row.lane.type)  # without a type: ended meanwhile
+        claimed.update(row.lane.type for row in rows if row.lane.type)  # without a type: the job ended meanwhile
         return dict(claimed)
 
 
@@ -167,7 +194,14 @@ def _type_status(
         oldest_wait_s=max(0, now_us - backlog.oldest_us) / 1e6 if backlog else None,
         slots=slots,
         free=free,
+        kept_back=backlog.kept_back if backlog else 0,
     )
+
+
+def _with_pauses(types: list[TypeStatus], found: list[Pause]) -> list[TypeStatus]:
+    named = {each.name for each in found if each.kind == "type"}
+    is_all = any(each.kind == "all" for each in found)
+    return [replace(each, paused=is_all or each.type in named) for each in types]
 
 
 def _free_by_type(profiles: dict[str, str], free_slots: dict[str, str]) -> dict[str, int]:

@@ -1,14 +1,18 @@
-"""Why a pending job waits: its score, the jobs before it, the slots that fit, and a guess at the wait to come."""
+"""The reasons why a pending job waits: score, jobs ahead, slots that fit, and a guess at the wait to come."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..rules import overtaking
 from ..rules.keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
-from ..server.reader import Lane, Reader
+from ..server.reader import Command, Lane, Reader
 from .claim_order import Group, Order, ahead, order_now
+from .keys import facts_of, rules_in
+from .reserves import why_kept_back as why_kept_back_by_reserve
+from .type_rules import limits_of, pauses_of, sentence_of_pause
+from .waiting_for_key import KeyWait, waiting_for_key, why_kept_back
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,32 @@ class Slots:
     free: int
 
 
+#: Rules that a job meets before its key.
+_BEFORE_KEYS = ("pause", "type limit")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A rule that keeps a job pending. *why*: in words.
+
+    *rule*: "type" (nobody serves it), "rate limit", "slots", "key", "pause", "type limit" or "reserve".
+    """
+
+    rule: str
+    why: str
+
+
 @dataclass(frozen=True)
 class Waiting:
-    """Why a pending job waits.
+    """The reasons why a pending job waits.
 
-    *rank_in_type*, *rank*: the job's place among the jobs of its type, and among all that its slots could take; 1 is
-    next. *ahead*: the jobs before it, by type, mode and priority. *bound_s*: only jobs published less than that after
-    the job can pass it; from *passed_until_s* (Unix time) on, no new job can. *estimate_s*: a guess at the wait to
-    come, from how long jobs held their slots lately; None if nothing is known.
+    *rank_in_type*, *rank*: the job's place among the jobs of its type, and among all jobs that the slots could take; 1
+    is next. Jobs that keys keep back have no place, unless this job is one. *ahead*: the jobs before it, by type, mode
+    and priority. *blocked_by*: all rules that keep it pending; none if a slot has just become free. *bound_s*: only
+    jobs published less than so many seconds after the job can pass it; from *passed_until_s* (Unix time) on no new job
+    can. Both are None while a rule keeps the job back. *estimate_s*: a guess at the wait to come, from the time that
+    jobs held slots lately; None if nothing is known. *key*: None for a job without one. *kept_back*: whether the key
+    keeps the job back; else the job may start while the key has room.
     """
 
     score: Points
@@ -48,21 +70,98 @@ class Waiting:
     rank: int
     ahead: list[Group]
     slots: list[Slots]
-    blocked_by: str
-    bound_s: float
-    passed_until_s: float
+    blocked_by: list[Block]
+    bound_s: float | None
+    passed_until_s: float | None
     estimate_s: float | None
+    key: KeyWait | None = None
+    kept_back: bool = False
+
+    @property
+    def is_paused(self) -> bool:
+        return any(each.rule == "pause" for each in self.blocked_by)
 
 
-def waiting_of(reader: Reader, lane: Lane, now_us: int, settings: Mapping[str, str]) -> Waiting | None:
-    """Return why a pending job waits; None if it is pending no longer. *lane*: its lane, the job itself as head."""
+def waiting_of(reader: Reader, lane: Lane, rules: str, now_us: int, settings: Mapping[str, str]) -> Waiting | None:
+    """Return the reasons why a job waits; None if it is pending no longer.
+
+    *lane*: the job's, with the job as head. *rules*: the field of its row.
+    """
+    ruled = rules_in(rules)
+    sublanes = facts_of(reader, [ruled.key])[ruled.key].sublanes if ruled else []
     profiles = _profiles_for(reader, lane.type)
     candidates = sorted({lane.type, *(type_ for each in profiles for type_ in each.types)})
-    order = order_now(reader, candidates, now_us, settings)
-    lanes = reader.lanes(candidates)
-    if reader.ask_one("zscore", reader.lane_key(lane), lane.job_id) is None:
+    order = order_now(reader, sorted({*candidates, *(each.type for each in sublanes)}), now_us, settings)
+    lanes = [*reader.lanes(candidates), *reader.kept_lanes(candidates)]
+    places = [lane, lane._replace(is_kept_back=True)]
+    stands, kept_back = (at is not None for at in reader.ask([_place_in(reader, each) for each in places]))
+    if not (stands or kept_back):
         return None
+    waited_for_slots = _waiting_of(reader, order, lane, lanes, profiles, kept_back=kept_back)
+    waited_for_others = _reserved(reader, lane, settings, waited_for_slots)
+    waited = _held_back(reader, lane.type, ruled.key if ruled else None, waited_for_others)
+    if not ruled:
+        return waited
+    key = waiting_for_key(reader, order, ruled.key, sublanes, lane)
+    if not kept_back:
+        return replace(waited, key=key)
+    why = Block("key", why_kept_back(reader, key, sublanes, lane))
+    return replace(
+        waited,
+        key=key,
+        kept_back=True,
+        blocked_by=sorted([why, *waited.blocked_by], key=lambda each: each.rule not in _BEFORE_KEYS),
+        bound_s=None,
+        passed_until_s=None,
+        estimate_s=None if waited.is_paused else key.estimate_s,
+    )
+
+
+def _reserved(reader: Reader, lane: Lane, settings: Mapping[str, str], waited: Waiting) -> Waiting:
+    """Return *waited* with the reserve, if there is one, that keeps back the first job of *lane*."""
+    live, free = (sum(getattr(each, name) for each in waited.slots) for name in ("slots", "free"))
+    found = why_kept_back_by_reserve(reader, settings, lane, live, free)
+    patience_s = int(settings["reserve_patience_us"]) / MICRO
+    if found is None or waited.bound_s is None:
+        return waited
+    why, kept = found
+    bound_s = None
+    if patience_s:
+        bound_s = max(waited.bound_s, patience_s + int(settings["heartbeat_interval_us"]) / MICRO)
+    return replace(
+        waited,
+        blocked_by=[Block("reserve", why), *waited.blocked_by],
+        bound_s=bound_s,
+        passed_until_s=None if bound_s is None else lane.enqueued_us / MICRO + bound_s,
+        estimate_s=None if waited.estimate_s is None else waited.estimate_s * live / max(1, live - kept),
+    )
+
+
+def _held_back(reader: Reader, type_: str, key: str | None, waited: Waiting) -> Waiting:
+    """Return *waited* with the pauses and limits that concern a job of *type_* with *key*; both encoded."""
+    blocks = [Block("pause", sentence_of_pause(each)) for each in pauses_of(reader, type_, key)]
+    for each in limits_of(reader, [type_]):
+        if each.counting:
+            blocks.append(Block("type limit", f"a new limit of type {each.type!r}: the jobs that run are counted"))
+        elif each.running >= each.limit:
+            why = f"type {each.type!r}: {each.running} run, and {each.limit} may"
+            blocks.append(Block("type limit", why))
+    if not blocks:
+        return waited
+    held_back = replace(waited, blocked_by=[*blocks, *waited.blocked_by], bound_s=None, passed_until_s=None)
+    return replace(held_back, estimate_s=None) if held_back.is_paused else held_back
+
+
+def _place_in(reader: Reader, lane: Lane) -> Command:
+    return "zscore", reader.lane_key(lane), lane.job_id
+
+
+def _waiting_of(
+    reader: Reader, order: Order, lane: Lane, lanes: Sequence[Lane], profiles: Sequence["_Profile"], *, kept_back: bool
+) -> Waiting:
+    """Return the reasons without those of the job's own key."""
     groups = ahead(reader, order, lanes, order.place(lane, lane.enqueued_us, lane.job_id))
+    before = [group for group in groups if kept_back or not group.kept_back]
     bound_s = overtaking.seconds(lane.priority, lane.on_demand, order.weights)
     type_ = decode(lane.type)
     slots = [
@@ -70,14 +169,14 @@ def waiting_of(reader: Reader, lane: Lane, now_us: int, settings: Mapping[str, s
     ]
     return Waiting(
         score=_points(order, lane),
-        rank_in_type=1 + sum(group.jobs for group in groups if group.type == type_),
-        rank=1 + sum(group.jobs for group in groups),
+        rank_in_type=1 + sum(group.jobs for group in before if group.type == type_),
+        rank=1 + sum(group.jobs for group in before),
         ahead=groups,
         slots=slots,
         blocked_by=_blocked_by(type_, slots, withdrawn=reader.capacity([lane.type]).get(lane.type, 0)),
         bound_s=bound_s,
         passed_until_s=lane.enqueued_us / MICRO + bound_s,
-        estimate_s=_estimate_s(reader, lane.type, groups, profiles),
+        estimate_s=_estimate_s(reader, lane.type, before, profiles),
     )
 
 
@@ -121,16 +220,20 @@ def _points(order: Order, lane: Lane) -> Points:
     )
 
 
-def _blocked_by(type_: str, slots: Sequence[Slots], withdrawn: int) -> str:
-    """Return what keeps the job pending. *withdrawn*: slots of live workers that take no job of the type just now."""
+def _blocked_by(type_: str, slots: Sequence[Slots], withdrawn: int) -> list[Block]:
+    """Return the obstacles before the job, but for its key.
+
+    *withdrawn*: slots of live workers that take no job of the type just now.
+    """
     total, free = (sum(getattr(each, name) for each in slots) for name in ("slots", "free"))
     if not total and withdrawn:
-        return "a rate limit: enough jobs wait for it in the workers that serve the type"
+        return [Block("rate limit", "a rate limit: enough jobs wait for it in the workers that serve the type")]
     if not total:
-        return f"no live worker serves type {type_!r}: start one with -Q {type_}"
+        return [Block("type", f"no live worker serves type {type_!r}: start one with -Q {type_}")]
     if free:
-        return "nothing: a slot has just become free"
-    return "its slot is busy" if total == 1 else f"all {total} slots that fit are busy, or of workers that drain"
+        return []
+    busy = "its slot is busy" if total == 1 else f"all {total} slots that fit are busy, or of workers that drain"
+    return [Block("slots", busy)]
 
 
 def _estimate_s(reader: Reader, type_: str, groups: Sequence[Group], profiles: Sequence[_Profile]) -> float | None:

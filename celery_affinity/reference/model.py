@@ -1,10 +1,11 @@
 """What a cohort holds: jobs, workers, and what is known of them together. Times are µs of the server's clock."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from ..rules.job_rules import Rate
 from ..rules.protocol import MOST_BYTES
 from .base.settings_in_force import InForce
 
@@ -55,11 +56,15 @@ class Job:
     """When it ends if it still waits, here or in a worker."""
     stamps: tuple[str, ...] = ()
     """Stamps of its message, "name:value"."""
+    rules: str = ""
+    """Its key, as `rules/job_fields` has it; "" for none."""
     published_us: int | None = None
     """When it was published, if it had to wait for its time."""
     deliveries: int = 0
     """Times that it came back, without those that do not count."""
     acked: bool = False
+    is_limited: bool = False
+    """Whether a limit of its type, or a reserve, counts its claim."""
     worker: str | None = None
     fence: int | None = None
     claimed_us: int | None = None
@@ -116,22 +121,6 @@ class Worker:
         return self.accepting and not self.stalled and self.slots > 0
 
 
-@dataclass(frozen=True)
-class NewJob:
-    """A message that is to become a job. *delay_us*: until it is due. *expires_us*: until it ends if it still waits."""
-
-    id: str
-    type: str
-    on_demand: bool
-    priority: int
-    delay_us: int
-    task_id: str
-    task_name: str
-    message: str
-    expires_us: int | None = None
-    stamps: Sequence[str] = ()
-
-
 @dataclass
 class Cohort:
     """All that a server knows of one cohort, without what lets the scripts not look at everything.
@@ -159,6 +148,30 @@ class Cohort:
     counters: Counter[str] = field(default_factory=Counter)
     untold: dict[str, int] = field(default_factory=dict)
     """Jobs whose end their callers do not know -> when the callers are to be told, µs."""
+    stated: dict[str, dict[str, int | Rate]] = field(default_factory=dict)
+    """Key of a rule -> task name -> the limit, or the rate, that the task stated last."""
+    open_keys: set[str] = field(default_factory=set)
+    """Keys of rules that had room when they were settled last."""
+    kept_for: dict[str, str] = field(default_factory=dict)
+    """Key of a rule -> the retry that is the next one to get it (``keep_order``)."""
+    rates: dict[str, int] = field(default_factory=dict)
+    """Key of a rate -> when all its starts are free again, µs."""
+    due_keys: dict[str, int] = field(default_factory=dict)
+    """Key of a rule that has pending jobs -> when it is to be settled again, µs."""
+    waiting_keys: dict[str, int] = field(default_factory=dict)
+    """Key of a rule that has pending jobs -> the revision of the limits that its lanes agree with."""
+    pauses: dict[str, str] = field(default_factory=dict)
+    """What is paused ("type:T", "key:K" or "*") -> since when, until when and why, as the scripts write it."""
+    pause_ends: dict[str, int] = field(default_factory=dict)
+    """What is paused until a time -> the time, µs."""
+    limited: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Type -> its claims that its limit, or a reserve for their class, counts -> numbers of their lanes."""
+    counting: set[str] = field(default_factory=set)
+    """Types whose limit is so new that claims from before it are not counted yet."""
+    recounts: bool = False
+    """Whether the next tick counts claims, for new limits and reserves."""
+    gained: set[str] = field(default_factory=set)
+    """Types of which a rule has let a job go on since the last `fill`, which looks at them as well."""
     revoked: dict[str, int] = field(default_factory=dict)
     """Task ids that were revoked -> when, µs; a server forgets them later."""
     revoked_stamps: dict[str, int] = field(default_factory=dict)
@@ -174,6 +187,10 @@ class Cohort:
     ticked_us: int | None = None
     grace_us: int | None = None
     """Since when silence counts, µs."""
+
+    def types(self) -> set[str]:
+        """Return the types of all jobs, and of all workers."""
+        return {job.type for job in self.jobs.values()}.union(*(worker.types for worker in self.workers.values()))
 
     def pending(self, types: Collection[str]) -> list[Job]:
         return [job for job in self.jobs.values() if job.state == "pending" and job.type in types]

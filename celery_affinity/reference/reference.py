@@ -50,3 +50,5 @@ class Reference(Cohort):
     replay = arrows.replay.replay
     drop = arrows.drop.drop
     configure = arrows.configure.configure
+    pause = arrows.pause.pause
+    resume = arrows.resume.resume

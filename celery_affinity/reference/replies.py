@@ -64,6 +64,20 @@ class Synced(NamedTuple):
     returned: int
 
 
+class Configured(NamedTuple):
+    """*revision*: that of the settings in force."""
+
+    revision: int
+    more: Set[str]
+
+
+class Resumed(NamedTuple):
+    """*resumed*: whether it was paused."""
+
+    resumed: bool
+    more: Set[str]
+
+
 class Left(NamedTuple):
     """*unfinished*: the worker still holds something. *returned*: how many jobs are pending again."""
 

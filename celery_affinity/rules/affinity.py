@@ -1,10 +1,11 @@
-"""What a task may ask for."""
+"""The affinity of a task: the type of worker, the urgency and the rule that it may ask for."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
 from ..errors import OptionError, refuse
+from .keyed import Exclusive, Rate, Rule, as_exclusive, as_rate
 from .protocol import MAX_PRIORITY
 from .spelling import closest
 from .type_name import ACCEPTED, is_type
@@ -12,11 +13,13 @@ from .type_name import ACCEPTED, is_type
 
 @dataclass(frozen=True)
 class Affinity:
-    """What a task needs: a *type* of worker, and how urgent it is.
+    """The needs of a task: a *type* of worker, and an urgency.
 
     *type* is a Celery queue name; None leaves the queue that the task is routed to. *priority* is 0..10, 10 highest
     (with ``affinity_priority_order = "lower-first"`` 0 is); None leaves the task's own. *on_demand*: a user waits for
-    the answer; None leaves it to whoever calls.
+    the answer; None leaves it to the caller. *exclusive*: jobs of its key do not run together; a text is the key, or
+    its template (`Exclusive`). *rate*: jobs of its key start at a limited rate (`Rate`). A job has one key, so one of
+    the two.
 
     Raises OptionError (a ValueError) for anything else.
     """
@@ -24,6 +27,10 @@ class Affinity:
     type: str | None = None
     priority: int | None = None
     on_demand: bool | None = None
+    exclusive: Exclusive | str | None = None
+    rate: Rate | None = None
+    rule: Rule | None = field(default=None, init=False, repr=False, compare=False)
+    """What `exclusive` or `rate` says; None if neither does."""
 
     def __new__(cls, *_: object, **named: object) -> "Affinity":
         for name in named.keys() - _FIELDS:
@@ -37,13 +44,20 @@ class Affinity:
             object.__setattr__(self, "priority", check_priority(self.priority))
         if self.on_demand is not None:
             check_on_demand(self.on_demand)
+        if self.exclusive is not None or self.rate is not None:
+            exclusive, rate = as_exclusive(self.exclusive), as_rate(self.rate)
+            if exclusive and rate:
+                raise OptionError(f"a job has one key: exclusive= or rate=, got: {exclusive!r} and {rate!r}")
+            for name, value in (("exclusive", exclusive), ("rate", rate), ("rule", exclusive or rate)):
+                object.__setattr__(self, name, value)
 
     def __json__(self) -> dict[str, object]:
-        """Return what kombu writes of this affinity within a message that carries a signature."""
-        return {"type": self.type, "priority": self.priority, "on_demand": self.on_demand}
+        """Return the form of this affinity that kombu writes into a message with a signature."""
+        written: dict[str, object] = {"type": self.type, "priority": self.priority, "on_demand": self.on_demand}
+        return written if self.rule is None else {**written, self.rule.option: self.rule}
 
 
-_FIELDS = ("type", "priority", "on_demand")
+_FIELDS = tuple(each.name for each in fields(Affinity) if each.init)
 
 
 def _did_you_mean(name: object) -> str:
@@ -56,7 +70,7 @@ NOTHING = Affinity()
 
 
 def as_affinity(value: object) -> Affinity:
-    """Return what an ``affinity=`` option means: a type, an Affinity, a mapping of its fields, or None."""
+    """Return the affinity of an ``affinity=`` option: a type, an Affinity, a mapping of its fields, or None."""
     if value is None:
         return NOTHING
     if isinstance(value, Affinity):
@@ -73,12 +87,12 @@ def as_affinity(value: object) -> Affinity:
 
 
 def of_task(task: object) -> Affinity:
-    """Return what *task* asks for by its attributes ``affinity`` and ``on_demand``. ``affinity`` wins."""
+    """Return the affinity in the attributes ``affinity`` and ``on_demand`` of *task*. A mode in ``affinity`` wins."""
     asked = as_affinity(getattr(task, "affinity", None))
     on_demand = getattr(task, "on_demand", None)
     if on_demand is None or callable(on_demand) or asked.on_demand is not None:  # callable: a method of the user's
         return asked
-    return Affinity(asked.type, asked.priority, on_demand)
+    return replace(asked, on_demand=on_demand)
 
 
 @lru_cache(maxsize=4096)
@@ -94,7 +108,7 @@ def check_type(value: object) -> str:
 
 
 def check_priority(value: object) -> int:
-    """Return the priority that *value* is, else raise OptionError.
+    """Return *value* as a priority, else raise OptionError.
 
     As with stock Celery ``"5"``, ``5.0`` and ``True`` are whole numbers as well.
     """

@@ -1,27 +1,29 @@
-"""The fields of a job, in one table: what a message may say of its job, where that stands, and who says it.
+"""The fields of a job in one table: accepted values, the place in the job's hash, and who sets each.
 
 A field goes into names of keys, lists of words and sums that every worker reads, so one bad field would stop them all:
-publishers check it, and so do the scripts, before anything is written. What scripts do with all fields is spelled by
-`lua_expression`; their check is ``server/lua/jobs/fields.lua``, which a test compares with the patterns here. Values
-come from `client.envelope.as_job`, in the order of `FIELDS` by `server.replies.Job`.
+publishers check it, and so do the scripts, before anything is written. `Job` has a value for each field, from a call
+(`client.envelope.as_job`) or from stock Celery's list (`dispatcher.ingest`). Lua that deals with all fields is spelled
+by `lua_expression`; the scripts' check is ``server/lua/jobs/fields.lua``, which a test compares with the patterns here.
 """
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import OptionError, refuse
-from .protocol import LONGEST_ID, LONGEST_NUMBER, MAX_PRIORITY, MOST_STAMP_BYTES, MOST_STAMPS
+from . import keys
+from .protocol import LONGEST_ID, LONGEST_KEY, LONGEST_NUMBER, MARK, MAX_PRIORITY, MOST_STAMP_BYTES, MOST_STAMPS
 
 
 class Field(NamedTuple):
     """One field of a job, as the scripts take it."""
 
     set_by: str
-    """Who says it."""
+    """The origin of the value, in words."""
     accepted: str
-    """What is accepted, in words."""
+    """The accepted values, in words."""
     pattern: str
     """Pattern of the whole text; "": anything is accepted."""
     otherwise: str | int | None = None
@@ -31,7 +33,9 @@ class Field(NamedTuple):
 
 
 _ENCODED = "[A-Za-z0-9_.~%-]"
+_TEXT = f"{_ENCODED}*"
 _STAMP = "[A-Za-z0-9_.~%:-]+"
+_COUNT = f"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}"
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
 #: name -> field, in the order of the scripts' arguments.
@@ -48,21 +52,21 @@ FIELDS: dict[str, Field] = {
         kept="type",
     ),
     "mode": Field("on_demand of the call", "'queued' or 'demand'", "queued|demand", "queued"),  # in its lane's name
-    "priority": Field(  # in its lane's name; as its app counts it
+    "priority": Field(  # in its lane's name; 10 is highest, by its app's order
         "priority of the call, or of the task",
         f"a whole number from 0 to {MAX_PRIORITY}",
         f"[0-9]|{MAX_PRIORITY}",
         0,
     ),
-    "delay_us": Field(  # "enqueued" has when it is due; nobody asks the publisher's clock what time it is
+    "delay_us": Field(  # "enqueued" has the due time; the publisher's clock does not count
         "countdown or eta of the call",
         f"a whole number of microseconds, of up to {LONGEST_NUMBER} characters",
         _NUMBER,
         0,
     ),
-    "task_id": Field("Celery", "a text, percent-encoded", f"{_ENCODED}*", "", kept="task"),
+    "task_id": Field("Celery", "a text, percent-encoded", _TEXT, "", kept="task"),
     "task_name": Field("Celery", "a text in UTF-8", r"[^\ud800-\udfff]*", "", kept="name"),
-    "expires_us": Field(  # "expires" has when that is, if ever
+    "expires_us": Field(  # "expires" has the time of the end, if there is one
         "expires of the call",
         f"nothing, or a whole number of microseconds, of up to {LONGEST_NUMBER} characters",
         f"|{_NUMBER}",
@@ -74,10 +78,18 @@ FIELDS: dict[str, Field] = {
         rf"(?=[^\n]{{0,{MOST_STAMP_BYTES}}}(?:\n|\Z)) *(?:{_STAMP}(?: +{_STAMP}){{0,{MOST_STAMPS - 1}}} *)?",
         "",
     ),
+    "rules": Field(  # "rules" has them, if there are any; then the id ends with `MARK`
+        "exclusive or rate of the task, or of the call",
+        "nothing, or 'key=K limit=N', 'key=K limit=1 order=1' or 'key=K rate=N/MICROSECONDS', of a job whose id ends "
+        f"with {MARK!r}; K of up to {LONGEST_KEY} characters, percent-encoded",
+        f"(?:key={_ENCODED}{{1,{LONGEST_KEY}}} (?:limit={_COUNT}|limit=1 order=1|rate={_COUNT}/{_COUNT}))?",
+        "",
+    ),
     "message": Field("kombu", "any bytes", ""),  # in a key of its own
 }
 
 _NAMES = tuple(FIELDS)
+_ID, _RULES = _NAMES.index("id"), _NAMES.index("rules")
 
 #: Name, place and check of each field that is checked, those at the end that may hold a line break.
 _CHECKS = sorted(
@@ -101,12 +113,69 @@ def bad(arguments: Sequence[object]) -> str | None:
     for name, place, matches in _CHECKS_OF_TEXTS if _GOOD_LINES("\n".join(map(str, _LINES(arguments)))) else _CHECKS:
         if not matches(str(arguments[place])):
             return name
-    return None
+    is_marked = str(arguments[_ID]).endswith(MARK)
+    return "rules" if is_marked != bool(arguments[_RULES]) else None
 
 
 def refused(name: str, arguments: Sequence[object]) -> OptionError:
     """Return the error for a message of which the field *name* is not accepted."""
     return refuse(f"{name} of a job", FIELDS[name].accepted, arguments[_NAMES.index(name)])
+
+
+@dataclass(slots=True)  # not frozen: each publish makes one, and a frozen one takes three times as long to make
+class Job:
+    """A job to publish. *delay_us*: time until the job is due. *expires_us*: time until it ends if it still waits.
+
+    *stamps*: words by which the job can be revoked, as `revokes.stamp` writes them. *rules*: the job's key, as `keyed`
+    writes it. *readable*: False if only the message and the list that it was found in are known. Raises OptionError for
+    a value that is no text, or none in UTF-8.
+    """
+
+    id: str
+    type: str
+    message: bytes | str
+    on_demand: bool = False
+    priority: int = 0
+    delay_us: int = 0
+    task_id: str = ""
+    task_name: str = ""
+    expires_us: int | None = None
+    stamps: Sequence[str] = ()
+    rules: str = ""
+    readable: bool = True
+    arguments: tuple[str | bytes | int, ...] = field(init=False, repr=False)
+    """Arguments of the scripts that make a job, in the order of `FIELDS`: on_demand is their "mode"."""
+
+    def __post_init__(self) -> None:
+        try:
+            self.arguments = (
+                self.id,
+                keys.encode(self.type),
+                "demand" if self.on_demand else "queued",
+                self.priority,
+                self.delay_us,
+                keys.encode(self.task_id),
+                self.task_name,
+                "" if self.expires_us is None else self.expires_us,
+                " ".join(self.stamps),
+                self.rules,
+                self.message,
+            )
+        except (TypeError, ValueError) as exc:
+            said = (self.type, self.task_id, self.stamps)
+            raise OptionError(f"type, task id and stamps of a job must be texts in UTF-8, got: {said!r}") from exc
+
+    def checked(self) -> "Job":
+        """Return the job. Raises OptionError if a field is not accepted: the script would refuse the job."""
+        name = bad(self.arguments)
+        if name is not None:
+            raise refused(name, self.arguments)
+        return self
+
+
+def kept(job: Job) -> dict[str, Any]:
+    """Return what *job* has for the fields that its hash has unchanged."""
+    return {name: getattr(job, name) for name, field in FIELDS.items() if field.kept}
 
 
 def lua_expression(name: str, parts: Sequence[str]) -> str:
@@ -137,4 +206,16 @@ def _row(job: str, lane: str, enqueued: str, state: str) -> str:
     return ", ".join([first, fixed, *others, f'"state", {state}'])
 
 
-_IN_LUA: dict[str, Callable[..., str]] = {"COUNT": lambda: str(len(FIELDS)), "at": _at, "bare": _bare, "row": _row}
+def _unencoded(job: str) -> str:
+    """Return the name of a field of *job* that is not percent-encoded, of those that need be nothing else; or false."""
+    names = (name for name, field in FIELDS.items() if field.pattern == _TEXT)
+    return " or ".join(f'string.find({job}.{name}, "[^%w_.~%%-]") and "{name}"' for name in names)
+
+
+_IN_LUA: dict[str, Callable[..., str]] = {
+    "COUNT": lambda: str(len(FIELDS)),
+    "at": _at,
+    "bare": _bare,
+    "row": _row,
+    "unencoded": _unencoded,
+}

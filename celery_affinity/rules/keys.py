@@ -1,4 +1,4 @@
-"""Every Redis key, its type and what it holds. Nothing else in the project spells a key.
+"""Every Redis key, with its type and content. No other module spells a key.
 
 All keys of a cohort share one hash tag, so that they live on one shard:
 ``<global_keyprefix>{<namespace>:<cohort>}:<name>``. The Lua side is generated from `KEYS`.
@@ -12,8 +12,8 @@ from urllib.parse import quote, unquote
 
 from ..errors import SettingError
 
-#: Number of the format of what stands in these keys (docs/explanation/versions.md). Processes that write different
-#: ones must not share a server.
+#: Number of the format of these keys' contents (docs/explanation/versions.md). Processes that write different numbers
+#: must not share a server.
 SCHEMA = 2
 
 #: The text that stands instead of a job's id where a task has several jobs.
@@ -24,9 +24,69 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "job": ("job:%s", "hash", "what is known of a job, without its message"),
     "message": ("message:%s", "string", "the message as kombu sent it, until the job has ended"),
     "lane": ("lane:%s:%s", "zset", "type, lane -> waiting job ids by enqueue time, µs"),
-    "heads": ("heads", "hash", "type -> 'lane enqueued_us job_id' of each of its lanes that is not empty"),
+    "heads": (
+        "heads",
+        "hash",
+        "type -> 'lane enqueued_us job_id' of each of its lanes that is not empty; !: which rules of types there are",
+    ),
     # The name begins like a lane's: a user who may write lanes, as producers may, may write this key.
     "leaders": ("lane:leaders", "hash", "type -> which of its heads go first, and how far"),
+    # So do the names of all that rules by key take. No lane has as many parts as these, or a last part like theirs.
+    "held": ("lane:key:held:%s", "zset", "key of a rule -> job ids that hold it, by fencing number"),
+    "sublane": (
+        "lane:key:sublane:%s:%s:%s",
+        "zset",
+        "key of a rule, type, lane -> its waiting jobs by enqueue time, µs",
+    ),
+    # As do those of what holds back whole types.
+    "type_rules": (
+        "lane:key:type_rules",
+        "hash",
+        "type -> what holds it back: 'limit=N', 'full', 'counting', 'paused'; * is for all; ! -> setting `reserve`",
+    ),
+    "limited": (
+        "lane:key:limited:%s",
+        "zset",
+        "type -> its claims that a limit, or a reserve, counts, by lane: its priority, 11 more on demand",
+    ),
+    "pauses": (
+        "lane:key:pauses",
+        "hash",
+        "'type:T', 'key:K' or '*' -> since when it is paused, until when (0: no end), why",
+    ),
+    "pause_ends": ("pause_ends", "zset", "pauses that have an end, by that time, µs"),
+    "pause_signs": (
+        "pause_signs",
+        "zset",
+        "pauses of which some workers have no sign yet, by those workers' join time, µs",
+    ),
+    "recount": (
+        "lane:key:recount",
+        "string",
+        "join time, µs, of the worker from which on claims are counted for new limits and reserves",
+    ),
+    "of_key": (
+        "lane:key:of:%s",
+        "hash",
+        "key of a rule -> 'type lane': time, µs, and id of the first job, who stands; '=task': stated last; retry",
+    ),
+    "rates": ("lane:key:rates", "zset", "keys of rates by when all their starts are free again, µs"),
+    "due_keys": (
+        "lane:key:due",
+        "zset",
+        "keys of rules that have waiting jobs, by when a tick is to settle them, µs",
+    ),
+    "kept_back": (
+        "lane:kept:%s:%s",
+        "zset",
+        "type, lane -> waiting jobs that a key keeps out of that lane, by enqueue time, µs",
+    ),
+    "kept_lanes": ("lane:kept", "hash", "'type lane' -> 1 for each lane out of which a key keeps jobs"),
+    "waiting_keys": (
+        "lane:key:waiting",
+        "zset",
+        "keys of rules that have waiting jobs, by the revision of the limits that they agree with",
+    ),
     "scheduled": ("scheduled", "zset", "job ids that wait for their time, by due time, µs"),
     "dead": ("dead", "zset", "job ids that will not run again, by the time they ended, µs"),
     "task": (
@@ -93,17 +153,17 @@ _WITHDRAWN = "!"
 
 
 def withdrawn(type_: str) -> str:
-    """Return what stands for *type_* (not encoded) in the profile of workers that have withdrawn from it."""
+    """Return the word for *type_* (not encoded) in the profile of workers that have withdrawn from the type."""
     return _WITHDRAWN + type_
 
 
 def marked(type_: str) -> str:
-    """Return what `withdrawn` does, encoded, for *type_* that is encoded already."""
+    """Return the word of `withdrawn`, encoded, for *type_*, which is encoded already."""
     return encode(_WITHDRAWN) + type_
 
 
 def unmarked(type_: str) -> str:
-    """Return the type that *type_* stands for, which is encoded and from a profile: itself, unless it is withdrawn."""
+    """Return the type that *type_*, an encoded word of a profile, stands for, whether the workers withdrew or not."""
     return type_.removeprefix(encode(_WITHDRAWN))
 
 
@@ -144,7 +204,7 @@ class Keys:
 
     @property
     def base(self) -> str:
-        """What every key of the cohort begins with; itself no key."""
+        """The beginning of every key of the cohort; no key by itself."""
         return f"{self.global_keyprefix}{{{self.namespace}:{self.cohort}}}:"
 
     def key(self, name: str, *parts: str) -> str:

@@ -15,7 +15,7 @@ NOTHING_LENT = Lending(0, frozenset())
 
 
 def lending(waiting: Mapping[str, int], types: Collection[str], slots: int) -> Lending:
-    """Return what follows from the number of jobs that wait, by type, on a worker that serves *types*.
+    """Return the lending of a worker that serves *types*. *waiting*: number of jobs that wait there, by type.
 
     Each slot that is lent may bring one more job to wait. So while more jobs wait than half the slots, the worker
     serves its other types alone; a worker that has no others lends half its slots at most.

@@ -1,4 +1,4 @@
-"""The overtaking bound: which later jobs can pass a job, and so how long it can wait.
+"""The overtaking bound: the later jobs that can pass a job, and so the longest wait.
 
 A job can be passed only by jobs enqueued less than `seconds` after it, whatever the load. ``docs/explanation/
 scheduling.md`` has the theorem, its conditions and the proof.

@@ -1,27 +1,42 @@
-"""The numbers that both twins go by: the Lua scripts, and the Python that specifies, calls or explains them.
+"""The numbers that the Lua scripts share with the Python that specifies, calls or explains them.
 
 A script says ``protocol.MOST_MOVES``, and linking writes the figure there.
 """
 
 # -- how much one call of a script does
 
-#: Jobs that one call moves at most, so that no script runs for more than 5 ms: a move takes some 0.1 ms.
+#: Largest number of jobs that one call moves, so that no script runs for more than 5 ms: a move takes some 0.1 ms.
 MOST_MOVES = 10
 
 #: Bytes of messages after which a call moves no more, since a move takes some 2 ms for each MB. The message that
 #: exceeds the number is moved still.
 MOST_BYTES = 1_000_000
 
+#: Types that are filled at once when a pause of all types ends; of the others the next sync of each worker does.
+MOST_RESUMED = 100
+
+#: Types that one call fills because a rule let their jobs go on; it names the others as `more`.
+MOST_GAINED = 50
+
+#: Workers whose claims one call counts for a new limit of a type.
+MOST_COUNTED = 20
+
+#: Workers into whose inboxes one call puts the sign of a pause.
+MOST_SIGNED = 100
+
+#: Keys of rules that one call settles at most, after limits have changed.
+MOST_KEYS = 50
+
 #: Jobs of each kind, pending and scheduled, that one call of `purge` deletes at most.
 MOST_PURGED = 50
 
-#: Values that a script passes to one command at most: Lua's `unpack` fails near 8,000.
+#: Largest number of values that a script passes to one command: Lua's `unpack` fails near 8,000.
 MOST_UNPACKED = 1_000
 
-#: Profiles with a free slot that are compared for one job at most.
+#: Largest number of profiles with a free slot that are compared for one job.
 MOST_COMPARED = 100
 
-#: Bytes of the longest argument in which `repair` sees a name: what is longer is a message.
+#: Bytes of the longest argument in which `repair` sees a name: a longer one is a message.
 LONGEST_NAME = 1_000
 
 # -- what a message may say of its job
@@ -29,16 +44,26 @@ LONGEST_NAME = 1_000
 #: Highest priority; 0 is the lowest and the default.
 MAX_PRIORITY = 10
 
-#: Characters of the longest job id.
+#: Number of characters of the longest job id.
 LONGEST_ID = 255
 
-#: Characters of the longest whole number: times of up to 31,000 years are no trouble for the scripts.
+#: Number of characters of the longest whole number, enough for times of 31,000 years, µs.
 LONGEST_NUMBER = 18
 
-#: Stamps of one message at most, and bytes that they may take as `revokes.stamp` writes them: a waiting job can be
-#: found by each, which costs a few commands when the job comes and when it ends.
+#: Characters of the longest key of a rule, percent-encoded.
+LONGEST_KEY = 255
+
+#: End of the id of each job that has rules: the id alone tells a script that there is more to do.
+MARK = "!"
+
+#: Largest number of stamps of one message, and of bytes that they take as `revokes.stamp` writes them: a waiting job
+#: can be found by each stamp, which costs a few commands when the job comes and when it ends.
 MOST_STAMPS = 100
 MOST_STAMP_BYTES = 20_000
+
+#: Words of field ``!`` of key ``heads``: there are pauses or limits of types; there are reserves, and maybe those too.
+HAS_RULES = "rules"
+HAS_RESERVES = "reserves"
 
 # -- what `publish` and `ingest` reply of a job
 
@@ -65,24 +90,21 @@ IS_REFUSED = 5
 
 # -- the fleet
 
-#: Types that one worker serves at most, since the cost of placing a job grows with them. A tick takes out no further
-#: dead worker once those that it took out served so many types.
+#: Largest number of types that one worker serves, since the cost of placing a job grows with them. A tick takes out no
+#: further dead worker once those that it took out served so many types.
 MOST_TYPES = 1_000
 
-#: Workers that tick for the fleet, those that joined first.
+#: Number of workers that tick for the fleet: those that joined first.
 TICKERS = 3
 
 #: Longest pause, µs, between two ticks of a worker: `publish` wakes one for a job that is due sooner. The pause does
 #: not divide the 5 s between two syncs: a tick and a sync at one moment would need a connection each.
 TICK_US = 1_400_000
 
-#: Intervals of its beat after which a silent worker is late: it is shown so, and is not waited for.
-LATE_BEATS = 2.5
-
 #: Age of the last tick, µs, from which on every worker ticks, not only the tickers.
 TICKED_LATELY_US = 2_000_000
 
-#: Age of the last tick, µs, from which on nobody was listening: every worker gets a fresh timeout.
+#: Age of the last tick, µs, from which on nobody was there to hear beats: every worker gets a fresh timeout.
 SILENCE_COUNTS_US = 3_000_000
 
 #: Time, µs, written as the last beat of a worker whose jobs are being recovered: no later beat stops the recovery.
@@ -90,14 +112,14 @@ GIVEN_UP_US = 0
 
 # -- how a job ended
 
-#: Bytes that are kept of what a worker says of an error.
+#: Largest number of bytes that are kept of a worker's words about an error.
 MOST_WHY_BYTES = 1_200
 
-#: Time in a slot, µs, below which a job is short: of those, which are many, one in `SAMPLED_ONE_IN` is averaged.
+#: Time in a slot, µs, below which a job is short: short jobs are many, so one in `SAMPLED_ONE_IN` is averaged.
 SHORT_US = 100_000
 SAMPLED_ONE_IN = 8
 
-#: Durations that the moving average goes by: each new one counts for an eighth.
+#: Number of durations that the moving average goes by: each new one counts for an eighth.
 AVERAGED_OVER = 8
 
 #: Seconds for which a job that has ended is known: a repeated publish changes nothing.
@@ -111,7 +133,7 @@ CONF_KEPT_S = 2_592_000
 
 # -- ends that somebody has to tell
 
-#: Ends that one call of `announce` looks at, to find one that is to be told.
+#: Largest number of ends that one call of `announce` reads, to find one that is to be told.
 MOST_ENDS_LOOKED_AT = 300
 
 #: Bytes of the longest message that `announce` replies with; the caller reads a longer one by itself.
@@ -127,15 +149,16 @@ OTHERS_WHO_TRY_HAVE_US = 3_600_000_000
 
 # -- what somebody else deleted or overwrote
 
-#: Findings that are kept for a dispatcher's log.
+#: Largest number of findings that are kept for a dispatcher's log.
 MOST_SPOILED = 100
 
 #: Seconds for which a key that held what it must not is kept, out of the way: a week.
 SET_ASIDE_KEPT_S = 604_800
 
-_NUMBERS = {name: value for name, value in globals().items() if name.isupper()}
+_NUMBERS: dict[str, float | str] = {name: value for name, value in globals().items() if name.isupper()}
 
 
 def lua_number(name: str) -> str:
-    """Return Lua for the number *name*. Raises KeyError if there is none."""
-    return str(_NUMBERS[name])
+    """Return Lua for the number, or text, *name*. Raises KeyError if there is none."""
+    value = _NUMBERS[name]
+    return f'"{value}"' if isinstance(value, str) else str(value)

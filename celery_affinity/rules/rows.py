@@ -5,12 +5,12 @@ LARGEST = 2**63 - 1
 
 
 def text_of(value: bytes | None) -> str:
-    """Return the text of a field; "" if it is missing, and a mark for each byte that belongs to no text."""
+    """Return the text of a field; "" for a missing field, and a mark for each byte that belongs to no text."""
     return "" if value is None else value.decode(errors="replace")
 
 
 def number_of(value: bytes | str | float | None, otherwise: int = 0) -> int:
-    """Return the whole number in a field; *otherwise* if it is missing, is none, or is none that Redis counts to."""
+    """Return the whole number in a field; *otherwise* if it has none, or one beyond `LARGEST`."""
     try:
         number = otherwise if value is None else int(value)
     except (ValueError, OverflowError):

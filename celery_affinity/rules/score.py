@@ -1,13 +1,13 @@
-"""Which job first: the score of a waiting job.
+"""The score of a waiting job, which says which job goes first.
 
     score = priority * 1024
           + age_s * 16
           + 500 / slots_that_fit
           + on_demand ? 4096 + min(age_s, cap_s) * 32 : 0
 
-The cap is what keeps on-demand load above capacity from starving a queued job for ever: past it both modes
-gain the same 16 points a second. With the setting ``priority_percentage`` a share of the claims goes by age alone.
-Scores are whole micro-points, so that Python and ``server/lua/placing/score.lua`` agree to the last bit.
+The cap keeps on-demand load above capacity from starving a queued job for ever: past the cap both modes gain the same
+16 points a second. With the setting ``priority_percentage`` a share of the claims goes by age alone. Scores are whole
+micro-points, so that Python and ``server/lua/placing/score.lua`` agree to the last bit.
 """
 
 import math
@@ -75,13 +75,14 @@ def score(priority: int, on_demand: bool, age_us: int, slots_that_fit: int, weig
 def goes_by_age(claim_number: int, priority_percentage: int) -> bool:
     """Return whether *claim_number* (from 0) takes the oldest job instead of the one with the highest score.
 
-    Counted, not drawn: of any hundred claims that have a choice *priority_percentage* go by score, evenly spread.
+    The claims are counted, not drawn by lot: of any hundred claims that have a choice *priority_percentage* go by
+    score, evenly spread.
     """
     return claim_number * priority_percentage % 100 >= priority_percentage
 
 
 class Place(NamedTuple):
-    """What decides between two jobs: the score in micro-points, then the older one, then the smaller id."""
+    """The values that decide between two jobs, in this order: score (micro-points), enqueue time, id."""
 
     score: int
     enqueued_us: int

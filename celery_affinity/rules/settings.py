@@ -1,11 +1,9 @@
-"""The settings of celery_affinity: names, defaults, and what each accepts.
+"""The settings of celery_affinity as an app says them: names, defaults, and what each accepts.
 
 Settings stand in ``app.conf`` in lower case (``affinity_worker_timeout``) or, with a Celery namespace, as that
-namespace has it (``CELERY_AFFINITY_WORKER_TIMEOUT``). Times are seconds, as in Celery. All processes share, through
-Redis, the settings that the scripts read; most of these can be changed at run time.
+namespace has it (``CELERY_AFFINITY_WORKER_TIMEOUT``). Times are seconds, as in Celery. How Redis has the settings that
+all processes share is the subject of `shared_settings`.
 """
-
-# Longer than 300 lines: one table of settings, and the functions that read and write a value by its row.
 
 import difflib
 import fnmatch
@@ -15,9 +13,10 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
-from ..errors import SettingError
-from . import spelling
-from .score import MICRO, Weights
+from ..errors import OptionError, SettingError
+from . import beats, key_limits, reserves, spelling
+from .key_limits import NONE
+from .keyed import Rule, rule_of_name
 from .type_name import ACCEPTED, is_type
 
 PREFIX = "affinity_"
@@ -28,6 +27,9 @@ _WORD = PREFIX.removesuffix("_")
 Check = Callable[[object], str | None]
 
 Value = float | str
+
+#: The order of priorities in which 10 is the highest, as the scripts have it.
+HIGHER_FIRST = "higher-first"
 
 
 def _number(accepted: str, test: Callable[[float], bool]) -> Check:
@@ -66,9 +68,20 @@ def _task_types(value: object) -> str | None:
     )
 
 
+def _task_rules(value: object) -> str | None:
+    good = isinstance(value, Mapping) and all(isinstance(pattern, str) and pattern for pattern in value)
+    return (
+        None if good else "a mapping of task name patterns to rules, such as {'proj.route.*': {'exclusive': '{city}'}}"
+    )
+
+
 def _queues(value: object) -> str | None:
     good = isinstance(value, list | tuple) and all(isinstance(each, str) and each for each in value)
     return None if good else "a list of queue name patterns, such as ['pdf', 'reports.*']"
+
+
+def _seconds_or_none(value: object) -> str | None:
+    return None if value in (None, NONE) or not _SECONDS(value) else "a number of seconds above 0, or None"
 
 
 _SECONDS = _number("a number of seconds above 0", lambda value: value > 0)
@@ -81,7 +94,7 @@ def _setting(default: Any, check: Check) -> Any:
 
 
 def _shared(default: Any, check: Check, *, in_us: bool = False, at_run_time: bool = True) -> Any:
-    """A setting that the scripts read, in µs if *in_us*. *at_run_time*: whether it can be changed then."""
+    """A setting that the scripts read (`shared_settings`), in µs if *in_us*; changeable *at_run_time*, or not."""
     return field(
         default=default, metadata={"check": check, "in_redis": "_us" if in_us else "", "at_run_time": at_run_time}
     )
@@ -97,7 +110,7 @@ class Settings:
     """Seconds between two beats, by which a worker says that it lives, and which jobs it holds."""
     guard: bool = _setting(True, _yes_or_no)
     """Whether a small process of its own beats for each worker, and reports its death at once."""
-    priority_order: str = _shared("higher-first", _one_of("higher-first", "lower-first"))
+    priority_order: str = _shared(HIGHER_FIRST, _one_of(HIGHER_FIRST, "lower-first"))
     """Whether 10 or 0 is the highest priority; stock Redis has 0."""
     priority_percentage: int = _shared(100, _whole("a whole number from 0 to 100", lambda value: 0 <= value <= 100))
     """Claims of each hundred that go by score; the others take the oldest job."""
@@ -116,10 +129,27 @@ class Settings:
     """Times that a job comes back, since its worker died, before it goes to the dead letters."""
     dead_max: int = _shared(10_000, _whole("a whole number, 0 or more", lambda value: value >= 0))
     """Dead letters kept; the oldest go first."""
+    limits: Mapping[str, int] | str = field(
+        default_factory=dict, metadata={"check": key_limits.check, "in_redis": "", "at_run_time": True}
+    )
+    """Pattern of keys, or ``type:`` and a type -> jobs that may run together; wins over the tasks' own limits."""
+    reserve: Mapping[str, Mapping[str, int | str]] | str = field(
+        default_factory=dict, metadata={"check": reserves.check, "in_redis": "", "at_run_time": True}
+    )
+    """Pattern of types -> class of jobs -> slots that fit, or a share of them, that the class leaves free."""
+    reserve_patience: float | str | None = _shared(None, _seconds_or_none, in_us=True)
+    """Seconds of age from which on a job ignores reserves; None: never."""
     task_types: Mapping[str, str] = field(
         default_factory=dict, metadata={"check": _task_types, "in_redis": None, "at_run_time": False}
     )
     """Task name pattern -> type, for producers that do not have the tasks' code."""
+    task_rules: Mapping[str, Rule | None] = field(
+        default_factory=dict, metadata={"check": _task_rules, "in_redis": None, "at_run_time": False}
+    )
+    """Task name pattern -> rule, for producers that do not have the tasks' code: the first pattern that fits counts.
+
+    The value is ``{"exclusive": ...}`` or ``{"rate": ...}``, as in an `Affinity`, or ``{}`` for none.
+    """
     queues: Sequence[str] = _setting(("*",), _queues)
     """Patterns of the queues that are scheduled; all other queues are kombu's own, as without this transport."""
     ingest: bool = _setting(True, _yes_or_no)
@@ -134,7 +164,10 @@ class Settings:
             accepted = each.metadata["check"](value)
             if accepted:
                 raise SettingError(f"{PREFIX}{each.name} must be {accepted}, got: {value!r}")
-        if self.heartbeat_interval * 2 > self.worker_timeout:
+        object.__setattr__(
+            self, "task_rules", {pattern: _rule(pattern, rule) for pattern, rule in self.task_rules.items()}
+        )
+        if beats.is_too_short(self.worker_timeout, self.heartbeat_interval):
             raise SettingError(
                 f"{PREFIX}heartbeat_interval must be at most half of {PREFIX}worker_timeout ({self.worker_timeout} s), "
                 f"or one late beat looks like death, got: {self.heartbeat_interval!r}"
@@ -144,9 +177,14 @@ class Settings:
         """Return whether *queue* (a type) is scheduled."""
         return _matches(queue, tuple(self.queues))
 
-    def shared(self) -> dict[str, str]:
-        """Return the settings that the scripts read, by their name in Redis; times in µs."""
-        return {NAME_IN_REDIS[name]: to_redis(name, getattr(self, name)) for name in NAME_IN_REDIS}
+
+def _rule(pattern: str, value: object) -> Rule | None:
+    if value is None or isinstance(value, Rule):
+        return value
+    try:
+        return rule_of_name(value)
+    except OptionError as exc:
+        raise SettingError(f"{PREFIX}task_rules[{pattern!r}]: {exc}") from exc
 
 
 @lru_cache(maxsize=4096)
@@ -156,60 +194,14 @@ def _matches(queue: str, patterns: tuple[str, ...]) -> bool:
 
 _FIELDS = {each.name: each for each in fields(Settings)}
 
-#: Setting that the scripts read -> its name in Redis.
-NAME_IN_REDIS = {
-    name: name + each.metadata["in_redis"] for name, each in _FIELDS.items() if each.metadata["in_redis"] is not None
-}
-
-_BY_NAME_IN_REDIS = {name_in_redis: name for name, name_in_redis in NAME_IN_REDIS.items()}
-
 #: Names of the settings that can be changed at run time.
 CHANGEABLE = tuple(name for name, each in _FIELDS.items() if each.metadata["at_run_time"])
 
 
-def to_redis(name: str, value: Value) -> str:
-    """Return *value* of the setting *name* as the scripts read it."""
-    if NAME_IN_REDIS[name] != name:
-        return str(round(float(value) * MICRO))
-    return value if isinstance(value, str) else repr(value)
-
-
-def from_redis(name: str, text: str) -> Value:
-    """Return the value that `to_redis` was given."""
-    value = _number_or_text(text)
-    return value / MICRO if NAME_IN_REDIS[name] != name and not isinstance(value, str) else value
-
-
-def is_setting(name: str, text: str) -> bool:
-    """Return whether *text* in Redis can be the value of the setting *name*."""
-    try:
-        return not _FIELDS[name].metadata["check"](from_redis(name, text))
-    except OverflowError:  # more than a float can be
-        return False
-
-
-def complete(shared: Mapping[str, str]) -> dict[str, str]:
-    """Return *shared*, settings by their name in Redis, with the default of each that is missing or has a bad value."""
-    return {**_DEFAULTS, **{name: text for name, text in shared.items() if _is_value(name, text)}}
-
-
-def _is_value(name_in_redis: str, text: str) -> bool:
-    name = _BY_NAME_IN_REDIS.get(name_in_redis)
-    return text.isdecimal() if name is None else is_setting(name, text)
-
-
-def weights(shared: Mapping[str, str]) -> Weights:
-    """Return the coefficients of the score in *shared*, which has settings by their name in Redis."""
-    shared = complete(shared)
-    return Weights(
-        priority=float(shared["priority_weight"]),
-        age=float(shared["age_weight"]),
-        rarity=float(shared["rarity_weight"]),
-        on_demand=float(shared["on_demand_weight"]),
-        on_demand_age=float(shared["on_demand_age_weight"]),
-        on_demand_age_cap_us=int(shared["on_demand_age_cap_us"]),
-        priority_reversed=shared["priority_reversed"] == "1",
-    )
+def accepted_instead(name: str, value: object) -> str | None:
+    """Return None if the setting *name* accepts *value*; else what is accepted, in words."""
+    check: Check = _FIELDS[name].metadata["check"]
+    return check(value)
 
 
 def parse_change(word: str, text: str) -> tuple[str, Value]:
@@ -219,8 +211,8 @@ def parse_change(word: str, text: str) -> tuple[str, Value]:
     value that it does not accept.
     """
     name = changeable(word)
-    value = text if isinstance(_FIELDS[name].default, str) else _number_or_text(text)
-    accepted = _FIELDS[name].metadata["check"](value)
+    value = text if isinstance(_FIELDS[name].default, str) else number_or_text(text)
+    accepted = accepted_instead(name, value)
     if accepted:
         raise SettingError(f"{PREFIX}{name} must be {accepted}, got: {text!r}")
     return name, value
@@ -273,64 +265,11 @@ def _did_you_mean(name: str) -> str:
     return f"; did you mean {PREFIX + close[0]!r}?" if close else ""
 
 
-def _number_or_text(text: str) -> Value:
+def number_or_text(text: str) -> Value:
+    """Return the number that *text* is; *text* if there is none."""
     for read in (int, float):
         try:
             return read(text)
         except ValueError:
             continue
     return text
-
-
-#: Setting, by its name in Redis -> its value while Redis has none. *priority_reversed*: whether priorities are read the
-#: other way round, since ``priority_order`` was changed at run time. *revision*: grows with each change.
-_DEFAULTS = {**Settings().shared(), "priority_reversed": "0", "revision": "0"}
-
-
-#: Settings that a claim needs, read at once; of all others a script needs one or two, if any.
-_FOR_A_CLAIM = (
-    "priority_percentage",
-    "priority_weight",
-    "age_weight",
-    "rarity_weight",
-    "on_demand_weight",
-    "on_demand_age_weight",
-    "on_demand_age_cap_us",
-    "rarity",
-    "priority_reversed",
-    "revision",
-)
-
-
-def lua_source() -> str:
-    """Return the Lua functions that read the settings in force: each when it is needed, or its default."""
-    defaults = "".join(f"        {name} = {_lua_value(value)},\n" for name, value in _DEFAULTS.items())
-    names = "".join(f'        "{name}",\n' for name in _FOR_A_CLAIM)
-    return (
-        "local function default_of(name)\n"
-        "    local defaults = {\n"
-        f"{defaults}"
-        "    }\n"
-        "    return defaults[name]\n"
-        "end\n"
-        "\n"
-        "local function read_settings()\n"
-        "    return setmetatable({}, { __index = function(settings, name)\n"
-        '        local value = redis.call("HGET", key.settings, name)\n'
-        "        settings[name] = tonumber(value) or value or default_of(name)\n"
-        "        return settings[name]\n"
-        "    end })\n"
-        "end\n"
-        "\n"
-        "local function read_for_a_claim(settings)\n"
-        f"    local names = {{\n{names}    }}\n"
-        '    local values = redis.call("HMGET", key.settings, unpack(names))\n'
-        "    for i, name in ipairs(names) do\n"
-        "        settings[name] = tonumber(values[i]) or values[i] or default_of(name)\n"
-        "    end\n"
-        "end\n"
-    )
-
-
-def _lua_value(value: str) -> str:
-    return value if value.replace(".", "", 1).isdigit() else f'"{value}"'

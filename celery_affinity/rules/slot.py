@@ -1,4 +1,4 @@
-"""Which slot: the most specialised one that is free.
+"""The choice of a slot: the most specialised one that is free.
 
 ``server/lua/placing/which_slot.lua`` (`view.best`) is this rule in Redis, ``free_slots.lua`` there (`left`) this count.
 """
@@ -18,7 +18,7 @@ def free_slots(slots: int, other: int, held: int) -> int:
 
 @dataclass(frozen=True)
 class FreeWorker:
-    """A worker with a free slot. *since_us*: when its free slots last changed."""
+    """A worker with a free slot. *since_us*: time of the last change of its free slots."""
 
     id: str
     types: frozenset[str]

@@ -1,4 +1,4 @@
-"""Whether a word is another one misspelt: so close to it that it is hardly a word of its own.
+"""Misspelt words: a word so close to another one that it is hardly a word of its own.
 
 A program that is told of a mistake does not start, so a word that may be meant is no mistake: another first letter
 (``in_demand``), one word more (``affinity_group``, ``x_priority``), two wrong letters (``infinity``), a number.
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-#: Where words begin: ``on_demand``, ``on-demand`` and ``onDemand`` have two.
+#: Bounds between words: ``on_demand``, ``on-demand`` and ``onDemand`` have one.
 _BOUNDS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
 
 _REPEATED = re.compile(r"(.)\1+")
@@ -17,10 +17,9 @@ _REPEATED = re.compile(r"(.)\1+")
 
 @lru_cache(maxsize=4096)
 def meant(word: str, names: tuple[str, ...]) -> str | None:
-    """Return which of *names* (in lower case) *word* is misspelt of; None if it is one of them, or a word of its own.
+    """Return the one of *names* (in lower case) that *word* misspells; None for one of *names*, or a word of its own.
 
-    Case, separators and how often a letter is repeated do not tell them apart, nor does the order of letters, nor one
-    letter.
+    Case, separators, repetitions of a letter, the order of letters or one letter do not make a word of its own.
     """
     if word in names or word.startswith("_"):
         return None
@@ -63,9 +62,10 @@ def difference(word: str, other: str) -> tuple[str, str] | None:
 
 
 def differ_in_one_letter(name: str, other: str) -> bool:
-    """Return whether two names differ in separators, a letter, or the order of two: in words that number nothing.
+    """Return whether two names differ only in separators, in one letter, or in the order of two letters.
 
-    A word of one or two letters (``queue_a``), and another first letter (``csv``, ``tsv``) tell things apart.
+    Differences that tell things apart are none of these: a digit, a word of one or two letters (``queue_a``), another
+    first letter (``csv``, ``tsv``).
     """
     words, others = _words(name), _words(other)
     if name == other:

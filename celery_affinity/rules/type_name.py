@@ -1,4 +1,4 @@
-"""Which names a type can have. A type is a Celery queue, and a worker serves it if ``-Q`` can name it."""
+"""The names that a type can have. A type is a Celery queue, which a worker serves if ``-Q`` can name it."""
 
 import difflib
 import unicodedata
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from .spelling import differ_in_one_letter
 
-#: Characters of the longest name of a type: the name is a part of Redis keys.
+#: Number of characters of the longest name of a type: the name is a part of Redis keys.
 MAX_LENGTH = 255
 
 ACCEPTED = (

@@ -5,9 +5,10 @@ from typing import TypeVar
 
 from redis.exceptions import InvalidResponse
 
+from ..rules.job_fields import Job
 from ..rules.protocol import MOST_BYTES, MOST_MOVES
 from .connections.in_flight import InFlight
-from .replies import End, Job
+from .replies import End
 from .scripts.assembling import Argument, Script, load
 
 #: A script, and its arguments.
@@ -15,7 +16,7 @@ Call = tuple[Script, list[Argument]]
 
 Item = TypeVar("Item")
 
-#: Jobs that one call of `publish` puts at most: it takes some 20 µs for each, and places no more than `MOST_MOVES`.
+#: Largest number of jobs in one call of `publish`, which takes some 20 µs for each, and places `MOST_MOVES` at most.
 _TOGETHER = 25
 
 
@@ -43,7 +44,7 @@ def ingesting(list_: str, jobs: Iterable[Job]) -> list[Call]:
 def telling(
     worker: str, acks: Sequence[tuple[str, str]], ends: Sequence[End], sequence: int, inline: bool, most_ahead: int
 ) -> list[Call]:
-    """Return the calls that ack messages and release the slots of jobs that ended; none for what there is none of."""
+    """Return the calls that ack messages and that release the slots of ended jobs; no call without *acks* or *ends*."""
     told = []
     if acks:
         told.append((load("ack"), load("ack").arguments(worker=worker, rest=flat(acks))))
@@ -68,7 +69,10 @@ def flat(rows: Iterable[Iterable[Argument]]) -> list[Argument]:
 
 
 def check_kind(kind: type, reply: object, in_flight: InFlight) -> None:
-    """Raise redis.InvalidResponse unless *reply* is of *kind*, and close the connection: it answers another command."""
+    """Raise redis.InvalidResponse unless *reply* is of *kind*.
+
+    The reply then answers another command, so the connection is closed.
+    """
     if not isinstance(reply, kind):
         in_flight.close()
         raise InvalidResponse(f"a reply must be of the kind {kind.__name__}, got: {reply!r:.200}")

@@ -1,9 +1,9 @@
-"""The server itself: which product it is, whether it keeps what it is given, which schema stands there."""
+"""The server itself: product, version, eviction policy, and the schema of the data."""
 
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Protocol
 
 import redis
 from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
@@ -11,16 +11,24 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
 from ..errors import SchemaError
 from ..rules.keys import SCHEMA, Keys
 
-#: A version as INFO may have it, and as it may stand in a log: without blanks, and short.
+#: Pattern of a version in INFO that may stand in a log: short, and without blanks.
 _VERSION = re.compile(r"[\w.+-]{1,40}")
 
 
-def check_schema(client: Any, keys: Keys) -> None:
-    """Write which schema this process writes, if nobody has. Raises SchemaError if another is written there."""
+class Client(Protocol):
+    """The commands of a redis-py client that ask about the server itself."""
+
+    def get(self, name: str) -> bytes | None: ...
+    def set(self, name: str, value: int, *, nx: bool) -> object: ...
+    def info(self, section: str) -> Mapping[str, object]: ...
+
+
+def check_schema(client: Client, keys: Keys) -> None:
+    """Write the number of this process's schema, if none is there. Raises SchemaError if another number is there."""
     name = keys.key("schema")
     found = client.get(name)
     if found is None:
-        with suppress(OutOfMemoryError, NoPermissionError):  # a process that can write, and may, will say it
+        with suppress(OutOfMemoryError, NoPermissionError):  # another process, able and allowed to write, will do so
             client.set(name, SCHEMA, nx=True)
     elif not found.isdigit():
         raise SchemaError(
@@ -36,10 +44,10 @@ def check_schema(client: Any, keys: Keys) -> None:
         )
 
 
-def may_evict(client: Any) -> str | None:
+def may_evict(client: Client) -> str | None:
     """Return the server's eviction policy if it can drop our keys when memory is full; None if not, or if unknown.
 
-    ``volatile-*`` can only drop what is kept of jobs that have ended.
+    A ``volatile-*`` policy can drop only keys of jobs that have ended.
     """
     try:
         policy = str(client.info("memory").get("maxmemory_policy", ""))
@@ -48,8 +56,8 @@ def may_evict(client: Any) -> str | None:
     return policy if policy.startswith("allkeys") else None
 
 
-def product(client: Any) -> str:
-    """Return name and version of the server, as in "Valkey 9.0.1"; a phrase to that effect if it does not tell."""
+def product(client: Client) -> str:
+    """Return name and version of the server, as in "Valkey 9.0.1"; a phrase that says so if it does not tell."""
     try:
         return product_in(client.info("server"))
     except (redis.RedisError, OSError):  # no right to ask, most likely

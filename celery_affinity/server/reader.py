@@ -1,25 +1,30 @@
-"""Reads what a cohort holds, in few round trips, and writes nothing. No two round trips see one state."""
+"""Reads of a cohort's data, in few round trips and without a write. No two round trips see the same state."""
+
+# Longer than 300 lines: one method for each kind of row, and no other subject.
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import redis
 
 from ..rules.keys import SEVERAL, Keys, encode, marked, unmarked
+from ..rules.protocol import MAX_PRIORITY
 from ..rules.rows import LARGEST, number_of, text_of
 from .connections import pipelined
+from .connections.kept import Reply
 
-#: Commands in one round trip at most: an observer must not hold the server up.
+#: Largest number of commands in one round trip: an observer must not hold the server up.
 _CHUNK = 200
 
-#: Fields that one command reads of a large hash at most. A field of `heads` is a text of up to 22 lanes.
+#: Largest number of fields that one command reads of a large hash. A field of `heads` is a text of up to 22 lanes.
 _FIELDS = 100
 
-#: Command -> what counts as its reply if the key has another type; None for a command that is not here.
-_NOTHING: dict[str, Any] = {
+#: Reply that counts, by command, if the key has another type; None for a command that is not here.
+_NOTHING: dict[str, Reply] = {
     "hgetall": {},
     "hkeys": [],
+    "hvals": [],
     "lrange": [],
     "zrange": [],
     "zrangebyscore": [],
@@ -27,35 +32,42 @@ _NOTHING: dict[str, Any] = {
     "zcount": 0,
 }
 
-#: Scheduled jobs that are looked at together where they are counted.
+#: Number of scheduled jobs that are read together where they are counted.
 _COUNTED = 500
 
 #: Enqueue time, µs, of a head whose own cannot be read: after all others.
 _NEVER_US = LARGEST
 
-#: Digits of the longest time, µs.
+#: Number of digits of the longest time, µs.
 _LONGEST_TIME = 18
 
-#: Jobs of one task that are read at most.
+#: Largest number of jobs that are read of one task.
 _OF_TASK = 1000
+
+#: Largest number of attempts to read a task's jobs, of which some end meanwhile.
+_TRIES = 3
 
 #: Prefix of the names of on-demand jobs' lanes.
 _DEMAND = "demand."
 
+#: Names of all lanes that a type can have.
+LANE_NAMES = tuple(f"{mode}{priority}" for mode in ("queued.", _DEMAND) for priority in range(MAX_PRIORITY + 1))
+
 #: A read command of redis-py: method, key, further arguments.
-Command = tuple[Any, ...]
+Command = tuple[str, *tuple[object, ...]]
 
 
 class Lane(NamedTuple):
     """The waiting jobs of one type, mode and priority, and the first of them. Lanes sort by the age of that job.
 
-    *type*: encoded, as in Redis.
+    *type*: encoded, as in Redis. *is_kept_back*: these are the jobs that keys keep out of the lane.
     """
 
     enqueued_us: int
     job_id: str
     type: str
     name: str
+    is_kept_back: bool = False
 
     @property
     def on_demand(self) -> bool:
@@ -63,16 +75,29 @@ class Lane(NamedTuple):
 
     @property
     def priority(self) -> int:
-        """As its app counts it, 10 highest (see `Weights.priority_reversed`)."""
+        """The priority as its app counted it, 10 highest (see `Weights.priority_reversed`)."""
         return number_of(self.name.rpartition(".")[2])
 
 
 class Backlog(NamedTuple):
-    """The pending jobs of a type. *oldest_us*: the enqueue time of the first."""
+    """The pending jobs of a type. *oldest_us*: the enqueue time of the first. *kept_back*: jobs that keys keep back."""
 
     jobs: int
     on_demand: int
     oldest_us: int
+    kept_back: int = 0
+
+    def plus(self, other: "Backlog") -> "Backlog":
+        """Return the jobs of both."""
+        return Backlog(
+            self.jobs + other.jobs,
+            self.on_demand + other.on_demand,
+            min(self.oldest_us, other.oldest_us),
+            self.kept_back + other.kept_back,
+        )
+
+
+_NO_JOBS = Backlog(0, 0, _NEVER_US)
 
 
 class Reader:
@@ -82,12 +107,12 @@ class Reader:
         self._client: Any = client  # redis-py's types leave open whether a reply is bytes, str or awaited
         self.key = keys.key
 
-    def ask(self, commands: Sequence[Command]) -> list[Any]:
+    def ask(self, commands: Sequence[Command]) -> list[Reply]:
         """Return the replies to read commands, in order. A key of another type than the command's counts as empty.
 
         Raises any other error among the replies.
         """
-        replies: list[Any] = []
+        replies: list[Reply] = []
         for first in range(0, len(commands), _CHUNK):
             with self._client.pipeline(transaction=False) as pipe:
                 for name, *arguments in commands[first : first + _CHUNK]:
@@ -96,21 +121,25 @@ class Reader:
             replies.extend(map(_reply, commands[first : first + _CHUNK], some))
         return replies
 
-    def ask_one(self, *command: Any) -> Any:
+    def ask_one(self, name: str, *arguments: object) -> Reply:
         """Return the reply to one read command."""
-        (reply,) = self.ask([command])
+        (reply,) = self.ask([(name, *arguments)])
         return reply
 
     def jobs_of(self, task_ids: Sequence[str]) -> list[list[str]]:
         """Return the jobs of each task, the newest last, and 1,000 at most."""
-        found = self.ask([("get", self.key("task", encode(each))) for each in task_ids])
-        several = [each for each, its in zip(task_ids, found, strict=True) if its == SEVERAL]
-        pages = self.ask([("zrange", self.key("jobs_of_task", encode(each)), -_OF_TASK, -1) for each in several])
-        jobs = dict(zip(several, pages, strict=True))
-        return [
-            [text_of(job_id) for job_id in jobs.get(each, [] if its in (None, SEVERAL) else [its])]
-            for each, its in zip(task_ids, found, strict=True)
-        ]
+        jobs: dict[str, list[str]] = {}
+        asked = list(task_ids)
+        for _ in range(_TRIES):
+            found = self.ask([("get", self.key("task", encode(each))) for each in asked])
+            jobs |= {each: [] if its is None else [text_of(its)] for each, its in zip(asked, found, strict=True)}
+            several = [each for each, its in zip(asked, found, strict=True) if its == SEVERAL]
+            pages = self.ask([("zrange", self.key("jobs_of_task", encode(each)), -_OF_TASK, -1) for each in several])
+            jobs |= {each: [text_of(job_id) for job_id in page] for each, page in zip(several, pages, strict=True)}
+            asked = [each for each in several if not jobs[each]]  # by now one job may be left, whose id the key has
+            if not asked:
+                break
+        return [jobs[each] for each in task_ids]
 
     def now_us(self) -> int:
         """Return the server's time."""
@@ -118,7 +147,7 @@ class Reader:
         return int(seconds) * 1_000_000 + int(micros)
 
     def hash(self, name: str, *parts: str) -> dict[str, str]:
-        """Return a whole hash. For one that grows with the fleet there is `large_hash`."""
+        """Return a whole hash. A hash that grows with the fleet is read by `large_hash`."""
         return as_text(self.ask_one("hgetall", self.key(name, *parts)))
 
     def large_hash(self, name: str) -> dict[str, str]:
@@ -140,7 +169,7 @@ class Reader:
         return found
 
     def fields(self, name: str, fields: Sequence[str]) -> dict[str, str]:
-        """Return those of *fields* that a hash has."""
+        """Return the values of *fields* of a hash; missing fields are left out."""
         chunks = [fields[first : first + _FIELDS] for first in range(0, len(fields), _FIELDS)]
         values = [value for some in self.ask([("hmget", self.key(name), chunk) for chunk in chunks]) for value in some]
         return {field: text_of(value) for field, value in zip(fields, values, strict=True) if value is not None}
@@ -158,11 +187,32 @@ class Reader:
         return {type_: number for type_, number in slots.items() if number > 0}
 
     def lanes(self, types: Sequence[str] | None = None) -> list[Lane]:
-        """Return the lanes of *types* (encoded; None: of all) that are not empty."""
+        """Return the lanes of *types* (encoded; None: of all) that are not empty: jobs that no rule keeps back."""
         return [lane for type_, heads in self._heads(types).items() for lane in _unpack(type_, heads)]
+
+    def kept_lanes(self, types: Sequence[str] | None = None) -> list[Lane]:
+        """Return, for the lanes of *types* (encoded; None: of all), the jobs that keys keep out of them."""
+        if types is None:
+            found = list(self.large_hash("kept_lanes"))
+        else:
+            found = list(self.fields("kept_lanes", [f"{type_} {name}" for type_ in types for name in LANE_NAMES]))
+        names = [(type_, name) for type_, _, name in (each.partition(" ") for each in found)]
+        heads = self.ask([("zrange", self.key("kept_back", *each), 0, 0, False, True) for each in names])
+        return [
+            Lane(number_of(at_us), text_of(job_id), *each, is_kept_back=True)
+            for each, ((job_id, at_us),) in ((each, head) for each, head in zip(names, heads, strict=True) if head)
+        ]
 
     def backlogs(self, types: Sequence[str] | None = None) -> dict[str, Backlog]:
         """Return the backlogs of *types* (encoded; None: of all), by type, without the empty ones."""
+        backlogs = self._backlogs_of_lanes(types)
+        kept = self.kept_lanes(types)
+        for lane, jobs in zip(kept, self.ask([("zcard", self.lane_key(lane)) for lane in kept]), strict=True):
+            its = Backlog(jobs, jobs if lane.on_demand else 0, lane.enqueued_us, jobs)
+            backlogs[lane.type] = its.plus(backlogs.get(lane.type, _NO_JOBS))
+        return backlogs
+
+    def _backlogs_of_lanes(self, types: Sequence[str] | None) -> dict[str, Backlog]:
         heads = self._heads(types)
         commands = (
             pipelined.of_each("ZCARD", self.key("lane", type_, ""), packed.split()[::3])
@@ -182,14 +232,14 @@ class Reader:
         return [number for some in pipelined.numbers(self._client, commands) for number in some]
 
     def known(self, job_ids: Sequence[str]) -> set[str]:
-        """Return which of these jobs the server has, in whatever state; one that has ended is known for a while."""
+        """Return the ids of the jobs that the server knows, in whatever state: an ended job is known for a while."""
         with self._client.pipeline(transaction=False) as pipe:
             for job_id in job_ids:
                 pipe.exists(self.key("job", job_id))
             return {job_id for job_id, found in zip(job_ids, pipe.execute(), strict=True) if found}
 
     def settings(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the settings in force, and what an app.conf said last, by their names in Redis."""
+        """Return the settings in force, and those that an app.conf said last, by their names in Redis."""
         with self._client.pipeline(transaction=False) as pipe:
             for name in ("settings", "conf"):
                 pipe.hgetall(self.key(name))
@@ -197,7 +247,7 @@ class Reader:
         return in_force, conf
 
     def has_untold(self) -> bool:
-        """Return whether there are ends that are not told, or not told yet."""
+        """Return whether there are ends that nobody has told yet."""
         return bool(self._client.exists(self.key("untold")))
 
     def message_of(self, job_id: str) -> bytes:
@@ -205,7 +255,7 @@ class Reader:
         return self._client.get(self.key("message", job_id)) or b""
 
     def scheduled_count(self, type_: str) -> int:
-        """Return the number of jobs of a type that wait for their time. It looks at those of all types."""
+        """Return the number of jobs of a type that wait for their time. The scheduled jobs of all types are read."""
         return sum(map(len, self.scheduled(type_, _COUNTED)))
 
     def has_scheduled(self, type_: str) -> bool:
@@ -213,9 +263,9 @@ class Reader:
         return any(self.scheduled(type_, _COUNTED))
 
     def scheduled(self, type_: str, page: int) -> Iterator[list[str]]:
-        """Yield the ids of the jobs of a type that wait for their time, those of a *page* of the scheduled together."""
+        """Yield the ids of the jobs of a type that wait for their time: a list for each *page* of scheduled jobs."""
         wanted = encode(type_).encode()
-        # From the last page on: what is deleted of one moves none of those before it.
+        # The last page comes first: jobs that are deleted meanwhile move no page before theirs.
         for first in reversed(range(0, self._client.zcard(self.key("scheduled")), page)):
             ids = [text_of(job_id) for job_id in self._client.zrange(self.key("scheduled"), first, first + page - 1)]
             with self._client.pipeline(transaction=False) as pipe:
@@ -225,10 +275,12 @@ class Reader:
             yield [job_id for job_id, its in zip(ids, types, strict=True) if its == wanted]
 
     def _heads(self, types: Sequence[str] | None) -> dict[str, str]:
-        return self.large_hash("heads") if types is None else self.fields("heads", types)
+        found = self.large_hash("heads") if types is None else self.fields("heads", types)
+        found.pop("!", None)  # no type: it says that there are rules of types
+        return found
 
     def lane_key(self, lane: Lane) -> str:
-        return self.key("lane", lane.type, lane.name)
+        return self.key("kept_back" if lane.is_kept_back else "lane", lane.type, lane.name)
 
 
 def as_text(raw: dict[bytes, bytes]) -> dict[str, str]:
@@ -236,13 +288,13 @@ def as_text(raw: dict[bytes, bytes]) -> dict[str, str]:
     return {text_of(name): text_of(value) for name, value in raw.items()}
 
 
-def _reply(command: Command, reply: Any) -> Any:
+def _reply(command: Command, reply: Reply) -> Reply:
     if not isinstance(reply, redis.RedisError):
         return reply
     if not str(reply).startswith("WRONGTYPE"):
         raise reply
-    name, *_, last = command
-    return [None] * len(last) if name == "hmget" else _NOTHING.get(name)
+    name, fields = command[0], command[-1]
+    return [None] * len(cast(Sequence[str], fields)) if name == "hmget" else _NOTHING.get(name)
 
 
 def _unpack(type_: str, packed: str) -> list[Lane]:
@@ -250,7 +302,7 @@ def _unpack(type_: str, packed: str) -> list[Lane]:
     names, times, ids = words[::3], words[1::3], words[2::3]
     if all(map(str.isdecimal, times)) and max(map(len, times), default=0) <= _LONGEST_TIME:
         return list(map(Lane, map(int, times), ids, repeat(type_), names))
-    # Some are not as a script wrote them.
+    # Another program has written here: the heads that can be read count.
     of_each = zip(times, ids, names, strict=False)
     return [Lane(int(at_us), id_, type_, name) for at_us, id_, name in of_each if number_of(at_us, -1) >= 0]
 

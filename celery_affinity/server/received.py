@@ -1,4 +1,4 @@
-"""What comes from the server, and may be anybody's who can write there: told from what Redis can have, and shown."""
+"""Data from the server that anybody who can write there may have written: tested, shown in the log, dropped."""
 
 import logging
 
@@ -6,15 +6,15 @@ import redis
 
 logger = logging.getLogger(__name__)
 
-#: Errors that are raised, however well reading is guarded: the connection is lost, and Celery makes another.
+#: Errors of a lost connection, which are raised however well reading is guarded: Celery makes another connection.
 LOST = (redis.ConnectionError, redis.TimeoutError, OSError)
 
-#: Characters that are logged of what cannot be read.
+#: Largest number of characters that are logged of unreadable data.
 _SHOWN = 4096
 
 
 def is_text(text: str) -> bool:
-    """Return whether Redis can have *text*: JSON has some that is none, halves of pairs."""
+    """Return whether Redis can hold *text*: JSON may hold halves of surrogate pairs, which have no form in UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -23,14 +23,14 @@ def is_text(text: str) -> bool:
 
 
 def shown(what: object) -> str:
-    """Return the part of *what*, which cannot be read, that is logged: plain ASCII."""
+    """Return the beginning of *what*, which is unreadable data, in plain ASCII for the log."""
     text = ascii(what[:_SHOWN] if isinstance(what, (bytes, str)) else what)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def drop(source: str, what: object, why: object) -> None:
-    """Log that *what*, which came from *source*, cannot be read: Celery drops a message that it cannot decode, too.
+    """Log that *what*, from *source*, cannot be read and is dropped, as Celery drops a message that cannot be decoded.
 
-    *what*: None if it is not known.
+    *what*: None if the data is not known.
     """
     logger.error("What came from %r cannot be read, it is dropped: %s. It was: %s", source, why, shown(what))

@@ -3,24 +3,24 @@
 import hashlib
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from ..errors import OptionError
 from ..rules import job_fields, keys
+from ..rules.job_fields import Job
 from ..rules.protocol import IS_REFUSED
-from .scripts.assembling import Argument
+from .connections.kept import Reply
 
 logger = logging.getLogger(__name__)
 
-#: Digits of the largest number that Redis counts to.
-_LONGEST_FENCE = 19
+#: Number of digits of the largest number that Redis counts to.
+LONGEST_FENCE = 19
 
 
 class Claim(NamedTuple):
-    """A job as its worker got it. The fencing number tells this delivery from every other one of the job.
+    """A job as a worker got it. The fencing number tells this delivery from every other one of the job.
 
-    *expires_us*: when the job ends if it has not started, by the server's clock; None: never.
+    *expires_us*: time when the job ends if it has not started, by the server's clock; None: never.
     """
 
     job_id: str
@@ -36,7 +36,7 @@ class Claim(NamedTuple):
         """Return the claim in *payload*: a line of facts, then the message. Raises ValueError if it is none."""
         facts, _, message = payload.partition(b"\n")
         job_id, fence, type_, deliveries, enqueued, *expires = facts.decode().split(" ")
-        if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= _LONGEST_FENCE and int(fence)):
+        if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= LONGEST_FENCE and int(fence)):
             raise ValueError("it has no job id, or no fencing number")
         if len(expires) > 1:
             raise ValueError("it has more facts than there are")
@@ -45,7 +45,7 @@ class Claim(NamedTuple):
 
 
 def parsed_claims(payloads: Iterable[bytes]) -> list[Claim]:
-    """Return the claims in *payloads*. One that cannot be read counts as lost on its way, so a sync gives it back."""
+    """Return the claims in *payloads*. An unreadable one counts as lost on its way, so a sync gives the job back."""
     found = []
     for payload in payloads:
         try:
@@ -58,7 +58,7 @@ def parsed_claims(payloads: Iterable[bytes]) -> list[Claim]:
 
 
 class End(NamedTuple):
-    """How a claimed job ended: *outcome* is a word of ``release.lua`` ("acked", "failed", ...), and why, if it says."""
+    """The end of a claimed job. *outcome*: a word of ``release.lua`` ("acked", "failed", ...), and a reason, if any."""
 
     job_id: str
     fence: str
@@ -67,9 +67,10 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Joining:
-    """What a worker of *app* says of itself when it joins. *slots*: its concurrency.
+    """The words in which a worker of *app* presents itself when it joins. *slots*: the concurrency.
 
-    *other*: slots taken without a claim, less those that claims lend. *withdrawn*: types that it will serve again soon.
+    *other*: slots taken without a claim, less those that claims lend. *withdrawn*: types that the worker will serve
+    again soon.
     """
 
     worker: str
@@ -82,20 +83,20 @@ class Joining:
 
     @property
     def encoded_types(self) -> list[str]:
-        """The types of the profile. One that the worker has withdrawn from counts, which makes no specialist of it."""
+        """The types of the profile. A type that the worker withdrew from counts: withdrawing makes no specialist."""
         types = {*self.types, *map(keys.withdrawn, self.withdrawn)}
         return sorted(map(keys.encode, types))
 
     @property
     def profile(self) -> str:
-        """A short name of the set of types, one for all workers that serve just these."""
+        """A short name of the set of types, shared by all workers that serve just these types."""
         return hashlib.sha1(" ".join(self.encoded_types).encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 class Published(NamedTuple):
-    """Whether a job was published. *fresh*: its id was not known. Not *served*: no live worker serves its type.
+    """The outcome of a job's publish. *fresh*: whether the id was new. *served*: whether a live worker serves the type.
 
-    *refused*: the field for which the server refused it; None if it did not.
+    *refused*: the field for which the server refused the job; None if it did not.
     """
 
     fresh: bool
@@ -103,64 +104,16 @@ class Published(NamedTuple):
     refused: str | None = None
 
     @classmethod
-    def parse(cls, state: int, served: Any) -> "Published":
-        """Return what a script replies of one job. *served*: the name of the field, if the job was refused."""
+    def parse(cls, state: int, served: Reply) -> "Published":
+        """Return the outcome in a script's reply for one job. *served*: for a refused job, the name of the field."""
         if state == IS_REFUSED:
             return cls(False, True, served.decode())
         return cls(bool(state), bool(served))
 
-    def check(self, job: "Job") -> None:
+    def check(self, job: Job) -> None:
         """Raise OptionError if *job* was refused."""
         if self.refused is not None:
             raise job_fields.refused(self.refused, job.arguments)
-
-
-@dataclass(slots=True)  # not frozen: each publish makes one, and a frozen one takes three times as long to make
-class Job:
-    """A job to publish. *delay_us*: time until it is due. *expires_us*: time until it ends if it still waits.
-
-    *stamps*: words by which it can be revoked, as `revokes.stamp` writes them. *readable*: False if only the message
-    and the list that it was found in are known. Raises OptionError for a value that is no text, or none in UTF-8.
-    """
-
-    id: str
-    type: str
-    message: bytes | str
-    on_demand: bool = False
-    priority: int = 0
-    delay_us: int = 0
-    task_id: str = ""
-    task_name: str = ""
-    expires_us: int | None = None
-    stamps: Sequence[str] = ()
-    readable: bool = True
-    arguments: tuple[Argument, ...] = field(init=False, repr=False)
-    """Arguments of the scripts that make a job, in the order of `job_fields.FIELDS`: on_demand is their "mode"."""
-
-    def __post_init__(self) -> None:
-        try:
-            self.arguments = (
-                self.id,
-                keys.encode(self.type),
-                "demand" if self.on_demand else "queued",
-                self.priority,
-                self.delay_us,
-                keys.encode(self.task_id),
-                self.task_name,
-                "" if self.expires_us is None else self.expires_us,
-                " ".join(self.stamps),
-                self.message,
-            )
-        except (TypeError, ValueError) as exc:
-            said = (self.type, self.task_id, self.stamps)
-            raise OptionError(f"type, task id and stamps of a job must be texts in UTF-8, got: {said!r}") from exc
-
-    def checked(self) -> "Job":
-        """Return the job. Raises OptionError if one of its fields is not accepted: the script would refuse it."""
-        bad = job_fields.bad(self.arguments)
-        if bad is not None:
-            raise job_fields.refused(bad, self.arguments)
-        return self
 
 
 class Joined(NamedTuple):
@@ -177,7 +130,7 @@ class Joined(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A claim that its worker holds. *running_us*: since its task started, -1 if it has not."""
+    """A claim that its worker holds. *running_us*: time since the task started, -1 if it has not."""
 
     job_id: str
     fence: str
@@ -204,7 +157,8 @@ class Synced(NamedTuple):
 class Ticked(NamedTuple):
     """The reply to a tick. *next_due_s*: the time until a scheduled job is due; None if there is none.
 
-    *untold*: whether there are ends to be told (`Scheduler.announce`). *lists*: those that hold messages.
+    *untold*: whether there are ends to be told (`Scheduler.announce`). *lists*: stock Celery's lists that hold
+    messages.
     """
 
     next_due_s: float | None
@@ -219,7 +173,7 @@ class Ending(NamedTuple):
     """A job that ended without a worker. *how*: "revoked", "expired", "lost" or "max_deliveries"; "" if nothing but
     the id can be read.
 
-    *since_s*: the time since then. *for_anyone*: whether an app that does not know the task tells the end as well.
+    *since_s*: the time since the end. *for_anyone*: whether an app that does not know the task tells the end as well.
     *message*: as kombu sent it, b"" if it is gone, None if it is large (`Reader.message_of`).
     """
 
@@ -234,8 +188,8 @@ class Ending(NamedTuple):
     message: bytes | None = b""
 
     @classmethod
-    def parse(cls, row: Sequence[Any]) -> "Ending":
-        """Return what a row of `announce` says."""
+    def parse(cls, row: Sequence[Reply]) -> "Ending":
+        """Return the end in a row of `announce`."""
         job_id, *facts = row
         try:
             how, type_, task_id, name, deliveries, since_us, for_anyone, message = facts

@@ -1,4 +1,4 @@
-"""How a script is run: by its digest, loaded where the server lost it, again after a repair; and what errors mean."""
+"""The running of scripts: by digest, loaded if the server lost them, again after a repair; the meaning of errors."""
 
 import logging
 import re
@@ -19,7 +19,7 @@ from redis.exceptions import (
 )
 
 from ..rules.keys import Keys
-from ..rules.protocol import LONGEST_NAME
+from ..rules.protocol import LONGEST_NAME, MOST_GAINED
 from .calls import Call, pages
 from .scripts.assembling import Argument, Script, load
 
@@ -76,7 +76,7 @@ class ScriptRunner:
         return reply
 
     def _run_together(self, calls: Sequence[Call]) -> list[Any]:
-        """Run scripts in one round trip. If one meets a spoiled key, repair that and run them again."""
+        """Run scripts in one round trip. If a script meets a spoiled key, repair the key and run all of them again."""
         try:
             return self._attempt(calls)
         except ResponseError as exc:
@@ -89,11 +89,13 @@ class ScriptRunner:
 
     def _go_on(self, more: bytes) -> None:
         """Claim jobs of the types that a reply names, until no pending job fits a free slot."""
-        while types := more.split():
-            (more,) = self._run(load("claim"), rest=types)
+        types = more.split()
+        while types:
+            (more,) = self._run(load("claim"), rest=types[:MOST_GAINED])
+            types = [*more.split(), *types[MOST_GAINED:]]
 
     def repair(self, failed: Sequence[Argument] | None = None) -> list[str]:
-        """Set aside or make again what somebody else deleted or overwrote. Return what that was, and log it.
+        """Set aside or make again keys that somebody else deleted or overwrote. Return, and log, a line for each.
 
         *failed*: the arguments of a call that failed.
         """
@@ -116,7 +118,7 @@ class ScriptRunner:
         return found
 
     def _repaired(self, failed: Sequence[Argument]) -> bool:
-        """Return whether there was something to repair that this user may repair."""
+        """Repair, and return whether there was something to repair that this user may repair."""
         with suppress(NoPermissionError):
             if self.repair(failed):
                 return True
@@ -143,7 +145,7 @@ class ScriptRunner:
         except NoPermissionError as exc:
             if script.name != _OF_PRODUCERS:
                 raise
-            # It will pass, with the first worker: the call is to be repeated.
+            # The error will pass with the first worker: the call is to be repeated.
             raise redis.ConnectionError(
                 f"the server does not have the script of {script.name}, and the broker's user may not load it: a "
                 "worker or a dispatcher of this version of celery_affinity does, when it starts and after a "

@@ -7,18 +7,10 @@ from functools import cache
 from typing import cast
 
 from ..errors import SettingError
-from ..rules.settings import (
-    CHANGEABLE,
-    NAME_IN_REDIS,
-    PREFIX,
-    Settings,
-    Value,
-    changeable,
-    from_redis,
-    is_setting,
-    parse_change,
-    to_redis,
-)
+from ..rules import beats
+from ..rules.key_limits import NONE_AT_RUN_TIME
+from ..rules.settings import CHANGEABLE, PREFIX, Settings, Value, changeable, parse_change
+from ..rules.shared_settings import NAME_IN_REDIS, from_redis, is_setting, shared, to_redis
 from .scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -28,7 +20,8 @@ logger = logging.getLogger(__name__)
 class RuntimeSetting:
     """A setting that can be changed at run time.
 
-    *value*: the one in force. *conf*: that of the app.conf of the fleet that said one last. *own*: that of this app.
+    *value*: the value in force. *conf*: the value in the app.conf that changed last in the fleet, to which a reset goes
+    back. *own*: the value in this app's app.conf.
     """
 
     name: str
@@ -42,32 +35,33 @@ class RuntimeSetting:
 
     @property
     def disputed(self) -> bool:
-        """Whether this app's own value is not the one that the fleet goes back to."""
+        """Whether a reset would go back to another value than this app's own."""
         return self.conf != self.own
 
 
 def read(scheduler: Scheduler, own: Settings) -> list[RuntimeSetting]:
     """Return every setting that can be changed at run time, as it is now."""
     in_force, conf = scheduler.reader.settings()
-    defaults = Settings().shared()
+    defaults = shared(Settings())
     return [
         RuntimeSetting(
             name,
-            _value(name, in_force, defaults),
-            _value(name, conf, own.shared()),
-            _value(name, {}, own.shared()),
+            _value(name, in_force, defaults, own),
+            _value(name, conf, shared(own), own),
+            _value(name, {}, shared(own), own),
         )
         for name in CHANGEABLE
     ]
 
 
-def _value(name: str, found: Mapping[str, str], otherwise: Mapping[str, str]) -> Value:
+def _value(name: str, found: Mapping[str, str], otherwise: Mapping[str, str], own: Settings) -> Value:
+    """Return the value of a setting in *found*, else that in *otherwise*, as the app with *own* would say it."""
     key = NAME_IN_REDIS[name]
     text = found.get(key)
     if text is not None and not is_setting(name, text):
         _warn_of_no_value(name, text)
         text = None
-    return from_redis(name, otherwise[key] if text is None else text)
+    return from_redis(name, otherwise[key] if text is None else text, own.priority_order)
 
 
 @cache
@@ -76,21 +70,24 @@ def _warn_of_no_value(name: str, text: str) -> None:
 
 
 def change(scheduler: Scheduler, own: Settings, typed: Mapping[str, str]) -> list[RuntimeSetting]:
-    """Put the values of *typed* (setting -> value, as somebody wrote them) in force. Return these settings as they are.
+    """Put *typed* (setting -> value, both as a person wrote them) in force. Return these settings as they then are.
 
-    Raises SettingError, and changes nothing, if one cannot be changed, or not to its value.
+    Raises SettingError, and changes nothing, if a setting cannot be changed, or does not accept its value.
     """
     changes = dict(parse_change(word, text) for word, text in typed.items())
     in_force = {each.name: each.value for each in read(scheduler, own)}
     _check_together(own, {**in_force, **changes})
-    scheduler.configure({NAME_IN_REDIS[name]: to_redis(name, value) for name, value in changes.items()})
+    order = own.priority_order
+    scheduler.configure(
+        {NAME_IN_REDIS[name]: to_redis(name, value, order) or NONE_AT_RUN_TIME for name, value in changes.items()}
+    )
     return [each for each in read(scheduler, own) if each.name in changes]
 
 
 def reset(scheduler: Scheduler, own: Settings, words: Iterable[str]) -> list[RuntimeSetting]:
-    """Have settings go back to what app.conf says; all of them if there are no *words*. Return them as they are.
+    """Put app.conf's values in force again, for the settings that *words* name, or for all. Return the new state.
 
-    Raises SettingError, and changes nothing, if one cannot be changed at run time.
+    Raises SettingError, and changes nothing, if a setting cannot be changed at run time.
     """
     names = [changeable(word) for word in words] or list(CHANGEABLE)
     scheduler.configure({NAME_IN_REDIS[name]: "" for name in names})
@@ -99,7 +96,7 @@ def reset(scheduler: Scheduler, own: Settings, words: Iterable[str]) -> list[Run
 
 def _check_together(own: Settings, values: Mapping[str, Value]) -> None:
     timeout_s, interval_s = values["worker_timeout"], own.heartbeat_interval
-    if isinstance(timeout_s, str) or timeout_s < interval_s * 2:
+    if isinstance(timeout_s, str) or beats.is_too_short(timeout_s, interval_s):
         raise SettingError(
             f"{PREFIX}worker_timeout must be at least twice {PREFIX}heartbeat_interval ({interval_s} s), "
             f"or one late beat looks like death, got: {timeout_s!r}"
@@ -107,7 +104,7 @@ def _check_together(own: Settings, values: Mapping[str, Value]) -> None:
 
 
 class SettingsLog:
-    """Logs, in a worker, which of its app's settings are not those in force, and each change."""
+    """Logs, in a worker, the settings in force that differ from those of the worker's app, and each change."""
 
     def __init__(self, own: Settings) -> None:
         self._own = own
@@ -115,11 +112,11 @@ class SettingsLog:
         self._known: dict[str, RuntimeSetting] = {
             name: RuntimeSetting(name, value, value, value)
             for name in CHANGEABLE
-            for value in [_value(name, {}, own.shared())]
+            for value in [_value(name, {}, shared(own), own)]
         }
 
     def update(self, scheduler: Scheduler, revision: int) -> None:
-        """Read the settings if *revision* is a new one, and log each that has changed."""
+        """Read the settings if *revision* is new, and log each setting that has changed."""
         if revision == self._revision:
             return
         for each in read(scheduler, self._own):

@@ -4,6 +4,8 @@ Every call may be repeated after a lost reply: publishing a known id, a stale fe
 number change nothing.
 """
 
+# Longer than 300 lines: one method for each arrow, and no other subject.
+
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,20 +14,22 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from ..rules import keys as key_names
+from ..rules.job_fields import Job
 from ..rules.keys import Keys
 from ..rules.protocol import MOST_PURGED
 from ..rules.rows import number_of, text_of
+from ..rules.score import MICRO
 from . import calls
 from .calls import check_kind, flat, pages
 from .connections.in_flight import InFlight
 from .reader import Reader
-from .replies import Claim, End, Ending, Job, Joined, Joining, Published, Running, Synced, Ticked, parsed_claims
+from .replies import Claim, End, Ending, Joined, Joining, Published, Running, Synced, Ticked, parsed_claims
 from .running import ScriptRunner
 from .scripts.assembling import load
 
 
 class Scheduler(ScriptRunner):
-    """The scheduler of one cohort, as *client* reaches it: see `ScriptRunner` for what that does, and for errors."""
+    """The scheduler of one cohort, reached by *client*. `ScriptRunner` has the demands on a client, and the errors."""
 
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         super().__init__(client, keys)
@@ -47,12 +51,12 @@ class Scheduler(ScriptRunner):
         return self._published(self._run_together(list(calls.publishing(jobs))))
 
     def send_publish(self, in_flight: InFlight, jobs: Sequence[Job]) -> None:
-        """Begin a `publish`: `receive_publish` ends it. The server is at work on the first jobs while others follow."""
+        """Begin a `publish`; `receive_publish` ends it. The server works on the first jobs while others follow."""
         for call in calls.publishing(jobs):
             in_flight.go_on(self._commands([call]))
 
     def receive_publish(self, in_flight: InFlight) -> list[Published]:
-        """End what `send_publish` began. An error that the server gave instead is raised as it came."""
+        """End a `send_publish`. An error that the server gave instead of a reply is raised as it came."""
         replies = in_flight.receive()
         in_flight.give_back()
         return self._published(replies)
@@ -60,7 +64,7 @@ class Scheduler(ScriptRunner):
     def _published(self, replies: Sequence[Any]) -> list[Published]:
         published = []
         for state, more, served, *further in replies:
-            # A user without the right to read messages cannot claim: a worker does at the next end, or with a sync.
+            # A user without the right to read messages cannot claim: a worker claims at the next end, or with a sync.
             with suppress(NoPermissionError):
                 self._go_on(more)
             pairs = [(state, served), *zip(further[::2], further[1::2], strict=True)]
@@ -70,7 +74,7 @@ class Scheduler(ScriptRunner):
     # -- of a worker
 
     def join(self, joining: Joining, settings: dict[str, str]) -> Joined:
-        """Enter *joining* as a live worker. *settings*: those of its app.conf, as `Settings.shared` has them."""
+        """Enter *joining* as a live worker. *settings*: those of its app.conf, as `shared_settings.shared` has them."""
         self.load_for_producers()
         more, namesake, replaced, void_up_to, now_us = self._run(
             load("join"),
@@ -99,9 +103,10 @@ class Scheduler(ScriptRunner):
     ) -> list[Claim]:
         """Ack messages, and release the slots of jobs that ended, in one round trip. Return the jobs that follow.
 
-        *acks*: (job id, fencing number). *sequence*: grows with each call that is not a repetition. *inline*: whether
-        the caller takes its next jobs from here; else they go to its inbox. *most_ahead*: jobs that the worker then
-        holds beyond its slots at most. *on_acked* is called with the number of *acks* whose claims the worker holds.
+        *acks*: (job id, fencing number). *sequence*: a number that grows with each call that is not a repetition.
+        *inline*: whether the worker's next jobs come with the reply; else they go to the inbox. *most_ahead*: largest
+        number of jobs that the worker then holds beyond its slots. *on_acked* is called with the number of *acks* whose
+        claims the worker holds.
         """
         told = calls.telling(worker, acks, ends, sequence, inline, most_ahead)
         replies = self._run_together(told) if told else []
@@ -110,12 +115,12 @@ class Scheduler(ScriptRunner):
         return self._settled(replies, bool(ends))
 
     def send_acks(self, in_flight: InFlight, worker: str, acks: Sequence[tuple[str, str]], *, goes_on: bool) -> None:
-        """Begin to ack messages: `receive_acks` ends it. *goes_on*: other calls are on their way already."""
+        """Begin to ack messages, which `receive_acks` ends. *goes_on*: other calls are on their way already."""
         send = in_flight.go_on if goes_on else in_flight.send
         send(self._commands(calls.telling(worker, acks, (), 0, True, 0)))
 
     def receive_acks(self, in_flight: InFlight, calls: int) -> list[int]:
-        """Return, of so many `send_acks`, the number of claims that the worker holds. Raises what `receive` does."""
+        """End so many `send_acks`. Return the numbers of claims that the worker holds. Raises as `receive` does."""
         replies = in_flight.receive(calls)
         for reply in replies:
             check_kind(int, reply, in_flight)
@@ -132,12 +137,12 @@ class Scheduler(ScriptRunner):
         most_ahead: int,
         goes_on: bool,
     ) -> None:
-        """Begin a `tell_ends` whose jobs come inline: `receive_ends` ends it. *goes_on*: see `send_acks`."""
+        """Begin a `tell_ends` whose jobs come inline, which `receive_ends` ends. *goes_on*: see `send_acks`."""
         send = in_flight.go_on if goes_on else in_flight.send
         send(self._commands(calls.telling(worker, acks, ends, sequence, True, most_ahead)))
 
     def receive_ends(self, in_flight: InFlight, *, has_ends: bool) -> list[Claim]:
-        """End what `send_ends` began. Return the jobs that follow. An error of the server is raised as it came."""
+        """End a `send_ends`. Return the jobs that follow. An error of the server is raised as it came."""
         replies = in_flight.receive()
         check_kind(list if has_ends else int, replies[-1] if replies else None, in_flight)
         return self._settled(replies, has_ends)
@@ -150,7 +155,7 @@ class Scheduler(ScriptRunner):
         return parsed_claims(payloads)
 
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> None:
-        """Give *claims* (job id, fencing number) back; *counted*: as a delivery."""
+        """Give *claims* (job id, fencing number) back. *counted*: whether this counts as a delivery."""
         for page in pages(list(claims)):
             (more,) = self._run(load("requeue"), worker=worker, counted=int(counted), rest=flat(page))
             self._go_on(more)
@@ -174,7 +179,7 @@ class Scheduler(ScriptRunner):
     def beat(self, worker: str, *, turns: bool) -> bool:
         """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.
 
-        While it does not turn, the worker gets no job, and what it has not read goes back.
+        While the loop does not turn, the worker gets no job, and the jobs in its inbox go back.
         """
         while True:
             known, again, more = self._run(load("beat"), worker=worker, turns=int(turns))
@@ -194,9 +199,9 @@ class Scheduler(ScriptRunner):
     # -- of a dispatcher
 
     def tick(self, lists: Sequence[str] = ()) -> Ticked:
-        """Make the jobs pending that are due, and those of dead workers, all of them.
+        """Make all jobs pending that are due, or that dead workers held.
 
-        *lists*: those of stock Celery to look into, some hundred at most.
+        *lists*: stock Celery's lists in which to look for messages, some hundred at most.
         """
         due = recovered = dead = 0
         while True:
@@ -220,7 +225,7 @@ class Scheduler(ScriptRunner):
                 return recovered
 
     def ingest(self, list_: str, jobs: Sequence[Job]) -> int:
-        """Move messages from a list of stock Celery into their lanes. Return how many of *jobs* were there still.
+        """Move messages from a list of stock Celery into their lanes. Return how many of *jobs* were still there.
 
         *jobs*: ten at most, of one type, in the order of their messages in the list.
         """
@@ -233,9 +238,9 @@ class Scheduler(ScriptRunner):
     def announce(self, app: str, *, again_s: float, telling: Collection[str] = ()) -> Ending | None:
         """Return an end to be told to its caller, or None. An end that is not `told` comes again.
 
-        The first pause is *again_s*, each further one twice as long. *app*: that of the process that asks; an end that
-        this app has left to others comes only after they had their time. *telling*: ids of jobs whose ends the process
-        is about to tell.
+        The first pause is *again_s*, each further one twice as long. *app*: the app of the process that asks; an end
+        that this app has left to others comes only after they had their time. *telling*: ids of jobs whose ends the
+        process is about to tell.
         """
         row = self._run(load("announce"), telling, again_us=round(again_s * 1e6), app=key_names.encode(app))
         return Ending.parse(row) if row else None
@@ -249,7 +254,7 @@ class Scheduler(ScriptRunner):
         self._run(load("told"), how="left", app=key_names.encode(app), rest=job_ids)
 
     def set_aside(self, job_ids: Sequence[str]) -> None:
-        """Have nobody told how these jobs ended, of which nothing can be read. Their keys stay as they are."""
+        """Let nobody tell the ends of these jobs, of which nothing can be read. The jobs' keys stay as they are."""
         self._run(load("told"), how="aside", app="", rest=job_ids)
 
     # -- of an operator
@@ -257,7 +262,7 @@ class Scheduler(ScriptRunner):
     def revoke(self, task_ids: Sequence[str], stamps: Sequence[str], *, keep_s: int) -> int:
         """End the waiting jobs of these tasks, and those that bear one of these stamps. Return how many there were.
 
-        What is published under them within *keep_s* seconds ends as well.
+        Jobs that are published with these ids or stamps within *keep_s* seconds end as well.
         """
         revoked = 0
         tasks = [key_names.encode(task_id) for task_id in task_ids]
@@ -295,6 +300,22 @@ class Scheduler(ScriptRunner):
         """Delete dead letters. Return how many there were."""
         return sum(int(self._run(load("drop"), rest=page)) for page in pages(job_ids))
 
+    def pause(self, what: str, *, for_s: float | None = None, why: str = "") -> bool:
+        """Let no job of *what* start: "type:T" or "key:K", encoded, or "*" for all; for ever, or for a time.
+
+        Return whether it was not paused before. What runs goes on running.
+        """
+        for_us = "" if for_s is None else round(for_s * MICRO)
+        return bool(self._run(load("pause"), what=what, for_us=for_us, why=why))
+
+    def resume(self, what: str) -> bool:
+        """End the pause of *what*. Return whether it was paused."""
+        resumed, more = self._run(load("resume"), what=what)
+        self._go_on(more)
+        return bool(resumed)
+
     def configure(self, changes: dict[str, str]) -> int:
         """Change settings at run time, by their name in Redis; "" resets one. Return the revision of the settings."""
-        return int(self._run(load("configure"), rest=flat(changes.items())))
+        revision, more = self._run(load("configure"), rest=flat(changes.items()))
+        self._go_on(more)
+        return int(revision)

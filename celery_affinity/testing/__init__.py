@@ -12,12 +12,12 @@
         affinity_worker("pdf")
         assert render.delay("invoice").get(timeout=10) == "invoice.pdf"
 
-Tests name this plugin; it is no entry point. pytest would load an entry point in every run on every machine with this
-package: with Celery and redis-py, before coverage measures, and with no line that says where the fixtures come from.
+Tests name this plugin, which is no entry point: pytest would load an entry point in every run on every machine with
+this package, and Celery and redis-py with it, before coverage measures, and no line would say where the fixtures come
+from.
 """
 
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
 
 import pytest
 import redis
@@ -51,15 +51,18 @@ def affinity_server() -> Iterator[EmbeddedServer]:
 
 @pytest.fixture
 def affinity_app() -> Celery | str:
-    """Your app: override this fixture. Return what stands after ``celery -A``; the app, if no process needs it."""
+    """Your app: override this fixture. Return the text that stands after ``celery -A``, or the app itself.
+
+    A worker process (`affinity_worker_process`) needs the text.
+    """
     raise pytest.UsageError("override the fixture affinity_app: let it return what stands after `celery -A`")
 
 
 @pytest.fixture
 def affinity_broker(affinity_server: EmbeddedServer, affinity_app: Celery | str) -> Iterator[str]:
-    """The URL of the server, emptied, with the app directed to it: enough for a test that only publishes.
+    """The URL of the server, which is emptied, and to which the app is directed: enough for a test that only publishes.
 
-    A Redis result backend is directed to the server too; an app with another one, or none, keeps it.
+    A Redis result backend is directed to the server too; a result backend of another kind stays.
     """
     with redis.Redis.from_url(affinity_server.url) as client:
         client.flushall()
@@ -72,7 +75,7 @@ def affinity_worker(
     affinity_broker: str,  # noqa: ARG001  # asked for: it directs the app
     affinity_app: Celery | str,
 ) -> Iterator[Callable[..., WorkerThread]]:
-    """Start a worker in a thread of the test: ``affinity_worker("pdf", "excel", concurrency=1)``.
+    """Start a worker in a thread of the tests' process: ``affinity_worker("pdf", "excel", concurrency=1)``.
 
     The worker's tasks see what the test has patched. A test has one such worker at a time. Without types the worker
     serves the app's default queue. See `WorkerThread`.
@@ -110,13 +113,13 @@ def affinity_worker_process(
 
     yield start
     for each in started:
-        each.terminate()  # first all of them: a worker takes a while to stop
+        each.terminate()  # all of them before the first wait: a worker takes a while to stop
     for each in started:
         each.stop()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the logs of the worker processes of a test that failed."""
     report = yield
     if report.failed:

@@ -21,7 +21,7 @@ _REDIS = ("redis", "rediss", "sentinel", "valkey")
 class TestingError(AffinityError, RuntimeError):
     """A fixture of `celery_affinity.testing` cannot do what the test asks for."""
 
-    __test__ = False  # or pytest would take it for a class of tests, by its name
+    __test__ = False  # by its name pytest would take the class for tests
 
 
 def load(app: Celery | str) -> Celery:
@@ -74,14 +74,14 @@ def directed(app: Celery, url: str) -> Iterator[None]:
 
 
 def forget_connections(app: Celery) -> None:
-    """Have *app* connect anew: it keeps its connections, and kombu the list of queues declared on them."""
+    """Have *app* connect anew: the app keeps its connections, and kombu the list of queues declared on them."""
     pools.reset()
     app._pool = None
     app.amqp._producer_pool = None
     results = getattr(app._backend, "result_consumer", None)
     if results is not None:
         results.stop()
-        results._pubsub = None  # or a result collected later would unsubscribe, at a server gone by then
+        results._pubsub = None  # else a result collected later would unsubscribe, at a server gone by then
     app._backend_cache = None
     vars(app._local).pop("backend", None)
 

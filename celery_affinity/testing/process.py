@@ -20,8 +20,11 @@ from ..observe.status import Report
 from ..transport.reach import scheduler_on
 from .app import TestingError, check_concurrency, check_types, import_path, load
 
+#: Longest wait, s, until a worker has joined, and for the tasks of a worker that stops.
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
+
+#: Pause, s, between two questions whether the worker has joined.
 _POLL_S = 0.05
 
 _numbers = count(1)
@@ -30,8 +33,8 @@ _numbers = count(1)
 class WorkerProcess:
     """A process ``celery -A app worker -Q types``, ended at the latest with the tests' process, even by kill -9.
 
-    *app* is what stands after ``-A``. Without *types*, the worker serves the default queue. The worker has the tests'
-    environment and can import what they can, but none of a test's patches.
+    *app*: the text that stands after ``-A``. Without *types*, the worker serves the default queue. The worker has the
+    environment of the tests and their import path, but none of a test's patches.
     """
 
     def __init__(self, app: Celery | str, *types: str, concurrency: int = 1, pool: str = "prefork") -> None:
@@ -44,7 +47,7 @@ class WorkerProcess:
         self._command = [sys.executable, "-m", "celery", "-A", app, "worker", "--loglevel", "INFO"]
         self._command += ["--hostname", self.name, "--pool", pool, "--concurrency", str(check_concurrency(concurrency))]
         self._command += ["--queues", ",".join(types)] if types else []
-        self._command += ["--without-mingle"]  # which waits a second for the revoked tasks of other workers
+        self._command += ["--without-mingle"]  # mingle waits a second for other workers' revoked tasks
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with this object: pytest may ask for the log later
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -71,8 +74,8 @@ class WorkerProcess:
         return self._process is not None and self._process.poll() is None
 
     def log(self) -> str:
-        """Return what the worker has logged so far."""
-        # The process writes at the position of this file, which reading must not move.
+        """Return the log of the worker so far."""
+        # The worker writes at the position of this file, which reading must not move.
         return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
 
     # -- its life

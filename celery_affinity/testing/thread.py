@@ -11,19 +11,22 @@ from celery.worker import WorkController, state
 
 from .app import TestingError, check_concurrency, check_types
 
+#: Longest wait, s, until a worker has joined, and for the tasks of a worker that stops.
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
+
+#: Interval, s, at which `start` looks whether the worker's thread has ended.
 _POLL_S = 0.05
 
 #: Interval, s, at which the worker's idle loop turns: `stop` waits for the next turn.
 _TURN_S = 0.05
 
-#: Held by the one worker of this process: Celery keeps a worker's state in module variables.
+#: Lock that the one worker of this process holds: Celery keeps a worker's state in module variables.
 _one_at_a_time = threading.Lock()
 
 
 class WorkerThread:
-    """A worker of *app* that serves *types*; without any, the default queue.
+    """A worker of *app* that serves *types*; without types, the default queue.
 
     The pool is solo or, with a *concurrency* above 1, threads. The worker logs through the loggers of the process, and
     has no guard, since it cannot die alone.
@@ -86,7 +89,7 @@ class WorkerThread:
         controller = WorkController(
             app=self._app,
             hostname=self.name,
-            # Always some: given none, Celery 5.5 would also serve every queue that this process has published to.
+            # Never none: Celery 5.5 would then also serve every queue that this process has published to.
             queues=list(self.types or self._app.amqp.Queues(self._app.conf.task_queues)),
             pool="solo" if self._concurrency == 1 else "threads",
             concurrency=self._concurrency,
@@ -96,7 +99,8 @@ class WorkerThread:
             without_mingle=True,
         )
         controller.affinity_kin = None  # no guard
-        _state._set_task_join_will_block(False)  # the pool set it in this process, where the test waits for results
+        # The pool has set this flag for the whole process, in which the test waits for results.
+        _state._set_task_join_will_block(False)
         return controller
 
     def _on_ready(self, consumer: Any) -> None:

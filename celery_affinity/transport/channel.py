@@ -1,13 +1,14 @@
 """kombu's channels, scheduled: `_put` publishes a message of a task as a job, and a queue is counted with its jobs.
 
 Messages that are no tasks (remote control and its replies, events) take kombu's own ways. A channel is built in three
-steps: its `connections`, what a worker reads (`inbox`, `qos`), and here what is published, and the queues.
+steps: `connections`; `inbox` and `qos`, with which a worker reads; and this module, for publishing and for queues.
 """
 
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
+from kombu import Queue
 from kombu.transport import redis as stock
 
 from ..client import envelope, revokes, stamping, unserved_warning
@@ -16,15 +17,19 @@ from ..client.stamp import PROPERTY, Message, as_stock
 from ..rules.protocol import REVOKED_KEPT_S
 from .inbox import InboxChannel
 
+if TYPE_CHECKING:
+    from ..client.producer_batch import PublishBatch
+
 
 class AffinityChannel(InboxChannel):
-    """What this transport changes in kombu's Redis channels, with and without Sentinel."""
+    """The changes of this transport to kombu's Redis channels, with and without Sentinel."""
 
-    #: kombu asks, since what is published together could be sent twice: a job is published once, whoever repeats it.
+    #: Whether messages may be published together. kombu asks, since an error makes it send some of them twice; a job
+    #: that is sent twice is published once.
     supports_batch_publish = True
 
     #: Queues that were bound to this channel (`queue_binding`), by name.
-    bound_queues: dict[str, Any]
+    bound_queues: dict[str, Queue]
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         self.bound_queues = {}
@@ -34,7 +39,7 @@ class AffinityChannel(InboxChannel):
 
     def basic_publish(self, message: Message, *args: Any, **kwargs: Any) -> Any:
         if self.connection is None:
-            # kombu declares a queue after it chose the channel, before it publishes: a connection that broke meanwhile
+            # Between choosing the channel and publishing, kombu declares a queue: a connection that broke meanwhile
             # closed the channel, and only a connection error makes kombu choose the new one.
             raise redis.ConnectionError("the channel was closed by a reconnect")
         begun = stamping.begin(message, self.connection.client)
@@ -55,11 +60,12 @@ class AffinityChannel(InboxChannel):
         if not settings_of(sending.app).schedules(type_):
             if capture is not None:
                 capture.published = True
+            sending.warn_of_key(message, type_)
             super()._put(type_, as_stock(type_, queue, message), **kwargs)
             return
         stamp = sending.stamp(message)
         if capture is not None:
-            capture.append(stamping.Captured(queue, message, stamp))
+            capture.append(stamping.Captured(queue, message, stamp, sending.rule))
             return
         job = envelope.as_job(queue, message, stamp)
         batch = kwargs.get("_publish_batch")
@@ -71,7 +77,7 @@ class AffinityChannel(InboxChannel):
         if not published.served:
             unserved_warning.warn(job.type, self.scheduler)
 
-    def create_publish_batch(self, max_size: int) -> Any:
+    def create_publish_batch(self, max_size: int) -> "PublishBatch":
         """Return the collector of the messages of a ``Producer.batch``, which is published *max_size* at a time."""
         from ..client.producer_batch import PublishBatch  # not at the top: kombu before 5.7 knows of no batch
 
@@ -98,7 +104,7 @@ class AffinityChannel(InboxChannel):
 
     def _delete(self, queue: str, exchange: str, *args: Any, **kwargs: Any) -> None:
         super()._delete(queue, exchange, *args, **kwargs)
-        if not revokes.is_mailbox(queue) and self.typeof(exchange).type != "fanout":  # neither holds a job
+        if not revokes.is_mailbox(queue) and self.typeof(exchange).type != "fanout":  # neither kind holds a job
             self.scheduler.purge(queue)
 
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
@@ -118,7 +124,7 @@ class AffinityChannel(InboxChannel):
         return declared._replace(message_count=declared.message_count + scheduled)
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
-        """Delete a queue with the jobs that wait in it. *if_empty*: not if there are any."""
+        """Delete a queue with the jobs that wait there. *if_empty*: keep a queue in which jobs wait."""
         if not if_empty or not self.scheduler.reader.has_scheduled(queue):
             super().queue_delete(queue, if_unused=if_unused, if_empty=if_empty, **kwargs)
 

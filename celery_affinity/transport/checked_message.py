@@ -1,22 +1,22 @@
-"""Kombu's messages, checked where they enter: anybody who may write to the server may have written one.
+"""Kombu's messages, checked on arrival: anybody who may write to the server may have written them.
 
-kombu and Celery take the parts of a message to have the types that their own clients give them. Here any other type is
-one error, whatever kombu would have stumbled over, and the reader of the messages goes on without that one.
+kombu and Celery trust the parts of a message to have the types that their own clients send. Here every other type
+raises one error, whatever kombu would have stumbled over, and the reader goes on without that message.
 """
 
 from typing import Any
 
 from kombu.transport.virtual import Message as _Message
 
-#: Largest logical clock, and largest time in s, of a broadcast: Celery would go on with a larger one for ever.
+#: Largest logical clock, and largest time, s, of a broadcast: Celery would go on from a larger number for ever.
 _LARGEST = 2**62
 
-#: Types of the parts of a message that need not be there.
+#: Types of those parts of a message that may be missing.
 _PARTS = {"headers": dict, "content-type": str, "content-encoding": str}
 
 
 class UnreadableError(ValueError):
-    """A message is none: what is wrong with it."""
+    """A message cannot be read: the text says what is wrong."""
 
 
 class Message(_Message):
@@ -26,7 +26,7 @@ class Message(_Message):
         try:
             _check(payload)
             super().__init__(payload, channel=channel, **kwargs)
-        except Exception as exc:  # whatever kombu does with it
+        except Exception as exc:  # of kombu's own code as well
             raise UnreadableError(f"{type(exc).__name__}: {exc}") from exc
 
 

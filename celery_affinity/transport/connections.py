@@ -1,4 +1,4 @@
-"""What a channel connects with: timeouts and TLS, kombu's own client, and the schedulers on the server behind it."""
+"""The connections of a channel: timeouts and TLS, kombu's own client, and schedulers on the server."""
 
 import ssl
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ REPLY_TIMEOUT_S = 10
 class ConnectedChannel(_StockChannel):
     """A kombu channel that leads to a scheduler."""
 
-    #: Transport option of kombu's own: what all keys begin with.
+    #: Transport option of kombu's own: the beginning of all keys.
     global_keyprefix: str = ""
 
     #: Transport option: the first part of the hash tag of all keys.
@@ -38,17 +38,17 @@ class ConnectedChannel(_StockChannel):
     _scheduler: Scheduler | None = None
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
-        Keys.of_options(connection.client.transport_options)  # refused before anything is opened
+        Keys.of_options(connection.client.transport_options)  # raises for bad options before anything is opened
         super().__init__(connection, **kwargs)
         self.global_keyprefix = self.global_keyprefix or ""
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
-        # A command that redis-py repeats by itself would count twice; ours are repeated where that is known.
+        # A command that redis-py repeats by itself would count twice. Arrows are repeated where that does no harm.
         params = {**super()._connparams(asynchronous), "retry": Retry(NoBackoff(), 0)}
         connect_timeout_s = self.connection.client.connect_timeout or REPLY_TIMEOUT_S
         if not params.get("socket_timeout"):
-            # An asynchronous connection is read when there is something to read, but for the PING that opens a channel:
-            # a server that takes connections and never answers is not connected to.
+            # An asynchronous connection is read only when a reply has come, except the reply to the PING that opens a
+            # channel: a server that takes connections and never answers must fail there.
             params["socket_timeout"] = connect_timeout_s if asynchronous else REPLY_TIMEOUT_S
         if "host" in params and not params.get("socket_connect_timeout"):  # without host: a socket in the file system
             params["socket_connect_timeout"] = connect_timeout_s
@@ -71,7 +71,7 @@ class ConnectedChannel(_StockChannel):
 
     @property
     def scheduler(self) -> Scheduler:
-        """The arrows, on a client that adds no prefix: kombu's own prefixes only some keys."""
+        """The arrows, on a client that adds no prefix: kombu's own client adds the prefix to some keys only."""
         pool = self.pool
         if self._scheduler is None or self._scheduler.client.connection_pool is not pool:
             scheduler = Scheduler(KeptClient(pool), self._keys)
@@ -86,13 +86,13 @@ class ConnectedChannel(_StockChannel):
         return scheduler
 
     def in_flight_of_its_own(self) -> InFlight:
-        """Return what sends arrows whose replies the event loop does not wait for."""
+        """Return a connection for arrows whose replies the event loop does not wait for."""
         return InFlight(self._pool_of_its_own())
 
     def _pool_of_its_own(self) -> redis.ConnectionPool:
         manager = getattr(self, "_sentinel_manager", None)
         pool: redis.ConnectionPool = self._get_pool()
-        self._sentinel_manager = manager  # the channel closes that of its own pool
+        self._sentinel_manager = manager  # the channel closes the manager of its own pool
         return pool
 
     @property

@@ -10,8 +10,8 @@ from ..server.replies import Claim
 def of_claim(claim: Claim, tag: str) -> Message:
     """Return the message of a claimed job, with *tag* as its delivery tag.
 
-    Its ETA is gone: the time has come, and a worker whose clock is behind would wait again with the slot held. The
-    caller's ETA stays in our property. Raises whatever decoding meets in a text that is no message.
+    The message has no ETA any more: the time has come, and a worker whose clock is behind would wait again with the
+    slot held. The caller's ETA stays in our property. Raises any error of the decoding for a text that is no message.
     """
     message = envelope.read(claim.message)
     headers = message["headers"] = message.get("headers") or {}  # producers in other languages leave out what they can

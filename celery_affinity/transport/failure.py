@@ -6,7 +6,7 @@ from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
 from celery.exceptions import Ignore, NotRegistered, Reject, Retry
 from celery.utils.serialization import UnpickleableExceptionWrapper
 
-#: Characters that are kept of an error's text, and of the name of its type. ``jobs/outcome.lua`` has room for them.
+#: Characters, at most, of an error's text, and of the name of its type. ``jobs/outcome.lua`` has room for them.
 MOST = 200
 _MOST_OF_NAME = 80
 
@@ -29,9 +29,9 @@ def words(exc: BaseException) -> str:
     short_name = str(name)[:_MOST_OF_NAME]
     try:
         said = str(what)[:MOST]
-    except (Exception, SystemExit):  # its author's code
+    except (Exception, SystemExit):  # of the exception's own code
         said = "(what it says cannot be shown)"
-    says_its_type = said.startswith(f"{short_name}(")  # billiard's own do
+    says_its_type = said.startswith(f"{short_name}(")  # the texts of billiard's exceptions do
     text = said if says_its_type else f"{short_name}: {said}" if said else short_name
     return text.encode(errors="backslashreplace").decode()
 

@@ -1,6 +1,6 @@
-"""What a worker reads: claimed jobs and signs from its inbox, and the lists of queues that are not scheduled.
+"""The lists that a worker reads: its inbox, with claimed jobs and signs, and those of queues that are not scheduled.
 
-One BRPOP waits for all of them. On a channel of any other process, reading is kombu's own.
+One BRPOP waits for all of them. On a channel of any other process, kombu alone reads.
 """
 
 import logging
@@ -34,26 +34,26 @@ class Inbox(Protocol):
 
     @property
     def telling(self) -> Telling:
-        """The way to tell the server of the worker's claims. `claims.inbox` of it is the key of the worker's inbox."""
+        """The way to tell the server of the worker's claims; `telling.claims.inbox` is the key of the inbox."""
 
     def schedules(self, queue: str) -> bool:
         """Return whether a queue is scheduled; if not, the channel reads its lists."""
 
     def serve(self, queue: str, serves: bool) -> None:
-        """Note that the consumer of a scheduled queue begins (True) or was cancelled (False)."""
+        """Record that the consumer of a scheduled queue begins (True) or was cancelled (False)."""
 
     def receive(self, claim: Claim) -> None:
         """Hold a job from the inbox, and start it (`InboxChannel.consume`) when it has a slot."""
 
     def obey(self, sign: list[str]) -> None:
-        """Do what the words of a sign ask for, which came to the inbox instead of a job."""
+        """Obey a sign, in words, that came to the inbox instead of a job."""
 
     def turned(self) -> None:
-        """Note a turn of the loop of a worker with green pools, which has no event loop and waits for events here."""
+        """Record a turn of a worker with a green pool, which has no event loop: each turn calls `drain_events`."""
 
 
 class InboxChannel(ConnectedChannel):
-    """A channel from which a worker may read: then `inbox` is the worker's. It is None on every other channel."""
+    """A channel from which a worker may read. `inbox` is that worker's, and None on every other channel."""
 
     QoS = QoS
     Message = checked_message.Message
@@ -77,20 +77,20 @@ class InboxChannel(ConnectedChannel):
         return result
 
     def _report_consumer(self, queue: str, consumes: bool) -> None:
-        # Consumers that are cancelled while the channel closes are not the worker's wish.
+        # The worker still wants consumers that are cancelled because the channel closes.
         if self.inbox is not None and not self._closing and self.inbox.schedules(queue):
             self.inbox.serve(queue, consumes)
 
     # -- broadcasts
 
     def _receive_one(self, c: Any) -> Any:
-        # redis-py waits for the rest of a message for as long as it takes: on a connection that went silent amid one,
-        # the event loop would wait for ever.
+        # redis-py waits without a limit for the rest of a message: on a connection that went silent in the middle of
+        # one, the event loop would wait for ever.
         try:
             with self._reading("what was broadcast"):
                 return super()._receive_one(_Impatient(c))
         except Empty:
-            return None  # others may have come with it, of which the event loop would not know
+            return None  # the event loop would not know of messages that came with the dropped one
 
     @contextmanager
     def _reading(self, source: str) -> Iterator[None]:
@@ -110,12 +110,12 @@ class InboxChannel(ConnectedChannel):
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         if self.inbox is None:
-            # kombu 5.5 takes None for "for ever": its own default has to stay its own.
+            # kombu 5.5 takes None for "for ever": without a timeout, kombu's own default has to count.
             super()._brpop_start(*(() if timeout is None else (timeout,)))
             return
         connection = self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
-        self._polls_inbox_alone = True  # an ack in another thread must find either this, or the lists in the command
+        self._polls_inbox_alone = True  # an ack in another thread must see either this, or the lists in the command
         lists = self._lists_to_read()
         self._polls_inbox_alone = not lists
         claims = self.inbox.telling.claims
@@ -137,7 +137,7 @@ class InboxChannel(ConnectedChannel):
         return self.scheduler.keys.key("nudges", self.inbox.telling.claims.worker)
 
     def resume_lists(self) -> None:
-        """Read lists again, if the wait under way has left them out for prefetch's sake, which allows them now."""
+        """Read lists again if the wait under way has left them out, and prefetch allows them now."""
         if self._in_poll and self._polls_inbox_alone and self._consumes_from_lists() and self.qos.can_prefetch():
             self._polls_inbox_alone = False
             self._nudge()
@@ -160,8 +160,10 @@ class InboxChannel(ConnectedChannel):
         if not reply:
             raise Empty
         name, item = bytes_to_str(reply[0]), reply[1]
-        if name == self.inbox.telling.claims.inbox.removeprefix(self.global_keyprefix):  # kombu takes its prefix off
-            if not self._closing:  # else the next sync notices that it never arrived
+        if name == self.inbox.telling.claims.inbox.removeprefix(
+            self.global_keyprefix
+        ):  # kombu's client removes the prefix
+            if not self._closing:  # else the next sync notices that the job never arrived
                 self._read_inbox(item)
         elif name != self._nudges.removeprefix(self.global_keyprefix):
             self._read_list(name.rsplit(self.sep, 1)[0], item)
@@ -179,11 +181,10 @@ class InboxChannel(ConnectedChannel):
         except redis.ResponseError as exc:
             if not str(exc).startswith("WRONGTYPE"):
                 raise
-            self.scheduler.repair(
-                [self.inbox.telling.claims.worker]
-            )  # somebody has overwritten it; others may be quicker
+            # Somebody overwrote the inbox, or a list of kombu's. Another process may have repaired the inbox first.
+            self.scheduler.repair([self.inbox.telling.claims.worker])
             if any(self.scheduler.client.type(each) not in (b"list", b"none") for each in self._lists_to_read()):
-                raise  # it was one of kombu's own lists
+                raise  # the key is one of kombu's own lists
             return None
         finally:
             self._in_poll = None
@@ -198,7 +199,7 @@ class InboxChannel(ConnectedChannel):
             claim = None if item.startswith(b"\n") else Claim.parse(item)
             sign = item.decode().split() if claim is None else []
         except ValueError as exc:
-            # A job that the server put there is missed in the inbox by `sync`, and given back.
+            # If the server put a job there, the next sync notices that the job never arrived, and gives it back.
             received.drop("the inbox", item, exc)
             return
         assert self.inbox is not None, "a worker reads"
@@ -222,25 +223,25 @@ class InboxChannel(ConnectedChannel):
         try:
             consume(consumed.of_claim(claim, tag))
         except received.LOST:
-            raise  # not of kombu's own list: a KeyError, say, is no lost connection here
+            raise  # not kombu's own list of errors, by which even a KeyError is a lost connection
         except Exception as exc:
             logger.exception("Job %s of type %r cannot be read: it goes to the dead letters", claim.job_id, claim.type)
             why = words(exc)
             telling.settle(tag, REJECTED, why)
-            telling.end(tag, FAILED, why)  # whatever Celery made of it so far
+            telling.end(tag, FAILED, why)  # whatever Celery made of the job so far
 
     def close(self) -> None:
         if self.inbox is not None and self._in_poll:
             if self._polls_inbox_alone:
-                # An answer still in the socket is noticed by the next sync; waiting for one would hold up the shutdown.
+                # The next sync notices a job that is still in the socket; waiting for one would hold up the shutdown.
                 self._in_poll = None
-            else:  # a message of a list that is in the socket is nowhere else: kombu reads it, and puts it back
+            else:  # a list's message that is in the socket is nowhere else: kombu reads it, and puts it back
                 self._nudge()
         super().close()
 
 
 class _Impatient:
-    """A redis-py PubSub with something to read; a read waits for the rest of it no longer than for a reply."""
+    """A redis-py PubSub with something to read. A read waits for the rest of a message no longer than for a reply."""
 
     def __init__(self, pubsub: Any) -> None:
         self._pubsub = pubsub

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class QoS(stock.QoS):
-    """Acks of claimed jobs; those of other messages are kombu's."""
+    """The acks of claimed jobs. kombu handles the acks of other messages."""
 
     def can_consume(self) -> bool:
         # A claimed job has its slot, so prefetch must not keep it in the inbox.
@@ -50,7 +50,7 @@ class QoS(stock.QoS):
             super().restore_by_tag(tag, client=client, leftmost=leftmost)
         except received.LOST:
             raise
-        except Exception as exc:  # one bad entry must not keep the worker from starting, nor the others
+        except Exception as exc:  # a bad entry must neither keep the worker from starting, nor hold back the others
             logger.error("What lies unacknowledged under %s cannot be restored: %r", received.shown(tag), exc)
 
     def _settle(self, delivery_tag: str, outcome: str) -> None:

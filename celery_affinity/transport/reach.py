@@ -1,7 +1,7 @@
-"""The one way from an app, or a connection, to a scheduler: for commands, checks, tests, and callers that look.
+"""The one way from an app, or a connection, to a scheduler: for commands, checks, tests and `explain`.
 
-They all have one patience, `PATIENCE_S`. Publishers and workers have a channel already, and the retries of Celery's
-own settings.
+All of them have one patience, `PATIENCE_S`. Publishers and workers go another way: they have a channel already, and
+retry by Celery's own settings.
 """
 
 from collections.abc import Iterator

@@ -12,6 +12,7 @@ from typing import Any
 from kombu.exceptions import ContentDisallowed, DecodeError
 from kombu.transport import redis as stock
 from kombu.utils.url import as_url
+from redis.exceptions import NoScriptError
 
 from ..client import revokes
 from ..server import received
@@ -22,7 +23,7 @@ from .watching import WatchedOnce
 
 logger = logging.getLogger(__name__)
 
-#: Where a connection remembers its URL's scheme: kombu copies transport options when it clones one.
+#: Transport option in which a connection remembers its URL's scheme: kombu copies the options to a connection's clones.
 _SCHEME = "affinity_scheme"
 
 
@@ -39,11 +40,11 @@ class Transport(stock.Transport):
     ``?ssl_cert_reqs=none``), ``sentinel://`` or ``socket:///path``; several for failover, joined by ";". Any other
     scheme raises TransportError, without the password.
 
-    ``broker_transport_options``: those of stock Celery for Redis, with one more. Here count:
+    ``broker_transport_options``: the options of stock Celery for Redis, and one more. Those that count here:
 
     - ``namespace`` ("affinity"): first part of the hash tag of all keys. Apps on one database with different namespaces
       share no job and no worker.
-    - ``global_keyprefix`` (""): what all keys begin with, kombu's as well.
+    - ``global_keyprefix`` (""): the beginning of all keys, kombu's as well.
     - ``socket_timeout`` (10 s): longest wait for a reply.
     - ``socket_connect_timeout`` (``broker_connection_timeout``, 4 s): longest wait for a connection.
     - ``master_name``, ``sentinel_kwargs``: of ``sentinel://``.
@@ -54,6 +55,10 @@ class Transport(stock.Transport):
 
     Channel = Channel
     can_parse_url = True
+
+    #: A flush of the server's scripts may come between the loading and the call of one of kombu's own: a worker that
+    #: reconnects at that moment tries again, and does not end.
+    connection_errors = (*stock.Transport.connection_errors, NoScriptError)
 
     #: Remote control, mingle and gossip compare this string.
     driver_type = "redis"
@@ -97,7 +102,7 @@ class Transport(stock.Transport):
             if is_control and isinstance(exc, (ContentDisallowed, DecodeError)):
                 received.drop(queue, message, exc)  # the other replies are to come
             elif self.on_revoked is None:
-                raise  # a client's own consumer may raise it on purpose; Celery's worker would end
+                raise  # a client's own consumer may raise on purpose; a worker would end
             else:
                 logger.exception("What %r brought is dropped, it failed: %s", queue, received.shown(message))
                 self._refuse(message)
@@ -128,7 +133,7 @@ class Transport(stock.Transport):
         return super().drain_events(connection, timeout=timeout)
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        """Return the URL of the broker as users write it; Flower opens it."""
+        """Return the URL of the broker as users write it; Flower connects to that URL."""
         if self._scheme == "socket":
             return uri if include_password else urls.masked(uri, mask)
         client = self.client
@@ -168,7 +173,7 @@ def _describe(client: Any) -> str:
 
 
 def _switch(connection: Any, url: str) -> None:
-    """Go to the next URL of a failover list, in place of `Connection.switch`: that would choose kombu's transport."""
+    """Go to the next URL of a failover list, in place of `Connection.switch`, which would choose kombu's transport."""
     connection.close()
     connection.declared_entities.clear()
     connection._closed = False

@@ -3,7 +3,6 @@
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from kombu.utils.url import as_url, parse_url, url_to_parts
 
@@ -22,7 +21,7 @@ class BrokerURL:
     user: str | None
     password: str | None
     virtual_host: str | None
-    ssl: Mapping[str, Any] = field(default_factory=dict)
+    ssl: Mapping[str, object] = field(default_factory=dict)
 
 
 def parse(url: str) -> BrokerURL:
@@ -32,7 +31,7 @@ def parse(url: str) -> BrokerURL:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise TransportError(f"broker_url must begin with one of {known}, got: {masked(url)!r}")
     if scheme == "socket":
-        return BrokerURL(scheme, url, None, None, None, None)  # kombu's channel takes these apart itself
+        return BrokerURL(scheme, url, None, None, None, None)  # kombu's channel parses such a URL itself
     parts = parse_url(url)
     return BrokerURL(
         scheme,

@@ -1,12 +1,18 @@
-"""An event loop that is spared what it already watches.
+"""An event loop that is not asked to watch a connection which it already watches.
 
 At each turn kombu's Redis transport adds all its connections to the loop, which makes a system call for each: a
-twentieth of a worker's time for a short task. Closed connections are among them, whose file numbers may belong to
-others by now.
+twentieth of a worker's time for a short task. Some of these connections are closed, and their file numbers may belong
+to other connections by now.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Protocol
+
+from kombu.asynchronous.hub import Hub
+
+
+class _Connection(Protocol):
+    def fileno(self) -> int: ...
 
 
 class WatchedOnce:
@@ -15,13 +21,13 @@ class WatchedOnce:
     `add_reader` does nothing if it would change nothing, or if no open connection has that file number.
     """
 
-    def __init__(self, hub: Any, sockets: Callable[[], Iterable[Any]]) -> None:
+    def __init__(self, hub: Hub, sockets: Callable[[], Iterable[_Connection]]) -> None:
         self._hub, self._sockets = hub, sockets
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._hub, name)
 
-    def add_reader(self, fd: int, callback: Callable[..., object], *args: Any) -> None:
+    def add_reader(self, fd: int, callback: Callable[..., object], *args: object) -> None:
         is_news = self._hub.readers.get(fd) != (callback, args)
         if is_news and any(each.fileno() == fd for each in self._sockets()):
             self._hub.add_reader(fd, callback, *args)

@@ -1,5 +1,5 @@
 """Inside Celery's worker: the only place that changes how Celery's own objects behave there (`patches`).
 
-What a worker is to the fleet belongs to `membership`, what a channel does to `transport`.
+A worker's part in the fleet belongs to `membership`, the work of its channel to `transport`.
 Read `step` first (the consumer bootstep), then `following` and `end_of_task` (from the inbox to the end of a job).
 """

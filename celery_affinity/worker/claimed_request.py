@@ -1,15 +1,16 @@
-"""A request that Celery makes of a claimed job: its claim, its times, and values of the message that are checked."""
+"""A request that Celery makes of a claimed job: the claim, the times, and checks of the message's values."""
 
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import InvalidTaskError
 from celery.worker.state import revoked as revoked_tasks
 
-from ..client.first_try import Until
+from ..client.first_try import Until, rules_in
 from ..client.stamp import PROPERTY
 from ..clock import now_s
 from ..membership.held import is_claim
 from ..membership.telling import Telling
+from ..rules.keyed import Exclusive, option_of
 from ..transport.inbox import Inbox
 from . import unclaimed
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 else:
     _Request = object  # mixed into Celery's class, or into what a user derived from it
 
-#: Seconds from which on a number is no time limit.
+#: Time, s, from which on a number is no time limit.
 _LONGEST_LIMIT_S = 1e9
 
 
@@ -36,7 +37,7 @@ class ClaimedRequest(_Request):
         inbox: Inbox | None = getattr(message.channel, "inbox", None)
         tag = message.delivery_tag
         if inbox is not None and is_claim(tag):
-            # Celery would ack in a later turn of its loop, perhaps after the end of the task is told.
+            # Celery by itself would ack in a later turn of the loop, perhaps after the end of the task is told.
             options.update(on_ack=message.ack_log_error, on_reject=message.reject_log_error)
         super().__init__(message, **options)
         self._check_what_celery_takes_on_trust()
@@ -47,6 +48,12 @@ class ClaimedRequest(_Request):
             self._telling.claims.bind(tag, self)
         else:
             unclaimed.add(self)
+
+    @property
+    def holds_a_key(self) -> bool:
+        """Whether the claim keeps other jobs of an exclusive key from being claimed."""
+        rules = rules_in(self._request_dict["properties"].get(PROPERTY))
+        return bool(rules and option_of(rules) == Exclusive.option)
 
     def _check_what_celery_takes_on_trust(self) -> None:
         """Raise InvalidTaskError for values that would end the event loop later: Celery refuses the message then."""
@@ -61,7 +68,7 @@ class ClaimedRequest(_Request):
             raise InvalidTaskError(f"invalid task id {self.id!r}, or name {self.name!r}: they must be texts")
 
     def _show_its_eta(self) -> None:
-        """Let the task see the ETA of its caller. The message has none any more: a worker would wait for it again."""
+        """Let the task see the ETA of its caller. The message has no ETA any more: a worker would wait once more."""
         stamp = self._request_dict["properties"].get(PROPERTY)
         eta = stamp.get("eta") if isinstance(stamp, dict) else None
         if eta:
@@ -87,5 +94,5 @@ class ClaimedRequest(_Request):
             return super().maybe_expire()
         if left_us is None or left_us > 0:
             return False
-        revoked_tasks.add(self.id)  # as Celery does: `inspect revoked` shows it
+        revoked_tasks.add(self.id)  # as Celery does: `inspect revoked` shows the task
         return True

@@ -1,11 +1,11 @@
-"""The once-only end of a task: whatever happens to it, its slot is freed once.
+"""The once-only end of a task: whatever happens to the task, its slot is freed once.
 
 No hook of Celery fires exactly once at the end of a task, for every pool and every outcome; `EndOfTask` joins those
-that do fire. The end that frees the slot is the one after which the pool can run another task: a terminated one ends
-when its process does, not when it is announced as revoked.
+that do fire. The slot is freed by the end after which the pool can run another task: a terminated task ends when its
+process does, not when the revoke is announced.
 
-The hooks store results and send events and signals besides, any of which may fail. The error is logged here, as
-billiard logs it in a prefork pool: the other pools would drop it, and the solo pool take it for a lost connection.
+The hooks store results and send events and signals besides, any of which may fail. Such an error is logged here, as
+billiard does in a prefork pool: the other pools would drop the error, and the solo pool take it for a lost connection.
 """
 
 import logging
@@ -41,13 +41,13 @@ class EndOfTask(ClaimedRequest):
     #: Whether the body must not begin: another worker may have got the job since the pool was given the task.
     is_called_off = False
 
-    #: How the task was announced to be revoked: `REVOKED` or `EXPIRED`; "" before that.
+    #: The kind of revoke that was announced: `REVOKED` or `EXPIRED`; "" before that.
     _revoked_as = ""
 
     #: Whether the loss of the pool process is no failure: the task runs again, or had succeeded.
     _is_spared = False
 
-    #: Whether the pool still runs the task, or will; None before the pool is given it.
+    #: Function that says whether the pool still runs the task, or will; None before the task is given to the pool.
     is_in_the_pool: Callable[[], bool] | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -62,7 +62,7 @@ class EndOfTask(ClaimedRequest):
         return self._give_to(pool, super().execute_using_pool, **kwargs)
 
     def _retry_worker_lost(self, *args: Any) -> Any:
-        # No task runs in this process: a retry looks in the stack for the request of the one that it repeats.
+        # A retry looks in the task's stack for the request to repeat. No task runs in this process: the stack is empty.
         self.task.request_stack.push(self._context)
         try:
             self._is_spared = super()._retry_worker_lost(*args)
@@ -81,7 +81,7 @@ class EndOfTask(ClaimedRequest):
         except (MemoryError, *LOST):
             raise
         except Exception:
-            self.reject(requeue=False)  # it would come again, and fail in the same way
+            self.reject(requeue=False)  # the job would come again, and fail in the same way
             raise
         finally:
             self._end(exc_info)
@@ -98,7 +98,7 @@ class EndOfTask(ClaimedRequest):
                 self._end(TimeLimitExceeded(timeout))
 
     def _settle_after_a_timeout(self) -> None:
-        """Ack or reject as Celery does after the result is stored, which failed."""
+        """Ack or reject as Celery does once the result is stored: the storing failed."""
         # Celery before 5.7 has one setting for failures and time limits.
         if getattr(self.task, "acks_on_timeout", self.task.acks_on_failure_or_timeout):
             self.acknowledge()
@@ -107,13 +107,13 @@ class EndOfTask(ClaimedRequest):
 
     def terminate(self, pool: BasePool, signal: Any = None) -> None:
         before = self._revoked_as
-        if self.time_start is not None:  # else it is asked for again when the task starts
+        if self.time_start is not None:  # else Celery terminates the task when it starts
             # Eventlet's pool waits for the end of a task that it stops, and Celery announces the revoke after that.
             self._revoked_as = REVOKED
         try:
             super().terminate(pool, signal)
         except NotImplementedError:
-            self._revoked_as = before  # it runs on
+            self._revoked_as = before  # the task runs on
             raise
 
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> Any:
@@ -124,7 +124,7 @@ class EndOfTask(ClaimedRequest):
             if self._telling is None:
                 raise  # the dispatcher, which tells ends without a worker, tells this one again
             logger.exception("Task %s[%s] is revoked, which could not be announced", self.name, self.id)
-            self.acknowledge()  # else the job would come again, until there is a backend
+            self.acknowledge()  # else the job would come again and again, until the result backend works
             self._already_revoked = True
         finally:
             if self.time_start is None:
@@ -154,7 +154,10 @@ class EndOfTask(ClaimedRequest):
                     self.fence()
 
     def _call_off_unless_it_may_start(self) -> None:
-        """Ask once more, in pools where the body begins after this: `runs` leaves out a body that is called off."""
+        """Call the task off if it may not start any more, in pools where the body begins after this.
+
+        `runs` leaves out a body that is called off.
+        """
         if self._telling is not None and not forks(self._pool) and not self._telling.may_start(self._tag):
             self.is_called_off = True
             logger.info("Task %s[%s] is not started: it may be run by another worker by now", self.name, self.id)
@@ -170,11 +173,11 @@ class EndOfTask(ClaimedRequest):
         try:
             self._pool.terminate_job(self.worker_pid, getattr(signal, TERM_SIGNAME))
         except NotImplementedError:
-            return  # threads and the solo pool run it to its end
+            return  # threads and the solo pool run the task to its end
         logger.warning("Task %s[%s] is stopped: it is run by another worker by now", self.name, self.id)
 
     def end_unnoticed(self) -> None:
-        """Free the slot of a task whose end nobody noticed: whether it ended well nobody knows."""
+        """Free the slot of a task whose end nobody noticed. Nobody knows whether the task ended well."""
         self._end(WorkerLostError("nobody noticed its end, and it is nowhere in its worker"))
 
     def _give_to(self, pool: BasePool, give: Callable[..., Any], **kwargs: Any) -> Any:
@@ -193,7 +196,7 @@ class EndOfTask(ClaimedRequest):
             logger.exception("Task %s[%s] cannot be given to the pool: it is rejected", self.name, self.id)
             self.reject(requeue=False)
             self._end(exc)
-            raise TaskRevokedError(self.id) from exc  # what makes Celery go on without it
+            raise TaskRevokedError(self.id) from exc  # Celery goes on without the task
         self.is_in_the_pool = runs.after_given(pool, self, given)
         return given
 
@@ -201,10 +204,10 @@ class EndOfTask(ClaimedRequest):
         if self._telling is not None and not self._telling.may_start(self._tag):
             logger.info("Task %s[%s] is not started: it may be run by another worker by now", self.name, self.id)
             task_ready(self)
-            raise TaskRevokedError(self.id)  # what makes Celery go on without it
+            raise TaskRevokedError(self.id)  # Celery goes on without the task
 
     def _end(self, failure: Any = None) -> None:
-        """Free the slot. *failure*: an exception, as it is or as Celery's hooks get it; None if the task ended well."""
+        """Free the slot. *failure*: an exception, bare or as Celery's hooks get it; None if the task ended well."""
         if self in active_requests or self in reserved_requests:
             task_ready(self)  # Celery's own hook failed before this
         if self._telling is None:
@@ -230,7 +233,7 @@ def _ending_on_success(generated: Any) -> Any:
             return None if self._is_fenced else generated(self, failed__retval__runtime, **kwargs)
         except (WorkerShutdown, WorkerTerminate):
             raise
-        except (Exception, SystemExit):  # one that a signal's handler raises would end a green pool's whole worker
+        except (Exception, SystemExit):  # a SystemExit of a signal's handler would end a green pool's worker
             logger.exception("Task %s[%s] has ended, and what follows its end failed", self.name, self.id)
         finally:
             self._end(_failure_of(failed__retval__runtime))

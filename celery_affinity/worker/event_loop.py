@@ -1,4 +1,4 @@
-"""A worker's part in kombu's event loop: its turn, what wakes the loop, and the connection that brings replies."""
+"""A worker's part in kombu's event loop: a call at each turn, a way to wake the loop, a connection with replies."""
 
 import os
 import threading
@@ -46,7 +46,7 @@ class Loop:
         self.in_flight.close()
 
     def _tick(self) -> None:
-        self._turns_anyway = False  # before the news are read: any that comes later wakes the loop
+        self._turns_anyway = False  # before the news is read: later news wakes the loop
         if self.in_flight.is_unread:
             self._reply()  # even if something else took the place of the connection in the hub
         self._on_tick()
@@ -78,7 +78,7 @@ class Loop:
 
     @property
     def _is_in_the_hub(self) -> bool:
-        """Whether the hub has the connection: others may close a file of the same number, and forget to say so."""
+        """Whether the hub has the connection: others may close a file with that number, and not tell the hub."""
         return bool(self._hub.readers.get(self._watched_fileno) == (self._reply, ()))
 
 

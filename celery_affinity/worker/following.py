@@ -1,7 +1,7 @@
 """The jobs that follow: each is held first and started next, whichever way it came.
 
-Without lookahead a job has its slot when it comes, and starts at once. With it, all that came is held before the first
-starts, and each starts when a slot is free, in the order of the fencing numbers.
+Without lookahead a job has its slot when it comes, and starts at once. With lookahead all jobs that came are held
+before the first of them starts; each starts when a slot is free, in the order of the fencing numbers.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from ..membership.lookahead import STARTS_WITHIN_S
 from ..membership.membership import Membership
 from ..rules.keys import decode
 from ..server import received
-from ..server.replies import Claim
+from ..server.replies import LONGEST_FENCE, Claim
 from ..transport.channel import AffinityChannel
 from . import pools
 from .host import WorkerHost
@@ -23,7 +23,7 @@ from .host import WorkerHost
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
-#: Digits, at most, of a number of jobs in a sign of the server.
+#: Most digits of a number of jobs in a sign of the server.
 _LONGEST_NUMBER = 9
 
 
@@ -54,12 +54,12 @@ class Following:
         channel.inbox = self
 
     def pause(self) -> None:
-        """Start nothing more until `begin`. Consumers that are cancelled meanwhile are not the worker's wish."""
+        """Start nothing more until `begin`. The worker still wants consumers that are cancelled meanwhile."""
         self._lookahead.clear()
         self._heeds_consumers = False
 
     def watch_the_loop(self) -> None:
-        """Give back the jobs beyond the slots if a task blocks the event loop, which nobody can ask for them then."""
+        """Give back the jobs beyond the slots if a task blocks the event loop, which then hears no request for them."""
         if not self._lookahead.is_off:
             self._watch = Repeating("affinity-lookahead", self._give_back_if_it_stands_still, STARTS_WITHIN_S / 2)
             self._watch.start()
@@ -85,7 +85,7 @@ class Following:
         self._members.turned()
 
     def receive(self, claim: Claim) -> None:
-        """Start a job that the server sent for a free slot, unless one that was held before has that slot by now."""
+        """Start a job that the server sent for a free slot, unless a job that was held before has the slot by now."""
         if self._host.loop is None or self._lookahead.is_off:
             self._start(claim)
         else:
@@ -99,13 +99,23 @@ class Following:
             case ["back", at_most, *types] if at_most.isdecimal() and len(at_most) <= _LONGEST_NUMBER:
                 for tag in self._lookahead.give_back(set(map(decode, types)), int(at_most)):
                     self.telling.settle(tag, RETURNED)
+            case ["paused", what, fence] if fence.isdecimal() and len(fence) <= LONGEST_FENCE:
+                self._recall(what, int(fence))
             case _:
                 received.drop("the inbox", sign, "it is neither a job nor a sign of the server")
+
+    def _recall(self, what: str, fence: int) -> None:
+        """Give back claims up to *fence* that a pause of *what* concerns: those ahead now, others when they come."""
+        self._members.recalled.add(what, fence)
+        kind, _, name = what.partition(":")
+        types = self._members.capacity.types if kind == "*" else (decode(name),) if kind == "type" else ()
+        for tag in self._lookahead.give_back(types, len(self._lookahead)):
+            self.telling.settle(tag, RETURNED)
 
     # -- replies
 
     def turn(self) -> None:
-        """Tell what ended since the last turn of the event loop, and start the jobs that follow."""
+        """Tell the ends since the last turn of the event loop, and start the jobs that follow."""
         self._members.turned()
         self._members.notice_slots()
         self._hold_what_arrived()
@@ -114,7 +124,7 @@ class Following:
             self._host.wake()
 
     def reply(self) -> None:
-        """Start the jobs that a reply brings, and tell first what ended meanwhile."""
+        """Start the jobs that a reply brings, and tell first the ends that came meanwhile."""
         self._arrived.extend(self.telling.receive())
         self._hold_what_arrived()
         self.telling.tell()
@@ -136,7 +146,7 @@ class Following:
         return self._members.capacity.room() + len(self._lookahead)
 
     def _hold_what_arrived(self) -> None:
-        """Hold the jobs that arrived, all of them, before the first starts, if some wait for a slot."""
+        """With lookahead, hold all jobs that arrived before the first of them starts."""
         while self._arrived and not self._lookahead.is_off:
             self._hold(self._arrived.popleft())
 
@@ -145,7 +155,7 @@ class Following:
         tag = claims.hold(claim)
         if tag is None:
             return
-        if claims.drained:  # it was on its way: a long task may be before it, and here it would never start
+        if claims.drained:  # the job was on its way; here it would wait behind a long task, and then not start
             self.telling.settle(tag, RETURNED)
         else:
             self._lookahead.add(claim, tag)
@@ -157,7 +167,11 @@ class Following:
 
     def _hand_over(self, claim: Claim, tag: str) -> None:
         assert self._channel is not None, "begun"
-        self._channel.consume(claim, tag)
+        recalled = self._members.recalled
+        if recalled and recalled.has(claim.job_id, claim.type, claim.fence):
+            self.telling.settle(tag, RETURNED)
+        else:
+            self._channel.consume(claim, tag)
 
     def _start_what_follows(self) -> int:
         """Start the jobs that arrived, as far as there are slots. Return how many."""

@@ -1,4 +1,4 @@
-"""Celery's worker, as its membership in the fleet sees it (`Host`): its event loop, and what happens there to jobs."""
+"""Celery's worker, as its membership in the fleet sees it (`Host`): the event loop, and what happens there to jobs."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,7 +13,7 @@ from .strays import Strays
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
-#: Time, s, that a worker which comes back from a silence has to read which of its tasks have ended.
+#: Time, s, for a worker that comes back from a silence to read which of its tasks have ended.
 _CATCHES_UP_S = 1.0
 
 
@@ -22,7 +22,7 @@ class _Following(Protocol):
 
 
 class WorkerHost:
-    """The worker of *consumer*. It has a *loop* while an event loop turns; *following* and *strays* once it joins."""
+    """The worker of *consumer*. `loop` is set while an event loop turns, `following` and `strays` from the join on."""
 
     def __init__(self, consumer: "Consumer") -> None:
         self.loop: Loop | None = None
@@ -32,7 +32,7 @@ class WorkerHost:
 
     @property
     def in_flight(self) -> InFlight | None:
-        # What a cold shutdown ends is counted first, and told then (`AffinityStep.stop`).
+        # The jobs that a cold shutdown ends are counted first, and told after that (`AffinityStep.stop`).
         loop = self.loop
         return loop.in_flight if loop is not None and loop.is_here and not state.should_terminate else None
 
@@ -50,9 +50,9 @@ class WorkerHost:
         self.following.receive_elsewhere(claims)
 
     def fence(self, claims: list[Held]) -> None:
-        """Stop the tasks whose jobs other workers have by now. The task of an acked job goes on: nobody else runs that.
+        """Stop the tasks whose jobs other workers have by now. The task of an acked job goes on: nobody else runs it.
 
-        A pool process may have ended its task long ago, and get the next one when that is noticed.
+        The stop comes a second later: a pool process may have ended its task long ago, and the ends are read first.
         """
         for held in claims:
             if held.request is not None and held.outcome != ACKED:

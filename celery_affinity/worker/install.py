@@ -1,4 +1,4 @@
-"""How the step gets into a worker: by Celery's signal `worker_init`, if the app names this transport."""
+"""The way of the step into a worker: Celery's signal `worker_init`, if the app names this transport."""
 
 from typing import Any
 
@@ -13,14 +13,15 @@ from ..rules.keys import Keys
 from ..transport import urls
 from ..transport.transport import Transport
 from . import remote_control
+from . import request_affinity as _request_affinity  # gives the requests of tasks an attribute
 from .step import AffinityStep
 
 
 def install(worker: WorkController) -> None:
     """Add the step to *worker*, a ``celery.worker.WorkController`` whose app names this transport.
 
-    Raises TransportError if its connections would use another one, SettingError for a bad setting, OptionError for a
-    bad option of a task, a route or an annotation.
+    Raises TransportError if the worker's connections would use another transport, SettingError for a bad setting,
+    OptionError for a bad option of a task, a route or an annotation.
     """
     app = worker.app
     if not is_ours(app.conf.broker_transport):
@@ -48,3 +49,6 @@ def _on_worker_init(sender: Any = None, **_: Any) -> None:
     except AffinityError as exc:
         # Celery swallows ordinary errors of a signal handler, and would start a worker that serves nobody.
         raise SystemExit(f"celery_affinity: {exc}") from exc
+
+
+del _request_affinity

@@ -1,10 +1,10 @@
-"""What a worker says of its place in the fleet: a line when it joins, and one when it leaves."""
+"""The lines that a worker logs about its place in the fleet: one when it joins, and one when it leaves."""
 
 from collections.abc import Sequence
 
 from ..versions import versions
 
-#: Types that the line names at most; of a longer list it has the number, too.
+#: Most types that the line names. Of a longer list the line has the number, too.
 _NAMED = 8
 
 
@@ -19,10 +19,10 @@ def of_joining(
     server: str,
     uri: str,
 ) -> str:
-    """Return the line of a worker that joins: what it is, and where its fleet is to be found.
+    """Return the line of a worker that joins: the types, the slots, the guard, and the place of the fleet.
 
-    *guard*: a process id. *timeout_s*: the silence that looks like death. *prefix*: of all keys. *uri*: as users write
-    it, without a password.
+    *guard*: a process id. *timeout_s*: the silence that looks like death. *prefix*: of all keys. *uri*: the broker's
+    URL as users write it, without a password.
     """
     guarded = f"guarded by process {guard}" if guard is not None else f"no guard: {timeout_s:g} s of silence are death"
     where = f"namespace {namespace!r}" + (f" behind prefix {prefix!r}" if prefix else "")

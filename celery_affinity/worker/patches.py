@@ -1,6 +1,6 @@
-"""What this room changes in the objects of a worker that runs on this transport; `PATCHED` names each change.
+"""The changes to Celery's, billiard's and kombu's objects in a worker on this transport; `PATCHED` names each.
 
-``docs/explanation/patches.md`` gives the reasons. What a change needs to know has a module of its own.
+``docs/explanation/patches.md`` gives the reasons. A change that needs to know more has a module of its own.
 """
 
 import logging
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Attributes of Celery's, billiard's and kombu's objects that are replaced, by the class or module that they are of.
+#: Attributes of Celery's, billiard's and kombu's objects that are replaced, by class or module.
 PATCHED = (
     "Connection.ensure_connection",
     "Consumer._schedule_bucket_request",
@@ -39,9 +39,9 @@ PATCHED = (
 
 
 def connect_as_a_worker(consumer: "Consumer", on_revoked: Callable[[Revoked], None]) -> None:
-    """Have *on_revoked* called with what a broadcast revokes, on all connections of *consumer*.
+    """Have *on_revoked* called with the revokes of each broadcast, on all connections of *consumer*.
 
-    With green pools remote control has one of its own.
+    With green pools remote control has a connection of its own.
     """
     connection_for_read = consumer.connection_for_read
 
@@ -66,7 +66,7 @@ def patch(consumer: "Consumer", members: Membership, host: Host) -> None:
 
 
 def _tell_ends(consumer: "Consumer") -> None:
-    """Have the requests of all tasks tell their end, also of tasks that a reload of modules brings."""
+    """Have the requests of all tasks tell their end, tasks included that a reload of modules brings."""
     update_strategies = consumer.update_strategies
 
     def update() -> None:
@@ -78,9 +78,10 @@ def _tell_ends(consumer: "Consumer") -> None:
 
 
 def _wake_for_calls(consumer: "Consumer", host: Host) -> None:
-    """Have the event loop turn for an ack of stock Celery's own: kombu before 5.7 lets one of another thread wait.
+    """Have the event loop turn for an ack of a stock message: kombu before 5.7 lets an ack of another thread wait.
 
-    An error of what is called in the loop does not end it: a command of remote control may ask for what cannot be.
+    An error of a function that is called in the loop does not end the loop: a command of remote control may ask for the
+    impossible.
     """
     call_soon = consumer.call_soon
 
@@ -93,7 +94,7 @@ def _wake_for_calls(consumer: "Consumer", host: Host) -> None:
 
 
 def _surviving(callback: Any) -> Any:
-    """Return what calls *callback* and logs what it raises, but for the loss of a connection."""
+    """Return a function that calls *callback* and logs its errors, except the loss of a connection."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -1,8 +1,8 @@
-"""Celery's pools from the inside: what they still have after a reconnect. No other module knows their private parts.
+"""Celery's pools from the inside: the jobs that a pool still has after a reconnect.
 
-After a lost connection Celery forgets the requests that no pool process has accepted, since a broker redelivers them.
-Here claims outlive the connection: a job that was written to a pool process, and will run there, is kept, and only one
-that will surely not run is given back.
+No other module knows the private parts of pools. After a lost connection Celery forgets the requests that no pool
+process has accepted, since a broker redelivers them. Here claims outlive the connection: a job that was written to a
+pool process, and will run there, is kept. Only a job that will surely not run is given back.
 """
 
 import inspect
@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.concurrency.base import BasePool
 from celery.worker import state
 from celery.worker.request import Request
 from kombu.utils import functional
+
+if TYPE_CHECKING:
+    from billiard.pool import ApplyResult
 
 
 def forks(pool: BasePool) -> bool:
@@ -34,8 +37,8 @@ def _prefork() -> Any:
 def size(pool: BasePool) -> int:
     """Return how many tasks *pool* can run at a time."""
     if forks(pool) and pool._pool is None:
-        return 0  # it was terminated: Celery's own count fails
-    # Celery before 5.7 counts only those of gevent's greenlets that run.
+        return 0  # terminated: Celery's own count fails
+    # Celery before 5.7 counts only the running ones of gevent's greenlets.
     greenlets: int | None = getattr(getattr(pool, "_pool", None), "size", None)
     return int(pool.num_processes) if greenlets is None else greenlets
 
@@ -61,12 +64,12 @@ def still_has(pool: BasePool, request: Request | None) -> bool:
     return request._apply_result is not None and request._apply_result() in (_unfinished(pool) or {}).values()
 
 
-def has_in_a_process(pool: BasePool, job: Callable[[], Any]) -> bool:
+def has_in_a_process(pool: BasePool, job: "Callable[[], ApplyResult | None]") -> bool:
     """Return whether a prefork pool has a job, in a process or for one. Any thread may ask. *job*: a weak reference."""
     if pool._pool is None:
-        return True  # it was terminated: all ends are near
+        return True  # terminated: all ends are near
     result = job()
-    if not any(each is result for each in list((_unfinished(pool) or {}).values())):
+    if result is None or not any(each is result for each in list((_unfinished(pool) or {}).values())):
         return False
     process = result._write_to
     return process is None or any(each is process for each in list(pool._pool._pool))
@@ -90,7 +93,7 @@ def spare_what_is_written(pool: BasePool) -> None:
     @wraps(flush)
     def sparing() -> Any:
         if pool._pool is None:
-            return flush()  # it was terminated
+            return flush()  # terminated
         with _taken_for_accepted(pool), _remembered(pool._pool):
             return flush()
 
@@ -100,9 +103,9 @@ def spare_what_is_written(pool: BasePool) -> None:
 def keep_what_is_half_read(pool: BasePool) -> None:
     """Make a prefork pool go on, after a reconnect, with the results that it was reading.
 
-    A process writes the length of a long result (an exception with its traceback, say) and then the result. Celery's
-    event loop forgets at a reconnect that it has read the one and not the other: it would take the other for a length,
-    and lose the task's end, or the worker.
+    A process writes the length of a long result (an exception with its traceback, say) and then the result. At a
+    reconnect Celery's event loop forgets that the length has been read: the result would be taken for a length, and the
+    task's end, or the worker, would be lost.
     """
     results = getattr(getattr(pool, "_pool", None), "_result_handler", None)
     receive: Callable[..., Generator[None, None, None]] | None = getattr(results, "_recv_message", None)
@@ -124,13 +127,13 @@ def keep_what_is_half_read(pool: BasePool) -> None:
 
 
 def read_results(pool: BasePool) -> None:
-    """Read the ends of tasks from a prefork pool, as the event loop does: it does not turn now.
+    """Read the ends of tasks from a prefork pool, as the event loop would if it turned.
 
-    Call this in the event loop's own thread.
+    Only the event loop's own thread may call this function.
     """
     results = getattr(getattr(pool, "_pool", None), "_result_handler", None)
     if results is None or "handle_event" not in vars(results):
-        return  # another pool, or one that no loop has had yet
+        return  # another kind of pool, or one that no loop has read yet
     poller = select.poll()
     for fd in tuple(results.fileno_to_outq):
         poller.register(fd, select.POLLIN)
@@ -140,10 +143,10 @@ def read_results(pool: BasePool) -> None:
 
 
 def watch_who_is_ending(pool: BasePool) -> None:
-    """Have a prefork pool watch anew, after a reconnect, a process whose end it has noticed and that is still there.
+    """Have a prefork pool watch anew, after a reconnect, a process that is still there though its end was noticed.
 
-    Celery forgets the file number of such a process at once, and the process when the system says how it ended: the
-    worker would end with an error if its event loop began in between.
+    Celery forgets the file number of such a process at once, and the process when the system says how it ended: an
+    event loop that began in between would end the worker with an error.
     """
     track: Callable[[Any, Any], None] | None = getattr(getattr(pool, "_pool", None), "_track_child_process", None)
     if track is None or hasattr(track, "__wrapped__"):
@@ -155,7 +158,7 @@ def watch_who_is_ending(pool: BasePool) -> None:
             track(process, hub)
         else:
             del process._sentinel_poll
-            with suppress(OSError, AttributeError):  # it has gone meanwhile: the pool's own timer replaces it
+            with suppress(OSError, AttributeError):  # the process is gone: the pool's own timer replaces it
                 track(process, hub)
 
     pool._pool._track_child_process = tracking
@@ -165,9 +168,10 @@ def watch_who_is_ending(pool: BasePool) -> None:
 def _taken_for_accepted(pool: BasePool) -> Iterator[None]:
     """Mark jobs that a process has got, or is getting, as accepted: `flush` drops all others.
 
-    A job that a dead process has got is dropped afterwards: the pool throws away the pipe of a dead process only for a
-    job that it finds, and the next process would read the pipe otherwise, and run the job. A job that is back in the
-    buffer is dropped by the flush, which empties it, even if `_write_to` is another process' pipe by now.
+    A job that a dead process has got is dropped after the flush, not by it: the pool throws away the pipe of a dead
+    process only if it finds a job for the pipe. Otherwise the next process would read the pipe, and run the job. A job
+    that is back in the buffer is dropped by the flush, which empties the buffer, even if `_write_to` is another
+    process' pipe by now.
     """
     written = [
         (job, job._write_to)
@@ -190,8 +194,8 @@ def _remembered(pool: BasePool) -> Iterator[None]:
     """Keep the accepted jobs of an AsynPool, no others, and the knowledge that their processes are busy.
 
     A flush in Celery before 5.6.3 forgets jobs that run, so that their ends are lost, or remembers jobs that never
-    will. Before 5.7 it forgets which processes are busy, so that the next job waits behind a long one while another
-    process is idle.
+    will. A flush before 5.7 forgets which processes are busy, so that the next job waits behind a long one while
+    another process is idle.
     """
     accepted = {number: job for number, job in pool._cache.items() if job._accepted}
     busy = [job._write_to for job in accepted.values() if job._write_to and job._write_to.inqW_fd in pool._busy_workers]

@@ -1,9 +1,12 @@
 """Rate limits beside other work: a job that waits for a token lends its slot.
 
 Celery keeps such a job in a token bucket of its worker. The claim stays, but the worker tells the server of one slot
-more than it has (`Membership.lend`), so that other jobs run meanwhile; when too many wait, it withdraws from their
-types for a while. If other jobs have all slots when the token comes, the job goes back to its lane, its age intact:
-another worker may have a slot, and no job is to wait here for a task of an hour behind the scheduler's back.
+more than it has (`Membership.lend`), so that other jobs run meanwhile. When too many jobs wait, the worker withdraws
+from their types for a while. If other jobs have all slots when the token comes, the job goes back to its lane, its age
+intact: another worker may have a slot, and no job is to wait here for a task of an hour behind the scheduler's back.
+
+A job that holds a key waits for a moment at most, or it would keep others of the key from running anywhere: it goes
+back, and the worker withdraws from its type until the token is near.
 """
 
 import logging
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Longest time, s, for which a job may wait for a token while it holds a key.
+_HOLDS_A_KEY_S = 1.0
+
 
 class Limits:
     """The token buckets of *consumer*: each way in and out of them leads through here."""
@@ -33,10 +39,11 @@ class Limits:
         self._consumer = consumer
         self._members, self._following = members, following
         self._has_lent = False
+        self._avoided: set[str] = set()
         self._schedule = consumer._schedule_bucket_request
         self._reset = consumer.reset_rate_limits
         self._start = consumer.on_task_request
-        # Celery's own methods look these up at each call; strategies, when they are updated.
+        # Celery's own methods look these attributes up at each call; strategies do so when they are updated.
         consumer._schedule_bucket_request = self._start_what_may
         consumer.reset_rate_limits = self._change
         consumer.on_task_request = self._start_if_there_is_room
@@ -47,7 +54,12 @@ class Limits:
         claims = (find(request._tag) for request in self.waiting())
         waiting = Counter(held.type for held in claims if held is not None)
         self._has_lent = self._has_lent or bool(waiting)
-        self._members.lend(waiting)
+        self._members.lend(waiting, frozenset(self._avoided))
+
+    def begin(self) -> None:
+        """Go on after a lost connection, which made Celery drop the requests that waited, and all timers."""
+        self._avoided.clear()
+        self.count()
 
     def waiting(self) -> Iterator[Request]:
         """Yield the requests of claims that wait for a token."""
@@ -64,17 +76,42 @@ class Limits:
 
     def _start_what_may(self, bucket: "TokenBucket") -> None:
         self._end_expired(bucket)
+        self._return_what_is_recalled(bucket)
         self._put_in_order(bucket)
         _forget_idle_time(bucket)
         if bucket.contents and self._following.room() <= -self._number_waiting() and bucket.expected_time(1) <= 0:
             self._return(_remove_claims(bucket))  # all of them, or the others would overtake the first
         try:
             self._schedule(bucket)
+            self._return_what_holds_a_key(bucket)
         finally:
             self.count()
 
+    def _return_what_holds_a_key(self, bucket: "TokenBucket") -> None:
+        """Give back jobs that would hold their keys for long, and take no more of their types until a token is near."""
+        stay: list[Any] = []
+        for each in tuple(bucket.contents):
+            request, wait_s = each[0], bucket.expected_time(len(stay) + 1)
+            held = self._members.claims.find(request._tag) if _is_claimed(request) else None
+            if held is None or wait_s <= _HOLDS_A_KEY_S or not request.holds_a_key:
+                stay.append(each)
+                continue
+            logger.info("Task %s[%s] is given back: its key is free while it would wait", request.name, request.id)
+            self._give_back([request])
+            if held.type not in self._avoided:
+                self._avoided.add(held.type)
+                self._consumer.timer.call_after(wait_s - _HOLDS_A_KEY_S, self._want, (held.type,))
+        if len(stay) < len(bucket.contents):
+            bucket.clear_pending()
+            bucket.contents.extend(stay)
+
+    def _want(self, type_: str) -> None:
+        """Take jobs of *type_* again."""
+        self._avoided.discard(type_)
+        self.count()
+
     def _end_expired(self, bucket: "TokenBucket") -> None:
-        """End jobs that have expired while they waited: they use no token that another may have."""
+        """End jobs that have expired while waiting: none of them uses a token that another job may have."""
         for each in tuple(bucket.contents):
             request = each[0]
             if _is_claimed(request) and request.expires and request.maybe_expire():
@@ -84,17 +121,30 @@ class Limits:
                 except Exception:  # of a result backend, or of a signal's handler: the other jobs go on all the same
                     logger.exception("Cannot tell that task %s[%s] has expired", request.name, request.id)
 
+    def _return_what_is_recalled(self, bucket: "TokenBucket") -> None:
+        """Give back jobs that wait since before a pause."""
+        if not self._members.recalled:
+            return
+        for each in tuple(bucket.contents):
+            request = each[0]
+            held = self._members.claims.find(request._tag) if _is_claimed(request) else None
+            if held is not None and self._members.recalled.has(held.job_id, held.type, held.fence):
+                bucket.contents.remove(each)
+                logger.info("Task %s[%s] is given back: it is paused", request.name, request.id)
+                self._give_back([request])
+
     def _start_if_there_is_room(self, request: Request) -> Any:
-        # The job came for a slot that was lent, while the lender has started.
+        # The job came for a slot that was lent, but the lender has started meanwhile.
         if self._has_lent and _is_claimed(request) and self._following.room() < -self._number_waiting():
             self._return([request])
             return None
         return self._start(request)
 
     def _change(self) -> None:
-        """Set the limits anew. Jobs that wait go by the new limits: Celery would leave them to the old."""
+        """Set the limits anew. Jobs that wait go by the new limits; Celery would leave them to the old ones."""
         before = {name: bucket for name, bucket in tuple(self._consumer.task_buckets.items()) if bucket}
         self._reset()
+        self._avoided.clear()
         for name, bucket in before.items():
             now = self._consumer.task_buckets[name]
             if now is bucket:
@@ -124,12 +174,16 @@ class Limits:
     def _return(self, requests: list[Request]) -> None:
         for request in requests:
             logger.info("Task %s[%s] is given back: its slot is taken", request.name, request.id)
+        self._give_back(requests)
+
+    def _give_back(self, requests: list[Request]) -> None:
+        for request in requests:
             state.task_ready(request)
         self._members.give_back([request._tag for request in requests])
 
 
 def _forget_idle_time(bucket: "TokenBucket") -> None:
-    """Let a full bucket fill from now on: kombu before 5.7 counts the time that it was full, and two jobs start."""
+    """Let a full bucket fill from now on: kombu before 5.7 also counts the time it was full, so that two jobs start."""
     if bucket._tokens >= bucket.capacity:
         bucket.timestamp = monotonic()
 
@@ -139,7 +193,7 @@ def _is_claimed(request: Request) -> bool:
 
 
 def _remove_claims(bucket: "TokenBucket") -> list[Any]:
-    """Remove the requests of claims from a bucket, and return them; those of broadcast tasks, say, stay."""
+    """Remove the requests of claims from a bucket, and return them. Other requests, such as broadcasts', stay."""
     contents = tuple(bucket.contents)
     bucket.clear_pending()
     bucket.contents.extend(each for each in contents if not _is_claimed(each[0]))

@@ -1,11 +1,12 @@
 """Remote control: `inspect affinity`, `control affinity_drain` and `affinity_resume`; Celery's lists show pending jobs.
 
-Commands belong to a process, not to an app. In a worker of another transport our own commands say so. Celery's commands
-are replaced in workers of this transport alone.
+Commands belong to a process, not to an app. In a worker on another transport our own commands reply with an error that
+names the transport. Celery's commands are replaced in workers of this transport alone.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from celery import Celery
 from celery.worker import control
 
 from ..observe import inspect_lists
@@ -14,12 +15,24 @@ from ..rules.settings import PREFIX
 from ..server import runtime_settings
 from ..server.reader import Reader
 from ..server.received import is_text
+from .step import AffinityStep
 
-#: Seconds, or tasks, from which on a number is no limit.
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
+
+#: Smallest number, of seconds or of tasks, that is refused as a limit.
 _LARGEST = 1e9
 
-State = Any  # of a command: Celery's, with the consumer
-Reply = dict[str, Any]
+Reply = dict[str, object]
+
+
+class State(Protocol):
+    """Celery's state of a command of remote control."""
+
+    app: Celery
+    consumer: "Consumer"
+    hostname: str
+
 
 _stock_scheduled = control.scheduled
 _stock_query_task = control.query_task
@@ -33,7 +46,7 @@ _stock_cancel_consumer = control.cancel_consumer
 
 
 def replace() -> None:
-    """Have `inspect` list the jobs that wait in Redis, and some of `control` take effect at once."""
+    """Have `inspect` list the jobs that wait in Redis, and some commands of `control` take effect at once."""
     control.inspect_command(alias="dump_schedule")(scheduled)
     control.inspect_command(variadic="ids", signature="[id1 [id2 [... [idN]]]]")(query_task)
     control.control_command(
@@ -54,7 +67,7 @@ def replace() -> None:
 
 
 @control.inspect_command()
-def affinity(state: State, **_: Any) -> Reply:
+def affinity(state: State, **_: object) -> Reply:
     """Show what this worker can do, holds, lends and has been told."""
     step = _step(state)
     if step is None:
@@ -78,7 +91,7 @@ def affinity(state: State, **_: Any) -> Reply:
 
 
 @control.control_command()
-def affinity_drain(state: State, **_: Any) -> Reply:
+def affinity_drain(state: State, **_: object) -> Reply:
     """Take no new jobs, and give back those that have not started, until affinity_resume."""
     step = _step(state)
     if step is None:
@@ -88,7 +101,7 @@ def affinity_drain(state: State, **_: Any) -> Reply:
 
 
 @control.control_command()
-def affinity_resume(state: State, **_: Any) -> Reply:
+def affinity_resume(state: State, **_: object) -> Reply:
     """Take jobs again after affinity_drain."""
     step = _step(state)
     if step is None:
@@ -97,14 +110,14 @@ def affinity_resume(state: State, **_: Any) -> Reply:
     return control.ok("takes jobs")  # type: ignore[no-any-return]
 
 
-def scheduled(state: State, **kwargs: Any) -> list[Reply]:
+def scheduled(state: State, **kwargs: object) -> list[Reply]:
     """List of currently scheduled ETA/countdown tasks; one worker lists those that wait in Redis."""
     found: list[Reply] = _stock_scheduled(state, **kwargs)
     reader = _reader_of_the_spokesman(state)
     return found if reader is None else [*found, *inspect_lists.scheduled(reader, _arguments(state), state.hostname)]
 
 
-def query_task(state: State, ids: object, **kwargs: Any) -> Reply:
+def query_task(state: State, ids: object, **kwargs: object) -> Reply:
     """Query for task information by id; one worker answers for those that wait in Redis."""
     found: Reply = _stock_query_task(state, ids, **kwargs)
     reader = _reader_of_the_spokesman(state)
@@ -115,7 +128,7 @@ def query_task(state: State, ids: object, **kwargs: Any) -> Reply:
     return found
 
 
-def rate_limit(state: State, task_name: str, rate_limit: object, **kwargs: Any) -> Reply:
+def rate_limit(state: State, task_name: str, rate_limit: object, **kwargs: object) -> Reply:
     """Tell worker(s) to modify the rate limit for a task by type."""
     if not isinstance(rate_limit, str):
         _check_numbers(rate_limit=rate_limit)
@@ -123,7 +136,7 @@ def rate_limit(state: State, task_name: str, rate_limit: object, **kwargs: Any) 
     return reply
 
 
-def time_limit(state: State, task_name: str | None = None, **kwargs: Any) -> Reply:
+def time_limit(state: State, task_name: str | None = None, **kwargs: object) -> Reply:
     """Tell worker(s) to modify the time limit for task by type."""
     # The pool would get the value with the next tasks, and the event loop's timers take numbers alone.
     _check_numbers(soft=kwargs.get("soft"), hard=kwargs.get("hard"))
@@ -132,15 +145,16 @@ def time_limit(state: State, task_name: str | None = None, **kwargs: Any) -> Rep
     return reply
 
 
-def pool_grow(state: State, n: int = 1, **kwargs: Any) -> Reply:
+def pool_grow(state: State, n: int = 1, **kwargs: object) -> Reply:
     """Grow pool by n processes/threads."""
     _check_whole(n=n)
     reply: Reply = _stock_pool_grow(state, n, **kwargs)
-    state.consumer.pool.maintain_pool()  # the server knows of the new slots by now; Celery starts processes 5 s later
+    # The server knows of the new slots by now; Celery by itself starts the processes 5 s later.
+    state.consumer.pool.maintain_pool()
     return reply
 
 
-def pool_shrink(state: State, n: int = 1, **kwargs: Any) -> Reply:
+def pool_shrink(state: State, n: int = 1, **kwargs: object) -> Reply:
     """Shrink pool by n processes/threads."""
     _check_whole(n=n)
     reply: Reply = _stock_pool_shrink(state, n, **kwargs)
@@ -161,10 +175,10 @@ def add_consumer(
     exchange: str | None = None,
     exchange_type: str | None = None,
     routing_key: str | None = None,
-    **options: Any,
+    **options: object,
 ) -> Reply:
     """Tell worker(s) to consume from task queue by name."""
-    # Celery consumes later, in its loop, and at each reconnect: a queue that cannot be would end the worker there.
+    # Celery consumes later, in its loop, and at each reconnect: an impossible queue would end the worker there.
     _check_names(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key)
     known = state.consumer.task_consumer.channel.exchange_types
     if exchange_type and exchange_type not in known:
@@ -173,7 +187,7 @@ def add_consumer(
     return reply
 
 
-def cancel_consumer(state: State, queue: str, **kwargs: Any) -> Reply:
+def cancel_consumer(state: State, queue: str, **kwargs: object) -> Reply:
     """Tell worker(s) to stop consuming from task queue by name."""
     _check_names(queue=queue)
     reply: Reply = _stock_cancel_consumer(state, queue, **kwargs)
@@ -205,8 +219,9 @@ def _check_whole(**given: object) -> None:
             raise ValueError(f"{option} must be a whole number, 0 or more, got: {number!r}")
 
 
-def _step(state: State) -> Any:
-    return getattr(state.consumer, "affinity", None)
+def _step(state: State) -> AffinityStep | None:
+    step: AffinityStep | None = getattr(state.consumer, "affinity", None)
+    return step
 
 
 def _not_ours(state: State) -> Reply:

@@ -1,4 +1,4 @@
-"""One run of a task in a pool: its errors reach Celery, and the pool says whether it goes on.
+"""One run of a task in a pool: its errors reach Celery, and the pool says whether the run goes on.
 
 prefork tells Celery of every error of a task, in its body or after it. The pools that run tasks in the worker's own
 process leave an error after the body (a result that cannot be stored, an `on_failure` that fails) to a thread or a
@@ -66,7 +66,7 @@ def after_given(pool: BasePool, request: Request, given: object) -> Callable[[],
         return partial(has_in_a_process, pool, request._apply_result)
     if isinstance(pool, SoloPool):
         return lambda: False
-    if given is None and pool.is_green:  # eventlet's pool does not return its greenlets; nobody else ran meanwhile
+    if given is None and pool.is_green:  # eventlet's pool returns no greenlet; no other one ran meanwhile
         given = next(reversed(pool._pool_map.values()), None)
     return partial(_is_alive, given)
 

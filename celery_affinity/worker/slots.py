@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Slots:
-    """The pool of *consumer*, whichever it is."""
+    """The pool of *consumer*, of any kind."""
 
     def __init__(self, consumer: "Consumer") -> None:
         self._consumer = consumer
@@ -25,7 +25,7 @@ class Slots:
         return isinstance(self._consumer.pool, SoloPool)
 
     def size(self) -> int:
-        """Return how many jobs the pool runs at once. With --autoscale it grows only if there is more to do."""
+        """Return how many jobs the pool may run at once. With --autoscale it grows to that number only if needed."""
         controller = self._consumer.controller
         scaled: Any = getattr(controller, "autoscaler", None) or controller
         return int(getattr(scaled, "max_concurrency", None) or pools.size(self._consumer.pool))

@@ -1,4 +1,4 @@
-"""The consumer bootstep of a worker: it joins the fleet at each start, drains at the stop, and leaves."""
+"""The consumer bootstep of a worker, which joins the fleet at each start, drains at the stop, and leaves."""
 
 import logging
 import time
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class AffinityStep(bootsteps.StartStopStep):
-    """Joins after the last consumer is set up; stops before the first is cancelled."""
+    """Joins the fleet after the last consumer is set up; stops before the first consumer is cancelled."""
 
     name = "affinity"
     requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -49,7 +49,7 @@ class AffinityStep(bootsteps.StartStopStep):
         self._channel: AffinityChannel | None = None
         self._is_introduced = False
         self._returned_before: int | None = None
-        consumer.affinity = self  # where commands of remote control look for it
+        consumer.affinity = self  # commands of remote control look for the step there
         patches.connect_as_a_worker(consumer, self._on_revoked)
         super().__init__(consumer, **kwargs)
 
@@ -62,11 +62,11 @@ class AffinityStep(bootsteps.StartStopStep):
         if self.membership is None:
             self._enter(scheduler)
         consumer.update_strategies()
-        self.limits.count()  # the requests that a lost connection made Celery drop lend no slots any more
+        self.limits.begin()  # the requests that a lost connection made Celery drop lend no slots any more
         self.following.begin(channel)
         queues = [queue.name for queue in consumer.task_consumer.queues]
         is_new = self.members.join(scheduler, [queue for queue in queues if self.settings.schedules(queue)])
-        self.members.renounce()  # what a lost connection made Celery drop
+        self.members.renounce()  # those that a lost connection made Celery drop
         self._log_join(channel, is_new)
 
     def _enter(self, scheduler: Scheduler) -> None:
@@ -89,7 +89,7 @@ class AffinityStep(bootsteps.StartStopStep):
         if self.slots.blocks_the_loop:
             self._following.watch_the_loop()
 
-    def _eventer(self) -> Any:
+    def _eventer(self) -> object:
         return getattr(self._consumer, "event_dispatcher", None)
 
     def _log_join(self, channel: AffinityChannel, is_new: bool) -> None:
@@ -112,7 +112,7 @@ class AffinityStep(bootsteps.StartStopStep):
         logger.info(line)
 
     def register_with_event_loop(self, consumer: "Consumer", hub: Hub) -> None:
-        """Tell, and start what follows, at each turn of the loop."""
+        """Tell ends, and start the jobs that follow, at each turn of the loop."""
         in_flight = consumer.task_consumer.channel.in_flight_of_its_own()
         self._host.loop = Loop(hub, in_flight, on_tick=self.following.turn, on_reply=self.following.reply)
 
@@ -129,7 +129,7 @@ class AffinityStep(bootsteps.StartStopStep):
         if self._returned_before is None:
             self._returned_before = self.membership.returned
         unsettled = self.membership.claims.unsettled_count()
-        if unsettled and state.should_terminate:  # cold: what still runs is not acked, and goes back as well
+        if unsettled and state.should_terminate:  # cold: running tasks are not acked, and go back as well
             logger.warning("Restoring %d unacknowledged message(s)", unsettled)  # people look for kombu's words
         self.limits.close()  # a request that waits for a rate limit must not start: timers go on while the pool drains
         self.membership.drain()
@@ -147,16 +147,16 @@ class AffinityStep(bootsteps.StartStopStep):
             logger.info(introduction.of_leaving(self.membership.returned - (self._returned_before or 0)))
 
     def _close_loop(self) -> None:
-        # First no thread wakes it any more: what it was to tell, the beats' thread tells.
+        # First no thread wakes the loop any more: the beats' thread tells the ends that the loop was to tell.
         loop, self._host.loop = self._host.loop, None
         if self.membership is not None:
             self.membership.telling.outbox.abandon()
         if loop is not None:
             loop.close()
 
-    def info(self, consumer: "Consumer") -> dict[str, Any]:
-        """Return what `inspect stats` shows, also of a worker that has not joined yet."""
-        shown: dict[str, Any] = {
+    def info(self, consumer: "Consumer") -> dict[str, object]:
+        """Return the facts that `inspect stats` shows; a worker that has not joined yet has fewer."""
+        shown: dict[str, object] = {
             "app": consumer.app.main or "",
             "guard": consumer.controller.affinity_kin is not None,
             "time": time.time(),
@@ -192,7 +192,7 @@ class AffinityStep(bootsteps.StartStopStep):
         return settings_of(self._consumer.app)
 
     def drain(self) -> tuple[int, int]:
-        """Take no new job until `Membership.resume`. Return how many were given back, and how many go on."""
+        """Take no new job until `Membership.resume`. Return the numbers of jobs given back, and of jobs that go on."""
         self.limits.close()
         self.members.lookahead.clear()
         given_up = self.members.pause()

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which a claim is found nowhere before its slot is freed: an end takes its time.
+#: Time, s, for which a claim is found nowhere before its slot is freed: an end takes its time.
 NOWHERE_FOR_S = 30.0
 
-#: Seconds between two searches while something is found nowhere.
+#: Interval, s, between two searches while a claim is found nowhere.
 _SEARCHES_AGAIN_S = 5.0
 
 
 class Strays:
-    """Frees slots that claims, or requests without a claim, hold though *consumer* has nothing of them.
+    """Frees the slots of claims, and of requests without a claim, that *consumer* has nowhere any more.
 
     A task that runs, for however long, is in the pool. A job that waits is held beyond the slots, in a bucket of a rate
     limit, or for a pool process. *telling* is told of the ends.
@@ -38,8 +38,8 @@ class Strays:
     def free(self, *, loop_turns: bool) -> float | None:
         """Free the slots of strays. Return the seconds until the next search; None: there is no hurry.
 
-        Nothing is a stray while the event loop stands still, which reads the ends and moves requests on. Any thread may
-        call this. Raises nothing.
+        Nothing is a stray while the event loop stands still, since the loop reads the ends and moves requests on. Any
+        thread may call this method. Raises nothing.
         """
         if not loop_turns:
             self._since_s.clear()

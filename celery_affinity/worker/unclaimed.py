@@ -7,7 +7,7 @@ from celery.worker.request import Request
 from celery.worker.state import reserved_requests
 
 _unclaimed: WeakSet[Request] = WeakSet()
-_lock = threading.Lock()  # beats count them in threads of their own
+_lock = threading.Lock()  # beats count the requests, in a thread of their own
 
 
 def add(request: Request) -> None:
@@ -25,5 +25,5 @@ def requests() -> list[Request]:
 
 
 def count() -> int:
-    """Return how many slots such requests take."""
+    """Return how many slots the requests take."""
     return len(requests())

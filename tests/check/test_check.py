@@ -194,7 +194,7 @@ def test_an_observer_learns_what_it_may_see(as_user, fleet):
     assert "snapshots-only" in said, "CONFIG is not for observers, so whether there are snapshots is unknown"
 
 
-# -- what is learnt of a fleet
+# -- facts of a fleet
 
 
 def test_what_stands_on_the_server(server, fleet, new_app):

@@ -95,6 +95,7 @@ CASES = [
     ("nobody-ticks", fleet(ticked_s=60.0, scheduled=4), "not for 60 s"),
     ("dead-letters", fleet(dead=2), "2 job(s)"),
     ("unserved", fleet(unserved=5), "5 job(s)"),
+    ("reserve-too-large", fleet(reserves=("affinity_reserve keeps 4 slots free",)), "keeps 4 slots free"),
     ("settings-differ", fleet(settings=(Setting("rarity", "free", "free", "capacity"),)), "'capacity' in this"),
     ("settings-changed", fleet(settings=(Setting("rarity", "free", "capacity", "capacity"),)), "is 'free', changed"),
 ]  # fmt: skip
@@ -146,7 +147,7 @@ def test_the_exit_code():
 
 
 def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
-    """A change of a level is a decision: pipelines stop at errors."""
+    """A level changes only by decision: pipelines stop at errors."""
     assert {id_ for id_, level in LEVELS.items() if level is Level.ERROR} == {
         "transport", "broker-url", "settings", "option-misspelt", "imports", "broker-away", "server-too-old", "replica",
         "schema", "eviction", "memory-full", "persistence-fails", "type-waits", "stock-messages", "nobody-ticks",

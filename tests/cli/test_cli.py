@@ -1,4 +1,4 @@
-"""What all commands have in common, and the commands of Celery that name this package."""
+"""Behaviour that all commands have in common, and Celery's commands that name this package."""
 
 import os
 import subprocess

@@ -120,7 +120,7 @@ def test_explain_as_json(valkey, fleet):
     fleet.publish("job", "drawing", priority=1)
     found = json.loads(affinity(valkey.url, "explain", "task-job", "--json").stdout)
     assert (found["state"], found["type"], found["priority"]) == ("pending", "drawing", 1)
-    assert found["waiting"]["blocked_by"].startswith("no live worker serves type 'drawing'")
+    assert found["waiting"]["blocked_by"][0]["why"].startswith("no live worker serves type 'drawing'")
     assert json.loads(affinity(valkey.url, "explain", "nobody", "--json").stdout)["state"] == "unknown"
     unknown = affinity(valkey.url, "explain", "nobody")
     assert "task nobody is unknown" in unknown.stdout

@@ -216,7 +216,7 @@ def test_what_came_from_outside_may_be_no_signature(app, rubbish):
 
 
 def test_the_first_call_of_a_process_that_has_not_imported_this(valkey, redis_client):
-    """The transport is imported with the first connection, which the call itself makes."""
+    """The first connection imports the transport, and the call itself makes that connection."""
     code = """
 import os, sys
 from celery import Celery, chain, group, chord, signature
@@ -250,7 +250,7 @@ def published_on(client):
 
 
 def test_what_waits_for_a_chord_has_the_mode_of_its_body(valkey, redis_client, tmp_path):
-    """A backend that cannot count a chord's parts has a task that looks again and again."""
+    """With a backend that cannot count a chord's parts, a task looks again and again."""
     app = app_of(valkey.url, result_backend=f"file://{tmp_path}")
     app.redis = redis_client
     for body in (s(app, "b"), chain(s(app, "b"), s(app, "c"), app=app), group([s(app, "b")], app=app)):

@@ -3,7 +3,6 @@
 import kombu
 import pytest
 import redis
-from celery import Celery
 from kombu.utils.json import loads
 
 from celery_affinity import Affinity, OptionError
@@ -20,15 +19,6 @@ if kombu.VERSION[:2] < (5, 7):
 
 from kombu import Queue
 from kombu.exceptions import BatchPublishError
-
-
-@pytest.fixture
-def app(valkey, redis_client):
-    app = Celery("batches", broker=valkey.url)
-    app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
-    app.redis = redis_client
-    yield app
-    app.close()
 
 
 @pytest.fixture
@@ -257,7 +247,7 @@ def test_events_go_in_a_batch(app, producer):
 
 
 def test_commands_that_failed_are_not_sent_again(app, task, producer, monkeypatch):
-    """Nothing marks a message of a list that was sent twice, as on stock."""
+    """As on stock Celery, nothing marks a message in a list that was sent twice."""
     app.conf.affinity_queues = ["pdf"]
     task.apply_async((0,), producer=producer, queue="plain", affinity="plain")  # declares the queue
     app.redis.set("plain", "no list")

@@ -166,7 +166,7 @@ def test_apps_come_and_go_and_leave_no_pools_behind(valkey, redis_client):
 
 
 def test_an_app_that_a_handler_publishes_for_is_another_one(made, waits):
-    """The handler publishes before and after, with the function of an app and with kombu alone."""
+    """The handler publishes before and after the call, with an app's function and with kombu alone."""
 
     def publish(sender, **_):
         if sender == "render" and not busy:

@@ -3,22 +3,11 @@
 import subprocess
 import sys
 
-import pytest
-from celery import Celery
 from kombu import Queue
 from kombu.common import Broadcast
 
 from celery_affinity.client import queue_binding
 from celery_affinity.client.queue_binding import BoundOnce, bind_once
-
-
-@pytest.fixture
-def app(valkey, redis_client):
-    app = Celery("declaring", broker=valkey.url)
-    app.conf.broker_transport = "celery_affinity:Transport"
-    app.redis = redis_client
-    yield app
-    app.close()
 
 
 def declared_by(app):

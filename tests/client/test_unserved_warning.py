@@ -86,7 +86,7 @@ def test_a_key_that_was_overwritten_keeps_nobody_from_warning(fleet, caplog):
 
 
 def test_no_logger_of_ours_has_a_handler():
-    """kombu's own `get_logger` adds one that is silent, and Python's last resort is for loggers without any."""
+    """kombu's `get_logger` adds a silent handler, and Python's last resort serves only loggers without a handler."""
     for module in pkgutil.walk_packages(celery_affinity.__path__, "celery_affinity."):
         assert logging.getLogger(module.name).handlers == []
     assert logging.getLogger("celery_affinity").propagate

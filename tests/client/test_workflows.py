@@ -3,7 +3,6 @@
 # Longer than 300 lines: one worker runs every canvas.
 
 import functools
-import gc
 import importlib
 import itertools
 import json
@@ -17,36 +16,31 @@ from celery.canvas import _chain
 from kombu.utils.json import dumps
 
 from celery_affinity import Affinity
-from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 
+from ..support.apps import STEPS, forget_connections
 from ..support.processes import running_processes, start_worker, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::celery.exceptions.CPendingDeprecationWarning")
 
-STEPS = "tests.support.apps.steps"
-
 
 @pytest.fixture(scope="module")
-def steps():
+def steps(steps_url):
     """The module of an app, with a worker."""
-    with EmbeddedServer() as server, pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("BROKER_URL", server.url)
-        module = importlib.import_module(STEPS)
-        worker = start_worker(STEPS, server.url, ["steps"], pool="threads", concurrency=4, extra=["--without-gossip"])
-        worker.wait_ready(30)
-        module.app.set_current()
-        yield module
-        worker.end()
-        gc.collect()  # results unsubscribe when they go: now, while there is a server
-        module.app.close()
+    module = importlib.import_module(STEPS)
+    forget_connections(module.app)  # tests of other modules may have closed them
+    module.app.set_current()
+    worker = start_worker(STEPS, steps_url, ["steps"], pool="threads", concurrency=4, extra=["--without-gossip"])
+    worker.wait_ready(30)
+    yield module
+    worker.end()
 
 
 @pytest.fixture(autouse=True)
 def worker_processes_end():
-    """End what a test started; the worker that all share goes on."""
+    """End the processes that a test started; the worker that all tests share goes on."""
     before = running_processes()
     yield
     for process in running_processes():

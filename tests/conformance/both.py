@@ -1,13 +1,13 @@
-"""Each arrow on both: the reference is asked, a script is called, and what they reply is compared."""
+"""Each arrow on both sides: the reference is asked, a script is called, and the replies are compared."""
 
 import zlib
 from itertools import count
 
-from celery_affinity.reference.model import NewJob
 from celery_affinity.reference.replies import NONE
 from celery_affinity.rules import job_fields
+from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import encode
-from celery_affinity.rules.protocol import MOST_PURGED
+from celery_affinity.rules.protocol import MARK, MOST_PURGED
 
 from .mirror import KEYS, payload, profile
 from .side_by_side import REFUSED, Named, SideBySide
@@ -15,6 +15,7 @@ from .vocabulary import (
     BURST,
     GONE,
     NAMES,
+    RULES,
     WORKERS,
 )
 from .walk import Moves
@@ -24,33 +25,39 @@ often = moves.often
 
 
 def message_of(job_id):
-    """Return the message of a job; two of those with a "c" are more than one call moves."""
+    """Return the message of a job; two messages of jobs with a "c" are more than one call moves."""
     return f"message of {job_id}\n\\u00e9{'.' * (1_500 if job_id.startswith('c') else 0)}"
 
 
+def rules_of(job_id):
+    """Return the rules of a job: always the same ones for one id."""
+    return RULES[zlib.crc32(job_id.encode()) % len(RULES)] if job_id.endswith(MARK) else ""
+
+
 def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):
-    """Return a job as the reference takes it, and as the scripts do."""
-    # All jobs that a walk has end together are of one task, of others some.
+    """Return a job in two forms: the reference's and the scripts'."""
+    rules = rules_of(job_id)
+    # Jobs that a walk has end together are all of one task; some other jobs are, too.
     task_id = f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % (1 if job_id.startswith('e') else 3)}"
     message = message_of(job_id)
-    given = NewJob(job_id, type_, on_demand, priority, delay_us, task_id, "t", message, expires_us, stamps)
-    arguments = {
-        "id": job_id,
-        "type": encode(type_),
-        "mode": "demand" if on_demand else "queued",
-        "priority": priority,
-        "delay_us": delay_us,
-        "task_id": encode(task_id),
-        "task_name": "t",
-        "message": message,
-        "expires_us": "" if expires_us is None else expires_us,
-        "stamps": " ".join(stamps),
-    }
-    return given, arguments
+    given = Job(
+        job_id,
+        type_,
+        message,
+        on_demand=on_demand,
+        priority=priority,
+        delay_us=delay_us,
+        task_id=task_id,
+        task_name="t",
+        expires_us=expires_us,
+        stamps=stamps,
+        rules=rules,
+    )
+    return given, dict(zip(job_fields.FIELDS, given.arguments, strict=True))
 
 
 def as_found(ending):
-    """Return what the script replies of an ending, or of none."""
+    """Return the script's reply for an ending, or for none."""
     if ending is None:
         return []
     job_id, how, type_, task_id, name, deliveries, since_us, for_anyone, message = ending
@@ -62,7 +69,7 @@ def in_order(arguments):
 
 
 class Both(SideBySide):
-    """The arrows, and what a move picks for them."""
+    """The arrows, and the arguments that a move picks for them."""
 
     def __init__(self, wire, tally):
         super().__init__(wire, tally)
@@ -100,7 +107,7 @@ class Both(SideBySide):
         return self._publish_together([(job_id, *job)])
 
     def _publish_together(self, jobs, spoilt=()):
-        """Publish *jobs* in one call. *spoilt*: (which of them, a field, what stands there that is not accepted)."""
+        """Publish *jobs* in one call. *spoilt*: (the index of a job, a field, a value that is not accepted there)."""
         given, arguments = map(list, zip(*(job_of(*job) for job in jobs), strict=True))
         for nth, field, value in spoilt:
             arguments[nth][field] = value
@@ -114,6 +121,7 @@ class Both(SideBySide):
         pairs = (value for each in further for value in (each.state, each.refused or each.served))
         reply = [first.state, Named(first.more), first.refused or first.served, *pairs]
         self.step("publish", reply, *rest)
+        self.owed |= first.more  # a move may publish more than once before it compares
         return first.more
 
     def _join(self, worker, given, slots, other, given_settings, app="shop"):
@@ -221,19 +229,20 @@ class Both(SideBySide):
         self.compare()
 
     def _purge(self, type_, scheduled=()):
-        """Purge to the end: it is not said which jobs go first."""
+        """Purge to the end: the order in which jobs go is not promised."""
         again = True
         while again:
-            deleted, again = self.reference.purge(type_, scheduled)
+            deleted, again = self.reference.purge(type_, scheduled, now_us=self.now_us)
             self.step("purge", [deleted, again], *scheduled, type=encode(type_))
             scheduled = ()
         self.compare()
 
     def _configure(self, changes):
-        reply = self.reference.configure(changes)
-        self.step("configure", reply, *(part for pair in changes.items() for part in pair))
-        self.compare()
+        reply = self.reference.configure(changes, now_us=self.now_us)
+        wanted = [reply.revision, Named(reply.more)]
+        self.step("configure", wanted, *(part for pair in changes.items() for part in pair))
+        self.compare(reply.more)
 
     def has_room(self):
-        """Return whether one purge still deletes all after a burst: which jobs it would leave is not said."""
+        """Return whether one purge still deletes all after a burst: which jobs a purge leaves is not promised."""
         return self.has_bursts and len(self.reference.jobs) + 2 * BURST < MOST_PURGED

@@ -1,4 +1,4 @@
-"""What a random walk draws: each of these returns a function from `Choices` to a value.
+"""Draws of a random walk: each function here returns a function from `Choices` to a value.
 
 Like hypothesis' strategies, at a hundredth of their cost. Put the simplest value first: a failure is made smaller by
 making choices smaller.
@@ -6,14 +6,14 @@ making choices smaller.
 
 
 class Choices:
-    """Whole numbers, drawn at random or *given*: what was drawn once can be drawn again, or something smaller."""
+    """Whole numbers, drawn at random or *given*: earlier numbers can be drawn again, or smaller ones."""
 
     def __init__(self, random=None, given=()):
         self._random, self._given = random, iter(given)
         self.made = []
 
     def below(self, number):
-        """Return one of 0 to *number* - 1. A given one may come from another place, and is bent to fit."""
+        """Return one of 0 to *number* - 1. A given number may come from another draw, and is bent to fit."""
         choice = int(self._random.random() * number) if self._random else next(self._given, 0) % number
         self.made.append(choice)
         return choice

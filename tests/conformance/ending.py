@@ -35,7 +35,7 @@ class Ending(Both):
         some_indexes=some_indexes,
     )
     def announce(self, app, again_us, leaves, some_indexes):
-        """Ask for an end, now and then while some are being told, and leave it to others, now and then."""
+        """Ask for an end, at times while others are being told, and leave the end to others at times."""
         untold = [*self.reference.untold, "no-job"]
         telling = [untold[index % len(untold)] for index in some_indexes if index >= GONE]
         ending = self.reference.announce(app=app, telling=telling, again_us=again_us, now_us=self.now_us)
@@ -47,7 +47,7 @@ class Ending(Both):
 
     @often(4, some_indexes=some_indexes)
     def tell(self, some_indexes):
-        """Say of some ends, and now and then of another job, that they were told."""
+        """Report some ends as told, and now and then another job's."""
         choices = [list(self.reference.untold), [*self.reference.jobs, "no-job"]]
         picks = [choices[0] if choices[0] and index < GONE else choices[1] for index in some_indexes]
         ids = [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
@@ -71,7 +71,7 @@ class Ending(Both):
 
     @often(1, indexes=some_indexes)
     def lose_a_message(self, indexes):
-        """Have the message of a dead letter be gone, as somebody may delete it."""
+        """Delete the message of a dead letter, as somebody may."""
         for job_id in self.pick_dead(indexes):
             job = self.reference.jobs.get(job_id)
             if job and job.state == "dead" and job.message is not None:

@@ -1,12 +1,23 @@
-"""What holds of a cohort after every arrow, whatever it did before."""
+"""Invariants of a cohort: they hold after every arrow, whatever came before."""
 
+import re
 from collections import Counter
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from math import ceil
+
+from celery_affinity.reference.jobs.keyed import limit_of, rules_of, standing_ids
+from celery_affinity.rules.job_rules import Rate
+from celery_affinity.rules.keys import encode
 
 from .mirror import KEYS
 
 #: Beginnings of the keys in which a job can be. Inboxes are left out: a job there is claimed. A job that is done is in
 #: no place.
 _PLACES = tuple(KEYS.base + name for name in ("scheduled", "lane:", "claims:", "dead"))
+
+#: Beginning of the keys that say more of jobs that have a place already.
+_OF_KEYS = KEYS.base + "lane:key:"
 
 #: States of jobs that have ended and are in no place.
 _NOWHERE = ("done", "failed", "revoked", "expired")
@@ -15,7 +26,7 @@ _NOWHERE = ("done", "failed", "revoked", "expired")
 def check_that_each_job_is_in_one_place(reference, state):
     places = Counter()
     for name, members in state.items():
-        if name.startswith(_PLACES):
+        if name.startswith(_PLACES) and name != KEYS.key("kept_lanes") and not name.startswith(_OF_KEYS):
             places.update(members.keys())
     for job in reference.jobs.values():
         is_somewhere = job.state not in _NOWHERE and job.is_listed
@@ -26,7 +37,7 @@ def check_that_each_job_is_in_one_place(reference, state):
 def check_placements(reference, granted):
     """Go back through the claims that were just *granted*, the last first: each went to the most specialised slot.
 
-    What a worker took ahead fitted no free slot at all.
+    A job that a worker took ahead fitted no free slot at all.
     """
     free = free_slots(reference)
     for job in reversed(granted):
@@ -42,8 +53,111 @@ def check_placements(reference, granted):
 
 def check_that_no_slot_is_idle(reference):
     idle = idle_types(reference)
+    for job in eligible(reference):
+        assert job.type not in idle, f"{job.id} waits beside a free slot"
+
+
+def eligible(reference):
+    """Yield the pending jobs that no rule keeps back, each rule by itself; but for keys that the next tick settles."""
+    held, standing = held_keys(reference), standing_ids(reference)
     for job in reference.jobs.values():
-        assert job.state != "pending" or job.type not in idle, f"{job.id} waits beside a free slot"
+        rules = rules_of(job)
+        is_paused = "*" in reference.pauses or f"type:{encode(job.type)}" in reference.pauses
+        if job.state != "pending" or is_paused or (rules and rules.key in reference.due_keys):
+            continue
+        if job.type in reference.counting or is_at_its_limit(reference, job.type):
+            continue
+        if rules and f"key:{rules.key}" in reference.pauses:
+            continue
+        if is_kept_back(reference, job):
+            continue
+        if rules is None or (isinstance(rules.stated, Rate) and job.id in standing):
+            yield job
+        elif not isinstance(rules.stated, Rate):
+            kept_for = reference.kept_for.get(rules.key)
+            has_room = held[rules.key] < limit_of(reference, rules.key)
+            if has_room and kept_for in (None, job.id):
+                yield job
+
+
+def is_kept_back(reference, job):
+    """Return whether a reserve keeps *job* back, its patience left aside: time alone lets nothing start."""
+    free = free_for(reference, job.type, free_slots(reference))
+    return any(
+        free <= kept and (kept < reference.capacity(job.type) or reference.recounts or is_of_class(claimed(reference)))
+        for kept, is_of_class in reserves_for(reference, job)
+    )
+
+
+def check_that_reserves_are_kept(reference, granted, now_us):
+    """Go back through the claims that were just *granted*, the last first: each left enough slots free.
+
+    Or the job was the only one of its class that ran, since as many slots as there are were to stay free.
+    """
+    patience_us = int(reference.settings.get("reserve_patience_us"))
+    free, running = free_slots(reference), claimed(reference)
+    for job in reversed(granted):
+        left = free_for(reference, job.type, free)
+        free[job.worker] += 1
+        running.remove(job)
+        if patience_us and now_us - job.enqueued_us >= patience_us:
+            continue
+        for kept, is_of_class in reserves_for(reference, job):
+            is_ahead = free[job.worker] <= 0
+            is_only_one = kept >= reference.capacity(job.type) and not is_of_class(running)
+            assert not is_ahead, f"{job.id} was taken ahead"
+            assert left >= kept or is_only_one, f"{job.id} left {left} slots free, not {kept}"
+
+
+def reserves_for(reference, job):
+    """Return how many slots each reserve for *job* keeps free, each with a test for jobs: is one of its class there?"""
+    found = []
+    for word in reference.settings.values.get("reserve", "").split():
+        of_type, name, amount = re.fullmatch(r"(.*):(.*)=(.*)", word).groups()
+        first, _, last = name.partition("-")
+
+        def is_of_class(jobs, of=(name, first, last or first)):
+            return any(
+                other.on_demand == (of[0] == "on_demand")
+                if of[0] in ("queued", "on_demand")
+                else int(of[1]) <= other.priority <= int(of[2])
+                for other in jobs
+                if other.type == job.type
+            )
+
+        if fnmatchcase(encode(job.type), of_type) and is_of_class([job]):
+            share = Fraction(amount.rstrip("%")) * reference.capacity(job.type) / 100
+            found.append((ceil(share) if amount.endswith("%") else int(amount), is_of_class))
+    return found
+
+
+def is_at_its_limit(reference, type_):
+    """Return whether as many jobs of a type run as may, counted by looking at all claims."""
+    limit = re.search(rf"type%3A{re.escape(encode(type_))}=([0-9]+)", reference.settings.values.get("limits", ""))
+    return limit is not None and sum(job.type == type_ for job in claimed(reference)) >= int(limit[1])
+
+
+def held_keys(reference):
+    """Return how many jobs hold each key."""
+    return Counter(rules_of(job).key for job in claimed(reference) if job.rules)
+
+
+def claimed(reference):
+    """Return the jobs that workers hold."""
+    return [reference.jobs[job_id] for worker in reference.workers.values() for job_id in worker.claims]
+
+
+def check_that_keys_are_kept(reference, granted):
+    """No job that was just *granted* got a key that had no room, or is paused.
+
+    Tasks state other limits of key "a" all the time, also within one step.
+    """
+    held = held_keys(reference)
+    for job in granted:
+        rules = rules_of(job)
+        assert rules is None or f"key:{rules.key}" not in reference.pauses, f"{job.id} has a paused key"
+        if rules and isinstance(rules.stated, int) and rules.key != "a":
+            assert held[rules.key] <= limit_of(reference, rules.key), f"{job.id} is one too many"
 
 
 def free_slots(reference):
@@ -53,6 +167,11 @@ def free_slots(reference):
         for each in workers
         if each.accepting and not each.stalled and each.slots
     }
+
+
+def free_for(reference, type_, free):
+    """Return how many of the *free* slots, by worker, serve *type_*."""
+    return sum(max(0, free.get(each.id, 0)) for each in reference.workers.values() if type_ in each.types)
 
 
 def idle_types(reference):

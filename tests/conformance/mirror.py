@@ -1,4 +1,4 @@
-"""The whole state of a cohort, as a server holds it and as it would hold what a `Reference` says.
+"""The whole state of a cohort: as a server holds it, and as a server in the state of a `Reference` would.
 
 Both are a dictionary by key, in the same spelling, so that two states are equal if they are `==`.
 """
@@ -6,9 +6,11 @@ Both are a dictionary by key, in the same spelling, so that two states are equal
 # Longer than 300 lines: one function for each kind of key, on both sides.
 
 import json
+import re
 from collections import defaultdict
 from functools import cache, lru_cache
 
+from celery_affinity.reference.jobs import keyed
 from celery_affinity.rules import keys
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.keys import Keys
@@ -18,13 +20,13 @@ from ..support.clocked import CLOCK
 
 KEYS = Keys()
 
-# After every step these are asked for the same few names.
+# After every step the same few names are asked for.
 key = cache(KEYS.key)
-encode = cache(keys.encode)
+encode, decode = cache(keys.encode), cache(keys.decode)
 
 CONF_OF = key("conf_of", "")
 
-#: What a job says that its hash has as it is; the names of tasks here are such that encoding leaves them alone.
+#: Fields of a job that are in its hash unchanged; encoding leaves the names of tasks here alone.
 KEPT = [(name, field.kept) for name, field in FIELDS.items() if field.kept]
 
 #: Lua that reads every key in one call, times to live included: a line of JSON for each key. Of `leaders`, which holds
@@ -53,11 +55,11 @@ def read(found):
     """Return the state in *found*, the reply to `READ_ALL`."""
     state = dict(map(_parsed, found.split(b"\n")))
     del state[CLOCK]
-    # The cached heads say nothing that the heads do not say; a wrong one would show at the next claim.
+    # The cached heads repeat the heads; a wrong one would show at the next claim.
     noted, waiting = state.pop(key("leaders"), []), state.get(key("heads"), {})
-    assert set(noted) <= waiting.keys(), "a type has a note and no job that waits"
+    assert set(noted) <= waiting.keys() - {"!"}, "a type has a note and no job that waits"
     free, members = state.get(key("free_slots")), state.get(key("members"), {})
-    if free:  # a profile with no free slot says nothing
+    if free:  # a profile without a free slot is as good as none
         free = {profile: slots for profile, slots in free.items() if slots != "0" or profile not in members}
         state[key("free_slots")] = free
         if not free:
@@ -74,7 +76,7 @@ def _parsed(line):
     assert (ttl_s == -1) or 30 < ttl_s <= 60, f"{name} is to be forgotten in {ttl_s} s"
     value = _PARSED[type_](value)
     if name == key("heads"):
-        value = {lanes_of: _lanes(packed) for lanes_of, packed in value.items()}
+        value = {lanes_of: packed if lanes_of == "!" else _lanes(packed) for lanes_of, packed in value.items()}
     if ttl_s != -1 and type_ == "hash":
         value["forgotten in 60 s"] = True
     elif ttl_s != -1:
@@ -87,7 +89,7 @@ def _pairs(flat):
 
 
 def _lanes(packed):
-    """Return the lanes in a field of `heads`, in no order: theirs says nothing."""
+    """Return the lanes in a field of `heads`, in no order: the order there means nothing."""
     words = packed.split(" ")
     return set(zip(words[::3], words[1::3], words[2::3], strict=True))
 
@@ -101,7 +103,7 @@ _PARSED = {
 }
 
 
-# -- what a reference says
+# -- the state of a reference
 
 
 @cache
@@ -128,8 +130,9 @@ def expected(reference):
     def entry(names, field, value):
         state[key(*names)][field] = value
 
+    standing = {job.id for job in keyed.standing(reference, {job.type for job in reference.jobs.values()})}
     for job in reference.jobs.values():
-        _expect_job(job, entry)
+        _expect_job(job, entry, job.id in standing)
         state[key("job", job.id)] = _job_hash(job) | _if_forgotten(reference, job)
         if job.message is not None:
             state[key("message", job.id)] = job.message
@@ -138,7 +141,10 @@ def expected(reference):
         if worker.inbox:
             state[key("inbox", worker.id)] = [payload(delivery) for delivery in reversed(worker.inbox)]
     _expect_counts(reference, entry)
-    _expect_heads(reference, entry)
+    _expect_heads(reference, entry, standing)
+    _expect_keys(reference, entry, standing)
+    _expect_type_rules(reference, entry)
+    _expect_counted_claims(reference, state, entry)
     _expect_names(reference, entry)
     _expect_settings(reference, entry)
     _expect_tasks(reference, state)
@@ -191,6 +197,8 @@ def _expect_settings(reference, entry):
         entry(["settings"], name, value)
     if settings.revision:
         entry(["settings"], "revision", str(settings.revision))
+    if settings.limits_revision:
+        entry(["settings"], "limits_revision", str(settings.limits_revision))
     for name, value in settings.conf.items():
         entry(["conf"], name, value)
     for app, conf in settings.conf_of.items():
@@ -198,9 +206,12 @@ def _expect_settings(reference, entry):
             entry(["conf_of", encode(app)], name, value)
 
 
-def _expect_job(job, entry):
-    if job.state == "pending":
+def _expect_job(job, entry, stands):
+    if job.state == "pending" and stands:
         entry(["lane", encode(job.type), lane(job)], job.id, job.enqueued_us)
+    elif job.state == "pending":
+        entry(["kept_back", encode(job.type), lane(job)], job.id, job.enqueued_us)
+        entry(["kept_lanes"], f"{encode(job.type)} {lane(job)}", "1")
     elif job.state == "scheduled":
         entry(["scheduled"], job.id, job.enqueued_us)
     elif job.state == "dead" and job.is_listed:
@@ -228,7 +239,9 @@ def _job_hash(job):
         found |= {"worker": job.worker, "fence": str(job.fence)}
     if_any = {
         "acked": job.acked and "1",
+        "limited": job.is_limited and "1",
         "stamps": " ".join(job.stamps),
+        "rules": job.rules,
         "left": " ".join(map(encode, job.left)),
         "tries": job.tries and str(job.tries),
     }
@@ -297,10 +310,67 @@ def _expect_counts(reference, entry):
         entry(["durations"], encode(type_), str(average_us))
 
 
-def _expect_heads(reference, entry):
+def _expect_keys(reference, entry, standing):
+    ruled = [job for job in reference.jobs.values() if job.rules]
+    first = {}
+    for job in sorted(ruled, key=lambda job: (job.enqueued_us, job.id)):
+        its_key, its_lane = keyed.rules_of(job).key, f"{encode(job.type)} {lane(job)}"
+        if job.state == "claimed" and isinstance(keyed.rules_of(job).stated, int):
+            entry(["held", its_key], job.id, job.fence)
+        if job.state == "pending":
+            entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.enqueued_us)
+            words = first.setdefault((its_key, its_lane), f"{job.enqueued_us} {job.id}")
+            first[its_key, its_lane] = words = f"{words} {job.id}" if job.id in standing else words
+            entry(["of_key", its_key], its_lane, words)
+            entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
+    for its_key, stated in reference.stated.items():
+        for task, each in stated.items():
+            text = str(each) if isinstance(each, int) else f"{each.tokens}/{each.period_us}"
+            entry(["of_key", its_key], f"={encode(task)}", text)
+    for its_key, retry in reference.kept_for.items():
+        entry(["of_key", its_key], "retry", retry)
+    for name in ("rates", "due_keys"):
+        for its_key, at_us in getattr(reference, name).items():
+            entry([name], its_key, at_us)
+
+
+def _expect_counted_claims(reference, state, entry):
+    for type_, counted in reference.limited.items():
+        for job_id, lane_number in counted.items():
+            entry(["limited", encode(type_)], job_id, lane_number)
+    if reference.recounts:
+        state[key("recount")] = "0"
+
+
+def _expect_type_rules(reference, entry):
+    rules = defaultdict(list)
+    limits = reference.settings.values.get("limits", "")
+    for name, limit in sorted(re.findall(r"type%3A(\S+)=([0-9]+)", limits)):
+        type_ = decode(name)
+        rules[name].append(f"limit={limit}")
+        if len(reference.limited.get(type_, ())) >= int(limit):
+            rules[name].append("full")
+        if type_ in reference.counting:
+            rules[name].append("counting")
+    for what, words in reference.pauses.items():
+        entry(["pauses"], what, words)
+        if not what.startswith("key:"):
+            rules[what.removeprefix("type:")].append("paused")
+    for name, words in rules.items():
+        entry(["type_rules"], name, " ".join(words))
+        entry(["heads"], "!", "rules")
+    reserve = reference.settings.values.get("reserve", "")
+    if reserve.strip():
+        entry(["type_rules"], "!", reserve)
+        entry(["heads"], "!", "reserves")
+    for what, at_us in reference.pause_ends.items():
+        entry(["pause_ends"], what, at_us)
+
+
+def _expect_heads(reference, entry, standing):
     heads = defaultdict(dict)
     for job in reference.jobs.values():
-        if job.state == "pending":
+        if job.state == "pending" and job.id in standing:
             first = heads[job.type].get(lane(job))
             heads[job.type][lane(job)] = min(first or (job.enqueued_us, job.id), (job.enqueued_us, job.id))
     for type_, lanes in heads.items():

@@ -8,6 +8,7 @@ from .vocabulary import (
     TYPES,
     delays_us,
     expiries_us,
+    marks,
     priorities,
     some_indexes,
     some_stamps,
@@ -22,6 +23,7 @@ class Publishing(Both):
     @often(
         12,
         letter=draw.sampled_from("abc"),
+        mark=marks,
         type_=types,
         on_demand=draw.booleans(),
         priority=priorities,
@@ -29,22 +31,25 @@ class Publishing(Both):
         expires_us=expiries_us,
         stamps=some_stamps,
     )
-    def publish(self, letter, type_, on_demand, priority, delay_us, expires_us, stamps):
-        job_id = f"{letter}{next(self.job_numbers)}"
+    def publish(self, letter, mark, type_, on_demand, priority, delay_us, expires_us, stamps):
+        job_id = f"{letter}{next(self.job_numbers)}{mark}"
         self.compare(self._publish(job_id, type_, on_demand, priority, delay_us, expires_us, stamps))
 
     @often(
         4,
         letters=draw.lists(draw.sampled_from("abc"), min_size=2, max_size=6),
+        some_marks=draw.lists(marks, min_size=2, max_size=3),
         type_indexes=some_indexes,
         delay_us=delays_us,
         expires_us=expiries_us,
         stamps=some_stamps,
         known=draw.sampled_from([False, False, False, True]),
     )
-    def publish_together(self, letters, type_indexes, delay_us, expires_us, stamps, known):
+    def publish_together(self, letters, some_marks, type_indexes, delay_us, expires_us, stamps, known):
         """Publish several jobs in one call, of which the first has times and stamps; now and then one of them twice."""
-        ids = [f"{letter}{next(self.job_numbers)}" for letter in letters]
+        ids = [
+            f"{letter}{next(self.job_numbers)}{some_marks[nth % len(some_marks)]}" for nth, letter in enumerate(letters)
+        ]
         ids += (ids[:1] + list(self.reference.jobs)[-1:]) if known else []
         jobs = [
             (job_id, TYPES[type_indexes[nth % len(type_indexes)] % len(TYPES)], nth % 3 == 0, nth % 11, 0)
@@ -60,7 +65,7 @@ class Publishing(Both):
         delay_us=delays_us,
     )
     def publish_spoilt(self, letters, spoilt, type_, delay_us):
-        """Publish jobs of which some say what is not accepted."""
+        """Publish jobs, some of which have a value that is not accepted."""
         jobs = [(f"{letter}{next(self.job_numbers)}", type_, False, 1, delay_us) for letter in letters]
         self.compare(self._publish_together(jobs, [(nth % len(jobs), *each) for nth, each in spoilt]))
 
@@ -70,17 +75,18 @@ class Publishing(Both):
         if known:
             self.compare(self._publish(known[-1 - index % len(known)], type_, False, 7, delay_us))
 
-    @often(4, number=draw.sampled_from([3, 3, 5, 5, 8, BURST]), type_=types, delay_us=delays_us)
-    def publish_many(self, number, type_, delay_us):
+    @often(4, number=draw.sampled_from([3, 3, 5, 5, 8, BURST]), type_=types, delay_us=delays_us, mark=marks)
+    def publish_many(self, number, type_, delay_us, mark=""):
         if number == BURST and not self.has_room():
             return
         for each in range(number):
-            more = self._publish(f"m{next(self.job_numbers)}", type_, each % 7 == 0, each % 3, delay_us)
+            more = self._publish(f"m{next(self.job_numbers)}{mark}", type_, each % 7 == 0, each % 3, delay_us)
         self.compare(more)
 
     @often(
         4,
         letters=draw.lists(draw.sampled_from("abc"), min_size=1, max_size=3),
+        mark=marks,
         type_=types,
         priority=priorities,
         delay_us=delays_us,
@@ -90,9 +96,9 @@ class Publishing(Both):
         readable=draw.sampled_from([True, True, True, False]),
         spoilt=draw.sampled_from([(), (), (), ("priority", "-5"), ("delay_us", "nan"), ("id", "")]),
     )
-    def ingest(self, letters, type_, priority, delay_us, expires_us, stamps, how, readable, spoilt):
-        """Send some messages as stock Celery does, and move them; now and then one that is not next, or one twice."""
-        jobs = [f"{letter}{next(self.job_numbers)}" for letter in letters]
+    def ingest(self, letters, mark, type_, priority, delay_us, expires_us, stamps, how, readable, spoilt):
+        """Send some messages as stock Celery does, and move them; at times one that is not next, or one twice."""
+        jobs = [f"{letter}{next(self.job_numbers)}{mark}" for letter in letters]
         list_ = f"stock {type_}"
         waiting = self.reference.lists.setdefault(list_, [])
         for job_id in jobs:
@@ -117,7 +123,7 @@ class Publishing(Both):
 
     @often(1, index=draw.integers(0, 20), type_=types)
     def ingest_again(self, index, type_):
-        """Move what is next in a list under an id that is known."""
+        """Move the next message of a list under an id that is known."""
         known = list(self.reference.jobs)
         if known:
             job_id = known[-1 - index % len(known)]

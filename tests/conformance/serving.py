@@ -66,7 +66,7 @@ class Serving(Both):
 
     @often(2, index=indexes, beyond_us=draw.sampled_from([-1, 0, 1]))
     def sync_one_beat_later(self, index, beyond_us):
-        """Sync, naming nothing, when the worker's last claim is just so old that it may be asked about."""
+        """Sync, naming nothing, when the worker's last claim is just old enough to be asked about."""
         known = self.reference.workers.get(self.pick_worker(index))
         if known and known.claims:
             claimed_us = max(self.reference.jobs[job_id].claimed_us for job_id in known.claims)

@@ -9,11 +9,17 @@ from celery_affinity.rules.protocol import ENDED_KEPT_S
 from celery_affinity.rules.score import MICRO
 
 from ..support.clocked import CLOCK, START_US
-from .invariants import check_placements, check_that_each_job_is_in_one_place, check_that_no_slot_is_idle
+from .invariants import (
+    check_placements,
+    check_that_each_job_is_in_one_place,
+    check_that_keys_are_kept,
+    check_that_no_slot_is_idle,
+    check_that_reserves_are_kept,
+)
 from .mirror import KEYS, expected, key, read
 from .wire import FEW_BYTES
 
-#: Reply of a server that has no memory left, of which the reference knows nothing.
+#: Reply of a server without memory, which the reference does not model.
 REFUSED = "refused"
 
 _FORGOTTEN_AFTER_US = ENDED_KEPT_S * MICRO
@@ -82,8 +88,10 @@ class SideBySide:
         assert state == wanted, _difference(state, wanted)
         check_that_each_job_is_in_one_place(self.reference, state)
         granted = self.newly_granted()
-        if not self.owed:  # who releases a slot leaves the slots of others to the claim that is still to come
+        if not self.owed:  # a release leaves the slots of other workers to the claim that is still to come
             check_placements(self.reference, granted)
+        check_that_keys_are_kept(self.reference, granted)
+        check_that_reserves_are_kept(self.reference, granted, self.now_us)
         self.owed |= more
         if more and self.goes_on:
             self.go_on(more)
@@ -109,7 +117,7 @@ class SideBySide:
         return known is not None and known.claims.get(job_id) == fence
 
     def pass_time(self, by_us):
-        """Let time pass. What ended a minute ago is forgotten; the server would do it by its own clock, not by ours."""
+        """Let time pass, and forget jobs that ended a minute ago, which the server would do by its own clock."""
         self.now_us += by_us
         for job in [*self.reference.jobs.values()]:
             ended_us = self.told_at_us.get(job.id, job.ended_us)

@@ -1,4 +1,4 @@
-"""Moves of time and of settings, and longer ones, for what single moves come to too rarely."""
+"""Moves of time and of settings, and longer moves, for states that single moves reach too rarely."""
 
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.protocol import MOST_MOVES
@@ -13,13 +13,18 @@ from .side_by_side import Named
 from .vocabulary import (
     BURST,
     CROSSING,
+    LONG_CROSSING,
+    NEAR,
+    PAUSABLE,
     SECOND_US,
     SHARP_RARITY,
     STAMPS,
     TYPES,
     WORKERS,
     indexes,
+    marks,
     outcomes,
+    pauses_us,
     priorities,
     some_indexes,
     some_settings,
@@ -50,17 +55,35 @@ class Stories(Publishing, Working, Serving, Ending):
     def configure(self, changes, resets):
         self._configure(dict.fromkeys(resets, "") | changes)
 
+    @often(2, what=draw.sampled_from(PAUSABLE), for_us=pauses_us)
+    def pause(self, what, for_us):
+        is_new = self.reference.pause(what, for_us=for_us, why="a reason", now_us=self.now_us)
+        self.step("pause", int(is_new), what=what, for_us="" if for_us is None else for_us, why="a reason")
+        self.compare()
+
+    @often(4, what=draw.sampled_from(PAUSABLE))
+    def resume(self, what):
+        self._resume(what if what in self.reference.pauses else next(iter(self.reference.pauses), what))
+
+    def _resume(self, what):
+        reply = self.reference.resume(what, now_us=self.now_us)
+        self.step("resume", [reply.resumed, Named(reply.more)], what=what)
+        self.compare(reply.more)
+
     @often(3, thorough=draw.booleans())
     def repair(self, thorough):
-        """Look for what somebody spoiled: nobody did, so nothing is found, and nothing changes."""
+        """Look for spoiled keys: nobody spoiled any, so nothing is found, and nothing changes."""
         waiting = {job.type for job in self.reference.jobs.values() if job.state == "pending"}
         served = {type_ for worker in self.reference.workers.values() for type_ in worker.types if worker.slots}
         types = sorted(map(encode, waiting | served))
         names = [*self.reference.jobs, *self.reference.workers][-9:] if thorough else []
-        from_types = 1_000_000_000
+        from_types, from_keys = 1_000_000_000, 2_000_000_000
         self.step("repair", [1, [], []], *names, first=0, thorough=int(thorough))
         self.step("repair", [from_types, [], []], first=1, thorough=int(thorough))
-        self.step("repair", [-1, types, []], first=from_types, thorough=int(thorough))
+        has_keys = bool(self.reference.waiting_keys)
+        self.step("repair", [from_keys if has_keys else -1, types, []], first=from_types, thorough=int(thorough))
+        if has_keys:
+            self.step("repair", [-1, [], []], first=from_keys, thorough=int(thorough))
         self.compare()
 
     @often(2)
@@ -74,7 +97,7 @@ class Stories(Publishing, Working, Serving, Ending):
         mute=draw.lists(indexes, max_size=2),
     )
     def silence(self, times, by_us, mute):
-        """Let time pass, ticked all the while: only then does silence count."""
+        """Let time pass, with ticks: a silence counts only while somebody ticks."""
         self._be_silent(times, by_us, {self.pick_worker(index) for index in mute})
 
     def _be_silent(self, times, by_us, mute):
@@ -96,18 +119,18 @@ class Stories(Publishing, Working, Serving, Ending):
         3, index=indexes, outcome=outcomes, on_demand=draw.booleans(), priority=priorities, some_indexes=some_indexes
     )
     def set_the_clock_back(self, index, outcome, on_demand, priority, some_indexes):
-        """Set the clock back for the time of a publish and a release: what waits was published in the future."""
+        """Set the clock back for a publish and a release: waiting jobs were published in the future."""
         self.pass_time(-400 * SECOND_US)
         worker = self.pick_worker(index)
         known = self.reference.workers.get(worker)
         for type_ in sorted(known.types) if known else TYPES:
-            self.publish("b", type_, on_demand, priority, 0, None, ())
+            self.publish("b", "", type_, on_demand, priority, 0, None, ())
         self.release(some_indexes, outcome, inline=True)
         self.pass_time(400 * SECOND_US)
 
     @often(
         3,
-        jobs=draw.lists(draw.tuples(types, draw.booleans(), priorities), min_size=3, max_size=6),
+        jobs=draw.lists(draw.tuples(types, draw.booleans(), priorities, marks), min_size=3, max_size=6),
         times=draw.sampled_from([1, 1, 1, 8]),
         given_settings=draw.sampled_from([{}, SHARP_RARITY, SHARP_RARITY | {"rarity": "capacity"}]),
     )
@@ -116,8 +139,8 @@ class Stories(Publishing, Working, Serving, Ending):
         if times > 1 and not self.has_room():
             return
         self._configure(given_settings)
-        for type_, on_demand, priority in jobs * times:
-            self._publish(f"d{next(self.job_numbers)}", type_, on_demand, priority, SECOND_US)
+        for type_, on_demand, priority, mark in jobs * times:
+            self._publish(f"d{next(self.job_numbers)}{mark}", type_, on_demand, priority, SECOND_US)
         self.compare()
         self.pass_time(SECOND_US)
         self.tick()
@@ -147,7 +170,7 @@ class Stories(Publishing, Working, Serving, Ending):
             self._be_silent(11, 3 * SECOND_US, {worker})
         elif end == "its guard reports it":
             if self.owed:
-                self.go_on(given)  # until it holds more than one call takes back
+                self.go_on(given)  # until the worker holds more than one call takes back
             self._recover(worker)
             self._beat(worker, turns=True)
         self._leave(worker)
@@ -159,7 +182,7 @@ class Stories(Publishing, Working, Serving, Ending):
         index=indexes,
         lanes=draw.lists(draw.tuples(draw.booleans(), draw.integers(0, 10)), min_size=4, max_size=8),
         times=draw.lists(draw.sampled_from([0, 1, SECOND_US // 2, SECOND_US, 3 * SECOND_US]), min_size=6, max_size=12),
-        given_settings=draw.sampled_from([{}, CROSSING, CROSSING | {"on_demand_age_cap_us": "60000000"}]),
+        given_settings=draw.sampled_from([{}, CROSSING, LONG_CROSSING, NEAR]),
         outcome=outcomes,
     )
     def overtake(self, index, lanes, times, given_settings, outcome):
@@ -188,14 +211,15 @@ class Stories(Publishing, Working, Serving, Ending):
         index=indexes,
         most_ahead=draw.sampled_from((0, 0, 2, 12)),
         outcome=outcomes,
+        mark=marks,
     )
-    def end_many(self, number, how, index, most_ahead, outcome):
-        """Have jobs that wait end, more than one call looks at, now and then; or expire before a tick sees them."""
+    def end_many(self, number, how, index, most_ahead, outcome, mark):
+        """Have waiting jobs end, at times more than one call looks at; or expire before a tick sees them."""
         for each in range(number):
             expires_us = SECOND_US if how.startswith("expire") else None
             stamps = STAMPS[:1] if how == "stamp" else ()
             delay_us = 64 * SECOND_US if each % 2 and how != "expire unseen" else 0
-            self._publish(f"e{next(self.job_numbers)}", TYPES[0], False, each % 3, delay_us, expires_us, stamps)
+            self._publish(f"e{next(self.job_numbers)}{mark}", TYPES[0], False, each % 3, delay_us, expires_us, stamps)
         self.compare()
         if how == "expire":
             self.pass_time(SECOND_US)

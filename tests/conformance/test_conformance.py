@@ -1,7 +1,7 @@
 """Every arrow against the reference: random steps on a real server, and after each the whole state, compared.
 
-``CONFORMANCE_STEPS`` says how many steps, ``CONFORMANCE_SEED`` which: ``make conformance`` sets them. A failure is made
-smaller before it is shown, unless ``CONFORMANCE_SHRINK`` is 0.
+``CONFORMANCE_STEPS`` is the number of steps, ``CONFORMANCE_SEED`` the seed: ``make conformance`` sets both. A failure
+is made smaller before it is shown, unless ``CONFORMANCE_SHRINK`` is 0.
 """
 
 import os
@@ -26,16 +26,16 @@ from .wire import Wire
 STEPS = int(os.environ.get("CONFORMANCE_STEPS", "10000"))
 SEED = int(os.environ.get("CONFORMANCE_SEED") or random.randrange(2**32))
 SHRINK = os.environ.get("CONFORMANCE_SHRINK") != "0"
-STEPS_IN_A_RUN = 100  # the state grows with the steps, and with it the cost of one
+STEPS_IN_A_RUN = 100  # the state grows with the steps, and so does the cost of a step
 
 
 class Conformance(Stories):
-    """The moves of the two."""
+    """The moves of the server and the reference."""
 
     moves = moves
 
     def begin(self, choices):
-        """Return the first move: a fleet."""
+        """Return the first move, which makes a fleet."""
         fleet = draw.lists(draw.tuples(some_types, slots), min_size=2, max_size=5)
         return "enter", {
             "fleet": fleet(choices),
@@ -53,6 +53,9 @@ class Conformance(Stories):
 
     def see_all_end(self):
         self.full_next = self.is_full = self.goes_on = False
+        self._configure({"limits": " ", "reserve": " "})
+        for what in [*self.reference.pauses]:
+            self._resume(what)
         for worker in sorted(self.reference.workers):
             self._leave(worker)
         for list_, waiting in self.reference.lists.items():
@@ -68,6 +71,9 @@ class Conformance(Stories):
         self.step("told", self.reference.told(ids), *ids, how="told", app="")
         self.step("drop", self.reference.drop(ids), *ids)
         self.pass_time(64 * SECOND_US)
+        if self.reference.rates or self.reference.recounts:
+            self.pass_time(max(0, *self.reference.rates.values(), self.now_us) - self.now_us)
+            self.tick()
         self.compare()
 
 

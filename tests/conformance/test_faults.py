@@ -16,6 +16,11 @@ def test_the_text_of_each_fault_stands_in_its_file_exactly_once():
         assert fault.broken() != fault.new
 
 
+def test_a_test_that_a_fault_names_is_there():
+    for file, _, test in (fault.found_by.partition("::") for fault in FAULTS if fault.found_by):
+        assert f"def {test}(" in (ROOT / file).read_text()
+
+
 def test_a_text_that_is_gone_or_stands_there_twice_is_an_error():
     with pytest.raises(ValueError, match=r"arrows/ack\.lua must have this text once, not 0 times: gone"):
         Fault("arrows/ack", "gone", "").broken()

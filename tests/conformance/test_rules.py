@@ -1,4 +1,4 @@
-"""The rules in Python and on the server: the same to the last bit, and what follows from them."""
+"""The rules in Python and on the server: equal to the last bit, with their consequences."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +12,7 @@ from celery_affinity.server.scripts.assembling import assembled
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
 
-#: The server outlives an example: each either leaves nothing behind or empties it first.
+#: The server outlives an example: each example leaves nothing behind, or empties the server first.
 SERVER_KEPT = [HealthCheck.function_scoped_fixture]
 
 ages_us = st.integers(-MICRO, 10**15)
@@ -75,7 +75,7 @@ def test_python_and_lua_compute_the_same_score(lua_score, data):
     age_us, slots = data.draw(ages_us), data.draw(st.integers(1, 10**6))
     given_weights = data.draw(st.one_of(st.just(Weights()), some_weights))
     total = score(priority, on_demand, age_us, slots, given_weights).total
-    if abs(total) < 2**53:  # beyond it a score is no whole number in Lua; settings that lead there make no sense
+    if abs(total) < 2**53:  # beyond, a score is no whole number in Lua; settings that lead there make no sense
         assert int(lua_score(priority, on_demand, age_us, slots, given_weights)) == total
 
 
@@ -105,7 +105,7 @@ def test_overtaking_is_a_total_order(jobs):
         assert overtakes(first, second) != overtakes(second, first)
 
 
-# -- choose, compared with the server
+# -- the chosen slot, compared with the server
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_the_server_chooses_the_worker_that_the_rule_chooses(fleet, profiles, jo
 def test_any_name_can_be_part_of_a_key(name):
     try:
         name.encode()
-    except UnicodeEncodeError:  # lone surrogates are no text that Redis could hold
+    except UnicodeEncodeError:  # Redis cannot hold lone surrogates
         return
     encoded = encode(name)
     assert decode(encoded) == name

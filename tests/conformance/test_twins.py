@@ -14,12 +14,13 @@ from celery_affinity.server.scripts.assembling import ARROWS
 REFERENCE, LUA = Path(str(files(reference))), Path(str(files(server))) / "lua"
 TWINS = sorted(path.relative_to(REFERENCE) for path in REFERENCE.glob("*/*.py") if path.stem != "__init__")
 
-#: Arrows of which the reference knows nothing: its state is never spoiled.
+#: Arrows without a twin in the reference, whose state is never spoiled.
 WITHOUT_REFERENCE = {"repair"}
 
-#: Functions without a twin. Scripts know by what they read whether there is a choice, read settings one by one, and
-#: have one arrow for two methods now and then.
+#: Functions without a twin. Scripts find while reading whether there is a choice, read settings one by one, have one
+#: arrow for two methods now and then, and find in lanes what the reference finds by rules.
 ONLY_IN_PYTHON = {"has_choice", "slots_that_fit", "get", "weights", "revoke_stamped", "leave_to_others"}
+ONLY_IN_PYTHON |= {"standing", "standing_ids", "limit_of", "end_pause", "gain", "limits_in", "in_force"}
 
 
 def public_functions(path):

@@ -1,4 +1,4 @@
-"""What the walks of the conformance test choose from."""
+"""The values from which the walks of the conformance test choose."""
 
 from celery_affinity.rules.keys import withdrawn
 from celery_affinity.rules.protocol import MOST_MOVES
@@ -18,7 +18,7 @@ some_types = draw.sampled_from(
 priorities = draw.sampled_from([0, 0, 1, 5, 9, 10])
 delays_us = draw.sampled_from([0, 0, 0, 0, 0, 1, 1_000_000, 3_000_000, 64_000_000, -1_000_000])
 expiries_us = draw.sampled_from([None, None, None, None, None, None, 0, -1, 1, 1_000_000, 3_000_000, 64_000_000])
-#: Field and value of what no job may say of itself, as the scripts take it.
+#: Fields with values that no job may have, in the scripts' form.
 spoilt_fields = draw.sampled_from(
     [
         ("id", ""),
@@ -49,6 +49,25 @@ spoilt_fields = draw.sampled_from(
 )
 STAMPS = ("tenant:a", "tenant:b", "run%20of:7")
 some_stamps = draw.sampled_from([(), (), (), (), STAMPS[:1], STAMPS[:1], STAMPS[:2], STAMPS[1:]])
+#: What jobs with rules say, few keys for many jobs.
+RULES = (
+    "key=a limit=1",
+    "key=a limit=1",
+    "key=a limit=3",
+    "key=b%20c limit=2",
+    "key=b%20c limit=2",
+    "key=d%3A1 limit=1",
+    "key=o limit=1 order=1",
+    "key=o limit=1 order=1",
+    "key=rate%3Ar rate=2/3000000",
+    "key=rate%3Ar rate=3/1000000",
+    "key=rate%3As rate=1/64000000",
+)
+#: What is paused, and for how long, µs; None: until somebody resumes it.
+PAUSABLE = ("type:pdf", "type:pdf", "type:excel", "key:a", "key:rate%3Ar", "key:o", "*")
+pauses_us = draw.sampled_from([None, None, 1_000_000, 64_000_000])
+#: End of a job's id: whether the job has rules.
+marks = draw.sampled_from(["", "", "!"])
 #: µs, on both sides of every limit of time: a tick lately, a silence that counts, a beat, a timeout; and back.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(
@@ -58,7 +77,7 @@ times_us = draw.sampled_from(
 BURST = 2 * MOST_MOVES + 10
 slots = draw.sampled_from([1, 1, 2, 3, BURST])
 others = draw.sampled_from([0, 0, 0, 0, 0, 1, 3, -1, -1, -3])
-#: Indexes of workers or of claims. From `GONE` on they stand for one that is gone, or never was.
+#: Indexes of workers or of claims. An index from `GONE` on stands for one that is gone, or never was.
 indexes = draw.integers(0, 119)
 some_indexes = draw.lists(indexes, min_size=1, max_size=3)
 GONE = 90
@@ -109,11 +128,26 @@ a_setting = draw.sampled_from(
         ("priority_percentage", "0"),
         ("priority_order", "lower-first"),
         ("priority_order", "higher-first"),
+        ("limits", "a=2"),
+        ("limits", "a=2 type%3Apdf=1"),
+        ("limits", "type%3Aexcel=2 type%3Apdf=3"),
+        ("limits", "type%3Aexcel=0"),
+        ("limits", "a=0 b%20*=1"),
+        ("limits", "*=3 d*=0 d%3A*=2"),
+        ("limits", ""),
+        ("reserve", "pdf:queued=1"),
+        ("reserve", "pdf:queued=1 *:0=2"),
+        ("reserve", "*:0-5=50% excel:on_demand=1"),
+        ("reserve", "a%20*:10=100% pdf:0=100% excel:9=30%"),
+        ("reserve", "*:queued=3 p*:1-9=1"),
+        ("reserve", ""),
+        ("reserve_patience_us", "3000000"),
+        ("reserve_patience_us", "0"),
     ]
 )
 some_settings = draw.mapped(dict, draw.lists(a_setting, max_size=3))
 
-#: With these a job's place is decided by how many slots fit it, as often as by its priority.
+#: With these settings the number of slots that fit a job decides its place as often as its priority does.
 SHARP_RARITY = {
     "rarity": "free",
     "rarity_weight": "8000",
@@ -121,7 +155,7 @@ SHARP_RARITY = {
     "priority_percentage": "100",
 }
 
-#: With these jobs on demand overtake queued ones of near priorities within some seconds.
+#: With these settings on-demand jobs overtake queued jobs of near priorities within some seconds.
 CROSSING = {
     "priority_weight": "100",
     "age_weight": "16",
@@ -129,3 +163,7 @@ CROSSING = {
     "on_demand_age_weight": "300",
     "on_demand_age_cap_us": "3000000",
 }
+LONG_CROSSING = CROSSING | {"on_demand_age_cap_us": "60000000"}
+
+#: With these a second of age weighs more than a priority: the next job of a lane often loses to the head of another.
+NEAR = CROSSING | {"priority_weight": "10"}

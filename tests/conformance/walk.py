@@ -6,7 +6,7 @@ from time import monotonic
 
 from .draw import Choices
 
-#: Seconds after which a failure is small enough.
+#: Time, s, that is spent on making a failure smaller.
 _SHRINK_FOR_S = 60
 
 
@@ -21,7 +21,7 @@ class Moves:
 
         def add(method):
             self._weighed += [(method.__name__, arguments)] * weight
-            self._weighed.sort(key=lambda move: len(move[1]))  # the simplest come first: a failure shrinks to them
+            self._weighed.sort(key=lambda move: len(move[1]))  # the simplest come first: failures shrink to these
             return method
 
         return add
@@ -33,7 +33,7 @@ class Moves:
 
 
 class _Failed(Exception):
-    """A walk's last move failed: *walk* has its choices, *moves* what they came to."""
+    """The last move of a walk failed: *walk* has the walk's choices, *moves* the moves that they led to."""
 
     def __init__(self, walk, moves, error):
         self.walk, self.moves, self.error = walk, moves, error
@@ -71,7 +71,7 @@ def _walk(machine, several_choices):
             moves.append((name, arguments))
             getattr(machine, name)(**arguments)
         machine.end()
-    except Exception as error:  # whatever it is, it is what we look for
+    except Exception as error:  # any error is a find
         raise _Failed(walk, moves, error) from error
 
 

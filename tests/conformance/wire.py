@@ -1,4 +1,4 @@
-"""Scripts and commands to a server, many in one round trip: what they reply is asked for later."""
+"""Scripts and commands to a server, many in one round trip; their replies are asked for later."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from celery_affinity.server.scripts.linking import linked
 from ..support.clocked import clocked
 from .mirror import READ_ALL
 
-#: Bytes of messages that one call moves: as few as it takes to have walks that come to it.
+#: Bytes of messages that one call moves: so few that walks reach the limit.
 FEW_BYTES = 2_500
 
 
@@ -20,7 +20,7 @@ def _with_few_bytes(name):
 
 
 class Wire:
-    """One connection to a server, without what a client does for safety at a cost: here nothing is lost."""
+    """One connection to a server, without a client's costly care for lost connections: none is lost here."""
 
     def __init__(self, client):
         self._pool = client.connection_pool
@@ -34,7 +34,7 @@ class Wire:
         return self
 
     def __exit__(self, *_):
-        self._connection.disconnect()  # replies may be left in it
+        self._connection.disconnect()  # replies may be left in the connection
         self._pool.release(self._connection)
 
     def add(self, *command):

@@ -32,7 +32,7 @@ class Working(Both):
         outcomes=draw.lists(outcomes, min_size=4, max_size=4),
     )
     def work(self, index, number, early, most_ahead, outcomes):
-        """Do as a worker does: read a job, ack it early or at its end, release its slot and go on with what it got."""
+        """Act as a worker: read a job, ack it early or at its end, release its slot, go on with jobs that follow."""
         worker = self.pick_worker(index)
         for outcome in outcomes[:number]:
             self._read(worker)

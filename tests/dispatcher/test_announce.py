@@ -203,7 +203,7 @@ def test_the_caller_of_a_job_that_came_back_too_often_learns_it(fleet):
     assert fleet.ledger.starts()["job"] == 3
 
 
-# -- who tells
+# -- apps that tell
 
 
 def test_an_app_that_does_not_know_the_task_leaves_it_to_one_that_does(fleet, dispatcher):
@@ -220,4 +220,4 @@ def test_of_a_task_that_nobody_knows_the_caller_alone_is_told(fleet, dispatcher)
     published = fleet.app.send_task("no.such.task", queue="nobody", expires=0.1)
     wait_for_state(
         AsyncResult(published.id, app=fleet.app), "REVOKED", within_s=40
-    )  # 15 s are left to apps that know it
+    )  # apps that know the task have 15 s

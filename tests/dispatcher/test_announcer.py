@@ -8,8 +8,9 @@ import redis
 from celery_affinity.dispatcher import announcer as announcers
 from celery_affinity.dispatcher.announcer import LATE_AFTER_S, THREADS, Announcer
 from celery_affinity.dispatcher.daemon_threads import SLOW_AFTER_S
+from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
-from celery_affinity.server.replies import Ending, Job
+from celery_affinity.server.replies import Ending
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.clocked import Clock

@@ -11,9 +11,11 @@ from celery_affinity.dispatcher.announcer import Announcer
 from celery_affinity.dispatcher.dispatcher import Dispatcher
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.dispatcher.teller import Teller
+from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings
-from celery_affinity.server.replies import Job, Joining
+from celery_affinity.rules.shared_settings import shared
+from celery_affinity.server.replies import Joining
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.messages import wire
@@ -25,7 +27,7 @@ def run():
 
 
 class Ticked:
-    """The scheduler that a dispatcher needs; counts its ticks."""
+    """The part of a scheduler that a dispatcher needs; counts ticks."""
 
     def __init__(self):
         self.ticks, self.looked_in = 0, []
@@ -76,7 +78,7 @@ class Watched:
 @pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery's backend
 def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
     scheduler = Scheduler(redis_client, Keys())
-    scheduler.join(Joining("worker", "worker@host", ["pdf"], 1), Settings().shared())
+    scheduler.join(Joining("worker", "worker@host", ["pdf"], 1), shared(Settings()))
     with Celery("watched", broker=valkey.url, backend=valkey.url, set_as_current=False) as app:
         watched = Watched(app)
         app.conf.broker_transport = "celery_affinity:Transport"

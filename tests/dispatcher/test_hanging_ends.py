@@ -150,7 +150,7 @@ def test_an_end_of_an_app_without_a_name_is_told_at_once_by_one_that_knows_the_t
     other, knows = start("other", "0"), start("knows", "1")
     sent = [fleet.app.send_task("unnamed.task", queue="nobody", expires=0.01) for _ in range(6)]
     for each in sent:
-        wait_for_state(AsyncResult(each.id, app=fleet.app), "REVOKED", 10)  # an app that knows it would have 15 s
+        wait_for_state(AsyncResult(each.id, app=fleet.app), "REVOKED", 10)  # an app that knows the task would have 15 s
     wait_until(lambda: knows.log().count("its caller is told") == 6, 10, f"it told all\n{knows.log()}{other.log()}")
 
 

@@ -8,9 +8,11 @@ import pytest
 
 from celery_affinity.client import of_app, revokes
 from celery_affinity.dispatcher.ingest import Ingest
+from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings
-from celery_affinity.server.replies import Job, Joining
+from celery_affinity.rules.shared_settings import shared
+from celery_affinity.server.replies import Joining
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP
@@ -156,7 +158,7 @@ def test_a_key_that_is_no_list_holds_up_no_other_queue(jobs, redis_client, app):
 
 def test_a_queue_whose_workers_wait_for_a_rate_limit_is_served(redis_client, app):
     jobs = ScriptedFleet(Scheduler(redis_client, Keys()))
-    jobs.scheduler.join(Joining("worker", "worker@host", ["excel"], 1, withdrawn=["pdf"]), Settings().shared())
+    jobs.scheduler.join(Joining("worker", "worker@host", ["excel"], 1, withdrawn=["pdf"]), shared(Settings()))
     redis_client.lpush("pdf", wire("job"))
     move(jobs, app)
     assert lanes(jobs) == {"queued.0": ["job"]}
@@ -229,7 +231,7 @@ def test_nothing_to_move_costs_no_command_but_the_tick(jobs, redis_client, app):
     after = redis_client.info("commandstats")
     calls = {name: row["calls"] - before.get(name, {"calls": 0})["calls"] for name, row in after.items()}
     assert calls["cmdstat_evalsha"] == 10
-    assert calls["cmdstat_exists"] == 10, "one look at all lists, inside of the script"
+    assert calls["cmdstat_exists"] == 20, "one look at all lists and one for rules, inside of the script"
     assert not calls.get("cmdstat_lrange")
 
 
@@ -276,3 +278,16 @@ def test_what_a_killed_stock_worker_held_is_restored_by_kombu_and_run_by_ours(fl
     wait_until(lambda: fleet.ledger.ends()["held"], 15, "ours runs it")
     assert fleet.ledger.starts() == {"held": 2}
     assert not fleet.redis.exists("unacked")
+
+
+def test_the_key_of_a_name_counts_for_what_others_send(jobs, redis_client, app, monkeypatch, caplog):
+    named = Settings(task_rules={f"{APP}.*": {"exclusive": "job:{args[0]}"}})
+    monkeypatch.setitem(of_app._SETTINGS, app, named)
+    redis_client.lpush("pdf", wire("one"), wire("first-protocol", version=1), wire("no-key", args=()))
+    move(jobs, app)
+    client, keys = jobs.scheduler.client, jobs.scheduler.keys
+    found = {task: client.get(keys.key("task", task)).decode() for task in ("one", "first-protocol", "no-key")}
+    rules = {task: client.hget(keys.key("job", job_id), "rules") for task, job_id in found.items()}
+    assert rules == {"one": b"key=job%3Ajob limit=1", "first-protocol": b"key=job%3Ajob limit=1", "no-key": None}
+    assert {task for task, job_id in found.items() if job_id.endswith("!")} == {"one", "first-protocol"}
+    assert "is scheduled without its key in affinity_task_rules" in caplog.text

@@ -1,13 +1,15 @@
-"""The server refuses the users of the how-to on ACLs all else, and nothing is changed or lost by their attempts."""
+"""The server refuses everything else to the users of the how-to on ACLs, and their attempts change and lose nothing."""
 
 import json
 
 import pytest
 import redis
 
+from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings
-from celery_affinity.server.replies import End, Job, Joining
+from celery_affinity.rules.shared_settings import shared
+from celery_affinity.server.replies import End, Joining
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import ARROWS, load
 
@@ -15,7 +17,7 @@ from ..support.acl_users import publish, version_of
 from ..support.command import affinity
 from ..support.scripted_fleet import ScriptedFleet
 
-#: What only those may do who run the server: on the page as "what none of them can", and more of the kind.
+#: Commands for the server's operators alone: on the page as "what none of them can", and more of the kind.
 FORBIDDEN = (
     *("CLIENT PAUSE 3000 ALL", "CLIENT KILL TYPE normal", "CLIENT LIST", "CLIENT NO-EVICT on", "CLIENT UNBLOCK 1"),
     *("FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "KEYS *", "SCAN 0", "RANDOMKEY", "DBSIZE", "MIGRATE h 1 k 0 1", "MOVE k 1"),
@@ -35,7 +37,7 @@ FORBIDDEN = (
     *("PSUBSCRIBE *", "PSUBSCRIBE /0.*", "SUBSCRIBE __keyspace@0__:x"),
 )
 
-#: What a producer must not, beside that: listen, read messages and results, write what it may only read.
+#: Commands that a producer may not call either: to listen, to read messages and results, to write read-only keys.
 NOT_FOR_PRODUCERS = (
     *(
         "EVAL x 0",
@@ -62,7 +64,7 @@ NOT_FOR_PRODUCERS = (
         "DEL _kombu.binding.pdf",
         "SREM _kombu.binding.pdf x",
     ),
-    *("GETDEL {base}turn", "APPEND {base}message:1 x", "EXPIRE {base}job:1 1", "HGETALL {base}worker:1"),
+    *("GETDEL {base}turn", "APPEND {base}message:1 x", "EXPIRE {base}job:1 1"),
 )
 
 NOT_FOR_OBSERVERS = (
@@ -119,7 +121,7 @@ def test_a_producer_that_calls_another_arrow_is_refused_and_no_message_is_lost(s
     producer = scheduler_of("producer")
     before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
     for arrow in (
-        lambda: producer.join(Joining("mine", "mine@host", ["pdf"], 1), Settings().shared()),
+        lambda: producer.join(Joining("mine", "mine@host", ["pdf"], 1), shared(Settings())),
         lambda: producer.purge("pdf"),
         lambda: producer.configure({"age_weight": "1"}),
         lambda: producer.drop(["job"]),

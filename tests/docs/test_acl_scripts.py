@@ -1,4 +1,4 @@
-"""The script that producers call: they have no right to load it, so a worker or a dispatcher has."""
+"""The script that producers call: producers may not load it, so a worker or a dispatcher has loaded it."""
 
 import os
 import re
@@ -7,9 +7,9 @@ import sys
 import pytest
 import redis
 
+from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_MOVES
-from celery_affinity.server.replies import Job
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.acl_users import PAGE_TEXT, publish
@@ -66,3 +66,14 @@ def test_what_a_producer_may_not_place_a_workers_sync_does(scheduler_of, redis_c
     assert len(fleet.claims("worker")) == MOST_MOVES
     fleet.sync("worker", slots=slots)
     assert len(fleet.claims("worker")) == slots
+
+
+def test_a_producer_leaves_an_older_job_that_it_lets_go_on_to_a_worker(scheduler_of):
+    producer, worker = ScriptedFleet(scheduler_of("producer")), ScriptedFleet(scheduler_of("worker"))
+    worker.join("worker", "pdf", slots=2)
+    for name in ("first!", "older!"):
+        producer.publish(name, "pdf", rules="key=k limit=1")
+    assert worker.jobs("worker") == ["first!"]
+    assert producer.publish("newer!", "pdf", rules="key=k limit=2")
+    worker.sync("worker", slots=2)
+    assert worker.jobs("worker") == ["older!"]

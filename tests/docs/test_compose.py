@@ -1,4 +1,4 @@
-"""docker-compose.yml, service by service: each one's own command line, as a process of this machine."""
+"""docker-compose.yml, service by service: each command line is run as a process of this machine."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from celery_affinity.embedded import EmbeddedServer
 from ..support.processes import ROOT, Process, wait_until
 
 TEXT = (ROOT / "docker-compose.yml").read_text()
-#: The commands in its head; what stands after two spaces says what they do.
+#: Commands in the head of the file; the text after two spaces describes a command.
 EXAMPLE, STATUS = re.findall(r"^#.* run --rm versatile (.+?)(?:  .*)?$", TEXT, re.MULTILINE)
 COMPOSE = yaml.safe_load(TEXT)
 SERVICES = COMPOSE["services"]
@@ -40,7 +40,7 @@ class Local:
         return self._start(service, ["celery", *map(self._local, arguments)], service)
 
     def run(self, command):
-        """Run what the file gives people to run in a container of `versatile`, and return what it says."""
+        """Run a command that the file gives people for a container of `versatile`; return its output."""
         program, *arguments = shlex.split(command)
         process = self._start(command, ["celery", *arguments] if program == "celery" else arguments[1:], "versatile")
         assert process.wait(60) == 0, process.log()

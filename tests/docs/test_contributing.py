@@ -1,4 +1,4 @@
-"""CONTRIBUTING leads to what is there: every room is on its map, and every file that a page names exists."""
+"""CONTRIBUTING leads to files that exist: every room is on its map, and every file that a page names is there."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ ROOMS = {each.parent.name for each in PACKAGE.glob("*/__init__.py")}
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-#: What pages tell users to write, beside the files that a page shows.
+#: Files that pages tell users to write, beside the files that a page shows.
 USERS_OWN = {"shop.py", "proj.py", "celeryconfig.py"}
 
 

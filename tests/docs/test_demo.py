@@ -37,7 +37,7 @@ def command(*args):
 
 
 def environment():
-    """Return ours, without a server of the user's, and with room for the tables."""
+    """Return this process's environment, without a server of the user's, and with room for the tables."""
     return {key: value for key, value in os.environ.items() if key != "REDIS_URL"} | {"COLUMNS": "120"}
 
 
@@ -138,7 +138,7 @@ def test_a_percentile_is_a_value_that_was_measured():
 
 
 def test_stock_celery_is_not_changed_by_ours(valkey, redis_client, tmp_path):
-    """Nothing but the routes: each message in the list of its queue, without a priority."""
+    """The routes alone: each message is in the list of its queue, without a priority."""
     publish = (
         "from examples.pipeline.publish import pipeline\n"
         "from examples.pipeline.tasks import index_document\n"
@@ -153,7 +153,7 @@ def test_stock_celery_is_not_changed_by_ours(valkey, redis_client, tmp_path):
     assert {json.loads(redis_client.lindex(key, 0))["properties"]["priority"] for key in lists} <= {0, None}
 
 
-# -- what stays
+# -- files and processes that stay
 
 
 class Page(HTMLParser):
@@ -205,7 +205,7 @@ def test_a_search_before_the_demo_says_what_to_do(tmp_path):
     assert "run python -m examples.pipeline first" in text
 
 
-# -- what goes wrong
+# -- faults
 
 
 def test_a_folder_without_documents_is_refused(tmp_path):

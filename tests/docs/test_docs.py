@@ -1,4 +1,4 @@
-"""The docs say what is so: the tutorial is run, tables are compared with the code."""
+"""The docs tell the truth: the tutorial is run, and tables are compared with the code."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def test_the_tutorial(valkey, redis_client, tmp_path):
 
 
 def test_the_order_in_which_a_queue_is_named(valkey, redis_client):
-    """Of the rows of the table, with all that follow: the first one counts."""
+    """Of the rows of the table and all that follow, the first match counts."""
     page = (ROOT / "docs/explanation/scheduling.md").read_text()
     table = page.partition("**Which queue.**")[2].partition("**How urgent.**")[0]
     rows = {

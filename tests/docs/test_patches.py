@@ -1,4 +1,4 @@
-"""The page of what is changed in Celery and kombu names all of it, and nothing that is not."""
+"""The page on changes in Celery and kombu names every change, and no other."""
 
 import ast
 import re
@@ -21,12 +21,12 @@ from celery_affinity.worker.patches import PATCHED
 
 ROOT = Path(__file__).parents[2]
 
-#: What is assigned to objects of Celery's and kombu's in a worker and replaces nothing: it is new, or a value.
-NEW_IN_A_WORKER = {"affinity", "affinity_kin", "inbox", "on_revoked"}
+#: Attributes that a worker assigns to objects of Celery and kombu without a replacement: new ones, or values.
+NEW_IN_A_WORKER = {"__getattr__", "affinity", "affinity_kin", "inbox", "on_revoked"}
 VALUES_IN_A_WORKER = {"_accepted", "accept", "timestamp"}
 OWN_IN_A_WORKER = {"following", "loop", "on_close", "on_open", "strays"}
 
-#: Prints what an import of this package changes in the classes and modules of Celery and kombu.
+#: Program that prints the changes in classes and modules of Celery and kombu when this package is imported.
 CHANGED_BY_IMPORT = """
 import sys, types
 import celery.app.amqp, celery.app.routes, celery.canvas, celery.worker.consumer, celery.worker.control
@@ -51,7 +51,7 @@ print(*(name for (module, name), value in before.items() if after[module, name] 
 
 @cache
 def on_the_page(heading):
-    """Return what the first column of the table under *heading* names."""
+    """Return the names in the first column of the table under *heading*."""
     page = (ROOT / "docs/explanation/patches.md").read_text()
     (section,) = [each for each in page.split("\n## ") if each.startswith(heading)]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
@@ -87,7 +87,7 @@ def test_what_a_worker_changes_is_on_the_page():
 
 
 def assigned(source):
-    """Yield the attributes that *source* assigns to objects other than its own ``self``."""
+    """Yield the attributes that *source* assigns to objects other than ``self``."""
     for node in ast.walk(ast.parse(source)):
         targets = node.targets if isinstance(node, ast.Assign) else []
         for target in [each for one in targets for each in (one.elts if isinstance(one, ast.Tuple) else [one])]:

@@ -36,7 +36,7 @@ EXAMPLES = {
 
 @pytest.fixture(params=EXAMPLES)
 def site(request, valkey, redis_client):
-    """One of the examples, with a worker for PDFs and one that its jobs must not go to."""
+    """An example, with a worker for PDFs, and another worker that no job of the example may reach."""
     example = EXAMPLES[request.param]
     env = {"REDIS_URL": valkey.url, "PYTHONUNBUFFERED": "1"}
     start_worker(example.celery, valkey.url, ["pdf"], name="pdf", env=env)

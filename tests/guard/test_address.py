@@ -1,4 +1,4 @@
-"""How the guard reaches the server: as its worker does, by an address and a client of its own."""
+"""The guard's way to the server: its worker's address, with a client of its own."""
 
 import json
 import shutil

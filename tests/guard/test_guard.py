@@ -1,4 +1,4 @@
-"""The guard of a worker: only a death looks like one, and a death is noticed at once."""
+"""The guard of a worker: a death is noticed at once, and nothing else is taken for a death."""
 
 import os
 import signal

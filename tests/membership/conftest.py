@@ -1,4 +1,4 @@
-"""A worker whose claims are told to a real server, by hand."""
+"""A worker whose claims a test tells to a real server by hand."""
 
 import time
 from unittest.mock import Mock

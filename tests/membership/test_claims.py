@@ -1,4 +1,4 @@
-"""Claims of a worker, and when tasks may start: after a silence, after a drain, and when another worker has the job."""
+"""Claims of a worker: whether a task may start after a silence, after a drain, and when another worker has the job."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Batches that were sent and are not answered yet: told once, whichever thread goes on; the loop waits for nobody."""
+"""Batches that were sent and are not answered yet: each counts once, whichever thread goes on; the loop never waits."""
 
 from unittest.mock import Mock, patch
 
@@ -92,7 +92,7 @@ def test_a_connection_that_breaks_leaves_it_to_betold(worker, in_flight, redis_c
     assert [claim.job_id for claim in following] == ["second"]
 
 
-# -- acks that nobody waits for
+# -- acks whose reply nobody waits for
 
 
 def test_the_end_follows_an_ack_whose_reply_nobody_has_read(acking, in_flight):

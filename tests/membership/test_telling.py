@@ -1,4 +1,4 @@
-"""Tellers of a claim: the event loop at once, or before a task blocks the loop, or the thread of the beats."""
+"""Threads that tell of a claim: the event loop's, at once or before a task blocks it, or the thread of the beats."""
 
 import threading
 import time
@@ -66,3 +66,10 @@ def test_a_worker_that_may_soon_be_taken_for_dead_waits_for_the_reply_to_an_ack(
     assert in_flight.is_under_way
     acking.outbox.receive(acking.scheduler, lookahead=0)
     assert acking.is_acked()
+
+
+def test_where_no_loop_reads_replies_an_ack_is_answered_before_its_task_starts(acking):
+    """A cold shutdown of the solo pool is such a case. Here the answer is that another worker has the job."""
+    acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
+    _telling(acking, in_flight=None).ack_now()
+    assert acking.claims.is_void(acking.tag)

@@ -27,7 +27,7 @@ def configure(monkeypatch):
 
 @pytest.fixture
 def fleet(redis_client):
-    """A module whose fleet has the server's own time has a fixture of its own by this name."""
+    """A fleet whose time is passed in. A module whose fleet has the server's time has its own fixture of this name."""
     return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
 
 

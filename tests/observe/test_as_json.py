@@ -20,6 +20,10 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
                 "oldest_wait_s": 1.5,
                 "slots": 0,
                 "free": 0,
+                "kept_back": 0,
+                "kept_back_by_reserves": 0,
+                "reserves": [],
+                "paused": False,
                 "busy": 0,
                 "unserved": True,
             }
@@ -28,6 +32,8 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
         "scheduled": 3,
         "dead": 4,
         "counters": {"lost": 5},
+        "waiting_keys": 0,
+        "pauses": [],
     }
 
 

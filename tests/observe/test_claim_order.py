@@ -1,4 +1,4 @@
-"""The order of claims: jobs are claimed in the order that is listed, and by the ranks that are counted."""
+"""The order of claims: jobs are claimed in the order that `pending` lists, and by the ranks that `explain` counts."""
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -44,7 +44,7 @@ some_settings = st.fixed_dictionaries(
 )
 @given(jobs=jobs, some_settings=some_settings)
 def test_jobs_are_claimed_in_the_order_that_was_shown(fleet, reader, jobs, some_settings):
-    """One slot, and time stands still: `pending` lists the order of claims, and `explain` counts the rank in it."""
+    """One slot, and time stands still: the listed order and the counted ranks are those of the claims."""
     fleet.scheduler.client.flushall()
     fleet.scheduler.advance(0)
     fleet.join("worker", *TYPES, settings=some_settings)

@@ -1,9 +1,10 @@
-"""`explain`: where a job is, which jobs are ahead of it, what blocks it."""
+"""`explain`: the place of a job, the jobs ahead, and the reason of the wait."""
 
 import pytest
 import redis
 
 from celery_affinity.observe.explain import explain
+from celery_affinity.observe.waiting import Block
 from celery_affinity.rules import overtaking
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.score import MICRO, Weights
@@ -11,7 +12,7 @@ from celery_affinity.server.reader import Reader
 
 from ..support.asking import next_jobs, why
 
-# -- where it is
+# -- the place
 
 
 def test_each_place_has_its_name_and_its_time(fleet, reader):
@@ -51,6 +52,24 @@ def test_each_place_has_its_name_and_its_time(fleet, reader):
 
 
 SLOTS = {"slots": 1, "other": 0, "draining": False}
+
+
+def test_a_try_that_ends_while_its_task_is_looked_up_does_not_hide_the_next(fleet, reader):
+    """The jobs of a task are a set while there are several. Once one is left, the set is gone."""
+    fleet.join("worker", "pdf")
+    fleet.publish("first", "pdf", task_id="task")
+    (claim,) = fleet.inbox("worker")
+    fleet.publish("second", "pdf", task_id="task", delay_s=60)
+    ask = reader.ask
+
+    def ends_before_the_set_is_read(commands):
+        if any(name == "zrange" for name, *_ in commands) and fleet.claims("worker"):
+            fleet.end("worker", claim)
+        return ask(commands)
+
+    reader.ask = ends_before_the_set_is_read
+    found = explain(reader, "task")
+    assert (found.state, found.job_id) == ("scheduled", "second")
 
 
 def test_a_dead_letter_says_why(fleet, reader):
@@ -124,7 +143,7 @@ def test_a_purged_job_is_unknown(fleet, reader):
     assert not fleet.scheduler.client.exists(Keys().key("task", "task-job"))
 
 
-# -- why it waits
+# -- the wait
 
 
 def test_each_term_of_the_score_is_shown(fleet, reader):
@@ -178,7 +197,7 @@ def test_the_slots_that_fit_are_shown_by_what_they_serve(fleet, reader):
     waiting = why(reader, "job").waiting
     found = [(each.types, each.workers, each.slots, each.free) for each in waiting.slots]
     assert found == [(["pdf"], 2, 3, 0), (["excel", "pdf"], 1, 1, 0)]
-    assert waiting.blocked_by == "all 4 slots that fit are busy, or of workers that drain"
+    assert waiting.blocked_by == [Block("slots", "all 4 slots that fit are busy, or of workers that drain")]
 
 
 def test_a_type_that_nobody_serves_is_what_blocks_its_jobs(fleet, reader):
@@ -186,7 +205,7 @@ def test_a_type_that_nobody_serves_is_what_blocks_its_jobs(fleet, reader):
     fleet.publish("first", "drawing")
     fleet.publish("job", "drawing")
     waiting = why(reader, "job").waiting
-    assert waiting.blocked_by == "no live worker serves type 'drawing': start one with -Q drawing"
+    assert waiting.blocked_by == [Block("type", "no live worker serves type 'drawing': start one with -Q drawing")]
     assert (waiting.slots, waiting.score.slots_that_fit, waiting.estimate_s) == ([], 0, None)
     assert waiting.rank_in_type == 2
 
@@ -221,7 +240,7 @@ def test_work_that_goes_to_other_slots_is_not_in_the_estimate(fleet, reader):
     assert why(reader, "job").waiting.estimate_s == pytest.approx(8 / 4 * 2 + 2)
 
 
-# -- it reads only
+# -- reading alone
 
 
 def test_an_observer_needs_no_right_to_write(fleet, redis_client):

@@ -1,4 +1,4 @@
-"""Flower, started as everywhere, over HTTP, beside real workers: it shows the figures of `affinity status`."""
+"""Flower, started as users start it, beside real workers: its pages show the figures of `affinity status`."""
 
 import json
 import re
@@ -112,6 +112,10 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
             ("pending_jobs", "queued", name): each["pending"] - each["on_demand"],
             ("pending_jobs", "on_demand", name): each["on_demand"],
             ("claimed_jobs", name): each["claimed"],
+            ("kept_back_jobs", "key", name): each["kept_back"],
+            ("kept_back_jobs", "pause", name): 0,
+            ("kept_back_jobs", "reserve", name): 0,
+            ("paused", name): 0,
             ("unserved_jobs", name): each["pending"] if each["unserved"] else 0,
             ("slots", name): each["slots"],
             ("free_slots", name): each["free"],
@@ -121,6 +125,8 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
     expected = {key: value for each in of_types for key, value in each.items()}
     assert metrics == expected | {
         ("up",): 1,
+        ("keys_waiting",): 0,
+        ("paused_keys",): 0,
         ("scheduled_jobs",): before["scheduled"],
         ("workers", "accepting"): len(before["workers"]),
         ("workers", "draining"): 0,
@@ -138,7 +144,7 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
     assert not warnings(flower)
 
 
-# -- where the broker is
+# -- the broker's address
 
 
 def test_prefix_namespace_and_password(configure, tmp_path):
@@ -193,7 +199,7 @@ def test_a_socket_has_metrics_though_flower_has_no_page_for_it(tmp_path):
             flower.page()
 
 
-# -- what may go wrong
+# -- faults
 
 
 def test_a_broker_that_goes_away_and_comes_back():
@@ -224,7 +230,7 @@ def test_data_of_another_version_leaves_flower_as_it_is():
         assert "written with schema 99" in warning
 
 
-# -- what it costs
+# -- costs
 
 
 def test_claims_of_versatile_workers_are_unknown_if_they_are_too_many_to_read(valkey, fleet, redis_client):
@@ -246,7 +252,7 @@ def test_claims_of_versatile_workers_are_unknown_if_they_are_too_many_to_read(va
     assert {name[1] for name in flower.metrics() if name[0] == "claimed_jobs"} == {"index"}
 
 
-# -- what docs/how-to/flower.md says
+# -- the promises of docs/how-to/flower.md
 
 
 PAGE = ROOT / "docs/how-to/flower.md"

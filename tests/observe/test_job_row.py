@@ -1,4 +1,4 @@
-"""A job's hash, parsed: what is missing, and what somebody else wrote, is no reason to show nothing."""
+"""A job's hash, parsed: missing fields and foreign values are no reason to show nothing."""
 
 from celery_affinity.observe.job_row import read_jobs
 from celery_affinity.rules.keys import Keys

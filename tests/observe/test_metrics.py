@@ -17,7 +17,20 @@ PAGE = ROOT / "docs/how-to/flower.md"
 def test_names_of_figures_say_their_unit():
     for figure in FIGURES:
         assert re.fullmatch(r"celery_affinity_[a-z_]+", figure.name)
-        assert figure.name.endswith(("_jobs", "_seconds", "_slots", "_workers", "_letters", "_jobs_total", "_up"))
+        assert figure.name.endswith(
+            (
+                "_jobs",
+                "_seconds",
+                "_slots",
+                "_workers",
+                "_letters",
+                "_keys_waiting",
+                "_keys",
+                "_paused",
+                "_total",
+                "_up",
+            )
+        )
 
 
 def test_the_page_lists_every_metric():

@@ -1,4 +1,4 @@
-"""What a task may ask for: values that are taken, and those that are refused where they are written."""
+"""Values that a task may ask for, and values that are refused where a user writes them."""
 
 import copy
 import pickle
@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kombu.utils.json import dumps, loads
 
-from celery_affinity import Affinity, OptionError, SettingError
+from celery_affinity import Affinity, Exclusive, OptionError, Rate, SettingError
 from celery_affinity.rules.affinity import as_affinity, check_priority, of_task
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.type_name import MAX_LENGTH, is_type
@@ -49,16 +50,17 @@ def test_any_other_name_of_a_queue_can_be_a_type(name):
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ({"priorty": 5}, "Affinity takes type, priority, on_demand, got: 'priorty'; did you mean 'priority'?"),
-        ({"tpye": "pdf"}, "Affinity takes type, priority, on_demand, got: 'tpye'; did you mean 'type'?"),
-        ({"ondemand": True}, "Affinity takes type, priority, on_demand, got: 'ondemand'; did you mean 'on_demand'?"),
-        ({"queue": "pdf"}, "Affinity takes type, priority, on_demand, got: 'queue'"),
+        ({"priorty": 5}, "'priorty'; did you mean 'priority'?"),
+        ({"tpye": "pdf"}, "'tpye'; did you mean 'type'?"),
+        ({"ondemand": True}, "'ondemand'; did you mean 'on_demand'?"),
+        ({"exlusive": "city"}, "'exlusive'; did you mean 'exclusive'?"),
+        ({"queue": "pdf"}, "'queue'"),
     ],
 )
 def test_a_field_that_there_is_not_is_named_with_the_one_that_is_meant(named, words):
     with pytest.raises(OptionError) as refusal:
         Affinity(**named)
-    assert str(refusal.value) == words
+    assert str(refusal.value) == f"Affinity takes type, priority, on_demand, exclusive, rate, got: {words}"
     _, _, question = words.partition("; ")
     with pytest.raises(OptionError, match="affinity must be a type.*" + re.escape(question)):
         as_affinity(named)
@@ -70,10 +72,31 @@ def test_an_affinity_is_copied_as_any_dataclass_is():
     assert replace(asked, type="excel") == Affinity("excel", 3)
 
 
+def test_a_key_is_written_as_text_or_in_full():
+    assert Affinity(exclusive="city:{city}") == Affinity(exclusive=Exclusive("city:{city}"))
+    assert as_affinity({"exclusive": {"key": "k", "limit": 4}}) == Affinity(exclusive=Exclusive("k", 4))
+    asked = Affinity("pdf", exclusive=Exclusive("{city}", keep_order=True))
+    assert pickle.loads(pickle.dumps(asked)) == copy.deepcopy(asked) == as_affinity(loads(dumps(asked))) == asked
+    rated = Affinity(rate=Rate("100/m", "{tenant}"))
+    assert as_affinity(loads(dumps(rated))) == rated
+    assert (asked.rule, rated.rule, Affinity("pdf").rule) == (asked.exclusive, rated.rate, None)
+
+
+def test_a_job_has_one_key():
+    with pytest.raises(OptionError, match="a job has one key: exclusive= or rate=, got: "):
+        Affinity(exclusive="city", rate=Rate("1/s", "city"))
+    with pytest.raises(OptionError, match=r"exclusive must be a key .str. or an Exclusive, got: True"):
+        Affinity(exclusive=True)
+    with pytest.raises(OptionError, match=r"rate must be a Rate, such as .*, got: '100/m'"):
+        Affinity(rate="100/m")
+
+
 def test_a_task_asks_by_two_attributes():
     assert of_task(SimpleNamespace()) == Affinity()
     assert of_task(SimpleNamespace(affinity="pdf", on_demand=True)) == Affinity("pdf", on_demand=True)
     assert of_task(SimpleNamespace(affinity=Affinity("pdf", 2, False), on_demand=True)) == Affinity("pdf", 2, False)
+    both = of_task(SimpleNamespace(affinity=Affinity("pdf", exclusive="city"), on_demand=True))
+    assert both == Affinity("pdf", on_demand=True, exclusive="city")
     assert of_task(SimpleNamespace(on_demand=lambda: "a method of the user's")) == Affinity()
     with pytest.raises(OptionError, match="on_demand must be True or False, got: 'yes'"):
         of_task(SimpleNamespace(on_demand="yes"))

@@ -41,7 +41,7 @@ def test_a_job_enqueued_a_bound_later_never_runs_first(data):
     mine, theirs = data.draw(priorities), data.draw(priorities)
     on_demand, they_on_demand = data.draw(st.booleans()), data.draw(st.booleans())
     later_us = -int(-overtaking.seconds(mine, on_demand, weights) * MICRO // 1) + data.draw(st.integers(1, 10**10))
-    waited_us = data.draw(st.integers(0, 10**10))  # since the later one came
+    waited_us = data.draw(st.integers(0, 10**10))  # since the later job came
     old = score(mine, on_demand, later_us + waited_us, data.draw(slots), weights).total
     new = score(theirs, they_on_demand, waited_us, data.draw(slots), weights).total
     assert overtakes(Place(old, 0, "old"), Place(new, later_us, "new"))
@@ -49,7 +49,7 @@ def test_a_job_enqueued_a_bound_later_never_runs_first(data):
 
 @pytest.mark.parametrize(("on_demand", "they_on_demand"), [(False, True), (True, True)])
 def test_the_bound_is_tight(on_demand, they_on_demand):
-    """Just below it there is a job that does run first: P10, rare, past the cap where that helps."""
+    """Just below the bound a job exists that runs first: P10, rare, past the cap where the cap helps."""
     later_us = round(overtaking.seconds(0, on_demand, WEIGHTS) * MICRO) - MICRO
     waited_us = 10_000 * MICRO
     old = score(0, on_demand, later_us + waited_us, 10**6, WEIGHTS).total

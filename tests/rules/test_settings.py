@@ -1,4 +1,4 @@
-"""Settings: what each accepts, and what a user reads who gives something else."""
+"""Settings: the accepted values, and the refusals that a user reads for others."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The work of one call of a script is bounded, by count and by bytes, whatever waits and whoever lives.
+"""The work of one script call is bounded, in commands and in bytes, whatever the number of jobs and workers.
 
 Work is counted in the commands that a script calls (``INFO commandstats``). Where long values cost, not
 commands, the time at one size is compared with the time at another.
@@ -18,18 +18,20 @@ from celery_affinity.client.envelope import written
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.membership.membership import Membership
 from celery_affinity.rules import protocol
+from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_TYPES
 from celery_affinity.rules.settings import Settings
-from celery_affinity.server.replies import Claim, End, Job, Joining
+from celery_affinity.rules.shared_settings import shared
+from celery_affinity.server.replies import Claim, End, Joining
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import load
 
-LARGE = 600_000  # bytes: two are more than one call moves
+LARGE = 600_000  # bytes: two messages of this size are more than one call moves
 
 
 class Counting(Scheduler):
-    """A scheduler that notes the server's work of each call: (script, command -> times, µs)."""
+    """A scheduler that records the server's work for each call: (script, command -> times, µs)."""
 
     def __init__(self, client, keys):
         super().__init__(client, keys)
@@ -61,7 +63,7 @@ def scheduler(redis_client):
 
 
 def join(scheduler, worker, *types, slots=1):
-    scheduler.join(Joining(worker, f"{worker}@host", types, slots), Settings().shared())
+    scheduler.join(Joining(worker, f"{worker}@host", types, slots), shared(Settings()))
 
 
 def publish(scheduler, number, type_="pdf", *, size=1, **fields):
@@ -174,7 +176,7 @@ def test_one_call_moves_no_more_than_some_megabytes(scheduler):
     scheduler.sync("worker", [], slots=8, other=0, draining=False)
     assert scheduler.most("lpush") == 2
     claims = inbox(scheduler, "worker")
-    assert len(claims) == 8  # the call named what was left, and others went on
+    assert len(claims) == 8  # the call named the rest, and other calls went on
     (following,) = end(scheduler, "worker", claims)
     assert len(following.message) == LARGE
 
@@ -322,6 +324,22 @@ def test_repair_looks_at_some_workers_at_a_time(scheduler):
         assert found == []
     assert scheduler.most() < 2_000
     assert scheduler.most("hgetall") <= 100, "each worker's claims are looked at once"
+
+
+def test_repair_looks_at_some_jobs_with_keys_at_a_time(scheduler):
+    Scheduler(scheduler.client, scheduler.keys).publish(
+        *[
+            Job(f"job{n}!", f"type{n % 4}", "x", priority=n % 11, rules=f"key=key{n % 900} limit=1", task_id=f"task{n}")
+            for n in range(1200)
+        ]
+    )
+    first, calls = 0, []
+    while first >= 0:
+        first, _, found = scheduler._run(load("repair"), first=first, thorough=0)
+        calls.append(first)
+        assert found == []
+    assert scheduler.most() < 2_000
+    assert len(set(calls)) == len(calls) > 900 / protocol.MOST_KEYS, "each goes on where the one before ended"
 
 
 # -- dead letters

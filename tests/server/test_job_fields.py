@@ -11,24 +11,19 @@ from celery import Celery
 from celery_affinity.errors import OptionError
 from celery_affinity.reference import model
 from celery_affinity.rules import job_fields
-from celery_affinity.rules.job_fields import FIELDS
+from celery_affinity.rules.job_fields import FIELDS, Job
 from celery_affinity.rules.keys import Keys
-from celery_affinity.server.replies import Job
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import load
 
 from ..support.scripted_fleet import ScriptedFleet
 
 GOOD = {
+    **{name: "" if field.otherwise is None else str(field.otherwise) for name, field in FIELDS.items()},
     "id": "e1",
     "type": "pdf",
-    "mode": "queued",
-    "priority": "0",
-    "delay_us": "0",
     "task_id": "t1",
     "task_name": "tests.task",
-    "expires_us": "",
-    "stamps": "",
     "message": "m",
 }
 CHECKED = [name for name, field in FIELDS.items() if field.pattern]
@@ -49,6 +44,32 @@ TEXTS += [
     "\U0001f600",
 ]
 TEXTS += ["9" * number for number in (17, 18, 19, 400)] + ["-" + "9" * 17, "-" + "9" * 18, "i" * 255, "i" * 256]
+TEXTS += [
+    "key=a limit=1",
+    "key=a%20b limit=12",
+    "key=a limit=1 order=1",
+    "key=a limit=2 order=1",
+    "key=a rate=5/60000000",
+]
+TEXTS += [
+    "key=a limit=0",
+    "key=a limit=01",
+    "key=a limit=1/5",
+    "key=a rate=5",
+    "key=a rate=5/0",
+    "key=a",
+    "key= limit=1",
+]
+TEXTS += [
+    " key=a limit=1",
+    "key=a limit=1 ",
+    "key=a  limit=1",
+    "key=a b limit=1",
+    "key=a limit=1 order=0",
+    "key=a:b limit=1",
+]
+TEXTS += [f"key={'k' * length} limit=1" for length in (255, 256)]
+TEXTS += [f"key=a rate={'9' * length}/{'9' * other}" for length, other in ((18, 18), (19, 18), (18, 19))]
 TEXTS += [chr(code) for code in range(1, 128)] + [f"a{chr(code)}b" for code in range(128)] + ["a\n", "\na"]
 
 
@@ -60,7 +81,7 @@ def said(job):
 @pytest.mark.parametrize(
     ("job", "called"),
     [(Job, {"mode": "on_demand"}), (model.Job, {"mode": "on_demand", "delay_us": "enqueued_us"})],
-    ids=["server/replies", "reference/model"],
+    ids=["rules/job_fields", "reference/model"],
 )
 def test_each_field_is_one_of_a_job(job, called):
     missing = {called.get(name, name) for name in FIELDS} - {each.name for each in dataclasses.fields(job)}
@@ -80,6 +101,7 @@ def test_what_a_job_says_stands_in_the_place_that_the_table_gives_it():
             task_name="shop.render",
             expires_us=7,
             stamps=["of:1", "of:2"],
+            rules="key=a limit=1",
         )
     ) == {
         "id": "i1",
@@ -91,6 +113,7 @@ def test_what_a_job_says_stands_in_the_place_that_the_table_gives_it():
         "task_name": "shop.render",
         "expires_us": 7,
         "stamps": "of:1 of:2",
+        "rules": "key=a limit=1",
         "message": "m",
     }
 
@@ -120,12 +143,13 @@ def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_
     for field in CHECKED:
         for text in TEXTS:
             number += 1
-            arguments = {**GOOD, "id": f"e{number}", field: text}
+            job_id = f"e{number}!" if field == "rules" else f"e{number}"
+            arguments = {**GOOD, "id": job_id, field: text}
             before = redis_client.dbsize()
             found = is_refused(redis_client, arguments)
             assert found == job_fields.bad([*arguments.values()]), (field, text)
             if found:
-                assert found == field
+                assert found == field or (found == "rules" and text.endswith("!"))  # it is marked as having rules
                 assert redis_client.dbsize() == before
                 refused.add(field)
     assert refused == set(CHECKED), f"jobs/fields.lua does not check {set(CHECKED) - refused}"
@@ -160,7 +184,7 @@ def test_the_other_jobs_of_the_call_go_their_way(redis_client):
 
 
 def test_a_call_that_lacks_an_argument_writes_nothing(redis_client):
-    with pytest.raises(Exception, match="10 arguments"):
+    with pytest.raises(Exception, match=f"{len(FIELDS)} arguments"):
         redis_client.evalsha(
             redis_client.script_load(load("publish").source), 1, Keys().base, *list(GOOD.values())[:-1]
         )
@@ -219,3 +243,12 @@ def test_all_fields_together_are_judged_as_each_by_itself():
             (each for each in CHECKED if not re.fullmatch(FIELDS[each].pattern, str(arguments[each]))), None
         )
         assert job_fields.bad([*arguments.values()]) == one_by_one
+
+
+def test_a_job_says_rules_if_its_id_is_marked_and_only_then(redis_client):
+    for job_id, rules in (("a!", ""), ("a", "key=a limit=1")):
+        arguments = {**GOOD, "id": job_id, "rules": rules}
+        assert is_refused(redis_client, arguments) == job_fields.bad([*arguments.values()]) == "rules"
+    arguments = {**GOOD, "id": "a!", "rules": "key=a limit=1"}
+    assert is_refused(redis_client, arguments) is None
+    assert job_fields.bad([*arguments.values()]) is None

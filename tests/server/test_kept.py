@@ -1,4 +1,4 @@
-"""A client that keeps its connection, and the fate of both when the other end, a thread, or the process goes."""
+"""A client that keeps its connection, when the server, a thread, or the process goes."""
 
 import os
 import threading

@@ -1,15 +1,17 @@
 """Keys that a fleet leaves behind when all workers are gone: each has a limit or an end."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import KEYS, Keys, withdrawn
 from celery_affinity.rules.settings import Settings
-from celery_affinity.server.replies import Job, Joining
+from celery_affinity.rules.shared_settings import shared
+from celery_affinity.server.replies import Joining
 
-from ..support.clocked import CLOCK, ClockedScheduler
-from ..support.scripted_fleet import ScriptedFleet
+from ..support.clocked import CLOCK
 
 #: Key -> its bound.
 STAY = {
@@ -30,11 +32,6 @@ END = {
     "revoked_stamp:%s": 10_800,
     "conf_of:%s": 30 * 86_400,
 }
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
 
 
 def check_what_is_left(client):
@@ -72,7 +69,7 @@ def test_consumers_that_were_cancelled_while_their_jobs_ran_leave_nothing(fleet,
         ran = fleet.inbox(worker)
         fleet.scheduler.advance(1)
         following = fleet.end(worker, ran[0], most_ahead=2)
-        fleet.join(worker, f"new{number}", slots=1)  # one slot, and more claims than that
+        fleet.join(worker, f"new{number}", slots=1)  # more claims than the one slot
         fleet.end(worker, *following[:1], outcome="returned")
         fleet.end(worker, *ran[1:], *following[1:])
         fleet.scheduler.leave(worker)
@@ -94,7 +91,7 @@ def test_a_type_that_its_last_worker_withdrew_from_leaves_nothing(fleet, redis_c
 def test_what_is_known_of_an_app_ends_a_month_after_its_last_beat(fleet, redis_client):
     for number in range(50):
         joining = Joining(f"w{number}", "name", ["pdf"], 1, app=f"app {number}")
-        fleet.scheduler.join(joining, Settings().shared())
+        fleet.scheduler.join(joining, shared(Settings()))
         redis_client.persist(Keys().key("conf_of", f"app%20{number}"))
         fleet.sync(f"w{number}")  # the last sign of life
         fleet.scheduler.leave(f"w{number}")
@@ -121,7 +118,7 @@ class Life:
         self.workers.append(worker)
         name, slots = self.name(worker), self.random.randint(0, 4)
         joining = Joining(worker, name, self.types(), slots, app=f"a{self.number}")
-        self.scheduler.join(joining, Settings(max_deliveries=2).shared())
+        self.scheduler.join(joining, shared(Settings(max_deliveries=2)))
 
     def name(self, worker):
         """Return a node name, which several workers have."""
@@ -148,6 +145,11 @@ class Life:
             )
             for each in range(3)
         ]
+        jobs += [
+            replace(job, id=f"{job.id}!", rules=f"key=k{self.number - self.random.randint(0, 6)} {rule}")
+            for job, rule in zip(jobs, ("limit=1", "limit=2", "limit=1 order=1"), strict=True)
+        ]
+        jobs.append(replace(jobs[0], id=f"j{self.number}.r!", rules=f"key=rate%3A{self.number % 5} rate=2/1000000"))
         self.jobs += [job.id for job in jobs]
         self.scheduler.publish(*jobs)
 
@@ -167,7 +169,7 @@ class Life:
         worker = self.worker()
         if worker in self.workers:
             joining = Joining(worker, self.name(worker), self.types(), self.random.randint(0, 4), app="a0")
-            self.scheduler.join(joining, Settings().shared())
+            self.scheduler.join(joining, shared(Settings()))
 
     def stand_still(self):
         self.scheduler.beat(self.worker(), turns=self.random.random() < 0.5)
@@ -190,7 +192,7 @@ class Life:
                 self.random.choice([self.scheduler.leave, self.scheduler.recover])(worker)
 
     def end(self):
-        """Let all workers go (those that died without a word, by silence), and all jobs end."""
+        """Let all workers go and all jobs end; workers that died without a word go by their silence."""
         for _ in range(40):
             self.scheduler.advance(1)
             self.scheduler.tick()

@@ -1,4 +1,4 @@
-"""Text that a linked script leaves out, moves, and spells otherwise. The conformance test proves equal behaviour."""
+"""Linked scripts: text that is left out, moved, or spelt otherwise. The conformance test proves equal behaviour."""
 
 import re
 

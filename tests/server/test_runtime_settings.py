@@ -1,4 +1,4 @@
-"""Settings at run time: in force for the next claim, kept, validated, and told to whom they concern."""
+"""Settings at run time: in force for the next claim, kept, validated, and told to the processes concerned."""
 
 import json
 import logging
@@ -10,26 +10,20 @@ import redis
 from celery_affinity import SettingError
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.keys import Keys
-from celery_affinity.rules.settings import CHANGEABLE, NAME_IN_REDIS, Settings, from_redis, to_redis
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server import runtime_settings
 from celery_affinity.server.replies import Joining
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP
-from ..support.clocked import ClockedScheduler
 from ..support.command import affinity
 from ..support.processes import start_worker, wait_until
-from ..support.scripted_fleet import ScriptedFleet
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
 
 
 def join(fleet, worker, app="shop", **conf):
     joining = Joining(worker, f"{worker}@host", ["pdf"], 1, 0, app)
-    return fleet.scheduler.join(joining, Settings(**conf).shared())
+    return fleet.scheduler.join(joining, shared(Settings(**conf)))
 
 
 def in_force(fleet, name):
@@ -163,7 +157,7 @@ def test_two_apps_do_not_take_turns(fleet):
 def test_settings_survive_a_restart_of_the_server_with_its_data(tmp_path):
     with EmbeddedServer(directory=tmp_path, options=("--appendonly", "yes", "--appendfsync", "always")) as server:
         scheduler = Scheduler(redis.Redis.from_url(server.url), Keys())
-        scheduler.join(Joining("one", "one@host", ["pdf"], 1), Settings().shared())
+        scheduler.join(Joining("one", "one@host", ["pdf"], 1), shared(Settings()))
         runtime_settings.change(scheduler, Settings(), {"age_weight": "8"})
         server.kill()
         server.start()
@@ -199,19 +193,7 @@ def test_a_bad_change_is_named_and_changes_nothing(fleet, redis_client, name, va
     assert redis_client.hgetall(Keys().key("settings")) == before
 
 
-@pytest.mark.parametrize("name", CHANGEABLE)
-def test_a_value_comes_back_from_redis_as_it_went(name):
-    value = getattr(Settings(), name)
-    assert from_redis(name, to_redis(name, value)) == value
-
-
-def test_values_with_decimals_come_back_too():
-    assert from_redis("worker_timeout", to_redis("worker_timeout", 2.5)) == 2.5
-    assert from_redis("age_weight", to_redis("age_weight", 0.1)) == 0.1
-    assert set(NAME_IN_REDIS) >= set(CHANGEABLE)
-
-
-# -- the command, and who is told
+# -- the command, and the processes that are told
 
 
 def test_settings_are_shown_and_changed_by_a_command(valkey, fleet):
@@ -291,3 +273,23 @@ def test_jobs_that_nobody_serves_block_nobody(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     assert fleet.jobs("worker") == ["job"]
+
+
+def test_limits_by_key_are_changed_taken_away_and_reset(fleet, redis_client):
+    join(fleet, "worker", limits={"crawl:*": 8, "type:pdf": 20})
+    assert in_force(fleet, "limits") == "crawl:*=8 type:pdf=20"
+    (changed,) = change(fleet, limits="a=1 crawl:*=2")
+    assert (changed.value, changed.conf, changed.changed_at_run_time) == (
+        "a=1 crawl:*=2",
+        "crawl:*=8 type:pdf=20",
+        True,
+    )
+    assert redis_client.hget(Keys().key("settings"), "limits") == b"a=1 crawl%3A*=2"
+    for none in ("none", ""):
+        (changed,) = change(fleet, limits=none)
+        assert (changed.value, changed.changed_at_run_time) == ("none", True)
+        assert redis_client.hget(Keys().key("settings"), "limits").split() == []
+    runtime_settings.reset(fleet.scheduler, Settings(), ["limits"])
+    assert in_force(fleet, "limits") == "crawl:*=8 type:pdf=20"
+    redis_client.hset(Keys().key("settings"), "limits", "spoiled")
+    assert in_force(fleet, "limits") == "none"

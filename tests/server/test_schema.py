@@ -1,4 +1,4 @@
-"""Processes that write different schemas do not share a server: the newcomer says what to upgrade."""
+"""Processes that write different schemas do not share a server: the later process says what to upgrade."""
 
 import pytest
 
@@ -63,3 +63,10 @@ def test_publishers_workers_and_commands_refuse(valkey, redis_client, load_app):
     worker = start_worker(APP, valkey.url, ["pdf"], pool="solo", env={"LEDGER": "/dev/null"})
     assert worker.wait(20) != 0
     assert "upgrade celery_affinity in this process" in worker.log()
+
+
+@pytest.mark.parametrize("found", ["abc", b"\xff", "", "-1", "1.0"])
+def test_a_schema_that_is_none_is_refused_with_what_is_there(redis_client, found):
+    redis_client.set(Keys().key("schema"), found)
+    with pytest.raises(SchemaError, match="must hold the number of a schema"):
+        instance.check_schema(redis_client, Keys())

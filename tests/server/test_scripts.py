@@ -1,4 +1,4 @@
-"""The scripts: their headers, their signatures, and what a server that lost them does."""
+"""The scripts: headers, signatures, and a server that lost the scripts."""
 
 import re
 
@@ -93,7 +93,7 @@ def test_what_a_server_says_of_a_state_that_will_pass_is_an_error_of_the_connect
 def test_python_and_lua_spell_the_same_keys(redis_client):
     keys = Keys(global_keyprefix="p:", namespace="n", cohort="c")
     for name, (template, _, _) in KEYS.items():
-        parts = ["x", "y"][: template.count("%s")]
+        parts = ["x", "y", "z"][: template.count("%s")]
         expression = lua_expression(name, [repr(part) for part in parts])
         spelled = redis_client.eval(f"{lua_source()}\nreturn {expression}", 1, keys.base)
         assert spelled.decode() == keys.key(name, *parts)

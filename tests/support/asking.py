@@ -2,11 +2,11 @@
 
 from celery_affinity.observe.claim_order import order_now, upcoming
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.settings import complete
+from celery_affinity.rules.shared_settings import complete
 
 
 def why(reader, job):
-    """Return where the job is that `ScriptedFleet.publish` made, and why it waits."""
+    """Return the explanation of a job that `ScriptedFleet.publish` made."""
     return explain(reader, f"task-{job}")
 
 

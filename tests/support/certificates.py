@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS: an authority, and one of its certificates for 127.0.0.1."""
+"""Certificates for tests of TLS: an authority, and a certificate that it has signed for 127.0.0.1."""
 
 import datetime
 import ipaddress

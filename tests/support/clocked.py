@@ -7,13 +7,13 @@ from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import Script
 
-#: The key that the time is passed in by.
+#: Key that holds the time for scripts.
 CLOCK = "the-time-passed-in"
 START_US = 1_800_000_000_000_000
 
 
 class ClockedScheduler(Scheduler):
-    """The same arrows, at a time that the test passes in."""
+    """A scheduler whose arrows run at a time that the test passes in."""
 
     def __init__(self, client, keys):
         super().__init__(client, keys)
@@ -36,7 +36,7 @@ def clocked(script: Script) -> Script:
 
 
 class ClockedReader(Reader):
-    """Reads at the time of a clocked scheduler."""
+    """A reader at the time of a clocked scheduler."""
 
     def __init__(self, scheduler):
         super().__init__(scheduler.client, scheduler.keys)

@@ -8,7 +8,7 @@ from .apps import APP
 
 
 def affinity(url, *words):
-    """Run the command on the broker at *url*; return what it said, and its exit code."""
+    """Run the command on the broker at *url*; return its output and its exit code."""
     return subprocess.run(
         [sys.executable, "-m", "celery", "-A", APP, "affinity", *words],
         env={**os.environ, "BROKER_URL": url, "LEDGER": os.devnull},

@@ -1,4 +1,4 @@
-"""Fleets of real workers, what they ran, and what the server says of them."""
+"""Fleets of real workers, their runs, and the server's view of them."""
 
 import json
 import os
@@ -27,7 +27,7 @@ PARTLY_SCHEDULED = {"affinity_queues": ["pdf", "exc*"], "worker_prefetch_multipl
 
 
 class Fleet:
-    """Workers of `tests.support.apps.typed` on one server, what they ran, and what the server says of them."""
+    """Workers of `tests.support.apps.typed` on one server, their runs, and the server's view of them."""
 
     def __init__(self, server, redis_client, tmp_path, typed_app):
         self.url = server.url
@@ -127,7 +127,7 @@ class Pools:
     def close(self):
         self.redis.close()
         self.app.close()
-        kombu.pools.reset()  # what they remember as declared is gone with the next test's empty server
+        kombu.pools.reset()  # producers remember declared queues, which are gone from the next test's empty server
 
     def send(self, task, job, pool, *args):
         module = APP if task in ("early", "late") else self.module
@@ -145,7 +145,7 @@ class Pools:
 
     def active(self):
         """Return the names of the tasks that the workers say they run."""
-        with self.app.connection_for_write() as connection:  # that of the app's pool broke with the server
+        with self.app.connection_for_write() as connection:  # the connection in the app's pool broke with the server
             inspect = self.app.control.inspect(timeout=3, limit=len(self.workers), connection=connection)
             replies = wait_until(
                 lambda: len(found := inspect.active() or {}) == len(self.workers) and found, 20, "replies"

@@ -1,4 +1,4 @@
-"""Flower as it is started everywhere, read over HTTP."""
+"""Flower, started as users start it, and read over HTTP."""
 
 import html
 import json
@@ -16,7 +16,7 @@ from .processes import Process, wait_until
 
 PREFIX = "celery_affinity_"
 
-#: What stands for a figure that Flower does not get: "N/A" in 2.1, a dash in 2.2.
+#: Texts in place of a figure that Flower does not get: "N/A" in 2.1, a dash in 2.2.
 UNKNOWN = "-"
 COLUMNS = ("messages", "unacked", "ready", "consumers", "idle since")
 
@@ -52,11 +52,11 @@ class Flower:
         return {queue: dict(zip(COLUMNS, figures, strict=True)) for queue, *figures in cells}
 
     def lengths(self):
-        """Return what the API says, by queue."""
+        """Return the API's rows, by queue."""
         return {row.pop("name"): row for row in json.loads(self.get("/api/queues/length"))["active_queues"]}
 
     def metrics(self):
-        """Return our samples: (name, the values of its labels by the alphabet of their names) -> value."""
+        """Return this package's samples: (name, values of the labels by the labels' alphabet) -> value."""
         families = text_string_to_metric_families(self.get("/metrics"))
         samples = [sample for family in families for sample in family.samples if sample.name.startswith(PREFIX)]
         return {(each.name.removeprefix(PREFIX), *_labels(each)): each.value for each in samples}

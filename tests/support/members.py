@@ -60,7 +60,7 @@ def telling_of(claims=None, *, scheduler=None, lookahead=0, pool=None, host=None
 
 
 def inbox_of(telling, schedules=lambda queue: True):
-    """Return what a channel has of a worker."""
+    """Return the part of a worker that a channel sees."""
     return SimpleNamespace(telling=telling, schedules=schedules, serve=Mock(), turned=Mock())
 
 

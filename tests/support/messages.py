@@ -1,4 +1,4 @@
-"""Messages that a test writes, and those that it has run without a worker."""
+"""Messages that a test writes, and messages that run without a worker."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from .apps import APP
 
 
 def wire(task_id="t", *, priority=0, version=2, args=("job",), **headers):
-    """Return a message as a producer in another language would write it: no more than Celery needs."""
+    """Return a message as a producer in another language would write one: with no more than Celery needs."""
     if version == 1:
         body = {"id": task_id, "task": f"{APP}.tally", "args": args, "kwargs": {}, **headers}
         headers = None

@@ -11,7 +11,7 @@ _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTAL
 
 
 def blocks(path):
-    """Return the code blocks of a page that have a name, by it."""
+    """Return the named code blocks of a page, by name."""
     return {name: body for _, name, body in _BLOCK.findall((ROOT / path).read_text()) if name}
 
 
@@ -21,7 +21,7 @@ def commands(block):
 
 
 def write_block(page: Path, name: str, text: str) -> None:
-    """Replace what stands between the markers *name* of *page*: figures, which nobody writes by hand."""
+    """Replace the text between the markers *name* of *page*: figures, which nobody writes by hand."""
     begin, end = f"<!-- {name}: begin, written by make {name} -->", f"<!-- {name}: end -->"
     before = page.read_text()
     if begin not in before or end not in before:

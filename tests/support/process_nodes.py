@@ -91,7 +91,7 @@ class ServerContainer(Container):
 
 
 class WorkerContainer(Container):
-    """A worker. With its main process ends all that it started, its guard included: nothing outlives a container."""
+    """A worker. Its processes, the guard included, end with the main process: nothing outlives a container."""
 
     def __init__(self, directory, command, env):
         super().__init__()
@@ -113,7 +113,7 @@ class WorkerContainer(Container):
             return
         if self._process.is_running:
             main = psutil.Process(self._process.pid)
-            main.suspend()  # it starts no others now, and nobody takes it for dead
+            main.suspend()  # a stopped process starts no others, and nobody takes it for dead
             for each in [*main.children(recursive=True), main]:
                 with suppress(psutil.NoSuchProcess):
                     each.kill()

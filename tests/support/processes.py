@@ -31,7 +31,7 @@ _running: "list[Process]" = []
 def wait_until(predicate: Callable[[], T], timeout: float, message: str) -> T:
     """Return the first true value of *predicate*; fail with *message* when there is none within *timeout* seconds.
 
-    A server that starts, ends, or is promoted closes the connection that it is asked over: it has not answered yet.
+    A server that starts, ends, or is promoted closes connections: a predicate that fails so is asked again.
     """
     deadline = monotonic() + timeout
     while True:
@@ -47,7 +47,7 @@ def wait_until(predicate: Callable[[], T], timeout: float, message: str) -> T:
 
 
 def wait_until_it_listens(app: Any, name: str) -> None:
-    """Wait until a worker hears commands: it subscribes a moment after it says that it is ready, on stock as well."""
+    """Wait until a worker hears commands: a worker subscribes a moment after its "ready", on stock Celery as well."""
     wait_until(
         lambda: any(each.startswith(f"{name}@") for reply in app.control.ping(timeout=0.5, limit=9) for each in reply),
         20,
@@ -66,7 +66,7 @@ def session_of(pid: int) -> list[int]:
 
 
 class Process:
-    """A program in a session of its own, so that what it starts can be ended with it."""
+    """A program in a session of its own, so that its child processes can be ended with it."""
 
     def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], cwd: Path = ROOT) -> None:
         self.name = name
@@ -99,7 +99,7 @@ class Process:
         """Wait until *text* is in the log; fail at once if the process ends before."""
 
         def said_or_ended() -> bool:
-            ended = not self.is_running  # asked first: the last words come before the end
+            ended = not self.is_running  # asked before the log is read: the last words come before the end
             return text in self.log() or ended
 
         wait_until(said_or_ended, timeout, f"{self.name} says {text!r}. Its log:\n{self.log()}")
@@ -160,5 +160,5 @@ def start_worker(
 
 
 def running_processes() -> tuple[Process, ...]:
-    """Return what the current test has started and not yet ended."""
+    """Return the processes that the current test has started and not yet ended."""
     return tuple(_running)

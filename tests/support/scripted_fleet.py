@@ -1,18 +1,20 @@
 """A fleet without processes: its workers are rows in Redis, and the test makes their moves, arrow by arrow."""
 
+from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.settings import Settings
-from celery_affinity.server.replies import End, Job, Joining, parsed_claims
+from celery_affinity.rules.shared_settings import shared
+from celery_affinity.server.replies import End, Joining, parsed_claims
 
 
 class ScriptedFleet:
-    """Jobs and workers by name: a test calls for them what a real worker would."""
+    """Jobs and workers by name: the test makes the calls that a real worker would make."""
 
     def __init__(self, scheduler):
         self.scheduler = scheduler
         self.sequence = 0
 
     def join(self, worker, *types, slots=1, settings=None):
-        given = Settings(**(settings or {})).shared()
+        given = shared(Settings(**(settings or {})))
         return self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), given)
 
     def publish(
@@ -26,6 +28,7 @@ class ScriptedFleet:
         expires_s=None,
         task_id=None,
         message=None,
+        rules="",
     ):
         (published,) = self.scheduler.publish(
             Job(
@@ -38,6 +41,7 @@ class ScriptedFleet:
                 expires_us=None if expires_s is None else round(expires_s * 1e6),
                 task_id=task_id or f"task-{job}",
                 task_name="tests.task",
+                rules=rules,
             )
         )
         return published.fresh
@@ -65,6 +69,18 @@ class ScriptedFleet:
         return self.scheduler.tell_ends(
             worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, most_ahead=most_ahead
         )
+
+    def order(self, count, *types):
+        """Run *count* jobs of *types* one after the other on one slot; return the jobs in their order."""
+        self.join("worker", *types)
+        order, (claim,) = [], self.inbox("worker")
+        while True:
+            order.append(claim.job_id)
+            following = self.end("worker", claim)
+            if not following:
+                assert len(order) == count
+                return order
+            (claim,) = following
 
     def claims(self, worker):
         key = self.scheduler.keys.key("claims", worker)

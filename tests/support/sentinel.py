@@ -4,7 +4,7 @@ from celery_affinity.embedded import EmbeddedServer
 
 
 class Sentinel(EmbeddedServer):
-    """The server's executable, told to be a Sentinel by an option after its configuration file."""
+    """A Sentinel: the server's executable with an option after the configuration file."""
 
     def __init__(self, port, config):
         super().__init__(port=port, directory=config.parent)

@@ -1,6 +1,6 @@
 """Faults of stock Celery and kombu in old versions: with those, the tests do not ask this transport to do better.
 
-Each is seen on stock by the scenario that is named with it, on the corners of `tests/whole/matrix.py`.
+The scenario named beside a fault shows the fault on stock Celery, on the corners of `tests/whole/matrix.py`.
 """
 
 import celery
@@ -17,7 +17,7 @@ EXIT_FAILS = _CELERY_5_7
 #: Before, `query_task` does not know of a task that waits for its time: `what_waits_for_its_time_is_seen`.
 SCHEDULED_IS_QUERIED = _CELERY_5_7
 
-#: How many tasks with a rate limit start at once: before kombu 5.7, a full token bucket is filled again at once.
+#: Number of tasks with a rate limit that start at once: before kombu 5.7, a full token bucket is filled again at once.
 LIMITED_AT_ONCE = 1 if kombu.VERSION[:2] >= (5, 7) else 2
 
 #: Before, `send_task` by the name of a registered task leaves out the options that it has for all its calls.

@@ -1,4 +1,4 @@
-"""The tests themselves: what one of them leaves in the process, the next one must not find."""
+"""The tests themselves: no test finds what another one left in the process."""
 
 from celery import Celery, _state
 

@@ -14,7 +14,7 @@ COMPARED = {"reference"}
 
 
 def _imported(path):
-    """Return the full names of the modules that the file imports, and of what it imports from them."""
+    """Return the full names of the modules and of the names that a file imports."""
     here = path.relative_to(TESTS.parent).with_suffix("").parts
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""`wait_until` goes on asking a server that closes the connection over which it is asked."""
+"""`wait_until` goes on asking a server that closes the connection instead of answering."""
 
 import pytest
 import redis

@@ -1,4 +1,4 @@
-"""A worker's processes: its guard, and those of its pool."""
+"""A worker's processes: the guard, and the processes of the pool."""
 
 import psutil
 

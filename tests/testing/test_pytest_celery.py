@@ -1,6 +1,6 @@
 """Setups of pytest-celery on this transport: in its containers where Docker answers, elsewhere in processes.
 
-The tests know nothing of the difference.
+No test sees the difference.
 """
 
 import pytest
@@ -24,7 +24,7 @@ from ..support.apps import celery_tasks
 from ..support.apps.celery_tasks import excel, pdf, slow_at_first
 from ..support.processes import ROOT, wait_until
 
-pytest_plugins = ["pytest_celery.plugin"]  # its entry point is off: it would load the plugin for all tests
+pytest_plugins = ["pytest_celery.plugin"]  # the plugin's entry point is off: it would load the plugin for all tests
 
 if process_nodes.docker_answers():
     celery_base_worker_image = build(path=str(ROOT), tag="celery-affinity/worker:test")

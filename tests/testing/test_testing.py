@@ -29,7 +29,7 @@ def run_pytest(directory, *options):
 
 
 def project(directory, **tests):
-    """Write the app and the conftest of the page about testing, with *tests* of our own."""
+    """Write the app and the conftest of the page about testing, beside *tests*."""
     page = blocks("docs/how-to/testing.md")
     for name in ("shop.py", "conftest.py"):
         (directory / name).write_text(page[name])

@@ -9,6 +9,7 @@ from kombu.exceptions import ChannelError
 
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.replies import Joining
 from celery_affinity.server.scheduler import Scheduler
 
@@ -49,7 +50,7 @@ class Side:
         """Take and keep the only message, as a worker with one slot does."""
         if self.ours:
             scheduler = Scheduler(self.redis, Keys())
-            scheduler.join(Joining("worker", "worker", ["work"], 1, 0, "", []), Settings().shared())
+            scheduler.join(Joining("worker", "worker", ["work"], 1, 0, "", []), shared(Settings()))
             assert self.redis.hlen(Keys().key("claims", "worker")) == 1
         else:
             with self.connection.channel() as reader:

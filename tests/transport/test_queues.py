@@ -1,4 +1,4 @@
-"""Queues that are not scheduled: kombu's own in every respect, on the same workers as the scheduled ones."""
+"""Queues that are not scheduled: they behave as kombu's own, on workers that serve scheduled queues as well."""
 
 import json
 import time

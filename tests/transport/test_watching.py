@@ -1,4 +1,4 @@
-"""kombu's event loop hears of a connection once, and again only if the connection is new, dropped or read otherwise."""
+"""kombu's event loop hears of a connection once, and again only if that is new, dropped, or read otherwise."""
 
 import socket
 

@@ -19,10 +19,13 @@ from ..support.pages import write_block
 ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / "build" / "matrix"
 
-#: Tests of all that a version can break: the transport, workers in every pool, reconnects, control commands, ends.
+#: Tests of the parts that a version can break: transport, workers in every pool, reconnects, control commands, ends.
 TESTS = (
     "tests/server/test_arrows.py",
+    "tests/server/test_placing.py",
+    "tests/server/test_life_of_a_worker.py",
     "tests/transport/test_transport.py",
+    "tests/transport/test_refusals.py",
     "tests/worker/test_worker.py",
     "tests/worker/test_pools.py",
     "tests/whole/test_blip.py",
@@ -31,6 +34,8 @@ TESTS = (
     "tests/dispatcher/test_hanging_ends.py",
     "tests/worker/test_remote_control.py",
     "tests/worker/test_rate_limits.py",
+    "tests/worker/test_limits_alone.py",
+    "tests/rules/test_lending.py",
     "tests/transport/test_queues.py",
     "tests/worker/test_lookahead.py",
     "tests/whole/test_parity.py",

@@ -46,7 +46,7 @@ def test_running_acks_late_tasks_survive_a_blip_and_their_acks_land_after_the_re
 
 
 def test_stock_celery_runs_them_again(fleet):
-    """The other side of the comparison: should this fail, Celery has mended it, and our docs are to say so."""
+    """The other side of the comparison. A failure here means that Celery has mended this: the docs are to say so."""
     a_blip_while_they_run(fleet, "prefork", STOCK)
     wait_until(lambda: sum(fleet.ledger.starts().values()) > len(JOBS), 20, "they run again")
 

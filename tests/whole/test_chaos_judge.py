@@ -2,52 +2,8 @@
 
 import pytest
 
-from .chaos.book import Book
-from .chaos.judge import judge
 from .chaos.ledger import Event
-from .chaos.remains import Remains
-
-WORKER, CHILD, OTHER = 100, 101, 200
-
-
-class Story:
-    """Events that never were, in short words, and the judge's verdict."""
-
-    def __init__(self):
-        self.events = []
-        self.at = 0.0
-
-    def note(self, kind, subject, pid=1, **facts):
-        self.events.append(Event(kind, self.at, pid, subject, {name: str(value) for name, value in facts.items()}))
-
-    def publish(self, job, at=0.0, accepted=True, **facts):
-        self.at = at
-        self.note("intended", job, **{"task": f"task-{job}", "name": "late", **facts})
-        if accepted:
-            self.note("accepted", job)
-
-    def run(self, job, start, end=None, worker=WORKER, pid=CHILD, outcome="done"):
-        run = f"{pid}.{len(self.events)}"
-        self.at = start
-        self.note("start", job, pid, run=run, worker=worker)
-        if end is not None:
-            self.at = end
-            self.note("end", job, pid, run=run, outcome=outcome)
-
-    def happen(self, kind, subject, at, **facts):
-        self.at = at
-        self.note(kind, subject, **facts)
-
-    def judged(self, **remains):
-        book = Book()
-        book.read(sorted(self.events, key=lambda event: event.at))
-        return judge(book, Remains(**{"results": self.results(), **remains}))
-
-    def results(self):
-        """Return the results that tasks have if nothing went wrong: SUCCESS for an end, FAILURE for a lost job."""
-        tasks = {event.subject: event.facts["task"] for event in self.events if event.kind == "intended"}
-        done = {event.subject for event in self.events if event.facts.get("outcome") == "done"}
-        return {task: "SUCCESS" if job in done else "FAILURE" for job, task in tasks.items()}
+from .chaos.story import CHILD, OTHER, WORKER, Story
 
 
 @pytest.fixture
@@ -166,6 +122,29 @@ def test_the_state_of_a_retry_may_come_after_the_end_of_the_next_try(story, star
     story.run("first", 1, 2, outcome="retried")
     story.run("second", start, start + 0.1, worker=OTHER, pid=OTHER)
     verdict = story.judged(states={"first": "done", "second": "done"}, results={"task": "RETRY"})
+    assert (verdict.violations == []) is is_fine
+
+
+@pytest.mark.parametrize(
+    ("killed", "end", "state", "is_fine"),
+    [
+        (CHILD, 5, "done", True),
+        (CHILD, 20, "done", False),  # its worker saw no SUCCESS, and had no reason to ack
+        (CHILD, 5, None, False),
+        (WORKER, 5, "done", False),  # nobody was left to ack
+        (OTHER, 5, "done", False),
+    ],
+)
+def test_a_try_that_was_killed_is_over_if_its_retry_has_succeeded_when_its_worker_sees_the_death(
+    story, killed, end, state, is_fine
+):
+    for job in ("first", "second"):
+        story.publish(job, task="task")
+    story.run("first", 1)
+    story.happen("kill", "a process", 1.5, target=killed)
+    story.run("second", end - 1, end, worker=300, pid=300)
+    verdict = story.judged(states={"second": "done", **({"first": state} if state else {})})
+    assert verdict.lost == ({"its retry had succeeded": 1} if is_fine else {})
     assert (verdict.violations == []) is is_fine
 
 

@@ -1,4 +1,4 @@
-"""An app that knows nothing of this project but the one setting behaves as before."""
+"""An app whose only change is the one setting behaves as before."""
 
 import os
 import subprocess

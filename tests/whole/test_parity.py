@@ -1,4 +1,4 @@
-"""Nothing may work on stock Celery and not here: the same scenarios on both sides at once, and their outcomes."""
+"""Scenarios on both sides at once: whatever works on stock Celery works here, with equal outcomes."""
 
 import gc
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""No wait is without end: the log names the process or thread that does not end."""
+"""Every wait has an end: the log names the process or thread that does not end."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A worker that comes back from the dead starts no job that others have by now, and stops those it can."""
+"""A worker that comes back from the dead starts no job that others have by now, and stops such jobs where possible."""
 
 import signal
 

@@ -4,13 +4,18 @@ A fault of the worker or the connection at that moment makes no job run twice, a
 """
 
 import signal
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pytest
 from celery import Celery
 from celery.concurrency.solo import TaskPool as SoloPool
+from celery.worker import state
 
 from celery_affinity.membership.held import ACKED
+from celery_affinity.server.replies import Claim
+from celery_affinity.worker.host import WorkerHost
 
 from ..support.apps import APP
 from ..support.members import Pool, telling_of
@@ -110,3 +115,19 @@ def test_a_job_whose_ack_is_refused_in_time_does_not_start_in_the_solo_pool(app)
     request.on_accepted(1, 0.0)
     assert request.is_called_off
     assert telling.claims.held() == []
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_in_a_cold_shutdown_the_reply_to_an_early_ack_is_waited_for(monkeypatch, is_cold):
+    """No event loop reads replies any more: without a wait nobody would see a refusal."""
+    monkeypatch.setattr(state, "should_terminate", 1 if is_cold else None)
+    host = WorkerHost(SimpleNamespace(hub=Mock()))
+    host.loop = Mock(is_here=True)
+    telling = telling_of(host=host, pool=Pool(blocks_the_loop=True))
+    telling.outbox.send_acks = sent = Mock(return_value=True)
+    telling.outbox.flush = answered = Mock(return_value=[])
+    tag = telling.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
+    telling.claims.bind(tag, "request")
+    telling.claims.settle(tag, ACKED)
+    telling.started(tag)
+    assert (sent.called, answered.called) == (not is_cold, is_cold)

@@ -67,7 +67,7 @@ def test_a_worker_reads_when_its_job_expires_each_time_it_gets_it(arrows):
     expires_us = arrows.scheduler.now_us + 60_000_000
     arrows.join("one", "pdf")
     arrows.scheduler.advance(5.5)
-    arrows.sync("one", {})  # the unread claim goes back, known by its very bytes
+    arrows.sync("one", {})  # the unread claim goes back, found by its bytes
     (claim,) = arrows.inbox("one")
     assert (claim.expires_us, claim.message) == (expires_us, b"message of job")
     arrows.end("one", claim, outcome="returned", inline=False)

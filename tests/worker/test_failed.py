@@ -1,4 +1,4 @@
-"""Ends of jobs, whatever the pool and the acks: the words of `explain` and of the dead letters."""
+"""Ends of jobs in every pool, with every ack: the words of `explain` and of the dead letters."""
 
 import pytest
 from billiard.exceptions import TimeLimitExceeded
@@ -30,7 +30,7 @@ SPARES_WHAT_IS_LOST = ("prefork",) if hasattr(Request, "_success_was_stored") el
 FAILED, REJECTED, GIVEN_UP = ("failed", None), ("dead", "rejected"), ("dead", "max_deliveries")
 DONE, REVOKED = ("done", None), ("revoked", None)
 
-#: Task -> pools that can run the task; how its job ends if acked early, late, and late but not for a failure; the
+#: Task -> pools that can run the task; ends of the job if acked early, late, and late but not for a failure; the
 #: beginning of the recorded error.
 ENDS = {
     "good": (POOLS, DONE, DONE, DONE, None),

@@ -1,4 +1,4 @@
-"""Messages that anybody with write access to the server can send to a real worker: none ends it or holds up a job."""
+"""Messages that anybody with write access to the server can send: none ends a real worker or holds up a job."""
 
 # Longer than 300 lines: the cases are a table, and one fleet runs them all.
 
@@ -135,6 +135,9 @@ INBOX = [
     b"\nback 1.5 pdf",
     b"\nback 5 \xff",
     b"\nback " + b"9" * 5000 + b" pdf",
+    b"\npaused *",
+    b"\npaused type:pdf -1",
+    b"\npaused * " + b"9" * 5000,
     b"job x pdf 0 0\n{}",
     b"job -1 pdf 0 0\n{}",
     b"job " + b"9" * 5000 + b" pdf 0 0\n{}",

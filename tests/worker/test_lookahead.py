@@ -25,7 +25,7 @@ def start(fleet, name, *queues, ahead=8, **options):
 
 
 def _holding_ahead(arrows, jobs, most_ahead):
-    """Have worker "one" end a job and hold others ahead. Return the new claims."""
+    """Have worker "one" end a job and hold others ahead; return the new claims."""
     arrows.join("one", "pdf")
     for number in range(jobs + 1):
         arrows.publish(f"job{number}", "pdf")

@@ -36,7 +36,7 @@ STRANGE = [
 
 
 class Fleet:
-    """One worker, and the ledger of its runs."""
+    """A fleet of one worker, and the ledger of its runs."""
 
     def __init__(self, url, redis_client, ledger, app):
         self.url, self.redis, self.ledger, self.app = url, redis_client, ledger, app

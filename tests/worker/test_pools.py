@@ -1,4 +1,4 @@
-"""Processes, results and jobs that Celery's pools must not forget at a reconnect."""
+"""Pool processes, results and jobs that Celery's pools must not forget at a reconnect."""
 
 import os
 import pickle

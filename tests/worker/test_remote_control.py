@@ -35,7 +35,7 @@ def ask(fleet, command, **arguments):
 
 
 def told(fleet, worker):
-    """Return the server's facts of a worker."""
+    """Return the server's facts about a worker."""
     return next(each for each in fleet.report.status().workers if each.name.startswith(worker))
 
 

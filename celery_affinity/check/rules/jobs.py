@@ -7,7 +7,8 @@ from ..facts import App, Fleet
 from ..finding import Finding, listed
 from .workers import of_fleet, of_fleet_and_app
 
-#: Time, s, without a tick of any dispatcher after which none works. The longest pause is far shorter.
+#: Time, s, since the last tick of any dispatcher after which none is at work. A dispatcher's longest pause is far
+#: shorter.
 TICKS_S = 10.0
 
 
@@ -106,6 +107,12 @@ def unserved(fleet: Fleet) -> Iterator[Finding]:
 
 
 @of_fleet
+def reserve_too_large(fleet: Fleet) -> Iterator[Finding]:
+    for sentence in fleet.reserves:
+        yield Finding("reserve-too-large", sentence, "Lower affinity_reserve, or start more workers.")
+
+
+@of_fleet
 def settings_differ(fleet: Fleet) -> Iterator[Finding]:
     for each in fleet.settings:
         if each.conf != each.own:
@@ -136,6 +143,7 @@ RULES = (
     nobody_ticks,
     dead_letters,
     unserved,
+    reserve_too_large,
     settings_differ,
     settings_changed,
 )

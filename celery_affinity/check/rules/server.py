@@ -1,4 +1,4 @@
-"""Rules about the server: its kind and version, its memory, and what it would lose."""
+"""Rules about the server: kind and version, memory, persistence, connections and clock."""
 
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -13,14 +13,14 @@ TESTED = {"redis": (7, 0), "valkey": (8, 0)}
 #: Share of a limit from which on a warning is due.
 NEARLY_FULL = 0.9
 
-#: Largest distance, s, of two clocks that are right.
+#: Largest difference, s, between two clocks that count as right.
 CLOCK_S = 5.0
 
 Rule = Callable[[Facts], Iterator[Finding]]
 
 
 def _of_server(rule: Callable[[Server], Iterator[Finding]]) -> Rule:
-    """Turn a rule about a server into one about facts; it finds nothing if the server is unknown."""
+    """Turn a rule about a server into a rule about facts, which finds nothing if the server is unknown."""
 
     @wraps(rule)
     def of_facts(facts: Facts) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import wraps
 
-from ...rules.protocol import LATE_BEATS
+from ...rules import beats
 from ..facts import App, Facts, Fleet
 from ..finding import Finding, listed
 from .server import CLOCK_S, apart
@@ -12,7 +12,7 @@ Rule = Callable[[Facts], Iterator[Finding]]
 
 
 def of_fleet(rule: Callable[[Fleet], Iterator[Finding]]) -> Rule:
-    """Turn a rule about a fleet into one about facts; it finds nothing if the fleet is unknown."""
+    """Turn a rule about a fleet into a rule about facts, which finds nothing if the fleet is unknown."""
 
     @wraps(rule)
     def of_facts(facts: Facts) -> Iterator[Finding]:
@@ -23,7 +23,7 @@ def of_fleet(rule: Callable[[Fleet], Iterator[Finding]]) -> Rule:
 
 
 def of_fleet_and_app(rule: Callable[[Fleet, App], Iterator[Finding]]) -> Rule:
-    """Turn a rule about a fleet and its app into one about facts; it finds nothing if the fleet is unknown."""
+    """Turn a rule about a fleet and an app into a rule about facts, which finds nothing if the fleet is unknown."""
 
     @wraps(rule)
     def of_facts(facts: Facts) -> Iterator[Finding]:
@@ -84,7 +84,7 @@ def worker_elsewhere(fleet: Fleet, app: App) -> Iterator[Finding]:
 @of_fleet
 def worker_silent(fleet: Fleet) -> Iterator[Finding]:
     for member in fleet.members:
-        if member.last_beat_s > fleet.heartbeat_s * LATE_BEATS:
+        if beats.is_late(member.last_beat_s, fleet.heartbeat_s):
             yield Finding(
                 "worker-silent",
                 f"Worker {member.name} was last heard of {member.last_beat_s:.0f} s ago; it is to beat every "

@@ -2,9 +2,17 @@
 
 from collections.abc import Mapping
 
+from ..jobs import keyed
 from ..model import Cohort
+from ..placing import type_changes
+from ..placing.fill import fill
+from ..replies import Configured
 
 
-def configure(cohort: Cohort, changes: Mapping[str, str]) -> int:
-    """Change settings; "" resets one to what app.conf said last. Return the revision of the settings."""
-    return cohort.settings.change(changes)
+def configure(cohort: Cohort, changes: Mapping[str, str], *, now_us: int) -> Configured:
+    """Change settings; "" resets one to what app.conf said last."""
+    before = dict(cohort.settings.values)
+    revision = cohort.settings.change(changes)
+    type_changes.change(cohort, before)
+    keyed.recheck(cohort, now_us)
+    return Configured(revision, fill(cohort, (), now_us))

@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 
 from ...rules.keys import SCHEMA
 from ..fleet import lookahead, workers
+from ..jobs import keyed
 from ..model import Cohort, Worker
-from ..placing import free_slots
+from ..placing import free_slots, type_changes
 from ..placing.fill import fill
 from ..replies import Joined
 
@@ -25,7 +26,9 @@ def join(
     """Enter a worker. *settings*: what its app.conf says, which counts when it is new."""
     cohort.schema = cohort.schema or SCHEMA
     worker = cohort.workers.get(worker_id)
+    before = dict(cohort.settings.values)
     replaced = cohort.settings.adopt(app, settings) if worker is None else []
+    type_changes.change(cohort, before)
     namesake = cohort.names.get(name)
     cohort.names[name] = worker_id
     void_up_to = 0 if worker and worker.accepting else cohort.fence
@@ -38,6 +41,7 @@ def join(
         worker.app = app
         worker.seen_us, worker.accepting, worker.stalled, worker.free = now_us, True, False, 0
     free_slots.recount(worker, now_us)
+    keyed.recheck(cohort, now_us)
     more = fill(cohort, worker.types, now_us)
     if not more:
         lookahead.ask(cohort, worker)

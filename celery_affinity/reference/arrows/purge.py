@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from ...rules.protocol import MOST_PURGED
-from ..jobs import come_back
+from ..jobs import come_back, keyed
 from ..model import Cohort
 from ..replies import Purged
 
 
-def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = ()) -> Purged:
+def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: int) -> Purged:
     """Delete pending jobs of a type, and the scheduled ones of those named.
 
     Which of the pending ones go first is not said.
@@ -18,4 +18,5 @@ def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = ()) -> Purged:
     pending = cohort.pending({type_})
     for job in waiting + pending[:MOST_PURGED]:
         come_back.forget(cohort, job)
+        keyed.leave(cohort, job, now_us)
     return Purged(len(waiting) + min(len(pending), MOST_PURGED), len(pending) > MOST_PURGED)

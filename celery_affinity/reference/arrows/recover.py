@@ -1,7 +1,7 @@
 """recover: a worker is dead, says its guard, which saw it end. What it held is pending again, counted as a delivery."""
 
 from ...rules.protocol import MOST_MOVES
-from ..fleet import take_back
+from ..fleet.take_back import take_back
 from ..model import Cohort
 from ..placing.fill import fill
 from ..replies import NONE, Recovered
@@ -13,5 +13,5 @@ def recover(cohort: Cohort, worker_id: str, *, now_us: int) -> Recovered:
     if worker is None:
         return Recovered(False, 0, NONE)
     types: set[str] = set()
-    taken = take_back.recover(cohort, worker, MOST_MOVES, types, now_us)
+    taken = take_back(cohort, worker, MOST_MOVES, types, now_us)
     return Recovered(not taken.workers, taken.jobs, fill(cohort, types, now_us))

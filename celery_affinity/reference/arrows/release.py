@@ -6,7 +6,7 @@ from ..fleet import lookahead
 from ..jobs import claims, come_back, finished
 from ..jobs.outcome import ENDED, read_outcome
 from ..model import Cohort, Delivery, Outcome, Worker
-from ..placing import free_slots
+from ..placing import free_slots, which_slot
 from ..placing.fill import fill
 from ..replies import NONE, Released
 
@@ -35,9 +35,12 @@ def release(
         worker.stalled = False  # only the event loop takes jobs inline, so it turns
     again = _take_ends(cohort, worker, ends, now_us)
     lookahead.gave_back(cohort, worker, again)
+    fits_others = again or any(which_slot.best(cohort, type_) for type_ in cohort.gained)  # before the slots are free
+    if not fits_others:
+        cohort.gained = set()
     free_slots.recount(worker, now_us)
     deliveries: list[Delivery] = []
-    more = fill(cohort, again | worker.types, now_us, worker, deliveries if inline else None, alone=not again)
+    more = fill(cohort, again | worker.types, now_us, worker, deliveries if inline else None, alone=not fits_others)
     if not more:
         if inline:
             lookahead.fill(cohort, worker, most_ahead, now_us, deliveries)
@@ -58,7 +61,7 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
         if how in ENDED or job.acked:
             finished.record(cohort, job, ENDED.get(how, "done"), why if how in ENDED else "", now_us)
         elif how == "rejected":
-            come_back.drop(cohort, job)
+            come_back.drop(cohort, job, now_us)
             come_back.bury(cohort, job, "rejected", now_us, why)
         else:
             again |= come_back.put(cohort, job, now_us, counted=how == "unsettled", why=why)

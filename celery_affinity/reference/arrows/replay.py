@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ..jobs import find_by
+from ..jobs import find_by, keyed
 from ..model import Cohort
 from ..placing.fill import fill
 from ..replies import Replayed
@@ -17,4 +17,5 @@ def replay(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> Replayed:
         cohort.untold.pop(job.id, None)
         find_by.fade(cohort, job)
         job.expires_us, job.stamps = None, ()
+        keyed.enter(cohort, job, now_us)
     return Replayed(fill(cohort, {job.type for job in replayed}, now_us), [job.id for job in replayed])

@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 
 from ...rules.protocol import MOST_MOVES, MOST_TYPES, SILENCE_COUNTS_US
-from ..fleet import take_back
-from ..jobs import ends
-from ..model import Cohort, Job
+from ..fleet.take_back import TakenBack, take_back
+from ..jobs import ends, keyed
+from ..model import Cohort
+from ..placing import type_changes
 from ..placing.fill import fill
 from ..replies import Ticked
+from .resume import end_pause
 
 
 def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
@@ -23,14 +25,22 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     due = [job for job in scheduled if job.enqueued_us <= now_us][:MOST_MOVES]
     for job in due:
         job.state = "pending"
+        keyed.enter(cohort, job, now_us)
 
     types = {job.type for job in due}
     taken = _recover_the_dead(cohort, types, now_us)
+    ended = sorted((at_us, what) for what, at_us in cohort.pause_ends.items() if at_us <= now_us)[:MOST_MOVES]
+    for _, what in ended:
+        end_pause(cohort, what, now_us)
+    type_changes.recount(cohort)
+    has_more_keys = keyed.recheck(cohort, now_us)
     more = fill(cohort, types, now_us)
-    again = MOST_MOVES in (expired, len(due), taken.jobs)
+    again = MOST_MOVES in (expired, len(due), taken.jobs, len(ended)) or has_more_keys
     untold = any(when_us <= now_us for when_us in cohort.untold.values())
     filled = [each for each in lists if cohort.lists.get(each)]
-    next_due_us = _until_due_us(scheduled[len(due) :], now_us)
+    next_due_us = _until_due_us(
+        [*(job.enqueued_us for job in scheduled[len(due) :]), *cohort.due_keys.values()], now_us
+    )
     return Ticked(again, next_due_us, len(due), taken.jobs, taken.workers, untold, filled, more)
 
 
@@ -43,23 +53,23 @@ def _end_expired(cohort: Cohort, now_us: int) -> int:
     return len(expired)
 
 
-def _recover_the_dead(cohort: Cohort, types: set[str], now_us: int) -> take_back.TakenBack:
+def _recover_the_dead(cohort: Cohort, types: set[str], now_us: int) -> TakenBack:
     """Put back the jobs of silent workers, adding to *types*: as many jobs, and workers, as one call moves."""
     silent_since_us = now_us - int(cohort.settings.get("worker_timeout_us"))
     if cohort.grace_us is None or cohort.grace_us > silent_since_us:
-        return take_back.TakenBack(0, 0)
+        return TakenBack(0, 0)
     recovered = dead = 0
     silent = [each for each in cohort.workers.values() if each.seen_us <= silent_since_us]
     silent.sort(key=lambda each: (each.seen_us, each.id))
     types_left = MOST_TYPES
     for worker in silent[:MOST_MOVES]:
         types_left -= len(worker.types)
-        back, gone = take_back.recover(cohort, worker, MOST_MOVES - recovered, types, now_us)
+        back, gone = take_back(cohort, worker, MOST_MOVES - recovered, types, now_us)
         recovered, dead = recovered + back, dead + gone
         if not gone or types_left <= 0:
             break
-    return take_back.TakenBack(recovered, dead)
+    return TakenBack(recovered, dead)
 
 
-def _until_due_us(scheduled: list[Job], now_us: int) -> int | None:
-    return max(0, scheduled[0].enqueued_us - now_us) if scheduled else None
+def _until_due_us(times_us: list[int], now_us: int) -> int | None:
+    return max(0, min(times_us) - now_us) if times_us else None

@@ -1,15 +1,16 @@
 """Which settings count, in plain Python: what the Lua of ``lua/base/settings_in_force.lua`` must equal.
 
 A value in an app.conf counts when it is new. A change at run time counts until it is reset, or until app.conf's own
-value changes. Settings go by their name in Redis, as in `Settings.shared`.
+value changes. Settings go by their name in Redis, as in `shared_settings`.
 """
 
 from collections.abc import Mapping
 
 from ...rules.score import Weights
-from ...rules.settings import Settings, weights
+from ...rules.settings import Settings
+from ...rules.shared_settings import shared, weights
 
-_DEFAULTS = Settings().shared()
+_DEFAULTS = shared(Settings())
 
 
 class InForce:
@@ -24,6 +25,8 @@ class InForce:
         """App -> settings as its own app.conf said them last."""
         self.revision = 0
         """Grows with each change."""
+        self.limits_revision = 0
+        """Grows with each change of the limits of keys."""
 
     def get(self, name: str) -> str:
         return self.values.get(name, _DEFAULTS[name])
@@ -43,7 +46,7 @@ class InForce:
             last = self.conf.get(name)
             if own[name] != value if name in own else last != value:
                 if name in own or self.values.get(name) == last:
-                    self.values[name] = value
+                    self._put(name, value)
                 self.conf[name] = value
                 changed = True
                 if last not in (None, value):
@@ -56,13 +59,16 @@ class InForce:
     def change(self, changes: Mapping[str, str]) -> int:
         """Change settings at run time, "" resets one to what app.conf said last. Return the revision."""
         for name, value in changes.items():
-            if value:
-                self.values[name] = value
-            elif name in self.conf:
-                self.values[name] = self.conf[name]
-            else:
-                self.values.pop(name, None)
+            self._put(name, value or self.conf.get(name))
         return self._record_change()
+
+    def _put(self, name: str, value: str | None) -> None:
+        """Write a setting; None is its default."""
+        self.limits_revision += name == "limits"
+        if value is None:
+            self.values.pop(name, None)
+        else:
+            self.values[name] = value
 
     def _record_change(self) -> int:
         """Count a change. Jobs carry priorities as their app's own order has them: another one turns them all."""

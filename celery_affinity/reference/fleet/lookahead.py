@@ -1,25 +1,26 @@
 """Jobs that a worker holds beyond its slots (``affinity_lookahead``), to start them when its slots are free."""
 
 from ...rules.keys import encode
-from ...rules.protocol import MOST_MOVES
+from ...rules.protocol import MARK, MOST_MOVES
 from ...rules.slot import free_slots
 from ..jobs import claims
 from ..model import Cohort, Delivery, Worker
-from ..placing import which_job
+from ..placing import type_rules, which_job
 
 
 def fill(cohort: Cohort, worker: Worker, most: int, now_us: int, inline: list[Delivery]) -> None:
     """Give *worker* pending jobs of its types, until it holds *most* jobs beyond its slots."""
     free = free_slots(worker.slots, worker.other, len(worker.claims))
-    room = min(most, free + most) if worker.takes_jobs else 0
+    room = free + most if worker.takes_jobs else 0
     by_free = cohort.settings.get("rarity") == "free"
-    has_choice = which_job.has_choice(cohort, worker.types)
+    types = {type_ for type_ in worker.types if type_rules.open(cohort, type_)}
+    has_choice = which_job.has_choice(cohort, types)
     size = 0
     for _ in range(MOST_MOVES):
-        fits = {type_: 1 if by_free else which_job.slots_that_fit(cohort, type_) for type_ in worker.types}
-        job = which_job.first(cohort, fits, now_us, counts=has_choice) if room > 0 else None
-        if job is None:
-            return
+        fits = {type_: 1 if by_free else which_job.slots_that_fit(cohort, type_) for type_ in types}
+        job = which_job.first(cohort, fits, now_us, counts=has_choice, is_ahead=True) if room > 0 else None
+        if job is None or job.id.endswith(MARK) or type_rules.limit_of(cohort, job.type) is not None:
+            return  # a job ahead would hold its key, or count, while it waits for a slot
         delivery = claims.grant(cohort, job, worker, now_us)
         if delivery is not None:
             inline.append(delivery)

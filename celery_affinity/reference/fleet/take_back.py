@@ -15,7 +15,7 @@ class TakenBack(NamedTuple):
     workers: int
 
 
-def recover(cohort: Cohort, worker: Worker, most: int, types: set[str], now_us: int) -> TakenBack:
+def take_back(cohort: Cohort, worker: Worker, most: int, types: set[str], now_us: int) -> TakenBack:
     """Take back at most *most* jobs of a dead worker, adding the types that gained a pending job to *types*."""
     workers.close(worker, now_us)
     worker.seen_us = GIVEN_UP_US

@@ -2,7 +2,7 @@
 
 from ...rules.protocol import TICKED_LATELY_US, TICKERS
 from ..model import Cohort, Worker
-from ..placing import free_slots
+from ..placing import free_slots, reserves
 
 
 def close(worker: Worker, now_us: int) -> None:
@@ -18,7 +18,12 @@ def stall(worker: Worker, now_us: int) -> None:
 
 
 def detach(cohort: Cohort, gone: Worker) -> None:
-    """Forget what was known of types that went with the last worker of a profile."""
+    """Forget what was known of types that went with the last worker of a profile. The next `fill` looks at its types.
+
+    Shares of fewer live slots are smaller reserves.
+    """
+    if gone.slots and reserves.in_force(cohort):
+        cohort.gained |= gone.types
     others = [each for each in cohort.workers.values() if each is not gone]
     if gone.types in {each.types for each in others}:
         return

@@ -1,8 +1,8 @@
 """Claims: a job held by a worker's slot, with a fencing number that grows at each delivery."""
 
 from ..model import Cohort, Delivery, Job, Worker
-from ..placing import free_slots
-from . import ends
+from ..placing import free_slots, type_rules
+from . import ends, keyed
 
 
 def payload(job: Job) -> Delivery:
@@ -17,9 +17,12 @@ def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | N
     job.claimed_us = now_us
     if job.has_expired(now_us):
         ends.record(cohort, job, "expired", now_us)
+        keyed.leave(cohort, job, now_us)
         return None
     job.state, job.worker, job.fence = "claimed", worker.id, cohort.fence
     worker.claims[job.id] = cohort.fence
+    keyed.hold(cohort, job, now_us)
+    type_rules.hold(cohort, job)
     free_slots.recount(worker, now_us)
     return payload(job)
 

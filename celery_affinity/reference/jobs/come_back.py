@@ -2,14 +2,17 @@
 
 from ...rules.protocol import MOST_MOVES
 from ..model import Cohort, Job, Reason
-from . import ends, find_by
+from ..placing import type_rules
+from . import ends, find_by, keyed
 
 
-def drop(cohort: Cohort, job: Job) -> None:
+def drop(cohort: Cohort, job: Job, now_us: int) -> None:
     """Free the slot of *job*. The caller recounts the worker's slots."""
     assert job.worker is not None
     del cohort.workers[job.worker].claims[job.id]
     job.worker = job.fence = job.started_us = None
+    type_rules.free(cohort, job)
+    keyed.free(cohort, job, now_us)
 
 
 def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") -> set[str]:
@@ -18,7 +21,7 @@ def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") 
     A job that was revoked meanwhile, or has expired, ends. Return the types that gained a pending job: one, or none.
     *counted*: whether this return counts as a delivery.
     """
-    drop(cohort, job)
+    drop(cohort, job, now_us)
     if job.acked:
         bury(cohort, job, "lost", now_us)
         return set()
@@ -31,6 +34,7 @@ def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") 
         bury(cohort, job, "max_deliveries", now_us, why)
         return set()
     job.state = "pending"
+    keyed.enter(cohort, job, now_us)
     return {job.type}
 
 

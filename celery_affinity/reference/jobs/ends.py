@@ -3,7 +3,7 @@
 from typing import Literal
 
 from ..model import Cohort, Job
-from . import find_by
+from . import find_by, keyed
 
 How = Literal["revoked", "expired"]
 
@@ -21,6 +21,7 @@ def waiting(cohort: Cohort, job: Job, how: How, now_us: int) -> bool:
     if job.state not in ("pending", "scheduled"):
         return False
     record(cohort, job, how, now_us)
+    keyed.leave(cohort, job, now_us)
     return True
 
 

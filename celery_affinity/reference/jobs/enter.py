@@ -1,29 +1,31 @@
 """A message becomes a job: pending, or scheduled if its time is still to come."""
 
+from typing import cast
+
+from ...rules import job_fields
 from ...rules.keys import withdrawn
 from ...rules.protocol import HAS_ENDED, IS_KNOWN, IS_PENDING, IS_SCHEDULED, TICK_US
 from ..fleet import workers
-from ..model import Cohort, Job, NewJob
+from ..model import Cohort, Job
 from ..replies import NONE, Published
-from . import ends, find_by
+from . import ends, find_by, keyed
 
 
-def put(cohort: Cohort, new: NewJob, enqueued_us: int, now_us: int) -> Published:
+def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int) -> Published:
     """Add a job. *enqueued_us*: when it counts as published."""
     if new.id in cohort.jobs:
         return Published(IS_KNOWN, NONE, True)
     is_due = new.delay_us <= 0
     due_us = enqueued_us + max(0, new.delay_us)
     job = Job(
-        new.id,
-        new.type,
-        new.on_demand,
-        new.priority,
-        due_us,
-        "pending" if is_due else "scheduled",
-        new.message,
-        new.task_id,
-        new.task_name,
+        id=new.id,
+        on_demand=new.on_demand,
+        priority=new.priority,
+        enqueued_us=due_us,
+        state="pending" if is_due else "scheduled",
+        message=cast("str", new.message),
+        rules=new.rules,
+        **job_fields.kept(new),
     )
     cohort.jobs[new.id] = job
     find_by.add(cohort, job, None if new.expires_us is None else now_us + new.expires_us, new.stamps, now_us)
@@ -36,6 +38,7 @@ def put(cohort: Cohort, new: NewJob, enqueued_us: int, now_us: int) -> Published
         if new.delay_us < TICK_US and _first_scheduled(cohort) is job:
             workers.have_one_tick(cohort)
         return Published(IS_SCHEDULED, NONE, True)
+    keyed.enter(cohort, job, now_us, is_fresh=True)
     if not _is_served(cohort, new.type):
         cohort.counters["unserved"] += 1
         return Published(IS_PENDING, NONE, False)

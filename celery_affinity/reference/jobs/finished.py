@@ -2,7 +2,8 @@
 
 from ...rules.protocol import AVERAGED_OVER, SAMPLED_ONE_IN, SHORT_US
 from ..model import Cohort, Job, State
-from . import find_by
+from ..placing import type_rules
+from . import find_by, keyed
 
 
 def record(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> None:
@@ -11,6 +12,8 @@ def record(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> Non
     assert job.fence is not None
     _count_duration(cohort, job.type, max(0, now_us - (job.claimed_us or 0)), job.fence)
     del cohort.workers[job.worker].claims[job.id]
+    type_rules.free(cohort, job)
+    keyed.free(cohort, job, now_us)
     find_by.remove(cohort, job, keeps_last=True)
     job.state, job.why, job.ended_us, job.message = state, why, now_us, None
 

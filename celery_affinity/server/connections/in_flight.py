@@ -1,35 +1,37 @@
 """Commands that are sent and not answered yet: an event loop goes on meanwhile, and reads the reply when it comes."""
 
+import socket as sockets
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
 
-from .kept import is_readable, taken_from
+from .kept import Connection, Reply, is_readable, taken_from
 
 
 class InFlight:
-    """One exchange with the server at a time, on a connection that it takes from *pool*.
+    """One exchange with the server at a time, on a connection from *pool*.
 
-    Every failure closes the connection, so that no late reply is taken for one of the next exchange.
+    Every failure closes the connection, so that no late reply is taken for a reply of the next exchange.
     """
 
     def __init__(self, pool: redis.ConnectionPool) -> None:
         self._pool: Any = pool
-        self._connection: Any = None
+        self._connection: Connection = None
         self._due = 0
         self._sent_s = 0.0
         self._has_answered = False
-        #: Called when there is a new connection.
+        #: Callback that runs when there is a new connection.
         self.on_open: Callable[[], object] = lambda: None
-        #: Called before the connection is closed, whose file descriptor may be another's a moment later.
+        #: Callback that runs before the connection is closed: its file descriptor may be another's a moment later.
         self.on_close: Callable[[], object] = lambda: None
 
     @property
-    def socket(self) -> Any:
+    def socket(self) -> sockets.socket | None:
         """The socket, which gets readable with a reply or the end of the connection; None: there is no connection."""
-        return self._connection and self._connection._sock
+        found: sockets.socket | None = self._connection and self._connection._sock
+        return found
 
     @property
     def is_under_way(self) -> bool:
@@ -47,7 +49,7 @@ class InFlight:
 
     @property
     def is_late(self) -> bool:
-        """Whether the reply is not there after `socket_timeout`. False for one that nobody had time to read."""
+        """Whether no reply has come within `socket_timeout`. A reply that nobody had time to read is not late."""
         return self._is_overdue and not is_readable(self._connection)
 
     @property
@@ -59,13 +61,13 @@ class InFlight:
     def _is_overdue(self) -> bool:
         return self.is_under_way and time.monotonic() - self._sent_s >= self._connection.socket_timeout
 
-    def send(self, commands: Sequence[Sequence[Any]]) -> None:
-        """Send *commands*, giving up the exchange before. Raises a redis error if there is no connection."""
+    def send(self, commands: Sequence[Sequence[object]]) -> None:
+        """Send *commands*, giving up an exchange that is under way. Raises a redis error if there is no connection."""
         if self.is_under_way:
             self.close()
         self.go_on(commands)
 
-    def go_on(self, commands: Sequence[Sequence[Any]]) -> None:
+    def go_on(self, commands: Sequence[Sequence[object]]) -> None:
         """Send more commands of the exchange: the server is at work on the first ones meanwhile."""
         try:
             if self._connection is None:
@@ -79,10 +81,10 @@ class InFlight:
             raise
         self._due, self._sent_s = self._due + len(commands), time.monotonic()
 
-    def receive(self, most: int | None = None) -> list[Any]:
-        """Wait for the replies, the first *most* of them, and return them.
+    def receive(self, most: int | None = None) -> list[Reply]:
+        """Wait for the replies, or for the first *most* of them. Return the replies.
 
-        Raises the first error among them, or that of the connection.
+        Raises the first error among the replies, or that of the connection.
         """
         count = self._due if most is None else min(most, self._due)
         try:

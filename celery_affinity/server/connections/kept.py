@@ -10,6 +10,12 @@ from typing import Any
 
 import redis
 
+#: A connection of redis-py, whose types differ from version to version.
+Connection = Any
+
+#: A reply as redis-py returns it: the caller knows the type, which follows from the command.
+Reply = Any
+
 
 class KeptClient(redis.Redis):
     """Commands on one connection of *pool*; a second thread that comes meanwhile uses the pool as any client does.
@@ -68,7 +74,7 @@ class KeptClient(redis.Redis):
         return super().pipeline(*args, **options)
 
 
-def taken_from(pool: Any) -> Any:
+def taken_from(pool: redis.ConnectionPool) -> Connection:
     """Return a connection of *pool*, which counts it, in every version of redis-py."""
     try:
         return pool.get_connection()
@@ -76,8 +82,8 @@ def taken_from(pool: Any) -> Any:
         return pool.get_connection("_")
 
 
-def is_readable(connection: Any) -> bool:
-    """Return whether there is something to read: a reply, the end of the connection, or what nobody asked for."""
+def is_readable(connection: Connection) -> bool:
+    """Return whether there is something to read: a reply, the end of the connection, or data that nobody asked for."""
     try:
         return bool(connection.can_read())
     except (redis.ConnectionError, redis.TimeoutError, OSError):

@@ -11,7 +11,7 @@ import redis
 
 from .kept import KeptClient, taken_from
 
-#: Commands that are sent together; as many again may be on their way. Both keep a server busy for less than 1 ms.
+#: Number of commands that are sent together. As many again may be on their way: all keep a server busy for under 1 ms.
 _AT_ONCE = 200
 
 
@@ -23,7 +23,7 @@ class Commands(NamedTuple):
 
 
 def of_each(command: str, prefix: str, names: Sequence[str]) -> Commands:
-    """Return *command* for each key that is *prefix* and one of *names*.
+    """Return *command* for each of the keys that begin with *prefix* and end with one of *names*.
 
     redis-py would pack one command after the other, which takes longer than the server's reply.
     """
@@ -75,7 +75,7 @@ def _number(read: Callable[[], Any]) -> int:
 
 
 def _send(connection: Any, chunk: list[Commands], *, check_health: bool) -> list[Commands]:
-    """Return what was sent."""
+    """Send the commands in *chunk*, if there are any. Return *chunk*."""
     if chunk:
         connection.send_packed_command([b"".join([some.packed for some in chunk])], check_health=check_health)
     return chunk

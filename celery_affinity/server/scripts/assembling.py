@@ -3,7 +3,7 @@
 The line ``-- @include jobs/x.lua``, before all code of a file, is replaced by that part, once in a script. The line
 ``-- @deferred jobs/x.lua``, first in a block, is replaced likewise, but the part is defined only when the block runs:
 most calls do without it (`deferring`). Of a part that the script includes as well, the functions that only the block
-uses are deferred. The parts in ``generated/`` are no files: they are made from `keys` and `settings`. The lines
+uses are deferred. The parts in ``generated/`` are no files: they are made from `keys` and `shared_settings`. The lines
 ``local name = ARGV[n]`` of an arrow are its signature: `Script.arguments` takes the values by these names, so the two
 sides cannot drift apart.
 """
@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ... import server
-from ...rules import keys, settings
+from ...rules import keys, shared_settings
 from .deferring import deferred
 from .linking import linked
 
@@ -36,6 +36,8 @@ ARROWS = (
     "tick",
     "purge",
     "configure",
+    "pause",
+    "resume",
     "replay",
     "drop",
     "revoke",
@@ -47,7 +49,7 @@ ARROWS = (
 _GENERATED = {
     "generated/keys.lua": keys.lua_source,
     "generated/kinds.lua": keys.lua_kinds,
-    "generated/settings.lua": settings.lua_source,
+    "generated/settings.lua": shared_settings.lua_source,
 }
 _DIRECTIVE = re.compile(r"-- @(include|deferred) (\S+)$")
 _OPENS = re.compile(r"(\b(then|else|do|repeat)|\bfunction\b[^()]*\([^()]*\))(\s+--.*)?$")
@@ -58,7 +60,7 @@ Argument = str | bytes | int
 
 @dataclass(frozen=True)
 class Script:
-    """A linked script: *names* are those of its arguments, *takes_rest* says whether more values follow them."""
+    """A linked script. *names*: those of the arguments. *takes_rest*: whether more values follow."""
 
     name: str
     source: str

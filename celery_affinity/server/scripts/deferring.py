@@ -1,4 +1,4 @@
-"""Defines in a block what only this block of a script uses.
+"""Moves into a block of a script the functions that only this block uses.
 
 A part named by ``-- @deferred`` at the beginning of a block is defined when that block runs. So is each function of
 other parts that nothing but the block uses. Calls that do not enter the block do not pay for either.

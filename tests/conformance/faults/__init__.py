@@ -1,6 +1,6 @@
 """The faults that the conformance test must notice, by the folder of the Lua file that they break."""
 
-from . import arrows, base, fleet, jobs, placing, repair
+from . import arrows, base, fleet, jobs, keyed, placing, repair, reserves
 from .fault import LUA, ROOT, Fault
 
 FAULTS = (
@@ -10,6 +10,8 @@ FAULTS = (
     *fleet.FAULTS,
     *base.FAULTS,
     *repair.FAULTS,
+    *keyed.FAULTS,
+    *reserves.FAULTS,
 )
 
 __all__ = ["FAULTS", "LUA", "ROOT", "Fault"]

@@ -6,6 +6,7 @@ from .fault import Fault
 _INCLUDE_FULL = "-- @include base/full_memory.lua\n"
 
 FAULTS = (
+    Fault("arrows/publish", "and job.message or fresh[job.id] --", "and job.message or nil --"),
     Fault("arrows/publish", "put(job, clock.now_us + nth,", "put(job, clock.now_us,"),
     Fault("arrows/publish", "is_first and job.type or nil", "#types == 0 and is_first and job.type or nil"),
     Fault("arrows/publish", "    local bad = fields.bad(job)", "    local bad"),
@@ -15,7 +16,7 @@ FAULTS = (
     Fault("arrows/ingest", "if bad or not readable then", "if bad then"),
     Fault("arrows/ingest", "if bad or not readable then", "if not readable then"),
     Fault("arrows/claim", "fill(ARGV,", "fill({ ARGV[1] },"),
-    Fault("arrows/claim", "free_slots.view())[1]", 'free_slots.view()) and ""'),
+    Fault("arrows/claim", "which_slot.view())[1]", 'which_slot.view()) and ""'),
     Fault("arrows/beat", "> 0 and 1 or 0, more", "> 1 and 1 or 0, more"),
     Fault("arrows/beat", "if id and claims.held", "if claims.held"),
     Fault("arrows/beat", "bytes <= protocol.MOST_BYTES and ", ""),
@@ -38,7 +39,7 @@ FAULTS = (
     Fault("arrows/release", 'how == "unsettled"', "true"),
     Fault("arrows/release", '"rejected", settings, why)', '"rejected", settings)'),
     Fault("arrows/release", 'ARGV[3] == "1" and', 'ARGV[3] ~= "" and'),
-    Fault("arrows/release", "if next(again) then -- jobs", "if false then -- jobs"),
+    Fault("arrows/release", "local fits_others = next(again) ~= nil", "local fits_others = false"),
     Fault("arrows/release", "    free_slots.recount(worker)\n", ""),
     Fault("arrows/release", "most_ahead > 0 or left > 0", "most_ahead > 0"),
     Fault("arrows/release", 'if reply[1] == "" then', "if true then"),
@@ -49,7 +50,7 @@ FAULTS = (
     Fault("arrows/replay", 'state == "dead" and ', ""),
     Fault("arrows/replay", 'and redis.call("EXISTS", key.message(id)) == 1', ""),
     Fault("arrows/replay", ', "deliveries", 0)', ")"),
-    Fault("arrows/replay", "lanes.add(id, type, lane, now)", "lanes.add(id, type, lane, '1')"),
+    Fault("arrows/replay", "with_rules.wait(id, type, lane, now)", "with_rules.wait(id, type, lane, '1')"),
     Fault("arrows/replay", "fill(types,", "fill({},"),
     Fault("arrows/replay", "find_by.fade(id, stamps, expires)", ""),
     Fault("arrows/replay", '"acked", "left", "tries"', '"left", "tries"'),
@@ -110,7 +111,7 @@ FAULTS = (
     Fault("arrows/tick", 'redis.pcall("EXISTS", lists[i]) ~= 0', "true"),
     Fault("arrows/purge", ", key.message(id))", ")"),
     Fault("arrows/purge", "find_by.remove(id, 0)", "find_by.remove(id, 60)"),
-    Fault("arrows/purge", 'heads ~= "" and of_lanes == protocol.MOST_PURGED and 1 or 0', "0"),
+    Fault("arrows/purge", 'of_lanes == protocol.MOST_PURGED and heads ~= "" and 1 or 0', "0"),
     Fault("arrows/purge", "heads = lanes.with_new_head(", "lanes.look("),
     Fault(
         "arrows/configure",

@@ -1,4 +1,4 @@
-"""A fault: a text of a Lua file, and what stands there instead."""
+"""A fault: a text of a Lua file, and the text in its place."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,11 +8,15 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Fault(NamedTuple):
-    """*file*: below `LUA`, without its suffix. *old* must stand there exactly once; *new* replaces it."""
+    """*file*: below `LUA`, without its suffix. *old* must stand there exactly once; *new* replaces it.
+
+    *found_by*: the test that notices a fault which random steps cannot meet; "": the conformance test.
+    """
 
     file: str
     old: str
     new: str
+    found_by: str = ""
 
     def broken(self) -> str:
         """Return the source of the file with the fault. Raises ValueError if *old* is not there exactly once."""

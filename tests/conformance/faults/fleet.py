@@ -1,11 +1,11 @@
-"""Faults in who is alive, and what workers hold beyond their slots."""
+"""Faults in the liveness of workers, and in the jobs that workers hold beyond their slots."""
 
 from .fault import Fault
 
 FAULTS = (
     Fault("fleet/workers", "rank < protocol.TICKERS", "rank <= protocol.TICKERS"),
     Fault("fleet/workers", "ticked > protocol.TICKED_LATELY_US", "ticked >= protocol.TICKED_LATELY_US"),
-    Fault("fleet/lookahead", "math.min(most, ", "math.min(1000, "),
+    Fault("fleet/lookahead", "free_slots.left(worker, row) + most or", "most or"),
     Fault("fleet/lookahead", "        view.left = view.left - 1\n", ""),
     Fault("fleet/lookahead", "free_slots.takes_jobs(row)", "true"),
     Fault("fleet/lookahead", "if holder ~= worker and", "if"),

@@ -1,8 +1,9 @@
-"""Faults in which job goes first, and which slot gets it."""
+"""Faults in the choice of the job that goes first, and of the slot that gets the job."""
 
 from .fault import Fault
 
 FAULTS = (
+    Fault("placing/fill", "if may_start and fresh and not fresh[id] then", "if false then"),
     Fault("placing/fill", 'waiting.heads[type] and reply[1] .. type .. " " or reply[1]', 'reply[1] .. type .. " "'),
     Fault("placing/fill", "if moves == protocol.MOST_MOVES or", "if moves > protocol.MOST_MOVES or"),
     Fault("placing/fill", " or bytes > protocol.MOST_BYTES then", " then"),
@@ -11,7 +12,7 @@ FAULTS = (
     Fault("placing/fill", "moves == protocol.MOST_MOVES or", "moves == protocol.MOST_MOVES and fence or"),
     Fault("placing/fill", "if worker == caller then", 'if caller ~= "" then'),
     Fault("placing/fill", '"LPUSH", key.inbox', '"RPUSH", key.inbox'),
-    Fault("placing/fill", "#waiting == 1 and filters", "filters"),
+    Fault("placing/fill", "#waiting == 1 and string", "string"),
     Fault("placing/fill", "if has_one_lane and not choice then", "if has_one_lane then"),
     Fault("placing/lanes", "if head_id == id then", "if head_id ~= id then"),
     Fault("placing/lanes", "id < head_id", "id > head_id"),
@@ -36,7 +37,11 @@ FAULTS = (
         "places[nth], oldest[nth], is_new[nth] = nil, nil, true",
         "oldest[nth], is_new[nth] = nil, true",
     ),
-    Fault("placing/which_job", "if by_age then", "if by_age and not places[nth] then"),
+    Fault(
+        "placing/which_job",
+        "if by_age then\n            oldest",
+        "if by_age and not places[nth] then\n            oldest",
+    ),
     Fault(
         "placing/which_job",
         "if caches[nth] then\n                caches[nth] =",

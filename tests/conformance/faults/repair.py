@@ -1,4 +1,4 @@
-"""Faults in how spoiled keys are made again."""
+"""Faults in the repair of spoiled keys."""
 
 from .fault import Fault
 

@@ -1,4 +1,18 @@
 """Celery apps of the tests: each module builds one for the broker at ``$BROKER_URL``."""
 
+from kombu import pools
+
 #: The app of most tests: typed tasks that write what they do into ``$LEDGER``.
 APP = "tests.support.apps.typed"
+
+#: The app of canvases: it notes the mode of each step.
+STEPS = "tests.support.apps.steps"
+
+
+def forget_connections(app):
+    """Close the connections of *app*: kombu remembers the queues declared there, and tests empty their servers."""
+    if app._pool is not None:
+        app._pool.force_close_all()  # an app that is not the only one has a pool of its own
+    app._pool = None
+    app.amqp._producer_pool = None
+    pools.reset()

@@ -1,7 +1,7 @@
-"""`tests.support.apps.typed` in a solo worker to which something happens where it acks a job, before that starts.
+"""`tests.support.apps.typed` in a solo worker that a fault hits around the early ack of a job.
 
-``FAULT`` says what, and whether before the ack is sent or after it. It spares the first jobs: the server gets its
-scripts with the first, and the second is the first whose end is answered on the connection on which acks are sent.
+``FAULT`` names the fault, and whether it strikes before the ack is sent or after. The first two jobs are spared: the
+server gets its scripts with the first, and the end of the second proves the connection on which acks are sent.
 """
 
 import os
@@ -46,7 +46,7 @@ def ack_now(self):
         assert in_flight.is_proven
         connection = in_flight._connection
         _kept.append(connection._sock)
-        connection._sock, other = socket.socketpair()  # nobody reads what is sent, or says that it went nowhere
+        connection._sock, other = socket.socketpair()  # nobody reads the bytes that are sent, and no error says so
         connection._sock.settimeout(connection.socket_timeout)
         _kept.append(other)
     _ack_now(self)

@@ -1,7 +1,7 @@
 """`tests.support.apps.typed` with tasks at whose end something fails, and a result backend that fails for some.
 
-Errors are raised in each place that is after a task's body. ``NOBODY_NOTICES`` breaks what notices the end of a task,
-for jobs whose name begins with "lost".
+Errors are raised in each place after a task's body. With ``NOBODY_NOTICES`` nothing notices the end of a task whose
+job's name begins with "lost".
 """
 
 import os
@@ -18,7 +18,7 @@ from .typed import app, early, late, note  # noqa: F401  # they are part of it
 
 
 class Backend(RedisBackend):
-    """Results in Redis, but for tasks whose name says otherwise."""
+    """Results in Redis, except those of tasks whose names say how storing fails."""
 
     def store_result(self, task_id, result, state, *args, **kwargs):
         name = getattr(kwargs.get("request"), "task", None) or ""
@@ -104,7 +104,7 @@ def no_place_for_the_result(job):
 
 @app.task(affinity="pdf")
 def no_name_for_the_result(job):
-    """Return what no serializer takes."""
+    """Return a value that no serializer takes."""
     note("start", job)
     return object()
 

@@ -1,6 +1,6 @@
-"""`support.apps.typed` with tasks that end in each way there is, three times each: by when their message is acked.
+"""`tests.support.apps.typed` with tasks for each way to end: one acked early, one late, one strictly.
 
-"early": before it runs; "late": after it; "strict": late, and a failure or a timeout is no reason to ack.
+"early": before the task runs; "late": after the run; "strict": late, and a failure or a timeout is no reason to ack.
 """
 
 import os

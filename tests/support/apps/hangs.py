@@ -1,6 +1,6 @@
-"""The app of `tests.support.apps.typed` with two tasks whose ends hang whoever tells them.
+"""The app of `tests.support.apps.typed` with two tasks whose ends hang the process that tells them.
 
-The result backend of the one is at ``$MUTE_URL``, the handler of a signal of the other does not return.
+The result backend of one task is at ``$MUTE_URL``; a signal handler of the other never returns.
 """
 
 import os

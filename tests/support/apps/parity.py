@@ -68,7 +68,7 @@ def record(key, value):
 
 
 def _client():
-    # For each call: a green thread must not share one, nor a forked process.
+    # A client for each call: neither green threads nor forked processes may share one.
     return redis.Redis.from_url(os.environ["BROKER_URL"], socket_timeout=None)
 
 
@@ -119,7 +119,7 @@ def tell(key):
 
 @task(bind=True)
 def hold(self, key):
-    """Say that it runs, and work until it is let go."""
+    """Say that the task runs, and work until the test lets it end."""
     record(f"{key}:started", self.request.id)
     with _client() as client:
         client.blpop(f"go:{key}", 60)
@@ -137,7 +137,7 @@ def hold_late(self, key):
 
 @task(bind=True)
 def request_of(self):
-    """Return what a task can know of its message."""
+    """Return the facts that a task can know of its message."""
     request = self.request
     info = request.delivery_info
     return {
@@ -283,7 +283,7 @@ def stamps(self, *args):
 
 @task()
 def fan_out(key, n):
-    """Publish from within a task."""
+    """Publish other tasks from within a task."""
     for number in range(n):
         current_app.tasks["parity.note"].delay(key, number)
 

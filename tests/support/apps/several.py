@@ -1,4 +1,4 @@
-"""Three apps in one process; a worker runs the first. The last one is the current app wherever nobody says another."""
+"""Three apps in one process; a worker runs the first. The last app is the current app wherever no code sets another."""
 
 import os
 import signal

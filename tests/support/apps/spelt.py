@@ -1,4 +1,4 @@
-"""An app with mistakes in it, of which the environment says which. Nothing of this project is imported here."""
+"""An app with misspelt options that the environment gives. Nothing of this project is imported here."""
 
 import json
 import os

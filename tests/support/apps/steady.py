@@ -1,4 +1,4 @@
-"""An app for a long steady load: each task notes how long it waited, and does nothing else."""
+"""An app for a long steady load: each task writes how long its job waited, and does nothing else."""
 
 import os
 import select
@@ -15,7 +15,7 @@ app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result
 
 @app.task(name="work")  # the publisher runs this module as __main__
 def work(published_s):
-    """Write when it started, and how long after its publish."""
+    """Write the time of the start, and the wait since the publish."""
     now_s = time.time()
     descriptor = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
@@ -25,7 +25,7 @@ def work(published_s):
 
 
 def publish():
-    """Publish at the rate that standard input says, a line each time it changes; to its end."""
+    """Publish at the rate that standard input gives, a line for each new rate, until the input ends."""
     rate, number, due_s = 0.0, 0, time.monotonic()
     with app.connection_for_write() as connection, app.amqp.Producer(connection, auto_declare=False) as producer:
         while True:

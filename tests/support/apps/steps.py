@@ -1,4 +1,4 @@
-"""An app whose worker writes down, for each task that begins, the mode of the message that it came with."""
+"""An app whose worker writes down the mode in the message of each task that begins."""
 
 import os
 
@@ -9,7 +9,7 @@ url = os.environ["BROKER_URL"]
 app = Celery("steps", broker=url, backend=url)
 app.conf.update(broker_transport="celery_affinity:Transport", task_default_queue="steps")
 
-#: A list of ``name mode``, in the order in which they began.
+#: List of ``name mode``, in the order in which tasks began.
 BEGAN = "began"
 
 
@@ -53,7 +53,7 @@ def grows(self, name, by, lazy=False):
 
 @app.task(bind=True)
 def told(self, name, *_):
-    """Bound, so that Celery sends it as a message where it is an error callback."""
+    """A bound task: Celery sends it as a message if the task is an error callback."""
 
 
 @app.task

@@ -7,7 +7,7 @@ import sys
 import time
 
 from billiard.util import set_pdeathsig
-from celery import Celery
+from celery import Celery, current_task
 from celery.exceptions import Ignore, Reject
 from celery.signals import worker_process_init
 from celery.worker.control import control_command
@@ -43,8 +43,10 @@ _BUSY = "local from_s = os.clock() while os.clock() - from_s < tonumber(ARGV[1])
 
 
 def note(event: str, job: object) -> None:
-    """Append a line to the ledger: event, job, process, time. One write, so that lines never mix."""
-    line = f"{event} {job} {os.getpid()} {time.time()}\n"
+    """Append a line to the ledger: event, job, process, time, claim. One write, so that lines never mix."""
+    claim = getattr(current_task.request if current_task else None, "affinity", None)  # stock Celery has none
+    fence, key = getattr(claim, "fence", None) or 0, getattr(claim, "key", None) or ""  # a header may have that name
+    line = f"{event} {job} {os.getpid()} {time.time()} {fence} {key}\n"
     descriptor = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(descriptor, line.encode())
@@ -92,7 +94,7 @@ def early(job, seconds=0.0):
 
 @app.task(affinity="pdf", acks_late=True)
 def compute(job, seconds=0.0):
-    """Keep the interpreter busy for so long."""
+    """Keep the interpreter busy for *seconds*."""
     note("start", job)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -102,7 +104,7 @@ def compute(job, seconds=0.0):
 
 @app.task(affinity="pdf", acks_late=True, bind=True)
 def hold_the_interpreter(self, job, seconds=0.0):
-    """Keep the interpreter locked in a C call for so long, the first time."""
+    """Keep the interpreter locked in a C call for *seconds*, the first time."""
     note("start", job)
     if not self.request.delivery_info["redelivered"]:
         ctypes.PyDLL(None).usleep(int(seconds * 1e6))
@@ -111,7 +113,7 @@ def hold_the_interpreter(self, job, seconds=0.0):
 
 @app.task(affinity="pdf", acks_late=True, ignore_result=True)
 def keep_the_server(job, seconds=0.0):
-    """Have the server answer nobody for so long, the end of this task included."""
+    """Have the server answer nobody for *seconds*, beyond the end of this task."""
     note("start", job)
     connection = app.connection_for_write().default_channel.client.connection_pool.get_connection()
     connection.send_command("EVAL", _BUSY, 0, seconds)
@@ -129,7 +131,7 @@ def send_off(job, seconds=0.0):
 
 @control_command(args=[("seconds", float)])
 def block(state, seconds):
-    """Block the event loop of a worker, and nothing else of it."""
+    """Block the event loop of a worker, and nothing else in the process."""
     note("start", "block")
     time.sleep(seconds)
     note("end", "block")
@@ -137,7 +139,7 @@ def block(state, seconds):
 
 @worker_process_init.connect
 def _outlive_the_parent(**_):
-    """Undo, if a test asks for it, what Celery does on Linux: let a pool process survive its parent."""
+    """If a test asks for it, let a pool process survive its parent, as on systems other than Linux."""
     if os.environ.get("CHILDREN_SURVIVE") == "1":
         set_pdeathsig(0)
 

@@ -1,6 +1,6 @@
 """Tests as a user writes them, with the fixtures of `celery_affinity.testing`: `testing/test_testing.py` runs them.
 
-They run one after the other, in this order: some look at what the one before has left.
+The tests run in this order: some look at what the test before has left.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Makes this process, and those it forks, see another time, as on a machine whose clock is wrong."""
+"""Another time for this process and its forks, as on a machine whose clock is wrong."""
 
 import time
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ import celery.worker.request
 
 
 def set_off_by(seconds: float) -> None:
-    """Set the clock of this process off, as far as Celery and we ask for it. Monotonic clocks stay."""
+    """Set the wall clock of this process off wherever Celery and this package read it. Monotonic clocks stay."""
     right_time = time.time
     time.time = lambda: right_time() + seconds
 

@@ -18,11 +18,20 @@ from celery.backends.redis import RedisBackend
 from celery.exceptions import Retry
 from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
 
+from celery_affinity import Exclusive, Rate
 from celery_affinity.client.stamp import PROPERTY, job_id, moment
+from celery_affinity.rules.protocol import MARK
 
 from .ledger import Ledger
 
 TYPES = ("pdf", "excel", "index", "mail")
+
+#: Rules by key that some of the jobs have: so many of them that a key has others waiting, and few enough for a storm.
+RULES = (Exclusive("one"), Exclusive("ordered", keep_order=True), Exclusive("pair", limit=2), Rate("5/s", "rate"))
+
+#: Prefix, pattern and number of keys that few jobs have each: a limit changes for more of them than one call goes
+#: through.
+MANY, OF_MANY, HOW_MANY = "many:", "many:*", 400
 
 #: Worker timeout, heartbeat interval and timeout of a reply, s: so short that a death is noticed within a storm. The
 #: timeout of a reply is shorter still.
@@ -56,7 +65,7 @@ app.conf.update(
         **_master,
         "socket_timeout": REPLY_TIMEOUT_S,
         "socket_connect_timeout": REPLY_TIMEOUT_S,
-        "health_check_interval": 2,  # s until kombu looks whether a blocking read is half-open
+        "health_check_interval": 2,  # s until kombu checks whether a blocking read is half-open
     },
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
@@ -93,6 +102,7 @@ def _note_intended(headers=None, properties=None, routing_key="", **_):
     global last_intended
     last_intended = _intended[id(headers)] = job = job_id(properties[PROPERTY], routing_key)
     facts = {"task": headers["id"], "name": headers["task"].rpartition(".")[2], "try": headers["retries"]}
+    facts["type"] = routing_key
     for name, header in (("due", "eta"), ("expires", "expires")):
         if headers[header]:
             facts[name] = _monotonic(moment(headers[header], app))
@@ -117,13 +127,16 @@ def _note_failed(sender=None, exception=None, **_):
 
 def _job_of(request) -> str:
     job, _, _ = request.properties["delivery_tag"].rpartition(":")
-    return job
+    return job.removesuffix(MARK)  # a publish does not know here whether there will be one
 
 
 @contextmanager
 def _noted(request) -> Iterator[None]:
     job, run = _job_of(request), f"{os.getpid()}.{next(_runs)}"
-    ledger.note("start", job, run=run, worker=_worker_pid)
+    claim = request.affinity
+    left = request.properties.get(PROPERTY) or {}
+    facts = {"priority": request.properties["priority"], "mode": "on_demand" if left.get("on_demand") else "queued"}
+    ledger.note("start", job, run=run, worker=_worker_pid, key=claim.key or "", fence=claim.fence, **facts)
     outcome = "done"
     try:
         yield

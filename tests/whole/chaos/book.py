@@ -2,11 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from math import inf
 
+from celery_affinity.rules.key_limits import typed
+
 from .app import BLOCK_S, HEARTBEAT_S, REPLY_TIMEOUT_S, WORKER_TIMEOUT_S
+from .facts import Change, Job, Pause, Run, Window
 from .ledger import Event
+from .reserves import highest
 
 #: Longest time, s, from an end until the worker has told the server: the worker does so in its next turn, which takes a
 #: while on a busy machine. Also: longest time, s, until a worker that was cut off is heard again.
@@ -21,55 +24,6 @@ RESULTS = "results"
 
 #: Number of pending jobs that says nothing: jobs come and go.
 _IN_PASSING = 30
-
-
-@dataclass(slots=True)
-class Run:
-    """One start of a job, and the end if there was one."""
-
-    id: str
-    pid: int
-    worker: int
-    start: float
-    end: float = inf
-    outcome: str = ""
-
-
-@dataclass(slots=True)
-class Job:
-    """A publish, by the id of its stamp, and what became of it. Times are inf for what did not happen."""
-
-    id: str
-    redis_id: str = ""
-    task: str = ""
-    name: str = ""
-    intended: float = inf
-    accepted: float = inf
-    refused: str = ""
-    refused_at: float = inf
-    due: float = 0.0
-    expires: float = inf
-    failed: str = ""
-    runs: list[Run] = field(default_factory=list)
-    judged: bool = False
-
-    @property
-    def ended(self) -> bool:
-        return any(run.end < inf for run in self.runs)
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A time in which something was wrong. *of*: the worker's pid or a name; 0 or "*" for all."""
-
-    what: str
-    of: object
-    since: float
-    until: float
-    latest: float = 0.0  # of several windows in one: when the last one began
-
-    def meets(self, since: float, until: float) -> bool:
-        return self.since <= until and since <= self.until
 
 
 class Book:
@@ -90,6 +44,10 @@ class Book:
         self.results_amnesias: list[Window] = []
         self.results_away: list[Window] = []
         self.is_full: list[Window] = []
+        self.pauses: list[Pause] = []
+        self.changes: list[Change] = []
+        self.turnover: list[float] = []
+        self.members: dict[int, str] = {}
         self.retries_results: set[int] = set()
         self.got: dict[str, str] = {}
         self.waited: dict[str, Window] = {}
@@ -116,6 +74,7 @@ class Book:
     def _on_intended(self, event: Event) -> None:
         job = self.job(event.subject)
         job.task, job.name, job.intended = event.facts["task"], event.facts["name"], event.at
+        job.type = event.facts.get("type", "")
         job.redis_id = event.facts.get("redis", event.subject)
         job.due = float(event.facts.get("due", 0))
         job.expires = float(event.facts.get("expires", inf))
@@ -130,6 +89,8 @@ class Book:
 
     def _on_start(self, event: Event) -> None:
         run = Run(event.facts["run"], event.pid, int(event.facts["worker"]), event.at)
+        run.key, run.fence = event.facts.get("key", ""), int(event.facts.get("fence", 0))
+        run.priority, run.mode = int(event.facts.get("priority", 0)), event.facts.get("mode", "queued")
         self._runs[run.id] = run
         self.job(event.subject).runs.append(run)
 
@@ -155,14 +116,22 @@ class Book:
     def _on_kill(self, event: Event) -> None:
         self.deaths[int(event.facts["target"])] = event.at
         self.kills[event.subject] += 1
+        if event.subject == "worker":
+            self.turnover.append(event.at)
+
+    def _on_whole(self, event: Event) -> None:
+        self.turnover.clear()
 
     def _on_term(self, event: Event) -> None:
         self.left[int(event.facts["target"])] = event.at
         self.faults["restart"] += 1
+        self.turnover.append(event.at)
 
     def _on_born(self, event: Event) -> None:
         pid = int(event.facts["target"])
         self._born[event.subject].append(pid)
+        self.members[pid] = event.subject
+        self.turnover.append(event.at)
         if event.facts["retries_results"] == "True":
             self.retries_results.add(pid)
 
@@ -219,6 +188,24 @@ class Book:
                 self.complaints.append(f"a full server's jobs were not worked off: {before} pending, then {after}")
             if float(event.facts["silent_s"]) > _HEARD_S["stop"]:
                 self.complaints.append(f"a worker was silent for {event.facts['silent_s']} s while the server was full")
+
+    # -- an operator
+
+    def _on_paused(self, event: Event) -> None:
+        self.faults["pause"] += 1
+        self.pauses.append(Pause(event.subject, event.at, int(event.facts["fence"])))
+
+    def _on_resuming(self, event: Event) -> None:
+        pause = next(each for each in reversed(self.pauses) if each.what == event.subject)
+        pause.until, pause.up_to = event.at, int(event.facts["fence"])
+
+    def _on_limits(self, event: Event) -> None:
+        self.faults["limit"] += 1
+        limits = {**(typed(event.subject) or {}), **highest(event.facts.get("reserve", "none"))}
+        began, before, after = float(event.facts["began"]), int(event.facts["before"]), int(event.facts["fence"])
+        self.changes.append(Change(began, before, after, limits))
+
+    # -- windows
 
     def _begin(self, event: Event, what: str, as_what: str | None = None) -> None:
         self.faults[what] += 1

@@ -14,6 +14,7 @@ from .faults import Field
 from .fleet import MEMBERS, SLOTS, Fleet
 from .judge import Verdict, judge
 from .ledger import Ledger
+from .operator import Operator
 from .proxy import Proxy
 from .servers import DurableServer, ReplicatedServers
 from .storms import Storm
@@ -24,7 +25,7 @@ _QUIET_WITHIN_S = 90
 
 @dataclass
 class Outcome:
-    """A storm, what was done, and what came of it."""
+    """A storm, its strikes, and its outcome."""
 
     storm: str
     seconds: float
@@ -68,7 +69,7 @@ class Campaign:
             stack.callback(server.stop)
             stack.callback(fleet.end)
             stack.callback(self._keep_logs, fleet)
-            self._field = Field(self._rng, self.ledger, fleet, server, results, proxy)
+            self._field = Field(self._rng, self.ledger, fleet, server, results, proxy, Operator(self.ledger, server))
             fleet.start()
             yield self
 
@@ -76,6 +77,7 @@ class Campaign:
         """Publish so many jobs while *storm* blows for so long; judge what came of it."""
         on = self._field
         kills, faults = self.book.kills.copy(), self.book.faults.copy()
+        self.ledger.note("whole", "fleet")
         offsets = self._rng.choice(((0, 0), (3600, 0), (0, -3600)))
         began = monotonic()
         for number, offset in enumerate(offsets):
@@ -94,6 +96,7 @@ class Campaign:
                 self._rng.choice(storm.faults)(on)
                 on.wait(self._rng.uniform(*storm.pause_s))
             on.heal()
+            on.operator.calm()
         except AssertionError as exc:  # a fault waited in vain
             troubles.append(str(exc))
         blown = monotonic()

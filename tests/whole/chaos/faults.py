@@ -17,6 +17,7 @@ from celery_affinity.server.reader import Reader
 from .app import WORKER_TIMEOUT_S
 from .fleet import MEMBERS, Fleet
 from .ledger import Ledger
+from .operator import Operator
 from .proxy import Proxy
 from .servers import DurableServer, ReplicatedServers
 
@@ -34,6 +35,7 @@ class Field:
     server: DurableServer | ReplicatedServers
     results: DurableServer
     proxy: Proxy | None
+    operator: Operator
     _later: list[tuple[float, int, Callable[[], object]]] = field(default_factory=list)
     _numbers: count = field(default_factory=count)
 

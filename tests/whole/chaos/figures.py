@@ -13,23 +13,30 @@ BLOCK = "chaos"
 
 @dataclass
 class Figures:
-    """All storms of one name together; of a run, all storms."""
+    """The storms of one name together, or all storms of a run."""
 
     storms: int = 0
     accepted: int = 0
     runs: int = 0
+    keyed: int = 0
+    limited: int = 0
+    pauses: int = 0
     refused: int = 0
     violations: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     again: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
+    overlaps: Counter[str] = field(default_factory=Counter)
 
     def add(self, outcome: Outcome) -> None:
         verdict = outcome.verdict
         self.storms += 1
         self.accepted += verdict.accepted
         self.runs += verdict.runs
+        self.keyed += verdict.keyed
+        self.limited += verdict.limited
+        self.pauses += verdict.pauses
         self.refused += verdict.refused
         self.violations += len(verdict.violations)
         for mine, others in (
@@ -37,6 +44,7 @@ class Figures:
             (self.faults, outcome.faults),
             (self.again, verdict.again),
             (self.lost, verdict.lost),
+            (self.overlaps, verdict.overlaps),
         ):
             mine.update(others)
 
@@ -66,7 +74,9 @@ def as_markdown(result: dict) -> str:
     what = {storm.name: storm.what for storm in STORMS}
     summary = (
         f"Seed {result['seed']}: {total['storms']} storms in {result['seconds'] / 60:.0f} minutes, "
-        f"{total['accepted']:,} jobs accepted, {total['runs']:,} runs, {sum(total['kills'].values())} kills "
+        f"{total['accepted']:,} jobs accepted, {total['runs']:,} runs ({total['keyed']:,} with a key, "
+        f"{total['limited']:,} under a limit of their type, or a reserve), {total['pauses']} pauses, "
+        f"{sum(total['kills'].values())} kills "
         f"({_listed(total['kills'])}), {total['violations']} violations."
     )
     header = ("storm", "jobs", "kills", "run again, because", "not run to the end, because", "violations")
@@ -92,6 +102,8 @@ def in_a_line(outcome: Outcome) -> str:
         f"{verdict.accepted} jobs, {verdict.runs} runs",
         f"kills: {_listed(outcome.kills)}",
         f"faults: {_listed(outcome.faults)}",
+        f"{verdict.keyed} runs with a key, {verdict.limited} under a limit or reserve, {verdict.pauses} pauses",
+        f"overlaps: {_listed(verdict.overlaps)}",
         f"again: {_listed(verdict.again)}",
         f"lost: {_listed(verdict.lost)}",
     ]

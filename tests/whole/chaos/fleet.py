@@ -1,5 +1,6 @@
 """The processes under test: workers with all pools, a dispatcher, publishers. Faults happen to them by process id."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from time import monotonic
+from time import monotonic, sleep
 
 import psutil
 
@@ -19,6 +20,9 @@ _READY_S = 60
 
 #: Time, s, after a worker's word that it is ready, until the worker's loop turns.
 _TURNS_S = 1.0
+
+#: Share of the kills of pool processes that are to meet one in a task; longest wait, s, for the start of a task.
+_IN_A_TASK, _STARTS_WITHIN_S = 0.7, 0.4
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Fleet:
         self.dispatcher: Process | None = None
         self._gone: list[Process] = []
         self._stopped: dict[int, WorkerProcess] = {}
+        self._starts = Ledger(ledger.path)
         self._ready_at: dict[int, float] = {}
         self._batches = 0
 
@@ -87,8 +92,29 @@ class Fleet:
         Before, Celery takes the death for a pool that cannot start, and ends the worker.
         """
         worker = self.workers[name]
-        if " ready." in worker.log() and monotonic() - self._ready_at.setdefault(worker.pid, monotonic()) > _TURNS_S:
-            self._kill_child(name, rng, "pool process")
+        is_up = " ready." in worker.log()
+        if is_up and monotonic() - self._ready_at.setdefault(worker.pid, monotonic()) > _TURNS_S:
+            is_killed = rng.random() < _IN_A_TASK and self._kill_in_a_task(worker, rng)
+            if not is_killed:
+                self._kill_child(name, rng, "pool process")
+
+    def _kill_in_a_task(self, worker: WorkerProcess, rng: Random) -> bool:
+        """Wait for a start of a task in a pool process, and kill the process in the task or soon thereafter.
+
+        Return False if none starts for a moment.
+        """
+        list(self._starts.new())
+        until = monotonic() + _STARTS_WITHIN_S
+        while monotonic() < until:
+            sleep(0.002)
+            for event in self._starts.new():
+                if event.kind == "start" and event.facts["worker"] == str(worker.pid):
+                    sleep(rng.uniform(0, 0.03))
+                    self._ledger.note("kill", "pool process", target=event.pid)
+                    with suppress(ProcessLookupError):
+                        os.kill(event.pid, signal.SIGKILL)
+                    return True
+        return False
 
     def kill_guard(self, name: str, rng: Random) -> None:
         """Kill the guard of a worker, if it has one now."""

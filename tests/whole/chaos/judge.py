@@ -1,4 +1,4 @@
-"""Whether the book and Redis agree with the promises. Strict: an event that no noted fault explains is a violation.
+"""Compares the book and Redis with the promises. Strict: an event that no noted fault explains is a violation.
 
 With the package hiredis in the environment, an eventlet worker finds the pooled connections to its result backend
 broken only when it uses them, minutes after an outage, and a task's result may be FAILURE then. Celery's backend does
@@ -10,8 +10,21 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from .app import ON_THE_BROKERS_SERVER
-from .book import RETURNS_S, Book, Job, Run, Window
-from .reasons import any_death, death, disturbed, is_publish_refused, is_stopped, told_by, troubles_of, why_again
+from .book import RETURNS_S, Book
+from .facts import Job, Run, Window
+from .keys import judge_keys, judge_types
+from .pauses import judge_pauses
+from .reasons import (
+    any_death,
+    death,
+    disturbed,
+    has_succeeded,
+    is_publish_refused,
+    is_stopped,
+    told_by,
+    troubles_of,
+    why_again,
+)
 from .remains import Remains
 
 #: Time, s, by which a job with an ETA may start early: both ends read their clocks in several steps.
@@ -23,13 +36,21 @@ REFUSED = "OperationalError"
 
 @dataclass
 class Verdict:
-    """The outcome of one storm. *again*, *lost*: how often each noted fault explains a repetition, or a loss."""
+    """The outcome of one storm. *again*, *lost*: how often each noted fault explains a repetition, or a loss.
+
+    *keyed*: runs of jobs with a key. *limited*: runs under a limit of their type, or a reserve. *pauses*: how many were
+    looked at. *overlaps*: how often each fault explains that there were too many runs of one key, type or class.
+    """
 
     accepted: int = 0
     runs: int = 0
+    keyed: int = 0
+    limited: int = 0
+    pauses: int = 0
     refused: int = 0
     again: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
+    overlaps: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
 
 
@@ -45,15 +66,21 @@ def judge(book: Book, remains: Remains) -> Verdict:
         job.judged = True
     verdict.runs = sum(len(job.runs) for job in jobs)
     _judge_chords(book, verdict)
+    verdict.keyed, found = judge_keys(jobs, book, verdict.overlaps)
+    verdict.limited, found_of_types = judge_types(jobs, book, verdict.overlaps)
+    verdict.pauses, found_in_pauses = judge_pauses(jobs, book)
+    verdict.violations += [*found, *found_of_types, *found_in_pauses]
     verdict.violations += [*remains.leaks, *book.complaints]
-    book.complaints.clear()
+    for noted in (book.complaints, book.pauses, book.changes):
+        noted.clear()
     book.touched.clear()
     return verdict
 
 
 def _judge_job(job: Job, book: Book, remains: Remains, verdict: Verdict) -> None:
     def violated(what: str) -> None:
-        verdict.violations.append(f"{what}: {told(job, book)}")
+        others = [told(each, book, remains) for each in book.jobs_of_task[job.task] if each is not job]
+        verdict.violations.append(" | other jobs of the task: ".join([f"{what}: {told(job, book, remains)}", *others]))
 
     if job.intended == inf:
         violated("ran, but was never published")
@@ -176,7 +203,7 @@ def _judge_repetitions(job: Job, book: Book, verdict: Verdict, violated) -> None
 
 
 def _why_not_ended(job: Job, book: Book, remains: Remains) -> str | None:
-    """Return what a job that has not ended came to: a fault that explains it, "stuck", or None."""
+    """Return the fate of a job that has not ended: a fault that explains it, "stuck", or None."""
     state, reason = remains.states.get(job.redis_id), remains.reasons.get(job.redis_id)
     if state in ("pending", "scheduled", "claimed"):
         return "stuck"
@@ -184,6 +211,8 @@ def _why_not_ended(job: Job, book: Book, remains: Remains) -> str | None:
         return "expired"
     if reason == "lost":
         return disturbed(job, book) or any_death(job, book)
+    if remains.is_done(job.redis_id, max((run.start for run in job.runs), default=inf)) and has_succeeded(job, book):
+        return "its retry had succeeded"
     if reason == "rejected" and is_publish_refused(job, book):
         return "its own publish was refused"
     if job.failed and any(death(run, book) for run in job.runs):
@@ -215,13 +244,15 @@ def _any_loss(job: Job, book: Book) -> str | None:
     return "its publish was refused" if is_publish_refused(job, book) else None
 
 
-def told(job: Job, book: Book) -> str:
+def told(job: Job, book: Book, remains: Remains) -> str:
     """Return a job's story in one line."""
-    runs = [
-        f"run by {run.pid} of worker {run.worker} {run.start:.2f}..{run.end:.2f} {run.outcome}"
-        for run in sorted(job.runs, key=lambda run: run.start)
-    ]
+    runs = []
+    for run in sorted(job.runs, key=lambda run: run.start):
+        runs.append(f"run by {run.pid} of worker {run.worker} {run.start:.2f}..{run.end:.2f} {run.outcome}")
+        deaths = {"process": book.deaths.get(run.pid), "worker": book.deaths.get(run.worker)}
+        runs += [f"that {who} was killed {at:.2f}" for who, at in deaths.items() if at is not None]
     facts = [f"{job.name} {job.redis_id} task {job.task}", f"intended {job.intended:.2f}, accepted {job.accepted:.2f}"]
     facts += [f"due {job.due:.2f}"] if job.due else []
     facts += [f"failed: {job.failed}"] if job.failed else []
+    facts.append(f"state {remains.states.get(job.redis_id)}, result {remains.results.get(job.task)}")
     return "; ".join([*facts, *runs])

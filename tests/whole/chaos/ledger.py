@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that the process *pid* saw. *subject*: a job, or whatever the kind is about."""
+    """An event that the process *pid* saw. *subject*: a job, or another thing that the kind is about."""
 
     kind: str
     at: float

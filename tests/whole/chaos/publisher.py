@@ -6,11 +6,16 @@ import time
 
 from celery import chord
 
+from celery_affinity import Exclusive
+
 from . import app as app_module
-from .app import TYPES, app, early, late, ledger, part, retrying, total
+from .app import HOW_MANY, MANY, RULES, TYPES, app, early, late, ledger, part, retrying, total
 
 #: Share, %, of each kind of call; long calls come on top, as many as the storm wants.
 SHARES = {"early": 41, "late": 29, "eta": 12, "retry": 8, "expires": 6, "chord": 1}
+
+#: Share, %, of the calls of tasks that have a key, and of those that have one of many.
+WITH_A_KEY, WITH_ONE_OF_MANY = 9, 6
 
 #: Number of calls of which one waits for its result, at the end, and the longest wait, s.
 ONE_WAITS_IN, WAITS_S = 100, 10.0
@@ -53,6 +58,10 @@ def _publish(rng: random.Random, producer, long: int):
         "on_demand": rng.random() < 0.2,
         "producer": producer,
     }
+    chosen = rng.random() * 100
+    if chosen < WITH_A_KEY + WITH_ONE_OF_MANY:
+        rule = rng.choice(RULES) if chosen < WITH_A_KEY else Exclusive(f"{MANY}{rng.randrange(HOW_MANY)}")
+        options[rule.option] = rule
     task = {"early": early, "late": late, "retry": retrying}.get(kind) or rng.choice((early, late))
     if kind == "eta":
         options["countdown"] = rng.uniform(0.1, 4)

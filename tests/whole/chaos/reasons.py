@@ -1,15 +1,20 @@
-"""Which noted fault explains that a job ran again, was stopped, or was lost."""
+"""Finds the noted fault that explains why a job ran again, was stopped, or was lost."""
 
 from math import inf
 
 from .app import WORKER_TIMEOUT_S
-from .book import RETURNS_S, TELLS_S, Book, Job, Run, Window
+from .book import RETURNS_S, TELLS_S, Book
+from .facts import Job, Run, Window
 
 #: Time, s, until the guard has ended a prefork child whose worker was killed: before, the child may begin a given job.
 ORPHAN_S = 1.0
 
 #: Delay, s, on a busy machine, of the start of a task that its worker still held for its own.
 STARTS_S = 1.0
+
+#: Longest time, s, from the death of a pool process until its worker sees the death: Celery's pool looks every 5 s, in
+#: case the event escapes it.
+SEEN_S = 5.0 + TELLS_S
 
 #: Time, s, from the moment a pool process goes on until the start of the job given to the process before.
 PIPE_S = 0.1
@@ -73,6 +78,17 @@ def troubles_of(run: Run, book: Book) -> list[Window]:
 
 def disturbed(job: Job, book: Book) -> str | None:
     return next((why for run in job.runs if (why := why_again(run, book))), None)
+
+
+def has_succeeded(job: Job, book: Book) -> bool:
+    """Whether the task of *job* had succeeded, by another try, when the worker of *job* saw that its process was lost.
+
+    A pool process may die after it has published the retry, and before its worker knows. Celery 5.7 acks the job if the
+    task's result is SUCCESS when the death is seen: the retry, or its next one, has brought the task to its end.
+    """
+    ends = [run.end for each in book.jobs_of_task[job.task] for run in each.runs if run.outcome == "done"]
+    deaths = [at for run in job.runs if (at := book.deaths.get(run.pid)) is not None and run.pid != run.worker]
+    return any(end <= at + SEEN_S for end in ends for at in deaths)
 
 
 def any_death(job: Job, book: Book) -> str | None:

@@ -10,6 +10,7 @@ import redis
 
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import KEYS, Keys
+from celery_affinity.rules.protocol import ENDED_KEPT_S, MARK
 from celery_affinity.server.reader import Reader
 
 _CHUNK = 500
@@ -24,7 +25,11 @@ _KOMBU = re.compile(
 )
 
 #: Keys that a quiet fleet does not have: nothing waits, and an empty key is none.
-_BUSY = {"lane", "heads", "scheduled", "claims", "inbox"}
+_BUSY = {"lane", "heads", "scheduled", "claims", "inbox"} | {
+    *("held", "sublane", "of_key", "rates", "due_keys"),
+    *("kept_back", "kept_lanes", "waiting_keys"),
+    *("type_rules", "limited", "pauses", "pause_ends", "recount"),
+}
 
 
 @dataclass
@@ -32,6 +37,7 @@ class Remains:
     """*states*: of each job that Redis knows. *reasons*: of the dead letters. *leaks*: keys that should not be there.
 
     *expired*: when jobs expired that waited, by the monotonic clock. *results*: the states of tasks, by their ids.
+    *at*: when all this was read.
     """
 
     states: dict[str, str] = field(default_factory=dict)
@@ -39,14 +45,20 @@ class Remains:
     results: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     leaks: list[str] = field(default_factory=list)
+    at: float = 0.0
+
+    def is_done(self, job: str, last_start: float) -> bool:
+        """Whether a job is done, or Redis may have forgotten that it is since its last run began."""
+        return self.states.get(job, "done" if self.at - last_start > ENDED_KEPT_S else "") == "done"
 
 
 def why_not_quiet(client: redis.Redis, workers: int) -> str:
-    """Return what is still going on, "" if nothing: all live workers are here, idle, and nothing waits."""
+    """Return the activity that is left; "" if all live workers are here and idle, and nothing waits."""
     try:
         status = Report(Reader(client, Keys())).status()
         claims = sum(1 for _ in client.scan_iter(Keys().key("claims", "*"), count=1000))
         untold = client.zcard(Keys().key("untold"))
+        rates = client.zcard(Keys().key("rates"))
     except redis.RedisError as exc:
         return f"the server does not answer: {exc}"
     pending = sum(each.pending for each in status.types)
@@ -57,6 +69,8 @@ def why_not_quiet(client: redis.Redis, workers: int) -> str:
     if pending or status.scheduled or busy or claims or untold:
         facts.append(f"{pending} pending, {status.scheduled} scheduled, {claims} with claims, busy: {busy}")
         facts.append(f"the ends of {untold} are still to be told")
+    if rates:
+        facts.append(f"{rates} rates still have starts to give back")
     return "; ".join(facts)
 
 
@@ -65,7 +79,7 @@ def look(client: redis.Redis, results: redis.Redis, slots: int) -> Remains:
 
     Done jobs, which would go within a minute, and results are deleted.
     """
-    remains = Remains()
+    remains = Remains(at=monotonic())
     for each in (client, results):
         _look_at_results(each, remains)
     _look_at_jobs(client, remains)
@@ -100,7 +114,7 @@ def _look_at_jobs(client: redis.Redis, remains: Remains) -> None:
 def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: int) -> bool:
     """Note the facts of a job: *row* has its state, reason and end. Return whether the job will be forgotten soon."""
     state, reason, ended = row
-    job = name.decode().rpartition(":")[2]
+    job = _id(name.decode().rpartition(":")[2])
     if state is None:
         remains.leaks.append(f"half of a job: {name!r}")
         return False
@@ -115,7 +129,7 @@ def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: i
 
 
 def _look_at_dead_letters(client: redis.Redis, remains: Remains) -> None:
-    listed = {job.decode() for job in client.zrange(Keys().key("dead"), 0, -1)}
+    listed = {_id(job.decode()) for job in client.zrange(Keys().key("dead"), 0, -1)}
     remains.leaks += [f"a dead letter that no list has: {job}" for job in remains.reasons.keys() - listed]
     remains.leaks += [f"a listed dead letter that is none: {job}" for job in listed - remains.reasons.keys()]
 
@@ -158,23 +172,28 @@ def _look_at_keys(client: redis.Redis, remains: Remains) -> None:
             if not _KOMBU.fullmatch(found):
                 remains.leaks.append(f"an unknown key: {found}")
             continue
-        name, hit = match
+        name, job = match[0], _id(match[1][1]) if match[1].groups() else ""
         if name in _BUSY:
             remains.leaks.append(f"a key that a quiet fleet has not: {found}")
         elif name == "task" and _is_task_of_nothing(client, found, remains):
             remains.leaks.append(f"a key of a task whose jobs are gone: {found}")
-        elif name == "worker" and hit[1] not in live:
+        elif name == "worker" and job not in live:
             remains.leaks.append(f"a key of a worker that is gone: {found}")
-        elif name in ("job", "message") and hit[1] not in remains.reasons and hit[1] not in remains.states:
+        elif name in ("job", "message") and job not in remains.reasons and job not in remains.states:
             remains.leaks.append(f"a key of a job that is gone: {found}")
-        elif name == "message" and remains.states.get(hit[1]) != "dead":
-            remains.leaks.append(f"a message of a job that is {remains.states.get(hit[1])}: {found}")
+        elif name == "message" and remains.states.get(job) != "dead":
+            remains.leaks.append(f"a message of a job that is {remains.states.get(job)}: {found}")
 
 
 def _is_task_of_nothing(client: redis.Redis, name: str, remains: Remains) -> bool:
     """Whether the index by task id keeps a task for good that has no dead letter."""
     jobs = (client.get(name) or b"").decode().split()
-    return client.ttl(name) == -1 and not any(remains.states.get(job) == "dead" for job in jobs)
+    return client.ttl(name) == -1 and not any(remains.states.get(_id(job)) == "dead" for job in jobs)
+
+
+def _id(job: str) -> str:
+    """Return the id of a job as the ledger has it."""
+    return job.removesuffix(MARK)
 
 
 def _text(row: dict[bytes, bytes]) -> dict[str, str]:

@@ -1,17 +1,17 @@
-"""Which faults come together, how fast, and for how long."""
+"""Storms: the faults that come together, their pace, and their length."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from . import faults
+from . import faults, operating
 from .faults import Fault
 
 
 @dataclass(frozen=True)
 class Storm:
-    """*what*: for the table. *pause_s*: between two strikes, at least and at most. *replicated*: with a replica.
-    *long*: the share of jobs that take a second or so, in percent: with many, jobs that come back have to wait.
+    """*what*: a description for the table. *pause_s*: between two strikes, at least and at most. *replicated*: with a
+    replica. *long*: share, %, of jobs that take a second or so: with many, jobs that come back have to wait.
     """
 
     name: str
@@ -104,6 +104,28 @@ STORMS = (
         (6, 8),
     ),
     Storm(
+        "pauses, limits",
+        "types, keys and everything paused, with and without an end; limits of types and keys changed; while workers "
+        "and pool processes are killed, connections cut and scripts flushed",
+        (
+            *(operating.pause_something,) * 4,
+            *(operating.change_limit,) * 4,
+            *(faults.kill_worker, faults.kill_pool_process, faults.pause_worker, faults.cut_link, faults.flush_scripts),
+        ),
+        (0.1, 0.6),
+    ),
+    Storm(
+        "reserves",
+        "slots that jobs of a class leave to others, changed again and again; while pool processes and guards are "
+        "killed, connections cut and scripts flushed",
+        (
+            *(operating.change_reserve,) * 4,
+            *(faults.kill_pool_process, faults.kill_guard, faults.kill_clients, faults.cut_link, faults.flush_scripts),
+        ),
+        (0.1, 0.6),
+        long=9,
+    ),
+    Storm(
         "mixed",
         "all of these but lost data and full memory, in one",
         (
@@ -126,15 +148,18 @@ STORMS = (
                 faults.kill_clients,
             ),
             *(faults.flush_scripts, faults.cut_link, faults.cut_in_reply, faults.delay_link, faults.silence_link),
+            *(operating.pause_something, operating.change_limit, operating.change_reserve) * 3,
         ),
         (0.3, 0.9),
     ),
     Storm(
         "mixed, replicated",
-        "processes killed and suspended, connections cut and scripts flushed, around failovers",
+        "processes killed and suspended, connections cut, scripts flushed, types and keys paused and limited, around "
+        "failovers",
         (
             *(faults.kill_worker, faults.kill_pool_process, faults.kill_publisher, faults.suspend_worker),
             *(faults.kill_clients, faults.flush_scripts, faults.restart_worker, faults.fail_over),
+            *(operating.pause_something, operating.change_limit, operating.change_reserve),
         ),
         (0.8, 2),
         replicated=True,

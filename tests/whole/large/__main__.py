@@ -29,19 +29,33 @@ GOAL_EXPLAIN_MS = 50
 
 @dataclass(frozen=True)
 class Scale:
-    """The sizes to measure. *workers*: of one slot and one to three types each, besides two large ones."""
+    """The sizes to measure. *workers*: of one slot and one to three types each, besides two large ones.
+
+    *keys*: number of exclusive keys of all these jobs; 0: they have none. *limit*: of each type; 0: it has none.
+    """
 
     jobs: int = 1_000_000
     types: int = 20
     workers: int = 0
     rounds: int = 300
+    keys: int = 0
+    limit: int = 0
 
     def __str__(self):
         workers = f", {self.workers:,} more workers that join and beat" if self.workers else ""
-        return f"{self.jobs:,} jobs of {self.types:,} types{workers}"
+        keys = f", {self.keys:,} exclusive key{'s' if self.keys > 1 else ''}" if self.keys else ""
+        limit = f" with a limit of {self.limit:,} each" if self.limit else ""
+        return f"{self.jobs:,} jobs of {self.types:,} types{limit}{keys}{workers}"
 
 
-SCALES = (Scale(), Scale(types=1000, workers=5000), Scale(types=1_000_000))
+SCALES = (
+    Scale(),
+    Scale(types=1000, workers=5000),
+    Scale(types=1_000_000),
+    Scale(keys=1_000_000),
+    Scale(jobs=10_000, types=1, keys=1),
+    Scale(jobs=100_000, types=1000, limit=3),
+)
 
 
 def main():
@@ -69,7 +83,8 @@ def measure(scale):
     with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, server.pid, -20)  # other processes here are not measured
-        fleet = LargeFleet(client, scale.types)
+        fleet = LargeFleet(client, scale.types, keys=scale.keys)
+        fleet.limit_types(scale.limit)
         began_s = time.monotonic()
         last = min(BATCH, scale.jobs)
         fleet.fill(scale.jobs - last)

@@ -1,18 +1,22 @@
-"""A queue of many jobs and a fleet that does all that workers do, with the cost of each script and report."""
+"""A queue of many jobs and a fleet that makes all moves of workers, with the cost of each script and report."""
 
 import random
 import statistics
 import time
 from collections import Counter
+from itertools import count
 from typing import NamedTuple
 
+from celery_affinity.client.stamp import marked
 from celery_affinity.observe.claim_order import order_now, upcoming
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
+from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
-from celery_affinity.rules.settings import Settings, complete
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.shared_settings import complete, shared
 from celery_affinity.server.reader import Reader
-from celery_affinity.server.replies import End, Job, Joining, Running
+from celery_affinity.server.replies import End, Joining, Running
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import ARROWS, load
 
@@ -46,17 +50,21 @@ class Counting(Scheduler):
 
 
 class LargeFleet:
-    """Many pending jobs, 11 priorities and both modes, and workers that serve 1 to 20 of the types."""
+    """Many pending jobs, 11 priorities and both modes, and workers that serve 1 to 20 of the types.
 
-    def __init__(self, client, types, priorities=11, seed=1):
+    *keys*: number of exclusive keys that the jobs have in turn, those of one key alike; 0: they have none.
+    """
+
+    def __init__(self, client, types, priorities=11, seed=1, keys=0):
         self.client = client
         self.scheduler = Counting(client, Keys())
         self.reader = Reader(client, Keys())
         self.types = [f"type{number}" for number in range(types)]
         self.served = self.types[:20]  # by one worker at most
-        self.priorities = priorities
+        self.priorities, self.keys = priorities, keys
         self.random = random.Random(seed)
         self.sequence = 0
+        self._numbers = count()
         self.took_ms = {name: [] for name in ARROWS}
 
     def fill(self, jobs, since=0):
@@ -69,19 +77,34 @@ class LargeFleet:
                 pipe.execute()
 
     def _job(self, number, delay_us=0):
+        type_ = self.random.choice(self.types)
+        rules, priority, on_demand = self.shape(type_)
         return Job(
-            f"job{number}",
-            self.random.choice(self.types),
+            marked(f"job{number}", rules),
+            type_,
             "x" * 700,  # size of Celery's message of a small task
-            on_demand=self.random.choice([False, False, False, True]),
-            priority=self.random.randrange(self.priorities),
+            on_demand=on_demand,
+            priority=priority,
             delay_us=delay_us,
             task_id=f"task-{number}",
             task_name="proj.tasks.render",
+            rules=rules,
         ).arguments
 
+    def shape(self, type_):
+        """Return rules, priority and mode of the next job of *type_*."""
+        if not self.keys:
+            return "", self.random.randrange(self.priorities), self.random.choice([False, False, False, True])
+        number = next(self._numbers) % max(1, self.keys // len(self.types))
+        return f"key={type_}-{number} limit=1", number % self.priorities, number % 4 == 0
+
+    def limit_types(self, limit):
+        """Let *limit* jobs of each type run at once; 0: any number."""
+        if limit:
+            self.scheduler.configure({"limits": " ".join(f"type%3A{type_}={limit}" for type_ in self.types)})
+
     def join(self, worker, types, slots):
-        self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), Settings().shared())
+        self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), shared(Settings()))
 
     def crowd(self, workers):
         """Have many small workers join, and each beat once."""
@@ -96,7 +119,7 @@ class LargeFleet:
                 self.note_times()
 
     def live(self, rounds):
-        """Do all that workers do, at sizes at which calls stop and say `more`."""
+        """Make all moves of workers, at sizes at which calls stop and return `more`."""
         self.join("specialist", self.types[:1], 8)
         self.join("versatile", self.served, 100)
         for round_ in range(rounds):
@@ -122,6 +145,8 @@ class LargeFleet:
         while ending := self.scheduler.announce("large", again_s=60):
             self.scheduler.told([ending.job_id])
         self.scheduler.configure({"age_weight": "16"})
+        self.scheduler.pause("type:nothing")
+        self.scheduler.resume("type:nothing")
         self.scheduler.repair()
         self.ingest(60)
         self.die("versatile")
@@ -168,7 +193,7 @@ class LargeFleet:
             self.scheduler.ingest(name, [Job(f"stock{each}", self.types[0], message)])
 
     def die(self, worker):
-        """Have a worker be silent for longer than its timeout, ticked all the while."""
+        """Have a worker be silent, with ticks, for longer than its timeout."""
         now_us = self.reader.now_us()
         self.client.zadd(Keys().key("beats"), {worker: now_us - 60_000_000})
         self.client.hset(Keys().key("clock"), mapping={"ticked": now_us, "grace": now_us - 60_000_000})

@@ -47,5 +47,5 @@ elseif workers.resume(worker) then
     types = workers.types_of(worker)
     free_slots.recount(worker)
 end
-local more = fill(types, "", settings, free_slots.view())[1]
+local more = fill(types, "", settings, which_slot.view())[1]
 return { 1, not turns and redis.call("LLEN", key.inbox(worker)) > 0 and 1 or 0, more }

@@ -11,4 +11,4 @@
 
 -- ARGV[1..]: types, encoded
 
-return { fill(ARGV, "", read_settings(), free_slots.view())[1] }
+return { fill(ARGV, "", read_settings(), which_slot.view())[1] }

@@ -6,6 +6,7 @@
 -- Cost: that of `fill`, and O(types).
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
+-- @include jobs/rule_changes.lua
 -- @include generated/settings.lua
 -- @include base/settings_in_force.lua
 -- @include fleet/workers.lua
@@ -42,7 +43,8 @@ redis.call("ZADD", key.beats, now, worker)
 redis.call("ZADD", key.joined, "NX", now, worker)
 workers.attach(worker, profile, types)
 
-local more = fill(types, "", read_settings(), free_slots.view())[1]
+rule_changes.recheck()
+local more = fill(types, "", read_settings(), which_slot.view())[1]
 if more == "" then
     lookahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end

@@ -27,4 +27,4 @@ if #claimed <= protocol.MOST_MOVES then
     workers.remove(worker)
 end
 local returned = #types
-return { fill(types, "", settings, free_slots.view())[1], #claimed > protocol.MOST_MOVES and 1 or 0, returned }
+return { fill(types, "", settings, which_slot.view())[1], #claimed > protocol.MOST_MOVES and 1 or 0, returned }

@@ -27,7 +27,7 @@ local function add(nth, job)
     state, served, is_first, alone = put(job, clock.now_us + nth, #ARGV == job_fields.COUNT)
     reply[2 * nth + 1], reply[2 * nth + 2] = state, served
     types[#types + 1] = is_first and job.type or nil
-    fresh[job.id] = state == protocol.IS_PENDING and job.message or nil
+    fresh[job.id] = state == protocol.IS_PENDING and job.message or fresh[job.id] -- a call may repeat a job
 end
 
 for first = 1, #ARGV, job_fields.COUNT do

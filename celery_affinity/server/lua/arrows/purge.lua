@@ -5,40 +5,54 @@
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include placing/heads.lua
+-- @include placing/lane_names.lua
 -- @include jobs/find_by.lua
+-- @include jobs/with_rules.lua
 
 local type = ARGV[1] -- encoded
 -- ARGV[2..]: ids of scheduled jobs, MOST_PURGED at most
 
 local deleted = 0
-local function forget(id)
+local function forget(id, lane)
+    if lane and has_rules(id) then
+        with_rules.leave(id, type, lane)
+    end
     find_by.remove(id, 0)
     redis.call("UNLINK", key.job(id), key.message(id))
 end
 
 for i = 2, #ARGV do
-    local state, its_type = unpack(redis.call("HMGET", key.job(ARGV[i]), "state", "type"))
+    local state, its_type, lane = unpack(redis.call("HMGET", key.job(ARGV[i]), "state", "type", "lane"))
     if state == "scheduled" and its_type == type then
         redis.call("ZREM", key.scheduled, ARGV[i])
-        forget(ARGV[i])
+        forget(ARGV[i], lane)
         deleted = deleted + 1
     end
 end
 
 local of_lanes = 0
+for _, lane in ipairs(lane_names()) do
+    for _, id in ipairs(redis.call("ZRANGE", key.kept_back(type, lane), 0, protocol.MOST_PURGED - of_lanes - 1)) do
+        forget(id, lane)
+        of_lanes = of_lanes + 1
+    end
+    if of_lanes == protocol.MOST_PURGED then
+        return { deleted + of_lanes, 1 } -- what follows would take jobs that a key has let go on just now
+    end
+end
 local heads = redis.call("HGET", key.heads, type) or ""
 for lane, enqueued, first_id in lanes.each(heads) do
+    if of_lanes == protocol.MOST_PURGED then
+        break
+    end
     local ids = redis.call("ZRANGE", key.lane(type, lane), 0, protocol.MOST_PURGED - of_lanes - 1)
     redis.call("ZREMRANGEBYRANK", key.lane(type, lane), 0, #ids - 1)
     local first = string.find(heads, lane .. " " .. enqueued .. " " .. first_id, 1, true)
     heads = lanes.with_new_head(type, lane, heads, first, first + #lane + #enqueued + #first_id + 1)
+    lanes.rewrite(type, heads)
     for _, id in ipairs(ids) do
-        forget(id)
+        forget(id, lane)
     end
     of_lanes = of_lanes + #ids
-    if of_lanes == protocol.MOST_PURGED then
-        break
-    end
 end
-lanes.rewrite(type, heads)
-return { deleted + of_lanes, heads ~= "" and of_lanes == protocol.MOST_PURGED and 1 or 0 }
+return { deleted + of_lanes, of_lanes == protocol.MOST_PURGED and heads ~= "" and 1 or 0 }

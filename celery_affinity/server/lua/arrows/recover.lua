@@ -12,11 +12,10 @@
 
 local worker = ARGV[1] -- id
 
-
 if redis.call("EXISTS", key.worker(worker)) == 0 then
     return { 0, 0, "" }
 end
 local settings = read_settings()
 local types = {}
-local recovered, gone = recover(worker, protocol.MOST_MOVES, types, settings)
-return { gone and 0 or 1, recovered, fill(types, "", settings, free_slots.view())[1] }
+local recovered, gone = take_back(worker, protocol.MOST_MOVES, types, settings)
+return { gone and 0 or 1, recovered, fill(types, "", settings, which_slot.view())[1] }

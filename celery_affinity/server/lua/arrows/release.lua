@@ -74,19 +74,32 @@ if row[STALLED] and caller ~= "" then
     row[STALLED] = false
 end
 
-local view
-if next(again) then -- jobs that come back may fit any free slot; other jobs fit only the slot that is free now
+local function view_of_all()
 -- @deferred placing/which_slot.lua
     free_slots.recount(worker)
-    view = free_slots.view()
+    return which_slot.view()
+end
+
+local fits_others = next(again) ~= nil -- jobs that come back may fit any free slot; others only the one free now
+if moved and not fits_others then
+    for _, type in ipairs(with_rules.gained()) do
+        fits_others = fits_others or free_slots.free_for(type) > 0
+    end
+    moved = fits_others and moved or nil
+end
+local view
+if fits_others then
+    view = view_of_all()
 else
     view = free_slots.own(worker, row)
+    view.of_all = view_of_all
 end
 local served = #types
 for type in pairs(again) do
     types[#types + 1] = type
 end
-local reply, inline = fill(types, caller, settings, view)
+local reply, inline
+reply, inline, view = fill(types, caller, settings, view)
 local left = view.left or tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
 
 if next(again) or most_ahead > 0 or left > 0 then

@@ -2,26 +2,32 @@
 -- Dispatchers call it every now and then, and a process whose call of an arrow failed calls it at once.
 -- RETURNS {next, {type, ...}, {what, ...}}; next: the `first` of the next call, -1 if that was all. types: those of
 -- which pending jobs may have been found. what: what was found, by arrows since the last call as well.
--- Cost: O(profiles) at 0; then 100 workers, or the lanes of 20 types, in one call. O(workers) if sums are made again,
--- because an arrow failed or they do not agree.
+-- Cost: O(profiles) at 0; then 100 workers, the lanes of 15 types, or 50 keys, in one call; of these fewer if there are
+-- 100 jobs with keys to look at. O(workers) if sums are made because an arrow failed or they do not agree.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include repair/single_keys.lua
 -- @include repair/named.lua
 -- @include repair/workers.lua
 -- @include repair/lanes.lua
+-- @include repair/keys.lua
 
 local first = tonumber(ARGV[1]) -- 0, or what the last call returned
 local thorough = ARGV[2] == "1" -- whether an arrow failed
 -- ARGV[3..]: what that arrow was called with
 
-local WORKERS_AT, TYPES_AT = 1, 1000000000 -- `first` of the first worker, and of the first type
+local WORKERS_AT, TYPES_AT, KEYS_AT = 1, 1000000000, 2000000000 -- `first` of the first worker, type and key
 
 local next_first, types = WORKERS_AT, {}
-if first >= TYPES_AT then
+if first >= KEYS_AT then
+    local position
+    position, types = mend_keys(first - KEYS_AT)
+    next_first = position and KEYS_AT + position or -1
+elseif first >= TYPES_AT then
     local position
     position, types = mend_types(first - TYPES_AT, thorough)
-    next_first = position and TYPES_AT + position or -1
+    local has_keys = redis.call("EXISTS", key.waiting_keys) == 1
+    next_first = position and TYPES_AT + position or has_keys and KEYS_AT + first_key() or -1
 elseif first >= WORKERS_AT then
     local position = mend_workers(first - WORKERS_AT, thorough)
     next_first = position and WORKERS_AT + position or TYPES_AT

@@ -23,9 +23,9 @@ for _, id in ipairs(ARGV) do
         redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
             "stamps")
         redis.call("HSET", key.job(id), "state", "pending", "enqueued", now, "deliveries", 0)
-        lanes.add(id, type, lane, now)
+        with_rules.wait(id, type, lane, now)
         types[#types + 1] = type
         replayed[#replayed + 1] = id
     end
 end
-return { fill(types, "", read_settings(), free_slots.view())[1], unpack(replayed) }
+return { fill(types, "", read_settings(), which_slot.view())[1], unpack(replayed) }

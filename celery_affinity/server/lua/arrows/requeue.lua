@@ -22,4 +22,4 @@ for i = 3, #ARGV, 2 do
     end
 end
 free_slots.recount(worker)
-return { fill(types, "", settings, free_slots.view())[1] }
+return { fill(types, "", settings, which_slot.view())[1] }

@@ -11,12 +11,12 @@
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include generated/settings.lua
+-- @include base/settings_in_force.lua
 -- @include fleet/workers.lua
 -- @include jobs/come_back.lua
 -- @include placing/fill.lua
 -- @include placing/which_slot.lua
 -- @include fleet/lookahead.lua
--- @include base/settings_in_force.lua
 -- @include jobs/claims.lua
 
 local worker = ARGV[1]
@@ -109,7 +109,7 @@ free_slots.recount(worker)
 check_free_slots()
 
 local ticker = workers.is_ticker(worker)
-local more = fill(types, "", settings, free_slots.view())[1]
+local more = fill(types, "", settings, which_slot.view())[1]
 if more == "" then
     lookahead.ask(worker, workers.types_of(worker), tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
 end

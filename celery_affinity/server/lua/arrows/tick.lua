@@ -8,6 +8,7 @@
 -- Cost: O(moves * log n), at most MOST_MOVES of each kind in one call; O(lists).
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
+-- @include jobs/rule_changes.lua
 -- @include generated/settings.lua
 -- @include fleet/take_back.lua
 -- @include placing/fill.lua
@@ -37,12 +38,13 @@ local function promote_due()
     for _, id in ipairs(due) do
         local type, lane, enqueued, deliveries =
             unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries"))
-        redis.call("ZREM", key.scheduled, id)
         if spoiled.can_wait(type, lane, enqueued, deliveries) then
+            with_rules.wait(id, type, lane, enqueued) -- first: what it meets may be spoiled
             redis.call("HSET", key.job(id), "state", "pending")
-            lanes.add(id, type, lane, enqueued)
+            redis.call("ZREM", key.scheduled, id)
             types[#types + 1] = type
         else
+            redis.call("ZREM", key.scheduled, id)
             come_back.set_aside(id, "scheduled", settings)
         end
     end
@@ -71,7 +73,7 @@ local function recover_the_dead(grace)
         protocol.MOST_MOVES)
     for _, worker in ipairs(silent) do
         types_left = types_left - #workers.types_of(worker)
-        local back_again, gone = recover(worker, protocol.MOST_MOVES - recovered, types, settings)
+        local back_again, gone = take_back(worker, protocol.MOST_MOVES - recovered, types, settings)
         recovered = recovered + back_again
         if not gone then
             return recovered, dead
@@ -105,13 +107,19 @@ local grace = silence_began()
 local expired = end_expired()
 local due = promote_due()
 local recovered, dead = recover_the_dead(grace)
-local more = fill(types, "", settings, free_slots.view())[1]
+local have_rules_more = rule_changes.tick()
+local more = fill(types, "", settings, which_slot.view())[1]
 
 local next_due = redis.call("ZRANGE", key.scheduled, 0, 0, "WITHSCORES")[2]
+local next_key = redis.call("ZRANGE", key.due_keys, 0, 0, "WITHSCORES")[2]
+if next_key and (not next_due or tonumber(next_key) < tonumber(next_due)) then
+    next_due = next_key
+end
 local next_due_us = next_due and math.max(0, tonumber(next_due) - clock.now_us) or -1
 if next_due_us == math.huge then
     next_due_us = -1 -- no publish wrote that
 end
 local is_full = expired == protocol.MOST_MOVES or due == protocol.MOST_MOVES or recovered == protocol.MOST_MOVES
+    or have_rules_more
 local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, 1)
 return { is_full and 1 or 0, clock.text(next_due_us), due, recovered, dead, #untold, with_messages(ARGV), more }

@@ -1,9 +1,21 @@
 -- settings_in_force: writes settings. Key `conf` has what an app.conf said last, key `settings` what counts: a change
 -- at run time stands there until it is reset, or until app.conf's own value changes.
+-- @include placing/type_changes.lua
 local settings_in_force = {}
 
+-- Writes a setting; nil is its default. The limits of keys have a revision of their own: `recheck` in keyed.lua.
 local function put(name, value)
-    redis.call("HSET", key.settings, name, value)
+    if name == "limits" then
+        redis.call("HINCRBY", key.settings, "limits_revision", 1)
+        type_changes.change(redis.call("HGET", key.settings, name), value)
+    elseif name == "reserve" then
+        type_changes.reserve(redis.call("HGET", key.settings, name), value)
+    end
+    if value then
+        redis.call("HSET", key.settings, name, value)
+    else
+        redis.call("HDEL", key.settings, name)
+    end
 end
 
 -- Counts a change. Jobs carry priorities in the order of their app.conf: another order at run time reverses them all.
@@ -56,13 +68,7 @@ function settings_in_force.change(given)
     for i = 1, #given, 2 do
         local name, value = given[i], given[i + 1]
         local own = redis.call("HGET", key.conf, name)
-        if value ~= "" then
-            put(name, value)
-        elseif own then
-            put(name, own)
-        else
-            redis.call("HDEL", key.settings, name)
-        end
+        put(name, value ~= "" and value or own or nil)
     end
     return count_change()
 end

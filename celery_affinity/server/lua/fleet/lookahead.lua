@@ -7,8 +7,8 @@ local lookahead = {}
 -- RETURNS a view, as `free_slots.own`, of the places for the `most` jobs that `worker` may hold beyond its slots.
 local function view_of(worker, most)
     local row = free_slots.row(worker)
-    local room = free_slots.takes_jobs(row) and math.min(most, free_slots.left(worker, row) + most) or 0
-    local view = { left = room }
+    local room = free_slots.takes_jobs(row) and free_slots.left(worker, row) + most or 0
+    local view = { left = room, is_ahead = true }
     function view.free_for()
         return 1
     end

@@ -7,7 +7,7 @@
 -- Takes back at most `max` jobs of `worker`, and adds the types of those that are pending again to `types`. A worker
 -- that holds nothing any more is forgotten.
 -- RETURNS how many jobs came back, and whether the worker is gone.
-local function recover(worker, max, types, settings)
+local function take_back(worker, max, types, settings)
     workers.close(worker)
     -- A worker that is given up stays so: the next call goes on with it, and no late beat stops that.
     redis.call("ZADD", key.beats, protocol.GIVEN_UP_US, worker)

@@ -1,6 +1,7 @@
 -- workers: which workers are alive, with which types and how many slots.
 -- A reason for the length: all that changes the sums over workers, in one place.
 -- @include base/clock.lua
+-- @include jobs/has_rules.lua
 -- @include placing/free_slots.lua
 local workers = {}
 
@@ -17,9 +18,15 @@ function workers.types_of(worker)
     return workers.split(redis.call("HGET", key.worker(worker), "types"))
 end
 
--- Adds `by` slots to the sums of a profile and of its types.
+-- Adds `by` slots to the sums of a profile and of its types. Shares of fewer live slots are smaller reserves.
 local function change_slots(profile, types, by)
     redis.call("HINCRBY", key.slots, profile, by)
+    if by < 0 and redis.call("HGET", key.heads, "!") == protocol.HAS_RESERVES then
+        moved = moved or {}
+        for _, type in ipairs(types) do
+            moved[type] = true
+        end
+    end
     for _, type in ipairs(types) do
         if redis.call("HINCRBY", key.capacity, type, by) <= 0 then
             redis.call("HDEL", key.capacity, type)

@@ -1,5 +1,6 @@
 -- claims: jobs held by a worker's slots, each with a fencing number that grows at every delivery.
 -- @include base/clock.lua
+-- @include jobs/with_rules.lua
 local claims = {}
 
 -- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it. The message is read
@@ -63,10 +64,11 @@ end
 -- slots.
 -- RETURNS what is known of the job, or nil.
 function claims.remove(worker, id, fence)
-    local own_fence, acked, type, claimed, task, stamps, expires = unpack(
-        redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires"))
+    local own_fence, acked, type, claimed, task, stamps, expires, is_limited = unpack(redis.call("HMGET", key.job(id),
+        "fence", "acked", "type", "claimed", "task", "stamps", "expires", "limited"))
     local is_own = not own_fence or own_fence == fence -- without one the server has lost the job
     if is_own and redis.call("HDEL", key.claims(worker), id) == 1 then
+        with_rules.free(id, is_limited and type)
         return {
             acked = acked == "1", type = type, claimed = claimed, task = task, stamps = stamps, expires = expires,
         }

@@ -2,6 +2,7 @@
 -- A reason for the length: pending again, dead and set aside are the outcomes of one question.
 -- @include jobs/ends.lua
 -- @include placing/lanes.lua
+-- @include jobs/with_rules.lua
 -- @include jobs/spoiled.lua
 local come_back = {}
 
@@ -9,6 +10,8 @@ local come_back = {}
 function come_back.drop(worker, id)
     redis.call("HDEL", key.claims(worker), id)
     redis.call("HDEL", key.job(id), "worker", "fence", "started") -- "claimed" stays, and says that it was
+    local is_limited, type = unpack(redis.call("HMGET", key.job(id), "limited", "type"))
+    with_rules.free(id, is_limited and type)
 end
 
 -- RETURNS ids of jobs that `worker` holds: all of them, or more than `most`.
@@ -108,6 +111,6 @@ function come_back.put(worker, id, counted, settings, why)
         return nil
     end
     redis.call("HSET", key.job(id), "state", "pending")
-    lanes.add(id, type, lane, enqueued)
+    with_rules.wait(id, type, lane, enqueued)
     return type
 end

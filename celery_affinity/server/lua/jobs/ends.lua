@@ -2,6 +2,7 @@
 -- that has the job's app tells its caller (`announce`).
 -- @include base/clock.lua
 -- @include placing/lanes.lua
+-- @include jobs/with_rules.lua
 -- @include jobs/find_by.lua
 local ends = {}
 
@@ -18,9 +19,12 @@ end
 function ends.waiting(id, how)
     local state, type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
     if state == "pending" and type and lanes.is_one(lane) then
-        lanes.remove(id, type, lane)
+        with_rules.leave(id, type, lane)
     elseif state == "scheduled" then
         redis.call("ZREM", key.scheduled, id)
+        if type and lanes.is_one(lane) and has_rules(id) then
+            with_rules.leave(id, type, lane) -- its key may be kept for it
+        end
     else
         return false
     end

@@ -1,6 +1,7 @@
 -- enter: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
 -- A reason for the length: publish and ingest share all of it, and what places a job is defined where it is needed.
 -- @include placing/lanes.lua
+-- @include jobs/with_rules.lua
 -- @include placing/free_slots.lua
 -- @include jobs/find_by.lua
 -- @include jobs/ends.lua
@@ -9,20 +10,24 @@
 local function write_job(job, lane, enqueued, state)
     redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state))
     redis.call("SET", key.message(job.id), job.message)
+    if job.rules ~= "" then
+        redis.call("HSET", key.job(job.id), "rules", job.rules)
+    end
 end
 
 -- Writes `job`, a table: field -> value, and puts it where it waits: mode and priority name its lane. `enqueued_us`:
 -- when it was published. `is_only`: whether the call has no other job.
 -- RETURNS state and served, as publish does; whether the caller is to `place` pending jobs of this type: not if others
--- wait, since then no free slot fits, or another call is about to place them. A fourth value, for the only job, if no
--- other of its type waits: the table from which `place` adds it to its lane, or gives it a slot without a lane.
+-- wait, since then no free slot fits, or another call is about to place them, unless reserves keep these back. A fourth
+-- value, for the only job, if no other of its type waits: the table from which `place` adds it to its lane, or gives it
+-- a slot without a lane.
 local function put(job, enqueued_us, is_only)
     local id, type, delay_us, expires_us = job.id, job.type, tonumber(job.delay_us), job.expires_us
     local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- most jobs are not
     if is_heard_of and redis.call("EXISTS", key.job(id)) == 1 then
         -- A script that failed at a spoiled key may have written one half: a job that waits, but is nowhere.
         local state, its_type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
-        local place = state == "pending" and its_type and lane and key.lane(its_type, lane)
+        local place = state == "pending" and its_type and lane and not has_rules(id) and key.lane(its_type, lane)
             or state == "scheduled" and key.scheduled
         if not place or redis.call("ZSCORE", place, id) then
             return protocol.IS_KNOWN, 1, false
@@ -49,8 +54,11 @@ local function put(job, enqueued_us, is_only)
         end
         return protocol.IS_SCHEDULED, 1, false
     end
-    local heads, alone = redis.call("HGET", key.heads, type), nil
-    if heads or not is_only then
+    local heads, has_type_rules = unpack(redis.call("HMGET", key.heads, type, "!"))
+    local alone
+    if has_rules(id) then
+        with_rules.wait(id, type, lane, due, true)
+    elseif heads or has_type_rules or not is_only then
         lanes.add(id, type, lane, due, heads or "")
     else
         alone = { id = id, type = type, lane = lane, enqueued = due }
@@ -60,7 +68,7 @@ local function put(job, enqueued_us, is_only)
         redis.call("HINCRBY", key.counters, "unserved", 1)
         return protocol.IS_PENDING, 0, false, alone
     end
-    return protocol.IS_PENDING, 1, not heads, alone
+    return protocol.IS_PENDING, 1, not heads or has_type_rules == protocol.HAS_RESERVES, alone
 end
 
 -- Places pending jobs of `their_types`, as `fill` does. `messages`: job id -> message, of the jobs that were just
@@ -68,7 +76,10 @@ end
 -- functions that place a job cost more to define than all commands of a publish: they are defined when a free slot is
 -- seen.
 local function place(their_types, messages, alone)
-    local fitting = 0
+    local fitting, left = 0, ""
+    if moved then
+        their_types, left = with_rules.and_gained(their_types) -- a job may state a higher limit for others
+    end
     for _, type in ipairs(their_types) do
         fitting = fitting + free_slots.free_for(type)
     end
@@ -89,12 +100,12 @@ local function place(their_types, messages, alone)
             }
         end
 
-        local view = free_slots.view()
+        local view = which_slot.view()
         local waiting = alone and one_alone() or candidates(their_types, view, read_settings())
-        return fill_from(waiting, "", view, messages)[1]
+        return fill_from(waiting, "", view, messages)[1] .. left
     end
     if alone then
         lanes.add(alone.id, alone.type, alone.lane, alone.enqueued, "")
     end
-    return ""
+    return left
 end

@@ -6,7 +6,6 @@
 -- Cost: to compare 22 heads costs some 20 times as much as to read their cache.
 -- A reason for the length: to write, to believe and to go on with a cache are one subject.
 -- @include base/clock.lua
--- @include placing/filters.lua
 -- @include placing/heads.lua
 -- @include placing/score.lua
 local best_heads = {}
@@ -71,53 +70,46 @@ function best_heads.read(types, heads, settings)
     return caches, places, points, found
 end
 
--- RETURNS the place and the points of the only head, if `heads` has one head and no filter is to be asked.
+-- RETURNS the place and the points of the only head, if `heads` has one head.
 function best_heads.only(heads, points_of)
     local lane, enqueued = string.match(heads, "^(%S+) (%S+) %S+$")
-    if lane and filters.none then
+    if lane then
         return 1, (points_of(lane, clock.now_us - tonumber(enqueued)))
     end
 end
 
--- RETURNS the place of the oldest job in the heads of `type`; nil if filters keep all of them back.
-function best_heads.oldest(type, heads)
+-- RETURNS the place of the oldest job in `heads`.
+function best_heads.oldest(heads)
     local first, first_us, first_id
-    for place, lane, enqueued, id in string.gmatch(heads, "()(%S+) (%S+) (%S+)") do
-        if filters.none or filters.admit(type, lane, id) then
-            local enqueued_us = tonumber(enqueued)
-            if not first or score.is_older(enqueued_us, id, first_us, first_id) then
-                first, first_us, first_id = place, enqueued_us, id
-            end
+    for place, enqueued, id in string.gmatch(heads, "()%S+ (%S+) (%S+)") do
+        local enqueued_us = tonumber(enqueued)
+        if not first or score.is_older(enqueued_us, id, first_us, first_id) then
+            first, first_us, first_id = place, enqueued_us, id
         end
     end
     return first
 end
 
--- Compares all `heads` of `type`. RETURNS a cache; nil if filters keep all of them back.
-function best_heads.compare(type, heads, points_of, settings)
+-- Compares all `heads`. RETURNS a cache.
+function best_heads.compare(heads, points_of, settings)
     local slow, fast = { points = NONE, next = NONE, place = 0 }, { points = NONE, next = NONE, place = 0 }
-    local until_us = filters.none and grows_evenly(settings) and math.huge or NEVER
+    local until_us = grows_evenly(settings) and math.huge or NEVER
     for place, lane, enqueued, id in string.gmatch(heads, "()(%S+) (%S+) (%S+)") do
-        if filters.none or filters.admit(type, lane, id) then
-            local enqueued_us = tonumber(enqueued)
-            local points, is_fast = points_of(lane, clock.now_us - enqueued_us)
-            local group = is_fast and fast or slow
-            if points > group.points
-                or (points == group.points and score.is_older(enqueued_us, id, group.enqueued_us, group.id)) then
-                group.points, group.next, group.place = points, group.points, place
-                group.enqueued_us, group.id = enqueued_us, id
-            elseif points > group.next then
-                group.next = points
-            end
-            if enqueued_us > clock.now_us then -- the clock was set back: until then the job gains no points
-                until_us = NEVER
-            elseif is_fast then
-                until_us = math.min(until_us, enqueued_us + settings.on_demand_age_cap_us)
-            end
+        local enqueued_us = tonumber(enqueued)
+        local points, is_fast = points_of(lane, clock.now_us - enqueued_us)
+        local group = is_fast and fast or slow
+        if points > group.points
+            or (points == group.points and score.is_older(enqueued_us, id, group.enqueued_us, group.id)) then
+            group.points, group.next, group.place = points, group.points, place
+            group.enqueued_us, group.id = enqueued_us, id
+        elseif points > group.next then
+            group.next = points
         end
-    end
-    if slow.place + fast.place == 0 then
-        return nil
+        if enqueued_us > clock.now_us then -- the clock was set back: until then the job gains no points
+            until_us = NEVER
+        elseif is_fast then
+            until_us = math.min(until_us, enqueued_us + settings.on_demand_age_cap_us)
+        end
     end
     return struct.pack(CACHE, settings.revision, clock.now_us, until_us, slow.points, slow.next, slow.place,
         fast.points, fast.next, fast.place)

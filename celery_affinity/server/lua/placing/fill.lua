@@ -6,7 +6,6 @@
 -- A reason for the length: jobs and slots are chosen in other parts; the move itself is one subject.
 -- @include jobs/claims.lua
 -- @include jobs/ends.lua
--- @include placing/filters.lua
 -- @include placing/heads.lua
 -- @include generated/settings.lua
 -- @include placing/free_slots.lua
@@ -14,9 +13,22 @@
 -- RETURNS the pending jobs of `types`, among which `view` says for which a slot is free. Mostly these are jobs of one
 -- lane: what chooses among several lanes is defined when there are several.
 local function candidates(types, view, settings)
-    local waiting, heads = lanes.heads(types)
+    local waiting, heads, has_type_rules = lanes.heads(types)
+    local limits = {} -- of types that have one; "closed" when as many of their jobs run
+    local kept_back -- what reserves keep back; nil for nothing
+    if has_type_rules then
+        waiting, limits, kept_back = of_type("open", waiting, heads, settings, view.is_ahead)
+        view = kept_back and view.of_all and view.of_all() or view -- jobs may wait beside any free slot
+    end
     local changed = {} -- types whose heads are to be written
     local choice
+
+    local function write_heads()
+        for type in pairs(changed) do
+            lanes.write(type, heads[type] or "")
+        end
+        changed = {}
+    end
 
     return {
         types = waiting,
@@ -28,13 +40,14 @@ local function candidates(types, view, settings)
             if not one then
                 return nil
             end
-            local has_one_lane = #waiting == 1 and filters.none and string.find(heads[one], "^%l+%.%d+ %d+ %S+$")
+            local has_one_lane = #waiting == 1 and string.find(heads[one], "^%l+%.%d+ %d+ %S+$")
             if has_one_lane and not choice then
-                return view.any_free(one) and lanes.job(one, heads[one], 1)
+                local is_open = view.any_free(one) and not (kept_back and kept_back.open(one, heads[one], view) == "")
+                return is_open and lanes.job(one, heads[one], 1)
             end
             if not choice then
 -- @deferred placing/which_job.lua
-                choice = choice_among(waiting, heads, view, settings)
+                choice = choice_among(waiting, heads, view, settings, kept_back)
             end
             return choice.first()
         end,
@@ -49,10 +62,38 @@ local function candidates(types, view, settings)
             end
         end,
 
-        write = function()
-            for type in pairs(changed) do
-                lanes.write(type, heads[type] or "")
+        write_heads = write_heads,
+        view = view,
+        limits = limits,
+
+        -- `job` was claimed: a limit of its type, or a reserve for its class, counts it.
+        count = function(job)
+            if not (limits[job.type] or (kept_back and kept_back.covers(job.type, job.lane))) then
+                return
             end
+            write_heads()
+            if of_type("hold", job.type, job.id, job.lane) then
+                heads[job.type], limits[job.type] = nil, "closed"
+            end
+            if kept_back then
+                kept_back.counted(job.type)
+            end
+        end,
+
+        -- Reads the heads of the types that a rule has moved since.
+        read_again = function()
+            for nth, type in ipairs(waiting) do
+                if moved[type] ~= nil and limits[type] ~= "closed" then
+                    heads[type] = redis.call("HGET", key.heads, type) or nil
+                    if choice then
+                        choice.changed(nth)
+                    end
+                end
+            end
+        end,
+
+        write = function()
+            write_heads()
             if choice then
                 choice.write()
             end
@@ -60,21 +101,53 @@ local function candidates(types, view, settings)
     }
 end
 
+-- Does what the function `does` of keyed.lua does with a job of `waiting` that has rules. RETURNS what that returns.
+local function with_its_rules(waiting, does, ...)
+    waiting.write_heads()
+    local result = ruled(does, ...)
+    waiting.read_again()
+    return result
+end
+
 -- Fills slots. `waiting`: jobs, as `candidates` returns them. `caller`: the worker whose jobs go into the reply instead
--- of its inbox; "" for none. `view`: of the slots to fill. `fresh`: job id -> message, of jobs that were just written.
+-- of its inbox; "" for none. `view`: of the slots to fill. `fresh`: job id -> message, of jobs that were just written,
+-- and then no other job is moved: whoever publishes may have no right to read messages.
 -- RETURNS {more, payload, ...}, and the jobs of these payloads with their fencing numbers. more: types, separated by
--- blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most; "" for none.
+-- blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most, or only those that
+-- are fresh; "" for none.
 local function fill_from(waiting, caller, view, fresh)
     local reply, inline = { "" }, {}
     local bytes = 0
+
+    local function leave_the_others()
+        for _, type in ipairs(waiting.types) do
+            reply[1] = waiting.heads[type] and reply[1] .. type .. " " or reply[1]
+        end
+    end
+
     for moves = 1, protocol.MOST_MOVES do
         local job = view.left ~= 0 and waiting.best()
         if not job then
             break
         end
-        local id, worker = job.id, view.best(job.type)
-        waiting.pop(job)
-        local fence, deliveries, expires, has_row = claims.grant(id, worker, view)
+        local id, worker, is_ruled = job.id, view.best(job.type), has_rules(job.id)
+        local has_limit = waiting.limits and waiting.limits[job.type]
+        if view.is_ahead and (is_ruled or has_limit) then
+            break -- it would hold its key, or count, while it waits for a slot
+        end
+        local may_start = not is_ruled or with_its_rules(waiting, "may_start", id)
+        if may_start and fresh and not fresh[id] then
+            leave_the_others()
+            break
+        end
+        local fence, deliveries, expires, has_row
+        if may_start then
+            waiting.pop(job)
+            fence, deliveries, expires, has_row = claims.grant(id, worker, view)
+        end
+        if is_ruled and may_start then
+            with_its_rules(waiting, fence and "hold" or "leave", id, job.type, job.lane, fence)
+        end
         if fence then
             if not has_row then
                 -- Somebody deleted the job's row. What its head says is enough to run it.
@@ -86,18 +159,19 @@ local function fill_from(waiting, caller, view, fresh)
             local message = fresh and fresh[id]
             local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, expires, message)
             job.fence, bytes = fence, bytes + #payload
+            if waiting.count then
+                waiting.count(job)
+            end
             if worker == caller then
                 reply[#reply + 1], inline[#inline + 1] = payload, job
             else
                 redis.call("LPUSH", key.inbox(worker), payload)
             end
-        else
+        elseif may_start then
             ends.record(id, "expired")
         end
         if moves == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then
-            for _, type in ipairs(waiting.types) do
-                reply[1] = waiting.heads[type] and reply[1] .. type .. " " or reply[1]
-            end
+            leave_the_others()
             break
         end
     end
@@ -106,7 +180,15 @@ local function fill_from(waiting, caller, view, fresh)
     return reply, inline
 end
 
--- Fills the slots of `view` with pending jobs of `types`. RETURNS what `fill_from` does.
+-- Fills the slots of `view` with pending jobs of `types`, and of those that a rule let go on. RETURNS what `fill_from`
+-- does, and the view of the slots that were filled: reserves need that of all slots.
 local function fill(types, caller, settings, view)
-    return fill_from(candidates(types, view, settings), caller, view)
+    local left = ""
+    if moved then
+        types, left = with_rules.and_gained(types)
+    end
+    local waiting = candidates(types, view, settings)
+    local reply, inline = fill_from(waiting, caller, waiting.view)
+    reply[1] = reply[1] .. left
+    return reply, inline, waiting.view
 end

@@ -17,6 +17,11 @@ function lanes.at(heads, place)
     return string.match(heads, "^(%S+) (%S+) (%S+)", place)
 end
 
+-- RETURNS the place of the head of `lane`.
+function lanes.place(heads, lane)
+    return (string.find(" " .. heads, " " .. lane .. " ", 1, true))
+end
+
 -- RETURNS whether a head begins at `place`.
 function lanes.has_one_at(heads, place)
     return (place == 1 or string.sub(heads, place - 1, place - 1) == " ")
@@ -29,28 +34,36 @@ function lanes.job(type, heads, place, nth)
     return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
 end
 
--- RETURNS for each of `types` the value of its field in the hash `name`; false if there is none.
-function lanes.fields(name, types)
-    local values = redis.call("HMGET", name, unpack(types, 1, math.min(protocol.MOST_UNPACKED, #types)))
-    for first = protocol.MOST_UNPACKED + 1, #types, protocol.MOST_UNPACKED do
+-- RETURNS for each of `types` the value of its field in the hash `name`, false if there is none; then that of the field
+-- `more`, if that is given.
+function lanes.fields(name, types, more)
+    if #types < protocol.MOST_UNPACKED then
+        local some = { unpack(types) }
+        some[#some + 1] = more
+        return redis.call("HMGET", name, unpack(some))
+    end
+    local values = {}
+    for first = 1, #types, protocol.MOST_UNPACKED do
         local last = math.min(first + protocol.MOST_UNPACKED - 1, #types)
         for _, value in ipairs(redis.call("HMGET", name, unpack(types, first, last))) do
             values[#values + 1] = value
         end
     end
+    values[#values + 1] = more and redis.call("HGET", name, more)
     return values
 end
 
--- RETURNS those of `types` that have a pending job, each once, and a table: type -> its heads.
+-- RETURNS those of `types` that have a pending job, each once; a table: type -> its heads; and whether there are rules
+-- of types.
 function lanes.heads(types)
     local waiting, heads = {}, {}
-    for nth, value in ipairs(#types > 0 and lanes.fields(key.heads, types) or {}) do
-        local type = types[nth]
-        if value and not heads[type] then
-            waiting[#waiting + 1], heads[type] = type, value
+    local values = #types > 0 and lanes.fields(key.heads, types, "!") or {}
+    for nth, type in ipairs(types) do
+        if values[nth] and not heads[type] then
+            waiting[#waiting + 1], heads[type] = type, values[nth]
         end
     end
-    return waiting, heads
+    return waiting, heads, values[#types + 1]
 end
 
 -- Removes `job`, whose head is in `heads`, from its lane. RETURNS the heads after that. The caller writes them.

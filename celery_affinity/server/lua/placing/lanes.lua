@@ -56,24 +56,23 @@ function lanes.rewrite(type, heads, before)
     end
 end
 
--- Adds a job to its lane. `heads`: the heads of its type, if they are known.
-function lanes.add(id, type, lane, enqueued, heads)
+-- Adds a job to its lane. RETURNS the `heads` of its type after that, which the caller writes.
+function lanes.with(id, type, lane, enqueued, heads)
     redis.call("ZADD", key.lane(type, lane), enqueued, id)
-    heads = heads or redis.call("HGET", key.heads, type) or ""
     local first, last, head_enqueued, head_id = find(heads, lane)
     local enqueued_us, head_us = tonumber(enqueued), tonumber(head_enqueued)
     if not first or enqueued_us < head_us or (enqueued_us == head_us and id < head_id) then
-        lanes.rewrite(type, with_head(heads, first, last, lane, enqueued, id), heads)
+        return with_head(heads, first, last, lane, enqueued, id)
     end
+    return heads
 end
 
--- Removes any job from its lane.
-function lanes.remove(id, type, lane)
-    redis.call("ZREM", key.lane(type, lane), id)
-    local heads = redis.call("HGET", key.heads, type) or ""
-    local first, last, _, head_id = find(heads, lane)
-    if head_id == id then
-        lanes.rewrite(type, lanes.with_new_head(type, lane, heads, first, last), heads)
+-- Adds a job to its lane. `heads`: the heads of its type, if they are known.
+function lanes.add(id, type, lane, enqueued, heads)
+    heads = heads or redis.call("HGET", key.heads, type) or ""
+    local after = lanes.with(id, type, lane, enqueued, heads)
+    if after ~= heads then
+        lanes.rewrite(type, after, heads)
     end
 end
 
@@ -99,4 +98,23 @@ function lanes.with_new_head(type, lane, heads, first, last)
         id, enqueued = with_a_time(key.lane(type, lane), id)
     end
     return with_head(heads, first, last, lane, enqueued, id)
+end
+
+-- Removes any job from its lane. RETURNS the `heads` of its type after that, which the caller writes.
+function lanes.without(id, type, lane, heads)
+    redis.call("ZREM", key.lane(type, lane), id)
+    local first, last, _, head_id = find(heads, lane)
+    if head_id == id then
+        return lanes.with_new_head(type, lane, heads, first, last)
+    end
+    return heads
+end
+
+-- Removes any job from its lane.
+function lanes.remove(id, type, lane)
+    local heads = redis.call("HGET", key.heads, type) or ""
+    local after = lanes.without(id, type, lane, heads)
+    if after ~= heads then
+        lanes.rewrite(type, after, heads)
+    end
 end

@@ -20,8 +20,9 @@ end
 
 -- RETURNS a choice among the jobs of `types`. `heads`: type -> its heads, from which the caller pops jobs, and says so
 -- (`popped`). Within a script time stands still, and all lanes of a type have one rarity: which of its heads goes first
--- changes only when one of its jobs is popped.
-local function choice_among(types, heads, view, settings)
+-- changes only when one of its jobs is popped. `kept_back`: what reserves keep back, which changes with the free slots;
+-- nil for nothing.
+local function choice_among(types, heads, view, settings, kept_back)
     read_for_a_claim(settings)
     local points_of = best_heads.scale(settings)
     -- Of each of `types`: its cache, the place of the head that goes first, the points of this head without rarity.
@@ -38,14 +39,14 @@ local function choice_among(types, heads, view, settings)
         return rarities[nth]
     end
 
-    -- Finds out which head of the `nth` type goes first, unless filters keep all of them back.
+    -- Finds out which head of the `nth` type goes first.
     local function find_best(nth)
         local type = types[nth]
         local its_heads = heads[type]
         if not caches[nth] then
             places[nth], points[nth] = best_heads.only(its_heads, points_of)
             if not places[nth] then
-                caches[nth], is_new[nth] = best_heads.compare(type, its_heads, points_of, settings), true
+                caches[nth], is_new[nth] = best_heads.compare(its_heads, points_of, settings), true
             end
         end
         if caches[nth] then
@@ -54,20 +55,39 @@ local function choice_among(types, heads, view, settings)
     end
 
     -- RETURNS the place of the head of the `nth` type that goes first, and its score, which may lack the rarity if it
-    -- is below `least`; nil if filters keep all of the heads back.
+    -- is below `least`.
     local function best_of(nth, by_age, least)
         if by_age then
-            oldest[nth] = oldest[nth] or best_heads.oldest(types[nth], heads[types[nth]])
+            oldest[nth] = oldest[nth] or best_heads.oldest(heads[types[nth]])
             return oldest[nth], 0
         end
         if not places[nth] then
             find_best(nth)
         end
         local its_points = points[nth]
-        if places[nth] and #types > 1 and its_points + rarest >= least then
+        if #types > 1 and its_points + rarest >= least then
             its_points = its_points + rarity_of(nth)
         end
         return places[nth], its_points
+    end
+
+    -- RETURNS what `best_of` does, for the head that goes first of those in `open`, which is a part of all heads.
+    local function best_open(nth, open, by_age)
+        if open == "" then
+            return nil
+        end
+        local place, its_points
+        if by_age then
+            place, its_points = best_heads.oldest(open), 0
+        else
+            place, its_points = best_heads.only(open, points_of)
+            if not place then
+                place, its_points =
+                    best_heads.first(best_heads.compare(open, points_of, settings), open, settings)
+            end
+            its_points = its_points + rarity_of(nth)
+        end
+        return lanes.place(heads[types[nth]], (lanes.at(open, place))), its_points
     end
 
     -- RETURNS the position in `types` of the type that goes first of those that a free slot fits, and the place of its
@@ -77,7 +97,13 @@ local function choice_among(types, heads, view, settings)
         local most = -math.huge
         for nth, type in ipairs(types) do
             if heads[type] and view.any_free(type) then
-                local place, its_points = best_of(nth, by_age, most)
+                local open = kept_back and kept_back.open(type, heads[type], view) or heads[type]
+                local place, its_points
+                if open == heads[type] then
+                    place, its_points = best_of(nth, by_age, most)
+                else
+                    place, its_points = best_open(nth, open, by_age)
+                end
                 if place and (its_points > most or (its_points == most
                     and best_heads.is_older(heads[type], place, heads[types[first]], first_place))) then
                     first, first_place, most = nth, place, its_points
@@ -109,6 +135,11 @@ local function choice_among(types, heads, view, settings)
                 caches[nth] = best_heads.after(caches[nth], heads[job.type] or "", job, longer, points_of, settings)
             end
             places[nth], oldest[nth], is_new[nth] = nil, nil, true
+        end,
+
+        -- The heads of the `nth` type were read again.
+        changed = function(nth)
+            caches[nth], places[nth], oldest[nth], is_new[nth] = nil, nil, nil, true
         end,
 
         write = function()

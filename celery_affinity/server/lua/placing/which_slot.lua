@@ -2,11 +2,12 @@
 -- view is, and the view of one worker's slots, is in free_slots.
 -- A reason for the length: what a view knows lives in the locals of one function, for one call of a script.
 -- @include placing/free_slots.lua
+local which_slot = {}
 
 local ASKED_TOGETHER = 20 -- values, of ten profiles: the free slots of more are asked for with one command
 
 -- RETURNS the view. Its members are those of `free_slots.own`, but for `left`.
-function free_slots.view()
+function which_slot.view()
     local view = {}
     local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots that the server has
     local occupied = {} -- profile -> slots that got a job in this call

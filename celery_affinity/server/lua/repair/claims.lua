@@ -1,5 +1,6 @@
 -- claims: mends what workers hold, and the counter of fencing numbers.
 -- @include repair/jobs.lua
+-- @include repair/keyed_jobs.lua
 
 -- Makes a job's row say what its claim does. If the row names another worker that holds the job, the claim is removed.
 local function mend_claim(worker, id, fence)
@@ -41,6 +42,9 @@ local function mend_claims(worker, thorough)
             mend_job(id)
         end
         mend_claim(worker, id, fence)
+        if redis.call("HGET", key.claims(worker), id) == fence then
+            mend_held(id, fence)
+        end
     end
     mend_fence(greatest)
     return #claimed / 2

@@ -1,17 +1,25 @@
 -- lanes: mends the lanes and the heads of types, some in a call.
 -- A reason for the length: a lane and its head are mended together.
 -- @include placing/heads.lua
+-- @include placing/lane_names.lua
 -- @include repair/jobs.lua
-local MOST_TYPES = 20
+-- @include repair/keyed_jobs.lua
+local MOST_TYPES = 15
 
 -- RETURNS the types that have pending jobs, or workers, in their order.
 local function known_types()
     local types, seen = {}, {}
     for _, name in ipairs({ key.heads, key.capacity }) do
         for _, type in ipairs(redis.call("HKEYS", name)) do
-            if not seen[type] then
+            if type ~= "!" and not seen[type] then
                 types[#types + 1], seen[type] = type, true
             end
+        end
+    end
+    for _, place in ipairs(redis.call("HKEYS", key.kept_lanes)) do
+        local type = string.match(place, "^%S+")
+        if not seen[type] then
+            types[#types + 1], seen[type] = type, true
         end
     end
     table.sort(types)
@@ -33,17 +41,6 @@ local function put_back_what_waits(type, heads)
     end
 end
 
--- RETURNS the names of all lanes of a type.
-local function lane_names()
-    local names = {}
-    for _, mode in ipairs({ "queued", "demand" }) do
-        for priority = 0, protocol.MAX_PRIORITY do
-            names[#names + 1] = lanes.name(mode, priority)
-        end
-    end
-    return names
-end
-
 -- RETURNS whether two texts have the same heads, in any order.
 local function have_same_heads(text, other)
     local expected, number = {}, 0
@@ -61,7 +58,22 @@ local function mend_lanes(type, thorough)
     for _, lane in ipairs(lane_names()) do
         has_type(key.lane(type, lane), "zset")
     end
+    local kind = redis.call("TYPE", key.limited(type)).ok
+    if kind ~= "none" and not has_type(key.limited(type), "zset") then
+        redis.call("SET", key.recount, 0) -- claims are counted again
+    end
+    for _, id in ipairs(redis.call("ZRANGE", key.limited(type), 0, MOST_JOBS - 1)) do
+        if not has_type(key.job(id), "hash") or redis.call("HGET", key.job(id), "limited") ~= "1" then
+            moved = moved or {}
+            type_rules.free(type, id)
+            spoiled.record("job " .. id .. ", counted by the limit of type " .. type)
+        end
+    end
     put_back_what_waits(type, before)
+    for _, lane in ipairs(lane_names()) do
+        mend_keyed_jobs(type, lane)
+    end
+    before = redis.call("HGET", key.heads, type) or ""
     for _, lane in ipairs(lane_names()) do
         local head = lanes.with_new_head(type, lane, "", 1, 0)
         if head ~= "" then
@@ -82,9 +94,9 @@ end
 -- the types.
 local function mend_types(from, thorough)
     local types, mended = known_types(), {}
-    for i = from + 1, math.min(#types, from + MOST_TYPES) do
-        mended[#mended + 1] = types[i]
-        mend_lanes(types[i], thorough)
+    while from + #mended < #types and #mended < MOST_TYPES and looks < MOST_LOOKS do
+        mended[#mended + 1] = types[from + #mended + 1]
+        mend_lanes(mended[#mended], thorough)
     end
-    return from + MOST_TYPES < #types and from + MOST_TYPES or nil, mended
+    return from + #mended < #types and from + #mended or nil, mended
 end

@@ -1,15 +1,54 @@
 -- single_keys: mends the keys of which a cohort has one each: settings, counters, indexes by time.
 -- @include generated/kinds.lua
 -- @include generated/settings.lua
+-- @include jobs/has_rules.lua
+-- @include placing/type_changes.lua
 -- @include repair/jobs.lua
 
 local WORDS = { ["higher-first"] = true, ["lower-first"] = true, ["capacity"] = true, ["free"] = true }
 
+-- RETURNS whether a text is made of words "pattern=number".
+local function are_limits(text)
+    return string.gsub(text, "%S+=%d+ *", "") == ""
+end
+
+-- RETURNS whether a text is made of words "pattern:class=reserve".
+local function are_reserves(text)
+    return string.gsub(text, "[^%s:]+:[%w_-]+=%d+%%? *", "") == ""
+end
+
 local function is_setting(value, name)
-    if type(default_of(name)) == "string" then
+    if name == "limits" then
+        return are_limits(value)
+    elseif name == "reserve" then
+        return are_reserves(value)
+    elseif type(default_of(name)) == "string" then
         return WORDS[value]
     end
     return is_number(value)
+end
+
+-- Mends what holds back types: the limits are those of the settings, and key `heads` says that there are any.
+local function mend_type_rules()
+    local reserve = redis.call("HGET", key.settings, "reserve") or ""
+    keep_fields(key.type_rules, function(words, type)
+        return string.find(words, "^limit=%d+[ %l]*$") or words == "paused" or (type == "!" and words == reserve)
+    end)
+    if string.find(reserve, "%S") and redis.call("HEXISTS", key.type_rules, "!") == 0 then
+        type_changes.reserve("", reserve)
+        spoiled.record("the reserves, set to what the settings say")
+    end
+    local limits = redis.call("HGET", key.settings, "limits") or ""
+    for type in string.gmatch(limits, "type%%3A(%S+)=%d+") do
+        if not string.find(redis.call("HGET", key.type_rules, type) or "", "limit=", 1, true) then
+            type_changes.change("", limits)
+            spoiled.record("the limit of type " .. type .. ", set to what the settings say")
+        end
+    end
+    if redis.call("EXISTS", key.type_rules) == 1 then
+        local has_reserves = redis.call("HEXISTS", key.type_rules, "!") == 1
+        redis.call("HSET", key.heads, "!", has_reserves and protocol.HAS_RESERVES or protocol.HAS_RULES)
+    end
 end
 
 local function mend_single_keys()
@@ -27,9 +66,17 @@ local function mend_single_keys()
             spoiled.record(name .. " of " .. key.settings .. ", set to what app.conf said last")
         end
     end
+    keep_fields(key.kept_lanes, function(_, place)
+        return string.find(place, "^%S+ %l+%.%d%d?$")
+    end)
+    mend_type_rules()
     mend_times(key.scheduled, "enqueued")
     mend_times(key.expires, "expires")
     mend_times(key.untold, "ended")
+    for _, its_key in ipairs(redis.call("ZRANGEBYSCORE", key.rates, "(2e18", "+inf", "LIMIT", 0, MOST_JOBS)) do
+        redis.call("ZREM", key.rates, its_key)
+        spoiled.record("the time of " .. its_key .. " in " .. key.rates)
+    end
     local claim_number = redis.call("GET", key.claim_number)
     if claim_number and not is_whole(claim_number) then
         set_aside(key.claim_number)

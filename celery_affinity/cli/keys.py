@@ -1,0 +1,114 @@
+"""``celery -A proj affinity keys ...``: look at the keys of jobs, and set their limits at run time."""
+
+import click
+from celery.bin.base import CeleryCommand, handle_preload_options
+
+from ..client.of_app import settings_of
+from ..observe import keys_in_use
+from ..rules import key_limits
+from ..rules.settings import Settings
+from ..server import runtime_settings
+from ..server.scheduler import Scheduler
+from . import text_of_keys as text
+from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
+
+_LIMITS = "limits"
+
+
+class _ListsByDefault(click.Group):
+    """A group whose command ``list`` need not be named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ListsByDefault)
+def keys() -> None:
+    """Look at keys, of which a limited number of jobs run together; change their limits.
+
+    `keys [PATTERN]` is `keys list [PATTERN]`.
+    """
+
+
+@keys.command("list", cls=CeleryCommand)
+@click.argument("pattern", default="*")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Show at most so many.")
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def list_keys(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
+    """List the keys that jobs hold or wait for; * in the PATTERN of a key stands for any characters."""
+    with reader_of(ctx) as reader:
+        found = keys_in_use.find(reader, pattern, limit)
+    show(found, text.keys, json=as_json)
+
+
+@keys.command("show", cls=CeleryCommand)
+@click.argument("key")
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def show_key(ctx: click.Context, key: str, as_json: bool) -> None:
+    """Show a key: its limit, who holds it, who waits for it."""
+    with reader_of(ctx) as reader:
+        found = keys_in_use.show(reader, key)
+    if found is None:
+        raise click.ClickException(f"no job holds the key {key!r} or waits for it")
+    show(found, text.key, json=as_json)
+
+
+@keys.command("set", cls=CeleryCommand)
+@click.argument("pattern")
+@click.argument("limit", type=click.IntRange(min=0))
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def set_limit(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
+    """Set how many jobs of each key that matches PATTERN may run together; 0 closes the key.
+
+    In force at once, for what waits too, and kept until it is reset. It wins over what tasks state.
+    """
+    with scheduler_of(ctx) as scheduler:
+        own = settings_of(ctx.obj.app)
+        found, _ = _limits(scheduler, own)
+        runtime_settings.change(scheduler, own, {_LIMITS: key_limits.shown({**found, pattern: limit})})
+        _show_limits(scheduler, own, as_json=as_json)
+
+
+@keys.command("reset", cls=CeleryCommand)
+@click.argument("pattern")
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def reset_limit(ctx: click.Context, pattern: str, as_json: bool) -> None:
+    """Take back the limit that was set for PATTERN: what app.conf says counts again, else what tasks state."""
+    with scheduler_of(ctx) as scheduler:
+        own = settings_of(ctx.obj.app)
+        found, conf = _limits(scheduler, own)
+        if pattern not in found.keys() | conf.keys():
+            known = f"set are {', '.join(sorted(found))}" if found else "none is set"
+            raise click.ClickException(f"no limit is set for {pattern!r}: {known}")
+        left = {each: limit for each, limit in found.items() if each != pattern}
+        if pattern in conf:
+            left[pattern] = conf[pattern]
+        if left == conf:
+            runtime_settings.reset(scheduler, own, [_LIMITS])
+        else:
+            runtime_settings.change(scheduler, own, {_LIMITS: key_limits.shown(left)})
+        _show_limits(scheduler, own, as_json=as_json)
+
+
+def _limits(scheduler: Scheduler, own: Settings) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the limits in force, and those of the app.conf that a reset goes back to."""
+    (found,) = (each for each in runtime_settings.read(scheduler, own) if each.name == _LIMITS)
+    return key_limits.typed(str(found.value)) or {}, key_limits.typed(str(found.conf)) or {}
+
+
+def _show_limits(scheduler: Scheduler, own: Settings, *, as_json: bool) -> None:
+    found, conf = _limits(scheduler, own)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(text.limits(found, conf))

@@ -1,0 +1,76 @@
+"""The output of ``celery affinity keys`` for people."""
+
+from collections.abc import Mapping
+
+from ..observe.keys import Holder, Key
+from ..observe.keys_in_use import Found, Shown
+from .words import duration, many, mode, paragraph, table
+
+
+def keys(found: Found) -> str:
+    """Return keys as a table, and whether there are more."""
+    if not found.keys and found.are_all:
+        return "no job holds such a key or waits for one"
+    rows = [
+        (each.key, _limit(each), str(each.held), str(each.waiting), _wait(each), _held_by(each)) for each in found.keys
+    ]
+    shown = table(("key", "limit", "held", "waiting", "oldest wait", "held by"), rows)
+    return shown if found.are_all else f"{shown}\n\nthere may be more: give a PATTERN, or a greater --limit"
+
+
+def key(shown: Shown) -> str:
+    """Return all that is known of one key as a few lines."""
+    found = shown.key
+    groups = [
+        f"{each.jobs} of {each.type} priority {each.priority}, {mode(each.on_demand)}"
+        + ("" if each.kept_back else "; the first may start")
+        for each in shown.waiting
+    ]
+    more = [f"and {found.held - len(shown.holders)} more"] if found.held > len(shown.holders) else []
+    rows = [
+        ("key", found.key),
+        ("limit", f"{_limit(found)} in force"),
+        *_numbered("stated", [f"{_stated(text)} by {task}" for task, text in shown.stated.items()]),
+        *_numbered("held", [*map(_holder, shown.holders), *more] or ["by no job"]),
+        *([("kept for", f"the retry of {found.kept_for}")] if found.kept_for else []),
+        *_numbered("waiting", groups or ["no job"]),
+        ("oldest wait", _wait(found)),
+    ]
+    return paragraph(rows)
+
+
+def limits(found: Mapping[str, int], conf: Mapping[str, int]) -> str:
+    """Return the limits in force as a table, with those of app.conf."""
+    if not found and not conf:
+        return "no limit is set: what the tasks state counts"
+    rows = [(each, str(found.get(each, "-")), str(conf.get(each, "-"))) for each in sorted({*found, *conf})]
+    return table(("pattern", "limit in force", "app.conf"), rows)
+
+
+def _limit(each: Key) -> str:
+    if each.starts:
+        return f"{each.starts.most} in {duration(each.starts.period_s)}"
+    return "-" if each.limit is None else str(each.limit)
+
+
+def _stated(text: str) -> str:
+    starts, slash, period_us = text.partition("/")
+    return f"{starts} in {duration(int(period_us) / 1e6)}" if slash and period_us.isdecimal() else text
+
+
+def _wait(each: Key) -> str:
+    return "-" if each.oldest_wait_s is None else duration(each.oldest_wait_s)
+
+
+def _held_by(each: Key) -> str:
+    if each.holder is None:
+        return "-"
+    return _holder(each.holder) + (f" and {many(each.held - 1, 'other')}" if each.held > 1 else "")
+
+
+def _holder(each: Holder) -> str:
+    return f"{each.task_id} ({each.task}) on {each.worker} for {duration(each.held_s)}"
+
+
+def _numbered(name: str, lines: list[str]) -> list[tuple[str, str]]:
+    return [(name if number == 0 else "", line) for number, line in enumerate(lines)]

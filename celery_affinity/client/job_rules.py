@@ -1,0 +1,157 @@
+"""Which key the job of a call has: the first of these that says something counts.
+
+1. the call: its ``exclusive=`` or ``rate=``, or else those in its ``affinity=``;
+2. what the first try had, for a retry;
+3. the task's ``affinity=``;
+4. a name pattern in ``affinity_task_rules``.
+
+False in the call, for a kind of rule, takes one of that kind away, whoever says it. A text as ``exclusive=`` of a call
+is the key itself. Any other key is a template, or made by a function: the call's arguments fill it, by the names that
+the task has for them; where the task is not at hand, keyword arguments alone have names. Nothing inherits a key: no
+callback, no later step of a chain.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from celery.app.task import Task
+
+from ..errors import OptionError, refuse
+from ..rules.affinity import Affinity
+from ..rules.key_template import Arguments, OfCall, filled, taken_by
+from ..rules.keyed import Exclusive, Rate, Rule, literal, of_call, option_of
+from ..rules.settings import Settings
+from . import revokes
+from .first_try import rules_in
+from .of_app import rule_by_name
+
+logger = logging.getLogger(__name__)
+
+#: Options of a call, one for each kind of rule.
+OPTIONS = (Exclusive.option, Rate.option)
+
+_OF_CALL = OfCall()
+
+
+class JobRule(NamedTuple):
+    """What makes the rules of a call's job out of the call's arguments.
+
+    *rule*: a text is the rules themselves, "" for none. *said*: whether the call, or its first try, has said so: a
+    retry keeps that, even if it is none.
+    """
+
+    task_name: str
+    arguments: Arguments
+    rule: Rule | str
+    said: bool
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the arguments of a call change nothing."""
+        return isinstance(self.rule, str)
+
+    def text(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Return the rules of the job of a call with these arguments, "" for none.
+
+        Raises OptionError if they make no key, and whatever a function that makes keys raises.
+        """
+        rule = self.rule
+        if isinstance(rule, str):
+            return rule
+        if isinstance(rule.key, str):
+            key = filled(rule.option, rule.key, self.task_name, self.arguments, args, kwargs)
+        else:
+            key = rule.key(tuple(args), dict(kwargs))
+            if key is not None and not isinstance(key, str):
+                raise refuse(f"key of {rule.option}, as its function returns it,", "a text or None", key)
+        return "" if key is None else rule.text(key)
+
+
+def decide(
+    task_name: str,
+    task: Task | None,
+    options: Mapping[str, Any],
+    *,
+    asked: Affinity,
+    left: object,
+    own: Affinity,
+    settings: Settings,
+) -> JobRule | None:
+    """Return what makes the rules of a call with *options*; None if nobody says anything.
+
+    *asked*: the call's ``affinity=``. *left*: what the first try has left. *own*: what the task asks for. Raises
+    OptionError for options that are not accepted.
+    """
+    rule, said = _first(options, asked, left), True
+    if rule is None:
+        rule, said = own.rule or rule_by_name(task_name, settings), False
+    if rule and options.get(option_of(rule)) is False:
+        rule, said = "", True
+    return None if rule is None else JobRule(task_name, _arguments_of(task), rule, said)
+
+
+def _first(options: Mapping[str, Any], asked: Affinity, left: object) -> Rule | str | None:
+    """Return what the call says, or else its first try."""
+    given = checked(options)
+    if given is not None:
+        return literal(given) if isinstance(given, str) else given
+    return asked.rule or rules_in(left)
+
+
+def checked(options: Mapping[str, Any]) -> Rule | str | None:
+    """Return what *options* of a call say, a rule or an exclusive key; None for nothing. Raises OptionError."""
+    exclusive, rate = (of_call(option, options.get(option)) for option in OPTIONS)
+    if exclusive and rate:
+        raise OptionError(f"a job has one key: exclusive= or rate=, got: {exclusive!r} and {rate!r}")
+    return exclusive or rate
+
+
+def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], settings: Settings) -> str:
+    """Return the rules that ``affinity_task_rules`` has for a message of another producer, "" for none.
+
+    Raises OptionError if the arguments in the message make no key.
+    """
+    rule = rule_by_name(task_name, settings)
+    if rule is None:
+        return ""
+    return JobRule(task_name, _arguments_of(task), rule, False).text(*read(task_name, message))
+
+
+@lru_cache(maxsize=10_000)
+def warn_of_queue(task_name: str, queue: str) -> None:
+    """Log, once for each task and queue, that a job has no key where it goes."""
+    logger.warning(
+        "Jobs of task %r have a key, which counts for nothing on queue %r: it is not scheduled (affinity_queues), "
+        "so they run whenever a worker takes them",
+        task_name,
+        queue,
+    )
+
+
+def _arguments_of(task: Task | None) -> Arguments:
+    return _OF_CALL if task is None else taken_by(task.run)
+
+
+def read(task_name: str, message: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the arguments of a call of a task from its encoded message. Raises OptionError if it is not JSON."""
+    return arguments_in(task_name, revokes.decoded(message))
+
+
+def arguments_in(task_name: str, body: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the arguments that a message's body has, in either version of Celery's protocol.
+
+    Raises OptionError if there are none.
+    """
+    if isinstance(body, Mapping):
+        args, kwargs = body.get("args") or (), body.get("kwargs") or {}
+    elif isinstance(body, (list, tuple)) and len(body) > 1:
+        args, kwargs = body[0], body[1]
+    else:
+        args = kwargs = None
+    if not isinstance(args, (list, tuple)) or not isinstance(kwargs, Mapping):
+        raise OptionError(
+            f"the arguments of a call of task {task_name} cannot be read, so it has no key: {body!r:.200}"
+        )
+    return args, kwargs

@@ -1,0 +1,205 @@
+"""The keys that jobs hold or wait for: the limit in force, who holds a key, and how many wait for it."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..rules.job_rules import JobRules, Rate, limit_set, parse
+from ..rules.keyed import are_rules
+from ..rules.keys import decode
+from ..rules.rows import number_of, text_of
+from ..rules.score import MICRO
+from ..server.reader import Lane, Reader
+from .job_row import read_jobs
+
+#: Fields of a key's hash: "type lane" of a sub-lane, and what a task stated. A sub-lane's value: the time and the id of
+#: its first job, and the job that stands in the lane.
+_SUBLANE, _STATED = re.compile(r"(\S+) (\S+)"), re.compile(r"=(\S*)")
+_FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)")
+
+_LIMIT = re.compile(r"\S+=[0-9]{1,15}")
+
+_RATE = re.compile(r"([1-9][0-9]{0,14})/([1-9][0-9]{0,14})")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A job that holds a key. *held_s*: time since the job was claimed."""
+
+    job_id: str
+    task_id: str
+    task: str
+    worker: str
+    held_s: float
+
+
+@dataclass(frozen=True)
+class Starts:
+    """The rate at which jobs of a key start: *most* in *period_s*. *next_s*: time until one may, 0 if one may now."""
+
+    most: int
+    period_s: float
+    next_s: float
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that jobs hold or wait for.
+
+    *limit*: number of jobs that may hold the key at once; None if nothing says one any more, or if the key has *starts*
+    instead, which no job holds. *holder*: the one of the *held* jobs that has held the key longest. *kept_for*: the id
+    of the task whose retry is the next one to get the key. *waiting*: jobs that wait, those that may start now
+    included; *oldest_wait_s*: None if none does.
+    """
+
+    key: str
+    limit: int | None
+    held: int
+    waiting: int
+    oldest_wait_s: float | None
+    holder: Holder | None
+    starts: Starts | None = None
+    kept_for: str | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the key lets one more job start, and keeps that for no retry."""
+        if self.starts is not None:
+            return not self.starts.next_s
+        return self.kept_for is None and (self.limit is None or self.held < self.limit)
+
+
+def rules_in(text: str) -> JobRules | None:
+    """Return the rules that the field ``rules`` of a job says; None if it says none."""
+    return parse(text) if text and are_rules(text) else None
+
+
+def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[Key]:
+    """Return what is known of each of *keys* (encoded)."""
+    limits = _limits(reader)
+    found = facts_of(reader, keys)
+    stated = [each.stated.values() for each in found.values()]
+    held = reader.ask([("zcard", reader.key("held", key)) for key in keys])
+    starts = _starts(reader, keys, stated, now_us)
+    kept_for = _kept_for(reader, found)
+    holders = _holders(reader, keys, now_us)
+    waiting = _waiting(reader, {key: each.sublanes for key, each in found.items()})
+    return [
+        Key(
+            key=decode(key),
+            limit=None if key in starts else _limit(key, limits, of_tasks),
+            held=int(number),
+            waiting=jobs,
+            oldest_wait_s=None if oldest_us is None else max(0, now_us - oldest_us) / MICRO,
+            holder=holders.get(key),
+            starts=starts.get(key),
+            kept_for=kept_for.get(key),
+        )
+        for key, of_tasks, number, (jobs, oldest_us) in zip(keys, stated, held, waiting.values(), strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What scripts write of a key.
+
+    *sublanes*: the lanes for which jobs of the key wait, without their heads; the job in each is the one that stands in
+    the lane, "" if none does. *stated*: what each task (encoded) stated last. *retry*: a job's id.
+    """
+
+    sublanes: list[Lane]
+    stated: dict[str, str]
+    retry: str | None
+
+
+def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, Facts]:
+    """Return what is written of each of *keys* (encoded)."""
+    found = reader.ask([("hgetall", reader.key("of_key", key)) for key in keys])
+    facts = {}
+    for key, raw in zip(keys, found, strict=True):
+        fields = {text_of(name): text_of(value) for name, value in raw.items()}
+        lanes = [(_SUBLANE.fullmatch(name), _FIRST.fullmatch(value)) for name, value in fields.items()]
+        facts[key] = Facts(
+            [Lane(0, jobs[1], place[1], place[2]) for place, jobs in lanes if place and jobs],
+            {match[1]: value for name, value in fields.items() if (match := _STATED.fullmatch(name))},
+            fields.get("retry"),
+        )
+    return facts
+
+
+def _limits(reader: Reader) -> str:
+    """Return the limits that the settings say, without what is none."""
+    text = reader.ask_one("hget", reader.key("settings"), "limits")
+    return "" if text is None else " ".join(word for word in text_of(text).split() if _LIMIT.fullmatch(word))
+
+
+def _limit(key: str, limits: str, stated: Collection[str]) -> int | None:
+    given = limit_set(key, limits)
+    return given if given is not None else min((int(each) for each in stated if each.isdecimal()), default=None)
+
+
+def _starts(reader: Reader, keys: Sequence[str], stated: Sequence[Collection[str]], now_us: int) -> dict[str, Starts]:
+    """Return when the next job of each key that has a rate may start, by the slowest rate that is stated."""
+    rates: dict[str, Rate] = {}
+    for key, texts in zip(keys, stated, strict=True):
+        found = [match for each in texts if (match := _RATE.fullmatch(each))]
+        its = [Rate(int(match[1]), int(match[2])) for match in found]
+        if its:
+            rates[key] = min(its, key=lambda rate: (rate.tokens / rate.period_us, rate))
+    times = reader.ask([("zscore", reader.key("rates"), key) for key in rates])
+    starts = {}
+    for (key, rate), free_us in zip(rates.items(), times, strict=True):
+        ahead_us = min(max(0, number_of(free_us) - now_us), rate.period_us)
+        next_us = 0 if rate.room(ahead_us) else ahead_us - rate.period_us + rate.interval_us
+        starts[key] = Starts(rate.tokens, rate.period_us / MICRO, next_us / MICRO)
+    return starts
+
+
+def _kept_for(reader: Reader, found: Mapping[str, Facts]) -> dict[str, str]:
+    """Return of each key that is kept for a retry the retry's task id."""
+    retries = {key: each.retry for key, each in found.items() if each.retry}
+    rows = read_jobs(reader, list(retries.values()), ("task",))
+    return {key: row.task_id for key, row in zip(retries, rows, strict=True)}
+
+
+def _waiting(reader: Reader, sublanes: Mapping[str, Sequence[Lane]]) -> dict[str, tuple[int, int | None]]:
+    """Return how many jobs wait for each key, and the enqueue time of the oldest, µs; None if none waits."""
+    of_keys = [
+        (key, reader.key("sublane", key, lane.type, lane.name)) for key, lanes in sublanes.items() for lane in lanes
+    ]
+    lengths = reader.ask([("zcard", name) for _, name in of_keys])
+    heads = reader.ask([("zrange", name, 0, 0, False, True) for _, name in of_keys])
+    waiting: dict[str, tuple[int, int | None]] = dict.fromkeys(sublanes, (0, None))
+    for (key, _), length, head in zip(of_keys, lengths, heads, strict=True):
+        jobs, oldest_us = waiting[key]
+        times_us = [number_of(at_us) for _, at_us in head] + ([] if oldest_us is None else [oldest_us])
+        waiting[key] = (jobs + int(length), min(times_us, default=None))
+    return waiting
+
+
+def _holders(reader: Reader, keys: Sequence[str], now_us: int) -> dict[str, Holder]:
+    """Return of each key that is held the job that has held it longest."""
+    found = reader.ask([("zrange", reader.key("held", key), 0, 0) for key in keys])
+    first = {key: text_of(ids[0]) for key, ids in zip(keys, found, strict=True) if ids}
+    return dict(zip(first, _read_holders(reader, list(first.values()), now_us), strict=True))
+
+
+def holders_of(reader: Reader, key: str, most: int, now_us: int) -> list[Holder]:
+    """Return the *most* jobs that have held *key* (encoded) longest."""
+    ids = reader.ask_one("zrange", reader.key("held", key), 0, most - 1)
+    return _read_holders(reader, [text_of(job_id) for job_id in ids], now_us)
+
+
+def _read_holders(reader: Reader, ids: Sequence[str], now_us: int) -> list[Holder]:
+    rows = read_jobs(reader, ids, ("task", "name", "worker", "claimed"))
+    names = reader.ask([("hget", reader.key("worker", row.worker), "name") for row in rows])
+    return [
+        Holder(
+            job_id=row.job_id,
+            task_id=row.task_id,
+            task=row.task,
+            worker=decode(text_of(name)) if name else row.worker,
+            held_s=max(0, now_us - row.claimed_us) / MICRO,
+        )
+        for row, name in zip(rows, names, strict=True)
+    ]

@@ -1,0 +1,130 @@
+"""The keys in use, found by a pattern; and one key with all that is known of it.
+
+No index has the keys that are held and for which nobody waits: those are found by the jobs that workers hold.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..rules.keyed import encoded_key
+from ..rules.keys import decode, encode
+from ..rules.protocol import MARK
+from ..rules.rows import text_of
+from ..rules.shared_settings import weights
+from ..server.reader import Reader
+from .claim_order import Group
+from .job_row import read_jobs
+from .keys import Holder, Key, facts_of, holders_of, read_keys, rules_in
+
+#: Number of waiting keys that one round trip reads, and the most that are looked at.
+_PAGE, _MOST_WAITING = 500, 20_000
+
+#: Largest number of claims whose keys are read: the cost of an observer must not grow with the fleet.
+_MOST_CLAIMS = 1000
+
+#: Largest number of holders of one key that are shown.
+_MOST_HOLDERS = 20
+
+#: Characters between the begin of a key that was too long and its hash.
+_HASHED = "%-"
+
+
+@dataclass(frozen=True)
+class Found:
+    """Keys in use, those with the oldest waiting job first. *are_all*: whether no other key matches."""
+
+    keys: list[Key]
+    are_all: bool
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A *key* with what each task *stated* of it (a limit, or a rate: starts/µs), some *holders*, and who waits."""
+
+    key: Key
+    stated: dict[str, str]
+    holders: list[Holder]
+    waiting: list[Group]
+
+
+def find(reader: Reader, pattern: str, limit: int) -> Found:
+    """Return *limit* keys at most that jobs hold or wait for. *pattern*: of the whole key; ``*``: any characters."""
+    whole = re.compile(re.escape(pattern).replace(r"\*", ".*"), re.DOTALL)
+    names: dict[str, None] = {}
+    look = _Look(reader)
+    for key in look.for_keys():
+        if key not in names and whole.fullmatch(decode(key)):
+            if len(names) == limit:
+                look.saw_all = False
+                break
+            names[key] = None
+    found = read_keys(reader, list(names), reader.now_us())
+    used = [key for key in found if key.held or key.waiting]  # others were left meanwhile
+    used.sort(key=lambda key: key.key)
+    used.sort(key=lambda key: (-1.0 if key.oldest_wait_s is None else key.oldest_wait_s, key.waiting), reverse=True)
+    return Found(used, look.saw_all)
+
+
+def show(reader: Reader, key: str) -> Shown | None:
+    """Return all that is known of *key*, as people write it; None if no job holds it or waits for it."""
+    name = encoded(key)
+    now_us = reader.now_us()
+    (found,) = read_keys(reader, [name], now_us)
+    if not (found.held or found.waiting or found.kept_for):
+        return None
+    in_force = weights(reader.hash("settings"))
+    facts = facts_of(reader, [name])[name]
+    lengths = reader.ask([("zcard", reader.key("sublane", name, each.type, each.name)) for each in facts.sublanes])
+    return Shown(
+        key=found,
+        stated=facts.stated,
+        holders=holders_of(reader, name, _MOST_HOLDERS, now_us),
+        waiting=[
+            Group(decode(lane.type), lane.on_demand, in_force.read(lane.priority), int(jobs), not lane.job_id)
+            for lane, jobs in zip(facts.sublanes, lengths, strict=True)
+        ],
+    )
+
+
+def encoded(key: str) -> str:
+    """Return *key*, as people write it or as `show` shows it, as the scripts have it. Raises OptionError."""
+    begin, hashed, digest = key.rpartition(_HASHED)
+    return f"{encode(begin)}{hashed}{digest}" if hashed else encoded_key("exclusive", key)
+
+
+class _Look:
+    """Looks for keys in use. *saw_all*: whether there were no more than it looked at."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.saw_all = True
+
+    def for_keys(self) -> Iterator[str]:
+        """Yield keys, encoded, some more than once: those with waiting jobs first."""
+        yield from self._waiting()
+        yield from self._held()
+
+    def _waiting(self) -> Iterator[str]:
+        name = self._reader.key("waiting_keys")
+        for first in range(0, _MOST_WAITING, _PAGE):
+            page = self._reader.ask_one("zrange", name, first, first + _PAGE - 1)
+            yield from map(text_of, page)
+            if len(page) < _PAGE:
+                return
+        self.saw_all = False
+
+    def _held(self) -> Iterator[str]:
+        read = self._reader
+        workers = list(read.large_zset("beats"))
+        ids: list[str] = []
+        for worker, number in zip(workers, read.held(workers), strict=True):
+            if len(ids) + number > _MOST_CLAIMS:
+                self.saw_all = False
+                break
+            claims = read.ask_one("hkeys", read.key("claims", worker)) if number else []
+            ids += [job_id for job_id in map(text_of, claims) if job_id.endswith(MARK)]
+        for row in read_jobs(read, ids, ("rules",)):
+            rules = rules_in(row.rules)
+            if rules:
+                yield rules.key

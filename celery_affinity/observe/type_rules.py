@@ -1,0 +1,89 @@
+"""Rules that hold back whole types, or a key: pauses, and limits of the jobs of a type that run together."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..rules.keys import decode, encode
+from ..rules.score import MICRO
+from ..server.reader import Reader
+from .keys_in_use import encoded
+
+Kind = Literal["type", "key", "all"]
+
+
+@dataclass(frozen=True)
+class Pause:
+    """What is paused: the type or key *name*, or all types. Times are Unix times, s; *until* None: no end."""
+
+    kind: Kind
+    name: str
+    since: float
+    until: float | None
+    why: str
+
+    def __str__(self) -> str:
+        return {"type": f"type {self.name!r}", "key": f"key {self.name!r}", "all": "every type"}[self.kind]
+
+
+@dataclass(frozen=True)
+class TypeLimit:
+    """A limit of the jobs of *type* that run together. *counting*: claims from before the limit are counted still."""
+
+    type: str
+    limit: int
+    running: int
+    counting: bool
+
+
+def sentence_of_pause(each: Pause) -> str:
+    """Return a pause in words, without the time at which it began: clocks of readers differ."""
+    until = "" if each.until is None else f", for {max(0, round(each.until - each.since))} s in all"
+    return f"{each} is paused{until}" + (f": {each.why}" if each.why else "")
+
+
+def address(kind: Kind, name: str) -> str:
+    """Return what the scripts call the type or key *name*, or all types. Raises OptionError for what is no key."""
+    if kind == "all":
+        return "*"
+    return f"key:{encoded(name)}" if kind == "key" else f"type:{encode(name)}"
+
+
+def pauses(reader: Reader) -> list[Pause]:
+    """Return all pauses, the oldest first. One that cannot be read is left out."""
+    found = (_pause(what, words) for what, words in reader.large_hash("pauses").items())
+    return sorted((each for each in found if each), key=lambda each: each.since)
+
+
+def _pause(what: str, words: str) -> Pause | None:
+    said = re.match(r"(\d+) (\d+) (.*)", words, re.DOTALL)
+    if not said:
+        return None
+    kind, _, name = what.partition(":")
+    until_us = int(said[2])
+    return Pause(
+        "all" if what == "*" else "key" if kind == "key" else "type",
+        decode(name),
+        int(said[1]) / MICRO,
+        until_us / MICRO if until_us else None,
+        said[3],
+    )
+
+
+def pauses_of(reader: Reader, type_: str, key: str | None) -> list[Pause]:
+    """Return the pauses that concern a job of *type_* with *key*; both encoded."""
+    names = ["*", f"type:{type_}", *([f"key:{key}"] if key else [])]
+    found = (_pause(what, words) for what, words in reader.fields("pauses", names).items())
+    return [each for each in found if each]
+
+
+def limits_of(reader: Reader, types: Sequence[str]) -> list[TypeLimit]:
+    """Return the limits of those of *types*, encoded, that have one."""
+    rules = reader.fields("type_rules", types)
+    limits = {type_: int(said[1]) for type_, words in rules.items() if (said := re.match(r"limit=(\d+)", words))}
+    running = reader.ask([("zcard", reader.key("limited", type_)) for type_ in limits])
+    return [
+        TypeLimit(decode(type_), limit, int(str(count)), "counting" in rules[type_])
+        for (type_, limit), count in zip(limits.items(), running, strict=True)
+    ]

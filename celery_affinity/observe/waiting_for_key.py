@@ -1,0 +1,81 @@
+"""The reasons why a job with a key waits: who holds the key, and which jobs of the key go before it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..rules.rows import number_of
+from ..rules.score import MICRO
+from ..server.reader import Lane, Reader
+from .claim_order import Order, ahead
+from .job_row import read_jobs
+from .keys import Key, read_keys
+
+
+@dataclass(frozen=True)
+class KeyWait:
+    """The key of a job that waits. *before*: jobs of the key that go before the job. *run_s*: how long they take."""
+
+    key: Key
+    before: int
+    run_s: float | None
+
+    @property
+    def estimate_s(self) -> float | None:
+        """A guess at the time until the key is the job's, s; None if nothing is known, or the key is closed."""
+        starts = self.key.starts
+        if starts:
+            return starts.next_s + self.before * starts.period_s / starts.most
+        if self.run_s is None or self.key.limit == 0:
+            return None
+        if self.key.limit is None:
+            return 0.0
+        held_s = self.key.holder.held_s if self.key.holder else 0.0
+        left_s = 0.0 if self.key.has_room else max(0.0, self.run_s - held_s)
+        return left_s + self.before // self.key.limit * self.run_s
+
+
+def waiting_for_key(reader: Reader, order: Order, key: str, sublanes: Sequence[Lane], lane: Lane) -> KeyWait:
+    """Return why the first job of *lane* waits for *key* (encoded). *sublanes*: those of the key.
+
+    Jobs of another type do not go before it if no live worker serves that type.
+    """
+    (state,) = read_keys(reader, [key], order.now_us)
+    served = [each for each in sublanes if each.type in (lane.type, *order.fits)]
+    mine = order.place(lane, lane.enqueued_us, lane.job_id)
+    groups = ahead(reader, order, served, mine, lambda each: reader.key("sublane", key, each.type, each.name))
+    usual = reader.fields("durations", [lane.type]).get(lane.type)
+    run_s = None if usual is None else number_of(usual) / MICRO
+    return KeyWait(state, sum(group.jobs for group in groups), run_s)
+
+
+def why_kept_back(reader: Reader, wait: KeyWait, sublanes: Sequence[Lane], lane: Lane) -> str:
+    """Return in words why a key keeps a job back. *lane*: that of the job."""
+    key = wait.key
+    if key.limit == 0:
+        return f"key {key.key!r} is closed: its limit is 0"
+    if key.starts and not key.has_room:
+        rate = f"{key.starts.most} may start in {key.starts.period_s:,.0f} s"
+        return f"key {key.key!r}: {rate}, the next in {key.starts.next_s:,.1f} s; {_before(wait.before)}"
+    if key.kept_for is not None:
+        return f"key {key.key!r} is kept for the retry of {key.kept_for}; {_before(wait.before)}"
+    if not key.has_room:
+        return f"key {key.key!r}: {key.held} of {key.limit} held{_holder(key)}; {_before(wait.before)}"
+    first = next((each.job_id for each in sublanes if (each.type, each.name) == (lane.type, lane.name)), "")
+    (row,) = read_jobs(reader, [first], ("task", "name"))
+    who = f": {row.task_id} ({row.task})" if row.task_id else ""
+    held = "" if key.starts else f" ({key.held} of {key.limit} held)"
+    return f"key {key.key!r} has room{held}, and another job of it goes first{who}; {_before(wait.before)}"
+
+
+def _holder(key: Key) -> str:
+    holder = key.holder
+    if holder is None:
+        return ""
+    others = f" and {key.held - 1} more" if key.held > 1 else ""
+    return f" by {holder.task_id} ({holder.task}) on {holder.worker} for {holder.held_s:,.1f} s{others}"
+
+
+def _before(jobs: int) -> str:
+    if not jobs:
+        return "no other job of this key goes before it"
+    return f"{jobs} of this key {'goes' if jobs == 1 else 'go'} before it"

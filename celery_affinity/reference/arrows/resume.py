@@ -1,0 +1,25 @@
+"""resume: a pause ends; jobs that may start now get the free slots."""
+
+from ..jobs import keyed
+from ..model import Cohort
+from ..placing import type_changes
+from ..placing.fill import fill
+from ..replies import Resumed
+
+
+def resume(cohort: Cohort, what: str, *, now_us: int) -> Resumed:
+    """End the pause of *what*."""
+    was_paused = what in cohort.pauses
+    end_pause(cohort, what, now_us)
+    return Resumed(was_paused, fill(cohort, (), now_us))
+
+
+def end_pause(cohort: Cohort, what: str, now_us: int) -> None:
+    """Forget the pause of *what*. The next `fill` looks at what may start."""
+    cohort.settings.revision += 1
+    if what.startswith("key:"):
+        cohort.pauses.pop(what, None)
+        cohort.pause_ends.pop(what, None)
+        cohort.gained |= keyed.settle(cohort, what.removeprefix("key:"), now_us, gains=True)
+    else:
+        type_changes.pause(cohort, what, None)

@@ -1,0 +1,138 @@
+"""The settings that all processes of a fleet share, as Redis has them: text by name, times in µs.
+
+Each worker brings those of its app.conf when it joins (`shared`); the scripts read the ones in force (`lua_source`).
+Most can be changed at run time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from . import key_limits, reserves
+from .key_limits import NONE
+from .score import MICRO, Weights
+from .settings import HIGHER_FIRST, Settings, Value, accepted_instead, number_or_text
+
+#: Setting that the scripts read -> its name in Redis.
+NAME_IN_REDIS = {
+    each.name: each.name + each.metadata["in_redis"]
+    for each in fields(Settings)
+    if each.metadata["in_redis"] is not None
+}
+
+_BY_NAME_IN_REDIS = {name_in_redis: name for name, name_in_redis in NAME_IN_REDIS.items()}
+
+
+def shared(settings: Settings) -> dict[str, str]:
+    """Return what *settings* has for the scripts, by its name in Redis; times in µs."""
+    order = settings.priority_order
+    return {in_redis: to_redis(name, getattr(settings, name), order) for name, in_redis in NAME_IN_REDIS.items()}
+
+
+def to_redis(name: str, value: Any, order: str = HIGHER_FIRST) -> str:
+    """Return *value* of the setting *name*, of an app with this *order* of priorities, as the scripts read it."""
+    if name == "limits":
+        return key_limits.encoded(value)
+    if name == "reserve":
+        return reserves.encoded(value, lower_first=order != HIGHER_FIRST)
+    if NAME_IN_REDIS[name] != name:
+        return "0" if value in (None, NONE) else str(round(float(value) * MICRO))
+    return value if isinstance(value, str) else repr(value)
+
+
+def from_redis(name: str, text: str, order: str = HIGHER_FIRST) -> Value:
+    """Return the value that `to_redis` was given; limits, reserves and None as somebody would type them."""
+    if name == "limits":
+        return key_limits.shown(text) if key_limits.check(text) is None else text
+    if name == "reserve":
+        return reserves.shown(text, lower_first=order != HIGHER_FIRST) if reserves.check(text) is None else text
+    if name == "reserve_patience" and text == "0":
+        return NONE
+    value = number_or_text(text)
+    return value / MICRO if NAME_IN_REDIS[name] != name and not isinstance(value, str) else value
+
+
+def is_setting(name: str, text: str) -> bool:
+    """Return whether *text* in Redis can be the value of the setting *name*."""
+    try:
+        return accepted_instead(name, from_redis(name, text)) is None
+    except OverflowError:  # more than a float can be
+        return False
+
+
+#: Setting, by its name in Redis -> its value while Redis has none. *priority_reversed*: whether priorities are read the
+#: other way round, since ``priority_order`` was changed at run time. *revision*: grows with each change.
+_DEFAULTS = {**shared(Settings()), "priority_reversed": "0", "revision": "0"}
+
+
+def complete(found: Mapping[str, str]) -> dict[str, str]:
+    """Return *found*, settings by their name in Redis, with the default of each that is missing or has a bad value."""
+    return {**_DEFAULTS, **{name: text for name, text in found.items() if _is_value(name, text)}}
+
+
+def _is_value(name_in_redis: str, text: str) -> bool:
+    name = _BY_NAME_IN_REDIS.get(name_in_redis)
+    return text.isdecimal() if name is None else is_setting(name, text)
+
+
+def weights(found: Mapping[str, str]) -> Weights:
+    """Return the coefficients of the score in *found*, which has settings by their name in Redis."""
+    in_force = complete(found)
+    return Weights(
+        priority=float(in_force["priority_weight"]),
+        age=float(in_force["age_weight"]),
+        rarity=float(in_force["rarity_weight"]),
+        on_demand=float(in_force["on_demand_weight"]),
+        on_demand_age=float(in_force["on_demand_age_weight"]),
+        on_demand_age_cap_us=int(in_force["on_demand_age_cap_us"]),
+        priority_reversed=in_force["priority_reversed"] == "1",
+    )
+
+
+#: Settings that a claim needs, read at once; of all others a script needs one or two, if any.
+_FOR_A_CLAIM = (
+    "priority_percentage",
+    "priority_weight",
+    "age_weight",
+    "rarity_weight",
+    "on_demand_weight",
+    "on_demand_age_weight",
+    "on_demand_age_cap_us",
+    "rarity",
+    "priority_reversed",
+    "revision",
+)
+
+
+def lua_source() -> str:
+    """Return the Lua functions that read the settings in force: each when it is needed, or its default."""
+    defaults = "".join(f"        {name} = {_lua_value(value)},\n" for name, value in _DEFAULTS.items())
+    names = "".join(f'        "{name}",\n' for name in _FOR_A_CLAIM)
+    return (
+        "local function default_of(name)\n"
+        "    local defaults = {\n"
+        f"{defaults}"
+        "    }\n"
+        "    return defaults[name]\n"
+        "end\n"
+        "\n"
+        "local function read_settings()\n"
+        "    return setmetatable({}, { __index = function(settings, name)\n"
+        '        local value = redis.call("HGET", key.settings, name)\n'
+        "        settings[name] = tonumber(value) or value or default_of(name)\n"
+        "        return settings[name]\n"
+        "    end })\n"
+        "end\n"
+        "\n"
+        "local function read_for_a_claim(settings)\n"
+        f"    local names = {{\n{names}    }}\n"
+        '    local values = redis.call("HMGET", key.settings, unpack(names))\n'
+        "    for i, name in ipairs(names) do\n"
+        "        settings[name] = tonumber(values[i]) or values[i] or default_of(name)\n"
+        "    end\n"
+        "end\n"
+    )
+
+
+def _lua_value(value: str) -> str:
+    return value if value.replace(".", "", 1).isdigit() else f'"{value}"'

@@ -1,0 +1,7 @@
+-- has_rules: which jobs have rules, and what rules have moved in this call.
+local moved -- types whose lanes a rule has changed -> whether one of their jobs may start now; nil for none
+
+-- RETURNS whether job `id` has rules.
+local function has_rules(id)
+    return string.sub(id, -1) == protocol.MARK
+end

@@ -1,0 +1,56 @@
+-- with_rules: where a job with rules goes another way than others. The end of its id says so (`protocol.MARK`): who has
+-- an id alone knows that there is more to do, and a job without rules costs one comparison.
+-- @include jobs/ruled.lua
+local with_rules = {}
+
+-- Has a job wait: in its lane, unless a rule keeps it back. `is_fresh`: whether it was published just now.
+function with_rules.wait(id, type, lane, enqueued, is_fresh)
+    if has_rules(id) then
+        ruled("enter", id, type, lane, enqueued, is_fresh)
+    else
+        lanes.add(id, type, lane, enqueued)
+    end
+end
+
+-- Removes a job that waits from where it waits.
+function with_rules.leave(id, type, lane)
+    if has_rules(id) then
+        ruled("leave", id, type, lane)
+    else
+        lanes.remove(id, type, lane)
+    end
+end
+
+-- The claim of a job was removed: what the job held is free. `limited_type`: its type, if a limit of that counted it.
+function with_rules.free(id, limited_type)
+    if limited_type then
+        of_type("free", limited_type, id) -- first: the retry of a job is not to be kept back by that job
+    end
+    if has_rules(id) then
+        ruled("free", id)
+    end
+end
+
+-- RETURNS the types of which a rule has let a job go on since.
+function with_rules.gained()
+    local types = {}
+    for type, has_gained in pairs(moved or {}) do
+        types[#types + 1] = has_gained and type or nil
+    end
+    return types
+end
+
+-- RETURNS `types`, and those of which a rule has let a job go on since: these are for a script to fill, once. There may
+-- be very many: a second value names those that are left, each with a blank behind it, for the caller to `claim`.
+function with_rules.and_gained(types)
+    local all, left = { unpack(types) }, ""
+    for nth, type in ipairs(with_rules.gained()) do
+        if nth <= protocol.MOST_GAINED then
+            all[#all + 1] = type
+        else
+            left = left .. type .. " "
+        end
+    end
+    moved = nil
+    return all, left
+end

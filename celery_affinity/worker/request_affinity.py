@@ -1,0 +1,53 @@
+"""What a task sees of its job's claim: ``self.request.affinity``, in every pool.
+
+Each request gets the properties of its message, with the delivery tag of the claim, in whatever process or thread the
+task runs; so nothing is added to a request, and a task that does not ask pays nothing. A request of a task that was
+called directly, or that another transport brought, has an answer too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from celery.app.task import Context
+
+from ..client.first_try import rules_in
+from ..client.stamp import PROPERTY
+from ..membership.held import fence_in
+from ..rules.keyed import key_in
+
+#: Name of the attribute of a request. A header that a user gave this name counts more, as it does in stock Celery.
+_NAME = "affinity"
+
+
+@dataclass(frozen=True)
+class RequestAffinity:
+    """The claim of the job that a task runs.
+
+    *fence*: its fencing number, which grows with every claim of the fleet: storage that remembers the highest one it
+    saw for a key can refuse what a worker still writes that was taken for dead. None if the task was not claimed: it
+    was called directly, or came by another transport or from a queue that is not scheduled. *key*: the key that the
+    message says, of an exclusive job or, after ``rate:``, of a rate; None if it says none.
+    """
+
+    fence: int | None = None
+    key: str | None = None
+
+
+def of_message(properties: object) -> RequestAffinity:
+    """Return what the *properties* of a message, as its request has them, say of the claim."""
+    if not isinstance(properties, Mapping):
+        return RequestAffinity()
+    fence = fence_in(properties.get("delivery_tag"))
+    return RequestAffinity() if fence is None else RequestAffinity(fence, key_in(rules_in(properties.get(PROPERTY))))
+
+
+def _missing(context: Any, name: str) -> Any:
+    """Answer for an attribute that the request itself does not have."""
+    if name == _NAME:
+        return of_message(context.properties)
+    raise AttributeError(f"{type(context).__name__!r} object has no attribute {name!r}")
+
+
+# An attribute of the class would not do: Celery takes headers with the names of those for its own, and hides them.
+Context.__getattr__ = _missing

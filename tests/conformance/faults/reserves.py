@@ -1,0 +1,62 @@
+"""Faults in what reserves keep back, and in what lets it go on."""
+
+from .fault import Fault
+
+_OF = "tests/server/test_reserves.py::test_"
+_BY_AGE = f"{_OF}by_age_the_oldest_goes_of_those_that_no_reserve_keeps_back"
+_SPECIALISED = f"{_OF}a_job_goes_to_the_most_specialised_of_the_slots_that_were_kept_free"
+
+FAULTS = (
+    Fault("placing/reserves", "priority + protocol.MAX_PRIORITY + 1 or priority", "priority or priority"),
+    Fault("placing/reserves", "{ 0, on_demand - 1 }", "{ 0, on_demand - 2 }"),
+    Fault("placing/reserves", "{ on_demand, 2 * on_demand - 1 }", "{ 0, on_demand - 1 }"),
+    Fault("placing/reserves", "tonumber(last) or tonumber(first)", "tonumber(first)"),
+    Fault("placing/reserves", "last, on_demand + first, on_demand + last }", "last }"),
+    Fault("placing/reserves", '"%%%0"), "%*", ".*")', '"%%%0"), "%*", ".")'),
+    Fault("placing/reserves", '"^" .. of_lua .. "$"', "of_lua"),
+    Fault("placing/reserves", "number <= reserve.ranges[i + 1]", "number < reserve.ranges[i + 1]"),
+    Fault("placing/reserves", "math.ceil(", "math.floor("),
+    Fault("placing/reserves", "math.max(of_type.most, each.slots)", "each.slots"),
+    Fault("placing/reserves", "free > reserve.slots\n", "free >= reserve.slots\n"),
+    Fault(
+        "placing/reserves", "reserve.slots >= concerning[type].live and", "reserve.slots > concerning[type].live and"
+    ),
+    Fault("placing/reserves", "reserve.slots >= concerning[type].live and", ""),
+    Fault("placing/reserves", 'redis.call("EXISTS", key.recount) == 0', "true"),
+    Fault("placing/reserves", "and not runs(type, reserve)", ""),
+    Fault("placing/reserves", "reserve.runs or #found > 0", "#found > 0"),
+    Fault("placing/reserves", "patience_us > 0 and", "false and"),
+    Fault("placing/reserves", ">= patience_us", "> patience_us"),
+    Fault("placing/reserves", "(is_ahead or not allows(type, each, free))", "not allows(type, each, free)"),
+    Fault("placing/reserves", "if free > count_slots(type) then", "if free > 1 and count_slots(type) then"),
+    Fault("placing/reserves", "each.runs = nil", "each.runs = each.runs"),
+    Fault("placing/type_rules", 'if redis.call("HEXISTS", key.heads, "!") == 0 then', "if true then"),
+    Fault(
+        "placing/type_rules",
+        "if #reserves.concerning(text, type) > 0 then",
+        "if false then",
+        "tests/server/test_reserves.py::test_the_last_of_a_class_may_end_on_a_worker_that_serves_its_type_no_more",
+    ),
+    Fault("placing/type_changes", 'if (before or "") == (now or "") then', "if false then"),
+    Fault("placing/type_changes", 'HAS_RESERVES)\n        redis.call("SET", key.recount, 0)', "HAS_RESERVES)"),
+    Fault("placing/type_changes", 'redis.call("HSET", key.heads, "!", protocol.HAS_RULES)', ""),
+    Fault("placing/type_changes", "    gain_all()\nend\n\n-- Pauses", "end\n\n-- Pauses"),
+    Fault("placing/type_changes", "or reserves.covers(reserves.concerning(text, type), lane)", ""),
+    Fault("placing/type_changes", "if text then\n        gain_all()", "if text then"),
+    Fault("base/settings_in_force", 'elseif name == "reserve" then', "elseif false then"),
+    Fault("jobs/enter", "or has_type_rules == protocol.HAS_RESERVES", ""),
+    Fault("fleet/workers", '"!") == protocol.HAS_RESERVES then', '"!") == 0 then'),
+    Fault("placing/fill", "kept_back and view.of_all and view.of_all() or view", "view"),
+    Fault("placing/fill", "(kept_back and kept_back.covers(job.type, job.lane))", "false"),
+    Fault("placing/fill", "kept_back.counted(job.type)", ""),
+    Fault("placing/fill", 'and not (kept_back and kept_back.open(one, heads[one], view) == "")', ""),
+    Fault("placing/which_job", "kept_back and kept_back.open(type, heads[type], view) or heads[type]", "heads[type]"),
+    Fault("placing/which_job", "place, its_points = best_heads.oldest(open), 0", "place, its_points = 1, 0", _BY_AGE),
+    Fault(
+        "placing/which_job",
+        "its_points = its_points + rarity_of(nth)\n        end\n        return lanes",
+        "end\n        return lanes",
+    ),
+    Fault("arrows/release", "view.of_all = view_of_all", "", _SPECIALISED),
+    Fault("arrows/release", "reply, inline, view = fill", "reply, inline = fill"),
+)

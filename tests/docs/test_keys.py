@@ -1,0 +1,104 @@
+"""The examples of the page on keys are run, and what it says that `explain` prints is printed."""
+
+import click
+import pytest
+from celery import Celery
+
+from celery_affinity import Affinity, Exclusive
+from celery_affinity.cli import text
+from celery_affinity.errors import OptionError
+from celery_affinity.observe.explain import explain
+from celery_affinity.observe.keys_in_use import find
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.protocol import LONGEST_KEY
+from celery_affinity.rules.settings import Settings
+from celery_affinity.server.reader import Reader
+
+from ..support.clocked import ClockedReader, ClockedScheduler
+from ..support.command import affinity
+from ..support.pages import blocks, commands
+from ..support.processes import ROOT
+from ..support.scripted_fleet import ScriptedFleet
+
+PAGE = "docs/how-to/keys.md"
+
+
+@pytest.fixture
+def shop(valkey, redis_client):
+    names = {"__name__": "shop"}
+    exec(blocks(PAGE)["shop.py"], names)
+    app = names["app"]
+    app.conf.update(broker_url=valkey.url, task_ignore_result=True)
+    yield names
+    app.close()
+
+
+def keys_of(client):
+    return {each.key: (each.limit, each.waiting) for each in find(Reader(client, Keys()), "*", 100).keys}
+
+
+def test_tasks_and_calls_name_their_keys(shop, redis_client):
+    for customer in ("acme", "acme", "other"):
+        shop["rebuild"].delay(customer)
+    shop["crawl"].delay(host="example.org")
+    assert keys_of(redis_client) == {
+        "customer:acme": (1, 2),
+        "customer:other": (1, 1),
+        "host:example.org": (4, 1),
+    }
+    exec(blocks(PAGE)["call"], shop)
+    assert keys_of(redis_client)["the-one-big-machine"] == (1, 1)
+    assert Reader(redis_client, Keys()).pending("index") == 5
+
+
+def test_a_producer_without_the_code_names_them_by_a_pattern(shop, valkey, redis_client):
+    app = Celery("producer", broker=valkey.url, set_as_current=False)
+    app.conf.broker_transport = "celery_affinity:Transport"
+    exec(blocks(PAGE)["by-name"], {"app": app})
+    app.send_task("shop.rebuild", kwargs={"customer": "acme"}, queue="index", ignore_result=True)
+    app.close()
+    assert keys_of(redis_client) == {"customer:acme": (1, 1)}
+
+
+def test_the_limits_of_the_page_are_accepted(shop):
+    exec(blocks(PAGE)["limits"], shop)
+    assert Settings(limits=shop["app"].conf.affinity_limits)
+
+
+@pytest.mark.parametrize("block", ["at-run-time", "limit-of-a-type", "pauses"])
+def test_the_commands_of_the_page_work(valkey, redis_client, block):
+    for words in commands(blocks(PAGE)[block]):
+        run = affinity(valkey.url, *words[words.index("affinity") + 1 :])
+        assert run.returncode == 0, f"{words}: {run.stderr}"
+
+
+def test_the_page_shows_what_explain_prints(valkey, redis_client):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.join("worker", "index", slots=4)
+    fleet.publish("timed", "index")
+    fleet.scheduler.advance(12)
+    fleet.end("worker", *fleet.inbox("worker"))
+    for job in ("busy!", "first!", "second!", "third!"):
+        fleet.publish(job, "index", rules="key=customer%3Aacme limit=1")
+    fleet.scheduler.advance(12)
+    found = click.unstyle(text.explanation(explain(ClockedReader(fleet.scheduler), "task-third!")))
+    assert blocks(PAGE)["explain"] in found + "\n"
+
+
+def test_a_task_sees_the_fence_of_the_page(shop):
+    exec(blocks(PAGE)["fence"], shop)
+    assert shop["publish_index"].rate_limit is None
+
+
+def test_what_the_page_says_is_refused_is_refused(shop):
+    app = shop["app"]
+    with pytest.raises(OptionError, match="customer"):
+        app.task(affinity=Affinity("index", exclusive="{city}"), shared=False)(lambda customer: customer).delay("a")
+    with pytest.raises(OptionError, match="limit of exclusive must be a whole number, 1 or more"):
+        Exclusive("a", limit=0)
+    for key in ("", "rate:x", "type:x"):
+        with pytest.raises(OptionError):
+            Exclusive(key)
+        with pytest.raises(OptionError):
+            shop["rebuild"].apply_async(("acme",), exclusive=key)
+    assert f"more than {LONGEST_KEY} characters" in (ROOT / PAGE).read_text()

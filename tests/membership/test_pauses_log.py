@@ -1,0 +1,68 @@
+"""What a worker's log says of pauses."""
+
+import logging
+
+import pytest
+
+from celery_affinity.membership.pauses_log import PausesLog
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+
+
+@pytest.fixture
+def scheduler(redis_client):
+    return Scheduler(redis_client, Keys())
+
+
+@pytest.fixture
+def logged(scheduler, caplog):
+    """Have a worker of the type pdf beat; return what it logs."""
+    caplog.set_level(logging.INFO, logger="celery_affinity")
+    log = PausesLog()
+
+    def beat(types=("pdf",)):
+        caplog.clear()
+        revision = int(scheduler.client.hget(scheduler.keys.key("settings"), "revision") or 0)
+        log.update(scheduler.reader, revision, types)
+        return [(record.levelname, record.getMessage()) for record in caplog.records]
+
+    return beat
+
+
+def test_a_pause_is_logged_once_when_it_begins_and_once_when_it_ends(scheduler, logged):
+    assert logged() == []
+    scheduler.pause("type:pdf", for_s=1800, why="db migration")
+    assert logged() == [("WARNING", "Type 'pdf' is paused, for 1800 s in all: db migration")]
+    assert logged() == []
+    scheduler.configure({"dead_max": "7"})
+    assert logged() == []
+    scheduler.resume("type:pdf")
+    assert logged() == [("INFO", "Type 'pdf' is paused no more")]
+
+
+def test_pauses_of_keys_and_of_everything_concern_every_worker_and_other_types_none(scheduler, logged):
+    for what in ("type:excel", "key:city%3AHH", "*"):
+        scheduler.pause(what)
+    assert sorted(logged()) == [("WARNING", "Every type is paused"), ("WARNING", "Key 'city:HH' is paused")]
+
+
+def test_another_reason_is_logged_anew(scheduler, logged):
+    scheduler.pause("type:pdf")
+    logged()
+    scheduler.pause("type:pdf", why="still")
+    assert logged() == [("WARNING", "Type 'pdf' is paused: still")]
+
+
+def test_the_end_of_a_pause_that_ends_by_itself_is_logged(scheduler, logged):
+    scheduler.pause("type:pdf", for_s=0.001)
+    assert logged()
+    scheduler.tick()
+    assert logged() == [("INFO", "Type 'pdf' is paused no more")]
+
+
+def test_what_cannot_be_read_is_logged_once_and_ends_nothing(scheduler, logged):
+    scheduler.configure({"dead_max": "7"})
+    scheduler.client.set(scheduler.keys.key("pauses"), "spoiled")
+    ((level, line),) = logged()
+    assert (level, line.partition(":")[0]) == ("WARNING", "The pauses in Redis cannot be read, and are not logged")
+    assert logged() == []

@@ -1,0 +1,77 @@
+"""Limits by key: as an app.conf has them, as somebody types them, and as the scripts read them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_affinity import SettingError
+from celery_affinity.rules import key_limits
+from celery_affinity.rules.keys import encode
+from celery_affinity.rules.settings import Settings, parse_change
+from celery_affinity.rules.shared_settings import from_redis, is_setting, shared, to_redis
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+patterns = texts.filter(lambda text: not text.startswith(("rate:", "type:")))
+
+
+@pytest.mark.parametrize(
+    ("limits", "in_redis", "shown"),
+    [
+        ({}, "", "none"),
+        ({"crawl:*": 8, "type:pdf": 20}, "crawl%3A*=8 type%3Apdf=20", "crawl:*=8 type:pdf=20"),
+        ({"*": 0}, "*=0", "*=0"),
+        ({"b": 1, "a b=c": 2}, "a%20b%3Dc=2 b=1", "a%20b=c=2 b=1"),
+        ({"50%": 1}, "50%25=1", "50%25=1"),
+        ({"type:größe": 1}, "type%3Agr%C3%B6%C3%9Fe=1", "type:gr%C3%B6%C3%9Fe=1"),
+        ({"none": 3}, "none=3", "none=3"),
+    ],
+)
+def test_limits_have_three_forms(limits, in_redis, shown):
+    settings = Settings(limits=limits)
+    assert shared(settings)["limits"] == in_redis
+    assert from_redis("limits", in_redis) == shown
+    assert parse_change("affinity_limits", shown) == ("limits", shown)
+    assert to_redis("limits", shown) == in_redis
+
+
+@given(st.dictionaries(patterns, st.integers(0, 10**18 - 1)))
+def test_any_limits_come_back(limits):
+    assert key_limits.check(limits) is None
+    for form in (key_limits.shown(limits), key_limits.encoded(limits)):
+        assert key_limits.typed(form) == limits
+        assert key_limits.check(form) is None
+    assert is_setting("limits", key_limits.encoded(limits))
+
+
+@given(patterns, texts)
+def test_a_pattern_in_redis_is_that_of_encoded_keys(prefix, rest):
+    prefix = prefix.replace("*", "")
+    (word, _, _) = key_limits.encoded({f"{prefix}*": 1}).rpartition("=")
+    assert encode(prefix + rest).startswith(word.removesuffix("*"))
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        *({"a": -1}, {"a": True}, {"a": 1.5}, {"a": "1"}, {"a": 10**18}, {"": 1}, {5: 1}, {"\ud800": 1}),
+        *({"rate:a": 1}, {"type:": 1}, {"type:a*": 1}, {"type:a,b": 1}),
+        *("a", "a=", "=1", "a=-1", "a=1.5", "a=1 b", "rate:a=1", "type:a*=1", "a=1,b=2", 5, ["a=1"], "none a=1"),
+    ],
+)
+def test_other_limits_are_refused(limits):
+    with pytest.raises(SettingError, match=r"affinity_limits must be limits by key such as .*, got: "):
+        Settings(limits=limits)
+    if isinstance(limits, str):
+        with pytest.raises(SettingError, match="affinity_limits must be limits by key such as "):
+            parse_change("limits", limits)
+        assert not is_setting("limits", limits)
+
+
+def test_a_number_alone_is_no_limit_at_run_time():
+    for text in ("8", "1e3", "nan"):
+        with pytest.raises(SettingError, match="affinity_limits must be limits by key such as "):
+            parse_change("limits", text)
+
+
+def test_an_environment_may_say_limits_as_text():
+    assert shared(Settings(limits="type:pdf=2 a=1")) == shared(Settings(limits={"a": 1, "type:pdf": 2}))

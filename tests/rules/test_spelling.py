@@ -1,0 +1,64 @@
+"""Names of options and settings with a wrong letter, and similar names that are right."""
+
+import re
+
+import pytest
+from amqp.basic_message import Message as AMQPMessage
+from celery import Celery
+from celery.app.defaults import NAMESPACES, flatten
+from celery.app.task import Context, Task
+
+from celery_affinity import SettingError
+from celery_affinity.client.options import KNOWN, OPTIONS
+from celery_affinity.rules.settings import load
+from celery_affinity.rules.spelling import meant
+
+from ..support.misspellings import OWN, mistakes
+
+
+@mistakes
+def test_what_is_ours_but_for_a_letter(name, ours):
+    assert meant(name, OPTIONS) == ours
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_users_call_their_own(name):
+    assert meant(name, OPTIONS) is None
+
+
+def test_no_name_of_celerys_or_kombus_is_taken_for_a_mistake():
+    names = {
+        *dir(Task),
+        *dir(Context),
+        *dir(Celery),
+        *KNOWN,
+        *(name for name, _ in AMQPMessage.PROPERTIES),
+        *(word for key, _ in flatten(NAMESPACES) for word in (key, *key.split("_"))),
+    }
+    assert len(names) > 500
+    assert {name: meant(name, OPTIONS) for name in names if meant(name, OPTIONS)} == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "setting"),
+    [
+        ("affinty_queues", "affinity_queues"),
+        ("afinity_worker_timeout", "affinity_worker_timeout"),
+        ("affinity-queues", "affinity_queues"),
+        ("affinityqueues", "affinity_queues"),
+        ("affintiy_worker_timout", "affinity_worker_timeout"),
+        ("CELERY_AFFINTY_QUEUES", "affinity_queues"),
+    ],
+)
+def test_a_setting_with_a_misspelt_prefix_is_refused(key, setting):
+    app = Celery("app", set_as_current=False)
+    app.conf[key] = ["pdf"]
+    with pytest.raises(SettingError, match=re.escape(f"unknown setting {key!r}; did you mean {setting!r}?")):
+        load(app.conf, app.conf.keys())
+
+
+@pytest.mark.parametrize("key", ["infinity_queues", "affinities", "afinity_of_mine", "my_queues", "CELERY_QUEUES"])
+def test_settings_of_the_users_own_are_none_of_ours(key):
+    app = Celery("app", set_as_current=False)
+    app.conf[key] = ["pdf"]
+    load(app.conf, app.conf.keys())

@@ -1,0 +1,88 @@
+"""Keys on a server: what the random steps of conformance meet too rarely."""
+
+import pytest
+
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.protocol import MOST_KEYS
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.scripted_fleet import ScriptedFleet
+
+ORDERED = "key=o limit=1 order=1"
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(Scheduler(redis_client, Keys()))
+
+
+@pytest.fixture
+def kept(fleet):
+    """Have key "o" kept for job "retry!", on a fleet with a free slot that nothing fits until the key lets it."""
+    fleet.join("worker", "pdf")
+    fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
+    (claim,) = fleet.inbox("worker")
+    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=0.001)
+    fleet.publish("other!", "pdf", rules=ORDERED)
+    assert fleet.end("worker", claim) == []
+
+
+def test_what_gains_when_a_kept_retry_starts_is_filled_by_the_next_tick(fleet, kept):
+    fleet.publish("excel!", "excel", rules=ORDERED)
+    fleet.scheduler.configure({"limits": "o=2"})
+    fleet.join("both", "pdf", "excel", slots=3)
+    fleet.scheduler.tick()
+    fleet.scheduler.tick()
+    started = {*fleet.jobs("worker"), *fleet.jobs("both")}
+    assert "retry!" in started
+    assert len(started) == 2
+
+
+@pytest.mark.parametrize("how", ["a pause", "a pause of all", "a limit of 0"])
+def test_a_key_is_not_kept_for_a_retry_whose_type_is_held_back(fleet, how):
+    fleet.join("worker", "pdf", "excel")
+    fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
+    (claim,) = fleet.inbox("worker")
+    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED)
+    fleet.publish("other!", "excel", rules=ORDERED)
+    if how == "a limit of 0":
+        fleet.scheduler.configure({"limits": "type%3Apdf=0"})
+        fleet.scheduler.tick()
+    else:
+        fleet.scheduler.pause("type:pdf" if how == "a pause" else "*")
+    ended = fleet.end("worker", claim)
+    assert [each.job_id for each in ended] == ([] if how == "a pause of all" else ["other!"])
+    assert fleet.scheduler.client.hget(Keys().key("of_key", "o"), "retry") is None
+
+
+@pytest.mark.parametrize("how", ["a pause", "a limit of 0"])
+def test_what_closes_a_key_keeps_its_retry_back_as_well(fleet, kept, how):
+    def close(is_closed):
+        if how == "a limit of 0":
+            fleet.scheduler.configure({"limits": "o=0" if is_closed else ""})
+        elif is_closed:
+            fleet.scheduler.pause("key:o")
+        else:
+            fleet.scheduler.resume("key:o")
+
+    close(True)
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == []
+    close(False)
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == ["retry!"]
+
+
+def test_no_job_starts_of_a_key_whose_limit_was_lowered_and_that_no_tick_has_got_to_yet(fleet):
+    fleet.join("worker", "pdf")
+    fleet.publish("running", "pdf")
+    (claim,) = fleet.inbox("worker")
+    keys = [f"many{number}" for number in range(MOST_KEYS + 10)]  # one call goes through MOST_KEYS
+    for key in keys:
+        fleet.publish(f"{key}!", "pdf", rules=f"key={key} limit=1")
+    fleet.scheduler.configure({"limits": "many*=0"})
+    assert fleet.end("worker", claim) == []
+    assert fleet.jobs("worker") == []
+    fleet.scheduler.configure({"limits": ""})
+    fleet.scheduler.tick()
+    assert len(fleet.jobs("worker")) == 1

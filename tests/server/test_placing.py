@@ -1,0 +1,132 @@
+"""Slots and jobs: the slot that a job gets, and the job that goes first, on a real server."""
+
+import pytest
+
+# -- which slot
+
+
+def test_a_versatile_slot_is_kept_while_a_specialist_is_free(fleet):
+    fleet.join("versatile", "pdf", "excel", "index")
+    fleet.join("two", "pdf", "excel")
+    fleet.join("specialist", "pdf")
+    for job in ("first", "second", "third"):
+        fleet.publish(job, "pdf")
+    assert fleet.jobs("specialist") == ["first"]
+    assert fleet.jobs("two") == ["second"]
+    assert fleet.jobs("versatile") == ["third"]
+
+
+def test_a_rare_job_that_only_the_versatile_worker_can_do_starts_at_once(fleet):
+    fleet.join("specialist", "a")
+    fleet.join("versatile", "a", "b", "c")
+    fleet.publish("common", "a")
+    fleet.publish("rare", "c")
+    assert fleet.jobs("specialist") == ["common"]
+    assert fleet.jobs("versatile") == ["rare"]
+
+
+def test_among_equals_the_longest_idle_worker_is_chosen(fleet):
+    fleet.join("first", "pdf")
+    fleet.scheduler.advance(1)
+    fleet.join("second", "pdf")
+    fleet.publish("one", "pdf")
+    (claim,) = fleet.inbox("first")
+    fleet.scheduler.advance(1)
+    fleet.end("first", claim)
+    fleet.publish("two", "pdf")
+    assert fleet.jobs("second") == ["two"]
+
+
+def test_a_job_never_goes_to_a_worker_that_does_not_serve_its_type(fleet):
+    fleet.join("excel", "excel", slots=5)
+    fleet.publish("job", "pdf")
+    assert fleet.state("job") == "pending"
+    assert fleet.jobs("excel") == []
+
+
+def test_a_worker_holds_at_most_as_many_jobs_as_it_has_slots(fleet):
+    fleet.join("worker", "pdf", slots=3)
+    for number in range(5):
+        fleet.publish(f"job{number}", "pdf")
+    assert fleet.jobs("worker") == ["job0", "job1", "job2"]
+    fleet.sync("worker", slots=3, other=0)
+    assert fleet.jobs("worker") == []
+
+
+def test_other_running_requests_take_slots_and_free_slots_may_be_negative(fleet):
+    fleet.join("worker", "pdf", slots=2)
+    fleet.sync("worker", slots=2, other=3)
+    fleet.publish("job", "pdf")
+    assert fleet.state("job") == "pending"
+    fleet.sync("worker", slots=2, other=1)
+    assert fleet.jobs("worker") == ["job"]
+
+
+def test_a_pool_that_grows_takes_more_at_once(fleet):
+    fleet.join("worker", "pdf", slots=1)
+    for number in range(3):
+        fleet.publish(f"job{number}", "pdf")
+    assert fleet.jobs("worker") == ["job0"]
+    fleet.sync("worker", slots=3)
+    assert fleet.jobs("worker") == ["job1", "job2"]
+
+
+# -- which job first
+
+
+@pytest.mark.parametrize(("age_s", "winner"), [(319, "fresh"), (320, "old"), (321, "old")])
+def test_64_seconds_of_age_weigh_as_much_as_one_priority(fleet, age_s, winner):
+    fleet.publish("old", "pdf", priority=0)
+    fleet.scheduler.advance(age_s)
+    fleet.publish("fresh", "pdf", priority=5)
+    assert fleet.order(2, "pdf")[0] == winner
+
+
+@pytest.mark.parametrize(("age_s", "winner"), [(0, "urgent"), (255, "urgent"), (256, "old"), (257, "old")])
+def test_on_demand_overtakes_but_an_old_queued_job_overtakes_it(fleet, age_s, winner):
+    fleet.publish("old", "pdf")
+    fleet.scheduler.advance(age_s)
+    fleet.publish("urgent", "pdf", on_demand=True)
+    assert fleet.order(2, "pdf")[0] == winner
+
+
+def test_an_on_demand_job_gains_no_more_than_a_queued_one_past_the_cap(fleet):
+    fleet.publish("urgent", "pdf", on_demand=True)
+    fleet.scheduler.advance(1000)
+    # 4096 + 256 * 32 = 12,288 points ahead of a queued job of its age: 12 priorities, more than there are.
+    fleet.publish("fresh", "pdf", priority=10)
+    fleet.scheduler.advance(100_000)
+    assert fleet.order(2, "pdf") == ["urgent", "fresh"]
+
+
+def test_a_rarer_type_goes_first_among_equals(fleet):
+    fleet.join("busy", "common", slots=3)
+    for number in range(3):
+        fleet.publish(f"busy{number}", "common")
+    fleet.publish("common", "common")
+    fleet.publish("rare", "rare")
+    assert fleet.order(2, "common", "rare") == ["rare", "common"]
+
+
+def test_ties_go_to_the_older_then_to_the_smaller_id(fleet):
+    for job in ("b", "a", "c"):
+        fleet.publish(job, "pdf")
+    fleet.scheduler.advance(1)
+    fleet.publish("0", "pdf")
+    assert fleet.order(4, "pdf") == ["a", "b", "c", "0"]
+
+
+def test_a_scheduled_job_ages_from_its_due_time_on(fleet):
+    fleet.publish("later", "pdf", delay_s=100)
+    fleet.scheduler.advance(50)
+    fleet.publish("now", "pdf")
+    fleet.scheduler.advance(60)
+    ticked = fleet.scheduler.tick()
+    assert (ticked.due, ticked.next_due_s) == (1, None)
+    assert fleet.order(2, "pdf") == ["now", "later"]
+
+
+def test_a_tick_says_when_the_next_job_is_due(fleet):
+    fleet.publish("later", "pdf", delay_s=7.5)
+    assert fleet.scheduler.tick().next_due_s == 7.5
+    assert fleet.state("later") == "scheduled"

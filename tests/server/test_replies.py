@@ -1,0 +1,34 @@
+"""Claims and ends, read from any bytes: each is as promised, or a ValueError."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_affinity.server.replies import Claim, Ending
+
+from ..support.from_outside import SCALARS
+from ..support.members import claims_of
+
+
+@given(st.binary() | st.builds(lambda *words: " ".join(map(str, words)).encode("utf-8", "replace"), *[SCALARS] * 5))
+def test_a_claim_is_one_or_a_value_error(payload):
+    try:
+        claim = Claim.parse(payload)
+    except ValueError:
+        return
+    claims = claims_of()
+    assert claims.hold(claim)
+    assert claims.void_up_to(2**63)
+
+
+@pytest.mark.parametrize("fence", ["x", "", "0", "-1", "1_0", "٣", "9" * 20, "9" * 5000])
+def test_a_fencing_number_is_one_that_redis_counts(fence):
+    with pytest.raises(ValueError, match="fencing number"):
+        Claim.parse(f"job {fence} pdf 0 0\n{{}}".encode())
+
+
+@given(st.binary(), st.lists(st.none() | st.integers() | st.binary() | st.just(b"7"), max_size=9))
+def test_an_end_is_read_from_any_row(job_id, row):
+    ending = Ending.parse([job_id, *row])
+    assert isinstance(ending.task_id, str)
+    assert ending.job_id.encode(errors="surrogateescape") == job_id

@@ -1,0 +1,38 @@
+"""Settings in Redis that are no values: the settings of the process count."""
+
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.shared_settings import complete, shared, weights
+from celery_affinity.server import runtime_settings
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.from_outside import TEXTS
+from ..support.scripted_fleet import ScriptedFleet
+
+
+@given(st.dictionaries(st.sampled_from([*shared(Settings()), "priority_reversed", "revision", "other"]), TEXTS))
+def test_settings_in_redis_that_are_none_count_for_nothing(found):
+    in_force = complete(found)
+    weights(found)
+    assert int(in_force["heartbeat_interval_us"]) > 0
+    scheduler = SimpleNamespace(reader=SimpleNamespace(settings=lambda: (found, found)))
+    own = Settings()
+    for each in runtime_settings.read(scheduler, own):
+        assert type(each.value) in (int, float, str)
+        assert isinstance(each.value, str) == isinstance(each.own, str)
+
+
+def test_settings_that_are_none_do_not_reach_the_lease(redis_client, caplog):
+    scheduler = Scheduler(redis_client, Keys())
+    ScriptedFleet(scheduler).join("worker", "pdf")
+    redis_client.hset(Keys().key("settings"), "worker_timeout_us", "half an hour")
+    runtime_settings._warn_of_no_value.cache_clear()
+    log = runtime_settings.SettingsLog(Settings())
+    log.update(scheduler, revision=1)
+    assert log.worker_timeout_s == 30
+    assert "affinity_worker_timeout in Redis is none" in caplog.text

@@ -1,0 +1,34 @@
+"""A task that tells what it sees of its claim, at its first try and at its second."""
+
+import os
+import time
+
+from celery import Celery
+
+from celery_affinity import Affinity, Exclusive
+
+url = os.environ["BROKER_URL"]
+app = Celery("keyed", broker=url, backend=url)
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    broker_connection_retry_on_startup=True,
+    affinity_queues=["celery"],
+)
+
+
+@app.task(name="keyed.look", bind=True, shared=False, affinity=Affinity(exclusive="city:{city}"))
+def look(self, city=None, before=(), again=False):
+    """Return [fencing number, key] of each try."""
+    claim = self.request.affinity
+    seen = [*before, [claim.fence, claim.key]]
+    if again and not self.request.retries:
+        raise self.retry(args=("elsewhere", seen), countdown=0)
+    return seen
+
+
+@app.task(name="keyed.hold", shared=False, affinity=Affinity(exclusive=Exclusive("{city}")))
+def hold(city, seconds=0.1):
+    """Return when it ran: times of this host, in s, that grow in all processes alike."""
+    began = time.monotonic()
+    time.sleep(seconds)
+    return [began, time.monotonic()]

@@ -1,0 +1,244 @@
+"""A fleet without processes in the middle of its work, with every kind of key."""
+
+from dataclasses import replace
+
+import redis
+
+from celery_affinity.client.revokes import stamp
+from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.keys import KEYS, Keys
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.shared_settings import shared
+from celery_affinity.server.replies import End, Joining
+
+from .clocked import ClockedScheduler
+from .scripted_fleet import ScriptedFleet
+
+SETTINGS = shared(Settings(heartbeat_interval=1, worker_timeout=4, dead_max=5))
+STAMP = stamp("tenant", "a")
+
+#: Rules of jobs that run one at a time; and of such jobs whose retry goes first.
+KEYED = "key=city%3AHH limit=1"
+IN_ORDER = "key=in-order limit=1 order=1"
+
+
+class Worker:
+    """A worker process, as far as the server sees one."""
+
+    def __init__(self, scheduler, name, *types, slots=2):
+        self.scheduler, self.name, self.types, self.slots = scheduler, name, types, slots
+        self.held, self.sequence = {}, 0
+        self.ran = []
+        self.join()
+
+    def join(self):
+        joining = Joining(self.name, f"{self.name}@host", self.types, self.slots, app="shop")
+        self.scheduler.join(joining, SETTINGS)
+
+    def sync(self):
+        running = [(*claim, 0) for claim in self.held.items()]
+        synced = self.scheduler.sync(self.name, running, slots=self.slots, other=0, draining=False)
+        if not synced.known:
+            self.held.clear()
+            self.join()
+            return
+        for job_id in synced.void:
+            self.held.pop(job_id, None)
+        self.scheduler.requeue(self.name, synced.asked, counted=False)
+
+    def read(self):
+        """Read the inbox, as the transport does: of an inbox that somebody overwrote, after a repair."""
+        try:
+            claims = ScriptedFleet(self.scheduler).inbox(self.name)
+        except redis.ResponseError as exc:
+            if not str(exc).startswith("WRONGTYPE"):
+                raise
+            self.scheduler.repair([self.name])
+            claims = ScriptedFleet(self.scheduler).inbox(self.name)
+        for claim in claims:
+            self.held[claim.job_id] = claim.fence
+
+    def work(self):
+        """Beat, and run all claims."""
+        self.scheduler.beat(self.name, turns=True)
+        self.sync()
+        self.read()
+        while self.held:
+            self.settle()
+
+    def settle(self):
+        if self.held:
+            ends = [End(job_id, fence, "acked") for job_id, fence in self.held.items()]
+            self.ran += self.held
+            self.held.clear()
+            self.sequence += 1
+            acks = [end[:2] for end in ends[:1]]
+            following = self.scheduler.tell_ends(
+                self.name, acks=acks, ends=ends[:10], sequence=self.sequence, inline=True, most_ahead=1
+            )
+            self.held |= {claim.job_id: claim.fence for claim in following}
+
+
+class Scene:
+    """A fleet in the middle of its work, with every kind of key."""
+
+    def __init__(self, client):
+        self.client = client
+        self.scheduler = scheduler = ClockedScheduler(client, Keys())
+        self.workers = [
+            Worker(scheduler, "w1", "pdf"),
+            Worker(scheduler, "w2", "pdf", "excel"),
+            Worker(scheduler, "w3", "web", slots=8),
+        ]
+        self.fresh = []
+        self.number = 0
+        self.jobs = []
+        self._fill()
+
+    def publish(self, type_, number=1, **options):
+        jobs = [
+            Job(
+                f"j{self.number + nth}",
+                type_,
+                f"message {nth}",
+                task_id=f"t{self.number + nth}",
+                task_name="n",
+                **options,
+            )
+            for nth in range(number)
+        ]
+        if "rules" in options:
+            jobs = [replace(job, id=f"{job.id}!") for job in jobs]
+        self.number += number
+        published = self.scheduler.publish(*jobs)
+        assert all(each.refused is None for each in published)
+        return [job.id for job in jobs]
+
+    def _fill(self):
+        one, two, three = self.workers
+        scheduler = self.scheduler
+        # Four claims are held, of which one is acked; one job has ended.
+        self.publish("pdf", 5)
+        one.read()
+        two.read()
+        scheduler.advance(1)
+        one.work()
+        one.read()
+        held = next(iter(two.held.items()))
+        scheduler.tell_ends(two.name, acks=[held], ends=[], sequence=99, inline=False)
+        # Jobs that ended without a worker, and dead letters.
+        self.publish("excel", 2, delay_us=60_000_000, stamps=(STAMP,))
+        scheduler.revoke([f"t{self.number - 1}"], [STAMP], keep_s=3600)
+        self.publish("gone", expires_us=0)
+        (dead,) = self.publish("web")
+        three.read()
+        scheduler.tell_ends(
+            three.name, acks=[], ends=[End(dead, three.held.pop(dead), "rejected")], sequence=98, inline=False
+        )
+        # Jobs that wait.
+        for priority in range(8):
+            for on_demand in (False, True):
+                self.jobs += self.publish("pdf", 2, priority=priority, on_demand=on_demand)
+        for type_ in ("excel", "web", "pdf"):
+            self.jobs += self.publish(type_, 4)
+            self.jobs += self.publish(type_, delay_us=3_000_000)
+        self.jobs += self.publish("excel", stamps=("tenant:b",), expires_us=600_000_000)
+        self._fill_keys()
+        # Several jobs of one task, and more jobs than a call looks at.
+        several = [Job(f"again{nth}", "excel", "message", task_id="again", task_name="n") for nth in range(3)]
+        self.jobs += [job.id for job in several]
+        scheduler.publish(*several, *(Job(f"many{nth}", "none", "message", task_id="many") for nth in range(12)))
+        scheduler.advance(1)
+        scheduler.tick()
+        one.read()
+        one.settle()
+        assert self.keys_of("leaders")
+        scheduler.configure({"priority_percentage": "50", "limits": "type%3Aweb=6"})
+        scheduler.tick()
+        scheduler.configure({"limits": "type%3Anone=50 type%3Aweb=6"})
+        scheduler.pause("type:paused", for_s=3_600, why="a reason")
+        for key in self.scheduler.keys.key("nudges", "w1"), self.scheduler.keys.key("nudges", "w3"):
+            self.client.lpush(key, "")
+        self.client.hset(self.scheduler.keys.key("ahead"), "pdf", "w1")
+        self.client.zadd(self.scheduler.keys.key("pause_signs"), {"type:paused": 0})  # as with very many workers
+        self.client.set(self.scheduler.keys.key("claim_number"), 3)
+
+    def _fill_keys(self):
+        """Publish jobs of a key that is held, of one that is free, of a rate, and of a key that waits for a retry."""
+        three = self.workers[2]
+        self.jobs += self.publish("web", 3, rules=KEYED)
+        self.jobs += self.publish("pdf", 2, rules="key=city%3AB limit=2")
+        self.jobs += self.publish("web", 3, rules="key=rate%3Aa rate=1/2000000")
+        (first,) = self.publish("web", rules=IN_ORDER)
+        three.read()
+        retry = Job("retry!", "web", "message", task_id=f"t{self.number - 1}", delay_us=3_000_000, rules=IN_ORDER)
+        self.scheduler.publish(retry)
+        self.jobs += [retry.id, *self.publish("web", rules=IN_ORDER)]
+        end = End(first, three.held.pop(first), "acked")
+        self.scheduler.tell_ends(three.name, acks=[], ends=[end], sequence=97, inline=False)
+        self.jobs += self.publish("web")  # unread
+
+    def keys_of(self, name):
+        """Return the keys there are of one kind."""
+        pattern = self.scheduler.keys.base + KEYS[name][0].replace("%s", "*")
+        found = list(self.client.scan_iter(match=pattern, count=1000))
+        longer = [
+            self.scheduler.keys.base + template.partition("%s")[0]
+            for other, (template, *_) in KEYS.items()
+            if other != name and len(template.partition("%s")[0]) > len(KEYS[name][0].partition("%s")[0])
+        ]
+        others = tuple(begin.encode() for begin in longer if begin.startswith(pattern.partition("*")[0]))
+        return sorted(key for key in found if not key.startswith(others))
+
+    def dead(self):
+        """Return the ids of dead letters."""
+        key = self.scheduler.keys.key("dead")
+        return [job.decode() for job in self.client.zrange(key, 0, -1)] if self.client.type(key) == b"zset" else []
+
+    def goes_on(self):
+        """Do all that a fleet does, for longer than a worker may be silent."""
+        scheduler = self.scheduler
+        for _ in range(3):
+            scheduler.advance(3)
+            scheduler.tick()
+            while ending := scheduler.announce("shop", again_s=5):
+                if ending.how:
+                    scheduler.told([ending.job_id])
+                else:
+                    scheduler.set_aside([ending.job_id])
+            for worker in self.workers:
+                worker.work()
+
+    def do_everything(self):
+        """Call every arrow on old and fresh jobs and workers, and on names that nobody has."""
+        scheduler = self.scheduler
+        self.goes_on()
+        fresh = Worker(scheduler, f"fresh{self.number}", "web", "fresh")
+        self.fresh.append(fresh)
+        fresh_jobs = self.publish("fresh", 3) + self.publish("fresh", delay_us=1_000_000)
+        scheduler.advance(2)
+        scheduler.tick()
+        fresh.work()
+        assert set(fresh_jobs) <= set(fresh.ran), "jobs of another type and worker run"
+        old = [job for type_ in ("pdf", "excel", "web") for job in self.publish(type_, 2)]
+        old += self.publish("web", 2, rules=KEYED)
+        self.goes_on()
+        scheduler.requeue("w1", [("j1", "1")], counted=True)
+        scheduler.publish(*(Job(f"many{self.number}.{nth}", "none", "message", task_id="many") for nth in range(3)))
+        scheduler.revoke(["t1", "many", old[0]], [STAMP], keep_s=60)
+        scheduler.replay(["j1", "j2", old[1]])
+        scheduler.drop(self.dead())
+        scheduler.configure({"priority_percentage": "100"})
+        scheduler.purge("nobody's")
+        self.publish("web", 3)
+        fresh.read()
+        scheduler.recover(fresh.name)
+        self.goes_on()
+        gone = Worker(scheduler, f"gone{self.number}", "pdf")
+        scheduler.leave(gone.name)
+        self.goes_on()
+        return [job for job in old if job not in self.ran]
+
+    @property
+    def ran(self):
+        return {job for worker in self.workers + self.fresh for job in worker.ran}

@@ -1,0 +1,52 @@
+"""Options with a wrong letter, options of the users' own, and a task that says them."""
+
+import re
+
+import pytest
+
+from celery_affinity import OptionError
+
+OURS = "celery_affinity:Transport"
+
+#: URL of a port that nobody listens to.
+NOWHERE = "redis://127.0.0.1:1"
+
+#: Option -> misspelt names of the option.
+MISSPELT = {
+    "affinity": """
+        affinty afinity afinty affinitty affintiy affnity affinit afffinity affinitiy effinity ffinity affiniry affinify
+        Affinity AFFINITY affinity_
+        """,
+    "on_demand": """
+        ondemand onDemand on-demand on__demand On_Demand on_deman on_demnd on_deamnd on_demmand on_demend on_demands
+        on_dmand onn_demand
+        """,
+    "priority": "priorty prioirty prority priorit Priority piority",
+    "exclusive": "exlusive exclusiv exclusve Exclusive exclusives eclusive exclussive excluisve",
+}
+
+#: Names that users may well give to options of their own.
+OWN = """
+    demand in_demand no_demand n_demand one_demand on_demand_by on_demand_only supply_on_demand demand_on
+    on_remand on_command on_defend on_depend on_append on_end on_brand on_demand2 infinity affinities
+    affinity_group affinity_key affinity2 my_affinity x_affinity node_affinity acidity agility ability activity
+    vicinity divinity prior prioritize priorities prioritized priority_class priority2 x_priority x-priority
+    max_priority minority superiority parity _affinity _priority retry_policy headers my_flag tenant user_id
+    trace_id type types kind inclusive excluded exclusion exclusive_key date rates ratio rate2 crate late
+    """.split()  # noqa: SIM905  # shorter
+
+mistakes = pytest.mark.parametrize(
+    ("name", "ours"), [(name, ours) for ours, names in MISSPELT.items() for name in names.split()]
+)
+
+
+def nothing():
+    pass
+
+
+def task(app, name="shop.render", **options):
+    return app.task(name=name, shared=False, **options)(nothing)
+
+
+def refused(words):
+    return pytest.raises(OptionError, match="^" + re.escape(words))

@@ -1,0 +1,68 @@
+"""URLs, settings and names that a worker or a call refuses before anything is opened."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from celery import Celery
+
+from celery_affinity.errors import SettingError, TransportError
+from celery_affinity.rules.keys import Keys
+
+from ..support.apps import APP
+
+
+def _run_worker(url, **env):
+    return subprocess.run(
+        [sys.executable, "-m", "celery", "-A", APP, "worker", "-P", "solo", "-Q", "pdf"],
+        env={**os.environ, "BROKER_URL": url, "LEDGER": os.devnull, **env},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_url_that_cannot_reach_the_transport_makes_a_worker_refuse_to_start():
+    refused = _run_worker("redis+socket:///tmp/redis.sock", RESULT_URL="redis://localhost")
+    assert refused.returncode != 0
+    assert "socket:///path/to/redis.sock" in refused.stderr
+    assert "redis+socket" in refused.stderr
+
+
+def test_a_bad_setting_makes_a_worker_refuse_to_start(valkey):
+    refused = _run_worker(valkey.url, WORKER_TIMEOUT="-1")
+    assert refused.returncode != 0
+    assert "affinity_worker_timeout must be a number of seconds above 0, got: -1.0" in refused.stderr
+
+
+@pytest.mark.parametrize("options", [{"namespace": "{x}"}, {"namespace": None}, {"global_keyprefix": 5}])
+def test_a_bad_name_of_keys_refuses_worker_and_call_before_anything_is_opened(valkey, redis_client, options):
+    refused = _run_worker(valkey.url, CONF=json.dumps({"broker_transport_options": options}))
+    assert refused.returncode != 0
+    (name,) = options
+    assert f"celery_affinity: {name} must be a str that holds no braces" in refused.stderr
+    before = redis_client.info("clients")["connected_clients"]
+    app = Celery(broker=valkey.url, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", broker_transport_options=options)
+    with app.connection_for_write() as connection, pytest.raises(SettingError, match=f"{name} must be"):
+        connection.default_channel  # noqa: B018  # it opens
+    assert redis_client.info("clients")["connected_clients"] == before
+
+
+def test_no_prefix_may_be_written_as_none(valkey, redis_client):
+    app = Celery(broker=valkey.url, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", broker_transport_options={"global_keyprefix": None})
+    with app.connection_for_write() as connection:
+        app.send_task("task", queue="pdf", connection=connection)
+        assert connection.default_channel.scheduler.keys == Keys()
+    assert redis_client.zcard(Keys().key("lane", "pdf", "queued.0")) == 1
+
+
+def test_the_module_instead_of_the_class_is_refused_with_what_is_right(valkey):
+    app = Celery(broker=valkey.url, set_as_current=False)
+    app.conf.broker_transport = "celery_affinity:transport"
+    with pytest.raises(TransportError, match="with a capital T"):
+        app.send_task("task")

@@ -1,0 +1,85 @@
+"""What the ledger tells: jobs with their runs, times in which something was wrong, pauses and limits."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+
+@dataclass(slots=True)
+class Run:
+    """One start of a job, and the end if there was one."""
+
+    id: str
+    pid: int
+    worker: int
+    start: float
+    end: float = inf
+    outcome: str = ""
+    key: str = ""
+    fence: int = 0
+    priority: int = 0
+    mode: str = "queued"
+
+
+@dataclass(slots=True)
+class Job:
+    """A publish, by the id of its stamp, and its fate. The time of an event that did not happen is inf."""
+
+    id: str
+    redis_id: str = ""
+    task: str = ""
+    name: str = ""
+    intended: float = inf
+    accepted: float = inf
+    refused: str = ""
+    refused_at: float = inf
+    type: str = ""
+    due: float = 0.0
+    expires: float = inf
+    failed: str = ""
+    runs: list[Run] = field(default_factory=list)
+    judged: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return any(run.end < inf for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A time in which something was wrong. *of*: a worker's pid or a name; 0 or "*" for all."""
+
+    what: str
+    of: object
+    since: float
+    until: float
+    latest: float = 0.0  # of several windows in one: when the last one began
+
+    def meets(self, since: float, until: float) -> bool:
+        return self.since <= until and since <= self.until
+
+
+@dataclass(slots=True)
+class Pause:
+    """A pause of *what*, as the scripts call it, in force for claims above fence *above*, up to fence *up_to*.
+
+    *up_to* 0: nobody looked before the pause ended by itself.
+    """
+
+    what: str
+    since: float
+    above: int
+    until: float = inf
+    up_to: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Limits, by pattern, in force for claims above a fence that is *before* at least, and *after* at most.
+
+    *began*: when the server was asked for the change.
+    """
+
+    began: float
+    before: int
+    after: int
+    limits: dict[str, int]

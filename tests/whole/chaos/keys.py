@@ -1,0 +1,137 @@
+"""Judges the runs of jobs with a key, of types with a limit, and of classes with a reserve: so many at once, or so many
+starts in a period.
+
+Claims count, which fencing numbers put in order: a job has its key from its claim to its end. Faults explain others.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
+from math import inf
+
+from celery_affinity import Exclusive
+from celery_affinity.rules.reserves import Reserve
+
+from .app import MANY, OF_MANY, RULES, WORKER_TIMEOUT_S
+from .book import Book
+from .facts import Change, Job, Run
+from .reasons import ORPHAN_S, why_again
+from .reserves import of_name, serves
+
+_LIMITS = {rule.key: rule.limit for rule in RULES if isinstance(rule, Exclusive)} | {OF_MANY: 1}
+_RATES = {f"rate:{rule.key}": int(rule.rate.removesuffix("/s")) for rule in RULES if not isinstance(rule, Exclusive)}
+
+#: Time, s, until all slots are counted of a worker that starts, and none of one that has ended; and from a claim to the
+#: start of the job.
+_CHANGES_S = WORKER_TIMEOUT_S + 10
+
+
+def judge_keys(jobs: Iterable[Job], book: Book, overlaps: Counter[str]) -> tuple[int, list[str]]:
+    """Return the number of runs with a key, and the violations; count in *overlaps* the faults that explain others."""
+    runs: dict[str, list[Run]] = defaultdict(list)
+    published: dict[str, float] = {}
+    for job in jobs:
+        for run in job.runs:
+            if run.key:
+                runs[run.key].append(run)
+                published[run.key] = min(published.get(run.key, inf), job.intended)
+    found = []
+    for key, of_key in runs.items():
+        if key in _RATES:
+            found += _too_many_starts(key, of_key, published[key], book)
+        else:
+            found += _too_many_at_once(key, of_key, book, overlaps)
+    return sum(map(len, runs.values())), found
+
+
+def judge_types(jobs: Sequence[Job], book: Book, overlaps: Counter[str]) -> tuple[int, list[str]]:
+    """Return the number of runs of types with a limit, or of classes with a reserve, at that time, and the violations.
+
+    See `judge_keys`.
+    """
+    runs: dict[str, list[Run]] = defaultdict(list)
+    limited = {pattern for change in book.changes for pattern in change.limits}
+    reserves = {name: of_name(name) for name in limited if name.startswith("reserve:")}
+    for job in jobs:
+        if f"type:{job.type}" in limited:
+            runs[f"type:{job.type}"] += job.runs
+    found = [each for type_, of_type in runs.items() for each in _too_many_at_once(type_, of_type, book, overlaps)]
+    for name, reserve in reserves.items():
+        on_its_slots = [
+            run for job in jobs for run in job.runs if serves(book.members.get(run.worker), reserve.pattern)
+        ]
+        runs[name] = [run for job in jobs if job.type == reserve.pattern for run in job.runs if _covers(reserve, run)]
+        found += _too_many_at_once(name, on_its_slots, book, overlaps, {run.id for run in runs[name]})
+    return sum(limit_of(type_, run, book) < inf for type_, of_type in runs.items() for run in of_type), found
+
+
+def _covers(reserve: Reserve, run: Run) -> bool:
+    return reserve.covers(run.mode == "on_demand", run.priority)
+
+
+def limit_of(name: str, run: Run, book: Book) -> float:
+    """Return the highest limit of *name*, a key or "type:" and a type, that the claim of *run* may have met."""
+    if name.startswith("reserve:") and not _is_whole(run, book):
+        return inf
+    first = Change(-inf, 0, 0, {})
+    if any(window.meets(change.began, run.start) for window in book.amnesias for change in book.changes[:1]):
+        met = [first, *book.changes]  # any of them may have been forgotten
+    else:
+        met = [
+            change
+            for change, after in pairwise([first, *book.changes, None])
+            if change.began <= run.start
+            and (change is first or change.before < run.fence)
+            and (after is None or run.fence <= after.after or run.start < after.began)
+        ]
+    pattern = OF_MANY if name.startswith(MANY) else name
+    return max(change.limits.get(pattern, _LIMITS.get(pattern, inf)) for change in met)
+
+
+def _is_whole(run: Run, book: Book) -> bool:
+    """Whether the fleet had its slots, no more and no less, when the job of *run* was claimed, as before each storm."""
+    return not any(run.start - _CHANGES_S < at < run.start for at in book.turnover)
+
+
+def _too_many_at_once(
+    name: str, runs: list[Run], book: Book, overlaps: Counter[str], limited: Collection[str] | None = None
+) -> Iterator[str]:
+    """Yield the claims that were too many beside the older ones. An older run with a noted fault does not count.
+
+    *limited*: the runs that *name* limits, by id, beside all *runs*; None: all of them.
+    """
+    runs.sort(key=lambda run: run.fence)
+    ends = [_ended(run, book) for run in runs]
+    for nth, run in enumerate(runs):
+        limit = limit_of(name, run, book) if limited is None or run.id in limited else inf
+        if limit == inf:
+            continue
+        older = [each for each, end in zip(runs[:nth], ends, strict=False) if end > run.start]
+        if len(older) < limit or (why_again(run, book) or "").startswith("forgotten"):
+            continue
+        why = {each.id: why_again(each, book) or "" for each in older}
+        if sum(not each for each in why.values()) >= limit:
+            yield f"{len(older) + 1} at once of {name}, limit {limit}: {'; '.join(map(_told, [*older, run]))}"
+        else:
+            overlaps[next(each for each in why.values() if each)] += 1
+
+
+def _too_many_starts(key: str, runs: list[Run], since: float, book: Book) -> Iterable[str]:
+    """Yield what exceeds a rate since its first job was published: before, a start takes no longer than it may."""
+    runs.sort(key=lambda run: run.start)
+    if any(window.meets(since, runs[-1].start) for window in book.amnesias):
+        return  # the starts before count no more
+    for number, run in enumerate(runs):
+        if number + 1 > _RATES[key] * (1 + run.start - since):
+            yield f"{number + 1} starts of key {key} within {run.start - since:.2f} s"
+            return
+
+
+def _ended(run: Run, book: Book) -> float:
+    """Return when a run was over: its end, or that of its process."""
+    own, workers = book.deaths.get(run.pid, inf), book.deaths.get(run.worker, inf)
+    return min(run.end, own, max(run.start, workers + ORPHAN_S))
+
+
+def _told(run: Run) -> str:
+    return f"{run.id} of worker {run.worker}, fence {run.fence}, {run.start:.2f}..{run.end:.2f} {run.outcome}"

@@ -1,0 +1,42 @@
+"""One function for each change that an operator makes in a storm: pauses, limits, reserves."""
+
+from collections.abc import Callable
+
+import redis
+
+from .app import OF_MANY, TYPES
+from .faults import Field
+from .operator import LIMITED_KEYS, PAUSABLE
+
+
+def pause_something(on: Field) -> None:
+    """Pause a type, a key or everything for a while: until somebody ends the pause, or with an end of its own."""
+    kind, name = on.rng.choice(PAUSABLE)
+    for_s = on.rng.choice((None, None, on.rng.uniform(0.5, 3)))
+    if not on.operator.is_paused(kind, name):
+        end = on.operator.pause(kind, name, for_s)
+        on.later(for_s - 0.2 if for_s else on.rng.uniform(0.3, 1.5 if kind == "all" else 4), lambda: _try(on, end))
+
+
+def _try(on: Field, call: Callable[[], None]) -> None:
+    """Do *call*, again and again if the server is away: in one thread with the fault that brings it back."""
+    try:
+        call()
+    except (redis.RedisError, OSError):
+        on.later(0.3, lambda: _try(on, call))
+
+
+def change_limit(on: Field) -> None:
+    """Set how many jobs of a type, of a key, or of each of many keys may run together, or let the limit go."""
+    kind = on.rng.choices(("type", "key", "many"), (3, 1, 1))[0]
+    if kind == "many":
+        on.operator.limit(OF_MANY, on.rng.choice((None, 0, 1)))
+    else:
+        pattern = f"type:{on.rng.choice(TYPES)}" if kind == "type" else on.rng.choice(LIMITED_KEYS)
+        on.operator.limit(pattern, on.rng.choice((None, 0, 1, 2, 3, 5)))
+
+
+def change_reserve(on: Field) -> None:
+    """Set how many slots, or which share of all slots, jobs of a class leave to others, or let the reserve go."""
+    name = f"{on.rng.choice(TYPES)}:{on.rng.choice(('queued', 'on_demand', '0', '0-4'))}"
+    on.operator.reserve(name, on.rng.choice((None, "1", "3", "25%", "60%")))

@@ -1,0 +1,125 @@
+"""An operator, who pauses types and keys, and sets limits and reserves, while jobs run.
+
+Each change is noted with the last fencing number given: claims have higher ones from then on.
+"""
+
+from collections.abc import Callable
+from time import monotonic, sleep
+from typing import TypeVar
+
+import redis
+
+from celery_affinity import Exclusive
+from celery_affinity.client.of_app import settings_of
+from celery_affinity.observe.type_rules import Kind, address, pauses
+from celery_affinity.rules import key_limits
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server import runtime_settings
+from celery_affinity.server.scheduler import Scheduler
+
+from .app import RULES, TYPES, app
+from .ledger import Ledger
+from .servers import DurableServer, ReplicatedServers
+
+T = TypeVar("T")
+
+#: What can be paused: each type, each key (that of a rate has a prefix), everything.
+PAUSABLE: tuple[tuple[Kind, str], ...] = (
+    ("all", ""),
+    *(("type", each) for each in TYPES),
+    *(("key", rule.key if isinstance(rule, Exclusive) else f"rate:{rule.key}") for rule in RULES),
+)
+LIMITED_KEYS = tuple(rule.key for rule in RULES if isinstance(rule, Exclusive))
+
+#: Longest time, s, for which a server may be away.
+_ANSWERS_S = 20
+
+#: Time, s, before the end of a pause, by which the pause is known to be in force still.
+_SURE_S = 0.05
+
+
+class Operator:
+    """Changes pauses, limits and reserves on *server*, and notes each change in *ledger*."""
+
+    def __init__(self, ledger: Ledger, server: DurableServer | ReplicatedServers) -> None:
+        self._ledger, self._server = ledger, server
+        self._until: dict[str, float] = {}
+        self._ending: set[str] = set()
+        self._limits: dict[str, int] = {}
+        self._reserves: dict[str, str] = {}
+        self._has_changed = False
+
+    def pause(self, kind: Kind, name: str, for_s: float | None = None) -> Callable[[], None]:
+        """Pause something, for a time if that is given. Return the call that ends the pause.
+
+        That call only looks at a pause with an end of its own, and notes until when it was surely in force. The call
+        does not wait for a server that is away, and raises a redis error.
+        """
+        what, began = address(kind, name), monotonic()
+        self._has_changed = True
+        self._ask(lambda scheduler: scheduler.pause(what, for_s=for_s, why="chaos"))
+        self._until[what] = began + for_s if for_s is not None else float("inf")
+        self._ledger.note("paused", what, fence=self._fence())
+        return lambda: self._end(what)
+
+    def is_paused(self, kind: Kind, name: str) -> bool:
+        return address(kind, name) in self._until
+
+    def _end(self, what: str) -> None:
+        until, fence = self._until[what], self._fence(within_s=0)
+        if what not in self._ending and monotonic() < until - _SURE_S:
+            self._ledger.note("resuming", what, fence=fence)
+        self._ending.add(what)  # a call without an answer may have ended the pause
+        if until == float("inf"):
+            self._ask(lambda scheduler: scheduler.resume(what), within_s=0)
+        del self._until[what]
+        self._ending.discard(what)
+
+    def reserve(self, name: str, amount: str | None) -> None:
+        """Set the reserve of a type and a class, such as "pdf:queued"; None: there is none."""
+        self._has_changed = True
+        self._reserves = {each: value for each, value in self._reserves.items() if each != name}
+        if amount is not None:
+            self._reserves[name] = amount
+        self._write()
+
+    def limit(self, pattern: str, limit: int | None) -> None:
+        """Set the limit of a key, or of "type:" and a type; None: there is none."""
+        self._has_changed = True
+        self._limits = {key: value for key, value in self._limits.items() if key != pattern}
+        if limit is not None:
+            self._limits[pattern] = limit
+        self._write()
+
+    def calm(self) -> None:
+        """End the pauses of which the server has forgotten the end, and reset limits and reserves."""
+        if not self._has_changed:
+            return
+        for each in self._ask(lambda scheduler: pauses(scheduler.reader)):
+            self._ask(lambda scheduler, each=each: scheduler.resume(address(each.kind, each.name)))
+        self._limits, self._reserves = {}, {}
+        self._write()
+        self._ask(lambda scheduler: runtime_settings.reset(scheduler, settings_of(app), ["limits", "reserve"]))
+        self._has_changed = False
+
+    def _write(self) -> None:
+        before, began, text = self._fence(), monotonic(), key_limits.shown(self._limits)
+        reserve = " ".join(f"{name}={amount}" for name, amount in self._reserves.items()) or "none"
+        typed = {"limits": text, "reserve": reserve}
+        self._ask(lambda scheduler: runtime_settings.change(scheduler, settings_of(app), typed))
+        self._ledger.note("limits", text, reserve=reserve, began=began, before=before, fence=self._fence())
+
+    def _fence(self, within_s: float = _ANSWERS_S) -> int:
+        """Return the last fencing number that was given."""
+        return int(self._ask(lambda scheduler: scheduler.client.get(scheduler.keys.key("fence")), within_s) or 0)
+
+    def _ask(self, call: Callable[[Scheduler], T], within_s: float = _ANSWERS_S) -> T:
+        """Return the answer of the server, which may be away for so long. What is asked may be asked twice."""
+        until = monotonic() + within_s
+        while True:
+            try:
+                return call(Scheduler(self._server.client, Keys()))
+            except (redis.RedisError, OSError):
+                if monotonic() > until:
+                    raise
+                sleep(0.1)

@@ -1,0 +1,34 @@
+"""Judges pauses: nothing of a paused type or key, or nothing at all, is claimed from the pause to its end."""
+
+from collections.abc import Iterable
+
+from celery_affinity.rules.keys import decode
+
+from .book import Book
+from .facts import Job, Pause, Run
+
+
+def judge_pauses(jobs: Iterable[Job], book: Book) -> tuple[int, list[str]]:
+    """Return the number of pauses that can be judged, and the runs that were claimed in spite of them.
+
+    What was claimed before a pause may start after it. Fencing numbers tell, unless the server has forgotten some.
+    """
+    judged = [pause for pause in book.pauses if pause.up_to and not _is_forgotten(pause, book)]
+    found = [
+        f"claimed while {pause.what} was paused, above fence {pause.above}, {pause.since:.2f}..{pause.until:.2f}: "
+        f"{job.name} {job.redis_id} of {job.type}, fence {run.fence}, start {run.start:.2f}"
+        for pause in judged
+        for job in jobs
+        for run in job.runs
+        if pause.above < run.fence <= pause.up_to and run.start >= pause.since and _concerns(pause, job, run)
+    ]
+    return len(judged), found
+
+
+def _is_forgotten(pause: Pause, book: Book) -> bool:
+    return any(window.meets(pause.since, pause.until) for window in book.amnesias)
+
+
+def _concerns(pause: Pause, job: Job, run: Run) -> bool:
+    kind, _, name = pause.what.partition(":")
+    return pause.what == "*" or decode(name) == (run.key if kind == "key" else job.type)

@@ -1,0 +1,46 @@
+"""Reserves on real workers: what the README says of a versatile slot, with them and without."""
+
+import json
+
+import pytest
+
+from celery_affinity.observe.explain import explain
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+
+from ..support.processes import wait_until
+
+#: Longest time, s, until a job starts for which a slot is free, on a machine that is busy.
+AT_ONCE_S = 20
+
+#: Time, s, that a video takes: far longer than the whole test.
+VIDEO_S = 300
+
+
+def running(fleet):
+    return {entry.job for entry in fleet.ledger.entries() if entry.event == "start"}
+
+
+def blocks(fleet, result):
+    waiting = explain(Reader(fleet.redis, Keys()), result.id).waiting
+    return [] if waiting is None else [each.rule for each in waiting.blocked_by]
+
+
+@pytest.mark.parametrize("has_reserve", [True, False])
+def test_an_on_demand_report_finds_the_versatile_slot_free_if_queued_videos_leave_one(fleet, has_reserve):
+    reserve = {"affinity_reserve": {"pdf": {"queued": 1}}} if has_reserve else {}
+    conf = json.dumps({"worker_send_task_events": False, **reserve})
+    fleet.start("videos", "pdf", pool="threads", concurrency=2, CONF=conf)
+    fleet.start("versatile", "pdf", "excel", pool="threads", CONF=conf)
+    videos = [fleet.tasks["pdf"].apply_async((f"video{number}", VIDEO_S)) for number in range(6)]
+    slots = 2 if has_reserve else 3
+    wait_until(lambda: len(running(fleet)) == slots, AT_ONCE_S, f"{slots} videos run: {running(fleet)}")
+    assert blocks(fleet, videos[-1]) == (["reserve"] if has_reserve else ["slots"])
+
+    report = fleet.tasks["excel"].apply_async(("report", 0), on_demand=True)
+    if has_reserve:
+        wait_until(lambda: "report" in running(fleet), AT_ONCE_S, f"the report starts: {running(fleet)}")
+        assert report.get(timeout=AT_ONCE_S) == "report"
+    else:
+        wait_until(lambda: blocks(fleet, report) == ["slots"], AT_ONCE_S, "the report waits for the versatile slot")
+    assert len(running(fleet) - {"report"}) == slots

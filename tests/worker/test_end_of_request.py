@@ -1,0 +1,128 @@
+"""Ends of requests whose task's result nobody can store, and starts of tasks whose job may be another worker's."""
+
+from contextlib import nullcontext
+from unittest.mock import Mock
+
+import pytest
+from celery import Celery
+from celery.concurrency.base import apply_target
+from celery.worker.request import create_request_cls
+
+from celery_affinity.membership.held import ACKED, RETURNED
+from celery_affinity.worker import runs
+from celery_affinity.worker.pools import still_has
+
+from ..support.members import Pool, telling_of
+from ..support.requests import request_of
+
+
+@pytest.fixture
+def app():
+    with Celery("alone", broker="memory://", set_as_current=False) as app:
+        yield app
+
+
+def test_a_job_that_is_revoked_ends_though_nobody_can_store_that(app):
+    telling = telling_of()
+    revoked, message = request_of(app, telling)
+    revoked._announce_revoked("revoked", False, None, False)
+    assert message.ack_log_error.called, "it does not come again"
+    assert telling.claims.unended() == []
+    assert revoked.revoked()
+
+
+@pytest.mark.parametrize("acks", [True, False])
+def test_a_task_that_takes_too_long_ends_as_its_author_wishes_though_nobody_can_store_that(app, acks):
+    telling = telling_of()
+    long, message = request_of(app, telling, acks_late=True, acks_on_failure_or_timeout=acks)
+    long.on_timeout(soft=False, timeout=1)
+    assert (message.ack_log_error.called, message.reject_log_error.called) == (acks, not acks)
+    assert telling.claims.unended() == []
+
+
+@pytest.mark.parametrize("error", [LookupError, SystemExit])
+def test_a_task_whose_start_cannot_be_told_runs_or_has_ended(app, error):
+    telling = telling_of()
+    started, _ = request_of(app, telling, eventer=Mock(enabled=True, **{"send.side_effect": error}), send_events=True)
+    with pytest.raises(error) if error is SystemExit else nullcontext():
+        started.on_accepted(1, 0.0)
+    assert len(telling.claims.unended()) == (error is not SystemExit)
+
+
+class Late:
+    """A green pool whose greenlets are all busy: a task begins when the test calls `begin`."""
+
+    is_green = True
+
+    def __init__(self):
+        self._pool_map = {}
+        runs.report_all_errors(self)
+
+    def apply_async(self, target, args=(), kwargs=None, **options):
+        wanted = {name: options[name] for name in ("callback", "accept_callback")}
+        self.begin = lambda: apply_target(target, args, kwargs or {}, **wanted)
+
+
+def give(app, telling, began, eventer=None, **options):
+    """Give a job to a pool; return the job's message and the pool. A body that begins adds to *began*."""
+    made, message = request_of(app, telling, eventer, **options)
+    pool = Late()
+
+    def trace(*_):
+        began.append(True)
+        return 0, "done", 0.1
+
+    generated = create_request_cls(type(made), made.task, pool, "here", eventer, trace=trace, app=app)
+    generated(message, app=app, task=made.task, eventer=eventer).execute_using_pool(pool)
+    return message, pool
+
+
+def loses_it(claims):
+    claims.void_up_to(10)
+
+
+def is_silent(claims):
+    claims.lease.renew(asked_at_s=0, timeout_s=0)
+
+
+@pytest.mark.parametrize("happens", [loses_it, is_silent])
+@pytest.mark.parametrize("when", ["before the task is accepted", "while its event is sent"])
+@pytest.mark.parametrize("acks_late", [True, False])
+def test_a_task_does_not_begin_when_its_job_may_be_anothers_by_then(app, happens, when, acks_late):
+    telling, began = telling_of(), []
+    sends = Mock(enabled=True, **{"send.side_effect": lambda *_, **__: happens(telling.claims)})
+    eventer = sends if when == "while its event is sent" else None
+    options = {"eventer": eventer, "send_events": eventer is not None, "acks_late": acks_late}
+    message, pool = give(app, telling, began, **options)
+    if eventer is None:
+        happens(telling.claims)
+    pool.begin()
+    assert not began
+    assert telling.claims.unended() == []
+    assert message.ack_log_error.called == (eventer is not None and not acks_late)
+    if happens is is_silent:
+        assert [each.outcome for each in telling.claims._ends.values()] == [RETURNED]
+
+
+def test_an_early_ack_that_was_told_is_followed_by_its_task(app):
+    telling, began = telling_of(), []
+    message, pool = give(app, telling, began)
+
+    def is_told(*_, **__):
+        telling.settle(message.delivery_tag, ACKED)
+        telling.outbox.flush(Mock(), inline=False)
+        is_silent(telling.claims)
+
+    message.ack_log_error.side_effect = is_told
+    pool.begin()
+    assert began, "nobody else would run it"
+
+
+def test_what_a_green_pool_was_given_is_kept_when_the_worker_drains(app):
+    telling, pool = telling_of(), Late()
+    claimed, _ = request_of(app, telling)
+    assert claimed._apply_result is None
+    claimed.is_in_the_pool = runs.while_given
+    assert telling.claims.renounce(Pool(has=lambda each: still_has(pool, each))) == []
+    claimed.is_in_the_pool = None  # a request that waits for its ETA, say
+    assert len(telling.claims.renounce(Pool(has=lambda each: still_has(pool, each)))) == 1

@@ -1,0 +1,42 @@
+"""Exclusive tasks on real workers: those of one key one after the other, those of others meanwhile."""
+
+from itertools import pairwise
+
+import pytest
+
+from celery_affinity import Exclusive, publish_many
+
+from ..support.processes import start_worker
+
+KEYED = "tests.support.apps.keyed"
+
+
+@pytest.fixture
+def hold(valkey, load_app):
+    hold = load_app(KEYED).tasks["keyed.hold"]
+    for pool in ("prefork", "threads"):
+        start_worker(KEYED, valkey.url, ["celery"], pool=pool, concurrency=3)
+    return hold
+
+
+def ran(results):
+    """Return [begin, end] of each call, in s, in the order in which they began."""
+    return sorted(result.get(timeout=60) for result in results)
+
+
+def most_at_once(times):
+    return max(sum(began <= at < ended for began, ended in times) for at, _ in times)
+
+
+def test_jobs_of_one_key_run_one_after_the_other_and_those_of_others_meanwhile(hold):
+    of_one = publish_many(hold, [("HH",)] * 8).results()
+    others = publish_many(hold, [(f"city {number}",) for number in range(8)]).results()
+    of_one, others = ran(of_one), ran(others)
+    assert all(ended <= began for (_, ended), (began, _) in pairwise(of_one))
+    assert max(ended for _, ended in others) < max(ended for _, ended in of_one), "nobody waited for the key"
+
+
+def test_as_many_run_at_once_as_the_limit_of_the_key_says(hold):
+    times = ran([hold.apply_async(("HH",), exclusive=Exclusive("{city}", 2)) for _ in range(8)])
+    assert most_at_once(times) == 2
+    assert most_at_once(ran([hold.apply_async(("HH", 1), exclusive=False) for _ in range(6)])) > 2

@@ -1,0 +1,44 @@
+"""Signs from other processes, obeyed or logged."""
+
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_affinity.worker.following import Following
+
+from ..support.from_outside import TEXTS
+
+
+class Ahead:
+    """Eight jobs ahead."""
+
+    def __init__(self, did):
+        self._did = did
+
+    def __len__(self):
+        return 8
+
+    def give_back(self, types, at_most):
+        self._did.append(at_most)
+        return []
+
+
+@given(st.lists(TEXTS | st.sampled_from(["tick", "back", "paused", "5", "pdf", "*", "type:pdf", "key:k"])))
+def test_a_sign_is_one_or_is_logged(words):
+    did = []
+    following = Following.__new__(Following)
+    recalled = SimpleNamespace(add=lambda what, fence: did.append((what, fence)))
+    capacity = SimpleNamespace(types=("pdf",))
+    following._members = SimpleNamespace(tick=lambda: did.append("tick"), recalled=recalled, capacity=capacity)
+    following._lookahead = Ahead(did)
+    following.obey(words)
+    match words:
+        case ["tick"]:
+            assert did == ["tick"]
+        case ["back", number, *_] if number.isdecimal() and len(number) < 10:
+            assert did == [int(number)]
+        case ["paused", what, number] if number.isdecimal() and len(number) < 20:
+            assert did == [(what, int(number)), 8]
+        case _:
+            assert did == []

@@ -1,0 +1,78 @@
+"""Pauses on real workers: what has not started goes back, uncounted, and what runs goes on."""
+
+import json
+import signal
+
+import pytest
+
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.processes import wait_until
+
+
+@pytest.fixture
+def scheduler(redis_client):
+    return Scheduler(redis_client, Keys())
+
+
+def waiting(fleet):
+    return {each.type: each.pending for each in fleet.report.status().types}
+
+
+def deliveries(fleet):
+    jobs = fleet.redis.scan_iter(Keys().key("job", "*"))
+    return {int(fleet.redis.hget(job, "deliveries")) for job in jobs}
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("what", ["type:pdf", "*"])
+def test_jobs_that_lie_unread_in_an_inbox_go_back_and_others_run(fleet, scheduler, pool, what):
+    worker = fleet.start("worker", "pdf", "excel", pool=pool, concurrency=4)
+    worker.signal(signal.SIGSTOP)
+    for number in range(3):
+        fleet.tasks["pdf"].delay(f"pdf-{number}")
+    fleet.tasks["excel"].delay("excel")
+    assert fleet.free_slots() == 0
+    scheduler.pause(what)
+    worker.signal(signal.SIGCONT)
+    goes_on = {"excel"} if what == "type:pdf" else set()
+    wait_until(lambda: waiting(fleet)["pdf"] == 3, 10, "they go back")
+    wait_until(lambda: fleet.free_slots() == 4, 10, "the slots are free for others")
+    assert set(fleet.ledger.starts()) == goes_on
+    assert deliveries(fleet) == {0}
+    scheduler.resume(what)
+    wait_until(lambda: len(fleet.ledger.starts()) == 4, 10, "all run")
+    assert set(fleet.ledger.starts().values()) == {1}
+
+
+def test_jobs_ahead_go_back_and_the_one_that_runs_goes_on(fleet, scheduler):
+    for number in range(12):
+        fleet.tasks["late"].delay(f"before-{number}", 0)
+    fleet.tasks["late"].delay("long", 4)
+    for number in range(5):
+        fleet.tasks["late"].delay(f"behind-{number}", 0)
+    fleet.start("holder", "pdf", pool="prefork", CONF=json.dumps({"affinity_lookahead": 8}))
+    wait_until(lambda: fleet.ledger.starts()["long"], 20, "the long one runs")
+    assert waiting(fleet)["pdf"] < 5, "some are held ahead"
+    scheduler.pause("type:pdf")
+    wait_until(lambda: waiting(fleet)["pdf"] == 5, 3, "those ahead go back")
+    wait_until(fleet.all_slots_are_free, 10, "the long one ends")
+    assert waiting(fleet)["pdf"] == 5
+    scheduler.resume("type:pdf")
+    wait_until(lambda: len(fleet.ledger.starts()) == 18, 10, "all run")
+    assert set(fleet.ledger.starts().values()) == {1}
+
+
+def test_a_job_that_waits_for_a_rate_limit_goes_back_when_its_token_comes(fleet, scheduler):
+    fleet.start("worker", "mail", "pdf", pool="threads", concurrency=2, RATE_LIMIT="1/s")
+    for number in range(4):
+        fleet.tasks["mail"].delay(f"mail-{number}")
+    wait_until(lambda: fleet.ledger.starts()["mail-0"], 10, "the first one runs")
+    scheduler.pause("type:mail")
+    ran = len(fleet.ledger.starts())
+    wait_until(lambda: waiting(fleet)["mail"] == 4 - ran, 10, "the others go back")
+    assert len(fleet.ledger.starts()) == ran
+    scheduler.resume("type:mail")
+    wait_until(lambda: len(fleet.ledger.starts()) == 4, 15, "all run")
+    assert set(fleet.ledger.starts().values()) == {1}

@@ -1,0 +1,56 @@
+"""What a task sees of its claim: its fencing number and its key, in every pool."""
+
+import pytest
+from celery.app.task import Context
+
+from celery_affinity.client.stamp import PROPERTY
+from celery_affinity.membership.held import tag_of
+from celery_affinity.worker.request_affinity import RequestAffinity, of_message
+
+from ..support.fleet import POOLS
+from ..support.processes import start_worker
+
+KEYED = "tests.support.apps.keyed"
+
+
+@pytest.fixture
+def look(valkey, load_app):
+    return load_app(KEYED).tasks["keyed.look"]
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_task_sees_the_claim_of_each_try(look, valkey, pool):
+    start_worker(KEYED, valkey.url, ["celery", "lists"], pool=pool)
+    (first, second) = look.delay("HH", again=True).get(timeout=60)
+    assert first[1] == second[1] == "city:HH", "a retry keeps its key"
+    assert 0 < first[0] < second[0]
+    ((fence, key),) = look.apply_async(exclusive=False).get(timeout=60)
+    assert fence > second[0]
+    assert key is None
+    assert look.apply_async(("HH",), queue="lists").get(timeout=60) == [[None, None]], "a queue that is not scheduled"
+
+
+def test_a_task_that_is_called_directly_has_no_claim(look):
+    assert look("HH") == look.apply(("HH",)).get() == [[None, None]]
+
+
+def test_what_a_message_says_of_its_claim():
+    tag = tag_of("an-id!", "42")
+    rate = {"rules": "key=rate%3Aacme rate=100/60000000"}
+    assert of_message({"delivery_tag": tag, PROPERTY: rate}) == RequestAffinity(42, "rate:acme")
+    assert of_message({"delivery_tag": tag}) == RequestAffinity(42, None)
+    for other in (None, {}, {"delivery_tag": 7}, {"delivery_tag": "a-uuid", PROPERTY: rate}, {"delivery_tag": "a:b"}):
+        assert of_message(other) == RequestAffinity(None, None)
+
+
+def test_a_header_of_that_name_is_the_users_as_on_stock():
+    request = Context({"affinity": "of a user", "id": "an-id"})
+    assert request.affinity == "of a user"
+    assert request.headers == {"affinity": "of a user"}
+    assert Context().affinity == RequestAffinity()
+
+
+def test_a_request_lacks_what_it_lacked():
+    assert not hasattr(Context(), "anything")
+    with pytest.raises(AttributeError, match="'Context' object has no attribute 'anything'"):
+        Context().anything  # noqa: B018
