@@ -1,4 +1,4 @@
-"""The cost of publish and release to the server, and how it grows: with pending jobs, types, workers and priorities.
+"""The cost of publish and release to the server, and how it grows: with pending jobs, types, workers, priorities, keys.
 
 Each scale fills a database of its own on one server, so that all of them are measured in turn.
 """
@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 
 import redis
 
+from celery_affinity.client.stamp import marked
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.settings import Settings
-from celery_affinity.server.replies import Claim, End, Job, Joining
+from celery_affinity.rules.shared_settings import shared
+from celery_affinity.server.replies import Claim, End, Joining
 from tests.whole.large.fleet import NOTED_FROM_US, LargeFleet
 
 from .bench import say
@@ -33,6 +36,7 @@ class Scale:
     served: int = 3
     workers: int = 0
     priorities: int = 11
+    keys: int = 0
 
     @property
     def value(self) -> int:
@@ -48,7 +52,7 @@ class Scale:
 
     @property
     def is_for_a_goal(self) -> bool:
-        return self.axis == "pending" or (self.axis == "served" and self.served in (3, 50))
+        return self.axis == "pending" or (self.axis == "served" and self.served in (3, 50)) or self.axis == "keys"
 
 
 _AXES = {
@@ -57,6 +61,7 @@ _AXES = {
     "served": (Scale("served", types=100), (1, 3, 10, 50, 100)),
     "workers": (Scale("workers", types=20), (10, 100, 1_000, 5_000)),
     "priorities": (Scale("priorities"), (1, 3, 11)),
+    "keys": (Scale("keys"), (0, 1_000)),
 }
 
 
@@ -76,7 +81,7 @@ class Fleet:
     def __init__(self, client: redis.Redis, scale: Scale) -> None:
         self.scale = scale
         self.name, self.beside = scale.name, scale.beside
-        self.large = LargeFleet(client, scale.types, scale.priorities)
+        self.large = LargeFleet(client, scale.types, scale.priorities, keys=scale.keys)
         self.client = client
         self._scheduler = self.large.scheduler
         self._published = self._sequence = 0
@@ -84,7 +89,7 @@ class Fleet:
         self.placed_us = self._place() if scale.workers else None
         self.large.fill(scale.pending)
         served = self.large.types[: scale.served]
-        self._scheduler.join(Joining(_WORKER, f"{_WORKER}@host", served, slots=1), Settings().shared())
+        self._scheduler.join(Joining(_WORKER, f"{_WORKER}@host", served, slots=1), shared(Settings()))
         self._types = served
         ((job_id, fence),) = self.large.claims(_WORKER)
         self._held = Claim(job_id, fence, "", 0, 0, b"")
@@ -120,15 +125,17 @@ class Fleet:
 
     def _publish_of(self, type_: str) -> None:
         self._published += 1
+        rules, priority, on_demand = self.large.shape(type_)
         self._scheduler.publish(
             Job(
-                f"measured{self._published}",
+                marked(f"measured{self._published}", rules),
                 type_,
                 "x" * 700,
-                on_demand=self._published % 4 == 0,
-                priority=self._published % self.scale.priorities,
+                on_demand=on_demand,
+                priority=priority,
                 task_id=f"measured{self._published}",
                 task_name="proj.tasks.render",
+                rules=rules,
             )
         )
 

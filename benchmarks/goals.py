@@ -177,6 +177,11 @@ AT_SCALE = (
     at_most(
         2, "release and claim, 50 types served against 3", ratio("arrows", "release + claim", "served 50", "served 3")
     ),
+    at_most(
+        1.25,
+        "release and claim, jobs with 1,000 keys against none",
+        ratio("arrows", "release + claim", "keys 1,000", "keys 0"),
+    ),
     *(
         at_most(50, f"{observer} at the most pending jobs, {USUAL_TYPES} types", _look(observer), "ms")
         for observer in OBSERVERS

@@ -64,7 +64,7 @@ def _plots(name: str, part: Part) -> list[str]:
 
 
 def _growth(part: Part) -> list[str]:
-    """Return a plot for each axis of the scales, whose names are such as `pending 1,000`."""
+    """Return a plot for each axis of the scales, whose names are such as `pending 1,000`: logarithmic, without 0."""
     axes: dict[str, list[tuple[int, str]]] = {}
     for subject in part.figures:
         axis, _, value = subject.rpartition(" ")
@@ -72,7 +72,10 @@ def _growth(part: Part) -> list[str]:
     found = []
     for axis, scales in axes.items():
         drawn = [
-            Line(figure, [(value, median) for value, subject in scales if (median := part.median(subject, figure))])
+            Line(
+                figure,
+                [(value, median) for value, subject in scales if value and (median := part.median(subject, figure))],
+            )
             for figure in part.names()
         ]
         found.append(f"<h3>{escape(axis)}</h3>{lines([line for line in drawn if line.points], axis, 'µs')}")
