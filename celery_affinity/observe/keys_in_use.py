@@ -3,12 +3,12 @@
 No index has the keys that are held and for which nobody waits: those are found by the jobs that workers hold.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..rules.keyed import encoded_key
 from ..rules.keys import decode, encode
+from ..rules.patterns import matches
 from ..rules.protocol import MARK
 from ..rules.rows import text_of
 from ..rules.shared_settings import weights
@@ -50,11 +50,10 @@ class Shown:
 
 def find(reader: Reader, pattern: str, limit: int) -> Found:
     """Return *limit* keys at most that jobs hold or wait for. *pattern*: of the whole key; ``*``: any characters."""
-    whole = re.compile(re.escape(pattern).replace(r"\*", ".*"), re.DOTALL)
     names: dict[str, None] = {}
     look = _Look(reader)
     for key in look.for_keys():
-        if key not in names and whole.fullmatch(decode(key)):
+        if key not in names and matches(pattern, decode(key)):
             if len(names) == limit:
                 look.saw_all = False
                 break

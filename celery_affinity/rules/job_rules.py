@@ -3,9 +3,10 @@
 The scripts read the same texts (``server/lua/jobs/keyed.lua``). `keyed` writes them.
 """
 
-import re
 from functools import lru_cache
 from typing import NamedTuple
+
+from .patterns import matches
 
 
 class Rate(NamedTuple):
@@ -54,6 +55,6 @@ def limit_set(key: str, limits: str) -> int | None:
     longest, limit = "", None
     for word in limits.split():
         pattern, _, number = word.rpartition("=")
-        if len(pattern) > len(longest) and re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), key):
+        if len(pattern) > len(longest) and matches(pattern, key):
             longest, limit = pattern, int(number)
     return limit

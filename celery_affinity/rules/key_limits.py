@@ -1,17 +1,17 @@
 """How many jobs of a key, or of a whole type, may run together: the setting ``affinity_limits``, in its three forms.
 
-- in an app.conf: ``{"crawl:*": 8, "type:pdf": 20}``, pattern -> limit, 0 = closed. ``*`` in a pattern stands for any
-  characters of a key; ``type:`` goes before the whole name of a type;
-- as somebody types it, and as it is shown: ``crawl:*=8 type:pdf=20``, with ``%20`` for a blank, and ``none`` for none;
-- in Redis: likewise, with each pattern encoded as keys are (`keys.encode`), but for its ``*``.
+- in an app.conf: ``{"crawl:*": 8, "type:pdf": 20}``, pattern of keys -> limit, 0 = closed. ``type:`` goes before the
+  whole name of a type;
+- as somebody types it, and as it is shown: ``crawl:*=8 type:pdf=20``, and ``none`` for none;
+- in Redis: likewise. `patterns` has the three forms of a pattern.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
+from . import patterns
 from .keyed import RESERVED
-from .keys import encode
 from .protocol import LONGEST_NUMBER
 from .type_name import is_type
 
@@ -29,10 +29,6 @@ NONE, NONE_AT_RUN_TIME = "none", " "
 
 _WORD = re.compile(rf"([^\s,]+)=([0-9]{{1,{LONGEST_NUMBER}}})")
 
-#: Characters of a pattern that are shown as they are: all that can be seen but the sign of an escape, and the comma, by
-#: which somebody may want to separate limits.
-SHOWN = "".join(each for each in map(chr, range(0x21, 0x7F)) if each not in "%,")
-
 
 def check(value: object) -> str | None:
     """Return None if *value* can be the setting, as a mapping or as somebody types it; else what is accepted."""
@@ -42,15 +38,12 @@ def check(value: object) -> str | None:
 
 
 def _is_pattern(pattern: object) -> bool:
-    if not isinstance(pattern, str) or not pattern or pattern.startswith(_OF_RATE):
+    if not isinstance(pattern, str) or pattern.startswith(_OF_RATE):
         return False
     if pattern.startswith(_OF_TYPE):
         name = pattern.removeprefix(_OF_TYPE)
         return is_type(name) and "*" not in name
-    try:
-        return bool(encode(pattern))
-    except UnicodeEncodeError:
-        return False
+    return patterns.is_pattern(pattern)
 
 
 def _is_limit(limit: object) -> bool:
@@ -68,12 +61,12 @@ def typed(text: str) -> dict[str, int] | None:
 
 def shown(value: Mapping[str, int] | str) -> str:
     """Return limits that `check` accepts as somebody would type them."""
-    return _words(value, lambda pattern: quote(pattern, safe=SHOWN)) or NONE
+    return _words(value, patterns.shown) or NONE
 
 
 def encoded(value: Mapping[str, int] | str) -> str:
     """Return limits that `check` accepts as Redis has them; "" for none."""
-    return _words(value, lambda pattern: "*".join(map(encode, pattern.split("*"))))
+    return _words(value, patterns.encoded)
 
 
 def _words(value: Mapping[str, int] | str, spelled: Callable[[str], str]) -> str:

@@ -1,19 +1,17 @@
 """Free slots that jobs of a class leave to others: the setting ``affinity_reserve``, in its three forms.
 
-- in an app.conf: ``{"pdf": {"queued": 2, "0-4": "25%"}, "*": {"0": 1}}``, pattern of types -> class -> reserve. In a
-  pattern ``*`` stands for any characters;
-- as somebody types it, and as it is shown: ``pdf:queued=2 pdf:0-4=25% *:0=1``, with ``%20`` for a blank, ``none`` for
-  none;
-- in Redis: likewise, with each pattern encoded as types are, but for its ``*``, and with 10 as the highest priority.
+- in an app.conf: ``{"pdf": {"queued": 2, "0-4": "25%"}, "*": {"0": 1}}``, pattern of types -> class -> reserve;
+- as somebody types it, and as it is shown: ``pdf:queued=2 pdf:0-4=25% *:0=1``, and ``none`` for none;
+- in Redis: likewise, with 10 as the highest priority. `patterns` has the three forms of a pattern.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-from .key_limits import NONE, SHOWN
-from .keys import encode
+from . import patterns
+from .key_limits import NONE
 from .protocol import LONGEST_NUMBER, MAX_PRIORITY
 
 ACCEPTED = (
@@ -44,8 +42,7 @@ class Reserve(NamedTuple):
 
     def concerns(self, type_: str) -> bool:
         """Return whether the types that it is for include *type_*, encoded."""
-        of_regex = ".*".join(map(re.escape, self.pattern.split("*")))
-        return re.fullmatch(of_regex, type_) is not None
+        return patterns.matches(self.pattern, type_)
 
     def covers(self, on_demand: bool, priority: int) -> bool:
         """Return whether jobs of this mode and priority, 10 as the highest, are of the class."""
@@ -76,7 +73,7 @@ def check(value: object) -> str | None:
     if not isinstance(found, Mapping):
         return ACCEPTED
     for pattern, of_type in found.items():
-        if not _is_pattern(pattern) or not isinstance(of_type, Mapping):
+        if not patterns.is_pattern(pattern) or not isinstance(of_type, Mapping):
             return ACCEPTED
         for name, amount in of_type.items():
             if not _is_class(name):
@@ -84,13 +81,6 @@ def check(value: object) -> str | None:
             if not _is_reserve(amount):
                 return f"{ACCEPTED}; {amount!r} is no reserve"
     return None
-
-
-def _is_pattern(pattern: object) -> bool:
-    try:
-        return isinstance(pattern, str) and bool(encode(pattern))
-    except UnicodeEncodeError:
-        return False
 
 
 def _is_class(name: object) -> bool:
@@ -123,13 +113,13 @@ def typed(text: str) -> dict[str, dict[str, int | str]] | None:
 def shown(text: str, *, lower_first: bool = False) -> str:
     """Return the reserves that Redis has as somebody would type them; *lower_first*: to whom 0 is the highest."""
     found = typed(text) or {}
-    return _words((quote(each, safe=SHOWN), rules) for each, rules in _turned(found, lower_first)) or NONE
+    return _words((patterns.shown(each), rules) for each, rules in _turned(found, lower_first)) or NONE
 
 
 def encoded(value: Mapping[str, Mapping[str, int | str]] | str, *, lower_first: bool = False) -> str:
     """Return reserves that `check` accepts as Redis has them; "" for none. *lower_first*: who says them reads so."""
     found = typed(value) or {} if isinstance(value, str) else value
-    return _words(("*".join(map(encode, each.split("*"))), rules) for each, rules in _turned(found, lower_first))
+    return _words((patterns.encoded(each), rules) for each, rules in _turned(found, lower_first))
 
 
 def _words(reserves: Iterable[tuple[str, Mapping[str, int | str]]]) -> str:

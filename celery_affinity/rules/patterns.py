@@ -1,0 +1,43 @@
+"""Patterns of keys and of types, in which ``*`` stands for any characters.
+
+A pattern has three forms: as an app.conf says it; as somebody types it, and as it is shown, with escapes such as
+``%20`` for a blank; and as Redis has it, encoded as keys are (`keys.encode`), but for its ``*``.
+"""
+
+import re
+from functools import lru_cache
+from urllib.parse import quote
+
+from .keys import encode
+
+#: Characters that are shown as they are: all that can be seen but the sign of an escape, and the comma, by which
+#: somebody may want to separate settings.
+_SHOWN = "".join(each for each in map(chr, range(0x21, 0x7F)) if each not in "%,")
+
+
+def is_pattern(value: object) -> bool:
+    """Return whether *value* is a text that Redis can have."""
+    try:
+        return isinstance(value, str) and bool(encode(value))
+    except UnicodeEncodeError:
+        return False
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether *pattern* stands for the whole of *text*. Both have one form."""
+    return _of(pattern).fullmatch(text) is not None
+
+
+@lru_cache(maxsize=1024)
+def _of(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+
+
+def shown(pattern: str) -> str:
+    """Return *pattern*, of an app.conf, as somebody would type it."""
+    return quote(pattern, safe=_SHOWN)
+
+
+def encoded(pattern: str) -> str:
+    """Return *pattern*, of an app.conf, as Redis has it."""
+    return "*".join(map(encode, pattern.split("*")))
