@@ -10,6 +10,7 @@ import redis
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_MOVES
+from celery_affinity.rules.reserves import encoded
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.acl_users import PAGE_TEXT, publish
@@ -77,3 +78,18 @@ def test_a_producer_leaves_an_older_job_that_it_lets_go_on_to_a_worker(scheduler
     assert producer.publish("newer!", "pdf", rules="key=k limit=2")
     worker.sync("worker", slots=2)
     assert worker.jobs("worker") == ["older!"]
+
+
+def test_a_producer_places_what_a_reserve_lets_start_and_leaves_an_older_job_to_a_worker(scheduler_of):
+    producer, worker = ScriptedFleet(scheduler_of("producer")), ScriptedFleet(scheduler_of("worker"))
+    worker.scheduler.configure({"reserve": encoded({"pdf": {"queued": 2}})})
+    worker.scheduler.tick()
+    worker.join("worker", "pdf", slots=3)
+    for name in ("first", "older"):
+        producer.publish(name, "pdf")
+    producer.publish("asked", "pdf", on_demand=True)
+    assert worker.jobs("worker") == ["first", "asked"]
+    worker.scheduler.configure({"reserve": " "})  # whose caller fills the slots, but for one that dies here
+    producer.publish("newer", "pdf")
+    worker.sync("worker", slots=3)
+    assert worker.jobs("worker") == ["older"]
