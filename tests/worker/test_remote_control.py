@@ -158,9 +158,9 @@ def test_our_commands_say_so_in_a_worker_of_another_transport(fleet):
 
 
 def test_the_server_learns_at_once_how_the_pool_grows_and_shrinks(fleet):
-    start(fleet, "worker", "pdf", pool="prefork", concurrency=1)
+    start(fleet, "worker", "pdf", pool="prefork", concurrency=1, timeout_s=120, beat_s=60)  # no beat tells its size
     assert ask(fleet, "pool_grow", n=2) == {"ok": "pool will grow"}
-    wait_until(lambda: told(fleet, "worker").slots == 3, 2, "it has three slots")
+    wait_until(lambda: told(fleet, "worker").slots == 3, 10, "it has three slots")
     results = [fleet.tasks["pdf"].delay(f"job-{number}", 3) for number in range(3)]
     wait_until(lambda: len(fleet.ledger.starts()) == 3, 10, "all run")
     assert not fleet.ledger.ends(), "at once"
@@ -168,29 +168,32 @@ def test_the_server_learns_at_once_how_the_pool_grows_and_shrinks(fleet):
         result.get(timeout=10)
     # A result is there before the pool knows that its process is idle; Celery ends idle processes alone.
     wait_until(lambda: "ok" in ask(fleet, "pool_shrink", n=told(fleet, "worker").slots - 1), 10, "the pool shrinks")
-    wait_until(lambda: told(fleet, "worker").slots == 1, 2, "it has one slot")
+    wait_until(lambda: told(fleet, "worker").slots == 1, 10, "it has one slot")
     assert [fleet.tasks["pdf"].delay(job).get(timeout=5) for job in "ab"] == ["a", "b"]
     wait_until(fleet.all_slots_are_free, 10, "no slot is lost")
 
 
 def test_autoscale_grows_for_what_there_is_to_do_shrinks_after_it_and_can_be_changed(fleet):
     env = {"LEDGER": str(fleet.ledger.path), "AUTOSCALE_KEEPALIVE": "1"}
+    env |= {"WORKER_TIMEOUT": "120", "HEARTBEAT_INTERVAL": "60"}  # no beat tells its size
     worker = start_worker(APP, fleet.url, ["pdf"], name="worker", extra=["--autoscale", "3,1"], env=env)
     worker.wait_ready(30)
     wait_until_it_listens(fleet.app, "worker")
     assert told(fleet, "worker").slots == 3
     assert ask(fleet, "stats")["autoscaler"]["current"] == 1
-    results = [fleet.tasks["pdf"].delay(f"job-{number}", 1) for number in range(3)]
-    wait_until(lambda: len(fleet.ledger.starts()) == 3, 3, "all run at once")
+    results = [fleet.tasks["pdf"].delay(f"job-{number}", 4) for number in range(3)]
+    wait_until(lambda: len(fleet.ledger.starts()) == 3, 10, "all run")
+    assert not fleet.ledger.ends(), "at once"
     for result in results:
         result.get(timeout=10)
     wait_until(lambda: ask(fleet, "stats")["autoscaler"]["current"] == 1, 15, "it has shrunk")
     assert ask(fleet, "autoscale", max=2, min=1) == {"ok": "autoscale now max=2 min=1"}
-    wait_until(lambda: told(fleet, "worker").slots == 2, 2, "the server knows")
+    wait_until(lambda: told(fleet, "worker").slots == 2, 10, "the server knows")
     assert ask(fleet, "autoscale", max=4, min=2) == {"ok": "autoscale now max=4 min=2"}
-    wait_until(lambda: told(fleet, "worker").slots == 4, 2, "the server knows")
-    more = [fleet.tasks["pdf"].delay(f"more-{number}", 1) for number in range(4)]
-    wait_until(lambda: len(fleet.ledger.starts()) == 7, 3, "all run at once")
+    wait_until(lambda: told(fleet, "worker").slots == 4, 10, "the server knows")
+    more = [fleet.tasks["pdf"].delay(f"more-{number}", 4) for number in range(4)]
+    wait_until(lambda: len(fleet.ledger.starts()) == 7, 10, "all run")
+    assert len(fleet.ledger.ends()) == 3, "at once"
     for result in more:
         result.get(timeout=10)
     wait_until(fleet.all_slots_are_free, 10, "no slot is lost")
