@@ -33,6 +33,7 @@ def key(shown: Shown) -> str:
         *_numbered("stated", [f"{_stated(text)} by {task}" for task, text in shown.stated.items()]),
         *_numbered("held", [*map(_holder, shown.holders), *more] or ["by no job"]),
         *([("kept for", f"the retry of {found.kept_for}")] if found.kept_for else []),
+        *([("kept for", f"type {found.turn}, which has waited longest")] if found.turn else []),
         *_numbered("waiting", groups or ["no job"]),
         ("oldest wait", _wait(found)),
     ]

@@ -16,6 +16,7 @@ from .job_row import read_jobs
 #: its first job, and the job that stands in the lane.
 _SUBLANE, _STATED = re.compile(r"(\S+) (\S+)"), re.compile(r"=(\S*)")
 _FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)")
+_TURN = re.compile(r"(\S+) [0-9]+ [0-9]+")
 
 _LIMIT = re.compile(r"\S+=[0-9]{1,15}")
 
@@ -48,8 +49,8 @@ class Key:
 
     *limit*: number of jobs that may hold the key at once; None if nothing says one any more, or if the key has *starts*
     instead, which no job holds. *holder*: the one of the *held* jobs that has held the key longest. *kept_for*: the id
-    of the task whose retry is the next one to get the key. *waiting*: jobs that wait, those that may start now
-    included; *oldest_wait_s*: None if none does.
+    of the task whose retry is the next one to get the key; *turn*: the type that is the next one. *waiting*: jobs that
+    wait, those that may start now included; *oldest_wait_s*: None if none does.
     """
 
     key: str
@@ -60,6 +61,7 @@ class Key:
     holder: Holder | None
     starts: Starts | None = None
     kept_for: str | None = None
+    turn: str | None = None
 
     @property
     def has_room(self) -> bool:
@@ -67,6 +69,10 @@ class Key:
         if self.starts is not None:
             return not self.starts.next_s
         return self.kept_for is None and (self.limit is None or self.held < self.limit)
+
+    def is_kept_from(self, type_: str) -> bool:
+        """Return whether the key has room for a job of another type than *type_* alone."""
+        return self.turn not in (None, type_) and self.limit is not None and self.held == self.limit - 1
 
 
 def rules_in(text: str) -> JobRules | None:
@@ -94,6 +100,7 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[Key]:
             holder=holders.get(key),
             starts=starts.get(key),
             kept_for=kept_for.get(key),
+            turn=found[key].turn,
         )
         for key, of_tasks, number, (jobs, oldest_us) in zip(keys, stated, held, waiting.values(), strict=True)
     ]
@@ -104,12 +111,13 @@ class Facts:
     """What scripts write of a key.
 
     *sublanes*: the lanes for which jobs of the key wait, without their heads; the job in each is the one that stands in
-    the lane, "" if none does. *stated*: what each task (encoded) stated last. *retry*: a job's id.
+    the lane, "" if none does. *stated*: what each task (encoded) stated last. *retry*: a job's id. *turn*: a type.
     """
 
     sublanes: list[Lane]
     stated: dict[str, str]
     retry: str | None
+    turn: str | None
 
 
 def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, Facts]:
@@ -123,6 +131,7 @@ def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, Facts]:
             [Lane(0, jobs[1], place[1], place[2]) for place, jobs in lanes if place and jobs],
             {match[1]: value for name, value in fields.items() if (match := _STATED.fullmatch(name))},
             fields.get("retry"),
+            decode(match[1]) if (match := _TURN.fullmatch(fields.get("turn", ""))) else None,
         )
     return facts
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..rules.keys import decode
 from ..rules.rows import number_of
 from ..rules.score import MICRO
 from ..server.reader import Lane, Reader
@@ -58,6 +59,8 @@ def why_kept_back(reader: Reader, wait: KeyWait, sublanes: Sequence[Lane], lane:
         return f"key {key.key!r}: {rate}, the next in {key.starts.next_s:,.1f} s; {_before(wait.before)}"
     if key.kept_for is not None:
         return f"key {key.key!r} is kept for the retry of {key.kept_for}; {_before(wait.before)}"
+    if key.is_kept_from(decode(lane.type)):
+        return f"key {key.key!r} is kept for type {key.turn!r}, which has waited for it longest; {_before(wait.before)}"
     if not key.has_room:
         return f"key {key.key!r}: {key.held} of {key.limit} held{_holder(key)}; {_before(wait.before)}"
     first = next((each.job_id for each in sublanes if (each.type, each.name) == (lane.type, lane.name)), "")

@@ -150,10 +150,14 @@ class Cohort:
     """Jobs whose end their callers do not know -> when the callers are to be told, µs."""
     stated: dict[str, dict[str, int | Rate]] = field(default_factory=dict)
     """Key of a rule -> task name -> the limit, or the rate, that the task stated last."""
-    open_keys: set[str] = field(default_factory=set)
-    """Keys of rules that had room when they were settled last."""
+    open_keys: dict[str, str | None] = field(default_factory=dict)
+    """Keys of rules that had room when they were settled last -> the only type that the room is for, None: any."""
     kept_for: dict[str, str] = field(default_factory=dict)
     """Key of a rule -> the retry that is the next one to get it (``keep_order``)."""
+    turns: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    """Key of a rule -> the type whose turn it is, which has waited longest, since when and until when, µs."""
+    had_key: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Key of a rule -> type -> when a job of it got the key last, or did not in its turn, while other types waited."""
     rates: dict[str, int] = field(default_factory=dict)
     """Key of a rate -> when all its starts are free again, µs."""
     due_keys: dict[str, int] = field(default_factory=dict)

@@ -139,6 +139,8 @@ class Settings:
     """Pattern of types -> class of jobs -> slots that fit, or a share of them, that the class leaves free."""
     reserve_patience: float | str | None = _shared(None, _seconds_or_none, in_us=True)
     """Seconds of age from which on a job ignores reserves; None: never."""
+    key_patience: float | str | None = _shared(30, _seconds_or_none, in_us=True)
+    """Seconds after which a key is kept for a type that waits for it while others get it; None: never."""
     task_types: Mapping[str, str] = field(
         default_factory=dict, metadata={"check": _task_types, "in_redis": None, "at_run_time": False}
     )

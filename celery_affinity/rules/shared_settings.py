@@ -46,7 +46,7 @@ def from_redis(name: str, text: str, order: str = HIGHER_FIRST) -> Value:
         return key_limits.shown(text) if key_limits.check(text) is None else text
     if name == "reserve":
         return reserves.shown(text, lower_first=order != HIGHER_FIRST) if reserves.check(text) is None else text
-    if name == "reserve_patience" and text == "0":
+    if name in ("reserve_patience", "key_patience") and text == "0":
         return NONE
     value = number_or_text(text)
     return value / MICRO if NAME_IN_REDIS[name] != name and not isinstance(value, str) else value

@@ -323,12 +323,21 @@ def _expect_keys(reference, entry, standing):
             first[its_key, its_lane] = words = f"{words} {job.id}" if job.id in standing else words
             entry(["of_key", its_key], its_lane, words)
             entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
+    _expect_facts_of_keys(reference, entry)
+
+
+def _expect_facts_of_keys(reference, entry):
     for its_key, stated in reference.stated.items():
         for task, each in stated.items():
             text = str(each) if isinstance(each, int) else f"{each.tokens}/{each.period_us}"
             entry(["of_key", its_key], f"={encode(task)}", text)
     for its_key, retry in reference.kept_for.items():
         entry(["of_key", its_key], "retry", retry)
+    for its_key, (type_, began_us, ends_us) in reference.turns.items():
+        entry(["of_key", its_key], "turn", f"{encode(type_)} {began_us} {ends_us}")
+    for its_key, had in reference.had_key.items():
+        for type_, at_us in had.items():
+            entry(["of_key", its_key], f"@{encode(type_)}", str(at_us))
     for name in ("rates", "due_keys"):
         for its_key, at_us in getattr(reference, name).items():
             entry([name], its_key, at_us)

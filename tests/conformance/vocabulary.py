@@ -142,6 +142,8 @@ a_setting = draw.sampled_from(
         ("reserve", "*:queued=3 p*:1-9=1"),
         ("reserve", ""),
         ("reserve_patience_us", "3000000"),
+        ("key_patience_us", "2000000"),
+        ("key_patience_us", "0"),
         ("reserve_patience_us", "0"),
     ]
 )

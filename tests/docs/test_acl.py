@@ -44,8 +44,8 @@ def test_a_fleet_with_results_chords_events_and_remote_control_works(as_user, re
     wait_until(lambda: redis_client.zcard(Keys().key("beats")) == 2, 30, "both join")
     producers = (
         "app.send_task(pdf.name, ('due',), queue='pdf', ignore_result=True, countdown=1)",
-        "app.send_task(pdf.name, ('later',), queue='pdf', ignore_result=True, countdown=60, expires=90)",
-        "app.send_task(pdf.name, ('ended',), queue='pdf', ignore_result=True, countdown=60, task_id='to-be-revoked')",
+        "app.send_task(pdf.name, ('later',), queue='pdf', ignore_result=True, countdown=600, expires=900)",
+        "app.send_task(pdf.name, ('ended',), queue='pdf', ignore_result=True, countdown=600, task_id='to-be-revoked')",
         "app.send_task(pdf.name, ('gone',), queue='pdf', ignore_result=True, expires=-1)",
         "app.send_task(pdf.name, ('marked',), queue='pdf', ignore_result=True, stamped_headers=['a'], a='b')",
         "[pdf.apply_async((f'keyed-{n}',), queue='pdf', ignore_result=True, exclusive='one') for n in range(5)]",

@@ -3,10 +3,11 @@
 from click import unstyle
 from prometheus_client import CollectorRegistry
 
-from celery_affinity.cli import text
+from celery_affinity.cli import text, text_of_keys
 from celery_affinity.dispatcher.reserve_warnings import ReserveWarnings
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.explain import explain
+from celery_affinity.observe.keys_in_use import show
 from celery_affinity.observe.metrics import StatusCollector
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import KEYS, Keys
@@ -207,6 +208,27 @@ def test_a_job_behind_a_retry_that_goes_first(fleet, reader):
     assert rows_of(found)["blocked by"] == (
         "key 'city:HH' is kept for the retry of task; no other job of this key goes before it"
     )
+
+
+def test_a_job_behind_a_type_that_has_its_turn(fleet, reader):
+    rules = "key=city%3AHH limit=1"
+    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # nobody beats
+    fleet.join("worker", "pdf")
+    fleet.join("other", "excel")
+    fleet.publish("busy", "excel")
+    for name in ("first!", "behind!"):
+        fleet.publish(name, "pdf", rules=rules)
+    fleet.publish("turn!", "excel", rules=rules)
+    fleet.scheduler.advance(30)
+    assert fleet.end("worker", *fleet.inbox("worker")) == []
+    found = explain(reader, "task-behind!")
+    assert rows_of(found)["blocked by"] == (
+        "key 'city:HH' is kept for type 'excel', which has waited for it longest; "
+        "no other job of this key goes before it"
+    )
+    shown = unstyle(text_of_keys.key(show(reader, "city:HH")))
+    assert "kept for    type excel, which has waited longest" in shown
+    assert "1 of excel priority 0, queued; the first may start" in shown
 
 
 def rows_of(found):

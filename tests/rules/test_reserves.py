@@ -112,14 +112,14 @@ def test_the_class_or_amount_that_is_none_is_named(class_, amount, wrong):
             parse_change("reserve", f"pdf:{class_}={amount}" if class_ != 0 else "pdf:99=1")
 
 
-def test_patience_is_a_time_or_none():
-    assert shared(Settings())["reserve_patience_us"] == "0"
-    assert shared(Settings(reserve_patience=1.5))["reserve_patience_us"] == "1500000"
-    assert from_redis("reserve_patience", "1500000") == 1.5
-    assert parse_change("reserve_patience", "none") == ("reserve_patience", "none")
-    assert to_redis("reserve_patience", "none") == "0"
+@pytest.mark.parametrize(("name", "default"), [("reserve_patience", "0"), ("key_patience", "30000000")])
+def test_patience_is_a_time_or_none(name, default):
+    assert shared(Settings())[f"{name}_us"] == default
+    assert shared(Settings(**{name: None}))[f"{name}_us"] == "0"
+    assert shared(Settings(**{name: 1.5}))[f"{name}_us"] == "1500000"
+    assert from_redis(name, "1500000") == 1.5
+    assert parse_change(name, "none") == (name, "none")
+    assert to_redis(name, "none") == "0"
     for wrong in (0, -1, "soon", True):
-        with pytest.raises(
-            SettingError, match="affinity_reserve_patience must be a number of seconds above 0, or None"
-        ):
-            Settings(reserve_patience=wrong)
+        with pytest.raises(SettingError, match=f"affinity_{name} must be a number of seconds above 0, or None"):
+            Settings(**{name: wrong})

@@ -117,7 +117,7 @@ def test_beat(app, valkey):
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until(lambda: int(client.get("ticks") or 0) >= 2, 15, "beat's task ran twice")
+        wait_until(lambda: int(client.get("ticks") or 0) >= 2, 60, "beat's task ran twice")
     finally:
         beat.terminate()
         beat.wait(10)

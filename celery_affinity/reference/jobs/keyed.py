@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection
 
 from ...rules.job_rules import JobRules, Rate, limit_set, parse
+from ...rules.keys import encode
 from ...rules.protocol import MOST_KEYS, MOST_MOVES, TICK_US
 from ..fleet import workers
 from ..model import Cohort, Job
@@ -42,7 +43,18 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
     rate = rate_of(cohort, rules.key)
     if rate:
         cohort.rates[rules.key] = max(_free_at(cohort, rules.key, rate, now_us), now_us) + rate.interval_us
+    else:
+        _end_turn(cohort, job, rules.key, now_us)
     settle(cohort, rules.key, now_us, gains=False)
+
+
+def _end_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
+    """*job* got *key*: if it was the turn of its type, the turn is over."""
+    if cohort.turns.get(key, ("",))[0] == job.type:
+        del cohort.turns[key]
+        cohort.due_keys[key] = now_us  # others may have room now
+    if any(other.type != job.type for other in _waiting(cohort, key)):
+        cohort.had_key.setdefault(key, {})[job.type] = now_us
 
 
 def leave(cohort: Cohort, job: Job, now_us: int) -> None:
@@ -65,7 +77,27 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
     if retry:
         cohort.kept_for[rules.key] = retry.id
         cohort.gained |= {retry.type} if retry.state == "pending" else set()
+    elif rules.key not in cohort.turns and rules.key not in cohort.kept_for:
+        _give_turn(cohort, job, rules.key, now_us)
     cohort.gained |= settle(cohort, rules.key, now_us, gains=True)
+
+
+def _give_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
+    """*job* held *key*: keep it for the type that has waited longest while others got it, if that is too long.
+
+    A type that no slot serves, or that is held back, loses its turn: it waits as if it had just had the key.
+    """
+    patience_us = int(cohort.settings.get("key_patience_us"))
+    had = cohort.had_key.get(key, {})
+    since = {each.type: each.enqueued_us for each in sorted(_waiting(cohort, key), key=lambda each: -each.enqueued_us)}
+    waits = [(max(at_us, had.get(type_, 0)), encode(type_), type_) for type_, at_us in since.items()]
+    since_us, _, type_ = min(waits, default=(now_us, "", ""))
+    if not patience_us or type_ == job.type or now_us - since_us < patience_us:
+        return
+    if cohort.capacity(type_) and type_rules.open(cohort, type_):
+        cohort.turns[key] = (type_, now_us, now_us + patience_us)
+    else:
+        cohort.had_key.setdefault(key, {})[type_] = now_us
 
 
 def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
@@ -81,19 +113,35 @@ def settle(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> set[str]:
     Not *gains*: nobody fills these types. Then a rate that lets no job start goes on so until a tick says otherwise.
     """
     before = {job.id for job in _standing_of(cohort, key)}
-    cohort.open_keys.discard(key)
+    cohort.open_keys.pop(key, None)
+    _end_turn_in_vain(cohort, key, now_us)
     if not _waiting(cohort, key):
         cohort.waiting_keys.pop(key, None)
         cohort.due_keys.pop(key, None)
         if key not in cohort.kept_for and not _holders(cohort, key):
             cohort.stated.pop(key, None)
+            cohort.had_key.pop(key, None)
         return set()
     if not gains and rate_of(cohort, key) and key in cohort.due_keys:
         return set()
-    if room_of(cohort, key, now_us) >= (0 if key in cohort.kept_for else 1):
-        cohort.open_keys.add(key)
+    room, turn = room_of(cohort, key, now_us), cohort.turns.get(key)
+    if room >= (0 if key in cohort.kept_for else 1):
+        cohort.open_keys[key] = turn[0] if turn and room == 1 and key not in cohort.kept_for else None
     _look_again(cohort, key, now_us)
     return {job.type for job in _standing_of(cohort, key) if job.id not in before}
+
+
+def _end_turn_in_vain(cohort: Cohort, key: str, now_us: int) -> None:
+    """Have a turn end that is over, or in which nobody waits. Else a tick looks at *key* when it is over."""
+    if key not in cohort.turns:
+        return
+    type_, since_us, until_us = cohort.turns[key]
+    is_its_time = since_us <= now_us < until_us  # the clock may have been set back
+    if not is_its_time or not any(job.type == type_ for job in _waiting(cohort, key)):
+        del cohort.turns[key]
+        cohort.had_key.setdefault(key, {})[type_] = now_us
+    else:
+        cohort.due_keys[key] = min(until_us, cohort.due_keys.get(key, until_us))
 
 
 def _look_again(cohort: Cohort, key: str, now_us: int) -> None:
@@ -174,7 +222,7 @@ def standing(cohort: Cohort, types: Collection[str]) -> list[Job]:
         rules = rules_of(job)
         if rules is None:
             free.append(job)
-        elif rules.key not in cohort.open_keys:
+        elif cohort.open_keys.get(rules.key, "") not in (None, job.type):
             continue
         elif rules.key in cohort.kept_for:
             free += [job] if cohort.kept_for[rules.key] == job.id else []

@@ -4,6 +4,7 @@ from .fault import Fault
 
 _OF_MANY = "tests/server/test_type_rules.py::test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow"
 _OVER = "tests/server/test_type_rules.py::test_a_pause_that_is_over_puts_no_further_signs"
+_TURNS = "tests/server/test_key_patience.py::test_a_turn"
 
 FAULTS = (
     Fault("jobs/keyed", "or #pattern > longest", "or #pattern < longest"),
@@ -11,7 +12,7 @@ FAULTS = (
     Fault("jobs/keyed", '"%%%0"), "%*", ".*")', '"%%%0"), "%*", ".")'),
     Fault("jobs/keyed", "limit = math.min(limit, tonumber(text) or limit)", "limit = tonumber(text) or limit"),
     Fault("jobs/keyed", "    if not limit then", "    if true then"),
-    Fault("jobs/keyed", "room > 0 and sublane.first", "room >= 0 and sublane.first"),
+    Fault("jobs/keyed", "room > 1 or (room == 1 and", "room >= 0 or (room == 1 and"),
     Fault(
         "jobs/keyed",
         "wanted = room >= 0 and",
@@ -38,7 +39,7 @@ FAULTS = (
     Fault("jobs/keyed", "known[its_key].held = known[its_key].held - 1", ""),
     Fault("jobs/keyed", "its.held = its.held + 1", ""),
     Fault("jobs/keyed", "        its.waits = false\n", ""),
-    Fault("jobs/keyed", "known[its_key], limits, are_some_paused = nil, nil, nil", ""),
+    Fault("jobs/keyed", "known[its_key], limits, patience, are_some_paused = nil, nil, nil, nil", ""),
     Fault("jobs/keyed", "if wanted ~= sublane.standing then", 'if wanted ~= "" then'),
     Fault("jobs/keyed", 'redis.call("HDEL", key.of_key(its_key), task)', ""),
     Fault("jobs/keyed", "if its.held == 0 and not its.retry then", "if not its.retry then"),
@@ -65,6 +66,30 @@ FAULTS = (
     ),
     Fault("jobs/keyed", 'or state == "scheduled")', ")"),
     Fault("jobs/keyed", 'moved[sublane.type] = moved[sublane.type] or sublane.standing ~= ""', ""),
+    Fault("jobs/keyed", "waits = waits or sublane.type == its.turn", "waits = true"),
+    Fault("jobs/keyed", "not waits or ends_us <= clock.now_us or", "not waits or"),
+    Fault("jobs/keyed", "or began_us > clock.now_us then", "then", f"{_TURNS}_of_a_clock_that_was_set_back_ends"),
+    Fault("jobs/keyed", 'redis.call("ZADD", key.due_keys, its.turn_ends, its_key)', ""),
+    Fault(
+        "jobs/keyed", "tonumber(sublane.enqueued) or clock.now_us, its.had[type] or 0)", "tonumber(sublane.enqueued))"
+    ),
+    Fault("jobs/keyed", "(at_us == since_us and longest and type < longest)", "false"),
+    Fault("jobs/keyed", "longest == its_type or patience_us() == 0", "patience_us() == 0"),
+    Fault("jobs/keyed", "or patience_us() == 0 or", "or"),
+    Fault("jobs/keyed", "clock.now_us - since_us < patience_us() then", "false then"),
+    Fault("jobs/keyed", "longest)) or 0) > 0 and is_open(longest) then", "longest)) or 0) > 0 then"),
+    Fault(
+        "jobs/keyed", "longest)) or 0) > 0 and is_open(longest) then", "longest)) or 0) >= 0 and is_open(longest) then"
+    ),
+    Fault("jobs/keyed", "record_had(its_key, its, longest)", ""),
+    Fault("jobs/keyed", "(room == 1 and (not its.turn or its.turn == type))", "room == 1"),
+    Fault("jobs/keyed", "room > 1 or (room == 1 and", "(room >= 1 and"),
+    Fault("jobs/keyed", 'redis.call("ZADD", key.due_keys, clock.now, its_key) -- of a higher', "-- of a higher"),
+    Fault("jobs/keyed", "            if sublane.type ~= type then", "            if true then"),
+    Fault("jobs/keyed", "                record_had(its_key, its, type)\n", ""),
+    Fault("jobs/keyed", "elseif not its.turn and not its.retry then", "elseif not its.retry then"),
+    Fault("jobs/keyed", "elseif not its.turn and not its.retry then", "elseif not its.turn then"),
+    Fault("jobs/keyed", 'redis.call("HDEL", key.of_key(its_key), "@" .. type)', ""),
     Fault("arrows/tick", "next_due = next_key", ""),
     Fault("arrows/purge", "forget(ARGV[i], lane)", "forget(ARGV[i])"),
     Fault("jobs/keyed", 'redis.call("ZREM", key.waiting_keys, its_key)', ""),
@@ -76,8 +101,8 @@ FAULTS = (
     Fault("jobs/keyed", '"-inf", "(" .. now', '"-inf", now'),
     Fault("jobs/keyed", 'redis.call("ZADD", key.waiting_keys, now, its_key)', ""),
     Fault("jobs/with_rules", "types[#types + 1] = has_gained and type or nil", ""),
-    Fault("jobs/claims", "with_rules.free(id, is_limited and type)", ""),
-    Fault("jobs/come_back", "with_rules.free(id, is_limited and type)", ""),
+    Fault("jobs/claims", "with_rules.free(id, type, is_limited)", ""),
+    Fault("jobs/come_back", "with_rules.free(id, type, is_limited)", ""),
     Fault("jobs/enter", "their_types, left = with_rules.and_gained(their_types)", "moved = nil"),
     Fault("placing/fill", "types, left = with_rules.and_gained(types)", "moved = nil"),
     Fault("placing/fill", "waiting.write_heads()", ""),

@@ -68,7 +68,7 @@ function claims.remove(worker, id, fence)
         "fence", "acked", "type", "claimed", "task", "stamps", "expires", "limited"))
     local is_own = not own_fence or own_fence == fence -- without one the server has lost the job
     if is_own and redis.call("HDEL", key.claims(worker), id) == 1 then
-        with_rules.free(id, is_limited and type)
+        with_rules.free(id, type, is_limited)
         return {
             acked = acked == "1", type = type, claimed = claimed, task = task, stamps = stamps, expires = expires,
         }

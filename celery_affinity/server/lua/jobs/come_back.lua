@@ -11,7 +11,7 @@ function come_back.drop(worker, id)
     redis.call("HDEL", key.claims(worker), id)
     redis.call("HDEL", key.job(id), "worker", "fence", "started") -- "claimed" stays, and says that it was
     local is_limited, type = unpack(redis.call("HMGET", key.job(id), "limited", "type"))
-    with_rules.free(id, is_limited and type)
+    with_rules.free(id, type, is_limited)
 end
 
 -- RETURNS ids of jobs that `worker` holds: all of them, or more than `most`.

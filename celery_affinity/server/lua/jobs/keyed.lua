@@ -6,6 +6,7 @@
 -- Cost: some ten commands; O(log n) for each sub-lane of which another job stands: mostly one or two.
 -- A reason for the length: all that writes the keys of keys, in one place.
 -- @include base/clock.lua
+-- @include generated/settings.lua
 -- @include fleet/workers.lua
 -- @include placing/lanes.lua
 -- @include jobs/find_by_task.lua
@@ -13,7 +14,7 @@ local keyed = {}
 
 local known = {} -- key -> what this call has read of it, and wrote since: see `read_key`
 local rules_known, task_of = {}, {} -- job id -> what this call has read: its rules, the name of its task
-local limits, are_some_paused -- what the settings say, and whether any pause is in force, once read
+local limits, patience, are_some_paused -- what the settings say, and whether any pause is in force, once read
 
 -- RETURNS the key of job `id`, the limit or rate that it states, and " order=1" if its retry goes first; nil if the
 -- job's row does not say: then the job is as one without rules.
@@ -72,7 +73,8 @@ end
 
 -- RETURNS what is known of a key, read once in a call. sublanes: "type lane" -> a table: type, lane, id and enqueue
 -- time of its first job, the id of the job that stands in the lane ("" for none), and whether that is to be written;
--- stated: task -> limit or rate; retry: the job that the key is kept for; is_paused; and held: how many jobs hold it.
+-- stated: task -> limit or rate; retry: the job that the key is kept for; turn: the type that it is kept for, and
+-- turn_began, turn_ends: since and until when, µs; had: type -> when it got the key last, µs; is_paused; and held: how many jobs hold it.
 local function read_key(its_key)
     local found = known[its_key]
     if not found then
@@ -80,7 +82,7 @@ local function read_key(its_key)
             are_some_paused = redis.call("EXISTS", key.pauses) == 1
         end
         found = {
-            sublanes = {}, stated = {}, held = redis.call("ZCARD", key.held(its_key)),
+            sublanes = {}, stated = {}, had = {}, held = redis.call("ZCARD", key.held(its_key)),
             is_paused = are_some_paused and redis.call("HEXISTS", key.pauses, "key:" .. its_key) == 1,
         }
         local fields = redis.call("HGETALL", key.of_key(its_key))
@@ -95,6 +97,10 @@ local function read_key(its_key)
                 found.waits = true
             elseif name == "retry" then
                 found.retry = value
+            elseif name == "turn" then
+                found.turn, found.turn_began, found.turn_ends = string.match(value, "^(%S+) (%d+) (%d+)$")
+            elseif string.sub(name, 1, 1) == "@" then
+                found.had[string.sub(name, 2)] = tonumber(value)
             else
                 found.stated[name] = value
             end
@@ -176,7 +182,69 @@ local function forget(its_key, its)
         for task in pairs(its.stated) do
             redis.call("HDEL", key.of_key(its_key), task) -- a producer has no right to delete keys
         end
-        its.stated = {}
+        for type in pairs(its.had) do
+            redis.call("HDEL", key.of_key(its_key), "@" .. type)
+        end
+        its.stated, its.had = {}, {}
+    end
+end
+
+-- RETURNS whether no pause and no limit holds back a type.
+local function is_open(type)
+    local rule, pause_of_all = unpack(redis.call("HMGET", key.type_rules, type, "*"))
+    return not pause_of_all and (not rule or string.find(rule, "^limit=%d+$") ~= nil)
+end
+
+-- RETURNS how long a type waits for a key that others get before it has its turn, µs; 0: for ever.
+local function patience_us()
+    patience = patience or read_settings().key_patience_us
+    return patience
+end
+
+-- Records that a type has had the key, or its turn.
+local function record_had(its_key, its, type)
+    redis.call("HSET", key.of_key(its_key), "@" .. type, clock.now)
+    its.had[type] = clock.now_us
+end
+
+local function end_turn(its_key, its)
+    redis.call("HDEL", key.of_key(its_key), "turn")
+    its.turn = nil
+end
+
+-- Has a turn end that is over, or in which nobody waits. Else a tick looks at the key when it is over.
+local function end_turn_in_vain(its_key, its)
+    local began_us, ends_us, waits = tonumber(its.turn_began), tonumber(its.turn_ends), false
+    for _, sublane in pairs(its.sublanes) do
+        waits = waits or sublane.type == its.turn
+    end
+    if not waits or ends_us <= clock.now_us or began_us > clock.now_us then -- the clock may have been set back
+        record_had(its_key, its, its.turn)
+        end_turn(its_key, its)
+    elseif ends_us < (tonumber(redis.call("ZSCORE", key.due_keys, its_key)) or math.huge) then
+        redis.call("ZADD", key.due_keys, its.turn_ends, its_key)
+    end
+end
+
+-- Job `id` of `type` held the key: keeps it for the type that has waited longest while others got it, if that is too
+-- long. A type that no slot serves, or that is held back, loses its turn: it waits as if it had just had the key.
+local function give_turn(its_key, its, its_type)
+    local longest, since_us = nil, clock.now_us
+    for _, sublane in pairs(its.sublanes) do
+        local type = sublane.type
+        local at_us = math.max(tonumber(sublane.enqueued) or clock.now_us, its.had[type] or 0)
+        if at_us < since_us or (at_us == since_us and longest and type < longest) then
+            longest, since_us = type, at_us
+        end
+    end
+    if not longest or longest == its_type or patience_us() == 0 or clock.now_us - since_us < patience_us() then
+        return
+    end
+    if (tonumber(redis.call("HGET", key.capacity, longest)) or 0) > 0 and is_open(longest) then
+        its.turn, its.turn_began, its.turn_ends = longest, clock.now, clock.text(clock.now_us + patience_us())
+        redis.call("HSET", key.of_key(its_key), "turn", longest .. " " .. clock.now .. " " .. its.turn_ends)
+    else
+        record_had(its_key, its, longest)
     end
 end
 
@@ -216,6 +284,9 @@ end
 -- Brings the lanes up to date with what the key has room for. `gains`: whether types that gain a job are to be filled.
 local function settle(its_key, gains)
     local its = read_key(its_key)
+    if its.turn then
+        end_turn_in_vain(its_key, its)
+    end
     if not next(its.sublanes) then
         forget(its_key, its)
         return
@@ -226,7 +297,9 @@ local function settle(its_key, gains)
     end
     local before, after = {}, {} -- type -> its heads
     for _, sublane in pairs(its.sublanes) do
-        local type, wanted = sublane.type, room > 0 and sublane.first or ""
+        local type = sublane.type
+        local has_room = room > 1 or (room == 1 and (not its.turn or its.turn == type))
+        local wanted = has_room and sublane.first or ""
         if its.retry then
             wanted = room >= 0 and enqueued_of(its_key, sublane, its.retry) and its.retry or ""
         end
@@ -249,7 +322,7 @@ end
 
 -- As `settle`, of a key of which others wrote something: what was read of it counts no more.
 function keyed.settle_again(its_key)
-    known[its_key], limits, are_some_paused = nil, nil, nil
+    known[its_key], limits, patience, are_some_paused = nil, nil, nil, nil
     read_key(its_key).waits = true
     settle(its_key, true)
 end
@@ -366,6 +439,16 @@ function keyed.hold(id, type, lane, fence)
     else
         redis.call("ZADD", key.held(its_key), fence, id)
         its.held = its.held + 1
+        if its.turn == type then
+            end_turn(its_key, its)
+            redis.call("ZADD", key.due_keys, clock.now, its_key) -- of a higher limit, others may have room now
+        end
+        for _, sublane in pairs(its.sublanes) do
+            if sublane.type ~= type then
+                record_had(its_key, its, type)
+                break
+            end
+        end
     end
     if its.retry then
         redis.call("HDEL", key.of_key(its_key), "retry")
@@ -373,12 +456,6 @@ function keyed.hold(id, type, lane, fence)
         its.retry = nil
     end
     settle(its_key, false)
-end
-
--- RETURNS whether no pause and no limit holds back a type.
-local function is_open(type)
-    local rule, pause_of_all = unpack(redis.call("HMGET", key.type_rules, type, "*"))
-    return not pause_of_all and (not rule or string.find(rule, "^limit=%d+$") ~= nil)
 end
 
 -- RETURNS a job of the key that waits, and is of the same task as job `id`: its retry; nil if there is none, or its
@@ -395,7 +472,7 @@ local function retry_of(id, its_key)
 end
 
 -- The claim of job `id` was removed.
-function keyed.free(id)
+function keyed.free(id, type)
     local its_key, _, keeps_order = rules_of(id)
     if its_key and redis.call("ZREM", key.held(its_key), id) == 1 then
         if known[its_key] then
@@ -406,6 +483,8 @@ function keyed.free(id)
         if retry then
             redis.call("HSET", key.of_key(its_key), "retry", retry)
             its.retry = retry
+        elseif not its.turn and not its.retry then
+            give_turn(its_key, its, type)
         end
         settle(its_key, true)
     end

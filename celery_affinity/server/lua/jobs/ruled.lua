@@ -1,5 +1,6 @@
 -- ruled: ways to what keys and rules of types do, deferred: most calls meet no rule.
 -- @include base/clock.lua
+-- @include generated/settings.lua
 -- @include jobs/has_rules.lua
 -- @include placing/heads.lua
 -- @include fleet/workers.lua

@@ -21,13 +21,13 @@ function with_rules.leave(id, type, lane)
     end
 end
 
--- The claim of a job was removed: what the job held is free. `limited_type`: its type, if a limit of that counted it.
-function with_rules.free(id, limited_type)
-    if limited_type then
-        of_type("free", limited_type, id) -- first: the retry of a job is not to be kept back by that job
+-- The claim of a job was removed: what the job held is free. `is_limited`: whether a limit of its type counted it.
+function with_rules.free(id, type, is_limited)
+    if is_limited and type then
+        of_type("free", type, id) -- first: the retry of a job is not to be kept back by that job
     end
     if has_rules(id) then
-        ruled("free", id)
+        ruled("free", id, type)
     end
 end
 

@@ -67,6 +67,12 @@ local function mend_key(its_key)
         if string.sub(name, 1, 1) == "=" then
             return string.find(value, "^[1-9]%d*$") or string.find(value, "^[1-9]%d*/[1-9]%d*$")
         end
+        if string.sub(name, 1, 1) == "@" then
+            return is_whole(value)
+        elseif name == "turn" then
+            local began, ends = string.match(value, "^%S+ (%d+) (%d+)$")
+            return is_whole(began) and is_whole(ends)
+        end
         return name == "retry" or is_place(name)
     end)
     for _, name in ipairs(redis.call("HKEYS", key.of_key(its_key))) do

@@ -1,0 +1,109 @@
+"""A key that jobs of one type take again and again is kept, after a while, for a type that waits for it."""
+
+import pytest
+
+from celery_affinity.rules.keys import Keys
+
+from ..support.clocked import ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
+
+KEYED = "key=k limit=1"
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def fleet(redis_client):
+    """Have a worker for videos, which have the key, and one for reports, whose slot is never free while the key is."""
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # nobody beats
+    fleet.join("videos", "video")
+    fleet.join("reports", "report")
+    for number in range(200):
+        fleet.publish(f"video-{number}!", "video", rules=KEYED)
+        fleet.publish(f"report-{number}", "report")
+    fleet.publish("report!", "report", on_demand=True, rules=KEYED)
+    return fleet
+
+
+def play(fleet, seconds, *, order=("videos", "reports")):
+    """Have both workers end a job once a second, in turn. Return the second in which the report with the key began."""
+    running = {worker: fleet.inbox(worker) for worker in order}
+    for second in range(seconds):
+        for worker in order:
+            fleet.scheduler.advance(1 / len(order))
+            fleet.scheduler.tick()
+            running[worker] += fleet.inbox(worker)
+            if running[worker]:
+                running[worker] += fleet.end(worker, running[worker].pop(0))
+        if any(claim.job_id == "report!" for claims in running.values() for claim in claims):
+            return second
+    return None
+
+
+def patience(fleet, seconds):
+    fleet.scheduler.configure({"key_patience_us": str(round(seconds * 1e6))})
+
+
+def test_a_type_whose_slots_are_busy_whenever_the_key_is_free_has_its_turn(fleet):
+    assert PATIENCE_S - 2 <= play(fleet, 60) <= PATIENCE_S + 2
+
+
+def test_without_patience_such_a_type_never_gets_the_key(fleet):
+    patience(fleet, 0)
+    assert play(fleet, 100) is None
+
+
+def test_a_turn_that_no_slot_can_use_ends_and_others_go_on(fleet):
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,), (report,) = fleet.inbox("videos"), fleet.inbox("reports")
+    assert fleet.end("videos", video) == [], "the key is kept for the report"
+    fleet.scheduler.advance(PATIENCE_S - 1)
+    fleet.scheduler.tick()
+    assert fleet.jobs("videos") == []
+    fleet.scheduler.advance(1)
+    fleet.scheduler.tick()
+    (video,) = fleet.inbox("videos")
+    assert len(fleet.end("videos", video)) == 1, "the next turn comes after as long a wait"
+    assert [each.job_id for each in fleet.end("reports", report)] != ["report!"]
+
+
+def test_a_turn_of_a_clock_that_was_set_back_ends(fleet):
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    assert fleet.end("videos", video) == []
+    fleet.scheduler.advance(-PATIENCE_S)
+    fleet.publish("video!", "video", rules=KEYED)
+    assert len(fleet.jobs("videos")) == 1
+
+
+def test_a_type_that_nobody_serves_or_that_is_paused_has_no_turn(fleet):
+    fleet.publish("lost!", "unserved", rules=KEYED)
+    fleet.scheduler.pause("type:report")
+    fleet.scheduler.advance(2 * PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    for _ in range(3):
+        (video,) = fleet.end("videos", video)
+
+
+def test_of_a_higher_limit_one_place_is_kept_and_others_take_the_rest(fleet):
+    fleet.scheduler.configure({"limits": "k=2"})
+    fleet.join("videos 2", "video")
+    fleet.scheduler.tick()
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,), (other,) = fleet.inbox("videos"), fleet.inbox("videos 2")
+    assert fleet.end("videos", video) == []
+    assert len(fleet.end("videos 2", other) + fleet.inbox("videos")) == 1
+    (report,) = fleet.inbox("reports")
+    assert [each.job_id for each in fleet.end("reports", report)] == ["report!"]
+    fleet.scheduler.tick()
+    assert len(fleet.jobs("videos") + fleet.jobs("videos 2")) == 0, "both places are held"
+
+
+def test_what_is_known_of_turns_goes_with_the_last_job_of_the_key(fleet, redis_client):
+    assert play(fleet, 60)
+    for worker in ("videos", "reports"):
+        fleet.scheduler.leave(worker)
+    assert redis_client.hkeys(Keys().key("of_key", "k")).count(b"@video") == 1
+    for type_ in ("video", "report"):
+        fleet.scheduler.purge(type_)
+    assert not redis_client.exists(Keys().key("of_key", "k"))
