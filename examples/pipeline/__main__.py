@@ -6,45 +6,23 @@ REDIS_URL names the server; without it, one is started for the demo.
 """
 
 import argparse
-import os
-import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import redis
 from rich.console import Console
 
+from examples.comparing import program
+from examples.comparing.program import DemoError
 from examples.pipeline import OUTPUT, documents, index, plan, report, sides, timeline
-from examples.pipeline.processes import INTERRUPTIONS
-from examples.pipeline.sides import DemoError
 
 DOCUMENTS = Path(__file__).parent.parent / "documents"
-
-
-class Interrupted(BaseException):  # as KeyboardInterrupt is: nothing may take it for an error
-    """Ctrl-C, or another signal that ends the demo."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
 
 
 def main() -> int:
     options = _options()
     console = Console(highlight=False)
-    for number in INTERRUPTIONS:
-        signal.signal(number, _interrupt)
-    try:
-        return _demo(console, options.docs or DOCUMENTS, options.out, options.seconds)
-    except DemoError as exc:
-        console.print(str(exc), style="red", markup=False, soft_wrap=True)
-        return 2
-    except Interrupted as exc:
-        console.print("\nStopped; no process is left behind.")
-        return 128 + exc.number
+    return program.run(console, lambda: _demo(console, options.docs or DOCUMENTS, options.out, options.seconds))
 
 
 def _demo(console: Console, folder: Path, out: Path, seconds: float) -> int:
@@ -52,7 +30,7 @@ def _demo(console: Console, folder: Path, out: Path, seconds: float) -> int:
     _say(console, "Trying how long the documents take to read ...")
     work = plan.make(found, seconds)
     _say_plan(console, work)
-    with _server() as url:
+    with program.server() as url:
         runs = [sides.run(console, side, work, seconds, out, url) for side in sides.SIDES]
     page = timeline.write(out / "timeline.html", runs, work)
     report.show(console, runs, work)
@@ -107,25 +85,6 @@ def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, soft_wrap=True)
 
 
-@contextmanager
-def _server() -> Iterator[str]:
-    """Yield the URL of a server: the user's, or one of our own that ends with the demo."""
-    if url := os.environ.get("REDIS_URL"):
-        if not url.startswith(("redis://", "rediss://")):
-            raise DemoError("REDIS_URL must begin with redis:// or rediss:// here.")
-        try:
-            redis.Redis.from_url(url, socket_connect_timeout=5).ping()
-        except redis.RedisError as exc:
-            raise DemoError(f"The server of REDIS_URL does not answer: {exc}") from None
-        yield url
-        return
-    # Not at the top: with a server of one's own, the package of the embedded one need not be there.
-    from celery_affinity.embedded import EmbeddedServer
-
-    with EmbeddedServer() as server:
-        yield server.url
-
-
 def _try_search(console: Console, path: Path, out: Path) -> None:
     counts = index.size(path)
     _say(console, "\n{} documents, {} pages and sheets, {} columns of figures are in the index.".format(*counts))
@@ -144,10 +103,6 @@ def _python() -> str:
     """Return how to call this Python from here: it may be that of a virtual environment which is not active."""
     path = Path(sys.executable)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def _interrupt(number: int, _: object) -> None:
-    raise Interrupted(number)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Reads the records of a run, and computes what they say: waits, shares, idle slots."""
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
-from examples.pipeline import record
+from examples.comparing import runs
+from examples.comparing.runs import Job
 
 TYPES = ("pdf", "excel", "index")
 MODES = ("queued", "on_demand")
@@ -20,66 +19,8 @@ GAP_S = 0.05
 
 
 @dataclass
-class Job:
-    """One task of one document. Times are Unix seconds, None as long as they have not come."""
-
-    id: str
-    root: str
-    type: str
-    mode: str
-    published: float
-    started: float | None = None
-    ended: float | None = None
-    worker: str = ""
-    pid: int = 0
-    document: str = ""
-    state: str = ""
-    error: str | None = None
-
-    @property
-    def wait_s(self) -> float:
-        return 0.0 if self.started is None else max(0.0, self.started - self.published)
-
-
-@dataclass
-class Run:
+class Run(runs.Run):
     """All that is known of one side, live or afterwards."""
-
-    side: str
-    folder: Path
-    jobs: dict[str, Job] = field(default_factory=dict)
-    ready: set[str] = field(default_factory=set)
-    _read: int = 0
-
-    def follow(self) -> None:
-        """Take in what has been written since the last call."""
-        path = self.folder / record.NAME
-        if not path.exists():
-            return
-        with path.open("rb") as file:
-            file.seek(self._read)
-            new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.splitlines():
-            self._take(**json.loads(line))
-
-    def _take(self, event: str, at: float, **fields: object) -> None:
-        if event == "ready":
-            self.ready.add(str(fields["worker"]).partition("@")[0])
-        elif event == "published":
-            self.jobs[str(fields["id"])] = Job(published=at, **fields)  # type: ignore[arg-type]
-        elif job := self.jobs.get(str(fields["id"])):
-            setattr(job, event, at)
-            for name, value in fields.items():
-                setattr(job, name, str(value).partition("@")[0] if name == "worker" else value)
-
-    def select(self, type: str | None = None, mode: str | None = None, worker: str | None = None) -> list[Job]:
-        return [
-            job
-            for job in self.jobs.values()
-            if type in (None, job.type) and mode in (None, job.mode) and worker in (None, job.worker)
-        ]
 
     def waits(self, type: str | None = None, mode: str | None = None) -> list[float]:
         return sorted(job.wait_s for job in self.select(type, mode) if job.started is not None)
@@ -95,14 +36,6 @@ class Run:
 
     def errors(self) -> list[str]:
         return sorted({job.error for job in self.jobs.values() if job.error})
-
-    @property
-    def began(self) -> float:
-        return min((job.published for job in self.jobs.values()), default=0.0)
-
-    @property
-    def took_s(self) -> float:
-        return max((job.ended - self.began for job in self.jobs.values() if job.ended is not None), default=0.0)
 
     def computed_s(self) -> float:
         """Return how long all jobs ran, summed: the same work, so it differs only by how busy the computer was."""
@@ -142,11 +75,6 @@ class Run:
             ]
             total += _shared(idle, _union(waiting))
         return total
-
-
-def percentile(values: list[float], percent: int) -> float:
-    """Return the nearest-rank percentile of sorted values: the smallest that *percent* of them do not exceed."""
-    return values[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
 Span = tuple[float, float]

@@ -81,5 +81,5 @@ class Progress:
         for job in self._run.select(worker=worker):
             if job.ended is None:
                 mark = " for a user" if job.mode == "on_demand" else ""
-                return Text.assemble((f"{job.type} ", COLOURS[job.type]), job.document, (mark, "bold"))
+                return Text.assemble((f"{job.type} ", COLOURS[job.type]), job.about, (mark, "bold"))
         return Text("free", "dim")

@@ -5,7 +5,8 @@ import math
 from rich.console import Console
 from rich.table import Table
 
-from examples.pipeline.measure import MODES, TYPES, WORKERS, Run, percentile
+from examples.comparing.figures import SAME, compared, percentile, seconds
+from examples.pipeline.measure import MODES, TYPES, WORKERS, Run
 from examples.pipeline.plan import Plan
 from examples.pipeline.sides import SIDES
 
@@ -13,10 +14,6 @@ PERCENTILES = {"p50": 50, "p95": 95, "max": 100}
 
 #: The sides in the head of a table; show() says which is which.
 SHORT = {"affinity": "ours", "stock": "stock"}
-
-#: Two figures that differ by less than this part, or by so many seconds, are called the same.
-SAME = 0.10
-SAME_S = 0.02
 
 #: Idle seconds below this are not worth a sentence.
 WORTH_TELLING_S = 1.0
@@ -147,17 +144,3 @@ def _with_care(ours: float, stock: float) -> str:
         f"With care: the reading and indexing itself took {ours:.0f} s of the slots, on stock Celery {stock:.0f} s. "
         "It is the same work, so this computer was busier on one side; another run may be fairer."
     )
-
-
-def compared(stock: float, ours: float) -> str:
-    """Say how the time on stock Celery stands to ours: '12 times as long', '30 percent shorter'."""
-    ratio = max(stock, 0.001) / max(ours, 0.001)
-    if abs(ratio - 1) < SAME or abs(stock - ours) < SAME_S:
-        return "about the same"
-    if ratio >= 2:
-        return f"{ratio:.0f} times as long"
-    return f"{100 * abs(ratio - 1):.0f} percent {'longer' if ratio > 1 else 'shorter'}"
-
-
-def seconds(value: float) -> str:
-    return f"{value:.3f}" if value < 1 else f"{value:.1f}"

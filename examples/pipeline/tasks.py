@@ -4,12 +4,20 @@ from pathlib import Path
 
 from celery import signals
 
-from examples.pipeline import index, record
+from examples.comparing import record
+from examples.comparing.processes import die_with_parent
+from examples.pipeline import index
 from examples.pipeline.app import FOLDER, app
 from examples.pipeline.documents import Document, UnreadableError, read_excel, read_pdf
-from examples.pipeline.processes import die_with_parent
 
-record.to(FOLDER)
+
+def describe(name, args, kwargs):
+    """Return a job's type and its document, for the figures."""
+    path = args[0] if isinstance(args[0], str) else args[0]["path"]
+    return name.partition(".")[0], Path(path).name
+
+
+record.to(FOLDER, describe)
 signals.worker_process_init.connect(lambda **_: die_with_parent(), weak=False)
 
 

@@ -1,109 +1,105 @@
-"""Draws the slots of both runs as one HTML page that needs nothing but a browser."""
+"""Draws the slots of both runs as one HTML page."""
 
 import math
 from html import escape
 from pathlib import Path
-from string import Template
 
-from rich.table import Table
-
+from examples.comparing import page
+from examples.comparing.figures import seconds
+from examples.comparing.runs import Job
 from examples.pipeline import report
-from examples.pipeline.measure import WORKERS, Job, Run
+from examples.pipeline.measure import WORKERS, Run
 from examples.pipeline.plan import Plan
 from examples.pipeline.sides import SIDES
 
-TEMPLATE = Path(__file__).with_suffix(".html")
+STYLE = """
+:root { --pdf: #0072b2; --excel: #009e73; --index: #e69f00; }
+@media (prefers-color-scheme: dark) { :root { --pdf: #3d9bdc; --excel: #22b88c; --index: #f0b63a; } }
+.pdf { background: var(--pdf); } .excel { background: var(--excel); } .index { background: var(--index); }
+.waits :is(td, th):nth-child(2) { text-align: left; }
+"""
 
-WAIT_ROW_PX = 6
+LEGEND = """<div class="legend">
+  <span><b class="pdf"></b>pdf: text of a PDF</span>
+  <span><b class="excel"></b>excel: figures of a spreadsheet</span>
+  <span><b class="index"></b>index: full-text index</span>
+  <span><b class="pdf user"></b>on demand: a user is waiting</span>
+  <span><b class="wait"></b>a user waits for the start</span>
+  <span><b class="pdf failed"></b>could not be read</span>
+  <span class="soft">Point at a bar to see its document's whole way.</span>
+</div>
+"""
+
+TABLES = """<section>
+<div class="tables">
+<div class="scroll waits"><h2>Seconds a job waits for its start</h2>
+<p class="soft">ours is celery_affinity; the shorter wait is bold</p>{waits}</div>
+<div class="scroll"><h2>Which worker ran what share of each type</h2>
+<p class="soft">percent of the type's jobs</p>{shares}</div>
+</div>
+{errors}
+</section>
+"""
 
 
 def write(path: Path, runs: list[Run], plan: Plan) -> Path:
     length_s = math.ceil(max([1.0, *(run.took_s for run in runs)]))
-    errors = runs[0].errors()
-    page = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+    tables = TABLES.format(
+        waits=page.table(report.waits_table(runs)),
+        shares=page.table(report.shares_table(runs)),
+        errors="".join(f'<p class="soft">Not read: {escape(error)}</p>' for error in runs[0].errors()),
+    )
+    return page.write(
+        path,
+        title="Timeline of the slots",
+        heading="The same documents, the same workers, two ways to share the work",
         intro=f"A batch of {plan.count('queued')} documents piles up while users ask for {plan.count('on_demand')}. "
         "Each row is one worker slot, each bar one task; both charts have the same scale.",
-        said="".join(f"<li>{escape(sentence)}</li>" for sentence in report.sentences(runs)),
-        charts="".join(_chart(run, length_s) for run in runs),
-        waits=_table(report.waits_table(runs)),
-        shares=_table(report.shares_table(runs)),
-        errors="".join(f'<p class="soft">Not read: {escape(error)}</p>' for error in errors),
+        said=report.sentences(runs),
+        style=STYLE,
+        body="".join([LEGEND, *(_chart(run, length_s) for run in runs), tables]),
     )
-    path.write_text(page, encoding="utf-8")
-    return path
 
 
 def _chart(run: Run, length_s: int) -> str:
-    rows = [_slot(run, worker, jobs, length_s) for (worker, _), jobs in run.slots().items()]
-    done = f'<span class="soft">all done after {run.took_s:.1f} s</span>'
-    header = f"<header><h2>{escape(SIDES[run.side])}</h2>{done}</header>"
-    chart = "".join([*rows, _users(run, length_s), _axis(length_s)])
-    return f'<section id="{run.side}">{header}<div class="scroll"><div class="chart">{chart}</div></div></section>\n'
-
-
-def _slot(run: Run, worker: str, jobs: list[Job], length_s: int) -> str:
-    bars = "".join(_bar(run, job, length_s) for job in jobs)
-    label = f"<label>{worker}<small>{', '.join(WORKERS[worker])}</small></label>"
-    return f'<div class="row">{label}<div class="lane">{bars}</div></div>\n'
+    rows = [
+        page.row(worker, ", ".join(WORKERS[worker]), "".join(_bar(run, job, length_s) for job in jobs))
+        for (worker, _), jobs in run.slots().items()
+    ]
+    note = f"all done after {run.took_s:.1f} s"
+    return page.chart(run.side, SIDES[run.side], note, [*rows, _users(run, length_s), page.axis(length_s)])
 
 
 def _bar(run: Run, job: Job, length_s: int) -> str:
     assert job.started is not None, "a slot holds only jobs that were started"
     ended = job.ended if job.ended is not None else run.began + run.took_s
     classes = [job.type, *(["user"] if job.mode == "on_demand" else []), *(["failed"] if job.error else [])]
-    return _span(run, job, " ".join(classes), job.started, ended, length_s)
+    return _mark(run, job, " ".join(classes), job.started, ended, length_s)
 
 
 def _users(run: Run, length_s: int) -> str:
     """Draw a line for each user who waits, from the request to the start of the first task, packed into rows."""
-    free_at: list[float] = []
-    lines = []
-    for job in sorted(run.select(mode="on_demand"), key=lambda job: job.published):
-        if job.type == "index":
-            continue
-        until = job.started if job.started is not None else run.began + run.took_s
-        row = next((number for number, end in enumerate(free_at) if end < job.published), len(free_at))
-        free_at[row : row + 1] = [until + length_s / 200]
-        lines.append(_span(run, job, "wait", job.published, until, length_s, f"top:{4 + row * WAIT_ROW_PX}px;"))
-    height = 8 + len(free_at) * WAIT_ROW_PX
-    return (
-        f'<div class="row"><label>users waiting<small>for the start</small></label>'
-        f'<div class="lane users" style="height:{max(24, height)}px">{"".join(lines)}</div></div>\n'
-    )
+    jobs = sorted((job for job in run.select(mode="on_demand") if job.type != "index"), key=lambda job: job.published)
+    until = [job.started if job.started is not None else run.began + run.took_s for job in jobs]
+    spans = zip((job.published for job in jobs), until, strict=True)
+    rows, number = page.packed(spans, gap_s=length_s / 200)
+    lines = [
+        _mark(run, job, "wait", job.published, end, length_s, f"top:{4 + row * page.WAIT_ROW_PX}px;")
+        for job, end, row in zip(jobs, until, rows, strict=True)
+    ]
+    height_px = max(24, 8 + number * page.WAIT_ROW_PX)
+    return page.row("users waiting", "for the start", "".join(lines), "users", height_px)
 
 
-def _span(run: Run, job: Job, classes: str, start: float, end: float, length_s: int, style: str = "") -> str:
-    left, width = 100 * (start - run.began) / length_s, 100 * (end - start) / length_s
-    return (
-        f'<i class="{classes}" style="{style}left:{left:.3f}%;width:{width:.3f}%" data-way="{job.root[:8]}" '
-        f'data-tip="{escape(_tip(run, job))}"></i>'
-    )
+def _mark(run: Run, job: Job, classes: str, start: float, end: float, length_s: int, style: str = "") -> str:
+    return page.mark(start - run.began, end - run.began, length_s, classes, job.root[:8], _tip(run, job), style)
 
 
 def _tip(run: Run, job: Job) -> str:
-    lines = [job.document, f"{job.type}, {'on demand' if job.mode == 'on_demand' else 'queued'}"]
+    lines = [job.about, f"{job.type}, {'on demand' if job.mode == 'on_demand' else 'queued'}"]
     lines.append(f"asked for at {job.published - run.began:.2f} s")
     if job.started is not None:
-        lines.append(f"waited {report.seconds(job.wait_s)} s for the {job.worker} worker")
+        lines.append(f"waited {seconds(job.wait_s)} s for the {job.worker} worker")
     if job.started is not None and job.ended is not None:
-        lines.append(f"ran {report.seconds(job.ended - job.started)} s")
+        lines.append(f"ran {seconds(job.ended - job.started)} s")
     return "\n".join([*lines, *([job.error] if job.error else [])])
-
-
-def _axis(length_s: int) -> str:
-    step = next(step for step in (1, 2, 5, 10, 20, 60, 600, length_s) if length_s / step <= 12)
-    ticks = "".join(f'<span style="left:{100 * t / length_s:.3f}%">{t} s</span>' for t in range(0, length_s + 1, step))
-    return f'<div class="row axis"><label></label><div class="lane">{ticks}</div></div>\n'
-
-
-def _table(table: Table) -> str:
-    """Return a table of the report as HTML."""
-    columns = [list(column.cells) for column in table.columns]
-    head = "".join(f"<th>{escape(str(column.header))}</th>".replace("\n", "<br>") for column in table.columns)
-    rows = ["".join(f"<td>{_cell(cell)}</td>" for cell in row) for row in zip(*columns, strict=True)]
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody></table>"
-
-
-def _cell(cell: object) -> str:
-    text = escape(str(cell))
-    return text.replace("[bold]", "<b>").replace("[/bold]", "</b>")

@@ -1,77 +1,60 @@
-"""Show what may start, and when: one at a time, at a rate, in order, within a limit, and not at all for a while.
+"""Plan the tours of agents in five cities while changes come, on celery_affinity and on stock Celery, and compare.
 
     python -m examples.routes
 
-REDIS_URL names the server; without it, one is started for the example. It takes some ten seconds.
+REDIS_URL names the server; without it, one is started for the example.
 """
 
-import os
+import argparse
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
-from examples.pipeline.processes import Processes
-from examples.pipeline.sides import DemoError
+from rich.console import Console
 
-APP = "examples.routes.tasks"
-WORKER = ("celery", "-A", APP, "worker", "-Q", "route,traffic", "-P", "threads", "-c", "6", "-l", "INFO")
-BOOT_S = 30.0
-COLUMNS_PER_S = 10
-Run = tuple[str, float, float]
+from examples.comparing import program
+from examples.routes import OUTPUT, drawing, report, sides, work
+from examples.routes.cities import all_cities
 
 
-def main() -> None:
-    with _server() as url, tempfile.TemporaryDirectory() as folder:
-        os.environ["REDIS_URL"] = url
-        with Processes(Path(folder), {"REDIS_URL": url}) as processes:
-            processes.python("worker", *WORKER)
-            from examples.routes import scenes  # not before the address of the server is known
-
-            _wait_for_the_worker(processes, scenes.is_ready)
-            print("One worker with six slots. A sign is a job; a tenth of a second is as wide as a letter.")
-            for title, scene in scenes.SCENES.items():
-                print(f"\n{title}", flush=True)
-                _draw(scene())
+def main() -> int:
+    options = _options()
+    console = Console(highlight=False)
+    return program.run(console, lambda: _compare(console, options.out, options.seconds))
 
 
-def _draw(rows: dict[str, Sequence[Run]]) -> None:
-    """Print a line for each row: its runs, beside each other as they were in time, and below each other if at once."""
-    start_s = min(began for runs in rows.values() for _, began, _ in runs)
-    for name, runs in rows.items():
-        lines: list[str] = []
-        for sign, began, ended in sorted(runs, key=lambda run: run[1]):
-            first, end = (round((at_s - start_s) * COLUMNS_PER_S) for at_s in (began, ended))
-            free = next((nth for nth, line in enumerate(lines) if len(line) <= first), len(lines))
-            before = lines[free] if free < len(lines) else ""
-            lines[free : free + 1] = [before.ljust(first) + sign * max(1, end - first)]
-        for nth, line in enumerate(lines):
-            print(f"  {name if nth == 0 else '':8} {line}", flush=True)
+def _compare(console: Console, out: Path, seconds: float) -> int:
+    requests = work.make(seconds)
+    _say_work(console, requests)
+    with program.server() as url:
+        runs = [sides.run(console, side, requests, seconds, out, url) for side in sides.SIDES]
+    page = drawing.write(out / "routes.html", runs, requests)
+    report.show(console, runs, len(requests))
+    console.print(f"\nThe tours, and the runs of each city: [bold]{page.resolve().as_uri()}[/bold]", soft_wrap=True)
+    return 1 if any(run.unfinished(len(requests)) for run in runs) else 0
 
 
-def _wait_for_the_worker(processes: Processes, is_ready) -> None:
-    deadline = time.monotonic() + BOOT_S
-    while not is_ready():
-        if processes.failed() or time.monotonic() > deadline:
-            raise DemoError(processes.log("worker").read_text())
-        time.sleep(0.1)
+def _say_work(console: Console, requests: list[work.Request]) -> None:
+    users = [request for request in requests if request.mode == "on_demand"]
+    stops = sum(len(city.stops) for city in all_cities().values())
+    agents = sum(city.agents for city in all_cities().values())
+    console.print(
+        f"{agents} agents visit {stops} stops in {', '.join(all_cities())}.\n"
+        f"{len(requests) - len(users)} changes of stops come at once, in all cities but {work.AT_REST}; each plans its "
+        f"city again. Meanwhile {len(users)} users\nchange a stop, and wait for the new tours. All sides get the same "
+        "changes, and the same two workers of two slots.\n",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
-@contextmanager
-def _server() -> Iterator[str]:
-    if "REDIS_URL" in os.environ:
-        yield os.environ["REDIS_URL"]
-        return
-    from celery_affinity.embedded import EmbeddedServer
-
-    with EmbeddedServer() as server:
-        yield server.url
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m examples.routes", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=OUTPUT, help="where results go (default: demo-output/routes)")
+    parser.add_argument(
+        "--seconds", type=float, default=9.0, help="how long the work of one side should take, about (default: 9)"
+    )
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except DemoError as exc:
-        sys.exit(f"the worker does not start:\n{exc}")
+    sys.exit(main())

@@ -1,48 +1,39 @@
-"""The tasks of a forwarder. The decorator of each says which of its jobs may run together.
+"""The task: a change of a stop plans its city again. Its decorator says that a city is planned by one run at a time."""
 
-celery -A examples.routes.tasks worker -Q route,traffic -c 6
-"""
+from contextlib import AbstractContextManager, nullcontext
 
-import os
-import time
+import redis
+from celery import signals
 
-from celery import Celery
-
-from celery_affinity import Affinity, Exclusive, Rate
-
-url = os.environ.get("REDIS_URL", "redis://localhost")
-app = Celery("routes", broker=url, backend=url)
-app.conf.broker_transport = "celery_affinity:Transport"  # the whole installation
-app.conf.broker_connection_retry_on_startup = True
-
-#: How long a run was, for who draws it: its sign, when it began, and when it ended, s.
-Run = tuple[str, float, float]
+from celery_affinity import Affinity
+from examples.comparing import record
+from examples.comparing.processes import die_with_parent
+from examples.routes import books
+from examples.routes.app import FOLDER, KEYPREFIX, SIDE, URL, app
+from examples.routes.cities import all_cities
 
 
-def work(sign: str, seconds: float) -> Run:
-    began = time.time()
-    time.sleep(seconds)  # as if it were work
-    return sign, began, time.time()
+@app.task(name="routes.plan_city", bind=True, affinity=Affinity("route", exclusive="city:{city}"))
+def plan_city(self, city: str, change: books.Change) -> float:
+    with only_one(city):
+        record.write("began", id=self.request.id)
+        km = books.change(FOLDER, all_cities()[city], change)
+        record.write("planned", id=self.request.id)
+    return km
 
 
-@app.task(affinity="route")  # any number at a time
-def route(city: str, sign: str) -> Run:
-    return work(sign, 0.3)
+def only_one(city: str) -> AbstractContextManager[object]:
+    """Return what keeps other runs of *city* out: nothing where the scheduler does, or where nobody thought of it."""
+    if SIDE != "lock":
+        return nullcontext()
+    return redis.Redis.from_url(URL).lock(f"{KEYPREFIX}lock:{city}", timeout=60, sleep=0.02)
 
 
-@app.task(affinity=Affinity("route", exclusive="city:{city}"))  # one at a time for each city
-def reroute(city: str, sign: str) -> Run:
-    return work(sign, 0.3)
+def describe(name, args, kwargs):
+    """Return the city of a job and its change, for the figures."""
+    city, change = args
+    return city, f"{change['number']}: {change['stop']} {'comes back' if change['is_wanted'] else 'drops out'}"
 
 
-@app.task(affinity=Affinity("traffic", rate=Rate("4/s", "source:{source}")))  # what the source of the data allows
-def traffic(source: str, sign: str) -> Run:
-    return work(sign, 0.15)
-
-
-@app.task(bind=True, affinity=Affinity("route", exclusive=Exclusive("truck:{truck}", keep_order=True)))
-def dispatch(self, truck: str, sign: str, is_lost: bool = False) -> Run:
-    """Send an order to a truck. One that is lost is sent again before any later one: it keeps the key meanwhile."""
-    if is_lost and not self.request.retries:
-        raise self.retry(countdown=0.5)
-    return work(sign, 0.2)
+record.to(FOLDER, describe)
+signals.worker_process_init.connect(lambda **_: die_with_parent(), weak=False)

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from examples.pipeline import measure, plan, report
+from examples.comparing import figures
+from examples.pipeline import measure, plan
 
 from ..support.processes import wait_until
 
@@ -88,8 +89,8 @@ def test_both_sides_get_the_same_work(demo):
 def test_every_document_comes_to_its_end_once(side):
     requests = plan.load(side.folder / "plan.json")
     reading = [job for job in side.jobs.values() if job.type != "index"]
-    assert sorted((job.document, job.mode) for job in reading) == sorted((Path(r.path).name, r.mode) for r in requests)
-    assert {job.document for job in reading if job.state != "SUCCESS"} == set(UNREADABLE)
+    assert sorted((job.about, job.mode) for job in reading) == sorted((Path(r.path).name, r.mode) for r in requests)
+    assert {job.about for job in reading if job.state != "SUCCESS"} == set(UNREADABLE)
     indexed = [job for job in side.jobs.values() if job.type == "index"]
     assert len(indexed) == sum(job.state == "SUCCESS" for job in reading)
     assert all(job.state == "SUCCESS" for job in indexed)
@@ -124,17 +125,17 @@ def test_what_cannot_be_read_is_told_in_a_line_each(demo):
 
 
 def test_a_comparison_is_said_as_it_is():
-    assert report.compared(stock=12.0, ours=1.0) == "12 times as long"
-    assert report.compared(stock=1.5, ours=1.0) == "50 percent longer"
-    assert report.compared(stock=1.0, ours=2.0) == "50 percent shorter"
-    assert report.compared(stock=1.05, ours=1.0) == "about the same"
-    assert report.compared(stock=0.001, ours=0.011) == "about the same"
+    assert figures.compared(stock=12.0, ours=1.0) == "12 times as long"
+    assert figures.compared(stock=1.5, ours=1.0) == "50 percent longer"
+    assert figures.compared(stock=1.0, ours=2.0) == "50 percent shorter"
+    assert figures.compared(stock=1.05, ours=1.0) == "about the same"
+    assert figures.compared(stock=0.001, ours=0.011) == "about the same"
 
 
 def test_a_percentile_is_a_value_that_was_measured():
-    assert measure.percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.0
-    assert measure.percentile([1.0, 2.0, 3.0, 4.0], 95) == 4.0
-    assert measure.percentile([1.0], 100) == 1.0
+    assert figures.percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.0
+    assert figures.percentile([1.0, 2.0, 3.0, 4.0], 95) == 4.0
+    assert figures.percentile([1.0], 100) == 1.0
 
 
 def test_stock_celery_is_not_changed_by_ours(valkey, redis_client, tmp_path):

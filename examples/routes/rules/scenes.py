@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from celery.result import AsyncResult
 
-from examples.routes.tasks import Run, app, dispatch, reroute, route, traffic
+from examples.routes.rules.tasks import Run, app, dispatch, reroute, route, traffic
 
 Rows = dict[str, list[Run]]
 
@@ -48,7 +48,7 @@ def not_for_a_while() -> Rows:
 
 def affinity(*words: str) -> None:
     """Run a command, as a person would."""
-    command = ["celery", "-A", "examples.routes.tasks", "affinity", *words]
+    command = ["celery", "-A", "examples.routes.rules.tasks", "affinity", *words]
     print(f"  $ {shlex.join(command)}", flush=True)
     subprocess.run([sys.executable, "-m", *command], check=True, stdout=subprocess.DEVNULL)
 

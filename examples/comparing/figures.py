@@ -1,0 +1,26 @@
+"""Figures, and how they are said: percentiles, seconds, one side beside the other."""
+
+import math
+
+#: Two figures that differ by less than this part, or by so many seconds, are called the same.
+SAME = 0.10
+SAME_S = 0.02
+
+
+def percentile(values: list[float], percent: int) -> float:
+    """Return the nearest-rank percentile of sorted values: the smallest that *percent* of them do not exceed."""
+    return values[max(0, math.ceil(len(values) * percent / 100) - 1)]
+
+
+def compared(stock: float, ours: float) -> str:
+    """Say how the time on stock Celery stands to ours: '12 times as long', '30 percent shorter'."""
+    ratio = max(stock, 0.001) / max(ours, 0.001)
+    if abs(ratio - 1) < SAME or abs(stock - ours) < SAME_S:
+        return "about the same"
+    if ratio >= 2:
+        return f"{ratio:.0f} times as long"
+    return f"{100 * abs(ratio - 1):.0f} percent {'longer' if ratio > 1 else 'shorter'}"
+
+
+def seconds(value: float) -> str:
+    return f"{value:.3f}" if value < 1 else f"{value:.1f}"

@@ -1,0 +1,60 @@
+"""Writes down what happens to each job: one JSON line per event, from every process, on each side in one way.
+
+Times are Unix seconds of this host. A line is shorter than a page and written at once, so lines never mix.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from celery import Task, signals
+
+NAME = "records.jsonl"
+
+#: Returns the type of a job and what it is about, from its task's name and its arguments.
+Describe = Callable[[str, Sequence[Any], Mapping[str, Any]], tuple[str, str]]
+
+_folder: Path | None = None
+_describe: Describe = lambda name, args, kwargs: (name, "")  # noqa: E731 - until `to` says better
+
+
+def to(folder: Path, describe: Describe) -> None:
+    """Choose where to; without a folder (the app is used outside the example) nothing is written."""
+    global _folder, _describe
+    _folder = folder if folder.is_dir() else None
+    _describe = describe
+
+
+def write(event: str, **fields: Any) -> None:
+    if _folder is None:
+        return
+    file = os.open(_folder / NAME, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(file, json.dumps({"event": event, "at": time.time(), **fields}).encode() + b"\n")
+    finally:
+        os.close(file)
+
+
+@signals.before_task_publish.connect
+def _published(sender: str, headers: dict[str, Any], body: Any, **_: Any) -> None:
+    type_, about = _describe(sender, *body[:2])
+    mode = headers.get("mode", "queued")
+    write("published", id=headers["id"], root=headers["root_id"], type=type_, mode=mode, about=about)
+
+
+@signals.worker_ready.connect
+def _ready(sender: Any, **_: Any) -> None:
+    write("ready", worker=sender.hostname)
+
+
+@signals.task_prerun.connect
+def _started(task_id: str, task: Task, **_: Any) -> None:
+    write("started", id=task_id, worker=task.request.hostname, pid=os.getpid())
+
+
+@signals.task_postrun.connect
+def _ended(task_id: str, state: str, retval: Any, **_: Any) -> None:
+    write("ended", id=task_id, state=state, error=str(retval)[:300] if isinstance(retval, Exception) else None)
