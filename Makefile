@@ -8,11 +8,14 @@ STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
 
-.PHONY: demo test conformance seeded-faults million bench bench-quick chaos soak parity matrix check format clean
+.PHONY: demo routes test conformance seeded-faults million bench bench-quick chaos soak parity matrix check format clean
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
 	@$(BIN)/python -m examples.pipeline $(if $(DOCS),--docs "$(DOCS)")
+
+routes: $(VENV)/.demo
+	@$(BIN)/python -m examples.routes
 
 # All: three at a time, since most of them wait. A part, ARGS=tests/rules, runs in one process, which starts at once;
 # ARGS="-n 3 tests/worker" where it is long.

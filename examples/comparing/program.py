@@ -13,7 +13,7 @@ from rich.console import Console
 from examples.comparing.processes import INTERRUPTIONS, Processes
 
 #: How long workers may take to start, s.
-BOOT_S = 30.0
+BOOT_S = 60.0
 
 
 class DemoError(Exception):

@@ -51,7 +51,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.routes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=OUTPUT, help="where results go (default: demo-output/routes)")
     parser.add_argument(
-        "--seconds", type=float, default=9.0, help="how long the work of one side should take, about (default: 9)"
+        "--seconds", type=float, default=7.0, help="how long the work of one side should take, about (default: 7)"
     )
     return parser.parse_args()
 

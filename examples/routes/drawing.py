@@ -41,8 +41,7 @@ LANE_PX, BAR_PX = 30, 20
 def write(path: Path, runs: list[Run], requests: list[work.Request]) -> Path:
     users = sum(request.mode == "on_demand" for request in requests)
     length_s = math.ceil(max([1.0, *(run.took_s for run in runs)]))
-    tables = f'<section><div class="tables"><div class="scroll">{page.table(report.sides_table(runs))}</div>'
-    tables += f'<div class="scroll">{page.table(report.cities_table(runs[0]))}</div></div></section>'
+    table = f'<section><div class="scroll">{page.table(report.sides_table(runs))}</div></section>'
     return page.write(
         path,
         title="Routes",
@@ -51,7 +50,7 @@ def write(path: Path, runs: list[Run], requests: list[work.Request]) -> Path:
         f"its city's tours again. Meanwhile {users} users change a stop, and wait.",
         said=report.sentences(runs),
         style=STYLE.read_text(encoding="utf-8"),
-        body="".join([_maps(runs[0]), LEGEND, *(_chart(run, length_s) for run in runs), tables]),
+        body="".join([_maps(runs[0]), LEGEND, *(_chart(run, length_s) for run in runs), table]),
     )
 
 
@@ -119,7 +118,8 @@ def _tip(run: Run, job: Job) -> str:
 
 
 def _maps(run: Run) -> str:
-    return MAPS.substitute(maps="".join(_map(city, run) for city in all_cities().values()))
+    table = f'<div class="scroll">{page.table(report.cities_table(run))}</div>'
+    return MAPS.substitute(maps="".join(_map(city, run) for city in all_cities().values()) + table)
 
 
 def _map(city: City, run: Run) -> str:

@@ -1,65 +1,193 @@
-"""`python -m examples.routes`, run as a user runs it: what it draws is what its titles say."""
+"""`python -m examples.routes`, run as a user runs it, with a small share of its work."""
 
 import os
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
+from itertools import combinations
+from pathlib import Path
 
 import pytest
 
+from examples.routes import work
+from examples.routes.cities import all_cities
+from examples.routes.measure import SLOTS, WORKERS, Run
+from examples.routes.planner import distances, length
+from examples.routes.sides import SIDES, WORK
+
 from ..support.processes import ROOT
+
+FLOODED = sorted(set(all_cities()) - {work.AT_REST})
 
 
 @pytest.fixture(scope="module")
-def scenes():
-    """Return the scenes: title -> name of the row -> the lines that are drawn of it."""
-    env = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
-    command = [sys.executable, "-m", "examples.routes"]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+def routes(tmp_path_factory):
+    """Return what one run of the example printed, and the folder of its results."""
+    out = tmp_path_factory.mktemp("out")
+    env = {name: value for name, value in os.environ.items() if name != "REDIS_URL"} | {"COLUMNS": "120"}
+    command = [sys.executable, "-m", "examples.routes", "--out", str(out), "--seconds", "0.1"]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {}
-    for block in done.stdout.split("\n\n")[1:]:
-        title, *lines = block.splitlines()
-        rows = found[title.partition(":")[0]] = {}
-        for line in lines:
-            if not line.startswith("  $ "):
-                name = line[2:10].strip() or [*rows][-1]  # the lines below belong to the same row
-                rows.setdefault(name, []).append(line[11:])
-    return found
+    return done.stdout, out
 
 
-def signs(line):
-    """Return the signs in the order in which they are drawn, each once."""
-    return "".join(dict.fromkeys(re.sub(" ", "", line)))
+def run_of(routes, side):
+    run = Run(side, routes[1] / side)
+    run.follow()
+    return run
 
 
-def test_jobs_of_one_city_are_never_drawn_beside_each_other(scenes):
-    rows = scenes["exclusive"]
-    assert {name: len(lines) for name, lines in rows.items()} == {"Hamburg": 1, "Bremen": 1, "Kiel": 1}
-    assert sorted("".join(signs(lines[0]) for lines in rows.values())) == list("ABCDEFGH")
-    assert min(len(rows[name][0]) for name in ("Bremen", "Kiel")) < len(rows["Hamburg"][0])
+@pytest.fixture(scope="module", params=SIDES)
+def side(request, routes):
+    return run_of(routes, request.param)
 
 
-def test_a_limit_of_two_is_two_lines(scenes):
-    (lines,) = scenes["a limit, changed at run time"].values()
-    assert len(lines) == 2
-    assert sorted("".join(map(signs, lines))) == list("ABCD")
+@pytest.fixture(scope="module")
+def ours(routes):
+    return run_of(routes, "affinity")
 
 
-def test_the_rate_lets_four_start_at_once_and_one_each_quarter_of_a_second(scenes):
-    (lines,) = scenes["rate"].values()
-    assert sorted("".join(map(signs, lines))) == list("ABCDEFGH")
-    begins = sorted(line.index(sign) for line in lines for sign in signs(line))
-    assert begins[7] - begins[0] >= 9, "four more need a second"
+def cells(text, first):
+    """Return the figures of the table's row that begins with this cell."""
+    rows = [[cell.strip() for cell in line.strip("│ ").split("│")] for line in text.splitlines() if "│" in line]
+    [found] = [row for row in rows if row[0] == first]
+    return found[1:]
 
 
-def test_what_is_lost_is_sent_again_before_what_comes_later(scenes):
-    ((line,),) = scenes["keep_order"].values()
-    assert signs(line) == "ABC"
-    assert re.search(r"A {2,}B", line), "the time until the retry"
+# -- what the rules are for
 
 
-def test_during_a_pause_others_go_on(scenes):
-    rows = scenes["a pause"]
-    ends_of_traffic = min(len(line) for line in rows["traffic"])
-    assert min(len(line) - len(line.lstrip()) for line in rows["route"]) >= ends_of_traffic
+@pytest.mark.parametrize("name", ["affinity", "lock"])
+def test_no_two_runs_of_a_city_overlap(routes, name):
+    run = run_of(routes, name)
+    for city in all_cities():
+        for one, other in combinations(run.of_city(city), 2):
+            assert one.planned <= other.began or other.planned <= one.began, (city, one.about, other.about)
+    assert run.overlapping() == set()
+
+
+def test_a_users_change_goes_before_the_flood_of_its_city(ours):
+    in_time = []
+    for user in ours.select(mode="on_demand"):
+        behind = [job.began for job in ours.select(user.type, "queued") if job.began > user.published]
+        if len(behind) > 2:  # more of the flood was waiting than what was about to begin when the user asked
+            in_time.append(user)
+            assert user.began < max(behind), user.about
+    assert {user.type for user in in_time} == set(FLOODED)
+
+
+def test_the_flood_leaves_one_slot_free(ours):
+    flood = ours.select(mode="queued")
+    most = max(sum(other.started <= job.started < other.planned for other in flood) for job in flood)
+    assert most == SLOTS * len(WORKERS) - 1
+
+
+def test_every_change_is_in_the_book_of_its_city(routes, ours):
+    requests = work.load(ours.folder / WORK)
+    for city in all_cities():
+        changes = [request.change for request in requests if request.city == city]
+        book = ours.book(city)
+        assert book["changes"] == sorted(change["number"] for change in changes)
+        dropped = set()
+        for change in changes:  # a user's stop is nobody else's, so the order between users and flood does not matter
+            (dropped.discard if change["is_wanted"] else dropped.add)(change["stop"])
+        assert book["dropped"] == sorted(dropped)
+    assert ours.missing() == []
+
+
+def test_the_plans_visit_every_stop_that_is_wanted_once(ours):
+    for city in all_cities().values():
+        book = ours.book(city.name)
+        visited = sorted(name for tour in book["tours"] for name in tour)
+        assert visited == sorted({stop.name for stop in city.stops} - set(book["dropped"]))
+        stops = {stop.name: stop for stop in city.stops}
+        tours = [[city.base, *(stops[name] for name in tour)] for tour in book["tours"]]
+        km = sum(length(distances(tour), range(len(tour))) for tour in tours)
+        assert book["km"] == pytest.approx(km)
+
+
+# -- the comparison
+
+
+def test_all_sides_get_the_same_work_and_plan_all_of_it(routes, side):
+    assert (side.folder / WORK).read_bytes() == (routes[1] / "affinity" / WORK).read_bytes()
+    asked = sorted((request.city, request.mode) for request in work.load(side.folder / WORK))
+    assert sorted((job.type, job.mode) for job in side.jobs.values()) == asked
+    assert {job.state for job in side.jobs.values()} == {"SUCCESS"}
+    assert {job.worker for job in side.jobs.values()} == set(WORKERS)
+
+
+def test_an_overlap_and_a_lost_change_are_found(ours, tmp_path):
+    """What is 0 in the example's table is counted: two runs at once, and a change that no book has."""
+    run = Run("affinity", ours.folder)
+    run.follow()
+    first, second = run.of_city("Hamburg")[:2]
+    second.began = (first.began + first.planned) / 2
+    first.about = "100000: a change that no book knows"
+    assert run.overlapping() == {second.id}
+    assert run.missing() == [first]
+
+
+def test_the_tables_say_what_was_measured(routes, side):
+    text, _ = routes
+    column = list(SIDES).index(side.side)
+    assert cells(text, "runs that began during another of their city")[column] == str(len(side.overlapping()))
+    assert cells(text, "changes that no plan knows in the end")[column] == str(len(side.missing()))
+    assert cells(text, "all done after, s")[column] == f"{side.took_s:.1f}"
+
+
+def test_the_tours_are_shorter_than_before(routes):
+    for city in all_cities().values():
+        runs, stops, agents, before, planned, _ = cells(routes[0], city.name)
+        assert (int(runs) > 0, int(agents)) == (True, city.agents)
+        assert int(stops) < len(city.stops), "users have dropped some"
+        assert float(planned) < float(before)
+
+
+# -- the page
+
+
+class Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.links, self.sections, self.texts = [], [], [], []
+        self.bars = self.dots = 0
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.links += [attrs[name] for name in ("src", "href") if name in attrs]
+        self.bars += tag == "i" and "run" in attrs["class"].split()
+        self.dots += tag == "circle"
+        if tag == "section":
+            self.sections.append(attrs.get("id"))
+        if tag not in ("meta", "br", "input"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data.strip())
+
+
+def test_the_page_has_a_map_of_each_city_and_every_run_and_needs_no_other_file(routes):
+    text, out = routes
+    [path] = re.findall(r"file://(\S+\.html)", text)
+    assert Path(path) == (out / "routes.html").resolve()
+    html = Path(path).read_text(encoding="utf-8")
+    page = Page()
+    page.feed(html)
+    assert page.open == []
+    assert page.links == []
+    assert "url(" not in html
+    assert "@import" not in html
+    assert page.sections[:4] == ["maps", *SIDES]
+    for city in all_cities():
+        assert page.texts.count(city) == 1 + 1 + len(SIDES), "its map, its row in the table, its lane on each side"
+    assert page.dots == sum(len(city.stops) for city in all_cities().values())
+    assert page.bars == sum(len(run_of(routes, name).jobs) for name in SIDES)
