@@ -118,7 +118,8 @@ def _tip(run: Run, job: Job) -> str:
 
 
 def _maps(run: Run) -> str:
-    table = f'<div class="scroll">{page.table(report.cities_table(run))}</div>'
+    note = '<p class="soft">before: nearest neighbour alone</p>'
+    table = f'<div class="scroll">{page.table(report.cities_table(run))}{note}</div>'
     return MAPS.substitute(maps="".join(_map(city, run) for city in all_cities().values()) + table)
 
 

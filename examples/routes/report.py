@@ -59,10 +59,10 @@ def _waits(run: Run, cities: set[str], percent: int) -> str:
 
 def cities_table(run: Run) -> Table:
     """Return the plans in the end, and how long the tours through the same stops are without trying."""
-    title = "The tours in the end (ours)"
+    title = "The tours in the end (ours); before: nearest neighbour alone"
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("city")
-    for column in ("runs", "stops", "agents", "nearest\nneighbour, km", "planned,\nkm", "saved"):
+    for column in ("runs", "stops", "agents", "before,\nkm", "after,\nkm", "saved"):
         table.add_column(column, justify="right")
     for city in all_cities().values():
         book = run.book(city.name)

@@ -12,7 +12,7 @@ from examples.routes.cities import STOPS, City, Stop, all_cities, distance_km
 BASE = Stop("base", 53.55, 10.0)
 
 degrees = st.floats(-0.1, 0.1, allow_nan=False)
-places = st.lists(st.tuples(degrees, degrees), max_size=12, unique=True)
+places = st.lists(st.tuples(degrees, degrees), max_size=9, unique=True)
 
 
 def stops_at(places):
@@ -22,7 +22,7 @@ def stops_at(places):
 # -- the planner
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(places=places, agents=st.integers(1, 4))
 def test_a_plan_visits_every_stop_once(places, agents):
     stops = stops_at(places)
@@ -32,7 +32,7 @@ def test_a_plan_visits_every_stop_once(places, agents):
     assert all(plan.tours)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(places=places, agents=st.integers(1, 4))
 def test_a_plan_is_as_long_as_its_tours_and_no_longer_than_nearest_neighbour(places, agents):
     stops = stops_at(places)
