@@ -12,8 +12,8 @@ from rich.console import Console
 
 from examples.comparing.processes import INTERRUPTIONS, Processes
 
-#: How long workers may take to start, s.
-BOOT_S = 60.0
+#: Longest wait, s, for workers that start: a busy computer takes its time, and one that ends is noticed at once.
+BOOT_S = 120.0
 
 
 class DemoError(Exception):

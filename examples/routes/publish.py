@@ -16,13 +16,11 @@ USER: dict[str, dict[str, Any]] = {"affinity": {"on_demand": True}, "stock": {},
 
 def main() -> None:
     requests = work.load(Path(sys.argv[1]))
-    run = Run(SIDE, FOLDER)
-    users = []
     for request in requests:
-        if request.after:
-            users.append(request)
-        else:
+        if not request.after:
             publish(request)
+    users = [request for request in requests if request.after]
+    run = Run(SIDE, FOLDER)
     while users:
         run.follow()
         due = [each for each in users if run.planned(None if each.is_at_rest else each.city) >= each.after]

