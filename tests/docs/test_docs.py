@@ -228,7 +228,7 @@ def test_the_readme_lists_every_setting_with_its_default():
 def test_the_readmes_commands_are_targets_of_the_makefile():
     makefile = (ROOT / "Makefile").read_text()
     targets = [words[1] for words in commands((ROOT / "README.md").read_text()) if words[0] == "make"]
-    assert targets == ["demo", "test"]
+    assert targets == ["demo", "routes", "test"]
     for target in targets:
         assert f"\n{target}:" in makefile
 
