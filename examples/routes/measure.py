@@ -19,6 +19,7 @@ class Job(runs.Job):
 
     began: float | None = None
     planned: float | None = None
+    cpu_s: float = 0.0
 
     @property
     def user_waited_s(self) -> float:
@@ -83,6 +84,12 @@ class Run(runs.Run):
 
     def book(self, city: str) -> books.Book:
         return books.read(Path(self.folder), all_cities()[city])
+
+    def stretched(self) -> float:
+        """Return how many times as long as its CPU time the planning took: what shared cores make of it."""
+        done = [job for job in self.jobs.values() if job.began is not None and job.planned is not None]
+        took_s = sum((job.planned or 0.0) - (job.began or 0.0) for job in done)
+        return took_s / max(0.001, sum(job.cpu_s for job in done))
 
     def held_idle_s(self) -> float:
         return sum(job.held_idle_s for job in self.jobs.values())

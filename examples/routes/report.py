@@ -1,5 +1,6 @@
 """Tells what came out: two tables, and sentences that follow from the figures."""
 
+import os
 from collections.abc import Iterable
 
 from rich.console import Console
@@ -7,7 +8,7 @@ from rich.table import Table
 
 from examples.comparing.figures import percentile, seconds
 from examples.routes.cities import all_cities
-from examples.routes.measure import Run
+from examples.routes.measure import SLOTS, WORKERS, Run
 from examples.routes.planner import by_nearest_neighbour
 from examples.routes.sides import SIDES
 from examples.routes.work import AT_REST
@@ -17,6 +18,9 @@ SHORT = {"affinity": "ours", "stock": "stock", "lock": "stock\n+ lock"}
 
 #: Idle seconds below this are not worth a sentence.
 WORTH_TELLING_S = 0.5
+
+#: The example's own slots stretch a plan by slots / cores at most. What is so many times that comes from others.
+BUSY = 1.25
 
 
 def flooded() -> set[str]:
@@ -75,7 +79,15 @@ def cities_table(run: Run) -> Table:
 
 def sentences(runs: list[Run]) -> list[str]:
     """Return what a person should notice, in plain words; each figure is what was measured, better or worse."""
-    said = [_under_the_flood(runs), _at_rest(runs), _overlaps(runs), _lost(runs), _locks(runs), _whole(runs)]
+    said = [
+        _under_the_flood(runs),
+        _at_rest(runs),
+        _overlaps(runs),
+        _lost(runs),
+        _locks(runs),
+        _whole(runs),
+        _with_care(runs),
+    ]
     return [sentence for sentence in said if sentence]
 
 
@@ -130,3 +142,15 @@ def _locks(runs: list[Run]) -> str:
 def _whole(runs: list[Run]) -> str:
     ours, *others = (f"{run.took_s:.1f} s" for run in runs)
     return f"All was planned after {ours}. {_on(runs, others)}"
+
+
+def _with_care(runs: list[Run]) -> str:
+    """Warn of an unequal comparison: a computer that others use is not as busy on each side."""
+    most = BUSY * max(1.0, SLOTS * len(WORKERS) / (os.cpu_count() or 1))
+    ours, *others = (f"{run.stretched():.1f}" for run in runs)
+    if all(run.stretched() <= most for run in runs):
+        return ""
+    return (
+        f"With care: planning took {ours} times its CPU time. {_on(runs, others)} This computer had other work, maybe "
+        "more on one side; another run may be fairer."
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.routes import work
+from examples.routes import report, work
 from examples.routes.cities import all_cities
 from examples.routes.measure import SLOTS, WORKERS, Run
 from examples.routes.planner import distances, length
@@ -127,6 +127,18 @@ def test_an_overlap_and_a_lost_change_are_found(ours, tmp_path):
     first.about = "100000: a change that no book knows"
     assert run.overlapping() == {second.id}
     assert run.missing() == [first]
+
+
+def test_a_computer_that_others_use_is_told(ours):
+    run = Run("affinity", ours.folder)
+    run.follow()
+    for job in run.jobs.values():
+        job.cpu_s = job.planned - job.began
+    assert run.stretched() == pytest.approx(1)
+    assert not any("With care" in sentence for sentence in report.sentences([run]))
+    for job in run.jobs.values():
+        job.cpu_s /= 20
+    assert "With care: planning took 20.0 times its CPU time" in report.sentences([run])[-1]
 
 
 def test_the_tables_say_what_was_measured(routes, side):
