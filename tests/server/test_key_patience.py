@@ -85,6 +85,18 @@ def test_a_type_that_nobody_serves_or_that_is_paused_has_no_turn(fleet):
         (video,) = fleet.end("videos", video)
 
 
+def test_of_types_that_have_waited_equally_long_the_first_by_name_has_its_turn(fleet, redis_client):
+    names = [f"type-{letter}" for letter in "hgfedcba"]
+    fleet.join("others", *names)
+    for name in names:
+        fleet.publish(f"{name}!", name, rules=KEYED)
+    fleet.scheduler.purge("report")
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    fleet.end("videos", video)
+    assert fleet.jobs("others") == ["type-a!"]
+
+
 def test_of_a_higher_limit_one_place_is_kept_and_others_take_the_rest(fleet):
     fleet.scheduler.configure({"limits": "k=2"})
     fleet.join("videos 2", "video")

@@ -4,6 +4,7 @@ from .fault import Fault
 
 _OF_MANY = "tests/server/test_type_rules.py::test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow"
 _OVER = "tests/server/test_type_rules.py::test_a_pause_that_is_over_puts_no_further_signs"
+_EQUAL = "tests/server/test_key_patience.py::test_of_types_that_have_waited_equally_long_the_first_by_name"
 _TURNS = "tests/server/test_key_patience.py::test_a_turn"
 
 FAULTS = (
@@ -73,7 +74,7 @@ FAULTS = (
     Fault(
         "jobs/keyed", "tonumber(sublane.enqueued) or clock.now_us, its.had[type] or 0)", "tonumber(sublane.enqueued))"
     ),
-    Fault("jobs/keyed", "(at_us == since_us and longest and type < longest)", "false"),
+    Fault("jobs/keyed", "(at_us == since_us and longest and type < longest)", "false", f"{_EQUAL}_has_its_turn"),
     Fault("jobs/keyed", "longest == its_type or patience_us() == 0", "patience_us() == 0"),
     Fault("jobs/keyed", "or patience_us() == 0 or", "or"),
     Fault("jobs/keyed", "clock.now_us - since_us < patience_us() then", "false then"),
