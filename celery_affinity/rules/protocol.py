@@ -15,11 +15,13 @@ MOST_BYTES = 1_000_000
 #: Types that are filled at once when a pause of all types ends; of the others the next sync of each worker does.
 MOST_RESUMED = 100
 
-#: Types that one call fills because a rule let their jobs go on; it names the others as `more`.
+#: Types that one call fills because a rule let their jobs go on; it names the others as `more`. Also types that one
+#: call opens, or closes since as many of their jobs run, after their limits have changed.
 MOST_GAINED = 50
 
-#: Workers whose claims one call counts for a new limit of a type.
+#: Workers whose claims one call counts for a new limit of a type, and the number of these claims.
 MOST_COUNTED = 20
+MOST_CLAIMS = 100
 
 #: Workers into whose inboxes one call puts the sign of a pause.
 MOST_SIGNED = 100

@@ -354,13 +354,13 @@ def _expect_counted_claims(reference, state, entry):
 def _expect_type_rules(reference, entry):
     rules = defaultdict(list)
     limits = reference.settings.values.get("limits", "")
-    for name, limit in sorted(re.findall(r"type%3A(\S+)=([0-9]+)", limits)):
+    for name, limit in sorted(re.findall(r"(?<!\S)type%3A(\S+)=([0-9]+)", limits)):
         type_ = decode(name)
         rules[name].append(f"limit={limit}")
-        if len(reference.limited.get(type_, ())) >= int(limit):
-            rules[name].append("full")
         if type_ in reference.counting:
             rules[name].append("counting")
+        elif len(reference.limited.get(type_, ())) >= int(limit):
+            rules[name].append("full")
     for what, words in reference.pauses.items():
         entry(["pauses"], what, words)
         if not what.startswith("key:"):

@@ -133,6 +133,7 @@ a_setting = draw.sampled_from(
         ("limits", "type%3Aexcel=2 type%3Apdf=3"),
         ("limits", "type%3Aexcel=0"),
         ("limits", "a=0 b%20*=1"),
+        ("limits", "a=2 no_type%3Apdf=0 b%20c=1"),
         ("limits", "*=3 d*=0 d%3A*=2"),
         ("limits", ""),
         ("reserve", "pdf:queued=1"),

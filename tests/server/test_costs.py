@@ -1,10 +1,10 @@
 """The work of one script call is bounded, in commands and in bytes, whatever the number of jobs and workers.
 
-Work is counted in the commands that a script calls (``INFO commandstats``). Where long values cost, not
-commands, the time at one size is compared with the time at another.
+Work is counted in the commands that a script calls. Where long values cost, not commands, the time at one size is
+compared with the time at another.
 """
 
-# Longer than 300 lines: one way to count commands, and a case for each script.
+# Longer than 300 lines: a case for each script.
 
 from contextlib import suppress
 from types import SimpleNamespace
@@ -27,34 +27,9 @@ from celery_affinity.server.replies import Claim, End, Joining
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import load
 
+from ..support.counting import Counting
+
 LARGE = 600_000  # bytes: two messages of this size are more than one call moves
-
-
-class Counting(Scheduler):
-    """A scheduler that records the server's work for each call: (script, command -> times, µs)."""
-
-    def __init__(self, client, keys):
-        super().__init__(client, keys)
-        self.calls = []
-
-    def _run_together(self, calls):
-        replies = []
-        for script, arguments in calls:
-            self.client.config_resetstat()
-            replies += super()._run_together([(script, arguments)])
-            stats = self.client.info("commandstats")
-            times = {name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()}
-            took_us = stats["cmdstat_evalsha"]["usec"]
-            for name in ("evalsha", "info", "config|resetstat", "script|load"):
-                times.pop(name, None)
-            self.calls.append((script.name, times, took_us))
-        return replies
-
-    def most(self, *commands):
-        """Return the highest number of commands, or of *commands*, in a single call."""
-        return max(
-            sum(n for name, n in times.items() if not commands or name in commands) for _, times, _ in self.calls
-        )
 
 
 @pytest.fixture

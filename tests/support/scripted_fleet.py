@@ -46,6 +46,10 @@ class ScriptedFleet:
         )
         return published.fresh
 
+    def made(self, ids, type_, **fields):
+        """Return jobs of *type_*, for one call of `publish`."""
+        return [Job(each, type_, f"message of {each}", task_id=f"task-{each}", **fields) for each in ids]
+
     def inbox(self, worker):
         """Read a worker's inbox to its end, as its loop would."""
         key = self.scheduler.keys.key("inbox", worker)

@@ -64,7 +64,8 @@ class InForce:
 
     def _put(self, name: str, value: str | None) -> None:
         """Write a setting; None is its default."""
-        self.limits_revision += name == "limits"
+        if name == "limits":
+            self.limits_revision += _of_keys(self.values.get(name)) != _of_keys(value)
         if value is None:
             self.values.pop(name, None)
         else:
@@ -76,3 +77,8 @@ class InForce:
         self.values["priority_reversed"] = str(int(self.get("priority_order") != own))
         self.revision += 1
         return self.revision
+
+
+def _of_keys(limits: str | None) -> list[str]:
+    """Return the part of the setting ``limits`` that is about keys."""
+    return [word for word in (limits or "").split() if not word.startswith("type%3A")]

@@ -3,6 +3,11 @@
 from .fault import Fault
 
 _OF_MANY = "tests/server/test_type_rules.py::test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow"
+_OF_RULES = "tests/server/test_costs_of_rules.py::"
+_CHANGED = _OF_RULES + "test_very_many_limits_that_change_are_in_force_at_once_for_some_types_and_closed_for_others"
+_LEAVE_NONE_CLOSED = _OF_RULES + "test_limits_that_change_while_types_are_being_opened_leave_none_closed"
+_CLAIMS = _OF_RULES + "test_very_many_claims_are_counted_some_at_a_time"
+_OPENED = _OF_RULES + "test_limits_of_very_many_types_are_set_at_once_and_opened_some_at_a_time"
 _OVER = "tests/server/test_type_rules.py::test_a_pause_that_is_over_puts_no_further_signs"
 _EQUAL = "tests/server/test_key_patience.py::test_of_types_that_have_waited_equally_long_the_first_by_name"
 _TURNS = "tests/server/test_key_patience.py::test_a_turn"
@@ -121,18 +126,25 @@ FAULTS = (
     Fault("placing/fill", 'nil, "closed"', "nil, nil"),
     Fault("jobs/enter", "heads or has_type_rules or not is_only", "heads or not is_only"),
     Fault("placing/type_rules", "rule.is_full or rule.is_counted or", "rule.is_full or"),
-    Fault("placing/type_rules", "(was_closed and not is_closed(rule))", "false"),
+    Fault("placing/type_rules", "if was_closed[type] and not is_closed(rule) then", "if false then"),
+    Fault("placing/type_rules", "rule.is_full = not rule.is_counted and redis", "rule.is_full = redis"),
+    Fault("placing/type_rules", "gone[#gone + 1] = type", ""),
     Fault("placing/type_rules", "if all or is_closed(rule) then", "if is_closed(rule) then"),
     Fault("placing/type_rules", 'redis.call("HDEL", key.heads, "!")', ""),
     Fault("placing/type_rules", 'redis.call("ZREM", key.limited(type), id)', ""),
     Fault("placing/type_rules", 'redis.call("HDEL", key.job(id), "limited")', ""),
-    Fault("placing/type_changes", "if is_any_counted then", "if false then"),
-    Fault("placing/type_changes", "if limit ~= old[type] then", "if not old[type] then"),
-    Fault(
-        "placing/type_changes",
-        "key.type_rules, type)).limit\n                or reserves",
-        "key.type_rules, type)).x\n                or reserves",
-    ),
+    Fault("placing/type_changes", "if is_any_new then", "if false then"),
+    Fault("placing/type_changes", "limit ~= old[type] and type or nil", "not old[type] and type or nil"),
+    Fault("placing/type_changes", 'if string.sub(pattern, 1, 7) == "type%3A" then', 'if string.find(pattern, "type") then'),
+    Fault("placing/type_changes", "(rule.is_counted or is_new) or false", "is_new or false"),
+    Fault("placing/type_changes", "limit and not rule.is_counted and redis", "limit and redis"),
+    Fault("placing/type_changes", "counted < protocol.MOST_GAINED) or", "true) or", _CHANGED),
+    Fault("placing/type_changes", 'redis.call("SET", key.recount, 0, "XX")', "", _LEAVE_NONE_CLOSED),
+    Fault("placing/type_changes", "if counted == protocol.MOST_CLAIMS then", "if false then", _CLAIMS),
+    Fault("placing/type_changes", "if looked_at >= protocol.MOST_CLAIMS then", "if false then", _CLAIMS),
+    Fault("placing/type_changes", "#types < protocol.MOST_GAINED do", "true do", _OPENED),
+    Fault("placing/type_changes", 'redis.call("SET", key.recount, next_from)', "", _OPENED),
+    Fault("placing/type_changes", "rules[type].limit or reserves", "reserves"),
     Fault("placing/type_changes", "if rule.is_counted then", "if false then"),
     Fault("placing/type_changes", 'moved[some[i]] = some[i] ~= "!"', ""),
     Fault("jobs/rule_changes", 'redis.call("ZREM", key.pause_ends, what)', ""),
@@ -150,4 +162,6 @@ FAULTS = (
     Fault("jobs/keyed", "    if its.is_paused then", "    if false then"),
     Fault("arrows/pause", 'redis.call("ZREM", key.pause_ends, what)', ""),
     Fault("arrows/resume", "rule_changes.pause(what)", ""),
+    Fault("placing/type_changes", "return old_of_keys ~= new_of_keys", "return true"),
+    Fault("placing/type_changes", "return old_of_keys ~= new_of_keys", "return false"),
 )

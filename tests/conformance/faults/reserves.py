@@ -30,7 +30,7 @@ FAULTS = (
     Fault("placing/reserves", "(is_ahead or not allows(type, each, free))", "not allows(type, each, free)"),
     Fault("placing/reserves", "if free > count_slots(type) then", "if free > 1 and count_slots(type) then"),
     Fault("placing/reserves", "each.runs = nil", "each.runs = each.runs"),
-    Fault("placing/type_rules", 'if redis.call("HEXISTS", key.heads, "!") == 0 then', "if true then"),
+    Fault("placing/type_rules", 'if is_new and redis.call("HEXISTS", key.heads, "!") == 0 then', "if is_new then"),
     Fault(
         "placing/type_rules",
         "if #reserves.concerning(text, type) > 0 then",
@@ -42,7 +42,7 @@ FAULTS = (
     Fault("placing/type_changes", 'redis.call("HSET", key.heads, "!", protocol.HAS_RULES)', ""),
     Fault("placing/type_changes", "    gain_all()\nend\n\n-- Pauses", "end\n\n-- Pauses"),
     Fault("placing/type_changes", "or reserves.covers(reserves.concerning(text, type), lane)", ""),
-    Fault("placing/type_changes", "if text then\n        gain_all()", "if text then"),
+    Fault("placing/type_changes", "== 1 then\n        gain_all()", "== 1 then"),
     Fault("base/settings_in_force", 'elseif name == "reserve" then', "elseif false then"),
     Fault("jobs/enter", "or has_type_rules == protocol.HAS_RESERVES", ""),
     Fault("fleet/workers", '"!") == protocol.HAS_RESERVES then', '"!") == 0 then'),

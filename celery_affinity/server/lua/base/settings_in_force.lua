@@ -3,11 +3,13 @@
 -- @include placing/type_changes.lua
 local settings_in_force = {}
 
--- Writes a setting; nil is its default. The limits of keys have a revision of their own: `recheck` in keyed.lua.
+-- Writes a setting; nil is its default. The limits of keys have a revision of their own: with each change of these, all
+-- keys for which jobs wait are settled again (`recheck` in keyed.lua).
 local function put(name, value)
     if name == "limits" then
-        redis.call("HINCRBY", key.settings, "limits_revision", 1)
-        type_changes.change(redis.call("HGET", key.settings, name), value)
+        if type_changes.change(redis.call("HGET", key.settings, name), value) then
+            redis.call("HINCRBY", key.settings, "limits_revision", 1)
+        end
     elseif name == "reserve" then
         type_changes.reserve(redis.call("HGET", key.settings, name), value)
     end

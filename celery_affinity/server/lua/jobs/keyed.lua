@@ -59,7 +59,7 @@ end
 -- RETURNS how many jobs may hold the key: what the settings say, else the least that is stated.
 local function limit_of(its_key, stated)
     if not limits then -- there may be thousands of types with limits
-        limits = string.gsub(redis.call("HGET", key.settings, "limits") or "", "type%%3A%S+ *", "")
+        limits = string.gsub(redis.call("HGET", key.settings, "limits") or "", "%f[^%s%z]type%%3A%S+", "")
     end
     local limit = limit_set(its_key)
     if not limit then

@@ -4,12 +4,12 @@
 -- @include placing/heads.lua
 -- @include placing/reserves.lua
 local type_rules = {}
-local says_so -- whether this call wrote the field, which thousands of limits may do at once
-
 -- RETURNS what holds back a type, or "*" for all: limit: a number; is_full: as many run; is_counted: claims from before
 -- the limit are not counted yet; is_paused.
 local function read(text)
-    text = text or ""
+    if not text then
+        return {}
+    end
     return {
         limit = tonumber(string.match(text, "limit=(%d+)")), is_full = string.find(text, "full", 1, true) ~= nil,
         is_counted = string.find(text, "counting", 1, true) ~= nil,
@@ -21,30 +21,58 @@ local function is_closed(rule)
     return rule.is_full or rule.is_counted or rule.is_paused
 end
 
--- Writes what holds back `type`. A type that is open again is filled.
-local function write(type, rule, was_closed)
-    local words = {}
-    words[#words + 1] = rule.limit and "limit=" .. rule.limit or nil
-    words[#words + 1] = rule.is_full and "full" or nil
-    words[#words + 1] = rule.is_counted and "counting" or nil
-    words[#words + 1] = rule.is_paused and "paused" or nil
-    if #words > 0 then
-        local is_new = redis.call("HSET", key.type_rules, type, table.concat(words, " ")) == 1
-        if is_new and not says_so then
-            says_so = true
-            if redis.call("HEXISTS", key.heads, "!") == 0 then
-                redis.call("HSET", key.heads, "!", protocol.HAS_RULES)
-            end
+-- RETURNS `rule` in words; "" if nothing holds back the type.
+local function in_words(rule)
+    local words = (rule.limit and "limit=" .. rule.limit or "") .. (rule.is_full and " full" or "")
+        .. (rule.is_counted and " counting" or "") .. (rule.is_paused and " paused" or "")
+    return rule.limit and words or string.sub(words, 2) -- without a limit a type is neither full nor counted
+end
+
+-- Writes fields of key `type_rules`: {type, words, ...}.
+local function write_fields(fields)
+    local is_new = false
+    for first = 1, #fields, protocol.MOST_UNPACKED do
+        local last = math.min(first + protocol.MOST_UNPACKED - 1, #fields)
+        is_new = redis.call("HSET", key.type_rules, unpack(fields, first, last)) > 0 or is_new
+    end
+    if is_new and redis.call("HEXISTS", key.heads, "!") == 0 then
+        redis.call("HSET", key.heads, "!", protocol.HAS_RULES)
+    end
+end
+
+-- Deletes fields of key `type_rules`.
+local function delete_fields(types)
+    for first = 1, #types, protocol.MOST_UNPACKED do
+        local last = math.min(first + protocol.MOST_UNPACKED - 1, #types)
+        redis.call("HDEL", key.type_rules, unpack(types, first, last))
+    end
+    if #types > 0 and redis.call("EXISTS", key.type_rules) == 0 then
+        redis.call("HDEL", key.heads, "!")
+    end
+end
+
+-- Writes what holds back types: `rules`, as `read` returns them; `was_closed`: whether they were. Both: type -> value.
+-- A type that is open again is filled.
+local function write_all(rules, was_closed)
+    local fields, gone = {}, {}
+    moved = moved or {}
+    for type, rule in pairs(rules) do
+        local words = in_words(rule)
+        if words ~= "" then
+            fields[#fields + 1], fields[#fields + 2] = type, words
+        else
+            gone[#gone + 1] = type
         end
-    else
-        redis.call("HDEL", key.type_rules, type)
-        if redis.call("EXISTS", key.type_rules) == 0 then
-            redis.call("HDEL", key.heads, "!")
-            says_so = false
+        if was_closed[type] and not is_closed(rule) then
+            moved[type] = true
         end
     end
-    moved = moved or {}
-    moved[type] = moved[type] or (was_closed and not is_closed(rule))
+    delete_fields(gone) -- first: if all go, and others come, key `heads` says so in the end
+    write_fields(fields)
+end
+
+local function write(type, rule, was_closed)
+    write_all({ [type] = rule }, { [type] = was_closed })
 end
 
 -- RETURNS those of `types` that are open, a table: type -> its limit, and what `reserves.among` does. Removes the
@@ -86,7 +114,7 @@ function type_rules.free(type, id)
     end
     if rule.limit then
         local was_closed = is_closed(rule)
-        rule.is_full = redis.call("ZCARD", key.limited(type)) >= rule.limit
+        rule.is_full = not rule.is_counted and redis.call("ZCARD", key.limited(type)) >= rule.limit
         write(type, rule, was_closed)
     end
 end

@@ -28,6 +28,25 @@ local function is_setting(value, name)
     return is_number(value)
 end
 
+-- Gives types the limits that the setting `limits` says, if they have none.
+local function mend_limits(limits)
+    local types, is_any_lacking = {}, false
+    for type in string.gmatch(limits, "%f[^%s%z]type%%3A(%S+)=%d+") do
+        types[#types + 1] = type
+    end
+    for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
+        if not string.find(words or "", "limit=", 1, true) then
+            is_any_lacking = true
+            spoiled.record("the limit of type " .. types[nth] .. ", set to what the settings say")
+        elseif string.find(words, "counting", 1, true) and redis.call("SET", key.recount, 0, "NX") then
+            spoiled.record(key.recount .. ", without which the limit of type " .. types[nth] .. " was not counted")
+        end
+    end
+    if is_any_lacking then
+        type_changes.change("", limits)
+    end
+end
+
 -- Mends what holds back types: the limits are those of the settings, and key `heads` says that there are any.
 local function mend_type_rules()
     local reserve = redis.call("HGET", key.settings, "reserve") or ""
@@ -38,13 +57,7 @@ local function mend_type_rules()
         type_changes.reserve("", reserve)
         spoiled.record("the reserves, set to what the settings say")
     end
-    local limits = redis.call("HGET", key.settings, "limits") or ""
-    for type in string.gmatch(limits, "type%%3A(%S+)=%d+") do
-        if not string.find(redis.call("HGET", key.type_rules, type) or "", "limit=", 1, true) then
-            type_changes.change("", limits)
-            spoiled.record("the limit of type " .. type .. ", set to what the settings say")
-        end
-    end
+    mend_limits(redis.call("HGET", key.settings, "limits") or "")
     if redis.call("EXISTS", key.type_rules) == 1 then
         local has_reserves = redis.call("HEXISTS", key.type_rules, "!") == 1
         redis.call("HSET", key.heads, "!", has_reserves and protocol.HAS_RESERVES or protocol.HAS_RULES)
