@@ -12,6 +12,10 @@ MOST_MOVES = 10
 #: exceeds the number is moved still.
 MOST_BYTES = 1_000_000
 
+#: Types with waiting jobs among which one call chooses that looks at all free slots; a release, which has one slot to
+#: fill, looks at all types of its worker.
+MOST_CHOSEN_FROM = 100
+
 #: Types that are filled at once when a pause of all types ends; of the others the next sync of each worker does.
 MOST_RESUMED = 100
 
@@ -28,6 +32,10 @@ MOST_SIGNED = 100
 
 #: Keys of rules that one call settles at most, after limits have changed.
 MOST_KEYS = 50
+
+#: Sub-lanes of keys of which another job stands in its lane after one call, since a key has room; from twice as many
+#: that job goes, since a key has none.
+MOST_OPENED = 50
 
 #: Jobs of each kind, pending and scheduled, that one call of `purge` deletes at most.
 MOST_PURGED = 50

@@ -133,7 +133,9 @@ def reserves_for(reference, job):
 
 def is_at_its_limit(reference, type_):
     """Return whether as many jobs of a type run as may, counted by looking at all claims."""
-    limit = re.search(rf"(?<!\S)type%3A{re.escape(encode(type_))}=([0-9]+)", reference.settings.values.get("limits", ""))
+    limit = re.search(
+        rf"(?<!\S)type%3A{re.escape(encode(type_))}=([0-9]+)", reference.settings.values.get("limits", "")
+    )
     return limit is not None and sum(job.type == type_ for job in claimed(reference)) >= int(limit[1])
 
 

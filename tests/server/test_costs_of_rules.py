@@ -4,6 +4,7 @@ import pytest
 
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_CLAIMS, MOST_GAINED
+from celery_affinity.server.replies import End
 from celery_affinity.server.scripts.assembling import load
 
 from ..support.counting import Counting
@@ -130,3 +131,149 @@ def test_claims_of_a_worker_that_leaves_while_they_are_counted_are_not_counted(f
     fleet.scheduler.leave("first")
     fleet.scheduler.tick()
     assert fleet.scheduler.client.zcard(Keys().key("limited", "pdf")) == len(fleet.claims("second"))
+
+
+# -- a key whose jobs wait in very many lanes
+
+LANES = [(type_, priority, on_demand) for type_ in TYPES[:10] for priority in range(11) for on_demand in (False, True)]
+
+
+def publish_to_many_lanes(fleet, lanes=LANES, rules="key=k limit=1"):
+    """Publish jobs of one key, one in each of *lanes*. Return their ids."""
+    jobs = [f"{type_}-{priority}-{int(on_demand)}!" for type_, priority, on_demand in lanes]
+    for job, (type_, priority, on_demand) in zip(jobs, lanes, strict=True):
+        fleet.publish(job, type_, priority=priority, on_demand=on_demand, rules=rules)
+    return jobs
+
+
+def standing(fleet, type_):
+    """Return how many jobs of a type stand in lanes."""
+    lanes = fleet.scheduler.client.scan_iter(Keys().key("lane", type_, "*"))
+    return sum(fleet.scheduler.client.zcard(lane) for lane in lanes)
+
+
+@pytest.fixture
+def busy(fleet):
+    """Have a worker hold key "k", for which jobs wait in very many lanes of types that the worker does not serve."""
+    fleet.join("worker", "pdf")
+    fleet.publish("holder!", "pdf", rules="key=k limit=1")
+    (claim,) = fleet.inbox("worker")
+    publish_to_many_lanes(fleet)
+    fleet.scheduler.calls.clear()
+    return claim
+
+
+def test_a_key_over_very_many_lanes_changes_some_of_them_in_a_call(fleet):
+    fleet.join("worker", *TYPES[:10])
+    jobs = publish_to_many_lanes(fleet)
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.calls.clear()
+    started = [claim.job_id]
+    while following := fleet.end("worker", claim):
+        (claim,) = following
+        started.append(claim.job_id)
+        fleet.scheduler.tick()
+    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert sorted(started) == sorted(jobs)
+
+
+def test_what_is_urgent_goes_first(fleet, busy):
+    fleet.publish("urgent!", "pdf", priority=10, on_demand=True, rules="key=k limit=1")
+    (claim,) = fleet.end("worker", busy)
+    assert claim.job_id == "urgent!"
+
+
+def test_what_is_old_goes_first(fleet):
+    fleet.join("worker", "pdf")
+    for job in ("holder!", "old!"):
+        fleet.publish(job, "pdf", rules="key=k limit=1")
+    (claim,) = fleet.inbox("worker")
+    publish_to_many_lanes(fleet)
+    (claim,) = fleet.end("worker", claim)
+    assert claim.job_id == "old!"
+
+
+def test_a_tick_goes_on_with_lanes_that_a_call_did_not_get_to(fleet, busy):
+    publish_to_many_lanes(fleet, [("pdf", 0, False)])
+    assert fleet.end("worker", busy) == [], "neither old nor urgent"
+    assert ["tick"] in fleet.signs("worker")
+    assert not fleet.scheduler.client.exists(Keys().key("held", "k"))
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == ["pdf-0-0!"]
+    assert fleet.scheduler.most() < MOST_COMMANDS
+
+
+def opened(fleet, busy):
+    """Have all those jobs stand in their lanes. Then the key is taken again: most go on standing there, in vain."""
+    fleet.end("worker", busy)
+    fleet.scheduler.tick()
+    assert sum(standing(fleet, type_) for type_ in TYPES[:10]) == len(LANES)
+    fleet.publish("holder-2!", "pdf", priority=10, on_demand=True, rules="key=k limit=1")
+    assert fleet.jobs("worker") == ["holder-2!"]
+    in_vain = {type_: standing(fleet, type_) for type_ in TYPES[:10]}
+    assert 0 < sum(in_vain.values()) < len(LANES)
+    return in_vain
+
+
+def test_no_job_starts_that_stands_in_its_lane_in_vain(fleet, busy):
+    in_vain = opened(fleet, busy)
+    for type_ in in_vain:
+        fleet.join(f"worker-of-{type_}", type_)
+    assert [fleet.jobs(f"worker-of-{type_}") for type_ in in_vain] == [[]] * 10
+    fleet.scheduler.tick()
+    assert sum(standing(fleet, type_) for type_ in in_vain) == 0
+
+
+def test_each_job_that_stood_in_vain_starts_in_the_end(fleet, busy):
+    in_vain = opened(fleet, busy)
+    for type_ in in_vain:
+        fleet.join(f"worker-of-{type_}", type_)  # finds that the job must not start
+    (claim,) = fleet.claims("worker").items()
+    fleet.scheduler.tell_ends("worker", acks=[], ends=[End(*claim, "acked")], sequence=100, inline=True)
+    started = set()
+    while len(started) < len(LANES):
+        fleet.scheduler.tick()
+        ((worker, claim),) = [
+            (each, claim) for each in map("worker-of-{}".format, in_vain) for claim in fleet.inbox(each)
+        ]
+        started.add(claim.job_id)
+        fleet.end(worker, claim, inline=False)
+
+
+def test_a_job_that_is_published_beside_one_that_stands_in_vain_starts_with_the_next_tick(fleet, busy):
+    fleet.join("idle", TYPES[0])
+    fleet.scheduler.pause(f"type:{TYPES[0]}")
+    in_vain = opened(fleet, busy)
+    fleet.scheduler.client.hdel(Keys().key("type_rules"), TYPES[0])
+    fleet.scheduler.client.hdel(Keys().key("heads"), "!")
+    assert in_vain[TYPES[0]]
+    fleet.publish("free", TYPES[0])
+    fleet.scheduler.tick()
+    assert fleet.jobs("idle") == ["free"]
+
+
+def test_jobs_of_a_rate_in_very_many_lanes_start_no_faster(fleet):
+    publish_to_many_lanes(fleet, rules="key=rate%3Ar rate=1/64000000")
+    fleet.scheduler.tick()
+    for number in range(5):
+        fleet.join(f"worker{number}", *TYPES[:10])
+    fleet.scheduler.tick()
+    assert sum(len(fleet.jobs(f"worker{number}")) for number in range(5)) == 1
+    assert fleet.scheduler.most() < MOST_COMMANDS
+
+
+# -- a worker of very many types
+
+
+def test_a_sync_of_a_worker_with_very_many_types_chooses_among_some(fleet):
+    fleet.join("worker", *TYPES, slots=0)
+    jobs = [fleet.made([f"job-of-{type_}"], type_, on_demand=type_ == TYPES[-1]) for type_ in TYPES]
+    fleet.scheduler.publish(*[job for of_type in jobs for job in of_type])
+    fleet.scheduler.calls.clear()
+    fleet.sync("worker", slots=0)
+    assert fleet.scheduler.most() < 30, "no slot is free"
+    fleet.sync("worker", slots=5)
+    assert f"job-of-{TYPES[-1]}" in fleet.jobs("worker"), "what is on demand is looked at first"
+    fleet.sync("worker", slots=500)
+    assert len(fleet.claims("worker")) == 500
+    assert fleet.scheduler.most() < MOST_COMMANDS

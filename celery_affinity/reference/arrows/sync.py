@@ -45,7 +45,8 @@ def sync(
     free_slots.recount(worker, now_us)
 
     ticker = workers.is_ticker(cohort, worker, now_us)
-    more = fill(cohort, worker.types | missing.types, now_us)
+    may_fill = worker.free or missing.returned or cohort.gained  # other free slots are those of workers that sync too
+    more = fill(cohort, worker.types | missing.types, now_us) if may_fill else NONE
     if not more:
         lookahead.ask(cohort, worker)
     return Synced(True, ticker, more, missing.asked, void, cohort.settings.revision, now_us, missing.returned)

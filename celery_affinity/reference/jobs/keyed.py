@@ -203,8 +203,9 @@ def recheck(cohort: Cohort, now_us: int) -> bool:
     for key in stale:
         cohort.gained |= settle(cohort, key, now_us, gains=True)
     for _, key in due:  # who made them due may have settled them, and filled no slots
+        before = _standing_of(cohort, key)
         settle(cohort, key, now_us, gains=True)
-        cohort.gained |= {job.type for job in _standing_of(cohort, key)}
+        cohort.gained |= {job.type for job in [*before, *_standing_of(cohort, key)]}
     free = [key for key, at_us in cohort.rates.items() if at_us <= now_us][:MOST_KEYS]
     for key in free:  # all starts of these are free again
         del cohort.rates[key]

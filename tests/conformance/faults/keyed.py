@@ -8,6 +8,15 @@ _CHANGED = _OF_RULES + "test_very_many_limits_that_change_are_in_force_at_once_f
 _LEAVE_NONE_CLOSED = _OF_RULES + "test_limits_that_change_while_types_are_being_opened_leave_none_closed"
 _CLAIMS = _OF_RULES + "test_very_many_claims_are_counted_some_at_a_time"
 _OPENED = _OF_RULES + "test_limits_of_very_many_types_are_set_at_once_and_opened_some_at_a_time"
+_MANY_LANES = _OF_RULES + "test_a_key_over_very_many_lanes_changes_some_of_them_in_a_call"
+_GOES_ON = _OF_RULES + "test_a_tick_goes_on_with_lanes_that_a_call_did_not_get_to"
+_URGENT = _OF_RULES + "test_what_is_urgent_goes_first"
+_OLD = _OF_RULES + "test_what_is_old_goes_first"
+_IN_VAIN = _OF_RULES + "test_no_job_starts_that_stands_in_its_lane_in_vain"
+_ALL_START = _OF_RULES + "test_each_job_that_stood_in_vain_starts_in_the_end"
+_BESIDE = _OF_RULES + "test_a_job_that_is_published_beside_one_that_stands_in_vain_starts_with_the_next_tick"
+_RATE_OF_MANY = _OF_RULES + "test_jobs_of_a_rate_in_very_many_lanes_start_no_faster"
+_SYNC_OF_MANY = _OF_RULES + "test_a_sync_of_a_worker_with_very_many_types_chooses_among_some"
 _OVER = "tests/server/test_type_rules.py::test_a_pause_that_is_over_puts_no_further_signs"
 _EQUAL = "tests/server/test_key_patience.py::test_of_types_that_have_waited_equally_long_the_first_by_name"
 _TURNS = "tests/server/test_key_patience.py::test_a_turn"
@@ -21,21 +30,21 @@ FAULTS = (
     Fault("jobs/keyed", "room > 1 or (room == 1 and", "room >= 0 or (room == 1 and"),
     Fault(
         "jobs/keyed",
-        "wanted = room >= 0 and",
-        "wanted =",
+        "job = room >= 0 and",
+        "job =",
         "tests/server/test_keyed.py::test_what_closes_a_key_keeps_its_retry_back_as_well",
     ),
-    Fault("jobs/keyed", "(its.retry == id and room == 0)", "(its.retry == id and room < 0)"),
+    Fault("jobs/keyed", "return its.retry == id and room >= 0", "return its.retry == id and room < 0"),
     Fault(
         "jobs/keyed",
-        "if room > 0 or due_us ~= nil",
-        "if true or due_us ~= nil",
+        '"type"), room, its)',
+        '"type"), 2, its)',
         "tests/server/test_keyed.py::test_no_job_starts_of_a_key_whose_limit_was_lowered_and_that_no_tick_has_got_to_yet",
     ),
     Fault("jobs/keyed", "        let_go(wanted, type, lane)\n", ""),
     Fault("jobs/keyed", 'redis.call("HSET", key.kept_lanes, type .. " " .. lane, 1)', ""),
     Fault("jobs/keyed", 'redis.call("HDEL", key.kept_lanes, type .. " " .. lane)', ""),
-    Fault("jobs/keyed", 'moved[type] or (gains and wanted ~= "")', "moved[type] or false"),
+    Fault("jobs/keyed", 'moved[type] or (gains and wanted[sublane] ~= "")', "moved[type] or false"),
     Fault("jobs/keyed", "heads = lanes.without(standing, type, lane, heads)", ""),
     Fault("jobs/keyed", "if heads ~= before[type] then", "if false then"),
     Fault("jobs/keyed", "sublane.standing, sublane.is_changed = wanted, true", "sublane.standing = wanted"),
@@ -46,7 +55,7 @@ FAULTS = (
     Fault("jobs/keyed", "its.held = its.held + 1", ""),
     Fault("jobs/keyed", "        its.waits = false\n", ""),
     Fault("jobs/keyed", "known[its_key], limits, patience, are_some_paused = nil, nil, nil, nil", ""),
-    Fault("jobs/keyed", "if wanted ~= sublane.standing then", 'if wanted ~= "" then'),
+    Fault("jobs/keyed", "job ~= sublane.standing and job or nil", 'job ~= "" and job or nil'),
     Fault("jobs/keyed", 'redis.call("HDEL", key.of_key(its_key), task)', ""),
     Fault("jobs/keyed", "if its.held == 0 and not its.retry then", "if not its.retry then"),
     Fault("jobs/keyed", "if its.held == 0 and not its.retry then", "if its.held == 0 then"),
@@ -71,7 +80,6 @@ FAULTS = (
         "tests/server/test_keyed.py::test_a_key_is_not_kept_for_a_retry_whose_type_is_held_back",
     ),
     Fault("jobs/keyed", 'or state == "scheduled")', ")"),
-    Fault("jobs/keyed", 'moved[sublane.type] = moved[sublane.type] or sublane.standing ~= ""', ""),
     Fault("jobs/keyed", "waits = waits or sublane.type == its.turn", "waits = true"),
     Fault("jobs/keyed", "not waits or ends_us <= clock.now_us or", "not waits or"),
     Fault("jobs/keyed", "or began_us > clock.now_us then", "then", f"{_TURNS}_of_a_clock_that_was_set_back_ends"),
@@ -135,7 +143,9 @@ FAULTS = (
     Fault("placing/type_rules", 'redis.call("HDEL", key.job(id), "limited")', ""),
     Fault("placing/type_changes", "if is_any_new then", "if false then"),
     Fault("placing/type_changes", "limit ~= old[type] and type or nil", "not old[type] and type or nil"),
-    Fault("placing/type_changes", 'if string.sub(pattern, 1, 7) == "type%3A" then', 'if string.find(pattern, "type") then'),
+    Fault(
+        "placing/type_changes", 'if string.sub(pattern, 1, 7) == "type%3A" then', 'if string.find(pattern, "type") then'
+    ),
     Fault("placing/type_changes", "(rule.is_counted or is_new) or false", "is_new or false"),
     Fault("placing/type_changes", "limit and not rule.is_counted and redis", "limit and redis"),
     Fault("placing/type_changes", "counted < protocol.MOST_GAINED) or", "true) or", _CHANGED),
@@ -164,4 +174,22 @@ FAULTS = (
     Fault("arrows/resume", "rule_changes.pause(what)", ""),
     Fault("placing/type_changes", "return old_of_keys ~= new_of_keys", "return true"),
     Fault("placing/type_changes", "return old_of_keys ~= new_of_keys", "return false"),
+    Fault("jobs/keyed", "if #sublanes > left_to_open then", "if false then", _MANY_LANES),
+    Fault("jobs/keyed", "math.min(#sublanes, left_to_close)", "#sublanes", _IN_VAIN),
+    Fault("jobs/keyed", "        is_unfinished = true\n", "", _GOES_ON),
+    Fault("jobs/keyed", "if #changed < number then", "if false then", _GOES_ON),
+    Fault("jobs/keyed", "by_age[nth], by_urgency[nth]", "by_age[nth], nil", _URGENT),
+    Fault("jobs/keyed", "for nth = #names, 1, -1 do", "for nth = 1, #names do", _URGENT),
+    Fault("jobs/keyed", "by_age[nth], by_urgency[nth]", "by_urgency[nth], nil", _OLD),
+    Fault("jobs/keyed", "return not (due_us and", "return not (false and", _RATE_OF_MANY),
+    Fault("jobs/keyed", "gain_standing(its_key) -- who publishes", "-- who publishes", _BESIDE),
+    Fault("jobs/keyed", "gain_standing(its_key) -- who made", "-- who made"),
+    Fault("jobs/keyed", 'lanes.rewrite(type, let_stand(its_key, sublane, "", heads), heads)', "", _ALL_START),
+    Fault("placing/fill", "== has_demand then", "~= has_demand then", _SYNC_OF_MANY),
+    Fault("placing/fill", "#waiting > protocol.MOST_CHOSEN_FROM then", "false then", _SYNC_OF_MANY),
+    Fault("placing/fill", "{ waiting.left }, {}", '{ "" }, {}', _SYNC_OF_MANY),
+    Fault("arrows/sync", "free > 0 or returned > 0 or moved", "returned > 0 or moved"),
+    Fault("arrows/sync", "free > 0 or returned > 0 or moved", "free > 0 or moved"),
+    Fault("fleet/workers", "elseif sum + by > 0 then", "else"),
+    Fault("fleet/workers", 'redis.call("HDEL", key.capacity, unpack(gone))', ""),
 )

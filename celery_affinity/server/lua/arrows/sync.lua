@@ -109,8 +109,12 @@ free_slots.recount(worker)
 check_free_slots()
 
 local ticker = workers.is_ticker(worker)
-local more = fill(types, "", settings, which_slot.view())[1]
+local free, more = tonumber(redis.call("HGET", key.worker(worker), "free") or 0), ""
+if free > 0 or returned > 0 or moved then -- else no slot is free for its types, but those of workers that sync as well
+    more = fill(types, "", settings, which_slot.view())[1]
+    free = tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
+end
 if more == "" then
-    lookahead.ask(worker, workers.types_of(worker), tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
+    lookahead.ask(worker, workers.types_of(worker), free)
 end
 return { 1, ticker and 1 or 0, more, asked, void, settings.revision, clock.now_us, returned }

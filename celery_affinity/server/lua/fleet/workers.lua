@@ -18,6 +18,30 @@ function workers.types_of(worker)
     return workers.split(redis.call("HGET", key.worker(worker), "types"))
 end
 
+-- Adds `by` slots to the capacity of types, of which a worker may serve very many.
+local function change_capacity(types, by)
+    for first = 1, #types, protocol.MOST_UNPACKED / 2 do
+        local last = math.min(first + protocol.MOST_UNPACKED / 2 - 1, #types)
+        local fields, gone = {}, {}
+        for nth, slots in ipairs(redis.call("HMGET", key.capacity, unpack(types, first, last))) do
+            local type, sum = types[first + nth - 1], tonumber(slots or 0)
+            if not sum then
+                error("spoiled capacity of type " .. type)
+            elseif sum + by > 0 then
+                fields[#fields + 1], fields[#fields + 2] = type, sum + by
+            else
+                gone[#gone + 1] = type
+            end
+        end
+        if #fields > 0 then
+            redis.call("HSET", key.capacity, unpack(fields))
+        end
+        if #gone > 0 then
+            redis.call("HDEL", key.capacity, unpack(gone))
+        end
+    end
+end
+
 -- Adds `by` slots to the sums of a profile and of its types. Shares of fewer live slots are smaller reserves.
 local function change_slots(profile, types, by)
     redis.call("HINCRBY", key.slots, profile, by)
@@ -27,11 +51,7 @@ local function change_slots(profile, types, by)
             moved[type] = true
         end
     end
-    for _, type in ipairs(types) do
-        if redis.call("HINCRBY", key.capacity, type, by) <= 0 then
-            redis.call("HDEL", key.capacity, type)
-        end
-    end
+    change_capacity(types, by)
 end
 
 -- Adds a worker, whose hash has profile and slots, to its profile. A profile comes with its first worker.

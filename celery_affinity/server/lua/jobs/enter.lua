@@ -90,6 +90,7 @@ local function place(their_types, messages, alone)
         local function one_alone() -- as `candidates`, of a job that never is in a lane
             return {
                 types = {},
+                left = "",
                 best = function()
                     return alone
                 end,

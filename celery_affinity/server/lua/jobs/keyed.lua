@@ -3,16 +3,20 @@
 -- order of the lane. While the key has room, the first job of each of its sub-lanes stands in the lane; while the key
 -- has none, none does: so claims meet only jobs that may start. What a key holds is derived from claims: a crash frees
 -- it with the claim.
--- Cost: some ten commands; O(log n) for each sub-lane of which another job stands: mostly one or two.
+-- Cost: some ten commands; O(log n) for each sub-lane of which another job stands: mostly one or two. A call has jobs
+-- stand in MOST_OPENED sub-lanes at most, and leave their lanes for twice as many; a tick goes on with the others.
 -- A reason for the length: all that writes the keys of keys, in one place.
 -- @include base/clock.lua
 -- @include generated/settings.lua
 -- @include fleet/workers.lua
+-- @include placing/lane_names.lua
 -- @include placing/lanes.lua
 -- @include jobs/find_by_task.lua
 local keyed = {}
 
 local known = {} -- key -> what this call has read of it, and wrote since: see `read_key`
+local left_to_open, left_to_close = protocol.MOST_OPENED, 2 * protocol.MOST_OPENED -- sub-lanes, in this call
+local is_unfinished = false -- whether a key has more sub-lanes than that, so that a tick goes on with it
 local rules_known, task_of = {}, {} -- job id -> what this call has read: its rules, the name of its task
 local limits, patience, are_some_paused -- what the settings say, and whether any pause is in force, once read
 
@@ -281,6 +285,82 @@ local function write_sublanes(its_key, its)
     end
 end
 
+-- RETURNS `sublanes` by the age of their first jobs, the oldest first; and again the most urgent first.
+local function by_age_and_urgency(sublanes)
+    local texts, of_text = {}, {}
+    for nth, sublane in ipairs(sublanes) do
+        texts[nth] = sublane.enqueued .. " " .. sublane.first -- times have as many digits as each other
+        of_text[texts[nth]] = sublane
+    end
+    table.sort(texts)
+    local by_age, of_lane, by_urgency, names = {}, {}, {}, lane_names()
+    for nth, text in ipairs(texts) do
+        local sublane = of_text[text]
+        by_age[nth] = sublane
+        of_lane[sublane.lane] = of_lane[sublane.lane] or {}
+        table.insert(of_lane[sublane.lane], sublane)
+    end
+    for nth = #names, 1, -1 do
+        for _, sublane in ipairs(of_lane[names[nth]] or {}) do
+            by_urgency[#by_urgency + 1] = sublane
+        end
+    end
+    return by_age, by_urgency
+end
+
+-- RETURNS those of `sublanes` that gain another job now: of more than the call may change, the oldest ones and the most
+-- urgent, so that neither have to wait for a tick.
+local function opened_now(sublanes)
+    if #sublanes > left_to_open then
+        local some, is_in = {}, {}
+        local by_age, by_urgency = by_age_and_urgency(sublanes)
+        for nth = 1, math.ceil(left_to_open / 2) do
+            for _, sublane in ipairs({ by_age[nth], by_urgency[nth] }) do
+                some[#some + 1] = not is_in[sublane] and sublane or nil
+                is_in[sublane] = true
+            end
+        end
+        sublanes = some
+    end
+    left_to_open = math.max(0, left_to_open - #sublanes)
+    return sublanes
+end
+
+-- RETURNS those of `sublanes` whose jobs leave their lanes now.
+local function closed_now(sublanes)
+    local number = math.min(#sublanes, left_to_close)
+    left_to_close = left_to_close - number
+    return number == #sublanes and sublanes or { unpack(sublanes, 1, number) }
+end
+
+-- Has some of the sub-lanes of a key change, as many as this call may. `wanted`: sub-lane -> the job that is to stand
+-- in its lane, of those where another one does. A tick goes on with the others; until then no job that stands in vain
+-- starts (`may_start`). RETURNS those that change.
+local function changed_now(its_key, wanted)
+    local opened, closed = {}, {}
+    for sublane, job in pairs(wanted) do
+        local some = job == "" and closed or opened
+        some[#some + 1] = sublane
+    end
+    local number = #opened + #closed
+    local changed = closed_now(closed)
+    for _, sublane in ipairs(opened_now(opened)) do
+        changed[#changed + 1] = sublane
+    end
+    if #changed < number then
+        is_unfinished = true
+        if redis.call("ZADD", key.due_keys, clock.now, its_key) == 1 then
+            workers.have_one_tick()
+        end
+    end
+    return changed
+end
+
+-- RETURNS whether a key that has room for so many jobs has it for those of a type: the last place may be another's turn.
+local function has_room_for_type(type, room, its)
+    return room > 1 or (room == 1 and (not its.turn or its.turn == type))
+end
+
 -- Brings the lanes up to date with what the key has room for. `gains`: whether types that gain a job are to be filled.
 local function settle(its_key, gains)
     local its = read_key(its_key)
@@ -295,19 +375,23 @@ local function settle(its_key, gains)
     if not gains and due_us ~= nil and redis.call("ZSCORE", key.due_keys, its_key) then
         room, due_us = 0, nil -- a rate that lets no job start goes on so until a tick says otherwise
     end
-    local before, after = {}, {} -- type -> its heads
+    if due_us ~= nil then
+        look_again(its_key, due_us)
+    end
+    local wanted = {}
     for _, sublane in pairs(its.sublanes) do
-        local type = sublane.type
-        local has_room = room > 1 or (room == 1 and (not its.turn or its.turn == type))
-        local wanted = has_room and sublane.first or ""
+        local job = has_room_for_type(sublane.type, room, its) and sublane.first or ""
         if its.retry then
-            wanted = room >= 0 and enqueued_of(its_key, sublane, its.retry) and its.retry or ""
+            job = room >= 0 and enqueued_of(its_key, sublane, its.retry) and its.retry or ""
         end
-        if wanted ~= sublane.standing then
-            before[type] = before[type] or redis.call("HGET", key.heads, type) or ""
-            after[type] = let_stand(its_key, sublane, wanted, after[type] or before[type])
-            moved[type] = moved[type] or (gains and wanted ~= "")
-        end
+        wanted[sublane] = job ~= sublane.standing and job or nil
+    end
+    local before, after = {}, {} -- type -> its heads
+    for _, sublane in ipairs(changed_now(its_key, wanted)) do
+        local type = sublane.type
+        before[type] = before[type] or redis.call("HGET", key.heads, type) or ""
+        after[type] = let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
+        moved[type] = moved[type] or (gains and wanted[sublane] ~= "")
     end
     for type, heads in pairs(after) do
         if heads ~= before[type] then
@@ -315,9 +399,6 @@ local function settle(its_key, gains)
         end
     end
     write_sublanes(its_key, its)
-    if due_us ~= nil then
-        look_again(its_key, due_us)
-    end
 end
 
 -- As `settle`, of a key of which others wrote something: what was read of it counts no more.
@@ -402,20 +483,34 @@ function keyed.leave(id, type, lane)
     settle(its_key, false)
 end
 
--- RETURNS whether job `id`, which stands in its lane, may start. If not, since the limit was lowered just now, no job
--- of its key stands in a lane any more.
+-- RETURNS whether what a key has room for lets job `id`, which stands in its lane, start. Of a key with very many
+-- sub-lanes jobs may stand there in vain until a tick.
+local function has_room_for(id, its_key, its)
+    local room, due_us = room_of(its_key, its)
+    if due_us ~= nil then -- no setting changes a rate: what stands may start, but for such jobs
+        return not (due_us and redis.call("ZSCORE", key.due_keys, its_key))
+    elseif its.retry then
+        return its.retry == id and room >= 0
+    end
+    return has_room_for_type(its.turn and redis.call("HGET", key.job(id), "type"), room, its)
+end
+
+-- RETURNS whether job `id`, which stands in its lane, may start. If not, since the limit was lowered just now, it does
+-- not stand there any more.
 function keyed.may_start(id)
     local its_key = rules_of(id)
-    if not its_key then
+    local its = its_key and read_key(its_key)
+    if not its_key or has_room_for(id, its_key, its) then
         return true
     end
-    local its = read_key(its_key)
-    local room, due_us = room_of(its_key, its)
-    if room > 0 or due_us ~= nil or (its.retry == id and room == 0) then -- no setting changes a rate
-        return true
+    local type, lane, enqueued = unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued"))
+    local sublane = type and lane and its.sublanes[type .. " " .. lane]
+    if sublane and sublane.standing == id then -- first: the call may not get to it
+        local heads = redis.call("HGET", key.heads, type) or ""
+        lanes.rewrite(type, let_stand(its_key, sublane, "", heads), heads)
+        moved[type] = moved[type] or false
     end
     settle(its_key, false)
-    local type, lane, enqueued = unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued"))
     if type and lane and redis.call("ZSCORE", key.lane(type, lane), id) then -- somebody deleted that it stands there
         lanes.remove(id, type, lane)
         keep_back(id, type, lane, enqueued or clock.now)
@@ -490,6 +585,13 @@ function keyed.free(id, type)
     end
 end
 
+-- Has the types be filled of which a job of the key stands in a lane.
+local function gain_standing(its_key)
+    for _, sublane in pairs(read_key(its_key).sublanes) do
+        moved[sublane.type] = moved[sublane.type] or sublane.standing ~= ""
+    end
+end
+
 -- Settles keys that the limits or the time may let go on, as many as one call may. RETURNS whether there may be more.
 function keyed.recheck()
     local now = revision()
@@ -502,15 +604,14 @@ function keyed.recheck()
         redis.call("ZADD", key.waiting_keys, now, its_key)
         keyed.settle_again(its_key)
     end
-    for _, its_key in ipairs(due) do -- who made them due may have settled them, and filled no slots
+    for _, its_key in ipairs(due) do
+        gain_standing(its_key) -- who publishes beside a job that stands in vain leaves its own to this call
         keyed.settle_again(its_key)
-        for _, sublane in pairs(read_key(its_key).sublanes) do
-            moved[sublane.type] = moved[sublane.type] or sublane.standing ~= ""
-        end
+        gain_standing(its_key) -- who made the key due may have settled it, and filled no slots
     end
     local free = redis.call("ZRANGEBYSCORE", key.rates, "-inf", clock.now, "LIMIT", 0, protocol.MOST_KEYS)
     for _, its_key in ipairs(free) do -- all starts of these are free again
         redis.call("ZREM", key.rates, its_key)
     end
-    return math.max(#stale, #due, #free) == protocol.MOST_KEYS
+    return is_unfinished or math.max(#stale, #due, #free) == protocol.MOST_KEYS
 end

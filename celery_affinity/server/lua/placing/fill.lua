@@ -10,10 +10,33 @@
 -- @include generated/settings.lua
 -- @include placing/free_slots.lua
 
+-- RETURNS those of the types `waiting` among which one call chooses, since of each the free slots are looked up: those
+-- with jobs on demand first; and the others, each with a blank behind it. Removes the `heads` of the others.
+local function some_of(waiting, heads)
+    local some, left = {}, {}
+    for _, has_demand in ipairs({ true, false }) do
+        for _, type in ipairs(waiting) do
+            if (string.find(heads[type], "demand.", 1, true) ~= nil) == has_demand then
+                local list = #some < protocol.MOST_CHOSEN_FROM and some or left
+                list[#list + 1] = type
+            end
+        end
+    end
+    for _, type in ipairs(left) do
+        heads[type] = nil
+    end
+    return some, table.concat(left, " ") .. " "
+end
+
 -- RETURNS the pending jobs of `types`, among which `view` says for which a slot is free. Mostly these are jobs of one
--- lane: what chooses among several lanes is defined when there are several.
+-- lane: what chooses among several lanes is defined when there are several. `left`: types that the call does not get to,
+-- each with a blank behind it.
 local function candidates(types, view, settings)
     local waiting, heads, has_type_rules = lanes.heads(types)
+    local left = ""
+    if not view.left and #waiting > protocol.MOST_CHOSEN_FROM then -- a view of all slots
+        waiting, left = some_of(waiting, heads)
+    end
     local limits = {} -- of types that have one; "closed" when as many of their jobs run
     local kept_back -- what reserves keep back; nil for nothing
     if has_type_rules then
@@ -33,6 +56,7 @@ local function candidates(types, view, settings)
     return {
         types = waiting,
         heads = heads,
+        left = left,
 
         -- RETURNS the job that goes first of those that a free slot fits, or nil.
         best = function()
@@ -113,10 +137,10 @@ end
 -- of its inbox; "" for none. `view`: of the slots to fill. `fresh`: job id -> message, of jobs that were just written,
 -- and then no other job is moved: whoever publishes may have no right to read messages.
 -- RETURNS {more, payload, ...}, and the jobs of these payloads with their fencing numbers. more: types, separated by
--- blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most, or only those that
--- are fresh; "" for none.
+-- blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most, chooses from
+-- MOST_CHOSEN_FROM types, or moves only jobs that are fresh; "" for none.
 local function fill_from(waiting, caller, view, fresh)
-    local reply, inline = { "" }, {}
+    local reply, inline = { waiting.left }, {}
     local bytes = 0
 
     local function leave_the_others()
