@@ -12,7 +12,7 @@ from .systems import Variant, waiting
 
 def drain(bench: Bench, variant: Variant, tasks: int) -> dict[str, float]:
     """Return tasks a second, from the start of the first to that of the last, and costs. Each must have run once."""
-    bench.restock(variant, tasks)
+    bench.restock(variant, tasks, "keyed" if variant.keys else "delay")
     bench.ledger.clear()
     with bench.worker(variant) as worker:
         meter = bench.meter(worker.pid)

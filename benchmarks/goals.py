@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from .load import LOAD
 from .observers import OBSERVERS, USUAL_TYPES
 from .results import Part, Results, figure, ratio
-from .systems import AFFINITY, DRAMATIQ, LOOKAHEAD, SLOTS, STOCK, Variant
+from .systems import AFFINITY, DRAMATIQ, KEYS, LOOKAHEAD, SLOTS, STOCK, Variant
 
 Reached = Callable[[Results], float | None]
 
@@ -40,6 +40,10 @@ def at_most(limit: float, name: str, reached: Reached, unit: str = "x", note: st
 
 def _strict(pool: str) -> str:
     return Variant(AFFINITY, pool).name
+
+
+def _keyed(pool: str) -> str:
+    return Variant(AFFINITY, pool, keys=KEYS).name
 
 
 def _ahead(pool: str) -> str:
@@ -94,6 +98,15 @@ DRAINING = (
             note=_AHEAD_SAME,
         )
         for pool in ("solo", "prefork")
+    ),
+    *(
+        at_least(
+            0.8,
+            f"drain, {pool}, {KEYS:,} exclusive keys",
+            ratio("drain", "rate", _keyed(pool), _strict(pool)),
+            note="jobs without keys",
+        )
+        for pool in SLOTS
     ),
     at_most(1 + _BACKGROUND, "requests a task, solo", figure("drain", "requests", _strict("solo")), "requests"),
     at_most(

@@ -31,6 +31,9 @@ SLOTS = {"solo": 1, "threads": 8, "prefork": 2}
 #: processes, by default.
 LOOKAHEAD = 8
 
+#: Exclusive keys, one of which each job has, where the cost of keys is measured.
+KEYS = 1_000
+
 #: Nothing but the work: no worker talks to others, and what they log costs nothing.
 _WORKER = ["--loglevel", "WARNING", "--without-mingle", "--without-gossip", "--without-heartbeat"]
 
@@ -39,7 +42,7 @@ _WORKER = ["--loglevel", "WARNING", "--without-mingle", "--without-gossip", "--w
 class Variant:
     """A worker as it is measured. *prefetch*: messages for each slot, where the system has them wait in the worker.
 
-    *source*: where the package is imported from, if not from here.
+    *keys*: number of exclusive keys that the tasks have in turn; 0: they have none. *source*: where the package is imported from, if not from here.
     """
 
     system: str
@@ -47,6 +50,7 @@ class Variant:
     late: bool = True
     prefetch: int | None = None
     lookahead: int = 0
+    keys: int = 0
     source: Path | None = None
 
     @property
@@ -58,6 +62,8 @@ class Variant:
             words.append(f"prefetch {self.prefetch}")
         if self.system in (AFFINITY, BEFORE):
             words.append(f"{self.lookahead} ahead" if self.lookahead else "strict")
+        if self.keys:
+            words.append(f"{self.keys:,} keys")
         return ", ".join(words)
 
     @property
@@ -119,6 +125,7 @@ def variants(before: Path | None = None) -> list[Variant]:
             found += [Variant(STOCK, pool, late), Variant(STOCK, pool, late, prefetch=1), Variant(AFFINITY, pool, late)]
             if has_lookahead():
                 found.append(Variant(AFFINITY, pool, late, lookahead=LOOKAHEAD))
+        found.append(Variant(AFFINITY, pool, keys=KEYS))
         if pool == "threads":
             found.append(Variant(DRAMATIQ, pool))
         if pool == "solo":

@@ -7,6 +7,7 @@ import time
 
 import celery_affinity
 from benchmarks.ledger import Ledger
+from benchmarks.systems import KEYS
 
 BATCH = 1000
 
@@ -30,11 +31,15 @@ def celery_ways():
     def many(numbers):
         celery_affinity.publish_many(noop, ((number,) for number in numbers))
 
+    def keyed(numbers):
+        for number in numbers:
+            noop.apply_async((number,), exclusive=f"key-{number % KEYS}")
+
     def lasting_10_ms(numbers):
         for number in numbers:
             lasting.delay(number, 0.010)
 
-    return {"delay": delay, "batch": batch, "publish_many": many, "lasting": lasting_10_ms}
+    return {"delay": delay, "batch": batch, "publish_many": many, "keyed": keyed, "lasting": lasting_10_ms}
 
 
 def dramatiq_ways():

@@ -7,7 +7,7 @@ from ...rules.protocol import MOST_MOVES
 from ..fleet import lookahead, workers
 from ..jobs import claims, come_back
 from ..model import Cohort, Job, Worker
-from ..placing import free_slots
+from ..placing import free_slots, reserves
 from ..placing.fill import fill
 from ..replies import NONE, Synced
 
@@ -29,6 +29,7 @@ def sync(
     worker = cohort.workers.get(worker_id)
     if worker is None or not (worker.accepting or draining):
         return Synced(False, False, NONE, [], [], 0, now_us, 0)
+    lowers_reserves = slots < worker.slots and reserves.in_force(cohort)  # those that are shares of the live slots
     worker.seen_us, worker.slots, worker.other = now_us, slots, other
     if draining:
         workers.close(worker, now_us)
@@ -45,7 +46,8 @@ def sync(
     free_slots.recount(worker, now_us)
 
     ticker = workers.is_ticker(cohort, worker, now_us)
-    may_fill = worker.free or missing.returned or cohort.gained  # other free slots are those of workers that sync too
+    # Other free slots are those of workers that sync as well.
+    may_fill = worker.free or missing.returned or cohort.gained or lowers_reserves
     more = fill(cohort, worker.types | missing.types, now_us) if may_fill else NONE
     if not more:
         lookahead.ask(cohort, worker)

@@ -60,15 +60,24 @@ function claims.is_unread(worker, id)
     return redis.call("LREM", key.inbox(worker), 1, payload) == 1, #payload
 end
 
+-- RETURNS what the row of a claimed job says; of one with rules also these, and the name of its task.
+local function row_of(id)
+    if has_rules(id) then
+        return unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires",
+            "limited", "rules", "name"))
+    end
+    return unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires",
+        "limited"))
+end
+
 -- Removes a claim that has ended, if the fencing number is the claim's own. The caller recounts the worker's free
 -- slots.
 -- RETURNS what is known of the job, or nil.
 function claims.remove(worker, id, fence)
-    local own_fence, acked, type, claimed, task, stamps, expires, is_limited = unpack(redis.call("HMGET", key.job(id),
-        "fence", "acked", "type", "claimed", "task", "stamps", "expires", "limited"))
+    local own_fence, acked, type, claimed, task, stamps, expires, is_limited, rules, name = row_of(id)
     local is_own = not own_fence or own_fence == fence -- without one the server has lost the job
     if is_own and redis.call("HDEL", key.claims(worker), id) == 1 then
-        with_rules.free(id, type, is_limited)
+        with_rules.free(id, type, is_limited, rules, name)
         return {
             acked = acked == "1", type = type, claimed = claimed, task = task, stamps = stamps, expires = expires,
         }

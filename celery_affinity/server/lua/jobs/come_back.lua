@@ -10,8 +10,8 @@ local come_back = {}
 function come_back.drop(worker, id)
     redis.call("HDEL", key.claims(worker), id)
     redis.call("HDEL", key.job(id), "worker", "fence", "started") -- "claimed" stays, and says that it was
-    local is_limited, type = unpack(redis.call("HMGET", key.job(id), "limited", "type"))
-    with_rules.free(id, type, is_limited)
+    local is_limited, type, rules, name = unpack(redis.call("HMGET", key.job(id), "limited", "type", "rules", "name"))
+    with_rules.free(id, type, is_limited, rules, name)
 end
 
 -- RETURNS ids of jobs that `worker` holds: all of them, or more than `most`.

@@ -8,11 +8,12 @@
 
 -- Writes the row of `job`, and its message. A full server may refuse the first write.
 local function write_job(job, lane, enqueued, state)
-    redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state))
-    redis.call("SET", key.message(job.id), job.message)
-    if job.rules ~= "" then
-        redis.call("HSET", key.job(job.id), "rules", job.rules)
+    if job.rules == "" then
+        redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state))
+    else
+        redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state), "rules", job.rules)
     end
+    redis.call("SET", key.message(job.id), job.message)
 end
 
 -- Writes `job`, a table: field -> value, and puts it where it waits: mode and priority name its lane. `enqueued_us`:
@@ -57,7 +58,7 @@ local function put(job, enqueued_us, is_only)
     local heads, has_type_rules = unpack(redis.call("HMGET", key.heads, type, "!"))
     local alone
     if has_rules(id) then
-        with_rules.wait(id, type, lane, due, true)
+        with_rules.wait(id, type, lane, due, job)
     elseif heads or has_type_rules or not is_only then
         lanes.add(id, type, lane, due, heads or "")
     else

@@ -20,6 +20,13 @@ local is_unfinished = false -- whether a key has more sub-lanes than that, so th
 local rules_known, task_of = {}, {} -- job id -> what this call has read: its rules, the name of its task
 local limits, patience, are_some_paused -- what the settings say, and whether any pause is in force, once read
 
+-- Is called before heads are read or written.
+local function heads_change()
+    if before_heads_change then
+        before_heads_change()
+    end
+end
+
 -- RETURNS the key of job `id`, the limit or rate that it states, and " order=1" if its retry goes first; nil if the
 -- job's row does not say: then the job is as one without rules.
 local function rules_of(id)
@@ -31,6 +38,11 @@ local function rules_of(id)
     if rules then
         return string.match(rules, "^key=(%S+) %l+=(%S+)(.*)$")
     end
+end
+
+-- Keeps what the row of job `id` says, so that `rules_of` does not read it.
+local function know(id, rules, name)
+    rules_known[id], task_of[id] = rules, name or ""
 end
 
 -- RETURNS the number that the longest of the patterns in the setting `limits` says that matches the key, or nil.
@@ -387,7 +399,11 @@ local function settle(its_key, gains)
         wanted[sublane] = job ~= sublane.standing and job or nil
     end
     local before, after = {}, {} -- type -> its heads
-    for _, sublane in ipairs(changed_now(its_key, wanted)) do
+    local changed = next(wanted) and changed_now(its_key, wanted) or {}
+    if #changed > 0 then
+        heads_change()
+    end
+    for _, sublane in ipairs(changed) do
         local type = sublane.type
         before[type] = before[type] or redis.call("HGET", key.heads, type) or ""
         after[type] = let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
@@ -413,8 +429,11 @@ local function revision()
     return redis.call("HGET", key.settings, "limits_revision") or "0"
 end
 
--- Has a job wait. `is_fresh`: whether it was published just now: then what it states counts for its task.
-function keyed.enter(id, type, lane, enqueued, is_fresh)
+-- Has a job wait. `fresh`: the job as it was published just now: then what it states counts for its task; else nil.
+function keyed.enter(id, type, lane, enqueued, fresh)
+    if fresh then
+        know(id, fresh.rules, fresh.task_name)
+    end
     local its_key, states = rules_of(id)
     if not its_key then
         lanes.add(id, type, lane, enqueued)
@@ -422,7 +441,7 @@ function keyed.enter(id, type, lane, enqueued, is_fresh)
         return
     end
     local its, name, task = read_key(its_key), type .. " " .. lane, "=" .. task_of[id]
-    if its.stated[task] ~= states and (is_fresh or not its.stated[task]) then
+    if its.stated[task] ~= states and (fresh or not its.stated[task]) then
         redis.call("HSET", key.of_key(its_key), task, states)
         its.stated[task] = states
     end
@@ -465,6 +484,7 @@ end
 -- Job `id` waits no more. If its key was kept for it, the next tick fills what others of the key gain: this script may
 -- fill no slots.
 function keyed.leave(id, type, lane)
+    heads_change()
     if not let_go(id, type, lane) then
         lanes.remove(id, type, lane)
         moved[type] = moved[type] or false
@@ -503,6 +523,7 @@ function keyed.may_start(id)
     if not its_key or has_room_for(id, its_key, its) then
         return true
     end
+    heads_change()
     local type, lane, enqueued = unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued"))
     local sublane = type and lane and its.sublanes[type .. " " .. lane]
     if sublane and sublane.standing == id then -- first: the call may not get to it
@@ -566,8 +587,9 @@ local function retry_of(id, its_key)
     end
 end
 
--- The claim of job `id` was removed.
-function keyed.free(id, type)
+-- The claim of job `id` of `type` was removed, whose row says `rules` and `name`.
+function keyed.free(id, type, rules, name)
+    know(id, rules, name)
     local its_key, _, keeps_order = rules_of(id)
     if its_key and redis.call("ZREM", key.held(its_key), id) == 1 then
         if known[its_key] then

@@ -3,10 +3,11 @@
 -- @include jobs/ruled.lua
 local with_rules = {}
 
--- Has a job wait: in its lane, unless a rule keeps it back. `is_fresh`: whether it was published just now.
-function with_rules.wait(id, type, lane, enqueued, is_fresh)
+-- Has a job wait: in its lane, unless a rule keeps it back. `fresh`: the job as it was published just now; nil for one
+-- that was known before.
+function with_rules.wait(id, type, lane, enqueued, fresh)
     if has_rules(id) then
-        ruled("enter", id, type, lane, enqueued, is_fresh)
+        ruled("enter", id, type, lane, enqueued, fresh)
     else
         lanes.add(id, type, lane, enqueued)
     end
@@ -22,12 +23,13 @@ function with_rules.leave(id, type, lane)
 end
 
 -- The claim of a job was removed: what the job held is free. `is_limited`: whether a limit of its type counted it.
-function with_rules.free(id, type, is_limited)
+-- `rules`, `name`: what the job's row says of its rules, and of its task.
+function with_rules.free(id, type, is_limited, rules, name)
     if is_limited and type then
         of_type("free", type, id) -- first: the retry of a job is not to be kept back by that job
     end
     if has_rules(id) then
-        ruled("free", id, type)
+        ruled("free", id, type, rules, name)
     end
 end
 

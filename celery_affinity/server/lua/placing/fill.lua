@@ -127,9 +127,18 @@ end
 
 -- Does what the function `does` of keyed.lua does with a job of `waiting` that has rules. RETURNS what that returns.
 local function with_its_rules(waiting, does, ...)
-    waiting.write_heads()
+    local are_written = false
+    before_heads_change = function()
+        if not are_written then
+            waiting.write_heads()
+            are_written = true
+        end
+    end
     local result = ruled(does, ...)
-    waiting.read_again()
+    before_heads_change = nil
+    if are_written then -- mostly a claim changes nothing else
+        waiting.read_again()
+    end
     return result
 end
 
