@@ -42,7 +42,8 @@ _WORKER = ["--loglevel", "WARNING", "--without-mingle", "--without-gossip", "--w
 class Variant:
     """A worker as it is measured. *prefetch*: messages for each slot, where the system has them wait in the worker.
 
-    *keys*: number of exclusive keys that the tasks have in turn; 0: they have none. *source*: where the package is imported from, if not from here.
+    *keys*: number of exclusive keys that the tasks have in turn; 0: they have none. *source*: where the package is
+    imported from, if not from here.
     """
 
     system: str

@@ -63,7 +63,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "recount": (
         "lane:key:recount",
         "string",
-        "join time, µs, of the worker from which on claims are counted for new limits and reserves",
+        "where counting claims for new limits and reserves goes on: a join time, µs, worker and cursor; then 'types N'",
     ),
     "of_key": (
         "lane:key:of:%s",

@@ -6,6 +6,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_KEYS
 from celery_affinity.server.scheduler import Scheduler
 
+from ..support.processes import wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
 ORDERED = "key=o limit=1 order=1"
@@ -71,6 +72,26 @@ def test_what_closes_a_key_keeps_its_retry_back_as_well(fleet, kept, how):
     close(False)
     fleet.scheduler.tick()
     assert fleet.jobs("worker") == ["retry!"]
+
+
+@pytest.mark.parametrize("how", ["it runs", "it is revoked", "it expires", "it is purged", "its worker leaves"])
+@pytest.mark.parametrize("rules", ["key=k limit=1", "key=k limit=3", ORDERED, "key=rate%3Ak rate=5/1000"])
+def test_a_key_without_jobs_leaves_nothing(fleet, redis_client, how, rules):
+    expires_s = 0.001 if how == "it expires" else None
+    fleet.publish("job!", "pdf", rules=rules, task_id="task", expires_s=expires_s)
+    assert redis_client.keys("*lane:key:*")
+    if how == "it runs":
+        fleet.join("worker", "pdf")
+        fleet.end("worker", *fleet.inbox("worker"))
+    elif how == "it is revoked":
+        fleet.scheduler.revoke(["task"], [], keep_s=60)
+    elif how == "it is purged":
+        fleet.scheduler.purge("pdf")
+    elif how == "its worker leaves":
+        fleet.join("worker", "pdf")
+        fleet.scheduler.leave("worker")
+        fleet.scheduler.purge("pdf")
+    wait_until(lambda: not (fleet.scheduler.tick() and redis_client.keys("*lane:k*")), 5, "nothing is left of the key")
 
 
 def test_no_job_starts_of_a_key_whose_limit_was_lowered_and_that_no_tick_has_got_to_yet(fleet):

@@ -84,13 +84,16 @@ def measure(scale):
         with suppress(PermissionError):  # other processes are not measured; nice values only count within a session
             os.sched_setscheduler(server.pid, os.SCHED_FIFO, os.sched_param(1))
         fleet = LargeFleet(client, scale.types, keys=scale.keys)
+        client.config_set("slowlog-max-len", 10_000)
+        client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
         fleet.limit_types(scale.limit)
+        fleet.note_times()
+        client.config_set("slowlog-log-slower-than", -1)
         began_s = time.monotonic()
         last = min(BATCH, scale.jobs)
         fleet.fill(scale.jobs - last)
         print(f"{scale.jobs:,} jobs published in {time.monotonic() - began_s:.0f} s", flush=True)
         client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
-        client.config_set("slowlog-max-len", 10_000)
         fleet.fill(scale.jobs, since=scale.jobs - last)
         fleet.scheduler.calls["publish"] += last
         fleet.note_times()  # now: a server that has much to forget stands still for that

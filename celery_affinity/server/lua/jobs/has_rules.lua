@@ -1,6 +1,6 @@
 -- has_rules: which jobs have rules, and what rules have moved in this call.
 local moved -- types whose lanes a rule has changed -> whether one of their jobs may start now; nil for none
-local before_heads_change -- what a claim that is under way does before a rule reads or writes heads; nil without one
+local before_heads_change = false -- what a claim that is under way does before a rule reads or writes heads
 
 -- RETURNS whether job `id` has rules.
 local function has_rules(id)

@@ -29,8 +29,8 @@ local function some_of(waiting, heads)
 end
 
 -- RETURNS the pending jobs of `types`, among which `view` says for which a slot is free. Mostly these are jobs of one
--- lane: what chooses among several lanes is defined when there are several. `left`: types that the call does not get to,
--- each with a blank behind it.
+-- lane: what chooses among several lanes is defined when there are several. `left`: types that the call does not choose
+-- from, each with a blank behind it.
 local function candidates(types, view, settings)
     local waiting, heads, has_type_rules = lanes.heads(types)
     local left = ""
@@ -135,7 +135,7 @@ local function with_its_rules(waiting, does, ...)
         end
     end
     local result = ruled(does, ...)
-    before_heads_change = nil
+    before_heads_change = false
     if are_written then -- mostly a claim changes nothing else
         waiting.read_again()
     end

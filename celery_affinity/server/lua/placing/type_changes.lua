@@ -106,7 +106,7 @@ end
 -- the reserves. RETURNS whether that changed something.
 local function count_claim(id, rules, text)
     local type, lane, is_limited = unpack(redis.call("HMGET", key.job(id), "type", "lane", "limited"))
-    if is_limited or not type or not lanes.is_one(lane) then
+    if not type or not lanes.is_one(lane) or (is_limited and redis.call("ZSCORE", key.limited(type), id)) then
         return false
     end
     rules[type] = rules[type] or read(redis.call("HGET", key.type_rules, type))

@@ -4,7 +4,7 @@
 -- @include placing/lane_names.lua
 -- @include repair/jobs.lua
 -- @include repair/keyed_jobs.lua
-local MOST_TYPES = 15
+local MOST_TYPES = 8
 
 -- RETURNS the types that have pending jobs, or workers, in their order.
 local function known_types()
