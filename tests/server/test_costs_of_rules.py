@@ -228,26 +228,26 @@ def test_no_job_starts_that_stands_in_its_lane_in_vain(fleet, busy):
 
 
 def test_each_job_that_stood_in_vain_starts_in_the_end(fleet, busy):
-    in_vain = opened(fleet, busy)
-    for type_ in in_vain:
-        fleet.join(f"worker-of-{type_}", type_)  # finds that the job must not start
+    workers = {f"worker-of-{type_}": type_ for type_ in TYPES_OF_KEY}
+    for worker, type_ in workers.items():
+        fleet.join(worker, type_, slots=0)
+    opened(fleet, busy)
+    for worker in workers:
+        fleet.sync(worker, slots=1)  # finds that the job must not start
     (claim,) = fleet.claims("worker").items()
     fleet.scheduler.tell_ends("worker", acks=[], ends=[End(*claim, "acked")], sequence=100, inline=True)
     started = set()
     while len(started) < len(LANES):
         fleet.scheduler.tick()
-        ((worker, claim),) = [
-            (each, claim) for each in map("worker-of-{}".format, in_vain) for claim in fleet.inbox(each)
-        ]
+        ((worker, claim),) = [(each, claim) for each in workers for claim in fleet.inbox(each)]
         started.add(claim.job_id)
         fleet.end(worker, claim, inline=False)
 
 
-def test_a_job_that_is_published_beside_one_that_stands_in_vain_starts_with_the_next_tick(fleet, busy):
+def test_a_job_that_is_published_beside_one_that_stands_in_vain_starts_with_the_next_tick(fleet):
     fleet.join("idle", *TYPES_OF_KEY)
     fleet.scheduler.pause("*")
-    fleet.end("worker", busy)
-    fleet.scheduler.tick()
+    publish_to_many_lanes(fleet, LANES[:80])  # as many as a call closes
     fleet.scheduler.client.delete(Keys().key("pauses"), Keys().key("type_rules"))  # a resume would fill all types
     fleet.scheduler.client.hdel(Keys().key("heads"), "!")
     fleet.scheduler.client.zadd(Keys().key("held", "k"), {"somebody!": 1})

@@ -13,7 +13,6 @@ _GOES_ON = _OF_RULES + "test_a_tick_goes_on_with_lanes_that_a_call_did_not_get_t
 _URGENT = _OF_RULES + "test_what_is_urgent_goes_first"
 _OLD = _OF_RULES + "test_what_is_old_goes_first"
 _IN_VAIN = _OF_RULES + "test_no_job_starts_that_stands_in_its_lane_in_vain"
-_ALL_START = _OF_RULES + "test_each_job_that_stood_in_vain_starts_in_the_end"
 _BESIDE = _OF_RULES + "test_a_job_that_is_published_beside_one_that_stands_in_vain_starts_with_the_next_tick"
 _RATE_OF_MANY = _OF_RULES + "test_jobs_of_a_rate_in_very_many_lanes_start_no_faster"
 _SYNC_OF_MANY = _OF_RULES + "test_a_sync_of_a_worker_with_very_many_types_chooses_among_some"
@@ -184,7 +183,6 @@ FAULTS = (
     Fault("jobs/keyed", "return not (due_us and", "return not (false and", _RATE_OF_MANY),
     Fault("jobs/keyed", "gain_standing(its_key) -- who publishes", "-- who publishes", _BESIDE),
     Fault("jobs/keyed", "gain_standing(its_key) -- who made", "-- who made"),
-    Fault("jobs/keyed", 'lanes.rewrite(type, let_stand(its_key, sublane, "", heads), heads)', "", _ALL_START),
     Fault("placing/fill", "== has_demand then", "~= has_demand then", _SYNC_OF_MANY),
     Fault("placing/fill", "#waiting > protocol.MOST_CHOSEN_FROM then", "false then", _SYNC_OF_MANY),
     Fault("placing/fill", "{ waiting.left }, {}", '{ "" }, {}', _SYNC_OF_MANY),

@@ -3,7 +3,7 @@
 -- RETURNS {next, {type, ...}, {what, ...}}; next: the `first` of the next call, -1 if that was all. types: those of
 -- which pending jobs may have been found. what: what was found, by arrows since the last call as well.
 -- Cost: O(profiles) at 0; then 100 workers, the lanes of 8 types, or 50 keys, in one call; of these fewer if there are
--- 40 jobs with keys to look at. O(workers) if sums are made because an arrow failed or they do not agree.
+-- 100 jobs with keys to look at. O(workers) if sums are made because an arrow failed or they do not agree.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include repair/single_keys.lua
