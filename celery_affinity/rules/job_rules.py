@@ -1,6 +1,6 @@
 """What the field ``rules`` of a job says, and which limit the setting ``limits`` has for a key.
 
-The scripts read the same texts (``server/lua/jobs/keyed.lua``). `keyed` writes them.
+The scripts read the same texts (``server/lua/jobs/key_rows.lua``). `keyed` writes them.
 """
 
 from functools import lru_cache

@@ -6,7 +6,9 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from math import ceil
 
-from celery_affinity.reference.jobs.keyed import limit_of, rules_of, standing_ids
+from celery_affinity.reference.jobs.key_room import limit_of
+from celery_affinity.reference.jobs.key_rows import rules_of
+from celery_affinity.reference.jobs.keyed import standing_ids
 from celery_affinity.rules.job_rules import Rate
 from celery_affinity.rules.keys import encode
 

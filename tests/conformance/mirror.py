@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from functools import cache, lru_cache
 
-from celery_affinity.reference.jobs import keyed
+from celery_affinity.reference.jobs import key_rows, keyed
 from celery_affinity.rules import keys
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.keys import Keys
@@ -314,8 +314,8 @@ def _expect_keys(reference, entry, standing):
     ruled = [job for job in reference.jobs.values() if job.rules]
     first = {}
     for job in sorted(ruled, key=lambda job: (job.enqueued_us, job.id)):
-        its_key, its_lane = keyed.rules_of(job).key, f"{encode(job.type)} {lane(job)}"
-        if job.state == "claimed" and isinstance(keyed.rules_of(job).stated, int):
+        its_key, its_lane = key_rows.rules_of(job).key, f"{encode(job.type)} {lane(job)}"
+        if job.state == "claimed" and isinstance(key_rows.rules_of(job).stated, int):
             entry(["held", its_key], job.id, job.fence)
         if job.state == "pending":
             entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.enqueued_us)

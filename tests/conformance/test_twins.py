@@ -20,7 +20,17 @@ WITHOUT_REFERENCE = {"repair"}
 #: Functions without a twin. Scripts find while reading whether there is a choice, read settings one by one, have one
 #: arrow for two methods now and then, and find in lanes what the reference finds by rules.
 ONLY_IN_PYTHON = {"has_choice", "slots_that_fit", "get", "weights", "revoke_stamped", "leave_to_others"}
-ONLY_IN_PYTHON |= {"standing", "standing_ids", "limit_of", "end_pause", "gain", "limits_in", "in_force"}
+ONLY_IN_PYTHON |= {
+    "standing",
+    "standing_ids",
+    "waiting",
+    "holders",
+    "limit_of",
+    "end_pause",
+    "gain",
+    "limits_in",
+    "in_force",
+}
 
 
 def public_functions(path):

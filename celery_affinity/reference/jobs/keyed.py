@@ -3,20 +3,15 @@
 Here the jobs of a key that may start are found by looking at all; scripts keep them in lanes (``lua/jobs/keyed.lua``).
 """
 
-import sys
 from collections.abc import Collection
 
-from ...rules.job_rules import JobRules, Rate, limit_set, parse
-from ...rules.keys import encode
+from ...rules.job_rules import Rate
 from ...rules.protocol import MOST_KEYS, MOST_MOVES, TICK_US
 from ..fleet import workers
 from ..model import Cohort, Job
 from ..placing import type_rules
-
-
-def rules_of(job: Job) -> JobRules | None:
-    """Return what the rules of *job* say; None if the job has none."""
-    return parse(job.rules) if job.rules else None
+from . import key_room, key_turns
+from .key_rows import holders, rules_of, waiting
 
 
 def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> None:
@@ -40,21 +35,12 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
         return
     if cohort.kept_for.pop(rules.key, None):
         cohort.due_keys[rules.key] = now_us  # others may have room now: the next tick fills their types
-    rate = rate_of(cohort, rules.key)
+    rate = key_room.rate_of(cohort, rules.key)
     if rate:
-        cohort.rates[rules.key] = max(_free_at(cohort, rules.key, rate, now_us), now_us) + rate.interval_us
+        cohort.rates[rules.key] = max(key_room.free_at(cohort, rules.key, rate, now_us), now_us) + rate.interval_us
     else:
-        _end_turn(cohort, job, rules.key, now_us)
+        key_turns.end_turn(cohort, job, rules.key, now_us)
     settle(cohort, rules.key, now_us, gains=False)
-
-
-def _end_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
-    """*job* got *key*: if it was the turn of its type, the turn is over."""
-    if cohort.turns.get(key, ("",))[0] == job.type:
-        del cohort.turns[key]
-        cohort.due_keys[key] = now_us  # others may have room now
-    if any(other.type != job.type for other in _waiting(cohort, key)):
-        cohort.had_key.setdefault(key, {})[job.type] = now_us
 
 
 def leave(cohort: Cohort, job: Job, now_us: int) -> None:
@@ -78,26 +64,8 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
         cohort.kept_for[rules.key] = retry.id
         cohort.gained |= {retry.type} if retry.state == "pending" else set()
     elif rules.key not in cohort.turns and rules.key not in cohort.kept_for:
-        _give_turn(cohort, job, rules.key, now_us)
+        key_turns.give_turn(cohort, job, rules.key, now_us)
     cohort.gained |= settle(cohort, rules.key, now_us, gains=True)
-
-
-def _give_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
-    """*job* held *key*: keep it for the type that has waited longest while others got it, if that is too long.
-
-    A type that no slot serves, or that is held back, loses its turn: it waits as if it had just had the key.
-    """
-    patience_us = int(cohort.settings.get("key_patience_us"))
-    had = cohort.had_key.get(key, {})
-    since = {each.type: each.enqueued_us for each in sorted(_waiting(cohort, key), key=lambda each: -each.enqueued_us)}
-    waits = [(max(at_us, had.get(type_, 0)), encode(type_), type_) for type_, at_us in since.items()]
-    since_us, _, type_ = min(waits, default=(now_us, "", ""))
-    if not patience_us or type_ == job.type or now_us - since_us < patience_us:
-        return
-    if cohort.capacity(type_) and type_rules.open(cohort, type_):
-        cohort.turns[key] = (type_, now_us, now_us + patience_us)
-    else:
-        cohort.had_key.setdefault(key, {})[type_] = now_us
 
 
 def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
@@ -114,81 +82,37 @@ def settle(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> set[str]:
     """
     before = {job.id for job in _standing_of(cohort, key)}
     cohort.open_keys.pop(key, None)
-    _end_turn_in_vain(cohort, key, now_us)
-    if not _waiting(cohort, key):
+    key_turns.end_turn_in_vain(cohort, key, now_us)
+    if not waiting(cohort, key):
         cohort.waiting_keys.pop(key, None)
         cohort.due_keys.pop(key, None)
-        if key not in cohort.kept_for and not _holders(cohort, key):
+        if key not in cohort.kept_for and not holders(cohort, key):
             cohort.stated.pop(key, None)
             cohort.had_key.pop(key, None)
         return set()
-    if not gains and rate_of(cohort, key) and key in cohort.due_keys:
+    if not gains and key_room.rate_of(cohort, key) and key in cohort.due_keys:
         return set()
-    room, turn = room_of(cohort, key, now_us), cohort.turns.get(key)
+    room, turn = key_room.room_of(cohort, key, now_us), cohort.turns.get(key)
     if room >= (0 if key in cohort.kept_for else 1):
         cohort.open_keys[key] = turn[0] if turn and room == 1 and key not in cohort.kept_for else None
     _look_again(cohort, key, now_us)
     return {job.type for job in _standing_of(cohort, key) if job.id not in before}
 
 
-def _end_turn_in_vain(cohort: Cohort, key: str, now_us: int) -> None:
-    """Have a turn end that is over, or in which nobody waits. Else a tick looks at *key* when it is over."""
-    if key not in cohort.turns:
-        return
-    type_, since_us, until_us = cohort.turns[key]
-    is_its_time = since_us <= now_us < until_us  # the clock may have been set back
-    if not is_its_time or not any(job.type == type_ for job in _waiting(cohort, key)):
-        del cohort.turns[key]
-        cohort.had_key.setdefault(key, {})[type_] = now_us
-    else:
-        cohort.due_keys[key] = min(until_us, cohort.due_keys.get(key, until_us))
-
-
 def _look_again(cohort: Cohort, key: str, now_us: int) -> None:
     """Have a tick look at *key* when its rate lets the next job start."""
-    rate = rate_of(cohort, key)
+    rate = key_room.rate_of(cohort, key)
     if rate is None or f"key:{key}" in cohort.pauses:
         return
     if key in cohort.open_keys:
         cohort.due_keys.pop(key, None)
         return
-    due_us = _free_at(cohort, key, rate, now_us) - rate.period_us + rate.interval_us
+    due_us = key_room.free_at(cohort, key, rate, now_us) - rate.period_us + rate.interval_us
     if key not in cohort.due_keys or due_us < cohort.due_keys[key]:
         cohort.due_keys[key] = due_us
         first = min(cohort.due_keys, key=lambda each: (cohort.due_keys[each], each))
         if first == key and due_us - now_us < TICK_US:
             workers.have_one_tick(cohort)
-
-
-def room_of(cohort: Cohort, key: str, now_us: int) -> int:
-    """Return how many jobs more may hold *key*, or start now.
-
-    A job that the key is kept for counts as a holder, and may start itself unless the room is below 0.
-    """
-    if f"key:{key}" in cohort.pauses:
-        return -sys.maxsize
-    rate = rate_of(cohort, key)
-    if rate:
-        return rate.room(_free_at(cohort, key, rate, now_us) - now_us)
-    return limit_of(cohort, key) - len(_holders(cohort, key)) - (key in cohort.kept_for)
-
-
-def _free_at(cohort: Cohort, key: str, rate: Rate, now_us: int) -> int:
-    """Return when all starts of *key* are free again, µs; at most a period from now, if the clock was set back."""
-    return min(cohort.rates.get(key, 0), now_us + rate.period_us)
-
-
-def limit_of(cohort: Cohort, key: str) -> int:
-    """Return how many jobs may hold *key*: what the settings say, else the least that a task of the key stated last."""
-    given = limit_set(key, cohort.settings.values.get("limits", ""))
-    limits = (stated for stated in cohort.stated.get(key, {}).values() if isinstance(stated, int))
-    return given if given is not None else min(limits, default=0)
-
-
-def rate_of(cohort: Cohort, key: str) -> Rate | None:
-    """Return the slowest rate that a task of *key* stated last; None for a key that is no rate's."""
-    rates = (stated for stated in cohort.stated.get(key, {}).values() if isinstance(stated, Rate))
-    return min(rates, key=lambda rate: (rate.tokens / rate.period_us, rate), default=None)
 
 
 def recheck(cohort: Cohort, now_us: int) -> bool:
@@ -243,14 +167,3 @@ def standing_ids(cohort: Cohort) -> set[str]:
 def _standing_of(cohort: Cohort, key: str) -> list[Job]:
     jobs = standing(cohort, {job.type for job in cohort.jobs.values() if job.rules})
     return [job for job in jobs if (rules := rules_of(job)) and rules.key == key]
-
-
-def _waiting(cohort: Cohort, key: str) -> list[Job]:
-    pending = (job for job in cohort.jobs.values() if job.state == "pending")
-    return [job for job in pending if (rules := rules_of(job)) and rules.key == key]
-
-
-def _holders(cohort: Cohort, key: str) -> list[Job]:
-    """Return the jobs that hold *key*; those of a rate hold nothing."""
-    claimed = (cohort.jobs[job_id] for worker in cohort.workers.values() for job_id in worker.claims)
-    return [job for job in claimed if (rules := rules_of(job)) and rules.key == key and isinstance(rules.stated, int)]
