@@ -132,7 +132,8 @@ def variants(before: Path | None = None) -> list[Variant]:
         if pool == "solo":
             found.append(Variant(FLOOR, pool))
     if before:
-        found += [replace(each, system=BEFORE, source=before) for each in found if each.system == AFFINITY]
+        ours = [each for each in found if each.system == AFFINITY and not each.keys]  # the other may not have keys
+        found += [replace(each, system=BEFORE, source=before) for each in ours]
     return found
 
 
