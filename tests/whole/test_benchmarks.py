@@ -38,7 +38,7 @@ def test_publishing_and_draining_are_measured_and_told(tmp_path):
     assert content["parts"].keys() == {"publish", "drain"}
     assert content["parts"]["publish"]["figures"].keys() == {"stock, delay", "affinity, delay"}
     drained = content["parts"]["drain"]
-    assert drained["beside"] == {stocks: "solo, stock, late acks", ours: stocks}
+    assert drained["beside"] == {stocks: "solo, stock, late acks", ours: stocks, f"{ours}, 1,000 keys": stocks}
     for figures in drained["figures"].values():
         assert figures.keys() == {"rate", "worker_us", "server_us", "requests", "bytes"}
         assert all(len(rounds) == 1 for rounds in figures.values())

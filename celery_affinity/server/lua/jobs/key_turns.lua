@@ -49,7 +49,7 @@ local function end_turn_in_vain(its_key, its)
 end
 
 -- A job of `its_type` held the key: keeps it for the type that has waited longest while others got it, if that is too
--- long. A type that no slot serves, or that is held back, loses its turn: it waits as if it had just had the key.
+-- long. A type that no slot serves, or that is held back, loses its turn: it waits as if it had had the key just now.
 local function give_turn(its_key, its, its_type)
     local longest, since_us = nil, clock.now_us
     for _, sublane in pairs(its.sublanes) do
