@@ -8,6 +8,7 @@ from redis._parsers.base import BaseParser
 
 from celery_affinity.rules.keys import KEYS, Keys, lua_expression, lua_source
 from celery_affinity.rules.settings import SettingError
+from celery_affinity.server.replies import End
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import ARROWS, load
 
@@ -122,3 +123,17 @@ def test_a_full_server_refuses_a_publish_whole_and_still_releases(redis_client):
     finally:
         redis_client.config_set("maxmemory", "0")
     assert fleet.publish("refused", "pdf")
+
+
+def test_a_worker_that_has_joined_links_no_script_in_its_loop(redis_client):
+    load.cache_clear()
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf", slots=2)
+    linked = load.cache_info().misses
+    fleet.scheduler.sync("worker", [], slots=2, other=0, draining=False)
+    fleet.scheduler.tell_ends(
+        "worker", acks=[("job", "1")], ends=[End("job", "1", "acked")], sequence=1, inline=True, most_ahead=0
+    )
+    fleet.scheduler.beat("worker", turns=True)
+    fleet.scheduler.leave("worker")
+    assert load.cache_info().misses == linked
