@@ -27,9 +27,9 @@ from .replies import Claim, End, Ending, Joined, Joining, Published, Running, Sy
 from .running import ScriptRunner
 from .scripts.assembling import load
 
-#: Arrows that a worker's event loop calls. They are linked when the worker joins: each takes some 50 ms, for which the
-#: loop would read nothing from its pool, so that a cold shutdown in that moment waited for tasks that had just begun.
-_OF_A_WORKER = ("release", "ack", "sync", "beat", "requeue", "leave", "claim")
+#: Arrows that a worker's event loop calls. They are linked when the worker joins: linking takes some 50 ms, for which
+#: the loop would not hear what the pool says, so that a cold shutdown waited for tasks that had just begun.
+_OF_A_LOOP = ("release", "ack", "sync", "requeue", "claim")
 
 
 class Scheduler(ScriptRunner):
@@ -80,7 +80,7 @@ class Scheduler(ScriptRunner):
     def join(self, joining: Joining, settings: dict[str, str]) -> Joined:
         """Enter *joining* as a live worker. *settings*: those of its app.conf, as `shared_settings.shared` has them."""
         self.load_for_producers()
-        for arrow in _OF_A_WORKER:
+        for arrow in _OF_A_LOOP:
             load(arrow)
         more, namesake, replaced, void_up_to, now_us = self._run(
             load("join"),

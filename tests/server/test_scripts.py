@@ -134,6 +134,6 @@ def test_a_worker_that_has_joined_links_no_script_in_its_loop(redis_client):
     fleet.scheduler.tell_ends(
         "worker", acks=[("job", "1")], ends=[End("job", "1", "acked")], sequence=1, inline=True, most_ahead=0
     )
-    fleet.scheduler.beat("worker", turns=True)
-    fleet.scheduler.leave("worker")
+    fleet.publish("given back", "pdf")
+    fleet.scheduler.requeue("worker", fleet.claims("worker").items(), counted=False)
     assert load.cache_info().misses == linked

@@ -1,4 +1,5 @@
 -- key_rows: what is written of a key and of its jobs, read once in a call.
+-- @include base/clock.lua
 local known = {} -- key -> what this call has read of it, and wrote since: see `read_key`
 local rules_known, task_of = {}, {} -- job id -> what this call has read: its rules, the name of its task
 local are_some_paused -- whether any pause is in force, once read
@@ -79,4 +80,12 @@ local function write_sublanes(its_key, its)
     if #fields > 0 then
         redis.call("HSET", key.of_key(its_key), unpack(fields))
     end
+end
+
+-- Ends that a key is kept, for a "retry" or as the "turn" of a type. The next tick fills what others gain, of any type:
+-- this script may fill no slots.
+local function keep_for_nobody(its_key, its, what)
+    redis.call("HDEL", key.of_key(its_key), what)
+    its[what] = nil
+    redis.call("ZADD", key.due_keys, clock.now, its_key)
 end

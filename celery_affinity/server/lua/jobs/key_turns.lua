@@ -3,6 +3,7 @@
 -- such moment would never get it.
 -- @include base/clock.lua
 -- @include generated/settings.lua
+-- @include jobs/key_rows.lua
 local patience -- what the setting says, once read
 
 -- RETURNS whether a key that has room for so many jobs has it for those of a type: the last place may be kept for
@@ -29,9 +30,17 @@ local function record_had(its_key, its, type)
     its.had[type] = clock.now_us
 end
 
-local function end_turn(its_key, its)
-    redis.call("HDEL", key.of_key(its_key), "turn")
-    its.turn = nil
+-- A job of `type` got the key: if it was the turn of its type, the turn is over.
+local function end_turn(its_key, its, type)
+    if its.turn == type then
+        keep_for_nobody(its_key, its, "turn")
+    end
+    for _, sublane in pairs(its.sublanes) do
+        if sublane.type ~= type then
+            record_had(its_key, its, type)
+            break
+        end
+    end
 end
 
 -- Has a turn end that is over, or in which nobody waits. Else a tick looks at the key when it is over.
@@ -42,7 +51,8 @@ local function end_turn_in_vain(its_key, its)
     end
     if not waits or ends_us <= clock.now_us or began_us > clock.now_us then -- the clock may have been set back
         record_had(its_key, its, its.turn)
-        end_turn(its_key, its)
+        redis.call("HDEL", key.of_key(its_key), "turn")
+        its.turn = nil
     elseif ends_us < (tonumber(redis.call("ZSCORE", key.due_keys, its_key)) or math.huge) then
         redis.call("ZADD", key.due_keys, its.turn_ends, its_key)
     end

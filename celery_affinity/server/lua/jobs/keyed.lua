@@ -201,8 +201,7 @@ local function remove(its_key, its, id, type, lane)
     end
 end
 
--- Job `id` waits no more. If its key was kept for it, the next tick fills what others of the key gain: this script may
--- fill no slots.
+-- Job `id` waits no more.
 function keyed.leave(id, type, lane)
     heads_change()
     if not let_go(id, type, lane) then
@@ -216,9 +215,8 @@ function keyed.leave(id, type, lane)
     local its = read_key(its_key)
     remove(its_key, its, id, type, lane)
     if its.retry == id then
-        redis.call("HDEL", key.of_key(its_key), "retry")
-        redis.call("ZADD", key.due_keys, clock.now, its_key)
-        its.retry, its.waits = nil, true
+        keep_for_nobody(its_key, its, "retry")
+        its.waits = true
     end
     settle(its_key, false)
 end
@@ -275,21 +273,10 @@ function keyed.hold(id, type, lane, fence)
     else
         redis.call("ZADD", key.held(its_key), fence, id)
         its.held = its.held + 1
-        if its.turn == type then
-            end_turn(its_key, its)
-            redis.call("ZADD", key.due_keys, clock.now, its_key) -- of a higher limit, others may have room now
-        end
-        for _, sublane in pairs(its.sublanes) do
-            if sublane.type ~= type then
-                record_had(its_key, its, type)
-                break
-            end
-        end
+        end_turn(its_key, its, type)
     end
     if its.retry then
-        redis.call("HDEL", key.of_key(its_key), "retry")
-        redis.call("ZADD", key.due_keys, clock.now, its_key) -- others may have room now, of any type
-        its.retry = nil
+        keep_for_nobody(its_key, its, "retry")
     end
     settle(its_key, false)
 end
