@@ -39,6 +39,19 @@ def test_what_gains_when_a_kept_retry_starts_is_filled_by_the_next_tick(fleet, k
     assert len(started) == 2
 
 
+def test_a_retry_that_was_left_to_a_tick_starts_when_the_key_is_kept_for_it(fleet):
+    fleet.scheduler.configure({"limits": "o=2"})
+    fleet.join("for excel", "excel")
+    fleet.publish("excel!", "excel", task_id="task", rules=ORDERED)
+    (claim,) = fleet.inbox("for excel")
+    fleet.publish("pdf!", "pdf", task_id="task", rules=ORDERED)
+    fleet.scheduler.requeue("for excel", [claim[:2]], counted=True)
+    fleet.join("for pdf", "pdf")
+    assert fleet.jobs("for excel") == []  # the next tick would fill its slot
+    fleet.end("for pdf", *fleet.inbox("for pdf"))
+    assert fleet.jobs("for excel") == ["excel!"]
+
+
 @pytest.mark.parametrize("how", ["a pause", "a pause of all", "a limit of 0"])
 def test_a_key_is_not_kept_for_a_retry_whose_type_is_held_back(fleet, how):
     fleet.join("worker", "pdf", "excel")

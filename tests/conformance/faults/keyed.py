@@ -73,7 +73,8 @@ FAULTS = (
         "    its[what] = nil",
     ),
     Fault("jobs/keyed", '        keep_for_nobody(its_key, its, "retry")\n        its.waits = true\n', ""),
-    Fault("jobs/keyed", 'keeps_order ~= "" and', ""),
+    Fault("jobs/keyed", 'if keeps_order ~= "" then', "if true then"),
+    Fault("jobs/keyed", "            moved[its_type] = true", ""),
     Fault(
         "jobs/keyed",
         "rules_of(other) == its_key and is_open(type)",

@@ -281,15 +281,15 @@ function keyed.hold(id, type, lane, fence)
     settle(its_key, false)
 end
 
--- RETURNS a job of the key that waits, and is of the same task as job `id`: its retry; nil if there is none, or its
--- type is held back.
+-- RETURNS a job of the key that waits, and is of the same task as job `id`: its retry, and the type of that; nil if
+-- there is none, or its type is held back.
 local function retry_of(id, its_key)
     local task = redis.call("HGET", key.job(id), "task") or ""
     for _, other in ipairs((find_by_task.some(task, 0, protocol.MOST_MOVES))) do
         local state, type = unpack(redis.call("HMGET", key.job(other), "state", "type"))
         local waits = other ~= id and (state == "pending" or state == "scheduled")
         if waits and type and rules_of(other) == its_key and is_open(type) then
-            return other
+            return other, type
         end
     end
 end
@@ -303,8 +303,12 @@ function keyed.free(id, type, rules, name)
             known[its_key].held = known[its_key].held - 1
         end
         local its = read_key(its_key)
-        local retry = keeps_order ~= "" and retry_of(id, its_key)
+        local retry, its_type
+        if keeps_order ~= "" then
+            retry, its_type = retry_of(id, its_key)
+        end
         if retry then
+            moved[its_type] = true -- it may stand already, left to a tick
             redis.call("HSET", key.of_key(its_key), "retry", retry)
             its.retry = retry
         elseif not its.turn and not its.retry then
