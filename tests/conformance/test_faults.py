@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from celery_affinity.server.scripts.assembling import ARROWS
+from celery_affinity.server.scripts.assembling import ARROWS, bound
 
 from .faults import FAULTS, ROOT, Fault
 
@@ -14,6 +14,13 @@ from .faults import FAULTS, ROOT, Fault
 def test_the_text_of_each_fault_stands_in_its_file_exactly_once():
     for fault in FAULTS:
         assert fault.broken() != fault.new
+
+
+def test_a_script_with_a_fault_binds_its_arguments_as_before():
+    for fault in FAULTS:
+        room, _, name = fault.file.partition("/")
+        if room == "arrows":  # else the script is not even loaded
+            bound(name, fault.broken())
 
 
 def test_a_test_that_a_fault_names_is_there():

@@ -84,13 +84,17 @@ class Script:
 @cache
 def load(name: str) -> Script:
     """Return the script of the arrow *name*."""
-    own = _read(f"arrows/{name}.lua")
+    names, takes_rest = bound(name, _read(f"arrows/{name}.lua"))
+    return Script(name, linked(assembled(name)), names, takes_rest)
+
+
+def bound(name: str, own: str) -> tuple[tuple[str, ...], bool]:
+    """Return the names of the arguments in *own*, the text of the arrow *name*, and whether more values follow."""
     bindings = {int(position): variable for variable, position in _BINDING.findall(own)}
     rest = [int(position) for position in _REST.findall(own)]
     if sorted(bindings) != list(range(1, len(bindings) + 1)) or rest not in ([], [len(bindings) + 1]):
         raise ValueError(f"{name}.lua must bind ARGV[1] to ARGV[n], each once, then say what follows from ARGV[n+1] on")
-    names = tuple(bindings[position] for position in sorted(bindings))
-    return Script(name, linked(assembled(name)), names, bool(rest))
+    return tuple(bindings[position] for position in sorted(bindings)), bool(rest)
 
 
 def assembled(name: str) -> str:
