@@ -185,6 +185,22 @@ def _node(fleet, name):
     return next(each.name for each in fleet.report.status().workers if each.name.startswith(name))
 
 
+@pytest.mark.parametrize("patience_s", [0.5, None])
+def test_a_type_whose_slot_is_busy_whenever_the_key_is_free_has_its_turn(fleet, patience_s):
+    options = {"pool": "threads", "CONF": json.dumps({"affinity_key_patience": patience_s})}
+    start(fleet, ("videos", "pdf", options), ("reports", "excel", options))
+    flood = [send(fleet, f"video-{number}", 0.1, key="scene") for number in range(30)]
+    for number in range(60):
+        send(fleet, f"other-{number}", 0.1, type_="excel")
+    starts(fleet, "video-0")
+    starts(fleet, "other-0")
+    report = send(fleet, "report", key="scene", type_="excel", on_demand=True)
+    assert report.get(timeout=30) == "report"
+    assert ("video-29" in started(fleet)) == (patience_s is None), "videos take the key again and again"
+    flood[-1].get(timeout=30)
+    assert most_at_once(fleet, "scene") == 1
+
+
 def test_no_job_with_a_key_is_taken_ahead_of_its_slot(fleet):
     conf = json.dumps({"affinity_lookahead": 8})
     start(fleet, ("ahead", "pdf", {"pool": "threads", "CONF": conf}))
