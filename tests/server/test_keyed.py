@@ -1,5 +1,7 @@
 """Keys on a server: what the random steps of conformance meet too rarely."""
 
+import itertools
+
 import pytest
 
 from celery_affinity.rules.keys import Keys
@@ -85,6 +87,15 @@ def test_what_closes_a_key_keeps_its_retry_back_as_well(fleet, kept, how):
     close(False)
     fleet.scheduler.tick()
     assert fleet.jobs("worker") == ["retry!"]
+
+
+@pytest.mark.parametrize("limits", list(itertools.permutations(["*=1", "c*=3", "cr*=2", "crx*=4"])))
+def test_of_the_patterns_that_match_a_key_the_longest_counts(fleet, limits):
+    fleet.scheduler.configure({"limits": " ".join(limits)})
+    fleet.join("worker", "pdf", slots=5)
+    for number in range(5):
+        fleet.publish(f"{number}!", "pdf", rules="key=crawl limit=1")
+    assert len(fleet.jobs("worker")) == 2
 
 
 @pytest.mark.parametrize("how", ["it runs", "it is revoked", "it expires", "it is purged", "its worker leaves"])

@@ -18,10 +18,11 @@ _RATE_OF_MANY = _OF_RULES + "test_jobs_of_a_rate_in_very_many_lanes_start_no_fas
 _SYNC_OF_MANY = _OF_RULES + "test_a_sync_of_a_worker_with_very_many_types_chooses_among_some"
 _OVER = "tests/server/test_type_rules.py::test_a_pause_that_is_over_puts_no_further_signs"
 _EQUAL = "tests/server/test_key_patience.py::test_of_types_that_have_waited_equally_long_the_first_by_name"
+_PATTERNS = "tests/server/test_keyed.py::test_of_the_patterns_that_match_a_key_the_longest_counts"
 _TURNS = "tests/server/test_key_patience.py::test_a_turn"
 
 FAULTS = (
-    Fault("jobs/key_room", "or #pattern > longest", "or #pattern < longest"),
+    Fault("jobs/key_room", "or #pattern > longest", "or #pattern < longest", _PATTERNS),
     Fault("jobs/key_room", '"^" .. of_lua .. "$"', '"^" .. of_lua'),
     Fault("jobs/key_room", '"%%%0"), "%*", ".*")', '"%%%0"), "%*", ".")'),
     Fault("jobs/key_room", "limit = math.min(limit, tonumber(text) or limit)", "limit = tonumber(text) or limit"),
