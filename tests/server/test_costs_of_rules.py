@@ -244,6 +244,20 @@ def test_each_job_that_stood_in_vain_starts_in_the_end(fleet, busy):
         fleet.end(worker, claim, inline=False)
 
 
+@pytest.mark.parametrize("type_", ["pdf", "excel", "index", "mail"])
+def test_a_job_that_comes_back_while_its_lanes_are_still_being_closed_waits_again(fleet, type_):
+    publish_to_many_lanes(fleet, LANES[:200])
+    for job in ("first!", "second!"):  # neither old nor urgent
+        fleet.publish(job, type_, rules="key=k limit=1")
+    publish_to_many_lanes(fleet, LANES[200:])
+    fleet.join("gives it back", type_)
+    assert fleet.jobs("gives it back") == ["first!"]
+    fleet.scheduler.leave("gives it back")
+    fleet.scheduler.tick()
+    fleet.join("another", type_)
+    assert fleet.jobs("another") == ["first!"]
+
+
 def test_a_job_that_is_published_beside_one_that_stands_in_vain_starts_with_the_next_tick(fleet):
     fleet.join("idle", *TYPES_OF_KEY)
     fleet.scheduler.pause("*")

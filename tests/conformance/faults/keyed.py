@@ -14,6 +14,7 @@ _URGENT = _OF_RULES + "test_what_is_urgent_goes_first"
 _OLD = _OF_RULES + "test_what_is_old_goes_first"
 _IN_VAIN = _OF_RULES + "test_no_job_starts_that_stands_in_its_lane_in_vain"
 _BESIDE = _OF_RULES + "test_a_job_that_is_published_beside_one_that_stands_in_vain_starts_with_the_next_tick"
+_COMES_BACK = _OF_RULES + "test_a_job_that_comes_back_while_its_lanes_are_still_being_closed_waits_again"
 _RATE_OF_MANY = _OF_RULES + "test_jobs_of_a_rate_in_very_many_lanes_start_no_faster"
 _SYNC_OF_MANY = _OF_RULES + "test_a_sync_of_a_worker_with_very_many_types_chooses_among_some"
 _OVER = "tests/server/test_type_rules.py::test_a_pause_that_is_over_puts_no_further_signs"
@@ -48,7 +49,7 @@ FAULTS = (
     Fault("jobs/keyed", "heads = lanes.without(standing, type, lane, heads)", ""),
     Fault("jobs/keyed", "if heads ~= before[type] then", "if false then"),
     Fault("jobs/keyed", "sublane.standing, sublane.is_changed = wanted, true", "sublane.standing = wanted"),
-    Fault("jobs/keyed", 'sublane.standing, sublane.is_changed = "", true', ""),
+    Fault("jobs/keyed", 'sublane.standing, sublane.is_changed = "", true', "", _COMES_BACK),
     Fault("jobs/keyed", "sublane.first, sublane.enqueued, sublane.is_changed = first, enqueued, true", ""),
     Fault("jobs/keyed", "sublane.first, sublane.enqueued, sublane.is_changed = id, enqueued, true", ""),
     Fault("jobs/keyed", "known[its_key].held = known[its_key].held - 1", ""),
