@@ -2,6 +2,11 @@
 
 import pytest
 
+from celery_affinity.rules.keys import Keys
+
+from ..support.clocked import ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
+
 # -- which slot
 
 
@@ -130,3 +135,23 @@ def test_a_tick_says_when_the_next_job_is_due(fleet):
     fleet.publish("later", "pdf", delay_s=7.5)
     assert fleet.scheduler.tick().next_due_s == 7.5
     assert fleet.state("later") == "scheduled"
+
+
+def test_a_best_head_that_was_cached_is_not_believed_while_the_clock_is_set_back(redis_client):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.scheduler.configure({"worker_timeout_us": "1000000000", "priority_weight": "1"})
+    fleet.join("worker", "pdf", "excel")
+    for number in range(3):
+        fleet.publish(f"excel-{number}", "excel")
+    fleet.scheduler.advance(10)
+    fleet.publish("old", "pdf")
+    fleet.scheduler.advance(10)
+    for priority in (1, 2, 9):
+        fleet.publish(f"young-{priority}", "pdf", priority=priority)
+    (claim,) = fleet.end("worker", *fleet.inbox("worker"))
+    (claim,) = fleet.end("worker", claim)
+    assert claim.job_id == "excel-2"
+    assert fleet.scheduler.client.hexists(Keys().key("leaders"), "pdf")
+    fleet.scheduler.advance(-100)  # no job is a second old any more
+    (claim,) = fleet.end("worker", claim)
+    assert claim.job_id == "young-9"

@@ -116,7 +116,7 @@ FAULTS = (
     Fault(
         "arrows/configure",
         "settings_in_force.change(ARGV)",
-        'settings_in_force.change({ unpack(ARGV, 1, 2) })',
+        "settings_in_force.change({ unpack(ARGV, 1, 2) })",
     ),
     Fault("arrows/configure", _INCLUDE_FULL, ""),
     Fault("arrows/drop", 'if state == "dead" or', "if true or"),

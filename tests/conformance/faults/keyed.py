@@ -20,6 +20,7 @@ _SYNC_OF_MANY = _OF_RULES + "test_a_sync_of_a_worker_with_very_many_types_choose
 _OVER = "tests/server/test_type_rules.py::test_a_pause_that_is_over_puts_no_further_signs"
 _EQUAL = "tests/server/test_key_patience.py::test_of_types_that_have_waited_equally_long_the_first_by_name"
 _PATTERNS = "tests/server/test_keyed.py::test_of_the_patterns_that_match_a_key_the_longest_counts"
+_NO_TURN = "tests/server/test_keyed.py::test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides"
 _TURNS = "tests/server/test_key_patience.py::test_a_turn"
 
 FAULTS = (
@@ -110,7 +111,7 @@ FAULTS = (
     Fault("jobs/key_turns", "        if sublane.type ~= type then", "        if true then"),
     Fault("jobs/key_turns", "            record_had(its_key, its, type)\n", ""),
     Fault("jobs/keyed", "elseif not its.turn and not its.retry then", "elseif not its.retry then"),
-    Fault("jobs/keyed", "elseif not its.turn and not its.retry then", "elseif not its.turn then"),
+    Fault("jobs/keyed", "elseif not its.turn and not its.retry then", "elseif not its.turn then", _NO_TURN),
     Fault("jobs/keyed", 'redis.call("HDEL", key.of_key(its_key), "@" .. type)', ""),
     Fault("arrows/tick", "next_due = next_key", ""),
     Fault("arrows/purge", "forget(ARGV[i], lane)", "forget(ARGV[i])"),

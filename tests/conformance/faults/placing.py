@@ -2,6 +2,9 @@
 
 from .fault import Fault
 
+_SET_BACK = "tests/server/test_placing.py::test_a_best_head_that_was_cached_is_not_believed_while_the_clock_is_set_back"
+_CACHE_GOES = "tests/server/test_keyed.py::test_the_cached_best_head_of_a_type_goes_when_a_key_closes_all_of_its_lanes"
+
 FAULTS = (
     Fault("placing/fill", "if may_start and fresh and not fresh[id] then", "if false then"),
     Fault("placing/fill", 'waiting.heads[type] and reply[1] .. type .. " " or reply[1]', 'reply[1] .. type .. " "'),
@@ -19,7 +22,7 @@ FAULTS = (
     Fault("placing/lanes", "enqueued_us < head_us", "enqueued_us <= head_us"),
     Fault("placing/lanes", "lane, enqueued, id)\nend\n", 'lane, enqueued and "1", id)\nend\n'),
     Fault("placing/lanes", 'if heads == "" then', "if false then"),
-    Fault("placing/lanes", 'redis.call("HDEL", key.leaders, type)\n    else', "else"),
+    Fault("placing/lanes", 'redis.call("HDEL", key.leaders, type)\n    else', "else", _CACHE_GOES),
     Fault("placing/lanes", 'if heads ~= "" and before ~= "" then', "if false then"),
     Fault("placing/lanes", "string.sub(heads, last + 2)", '""'),
     Fault("placing/lanes", "math.max(0, first - 2)", "first - 2"),
@@ -51,7 +54,7 @@ FAULTS = (
         "placing/which_job", "if settings.priority_percentage ~= 100 then", "if settings.priority_percentage > 0 then"
     ),
     Fault("placing/best_heads", "revision == settings.revision and", ""),
-    Fault("placing/best_heads", "made_us <= clock.now_us and", ""),
+    Fault("placing/best_heads", "made_us <= clock.now_us and", "", _SET_BACK),
     Fault("placing/best_heads", " and clock.now_us <= until_us", ""),
     Fault("placing/best_heads", "    if had_one then", "    if false then"),
     Fault("placing/best_heads", "local group = is_fast and fast or slow", "local group = slow"),
