@@ -25,7 +25,7 @@ _TURNS = "tests/server/test_key_patience.py::test_a_turn"
 
 FAULTS = (
     Fault("jobs/key_room", "or #pattern > longest", "or #pattern < longest", _PATTERNS),
-    Fault("jobs/key_room", '"^" .. of_lua .. "$"', '"^" .. of_lua'),
+    Fault("jobs/key_room", '"^" .. of_lua .. "$"', '"^" .. of_lua', _PATTERNS),
     Fault("jobs/key_room", '"%%%0"), "%*", ".*")', '"%%%0"), "%*", ".")'),
     Fault("jobs/key_room", "limit = math.min(limit, tonumber(text) or limit)", "limit = tonumber(text) or limit"),
     Fault("jobs/key_room", "    if not limit then", "    if true then"),
