@@ -20,7 +20,10 @@ STEPS = int(os.environ.get("CONFORMANCE_STEPS", "10000"))
 SEEDS = 4
 
 _CONFORMANCE = "tests/conformance/test_conformance.py"
-_OPTIONS = ("-k", "valkey", "-q", "-p", "no:cacheprovider", "-o", "timeout=0")
+_OPTIONS = ("-k", "valkey", "-q", "-p", "no:cacheprovider")
+
+#: Time, s, after which another test than that one has failed: a fault may have it wait for ever.
+_TIMEOUT_S = 60
 _FAILED_AT = re.compile(r"failed at step (\d+);")
 
 
@@ -83,7 +86,8 @@ def _run(copy, test):
         "CONFORMANCE_STEPS": str(STEPS),
         "CONFORMANCE_SHRINK": "0",
     }
-    command = [sys.executable, "-m", "pytest", test, *_OPTIONS]
+    timeout_s = 0 if test == _CONFORMANCE else _TIMEOUT_S
+    command = [sys.executable, "-m", "pytest", test, *_OPTIONS, "-o", f"timeout={timeout_s}"]
     run = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     if run.returncode not in (0, 1):
         sys.exit(f"{test} neither passed nor failed:\n{run.stdout}{run.stderr}")
