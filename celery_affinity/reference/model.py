@@ -9,7 +9,7 @@ from ..rules.job_rules import Rate
 from ..rules.protocol import MOST_BYTES
 from .base.settings_in_force import InForce
 
-State = Literal["scheduled", "pending", "claimed", "done", "failed", "dead", "revoked", "expired"]
+State = Literal["scheduled", "pending", "merged", "claimed", "done", "failed", "dead", "revoked", "expired"]
 
 #: How a claimed job ended. Settled: "acked", "failed", "revoked" (its worker was told), "expired" (before its start).
 #: Refused for good: "rejected". Neither: "unsettled". Sent back by a worker that did not start it: "returned". Why may
@@ -57,7 +57,7 @@ class Job:
     stamps: tuple[str, ...] = ()
     """Stamps of its message, "name:value"."""
     rules: str = ""
-    """Its key, as `rules/job_fields` has it; "" for none."""
+    """How it merges, and its key, as `rules/job_fields` has it; "" for neither."""
     published_us: int | None = None
     """When it was published, if it had to wait for its time."""
     deliveries: int = 0
@@ -81,6 +81,18 @@ class Job:
     """Apps that do not know its task, and leave it to other apps to tell its caller how it ended."""
     tries: int = 0
     """Times that somebody began to tell its caller."""
+    bytes: int | None = None
+    """Of a job that merges: bytes of the messages of all calls that it ever had."""
+    into: str | None = None
+    """Of a call that merged with others, and has not ended: its batch."""
+    calls: int | None = None
+    """Of a batch: how many calls it ever had."""
+    callers: dict[str, int] = field(default_factory=dict)
+    """Of a batch: its calls that have not ended, and do not know how they will, each with a number, the first first."""
+    told_callers: dict[str, int] = field(default_factory=dict)
+    """Of a batch that is dead: its calls that know."""
+    primary: str | None = None
+    """Of a batch that is claimed: the call whose message its worker has."""
 
     def has_expired(self, now_us: int) -> bool:
         return self.expires_us is not None and self.expires_us <= now_us
@@ -148,6 +160,8 @@ class Cohort:
     counters: Counter[str] = field(default_factory=Counter)
     untold: dict[str, int] = field(default_factory=dict)
     """Jobs whose end their callers do not know -> when the callers are to be told, µs."""
+    merging: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
+    """What calls merge by (`jobs/merging`) -> the call, or the batch, that the next such call joins while it waits."""
     stated: dict[str, dict[str, int | Rate]] = field(default_factory=dict)
     """Key of a rule -> task name -> the limit, or the rate, that the task stated last."""
     open_keys: dict[str, str | None] = field(default_factory=dict)

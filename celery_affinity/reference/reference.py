@@ -41,6 +41,8 @@ class Reference(Cohort):
     # A job ends without a worker, and its caller is told.
     revoke = arrows.revoke.revoke
     revoke_stamped = arrows.revoke.revoke_stamped
+    callers = arrows.callers.callers
+    shared = arrows.shared.shared
     announce = arrows.announce.announce
     told = arrows.told.told
     leave_to_others = arrows.told.leave_to_others

@@ -15,6 +15,8 @@ NONE: Set[str] = frozenset()
 class Published(NamedTuple):
     """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled, 3 revoked before, or expired, 5 refused.
 
+    And 6: merged with others that wait.
+
     Of `ingest` also -1: the message is not next in its list, and 4: it is a dead letter.
 
     Not *served*: it is pending, and no live worker serves its type. *refused*: for which field.
@@ -143,8 +145,25 @@ class Replayed(NamedTuple):
     job_ids: list[str]
 
 
+class Caller(NamedTuple):
+    """A call of a batch. *message*: "" if it is gone."""
+
+    job_id: str
+    task_id: str
+    message: str
+
+
+class Callers(NamedTuple):
+    """*after*: what the next call is to say; -1 if these are all."""
+
+    after: int
+    callers: list[Caller]
+
+
 class Ending(NamedTuple):
     """How a job ended without a worker. *how*: "revoked", "expired", or the `Reason` for which it is dead.
+
+    Of a batch also "shared": its run has ended, and some calls do not know their result.
 
     *since_us*: how long ago. *for_anyone*: whether an app tells it as well that does not know its task. *message*: ""
     if it is gone, None if it is large.

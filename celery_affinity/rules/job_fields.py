@@ -13,8 +13,19 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..errors import OptionError, refuse
-from . import keys
-from .protocol import LONGEST_ID, LONGEST_KEY, LONGEST_NUMBER, MARK, MAX_PRIORITY, MOST_STAMP_BYTES, MOST_STAMPS
+from . import keys, marks
+from .job_rules import key_part, merge_in
+from .protocol import (
+    BATCH,
+    LONGEST_ID,
+    LONGEST_KEY,
+    LONGEST_NUMBER,
+    MARK,
+    MAX_PRIORITY,
+    MERGES,
+    MOST_STAMP_BYTES,
+    MOST_STAMPS,
+)
 
 
 class Field(NamedTuple):
@@ -36,14 +47,18 @@ _ENCODED = "[A-Za-z0-9_.~%-]"
 _TEXT = f"{_ENCODED}*"
 _STAMP = "[A-Za-z0-9_.~%:-]+"
 _COUNT = f"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}"
+#: At least 2.
+_SEVERAL = f"[2-9]|[1-9][0-9]{{1,{LONGEST_NUMBER - 1}}}"
+_MERGE = f"merge={_ENCODED}{{1,{LONGEST_KEY}}} most=(?:{_SEVERAL}) bytes={_COUNT}"
+_KEY = f"key={_ENCODED}{{1,{LONGEST_KEY}}} (?:limit={_COUNT}|limit=1 order=1|rate={_COUNT}/{_COUNT})"
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
 #: name -> field, in the order of the scripts' arguments.
 FIELDS: dict[str, Field] = {
     "id": Field(  # in the names of its keys
         "the transport, once for each queue of a call",
-        f"1 to {LONGEST_ID} printable ASCII characters without a blank",
-        f"[!-~]{{1,{LONGEST_ID}}}",
+        f"1 to {LONGEST_ID} printable ASCII characters without a blank, not as the id of a batch ends ({BATCH!r})",
+        rf"[!-~]{{1,{LONGEST_ID}}}(?<!\{BATCH})(?<!\{BATCH}{MARK})",
     ),
     "type": Field(
         "affinity of the task, or the queue",
@@ -78,11 +93,12 @@ FIELDS: dict[str, Field] = {
         rf"(?=[^\n]{{0,{MOST_STAMP_BYTES}}}(?:\n|\Z)) *(?:{_STAMP}(?: +{_STAMP}){{0,{MOST_STAMPS - 1}}} *)?",
         "",
     ),
-    "rules": Field(  # "rules" has them, if there are any; then the id ends with `MARK`
-        "exclusive or rate of the task, or of the call",
-        "nothing, or 'key=K limit=N', 'key=K limit=1 order=1' or 'key=K rate=N/MICROSECONDS', of a job whose id ends "
-        f"with {MARK!r}; K of up to {LONGEST_KEY} characters, percent-encoded",
-        f"(?:key={_ENCODED}{{1,{LONGEST_KEY}}} (?:limit={_COUNT}|limit=1 order=1|rate={_COUNT}/{_COUNT}))?",
+    "rules": Field(  # "rules" has them, if there are any; then the id ends with a mark (`marks`)
+        "merge, exclusive or rate of the task, or of the call",
+        f"nothing, or 'merge=K most=N bytes=N' of a job whose id has {MERGES!r} at its end (N of calls at least 2), or "
+        f"'key=K limit=N', 'key=K limit=1 order=1' or 'key=K rate=N/MICROSECONDS' if the id ends with {MARK!r}, or "
+        f"both, with {MERGES + MARK!r} at the end; K of up to {LONGEST_KEY} characters, percent-encoded",
+        f"(?:{_MERGE}(?: {_KEY})?|{_KEY})?",
         "",
     ),
     "message": Field("kombu", "any bytes", ""),  # in a key of its own
@@ -113,8 +129,14 @@ def bad(arguments: Sequence[object]) -> str | None:
     for name, place, matches in _CHECKS_OF_TEXTS if _GOOD_LINES("\n".join(map(str, _LINES(arguments)))) else _CHECKS:
         if not matches(str(arguments[place])):
             return name
-    is_marked = str(arguments[_ID]).endswith(MARK)
-    return "rules" if is_marked != bool(arguments[_RULES]) else None
+    return None if _is_marked_so(str(arguments[_ID]), str(arguments[_RULES])) else "rules"
+
+
+def _is_marked_so(job_id: str, rules: str) -> bool:
+    """Return whether the marks of *job_id* are those of a job with *rules*."""
+    if not rules:
+        return not job_id.endswith((MARK, MERGES))
+    return marks.has_key(job_id) == bool(key_part(rules)) and marks.merges(job_id) == bool(merge_in(rules))
 
 
 def refused(name: str, arguments: Sequence[object]) -> OptionError:

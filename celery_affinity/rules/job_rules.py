@@ -1,6 +1,7 @@
 """What the field ``rules`` of a job says, and which limit the setting ``limits`` has for a key.
 
-The scripts read the same texts (``server/lua/jobs/key_rows.lua``). `keyed` writes them.
+The field says how the job merges, or has a key, or both, in this order: ``merge=K most=N bytes=N key=K limit=N``. The
+scripts read the same texts (``server/lua/jobs/merging.lua``, ``key_rows.lua``). `keyed` writes what they say of a key.
 """
 
 from functools import lru_cache
@@ -36,10 +37,36 @@ class JobRules(NamedTuple):
     keeps_order: bool = False
 
 
+class Merge(NamedTuple):
+    """How a call merges. *key*: encoded. *most*: calls of one run, and *most_bytes* of their messages together."""
+
+    key: str
+    most: int
+    most_bytes: int
+
+
 @lru_cache(maxsize=1024)
-def parse(text: str) -> JobRules:
-    """Return the rules in *text*, which is one that `job_fields.FIELDS` accepts and not empty."""
-    key, word, *order = text.split(" ")
+def merge_in(text: str) -> Merge | None:
+    """Return how the job merges whose rules are *text*, which is one that `job_fields.FIELDS` accepts; None: not."""
+    if not text.startswith("merge="):
+        return None
+    key, most, most_bytes, *_ = (word.partition("=")[2] for word in text.split(" "))
+    return Merge(key, int(most), int(most_bytes))
+
+
+def key_part(text: str) -> str:
+    """Return what *text* says of a key; "" for nothing."""
+    start = text.find("key=")  # no encoded key has an equals sign
+    return "" if start < 0 else text[start:]
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> JobRules | None:
+    """Return what *text*, which is one that `job_fields.FIELDS` accepts, says of a key; None for nothing."""
+    of_key = key_part(text)
+    if not of_key:
+        return None
+    key, word, *order = of_key.split(" ")
     name, _, figures = word.partition("=")
     if name == "rate":
         tokens, _, period_us = figures.partition("/")

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from ..errors import OptionError, refuse
 from .job_fields import FIELDS
+from .job_rules import parse
 from .key_template import parsed
 from .keys import decode, encode
 from .protocol import LONGEST_KEY, LONGEST_NUMBER
@@ -198,9 +199,8 @@ def encoded_key(option: str, key: str) -> str:
 
 def key_in(rules: object) -> str | None:
     """Return the key that a text by `Exclusive.text` or `Rate.text` has, decoded; None for anything else."""
-    if not are_rules(rules) or not rules:
-        return None
-    return decode(str(rules).partition(" ")[0].removeprefix("key="))
+    found = parse(str(rules)) if are_rules(rules) else None
+    return decode(found.key) if found else None
 
 
 are_rules_in_words = re.compile(FIELDS["rules"].pattern).fullmatch

@@ -81,6 +81,14 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "zset",
         "type, lane -> waiting jobs that a key keeps out of that lane, by enqueue time, µs",
     ),
+    # And those of merging.
+    "merging": (
+        "lane:key:merging",
+        "hash",
+        "'type merge-key key-rules task-name' -> the call, or the batch, that the next such call joins while it waits",
+    ),
+    "callers": ("lane:key:callers:%s", "zset", "batch -> its calls that have not ended, in their order"),
+    "told_callers": ("lane:key:told:%s", "zset", "batch that is dead -> its calls that know, in their order"),
     "kept_lanes": ("lane:kept", "hash", "'type lane' -> 1 for each lane out of which a key keeps jobs"),
     "waiting_keys": (
         "lane:key:waiting",

@@ -63,8 +63,12 @@ LONGEST_NUMBER = 18
 #: Characters of the longest key of a rule, percent-encoded.
 LONGEST_KEY = 255
 
-#: End of the id of each job that has rules: the id alone tells a script that there is more to do.
+#: End of the id of each job that has a key: the id alone tells a script that there is more to do.
 MARK = "!"
+
+#: End of the id of a call that merges with others, and of a batch of such calls; `MARK` may follow.
+MERGES = "+"
+BATCH = "*"
 
 #: Largest number of stamps of one message, and of bytes that they take as `revokes.stamp` writes them: a waiting job
 #: can be found by each stamp, which costs a few commands when the job comes and when it ends.
@@ -97,6 +101,9 @@ IS_UNREADABLE = 4
 
 #: State of a job of which a field is not accepted. Nothing has changed.
 IS_REFUSED = 5
+
+#: State of a call that joined others which wait: they are one run.
+IS_MERGED = 6
 
 # -- the fleet
 
@@ -148,6 +155,9 @@ MOST_ENDS_LOOKED_AT = 300
 
 #: Bytes of the longest message that `announce` replies with; the caller reads a longer one by itself.
 LONGEST_ANNOUNCED = 65_536
+
+#: Calls of a batch that one call of `callers` looks at, and that one call of `shared` is told of.
+MOST_SHARED = 100
 
 #: Longest pause, µs, before an end is announced again that nobody has told.
 LONGEST_PAUSE_US = 300_000_000

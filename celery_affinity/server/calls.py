@@ -57,10 +57,10 @@ def telling(
     return told
 
 
-def pages(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """Yield *items*, as many together as one call moves."""
-    for first in range(0, len(items), MOST_MOVES):
-        yield items[first : first + MOST_MOVES]
+def pages(items: Sequence[Item], most: int = MOST_MOVES) -> Iterator[Sequence[Item]]:
+    """Yield *items*, *most* together: as many as one call moves."""
+    for first in range(0, len(items), most):
+        yield items[first : first + most]
 
 
 def flat(rows: Iterable[Iterable[Argument]]) -> list[Argument]:

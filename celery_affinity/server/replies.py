@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..rules import job_fields, keys
 from ..rules.job_fields import Job
-from ..rules.protocol import IS_REFUSED
+from ..rules.protocol import IS_MERGED, IS_REFUSED
 from .connections.kept import Reply
 
 logger = logging.getLogger(__name__)
@@ -96,19 +96,21 @@ class Joining:
 class Published(NamedTuple):
     """The outcome of a job's publish. *fresh*: whether the id was new. *served*: whether a live worker serves the type.
 
-    *refused*: the field for which the server refused the job; None if it did not.
+    *refused*: the field for which the server refused the job; None if it did not. *merged*: whether the call joined
+    others that wait.
     """
 
     fresh: bool
     served: bool
     refused: str | None = None
+    merged: bool = False
 
     @classmethod
     def parse(cls, state: int, served: Reply) -> "Published":
         """Return the outcome in a script's reply for one job. *served*: for a refused job, the name of the field."""
         if state == IS_REFUSED:
             return cls(False, True, served.decode())
-        return cls(bool(state), bool(served))
+        return cls(bool(state), bool(served), merged=state == IS_MERGED)
 
     def check(self, job: Job) -> None:
         """Raise OptionError if *job* was refused."""
@@ -169,9 +171,31 @@ class Ticked(NamedTuple):
     lists: list[str]
 
 
+class Caller(NamedTuple):
+    """A call of a batch. *message*: as kombu sent it, b"" if it is gone."""
+
+    job_id: str
+    task_id: str
+    message: bytes
+
+
+class Callers(NamedTuple):
+    """A page of the calls of a batch. *after*: the argument for the next page; None if there is none."""
+
+    after: int | None
+    callers: list[Caller]
+
+    @classmethod
+    def parse(cls, after: int, found: Sequence[bytes]) -> "Callers":
+        """Return the page in a reply of `callers`."""
+        rows = zip(found[::3], found[1::3], found[2::3], strict=True)
+        callers = [Caller(job_id.decode(), keys.decode(task.decode()), message) for job_id, task, message in rows]
+        return cls(None if after < 0 else after, callers)
+
+
 class Ending(NamedTuple):
     """A job that ended without a worker. *how*: "revoked", "expired", "lost" or "max_deliveries"; "" if nothing but
-    the id can be read.
+    the id can be read. Of a batch also "rejected", and "shared": its run has ended, calls do not know their result.
 
     *since_s*: the time since the end. *for_anyone*: whether an app that does not know the task tells the end as well.
     *message*: as kombu sent it, b"" if it is gone, None if it is large (`Reader.message_of`).

@@ -16,14 +16,14 @@ from redis.exceptions import NoPermissionError
 from ..rules import keys as key_names
 from ..rules.job_fields import Job
 from ..rules.keys import Keys
-from ..rules.protocol import MOST_PURGED
+from ..rules.protocol import MOST_PURGED, MOST_SHARED
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from . import calls
 from .calls import check_kind, flat, pages
 from .connections.in_flight import InFlight
 from .reader import Reader
-from .replies import Claim, End, Ending, Joined, Joining, Published, Running, Synced, Ticked, parsed_claims
+from .replies import Callers, Claim, End, Ending, Joined, Joining, Published, Running, Synced, Ticked, parsed_claims
 from .running import ScriptRunner
 from .scripts.assembling import load
 
@@ -251,8 +251,28 @@ class Scheduler(ScriptRunner):
         row = self._run(load("announce"), telling, again_us=round(again_s * 1e6), app=key_names.encode(app))
         return Ending.parse(row) if row else None
 
+    def callers(self, batch: str, *, fence: str = "", after: int = 0, most: int = MOST_SHARED) -> Callers | None:
+        """Return calls of *batch* that do not know its result, in their order, without the one whose message was run.
+
+        *fence*: the number of the caller's claim of the batch; "": the batch was announced. None: it is neither.
+        *after*: what the last page said, 0 for the first one. *most*: calls on a page, which may have fewer.
+        """
+        after, *found = self._run(load("callers"), batch=batch, fence=fence, after=after, most=most) or [None]
+        return None if after is None else Callers.parse(after, found)
+
+    def shared(self, batch: str, callers: Sequence[str], *, fence: str = "", state: str = "done") -> int:
+        """Say that these calls of *batch* know its result. Return how many others do not; -1: see below.
+
+        Those of a batch that is no dead letter end in *state*, "done" or "failed". *fence*: as in `callers`; -1 means
+        what None does there. An announced batch of which all know is told of, as by `told`.
+        """
+        left = -1
+        for page in pages(callers, MOST_SHARED):
+            left = int(self._run(load("shared"), batch=batch, fence=fence, state=state, rest=page))
+        return left
+
     def told(self, job_ids: Sequence[str]) -> None:
-        """Say that the callers of these jobs know how they ended."""
+        """Say that the callers of these jobs know how they ended. Batches of which calls do not know stay untold."""
         self._run(load("told"), how="told", app="", rest=job_ids)
 
     def leave_to_others(self, app: str, job_ids: Sequence[str]) -> None:

@@ -7,13 +7,15 @@ from celery_affinity.reference.replies import NONE
 from celery_affinity.rules import job_fields
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import encode
-from celery_affinity.rules.protocol import MARK, MOST_PURGED
+from celery_affinity.rules.marks import has_key, merges
+from celery_affinity.rules.protocol import MOST_PURGED
 
 from .mirror import KEYS, payload, profile
 from .side_by_side import REFUSED, Named, SideBySide
 from .vocabulary import (
     BURST,
     GONE,
+    MERGES,
     NAMES,
     RULES,
     WORKERS,
@@ -30,8 +32,11 @@ def message_of(job_id):
 
 
 def rules_of(job_id):
-    """Return the rules of a job: always the same ones for one id."""
-    return RULES[zlib.crc32(job_id.encode()) % len(RULES)] if job_id.endswith(MARK) else ""
+    """Return the rules of a job: always the same ones for one id. Of calls that merge few have others' keys."""
+    number = zlib.crc32(job_id.encode())
+    merge = [MERGES[number % len(MERGES)]] if merges(job_id) else []
+    of_key = [RULES[number % (3 if merge else len(RULES))]] if has_key(job_id) else []
+    return " ".join(merge + of_key)
 
 
 def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):

@@ -11,6 +11,7 @@ from .vocabulary import (
     GONE,
     SECOND_US,
     STAMPS,
+    indexes,
     some_indexes,
     types,
 )
@@ -53,6 +54,49 @@ class Ending(Both):
         ids = [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
         self.told_at_us |= {job_id: self.now_us for job_id in ids if job_id in self.reference.untold}
         self.step("told", self.reference.told(ids), *ids, how="told", app="")
+        self.compare()
+
+    def pick_batch(self, index, fence):
+        """Return a batch, and the number of its claim if it is claimed; at times another number, or another job."""
+        batches = [job for job in self.reference.jobs.values() if job.callers]
+        choice = batches if batches and index < GONE else [*self.reference.jobs.values()]
+        if not choice:
+            return "no-job", None
+        batch = choice[index % len(choice)]
+        return batch.id, batch.fence if index % 7 else fence
+
+    @often(4, index=indexes, fence=draw.sampled_from([None, 1]), after=draw.integers(0, 3), most=draw.integers(1, 3))
+    def callers(self, index, fence, after, most):
+        batch, fence = self.pick_batch(index, fence)
+        page = self.reference.callers(batch, fence=fence, after=after, most=most)
+        wanted = [] if page is None else [page.after]
+        for job_id, task_id, message in page.callers if page else ():
+            wanted += [job_id, encode(task_id), message]
+        self.step("callers", wanted, batch=batch, fence="" if fence is None else fence, after=after, most=most)
+        self.compare()
+
+    @often(
+        6,
+        index=indexes,
+        fence=draw.sampled_from([None, 1]),
+        some_indexes=some_indexes,
+        state=draw.sampled_from(["done", "done", "failed"]),
+    )
+    def share(self, index, fence, some_indexes, state):
+        """Say that some calls of a batch know their result, and now and then other jobs."""
+        batch, fence = self.pick_batch(index, fence)
+        of_batch = [*self.reference.jobs[batch].callers] if batch in self.reference.jobs else []
+        others = [*self.reference.jobs, "no-job"]
+        picks = [of_batch if of_batch and each < GONE else others for each in some_indexes]
+        self._share(
+            batch, [choice[i % len(choice)] for choice, i in zip(picks, some_indexes, strict=True)], fence, state
+        )
+
+    def _share(self, batch, ids, fence=None, state="done"):
+        if batch in self.reference.untold:
+            self.told_at_us[batch] = self.now_us
+        left = self.reference.shared(batch, ids, fence=fence, state=state, now_us=self.now_us)
+        self.step("shared", left, *ids, batch=batch, fence="" if fence is None else fence, state=state)
         self.compare()
 
     @often(1, type_=types, some_indexes=some_indexes)

@@ -11,6 +11,7 @@ from celery_affinity.reference.jobs.key_rows import rules_of
 from celery_affinity.reference.jobs.keyed import standing_ids
 from celery_affinity.rules.job_rules import Rate
 from celery_affinity.rules.keys import encode
+from celery_affinity.rules.marks import is_batch
 
 from .mirror import KEYS
 
@@ -21,6 +22,9 @@ _PLACES = tuple(KEYS.base + name for name in ("scheduled", "lane:", "claims:", "
 #: Beginning of the keys that say more of jobs that have a place already.
 _OF_KEYS = KEYS.base + "lane:key:"
 
+#: Beginnings of the keys that have the calls of a batch.
+_OF_BATCHES = (KEYS.key("callers", ""), KEYS.key("told_callers", ""))
+
 #: States of jobs that have ended and are in no place.
 _NOWHERE = ("done", "failed", "revoked", "expired")
 
@@ -28,7 +32,8 @@ _NOWHERE = ("done", "failed", "revoked", "expired")
 def check_that_each_job_is_in_one_place(reference, state):
     places = Counter()
     for name, members in state.items():
-        if name.startswith(_PLACES) and name != KEYS.key("kept_lanes") and not name.startswith(_OF_KEYS):
+        is_place = name.startswith(_PLACES) and name != KEYS.key("kept_lanes") and not name.startswith(_OF_KEYS)
+        if is_place or name.startswith(_OF_BATCHES):
             places.update(members.keys())
     for job in reference.jobs.values():
         is_somewhere = job.state not in _NOWHERE and job.is_listed
@@ -143,7 +148,7 @@ def is_at_its_limit(reference, type_):
 
 def held_keys(reference):
     """Return how many jobs hold each key."""
-    return Counter(rules_of(job).key for job in claimed(reference) if job.rules)
+    return Counter(rules_of(job).key for job in claimed(reference) if rules_of(job))
 
 
 def claimed(reference):
@@ -182,3 +187,34 @@ def idle_types(reference):
     """Return the types that a free slot serves."""
     free = free_slots(reference)
     return {type_ for each in reference.workers.values() if free.get(each.id, 0) > 0 for type_ in each.types}
+
+
+def check_that_calls_merge(reference, was_claimed):
+    """Each call that merged is in one batch, which is a run to come, or one whose end is to be told.
+
+    *was_claimed*: the calls of each batch that was claimed at the last check.
+    """
+    jobs = reference.jobs
+    for job in jobs.values():
+        known_to = [each.id for each in jobs.values() if job.id in each.callers or job.id in each.told_callers]
+        assert known_to == ([job.into] if job.state == "merged" else []), f"{job.id} is in {known_to}"
+        if is_batch(job.id):
+            is_to_be_told = job.id in reference.untold
+            has_some = job.callers or job.state not in ("pending", "claimed")
+            assert has_some, f"{job.id} has no call"
+            assert job.callers or not is_to_be_told, f"{job.id} has nobody to be told"
+            assert job.state != "claimed" or job.primary in job.callers, f"{job.id} has nothing to run"
+            assert is_to_be_told or job.state in ("pending", "claimed") or not job.callers, f"{job.id} is forgotten"
+            for call in [jobs[each] for each in job.callers]:
+                assert job.on_demand >= call.on_demand, f"{job.id} is queued, a call of it is on demand"
+                assert job.priority >= call.priority, f"{job.id} is of too low a priority"
+                was_replayed = job.id not in reference.merging.values()
+                assert job.enqueued_us <= call.enqueued_us or was_replayed, f"{job.id} is too young"
+        assert not set(job.callers) - was_claimed.get(job.id, set(job.callers)), f"{job.id} was joined after its claim"
+    for place, job_id in reference.merging.items():
+        assert jobs[job_id].state in ("pending", "claimed"), f"{place} has {job_id}, which is {jobs[job_id].state}"
+
+
+def claimed_batches(reference):
+    """Return the calls of each batch that is claimed."""
+    return {job.id: set(job.callers) for job in reference.jobs.values() if job.state == "claimed" and job.callers}

@@ -216,6 +216,9 @@ def _expect_job(job, entry, stands):
         entry(["scheduled"], job.id, job.enqueued_us)
     elif job.state == "dead" and job.is_listed:
         entry(["dead"], job.id, job.ended_us)
+    for name, callers in (("callers", job.callers), ("told_callers", job.told_callers)):
+        for caller, number in callers.items():
+            entry([name, job.id], caller, number)
 
 
 def _times(job):
@@ -244,7 +247,12 @@ def _job_hash(job):
         "rules": job.rules,
         "left": " ".join(map(encode, job.left)),
         "tries": job.tries and str(job.tries),
+        "into": job.into,
+        "primary": job.primary,
+        "calls": job.calls and str(job.calls),
     }
+    if job.bytes is not None:
+        found["bytes"] = str(job.bytes)
     found |= {name: value for name, value in if_any.items() if value}
     if job.state in ("done", "failed", "dead", "revoked", "expired"):
         found["ended"] = str(job.ended_us)
@@ -311,7 +319,7 @@ def _expect_counts(reference, entry):
 
 
 def _expect_keys(reference, entry, standing):
-    ruled = [job for job in reference.jobs.values() if job.rules]
+    ruled = [job for job in reference.jobs.values() if key_rows.rules_of(job)]
     first = {}
     for job in sorted(ruled, key=lambda job: (job.enqueued_us, job.id)):
         its_key, its_lane = key_rows.rules_of(job).key, f"{encode(job.type)} {lane(job)}"
@@ -324,6 +332,8 @@ def _expect_keys(reference, entry, standing):
             entry(["of_key", its_key], its_lane, words)
             entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
     _expect_facts_of_keys(reference, entry)
+    for (type_, merge_key, of_key, name), job_id in reference.merging.items():
+        entry(["merging"], f"{encode(type_)} {merge_key} {of_key} {name}", job_id)
 
 
 def _expect_facts_of_keys(reference, entry):

@@ -1,5 +1,7 @@
 """Moves that bring jobs."""
 
+from celery_affinity.rules.marks import is_batch
+
 from . import draw
 from .both import Both, in_order, job_of, message_of, often
 from .side_by_side import Named
@@ -19,6 +21,10 @@ from .vocabulary import (
 
 class Publishing(Both):
     """Moves that bring jobs."""
+
+    def known_calls(self):
+        """Return the ids of all jobs that a client published."""
+        return [each for each in self.reference.jobs if not is_batch(each)]
 
     @often(
         12,
@@ -50,7 +56,7 @@ class Publishing(Both):
         ids = [
             f"{letter}{next(self.job_numbers)}{some_marks[nth % len(some_marks)]}" for nth, letter in enumerate(letters)
         ]
-        ids += (ids[:1] + list(self.reference.jobs)[-1:]) if known else []
+        ids += (ids[:1] + self.known_calls()[-1:]) if known else []
         jobs = [
             (job_id, TYPES[type_indexes[nth % len(type_indexes)] % len(TYPES)], nth % 3 == 0, nth % 11, 0)
             for nth, job_id in enumerate(ids)
@@ -71,7 +77,7 @@ class Publishing(Both):
 
     @often(1, index=draw.integers(0, 20), type_=types, delay_us=delays_us)
     def publish_again(self, index, type_, delay_us):
-        known = list(self.reference.jobs)
+        known = self.known_calls()
         if known:
             self.compare(self._publish(known[-1 - index % len(known)], type_, False, 7, delay_us))
 
@@ -124,7 +130,7 @@ class Publishing(Both):
     @often(1, index=draw.integers(0, 20), type_=types)
     def ingest_again(self, index, type_):
         """Move the next message of a list under an id that is known."""
-        known = list(self.reference.jobs)
+        known = self.known_calls()
         if known:
             job_id = known[-1 - index % len(known)]
             list_, message = f"stock {type_}", message_of(job_id)

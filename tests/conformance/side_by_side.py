@@ -11,10 +11,12 @@ from celery_affinity.rules.score import MICRO
 from ..support.clocked import CLOCK, START_US
 from .invariants import (
     check_placements,
+    check_that_calls_merge,
     check_that_each_job_is_in_one_place,
     check_that_keys_are_kept,
     check_that_no_slot_is_idle,
     check_that_reserves_are_kept,
+    claimed_batches,
 )
 from .mirror import KEYS, expected, key, read
 from .wire import FEW_BYTES
@@ -52,6 +54,7 @@ class SideBySide:
         self.awaited = []  # (what was called, what the reference answered) of each call whose reply is not read yet
         self.granted = []  # (worker, job id, fencing number) of every claim there was
         self.told_at_us = {}
+        self.claimed_batches = {}
         self.goes_on = False  # whether callers go on at once where a reply names types as `more`
         self.owed = set()  # types that a reply named as `more`, and nobody has gone on with since
         self.full_next = False  # whether the server's memory is full at the next arrow ...
@@ -87,6 +90,8 @@ class SideBySide:
         state = self.state = read(found)
         assert state == wanted, _difference(state, wanted)
         check_that_each_job_is_in_one_place(self.reference, state)
+        check_that_calls_merge(self.reference, self.claimed_batches)
+        self.claimed_batches = claimed_batches(self.reference)
         granted = self.newly_granted()
         if not self.owed:  # a release leaves the slots of other workers to the claim that is still to come
             check_placements(self.reference, granted)

@@ -67,6 +67,8 @@ class Conformance(Stories):
             for first in range(0, max(1, len(scheduled)), MOST_PURGED):
                 self._purge(type_, scheduled[first : first + MOST_PURGED])
         self.told_at_us |= dict.fromkeys(self.reference.untold, self.now_us)
+        for batch in [each for each in self.reference.untold if self.reference.jobs[each].callers]:
+            self._share(batch, [*self.reference.jobs[batch].callers])
         ids = list(self.reference.jobs)
         self.step("told", self.reference.told(ids), *ids, how="told", app="")
         self.step("drop", self.reference.drop(ids), *ids)

@@ -66,8 +66,16 @@ RULES = (
 #: What is paused, and for how long, µs; None: until somebody resumes it.
 PAUSABLE = ("type:pdf", "type:pdf", "type:excel", "key:a", "key:rate%3Ar", "key:o", "*")
 pauses_us = draw.sampled_from([None, None, 1_000_000, 64_000_000])
-#: End of a job's id: whether the job has rules.
-marks = draw.sampled_from(["", "", "!"])
+#: How calls merge: few keys, so that calls meet, and small bounds. Messages have some 20 bytes, or 1,500.
+MERGES = (
+    "merge=m most=2 bytes=1000000",
+    "merge=m most=3 bytes=1000000",
+    "merge=m most=3 bytes=2000",
+    "merge=n%20o most=100 bytes=1000000",
+    "merge=n%20o most=100 bytes=1000000",
+)
+#: End of a job's id: whether the job merges, and has a key.
+marks = draw.sampled_from(["", "", "", "!", "!", "+", "+", "+!"])
 #: µs, on both sides of every limit of time: a tick lately, a silence that counts, a beat, a timeout; and back.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(

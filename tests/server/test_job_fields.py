@@ -69,6 +69,21 @@ TEXTS += [
     "key=a:b limit=1",
 ]
 TEXTS += [f"key={'k' * length} limit=1" for length in (255, 256)]
+MERGE = "merge=a%20b most=2 bytes=1"
+TEXTS += [MERGE, f"{MERGE} key=a limit=1", f"{MERGE} key=a limit=1 order=1", f"{MERGE} key=a rate=5/60000000"]
+TEXTS += [
+    f"{MERGE} ",
+    f"{MERGE} key=a",
+    f"{MERGE}key=a limit=1",
+    f" {MERGE}",
+    f"{MERGE} merge=a",
+    f"key=a limit=1 {MERGE}",
+]
+TEXTS += [
+    f"merge=a most={most} bytes={size}" for most in ("1", "0", "02", "10", "9" * 19, "9" * 18) for size in ("5", "0")
+]
+TEXTS += [f"merge={'k' * length} most=9 bytes={'9' * other}" for length, other in ((255, 18), (256, 18), (255, 19))]
+TEXTS += ["merge=a", "merge= most=2 bytes=1", "merge=a:b most=2 bytes=1", "a*", "a*!", "a!*", "a+", "a+!", "*", "!"]
 TEXTS += [f"key=a rate={'9' * length}/{'9' * other}" for length, other in ((18, 18), (19, 18), (18, 19))]
 TEXTS += [chr(code) for code in range(1, 128)] + [f"a{chr(code)}b" for code in range(128)] + ["a\n", "\na"]
 
@@ -138,18 +153,22 @@ def is_refused(client, arguments):
     return field.decode() if state == 5 else None
 
 
+def mark_for(rules):
+    """Return the end of the id of a job with these rules."""
+    return "+!" if "merge=" in rules and "key=" in rules else "+" if "merge=" in rules else "!"
+
+
 def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_client):
     number, refused = 0, set()
     for field in CHECKED:
         for text in TEXTS:
             number += 1
-            job_id = f"e{number}!" if field == "rules" else f"e{number}"
-            arguments = {**GOOD, "id": job_id, field: text}
+            arguments = {**GOOD, "id": f"e{number}{mark_for(text) if field == 'rules' else ''}", field: text}
             before = redis_client.dbsize()
             found = is_refused(redis_client, arguments)
             assert found == job_fields.bad([*arguments.values()]), (field, text)
             if found:
-                assert found == field or (found == "rules" and text.endswith("!"))  # it is marked as having rules
+                assert found == field or (found == "rules" and text.endswith(("!", "+")))  # it says so of its rules
                 assert redis_client.dbsize() == before
                 refused.add(field)
     assert refused == set(CHECKED), f"jobs/fields.lua does not check {set(CHECKED) - refused}"
@@ -246,9 +265,24 @@ def test_all_fields_together_are_judged_as_each_by_itself():
 
 
 def test_a_job_says_rules_if_its_id_is_marked_and_only_then(redis_client):
-    for job_id, rules in (("a!", ""), ("a", "key=a limit=1")):
+    key, merge = "key=a limit=1", "merge=b most=2 bytes=9"
+    for job_id, rules in (
+        ("a!", ""),
+        ("a+", ""),
+        ("a+!", ""),
+        ("a", key),
+        ("a+", key),
+        ("a+!", key),
+        ("a", merge),
+        ("a!", merge),
+        ("a+!", merge),
+        ("a", f"{merge} {key}"),
+        ("a+", f"{merge} {key}"),
+        ("a!", f"{merge} {key}"),
+    ):
         arguments = {**GOOD, "id": job_id, "rules": rules}
         assert is_refused(redis_client, arguments) == job_fields.bad([*arguments.values()]) == "rules"
-    arguments = {**GOOD, "id": "a!", "rules": "key=a limit=1"}
-    assert is_refused(redis_client, arguments) is None
-    assert job_fields.bad([*arguments.values()]) is None
+    for job_id, rules in (("a!", key), ("a+", merge), ("a+!", f"{merge} {key}")):
+        arguments = {**GOOD, "id": job_id, "rules": rules}
+        assert is_refused(redis_client, arguments) is None
+        assert job_fields.bad([*arguments.values()]) is None

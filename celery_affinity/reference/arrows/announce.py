@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from ...rules import marks
 from ...rules.protocol import (
     LONGEST_ANNOUNCED,
     LONGEST_PAUSE_US,
@@ -32,7 +33,7 @@ def announce(cohort: Cohort, *, app: str, telling: Collection[str] = (), again_u
         message = job.message or ""
         return Ending(
             job_id,
-            how=job.reason or job.state,
+            how=job.reason or ("shared" if marks.is_batch(job_id) else job.state),
             type=job.type,
             task_id=job.task_id,
             task_name=job.task_name,

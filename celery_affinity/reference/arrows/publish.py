@@ -1,9 +1,9 @@
 """publish: client -> pending, or scheduled if its time is still to come."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...rules.job_fields import Job
-from ...rules.protocol import IS_PENDING, IS_REFUSED
+from ...rules.protocol import IS_MERGED, IS_PENDING, IS_REFUSED
 from ..jobs import enter, keyed
 from ..model import Cohort
 from ..placing import reserves
@@ -17,7 +17,9 @@ def publish(cohort: Cohort, jobs: Sequence[Job | str], *, now_us: int) -> list[P
     They stay in order: each is enqueued 1 µs after the one before. In the place of a job stands the name of its field
     for which it is refused (`job_fields.bad`), if there is one.
     """
-    published, types, fresh = [], set(), set()
+    published: list[Published] = []
+    types: set[str] = set()
+    fresh: set[str] = set()
     for nth, job in enumerate(jobs):
         if isinstance(job, str):
             published.append(Published(IS_REFUSED, NONE, True, job))
@@ -27,7 +29,16 @@ def publish(cohort: Cohort, jobs: Sequence[Job | str], *, now_us: int) -> list[P
         published.append(reply)
         if reply.state == IS_PENDING:
             fresh.add(job.id)
-        if reply.state == IS_PENDING and reply.served and (not others_wait or reserves.in_force(cohort)):
+        if reply.state == IS_MERGED:
+            fresh |= _batch_of_fresh(cohort, job.id, fresh)
+        is_to_be_placed = reply.state in (IS_PENDING, IS_MERGED) and reply.served
+        if is_to_be_placed and (not others_wait or reserves.in_force(cohort)):
             types.add(job.type)  # else no free slot fits, or somebody goes on with them
     more = fill(cohort, types, now_us, only=fresh)
     return [published[0]._replace(more=more), *published[1:]]
+
+
+def _batch_of_fresh(cohort: Cohort, job_id: str, fresh: Collection[str]) -> set[str]:
+    """Return the batch that *job_id* merged into, if its first message is one of those just published; or nothing."""
+    batch = cohort.jobs[cohort.jobs[job_id].into or ""]
+    return {batch.id} if next(iter(batch.callers)) in fresh else set()

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
+from ...rules import marks
 from ..fleet import lookahead
-from ..jobs import claims, come_back, finished
+from ..jobs import batch_release, claims, come_back, finished
 from ..jobs.outcome import ENDED, read_outcome
 from ..model import Cohort, Delivery, Outcome, Worker
 from ..placing import free_slots, which_slot
@@ -30,7 +31,7 @@ def release(
         return Released(NONE, [])
     if worker.sequence == sequence:
         still = [job for job_id, fence in worker.granted if (job := claims.held(cohort, worker_id, job_id, fence))]
-        return Released(NONE, [claims.payload(job) for job in still])
+        return Released(NONE, [claims.payload(cohort, job) for job in still])
     if inline:
         worker.stalled = False  # only the event loop takes jobs inline, so it turns
     again = _take_ends(cohort, worker, ends, now_us)
@@ -58,7 +59,9 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
         if job is None:
             continue
         how, why = read_outcome(outcome)
-        if how in ENDED or job.acked:
+        if marks.is_batch(job.id):
+            again |= batch_release.record(cohort, job, how, why, now_us)
+        elif how in ENDED or job.acked:
             finished.record(cohort, job, ENDED.get(how, "done"), why if how in ENDED else "", now_us)
         elif how == "rejected":
             come_back.drop(cohort, job, now_us)

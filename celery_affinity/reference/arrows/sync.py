@@ -75,8 +75,8 @@ def _look_at_what_is_not_named(
             continue
         if looked_at == MOST_MOVES or size > cohort.most_bytes:
             break
-        looked_at, size = looked_at + 1, size + claims.payload(job).size
-        if claims.is_unread(worker, job) or draining:
+        looked_at, size = looked_at + 1, size + claims.payload(cohort, job).size
+        if claims.is_unread(cohort, worker, job) or draining:
             again = come_back.put(cohort, job, now_us, counted=False)
             types, returned = types | again, returned + len(again)
         else:

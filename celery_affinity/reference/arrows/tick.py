@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from ...rules.protocol import MOST_MOVES, MOST_TYPES, SILENCE_COUNTS_US
 from ..fleet.take_back import TakenBack, take_back
-from ..jobs import ends, keyed
+from ..jobs import ends, keyed, merging
 from ..model import Cohort
 from ..placing import type_changes
 from ..placing.fill import fill
@@ -25,7 +25,10 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     due = [job for job in scheduled if job.enqueued_us <= now_us][:MOST_MOVES]
     for job in due:
         job.state = "pending"
-        keyed.enter(cohort, job, now_us)
+        if merging.enter(cohort, job, now_us):
+            keyed.leave(cohort, job, now_us)  # its key may be kept for it
+        else:
+            keyed.enter(cohort, job, now_us)
 
     types = {job.type for job in due}
     taken = _recover_the_dead(cohort, types, now_us)

@@ -2,20 +2,17 @@
 
 from collections.abc import Iterable
 
-from ..jobs import come_back, ends
+from ..jobs import come_back
 from ..model import Cohort
 
 
 def told(cohort: Cohort, job_ids: Iterable[str]) -> int:
     """Record that the callers of these jobs know how they ended. Return how many did not before."""
-    untold = [cohort.jobs[each] for each in dict.fromkeys(job_ids) if cohort.untold.pop(each, None) is not None]
-    for job in untold:
-        job.left, job.tries = (), 0
-        if job.state != "dead":
-            ends.told(cohort, job)
-        elif not job.is_listed:
-            come_back.forget(cohort, job)
-    return len(untold)
+    untold = [cohort.jobs[each] for each in dict.fromkeys(job_ids) if each in cohort.untold]
+    known = [job for job in untold if not job.callers]  # of a batch, those that know are `shared`
+    for job in known:
+        come_back.told(cohort, job)
+    return len(known)
 
 
 def leave_to_others(cohort: Cohort, job_ids: Iterable[str], *, app: str, now_us: int) -> int:

@@ -1,18 +1,24 @@
 """Claims: a job held by a worker's slot, with a fencing number that grows at each delivery."""
 
+from ...rules import marks
 from ..model import Cohort, Delivery, Job, Worker
 from ..placing import free_slots, type_rules
-from . import ends, keyed
+from . import batches, ends, keyed, merging
 
 
-def payload(job: Job) -> Delivery:
-    """Return what a worker reads of a claimed job."""
+def payload(cohort: Cohort, job: Job) -> Delivery:
+    """Return what a worker reads of a claimed job; of a batch, the message of the call that is run."""
     assert job.fence is not None
-    return Delivery(job.id, job.fence, job.type, job.deliveries, job.enqueued_us, job.message or "", job.expires_us)
+    run = cohort.jobs[job.primary] if job.primary else job
+    return Delivery(job.id, job.fence, job.type, job.deliveries, job.enqueued_us, run.message or "", run.expires_us)
 
 
 def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | None:
     """Give a job to *worker*; one that has expired ends instead, and nobody gets it."""
+    if marks.is_batch(job.id) and batches.choose(cohort, job, now_us) is None:
+        merging.vanish(cohort, job)
+        keyed.leave(cohort, job, now_us)
+        return None
     cohort.fence += 1
     job.claimed_us = now_us
     if job.has_expired(now_us):
@@ -24,7 +30,7 @@ def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | N
     keyed.hold(cohort, job, now_us)
     type_rules.hold(cohort, job)
     free_slots.recount(worker, now_us)
-    return payload(job)
+    return payload(cohort, job)
 
 
 def held(cohort: Cohort, worker_id: str, job_id: str, fence: int) -> Job | None:
@@ -33,9 +39,9 @@ def held(cohort: Cohort, worker_id: str, job_id: str, fence: int) -> Job | None:
     return cohort.jobs[job_id] if worker and worker.claims.get(job_id) == fence else None
 
 
-def is_unread(worker: Worker, job: Job) -> bool:
+def is_unread(cohort: Cohort, worker: Worker, job: Job) -> bool:
     """Remove a job from its worker's inbox. Return whether the job was there: then the worker has not read it."""
-    delivery = payload(job)
+    delivery = payload(cohort, job)
     if delivery not in worker.inbox:
         return False
     worker.inbox.remove(delivery)

@@ -1,9 +1,10 @@
 """The ways a claimed job leaves its slot without having been done: pending again, or dead."""
 
+from ...rules import marks
 from ...rules.protocol import MOST_MOVES
 from ..model import Cohort, Job, Reason
 from ..placing import type_rules
-from . import ends, find_by, keyed
+from . import batches, ends, find_by, keyed, merging
 
 
 def drop(cohort: Cohort, job: Job, now_us: int) -> None:
@@ -25,8 +26,10 @@ def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") 
     if job.acked:
         bury(cohort, job, "lost", now_us)
         return set()
-    ended = ends.meanwhile(cohort, job, now_us)
-    if ended:
+    if marks.is_batch(job.id):
+        if not batches.meanwhile(cohort, job, now_us):
+            return set()
+    elif ended := ends.meanwhile(cohort, job, now_us):
         ends.record(cohort, job, ended, now_us)
         return set()
     job.deliveries += counted
@@ -34,6 +37,8 @@ def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") 
         bury(cohort, job, "max_deliveries", now_us, why)
         return set()
     job.state = "pending"
+    if marks.is_batch(job.id):
+        job.task_id = ""
     keyed.enter(cohort, job, now_us)
     return {job.type}
 
@@ -42,7 +47,10 @@ def bury(cohort: Cohort, job: Job, reason: Reason, now_us: int, why: str = "") -
     """Put a job among the dead letters, of which the newest are kept."""
     job.state, job.reason, job.why, job.ended_us = "dead", reason, why, now_us
     cohort.counters[reason] += 1
-    if reason not in ("rejected", "unreadable"):
+    merging.close(cohort, job)
+    if marks.is_batch(job.id):
+        batches.bury(cohort, job, reason, now_us)
+    elif reason not in ("rejected", "unreadable"):
         cohort.untold[job.id] = now_us
     _trim_dead(cohort)
 
@@ -58,8 +66,21 @@ def _trim_dead(cohort: Cohort) -> None:
             forget(cohort, job)
 
 
+def told(cohort: Cohort, job: Job) -> None:
+    """The caller of *job*, which was untold, knows how it ended; or all callers, of a batch."""
+    del cohort.untold[job.id]
+    job.left, job.tries = (), 0
+    if job.state != "dead":
+        ends.told(cohort, job)
+    elif not job.is_listed:
+        forget(cohort, job)
+
+
 def forget(cohort: Cohort, job: Job) -> None:
-    """Delete a job and all that is known of it."""
+    """Delete a job and all that is known of it; with a batch, all of its calls."""
+    for caller in (*job.callers, *job.told_callers):
+        forget(cohort, cohort.jobs[caller])
+    merging.close(cohort, job)
     find_by.remove(cohort, job, keeps_last=False)
     del cohort.jobs[job.id]
     cohort.untold.pop(job.id, None)

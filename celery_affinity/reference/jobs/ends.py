@@ -3,7 +3,7 @@
 from typing import Literal
 
 from ..model import Cohort, Job
-from . import find_by, keyed
+from . import find_by, keyed, merging
 
 How = Literal["revoked", "expired"]
 
@@ -14,10 +14,16 @@ def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
     cohort.untold[job.id] = now_us
     cohort.counters[how] += 1
     find_by.fade(cohort, job)
+    merging.close(cohort, job)
 
 
 def waiting(cohort: Cohort, job: Job, how: How, now_us: int) -> bool:
     """End a job if it waits; a claimed one is its worker's. Return whether it did."""
+    if job.state == "merged":
+        is_let_go = merging.let_go(cohort, job, how, now_us)
+        if is_let_go:
+            record(cohort, job, how, now_us)
+        return is_let_go
     if job.state not in ("pending", "scheduled"):
         return False
     record(cohort, job, how, now_us)

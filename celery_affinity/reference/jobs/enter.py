@@ -3,12 +3,13 @@
 from typing import cast
 
 from ...rules import job_fields
+from ...rules.job_rules import merge_in
 from ...rules.keys import withdrawn
-from ...rules.protocol import HAS_ENDED, IS_KNOWN, IS_PENDING, IS_SCHEDULED, TICK_US
+from ...rules.protocol import HAS_ENDED, IS_KNOWN, IS_MERGED, IS_PENDING, IS_SCHEDULED, TICK_US
 from ..fleet import workers
 from ..model import Cohort, Job
 from ..replies import NONE, Published
-from . import ends, find_by, keyed
+from . import ends, find_by, keyed, merging
 
 
 def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int) -> Published:
@@ -25,6 +26,7 @@ def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int) -> P
         state="pending" if is_due else "scheduled",
         message=cast("str", new.message),
         rules=new.rules,
+        bytes=len(cast("str", new.message).encode()) if merge_in(new.rules) else None,
         **job_fields.kept(new),
     )
     cohort.jobs[new.id] = job
@@ -38,11 +40,13 @@ def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int) -> P
         if new.delay_us < TICK_US and _first_scheduled(cohort) is job:
             workers.have_one_tick(cohort)
         return Published(IS_SCHEDULED, NONE, True)
-    keyed.enter(cohort, job, now_us, is_fresh=True)
-    if not _is_served(cohort, new.type):
+    is_merged = merging.enter(cohort, job, now_us)
+    if not is_merged:
+        keyed.enter(cohort, job, now_us, is_fresh=True)
+    is_served = _is_served(cohort, new.type)
+    if not is_served:
         cohort.counters["unserved"] += 1
-        return Published(IS_PENDING, NONE, False)
-    return Published(IS_PENDING, NONE, True)
+    return Published(IS_MERGED if is_merged else IS_PENDING, NONE, is_served)
 
 
 def _is_served(cohort: Cohort, type_: str) -> bool:

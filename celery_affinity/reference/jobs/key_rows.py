@@ -6,7 +6,7 @@ from ..model import Cohort, Job
 
 def rules_of(job: Job) -> JobRules | None:
     """Return what the rules of *job* say; None if the job has none."""
-    return parse(job.rules) if job.rules else None
+    return parse(job.rules)
 
 
 def waiting(cohort: Cohort, key: str) -> list[Job]:

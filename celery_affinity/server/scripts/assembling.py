@@ -43,6 +43,8 @@ ARROWS = (
     "revoke",
     "announce",
     "told",
+    "callers",
+    "shared",
     "repair",
 )
 

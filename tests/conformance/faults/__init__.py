@@ -1,6 +1,6 @@
 """The faults that the conformance test must notice, by the folder of the Lua file that they break."""
 
-from . import arrows, base, fleet, jobs, keyed, placing, repair, reserves
+from . import arrows, base, fleet, jobs, keyed, merging, placing, repair, reserves
 from .fault import LUA, ROOT, Fault
 
 FAULTS = (
@@ -11,6 +11,7 @@ FAULTS = (
     *base.FAULTS,
     *repair.FAULTS,
     *keyed.FAULTS,
+    *merging.FAULTS,
     *reserves.FAULTS,
 )
 

@@ -2,13 +2,15 @@
 -- is not reported in time is announced to another process, each time after a pause twice as long: a process that tells
 -- an end may hang, and so may the others.
 -- RETURNS {id, how, type, task id, task name, deliveries, µs since the job ended, for anyone, message}; {id} of a job
--- whose row cannot be read; {} if no end is to be told. how: "revoked", "expired", or why the job is dead. for anyone:
+-- whose row cannot be read; {} if no end is to be told. how: "revoked", "expired", or why the job is dead; of a
+-- batch also "shared": its run has ended, and some calls do not know their result (`callers`). for anyone:
 -- 1 if an app that does not know the task tells the end as well. message: "" if it is gone, nil if it is so large that
 -- the process reads it by itself.
 -- Cost: at most MOST_ENDS_LOOKED_AT jobs, and a message of LONGEST_ANNOUNCED bytes.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include base/clock.lua
+-- @include jobs/marks.lua
 
 local again_us = tonumber(ARGV[1]) -- the first pause
 local app = ARGV[2] -- the app that asks: an end that it has left to others it gets again only when it is for anyone
@@ -52,7 +54,7 @@ for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "
     if not is_telling[id] and (is_for_anyone or not is_left(left)) then
         come_again(id, math.min(again_us * 2 ^ tries, protocol.LONGEST_PAUSE_US))
         redis.call("HSET", key.job(id), "tries", tries + 1)
-        local how = state == "dead" and reason or state
+        local how = state == "dead" and reason or marks.is_batch(id) and "shared" or state
         local anyone = is_for_anyone and 1 or 0
         return { id, how, type, task, name, deliveries, clock.text(since_us), anyone, message_of(id) }
     end

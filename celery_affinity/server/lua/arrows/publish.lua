@@ -1,9 +1,9 @@
 -- publish: client -> pending, or scheduled if the job's time is still to come. Places the jobs at once if slots are
 -- free. A known id changes nothing: a call repeated after a lost reply publishes once.
 -- RETURNS {state, more, served, state, served, ...}; state 0: known already, 1: pending or placed, 2: scheduled, 3:
--- revoked before, or expired, 5: refused, and nothing is written of the job. more: as `fill` returns it. served 0: the
--- job is pending, and no live worker serves its type; of a refused job served is the name of the refused field. Each
--- further job adds state and served.
+-- revoked before, or expired, 5: refused, and nothing is written of the job, 6: merged with others that wait. more: as
+-- `fill` returns it. served 0: the job waits, and no live worker serves its type; of a refused job served is the name
+-- of the refused field. Each further job adds state and served.
 -- Cost: O(log n) in pending jobs, for each job. A full server may refuse the first write, before anything is written.
 -- @include generated/keys.lua
 -- @include jobs/fields.lua
@@ -16,6 +16,14 @@ end
 local arguments, reply, types, fresh = ARGV, {}, {}, {}
 local alone -- the only job, to be added to a lane if it is not placed
 
+-- Adds to `fresh`, messages by job that were just written, that of the batch into which `id` was merged, if it is the
+-- message of such a job.
+local function add_batch(fresh, id)
+    local batch = redis.call("HGET", key.job(id), "into")
+    local first = batch and redis.call("ZRANGE", key.callers(batch), 0, 0)[1]
+    fresh[batch] = first and fresh[first]
+end
+
 -- Adds a job. `nth`: its place in the call, from 0. The jobs of one call are 1 µs apart, so that they stay in order.
 local function add(nth, job)
     local bad = fields.bad(job)
@@ -27,7 +35,11 @@ local function add(nth, job)
     state, served, is_first, alone = put(job, clock.now_us + nth, #ARGV == job_fields.COUNT)
     reply[2 * nth + 1], reply[2 * nth + 2] = state, served
     types[#types + 1] = is_first and job.type or nil
-    fresh[job.id] = state == protocol.IS_PENDING and job.message or fresh[job.id] -- a call may repeat a job
+    local waits = state == protocol.IS_PENDING or state == protocol.IS_MERGED
+    fresh[job.id] = waits and job.message or fresh[job.id] -- a call may repeat a job
+    if state == protocol.IS_MERGED then
+        add_batch(fresh, job.id)
+    end
 end
 
 for first = 1, #ARGV, job_fields.COUNT do

@@ -8,6 +8,7 @@
 -- @include placing/lane_names.lua
 -- @include jobs/find_by.lua
 -- @include jobs/with_rules.lua
+-- @include jobs/come_back.lua
 
 local type = ARGV[1] -- encoded
 -- ARGV[2..]: ids of scheduled jobs, MOST_PURGED at most
@@ -16,6 +17,11 @@ local deleted = 0
 local function forget(id, lane)
     if lane and has_rules(id) then
         with_rules.leave(id, type, lane)
+    end
+    if marks.is_mergeable(id) then
+        close_merging(id, type, unpack(redis.call("HMGET", key.job(id), "rules", "name")))
+        come_back.forget(id)
+        return
     end
     find_by.remove(id, 0)
     redis.call("UNLINK", key.job(id), key.message(id))

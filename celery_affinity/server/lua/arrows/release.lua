@@ -43,18 +43,23 @@ for i = 5, #ARGV, 3 do
     local id, fence, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     local known = claims.remove(worker, id, fence)
     holds_less = holds_less or known
-    if known and outcome == "acked" then
+    if known and outcome == "acked" and not marks.is_batch(id) then
         finished.record(id, fence, known, "done", "")
     elseif known then
 -- @deferred jobs/outcome.lua
         local how, why = read_outcome(outcome)
-        if ENDED[how] then
-            finished.record(id, fence, known, ENDED[how], why)
-        elseif known.acked then
-            finished.record(id, fence, known, "done", "")
+        local is_settled = (ENDED[how] or known.acked) and not marks.is_batch(id)
+        if is_settled then
+            finished.record(id, fence, known, ENDED[how] or "done", ENDED[how] and why or "")
         else
 -- @deferred jobs/come_back.lua
-            if how == "rejected" then
+-- @deferred jobs/batch_release.lua
+            if marks.is_batch(id) and (ENDED[how] or known.acked) then
+                local type = batch_release.record(id, fence, known, how, why)
+                if type then
+                    again[type] = true
+                end
+            elseif how == "rejected" then
                 come_back.drop(worker, id)
                 come_back.bury(id, "rejected", settings, why)
             else

@@ -32,6 +32,16 @@ local function silence_began()
     return grace
 end
 
+-- RETURNS whether call `id`, which is due, was merged with others that wait.
+local function merge(id, type, lane, enqueued)
+    local rules, name, bytes = unpack(redis.call("HMGET", key.job(id), "rules", "name", "bytes"))
+    local batch = of_merging("enter", id, type, lane, enqueued, rules, name, tonumber(bytes) or 0)
+    if batch and has_rules(id) then
+        with_rules.leave(id, type, lane) -- its key may be kept for it
+    end
+    return batch
+end
+
 -- RETURNS the number of jobs that were due.
 local function promote_due()
     local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", clock.now, "LIMIT", 0, protocol.MOST_MOVES)
@@ -39,8 +49,10 @@ local function promote_due()
         local type, lane, enqueued, deliveries =
             unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries"))
         if spoiled.can_wait(type, lane, enqueued, deliveries) then
-            with_rules.wait(id, type, lane, enqueued) -- first: what it meets may be spoiled
-            redis.call("HSET", key.job(id), "state", "pending")
+            if not (marks.is_mergeable(id) and merge(id, type, lane, enqueued)) then
+                with_rules.wait(id, type, lane, enqueued) -- first: what it meets may be spoiled
+                redis.call("HSET", key.job(id), "state", "pending")
+            end
             redis.call("ZREM", key.scheduled, id)
             types[#types + 1] = type
         else

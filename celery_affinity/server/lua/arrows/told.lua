@@ -1,6 +1,6 @@
 -- told: untold -> nowhere. The callers of these jobs know how the jobs ended; or their ends are left to another app, or
 -- nobody is to tell them.
--- RETURNS the number of these ends that were untold until now.
+-- RETURNS the number of these ends that were untold until now. A batch of which calls do not know stays: see `shared`.
 -- Cost: at most MOST_MOVES jobs in one call, by the caller.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
@@ -28,20 +28,11 @@ local function set_aside(id)
     redis.call("ZREM", key.untold, id)
 end
 
-local function forget_what_is_told(id)
-    redis.call("ZREM", key.untold, id)
-    redis.call("HDEL", key.job(id), "left", "tries")
-    if redis.call("HGET", key.job(id), "state") ~= "dead" then
-        ends.told(id)
-    elseif not redis.call("ZSCORE", key.dead, id) then
-        come_back.forget(id) -- too many jobs were dead: this was left to do
-    end
-end
-
-local report = ({ told = forget_what_is_told, left = leave, aside = set_aside })[how]
+local report = ({ told = come_back.told, left = leave, aside = set_aside })[how]
 local untold = 0
 for i = 3, #ARGV do
-    if redis.call("ZSCORE", key.untold, ARGV[i]) then
+    local is_half_told = how == "told" and marks.is_batch(ARGV[i]) and redis.call("EXISTS", key.callers(ARGV[i])) == 1
+    if redis.call("ZSCORE", key.untold, ARGV[i]) and not is_half_told then
         untold = untold + 1
         report(ARGV[i])
     end

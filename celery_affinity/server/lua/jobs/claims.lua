@@ -1,12 +1,15 @@
 -- claims: jobs held by a worker's slots, each with a fencing number that grows at every delivery.
 -- @include base/clock.lua
 -- @include jobs/with_rules.lua
+-- @include jobs/marks.lua
 local claims = {}
 
 -- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it. The message is read
 -- unless it is given: a client that only publishes needs no right to read messages. `expires`: false for never.
-function claims.payload(id, fence, type, deliveries, enqueued, expires, message)
-    message = message or redis.call("GET", key.message(id)) or ""
+-- `run`: whose message it is: of a batch the call that is run, else nil.
+function claims.payload(id, fence, type, deliveries, enqueued, expires, message, run)
+    local its_own = run or id
+    message = message or redis.call("GET", key.message(its_own)) or ""
     local facts = id .. " " .. fence .. " " .. type .. " " .. deliveries .. " " .. enqueued
     local is_time = expires and string.find(expires, "^%d+$")
     return (is_time and facts .. " " .. expires or facts) .. "\n" .. message
@@ -48,7 +51,12 @@ function claims.payload_again(id)
     if not (fence and type and deliveries and enqueued) then
         return nil
     end
-    return claims.payload(id, fence, type, deliveries, enqueued, expires)
+    local run
+    if marks.is_batch(id) then
+        run = redis.call("HGET", key.job(id), "primary")
+        expires = run and redis.call("HGET", key.job(run), "expires")
+    end
+    return claims.payload(id, fence, type, deliveries, enqueued, expires, nil, run)
 end
 
 -- Removes a claim from the inbox of its worker. RETURNS whether it was there, and how many bytes were compared.
@@ -62,7 +70,7 @@ end
 
 -- RETURNS what the row of a claimed job says; of one with rules also these, and the name of its task.
 local function row_of(id)
-    if has_rules(id) then
+    if has_rules(id) or marks.is_mergeable(id) then
         return unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires",
             "limited", "rules", "name"))
     end
@@ -80,6 +88,7 @@ function claims.remove(worker, id, fence)
         with_rules.free(id, type, is_limited, rules, name)
         return {
             acked = acked == "1", type = type, claimed = claimed, task = task, stamps = stamps, expires = expires,
+            rules = rules, name = name,
         }
     end
     return nil

@@ -4,6 +4,7 @@
 -- @include placing/lanes.lua
 -- @include jobs/with_rules.lua
 -- @include jobs/spoiled.lua
+-- @include jobs/of_batches.lua
 local come_back = {}
 
 -- Removes a claim. The caller recounts the worker's free slots afterwards, once for all claims that it removed.
@@ -30,8 +31,14 @@ function come_back.some_of(worker, most)
     return ids
 end
 
--- Deletes a dead letter.
+-- Deletes a dead letter; with a batch, all of its calls.
 function come_back.forget(id)
+    if marks.is_batch(id) then
+        for _, caller in ipairs(of_batch("all_callers", id)) do
+            come_back.forget(caller)
+        end
+        redis.call("UNLINK", key.callers(id), key.told_callers(id))
+    end
     redis.call("ZREM", key.dead, id)
     redis.call("ZREM", key.untold, id)
     find_by.remove(id, 0)
@@ -64,10 +71,26 @@ function come_back.bury(id, reason, settings, why)
     end
     redis.call("ZADD", key.dead, now, id)
     redis.call("HINCRBY", key.counters, reason, 1)
-    if reason ~= "rejected" and reason ~= "unreadable" then
+    if marks.is_mergeable(id) then
+        close_merging(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
+    end
+    if marks.is_batch(id) then
+        of_batch("bury", id, reason)
+    elseif reason ~= "rejected" and reason ~= "unreadable" then
         redis.call("ZADD", key.untold, now, id)
     end
     trim_dead(settings.dead_max)
+end
+
+-- The caller of a job that was untold knows how the job ended; or all callers, of a batch.
+function come_back.told(id)
+    redis.call("ZREM", key.untold, id)
+    redis.call("HDEL", key.job(id), "left", "tries")
+    if redis.call("HGET", key.job(id), "state") ~= "dead" then
+        ends.told(id)
+    elseif not redis.call("ZSCORE", key.dead, id) then
+        come_back.forget(id) -- too many jobs were dead: this was left to do
+    end
 end
 
 -- Sets aside a job that cannot wait, because its row was deleted or spoiled; it is in no lane and has no slot. Its
@@ -101,8 +124,10 @@ function come_back.put(worker, id, counted, settings, why)
         come_back.bury(id, "lost", settings)
         return nil
     end
-    local ended = ends.meanwhile(id)
-    if ended then
+    local ended = not marks.is_batch(id) and ends.meanwhile(id)
+    if marks.is_batch(id) and not of_batch("meanwhile", id) then
+        return nil
+    elseif ended then
         ends.record(id, ended)
         return nil
     end
@@ -111,6 +136,9 @@ function come_back.put(worker, id, counted, settings, why)
         return nil
     end
     redis.call("HSET", key.job(id), "state", "pending")
+    if marks.is_batch(id) then
+        redis.call("HSET", key.job(id), "task", "")
+    end
     with_rules.wait(id, type, lane, enqueued)
     return type
 end

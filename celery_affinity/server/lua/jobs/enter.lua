@@ -5,10 +5,14 @@
 -- @include placing/free_slots.lua
 -- @include jobs/find_by.lua
 -- @include jobs/ends.lua
+-- @include jobs/merged.lua
 
 -- Writes the row of `job`, and its message. A full server may refuse the first write.
 local function write_job(job, lane, enqueued, state)
-    if job.rules == "" then
+    if marks.is_mergeable(job.id) and job.rules ~= "" then
+        redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state), "rules", job.rules,
+            "bytes", #job.message)
+    elseif job.rules == "" then
         redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state))
     else
         redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state), "rules", job.rules)
@@ -57,7 +61,11 @@ local function put(job, enqueued_us, is_only)
     end
     local heads, has_type_rules = unpack(redis.call("HMGET", key.heads, type, "!"))
     local alone
-    if has_rules(id) then
+    local is_merged = marks.is_mergeable(id)
+        and of_merging("enter", id, type, lane, due, job.rules, job.task_name, #job.message)
+    if is_merged then
+        heads = heads or "" -- others wait
+    elseif has_rules(id) then
         with_rules.wait(id, type, lane, due, job)
     elseif heads or has_type_rules or not is_only then
         lanes.add(id, type, lane, due, heads or "")
@@ -65,11 +73,12 @@ local function put(job, enqueued_us, is_only)
         alone = { id = id, type = type, lane = lane, enqueued = due }
     end
     local is_served = redis.call("HGET", key.capacity, type) or redis.call("HGET", key.capacity, WITHDRAWN .. type)
+    local state = is_merged and protocol.IS_MERGED or protocol.IS_PENDING
     if not is_served then
         redis.call("HINCRBY", key.counters, "unserved", 1)
-        return protocol.IS_PENDING, 0, false, alone
+        return state, 0, false, alone
     end
-    return protocol.IS_PENDING, 1, not heads or has_type_rules == protocol.HAS_RESERVES, alone
+    return state, 1, not heads or has_type_rules == protocol.HAS_RESERVES, alone
 end
 
 -- Places pending jobs of `their_types`, as `fill` does. `messages`: job id -> message, of the jobs that were just

@@ -13,7 +13,7 @@ local function rules_of(id)
     end
     local rules = rules_known[id]
     if rules then
-        return string.match(rules, "^key=(%S+) %l+=(%S+)(.*)$")
+        return string.match(rules, "key=(%S+) %l+=(%S+)(.*)$")
     end
 end
 

@@ -6,6 +6,7 @@
 -- A reason for the length: jobs and slots are chosen in other parts; the move itself is one subject.
 -- @include jobs/claims.lua
 -- @include jobs/ends.lua
+-- @include jobs/of_batches.lua
 -- @include placing/heads.lua
 -- @include generated/settings.lua
 -- @include placing/free_slots.lua
@@ -173,9 +174,15 @@ local function fill_from(waiting, caller, view, fresh)
             leave_the_others()
             break
         end
+        local run, run_expires -- of a batch
         local fence, deliveries, expires, has_row
         if may_start then
             waiting.pop(job)
+            if marks.is_batch(id) then
+                run, run_expires = of_batch("choose", id)
+            end
+        end
+        if may_start and (run or not marks.is_batch(id)) then
             fence, deliveries, expires, has_row = claims.grant(id, worker, view)
         end
         if is_ruled and may_start then
@@ -190,7 +197,8 @@ local function fill_from(waiting, caller, view, fresh)
                 redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)
             end
             local message = fresh and fresh[id]
-            local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, expires, message)
+            local payload =
+                claims.payload(id, fence, job.type, deliveries, job.enqueued, run_expires or expires, message, run)
             job.fence, bytes = fence, bytes + #payload
             if waiting.count then
                 waiting.count(job)
@@ -200,6 +208,8 @@ local function fill_from(waiting, caller, view, fresh)
             else
                 redis.call("LPUSH", key.inbox(worker), payload)
             end
+        elseif may_start and marks.is_batch(id) then
+            of_merging("vanish", id)
         elseif may_start then
             ends.record(id, "expired")
         end

@@ -17,7 +17,7 @@ local function ruled_row(id)
     end
     local rules, state, type, lane, enqueued, name, worker = unpack(
         redis.call("HMGET", key.job(id), "rules", "state", "type", "lane", "enqueued", "name", "worker"))
-    local its_key, states = string.match(rules or "", "^key=(%S+) %l+=(%S+)")
+    local its_key, states = string.match(rules or "", "key=(%S+) %l+=(%S+)")
     return its_key and {
         key = its_key, states = states, state = state, type = type, lane = lane, enqueued = enqueued,
         name = name or "", worker = worker or "",

@@ -1,0 +1,36 @@
+"""How the run of a batch ended: for the call that was run, as its worker says; what of the others, is decided here."""
+
+from ..model import Cohort, Job
+from . import batches, come_back, finished, keyed, merging
+from .outcome import ENDED
+
+
+def record(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[str]:
+    """Record the end of a claim of *batch*. Return the types that gained a pending job: one, or none."""
+    primary = cohort.jobs[batch.primary or ""]
+    is_without_result = how in ("revoked", "expired")  # the worker ended the call before it came to a result
+    if how in ENDED or batch.acked:
+        state, its_why = (ENDED[how], why) if how in ENDED else ("done", "")
+        batches.end_caller(cohort, primary, state, its_why, now_us)
+        if batch.callers and is_without_result:
+            return _go_on(cohort, batch, now_us)
+        batch.primary = None
+        finished.record(cohort, batch, state, its_why, now_us)
+        if batch.callers:
+            cohort.untold[batch.id] = now_us
+        return set()
+    if how == "rejected":
+        come_back.drop(cohort, batch, now_us)
+        come_back.bury(cohort, batch, "rejected", now_us, why)
+        return set()
+    return come_back.put(cohort, batch, now_us, counted=how == "unsettled", why=why)
+
+
+def _go_on(cohort: Cohort, batch: Job, now_us: int) -> set[str]:
+    """Have the other calls wait again; others do not join them."""
+    come_back.drop(cohort, batch, now_us)
+    merging.close(cohort, batch)
+    batch.primary, batch.task_id, batch.acked = None, "", False
+    batch.state = "pending"
+    keyed.enter(cohort, batch, now_us)
+    return {batch.type}

@@ -1,0 +1,122 @@
+"""Calls of one task with one merge key that wait together are one run. The second makes a batch of the two.
+
+The batch waits, is claimed and comes back as a job does. A call alone is a job like others. Calls join in the moment at
+which they would wait: what is open for them waits itself, and was never delivered.
+"""
+
+from typing import Literal
+
+from ...rules import marks
+from ...rules.job_rules import Merge, key_part, merge_in
+from ..model import Cohort, Job
+from . import keyed
+
+
+def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
+    """Have *job* join what is open for calls like it. Return whether it did; if not, *job* is what is open from now on.
+
+    The batch keeps the oldest enqueue time, and the best mode and priority, of all calls that ever joined.
+    """
+    merge = merge_in(job.rules)
+    if merge is None:
+        return False
+    batch = _open(cohort, job, merge, now_us)
+    if batch is None:
+        cohort.merging[_place(job)] = job.id
+        return False
+    assert batch.calls is not None
+    assert batch.bytes is not None
+    job.state, job.into = "merged", batch.id
+    batch.calls += 1
+    batch.bytes += job.bytes or 0
+    batch.callers[job.id] = batch.calls
+    on_demand, priority = batch.on_demand or job.on_demand, max(batch.priority, job.priority)
+    enqueued_us = min(batch.enqueued_us, job.enqueued_us)
+    if (on_demand, priority, enqueued_us) != (batch.on_demand, batch.priority, batch.enqueued_us):
+        batch.state = "merged"  # in no place
+        keyed.leave(cohort, batch, now_us)
+        batch.on_demand, batch.priority, batch.enqueued_us = on_demand, priority, enqueued_us
+        batch.state = "pending"
+        keyed.enter(cohort, batch, now_us)
+    return True
+
+
+def _open(cohort: Cohort, job: Job, merge: Merge, now_us: int) -> Job | None:
+    """Return the batch that *job* is to join; None if none is open, or has room."""
+    other = cohort.jobs.get(cohort.merging.get(_place(job), ""))
+    if other is None or other.state != "pending" or other.deliveries:
+        return None
+    bytes_in_all = (other.bytes or 0) + (job.bytes or 0)
+    if (other.calls or 1) >= merge.most or bytes_in_all > merge.most_bytes:
+        return None
+    if marks.is_batch(other.id):
+        return other
+    return None if marks.batch_of(other.id) in cohort.jobs else _batch_of(cohort, other, now_us)
+
+
+def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
+    """Return a new batch, which waits instead of *first*, its first call."""
+    batch = Job(
+        id=marks.batch_of(first.id),
+        type=first.type,
+        on_demand=first.on_demand,
+        priority=first.priority,
+        enqueued_us=first.enqueued_us,
+        state="pending",
+        message=None,
+        task_name=first.task_name,
+        rules=first.rules,
+        bytes=first.bytes,
+        calls=1,
+        callers={first.id: 1},
+    )
+    first.state, first.into = "merged", batch.id
+    keyed.leave(cohort, first, now_us)
+    cohort.jobs[batch.id] = batch
+    cohort.merging[_place(batch)] = batch.id
+    keyed.enter(cohort, batch, now_us)
+    return batch
+
+
+def close(cohort: Cohort, job: Job) -> None:
+    """Let no further call join *job*, which may be one that merges, or a batch."""
+    if merge_in(job.rules) and cohort.merging.get(_place(job)) == job.id:
+        del cohort.merging[_place(job)]
+
+
+def let_go(cohort: Cohort, caller: Job, how: Literal["revoked", "expired"], now_us: int) -> bool:
+    """Take a call that is to end out of its batch. Return False if the run is under way that its result comes from.
+
+    While the batch is claimed, the call whose message the worker has is the worker's, and no other expires whose time
+    came after the claim. The last call that leaves ends the batch.
+    """
+    batch = cohort.jobs[caller.into or ""]
+    if batch.state == "claimed":
+        is_its_workers = caller.id == batch.primary
+        if is_its_workers or (how == "expired" and not caller.has_expired(batch.claimed_us or 0)):
+            return False
+    elif batch.state != "pending":
+        return False
+    remove(cohort, caller)
+    if not batch.callers:
+        vanish(cohort, batch)
+        keyed.leave(cohort, batch, now_us)
+    return True
+
+
+def remove(cohort: Cohort, caller: Job) -> None:
+    """Take *caller* out of its batch."""
+    del cohort.jobs[caller.into or ""].callers[caller.id]
+    caller.into = None
+
+
+def vanish(cohort: Cohort, batch: Job) -> None:
+    """Forget a batch that has no call left."""
+    close(cohort, batch)
+    del cohort.jobs[batch.id]
+
+
+def _place(job: Job) -> tuple[str, str, str, str]:
+    """Return what calls merge by that are alike in it."""
+    merge = merge_in(job.rules)
+    return job.type, merge.key if merge else "", key_part(job.rules), job.task_name

@@ -1,0 +1,26 @@
+"""The end of a job's id: scripts and workers know from the id alone what more there is to a job.
+
+``!`` is last in the id of a job that has a key. Before it, or last, stands ``+`` in the id of a job that merges with
+others, and ``*`` in the id of a batch, which the scripts made of several calls.
+"""
+
+from .protocol import BATCH, MARK, MERGES
+
+
+def has_key(job_id: str) -> bool:
+    return job_id.endswith(MARK)
+
+
+def merges(job_id: str) -> bool:
+    """Return whether *job_id* is that of one call, which merges with others that wait when it does."""
+    return job_id.endswith((MERGES, MERGES + MARK))
+
+
+def is_batch(job_id: str) -> bool:
+    return job_id.endswith((BATCH, BATCH + MARK))
+
+
+def batch_of(first: str) -> str:
+    """Return the id of the batch that begins with the call *first*."""
+    mark = MARK if has_key(first) else ""
+    return first.removesuffix(mark).removesuffix(MERGES) + BATCH + mark

@@ -1,0 +1,33 @@
+-- callers: a page of the calls of a batch that do not know their result, but for the call whose message its worker has.
+-- RETURNS {after, id, task id, message, ...}; after: the argument of the next call, -1 if these are all. message: "" if
+-- it is gone. {} if the batch is not the caller's to tell.
+-- Cost: O(calls returned) and their bytes, at most some MB.
+-- @include generated/keys.lua
+-- @include base/full_memory.lua
+-- @include jobs/of_batches.lua
+
+local batch = ARGV[1] -- id
+local fence = ARGV[2] -- number of the caller's claim of the batch; "": it is one whose end is to be told
+local after = ARGV[3] -- what the call before returned; 0 for the first one
+local most = ARGV[4] -- calls to look at
+
+if not of_batch("is_its_own", batch, fence) then
+    return {}
+end
+local primary = redis.call("HGET", key.job(batch), "primary")
+local page = redis.call("ZRANGEBYSCORE", key.callers(batch), "(" .. after, "+inf", "WITHSCORES", "LIMIT", 0, most)
+local reply, bytes = { #page == 2 * tonumber(most) and tonumber(page[#page]) or -1 }, 0
+for i = 1, #page, 2 do
+    local id = page[i]
+    if id ~= primary then
+        local message = redis.call("GET", key.message(id)) or ""
+        reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] =
+            id, redis.call("HGET", key.job(id), "task") or "", message
+        bytes = bytes + #message
+    end
+    if bytes > protocol.MOST_BYTES then
+        reply[1] = tonumber(page[i + 1])
+        break
+    end
+end
+return reply

@@ -1,0 +1,37 @@
+-- batch_release: the run of a batch came to an end: for the call that was run, as its worker says; what of the others,
+-- is decided here.
+-- @include jobs/come_back.lua
+-- @include jobs/finished.lua
+local batch_release = {}
+
+-- Has the other calls wait again; others do not join them. RETURNS their type; nil if the row was deleted.
+local function go_on(batch, known)
+    local type, lane, enqueued = unpack(redis.call("HMGET", key.job(batch), "type", "lane", "enqueued"))
+    redis.call("HDEL", key.job(batch), "worker", "fence", "started", "primary", "acked")
+    redis.call("HSET", key.job(batch), "state", "pending", "task", "")
+    close_merging(batch, type, known.rules, known.name)
+    with_rules.wait(batch, type, lane, enqueued)
+    return type
+end
+
+-- Records the end of a claim of `batch`, which was removed. `known`: what `claims.remove` returned.
+-- RETURNS the type, if the batch is pending again.
+function batch_release.record(batch, fence, known, how, why)
+    local is_without_result = how == "revoked" or how == "expired" -- the worker ended the call before
+    local state, its_why = ENDED[how] or "done", ENDED[how] and why or ""
+    local primary = redis.call("HGET", key.job(batch), "primary")
+    if primary then
+        of_batch("end_caller", primary, batch, state, its_why)
+    end
+    local has_others = redis.call("EXISTS", key.callers(batch)) == 1
+    if has_others and is_without_result then
+        return go_on(batch, known)
+    end
+    redis.call("HDEL", key.job(batch), "primary")
+    finished.record(batch, fence, known, state, its_why)
+    if has_others then
+        redis.call("PERSIST", key.job(batch))
+        redis.call("ZADD", key.untold, clock.now, batch)
+    end
+    return nil
+end

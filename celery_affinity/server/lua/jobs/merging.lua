@@ -1,0 +1,142 @@
+-- merging: calls of one task with one merge key that wait together are one run. The second makes a batch of the two,
+-- which has a row of its own, and waits, is claimed and comes back as a job does. A call alone is a job like others.
+-- Calls join in the moment at which they would wait: what is open for them waits itself, and was never delivered.
+-- Cost: some ten commands for a call that joins, two for one that does not; O(log n).
+-- @include jobs/has_rules.lua
+-- @include jobs/marks.lua
+-- @include placing/lanes.lua
+local merging = {}
+
+-- RETURNS the field of key `merging` for calls that are alike in what they merge by; nil if `rules` say nothing of
+-- merging. The name, which may be any text, is last.
+local function field_of(type, rules, name)
+    local merge_key = string.match(rules or "", "^merge=(%S+)")
+    return merge_key and type and type .. " " .. merge_key .. " " .. (string.match(rules, "key=.*$") or "") .. " "
+        .. (name or "")
+end
+
+-- RETURNS the id of the batch that begins with the call `first`.
+local function batch_of(first)
+    local mark = has_rules(first) and protocol.MARK or ""
+    return string.sub(first, 1, -2 - #mark) .. protocol.BATCH .. mark
+end
+
+-- Makes the batch of `first`, which waits, from what is known of both. The batch waits instead. RETURNS its id.
+local function make_batch(first, type, row, rules, name)
+    local batch = batch_of(first)
+    redis.call("HSET", key.job(first), "state", "merged", "into", batch)
+    with_rules.leave(first, type, row.lane)
+    redis.call("ZADD", key.callers(batch), 1, first)
+    redis.call("HSET", key.job(batch), "type", type, "lane", row.lane, "enqueued", row.enqueued, "deliveries", 0,
+        "task", "", "name", name, "state", "pending", "rules", rules, "calls", 1, "bytes", row.bytes)
+    with_rules.wait(batch, type, row.lane, row.enqueued)
+    return batch
+end
+
+-- RETURNS the lane of a batch of `lane` that a call of another lane joins: each has the better mode and priority.
+local function better_lane(lane, other)
+    local mode, priority = string.match(lane, "^(%l+)%.(%d+)$")
+    local its_mode, its_priority = string.match(other, "^(%l+)%.(%d+)$")
+    return lanes.name((mode == "demand" or its_mode == "demand") and "demand" or mode,
+        math.max(tonumber(priority), tonumber(its_priority)))
+end
+
+-- RETURNS what is open for a call that joins `field`: its id, and what is known of it; nil if nothing is, or has room
+-- for `bytes` more.
+local function open_for(field, rules, bytes)
+    local id = redis.call("HGET", key.merging, field)
+    if not id then
+        return nil
+    end
+    local state, deliveries, lane, enqueued, calls, its_bytes, its_rules =
+        unpack(redis.call("HMGET", key.job(id), "state", "deliveries", "lane", "enqueued", "calls", "bytes", "rules"))
+    local most, most_bytes = string.match(rules, " most=(%d+) bytes=(%d+)")
+    local bytes_in_all = (tonumber(its_bytes) or math.huge) + bytes
+    if state ~= "pending" or deliveries ~= "0" or not lanes.is_one(lane) or not its_rules
+        or (tonumber(calls) or 1) >= tonumber(most) or bytes_in_all > tonumber(most_bytes) then
+        return nil
+    end
+    if not marks.is_batch(id) and redis.call("EXISTS", key.job(batch_of(id))) == 1 then
+        return nil
+    end
+    return id, { lane = lane, enqueued = enqueued, calls = tonumber(calls) or 1, bytes = its_bytes, rules = its_rules }
+end
+
+-- Has call `id`, which is to wait in `lane`, join what is open for calls like it. RETURNS the batch; nil if none is,
+-- and then the call is what is open from now on. The batch keeps the oldest enqueue time, and the best mode and
+-- priority, of all calls that ever joined.
+function merging.enter(id, type, lane, enqueued, rules, name, bytes)
+    local field = field_of(type, rules, name)
+    if not field then
+        return nil
+    end
+    local batch, row = open_for(field, rules, bytes)
+    if not batch then
+        redis.call("HSET", key.merging, field, id)
+        return nil
+    end
+    if not marks.is_batch(batch) then
+        batch = make_batch(batch, type, row, row.rules, name)
+        redis.call("HSET", key.merging, field, batch)
+    end
+    local calls = row.calls + 1
+    redis.call("HSET", key.job(id), "state", "merged", "into", batch)
+    redis.call("ZADD", key.callers(batch), calls, id)
+    redis.call("HSET", key.job(batch), "calls", calls, "bytes", clock.text(row.bytes + bytes))
+    local lane_now = better_lane(row.lane, lane)
+    local enqueued_now = tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued
+    if lane_now ~= row.lane or enqueued_now ~= row.enqueued then
+        with_rules.leave(batch, type, row.lane)
+        redis.call("HSET", key.job(batch), "lane", lane_now, "enqueued", enqueued_now)
+        with_rules.wait(batch, type, lane_now, enqueued_now)
+    end
+    return batch
+end
+
+-- Lets no further call join job `id`, of which all else is known.
+function merging.close(id, type, rules, name)
+    local field = field_of(type, rules, name)
+    if field and redis.call("HGET", key.merging, field) == id then
+        redis.call("HDEL", key.merging, field)
+    end
+end
+
+-- Takes call `id`, which is to end, out of its batch. RETURNS false if the run is under way that its result comes from.
+-- While the batch is claimed, the call whose message the worker has is the worker's, and no other expires whose time
+-- came after the claim. The last call that leaves ends the batch.
+function merging.let_go(id, how)
+    local batch, expires = unpack(redis.call("HMGET", key.job(id), "into", "expires"))
+    if not batch then
+        return false
+    end
+    local state, type, lane, primary, claimed =
+        unpack(redis.call("HMGET", key.job(batch), "state", "type", "lane", "primary", "claimed"))
+    if state == "claimed" then
+        local has_expired = (tonumber(expires) or math.huge) <= (tonumber(claimed) or 0)
+        if id == primary or (how == "expired" and not has_expired) then
+            return false
+        end
+    elseif state ~= "pending" then
+        return false
+    end
+    merging.remove(id, batch)
+    if redis.call("EXISTS", key.callers(batch)) == 0 then
+        if type and lanes.is_one(lane) then
+            with_rules.leave(batch, type, lane)
+        end
+        merging.vanish(batch)
+    end
+    return true
+end
+
+-- Takes call `id` out of `batch`.
+function merging.remove(id, batch)
+    redis.call("ZREM", key.callers(batch), id)
+    redis.call("HDEL", key.job(id), "into")
+end
+
+-- Forgets a batch that has no call left.
+function merging.vanish(batch)
+    merging.close(batch, unpack(redis.call("HMGET", key.job(batch), "type", "rules", "name")))
+    redis.call("UNLINK", key.job(batch))
+end
