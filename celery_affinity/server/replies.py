@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..rules import job_fields, keys
 from ..rules.job_fields import Job
 from ..rules.protocol import IS_MERGED, IS_REFUSED
+from ..rules.rows import text_of
 from .connections.kept import Reply
 
 logger = logging.getLogger(__name__)
@@ -189,7 +190,10 @@ class Callers(NamedTuple):
     def parse(cls, after: int, found: Sequence[bytes]) -> "Callers":
         """Return the page in a reply of `callers`."""
         rows = zip(found[::3], found[1::3], found[2::3], strict=True)
-        callers = [Caller(job_id.decode(), keys.decode(task.decode()), message) for job_id, task, message in rows]
+        callers = [
+            Caller(job_id.decode(errors="surrogateescape"), keys.decode(text_of(task)), message)
+            for job_id, task, message in rows
+        ]
         return cls(None if after < 0 else after, callers)
 
 

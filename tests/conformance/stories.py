@@ -21,6 +21,7 @@ from .vocabulary import (
     STAMPS,
     TYPES,
     WORKERS,
+    expiries_us,
     indexes,
     marks,
     outcomes,
@@ -28,6 +29,7 @@ from .vocabulary import (
     priorities,
     some_indexes,
     some_settings,
+    some_stamps,
     some_types,
     times_us,
     types,
@@ -203,6 +205,39 @@ class Stories(Publishing, Working, Serving, Ending):
             self.work(sorted(self.reference.workers).index(worker), 1, False, 0, [outcome])
             if worker not in self.reference.workers:
                 return
+
+    @often(
+        6,
+        calls=draw.lists(draw.tuples(draw.booleans(), priorities, expiries_us, some_stamps), min_size=2, max_size=5),
+        mark=draw.sampled_from(["+", "+", "+!"]),
+        index=indexes,
+        by_us=times_us,
+        task=draw.integers(0, 2),
+        outcome=outcomes,
+        then=draw.sampled_from(["tick", "revoke", "stamp", "nothing"]),
+    )
+    def run_a_batch(self, calls, mark, index, by_us, task, outcome, then):
+        """Publish calls that merge; have a worker with one slot, go on with them; some end meanwhile."""
+        worker = self.pick_worker(index)
+        known = self.reference.workers.get(worker)
+        if not known or not known.types:
+            return
+        for on_demand, priority, expires_us, stamps in calls:
+            job_id = f"a{next(self.job_numbers)}{mark}"
+            self._publish(job_id, min(known.types), on_demand, priority, 0, expires_us, stamps)
+        self.compare()
+        self.pass_time(by_us // 3)
+        index = sorted(self.reference.workers).index(worker)
+        self.work(index, 2, False, 0, ["acked", "acked"])
+        if then != "nothing":
+            self.pass_time(by_us)
+        if then == "tick":
+            self.tick()
+        elif then == "revoke":
+            self._revoke([f"task of a {task}"])
+        elif then == "stamp":
+            self._revoke_stamped(STAMPS[:1])
+        self.work(index, 1, False, 0, [outcome])
 
     @often(
         3,

@@ -14,10 +14,10 @@ from ..support.scripted_fleet import ScriptedFleet
 
 #: Keys with facts that no other key has: a spoiled one takes jobs, or the state of jobs, along. All other keys are made
 #: again from the keys there are.
-TELLS_OF_JOBS = {"expires", "job", "message", "lane", "scheduled"}
+TELLS_OF_JOBS = {"expires", "job", "message", "lane", "scheduled", "callers", "told_callers"}
 
 #: Keys that no fault test makes: faults leave these keys behind.
-LEFT = {"spoiled", "set_aside"} | {"merging", "callers", "told_callers"}
+LEFT = {"spoiled", "set_aside"}
 
 
 def _delete(client, key, kind):

@@ -7,6 +7,7 @@ import redis
 from celery_affinity.client.revokes import stamp
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import KEYS, Keys
+from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.replies import End, Joining
@@ -20,6 +21,9 @@ STAMP = stamp("tenant", "a")
 #: Rules of jobs that run one at a time; and of such jobs whose retry goes first.
 KEYED = "key=city%3AHH limit=1"
 IN_ORDER = "key=in-order limit=1 order=1"
+
+#: Rules of calls that merge.
+MERGING = "merge=city most=100 bytes=10000"
 
 
 class Worker:
@@ -70,6 +74,8 @@ class Worker:
         if self.held:
             ends = [End(job_id, fence, "acked") for job_id, fence in self.held.items()]
             self.ran += self.held
+            for batch in filter(is_batch, self.held):
+                self.share(batch, self.held[batch])
             self.held.clear()
             self.sequence += 1
             acks = [end[:2] for end in ends[:1]]
@@ -77,6 +83,14 @@ class Worker:
                 self.name, acks=acks, ends=ends[:10], sequence=self.sequence, inline=True, most_ahead=1
             )
             self.held |= {claim.job_id: claim.fence for claim in following}
+
+    def share(self, batch, fence):
+        """Run the calls of a batch, and tell all but the first, whom the end of the batch tells."""
+        first = self.scheduler.client.hget(self.scheduler.keys.key("job", batch), "primary")
+        page = self.scheduler.callers(batch, fence=fence)
+        others = [call.job_id for call in page.callers] if page else []
+        self.ran += [*others, first and first.decode()]
+        self.scheduler.shared(batch, others, fence=fence)
 
 
 class Scene:
@@ -108,7 +122,8 @@ class Scene:
             for nth in range(number)
         ]
         if "rules" in options:
-            jobs = [replace(job, id=f"{job.id}!") for job in jobs]
+            mark = "+" if options["rules"] == MERGING else "!"
+            jobs = [replace(job, id=f"{job.id}{mark}") for job in jobs]
         self.number += number
         published = self.scheduler.publish(*jobs)
         assert all(each.refused is None for each in published)
@@ -144,6 +159,7 @@ class Scene:
             self.jobs += self.publish(type_, delay_us=3_000_000)
         self.jobs += self.publish("excel", stamps=("tenant:b",), expires_us=600_000_000)
         self._fill_keys()
+        self._fill_batches()
         # Several jobs of one task, and more jobs than a call looks at.
         several = [Job(f"again{nth}", "excel", "message", task_id="again", task_name="n") for nth in range(3)]
         self.jobs += [job.id for job in several]
@@ -178,6 +194,18 @@ class Scene:
         self.scheduler.tell_ends(three.name, acks=[], ends=[end], sequence=97, inline=False)
         self.jobs += self.publish("web")  # unread
 
+    def _fill_batches(self):
+        """Publish calls that merge: of a batch that is dead, and of which one call knows; of one that waits."""
+        dead = self.publish("batches", 3, rules=MERGING)
+        four = Worker(self.scheduler, "w4", "batches", slots=1)
+        four.read()
+        (batch,) = four.held
+        ends = [End(batch, four.held.pop(batch), "rejected")]
+        self.scheduler.tell_ends(four.name, acks=[], ends=ends, sequence=96, inline=False)
+        self.scheduler.shared(batch, dead[1:2])
+        self.scheduler.leave(four.name)
+        self.jobs += self.publish("excel", 3, rules=MERGING)
+
     def keys_of(self, name):
         """Return the keys there are of one kind."""
         pattern = self.scheduler.keys.base + KEYS[name][0].replace("%s", "*")
@@ -202,7 +230,12 @@ class Scene:
             scheduler.advance(3)
             scheduler.tick()
             while ending := scheduler.announce("shop", again_s=5):
-                if ending.how:
+                if ending.how and is_batch(ending.job_id):
+                    page = scheduler.callers(ending.job_id)
+                    calls = [call.job_id for call in page.callers]
+                    if not calls or scheduler.shared(ending.job_id, calls) != 0:
+                        scheduler.told([ending.job_id])
+                elif ending.how:
                     scheduler.told([ending.job_id])
                 else:
                     scheduler.set_aside([ending.job_id])
@@ -222,6 +255,7 @@ class Scene:
         assert set(fresh_jobs) <= set(fresh.ran), "jobs of another type and worker run"
         old = [job for type_ in ("pdf", "excel", "web") for job in self.publish(type_, 2)]
         old += self.publish("web", 2, rules=KEYED)
+        old += self.publish("web", 3, rules=MERGING)
         self.goes_on()
         scheduler.requeue("w1", [("j1", "1")], counted=True)
         scheduler.publish(*(Job(f"many{self.number}.{nth}", "none", "message", task_id="many") for nth in range(3)))

@@ -3,7 +3,7 @@
 from ...rules import marks
 from ..model import Cohort, Delivery, Job, Worker
 from ..placing import free_slots, type_rules
-from . import batches, ends, keyed, merging
+from . import ends, keyed, merging, primary
 
 
 def payload(cohort: Cohort, job: Job) -> Delivery:
@@ -15,7 +15,7 @@ def payload(cohort: Cohort, job: Job) -> Delivery:
 
 def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | None:
     """Give a job to *worker*; one that has expired ends instead, and nobody gets it."""
-    if marks.is_batch(job.id) and batches.choose(cohort, job, now_us) is None:
+    if marks.is_batch(job.id) and primary.choose(cohort, job, now_us) is None:
         merging.vanish(cohort, job)
         keyed.leave(cohort, job, now_us)
         return None

@@ -20,13 +20,15 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
     merge = merge_in(job.rules)
     if merge is None:
         return False
-    batch = _open(cohort, job, merge, now_us)
-    if batch is None:
+    other = _open(cohort, job, merge)
+    if other is None:
         cohort.merging[_place(job)] = job.id
         return False
+    job.state = "merged"
+    batch = other if marks.is_batch(other.id) else _batch_of(cohort, other, now_us)
     assert batch.calls is not None
     assert batch.bytes is not None
-    job.state, job.into = "merged", batch.id
+    job.into = batch.id
     batch.calls += 1
     batch.bytes += job.bytes or 0
     batch.callers[job.id] = batch.calls
@@ -41,17 +43,16 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
     return True
 
 
-def _open(cohort: Cohort, job: Job, merge: Merge, now_us: int) -> Job | None:
-    """Return the batch that *job* is to join; None if none is open, or has room."""
+def _open(cohort: Cohort, job: Job, merge: Merge) -> Job | None:
+    """Return the call, or the batch, that *job* is to join; None if none is open, or has room."""
     other = cohort.jobs.get(cohort.merging.get(_place(job), ""))
     if other is None or other.state != "pending" or other.deliveries:
         return None
     bytes_in_all = (other.bytes or 0) + (job.bytes or 0)
     if (other.calls or 1) >= merge.most or bytes_in_all > merge.most_bytes:
         return None
-    if marks.is_batch(other.id):
-        return other
-    return None if marks.batch_of(other.id) in cohort.jobs else _batch_of(cohort, other, now_us)
+    is_free = marks.is_batch(other.id) or marks.batch_of(other.id) not in cohort.jobs
+    return other if is_free else None
 
 
 def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:

@@ -2,6 +2,8 @@
 
 from .fault import Fault
 
+_TESTS = "tests/server/test_merging.py::"
+
 FAULTS = (
     # Calls join.
     Fault("jobs/merging", '(string.match(rules, "key=.*$") or "")', '""'),
@@ -28,11 +30,16 @@ FAULTS = (
     # Calls leave.
     Fault("jobs/merging", "== id then\n        redis.call", "then\n        redis.call"),
     Fault("jobs/merging", "if id == primary or (how", "if (how"),
-    Fault("jobs/merging", 'how == "expired" and not has_expired', "false"),
+    Fault(
+        "jobs/merging",
+        'how == "expired" and not has_expired',
+        "false",
+        _TESTS + "test_a_call_that_has_expired_is_not_run_and_one_that_expires_during_the_run_gets_its_result",
+    ),
     Fault("jobs/merging", 'how == "expired" and not has_expired', 'how == "expired"'),
     Fault("jobs/merging", 'elseif state ~= "pending" then', "elseif false then"),
     Fault("jobs/merging", "            with_rules.leave(batch, type, lane)\n", ""),
-    Fault("jobs/merging", '    redis.call("UNLINK", key.job(batch))\n', ""),
+    Fault("jobs/merging", '    redis.call("HDEL", key.job(batch), unpack(fields))', ""),
     Fault("jobs/merging", "    merging.close(batch, unpack", "    type(unpack"),
     Fault("jobs/merging", '    redis.call("HDEL", key.job(id), "into")\n', ""),
     Fault("jobs/ends", "        close_merging(id, unpack", "        type(unpack"),
@@ -40,14 +47,14 @@ FAULTS = (
     Fault("jobs/come_back", "        close_merging(id, unpack", "        type(unpack"),
     Fault("arrows/purge", "        close_merging(id, type, unpack", "        type(unpack"),
     # A batch is claimed.
-    Fault("jobs/batches", "math.huge) <= clock.now_us", "math.huge) < clock.now_us"),
-    Fault("jobs/batches", "nth > protocol.MOST_MOVES then", "false then"),
+    Fault("jobs/primary", "math.huge) <= clock.now_us", "math.huge) < clock.now_us"),
+    Fault("jobs/primary", "nth > protocol.MOST_MOVES then", "false then"),
     Fault(
-        "jobs/batches",
+        "jobs/primary",
         '"task", task or "")\n            return id, expires',
         '"task", "")\n            return id, expires',
     ),
-    Fault("jobs/batches", '        ends.record(id, "expired")\n', ""),
+    Fault("jobs/primary", '        ends.record(id, "expired")\n', ""),
     Fault("placing/fill", "run_expires or expires, message, run)", "expires, message, run)"),
     Fault("placing/fill", 'of_merging("vanish", id)', "ends.record(id, 'expired')"),
     Fault("jobs/claims", 'expires = run and redis.call("HGET", key.job(run), "expires")', ""),
@@ -55,7 +62,7 @@ FAULTS = (
     Fault("jobs/batch_release", 'how == "revoked" or how', "how"),
     Fault("jobs/batch_release", "    close_merging(batch, type, known.rules, known.name)\n", ""),
     Fault("jobs/batch_release", '"primary", "acked")', '"primary")'),
-    Fault("jobs/batch_release", '        redis.call("PERSIST", key.job(batch))\n', ""),
+    Fault("jobs/batch_release", "its_why, has_others)", "its_why)"),
     Fault("jobs/batch_release", '        redis.call("ZADD", key.untold, clock.now, batch)\n', ""),
     Fault("jobs/batch_release", 'ENDED[how] and why or ""', '""'),
     Fault("arrows/release", 'outcome == "acked" and not marks.is_batch(id) then', 'outcome == "acked" then'),
@@ -69,7 +76,7 @@ FAULTS = (
     Fault("jobs/batches", "find_by.fade(id, stamps, expires)", "type(id, stamps, expires)"),
     Fault("jobs/batches", 'claimed == "" and "claimed" or "expires"', '"expires"'),
     Fault("jobs/batches", '    redis.call("UNLINK", key.told_callers(batch))\n', ""),
-    Fault("jobs/batches", "key.callers(batch), 2, key.callers(batch)", "key.callers(batch), 1, key.callers(batch)"),
+    Fault("jobs/batches", 'redis.call("ZADD", key.callers(batch), told[nth + 1], told[nth])', ""),
     Fault("jobs/batches", "    find_by.remove(id, protocol.ENDED_KEPT_S)\n", ""),
     Fault("jobs/batches", 'return state == "claimed" and own_fence', "return own_fence"),
     Fault("jobs/batches", "and own_fence == fence", ""),

@@ -28,9 +28,8 @@ function batch_release.record(batch, fence, known, how, why)
         return go_on(batch, known)
     end
     redis.call("HDEL", key.job(batch), "primary")
-    finished.record(batch, fence, known, state, its_why)
+    finished.record(batch, fence, known, state, its_why, has_others)
     if has_others then
-        redis.call("PERSIST", key.job(batch))
         redis.call("ZADD", key.untold, clock.now, batch)
     end
     return nil

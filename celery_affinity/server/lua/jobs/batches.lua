@@ -1,24 +1,7 @@
--- batches: a batch that a worker holds, or held: which of its calls is run, and what becomes of the others.
+-- batches: a batch that a worker held: what becomes of its calls.
 -- @include base/clock.lua
 -- @include jobs/find_by.lua
 local batches = {}
-
--- Chooses the call that is run: the first that has not expired. Those before it end. A script chooses among MOST_MOVES
--- at most; if all of these have expired, the next one is for the worker to look at. RETURNS the call, and when it
--- expires; nil if none is left.
-function batches.choose(batch)
-    for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES)) do
-        local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
-        local has_expired = (tonumber(expires) or math.huge) <= clock.now_us
-        if not has_expired or nth > protocol.MOST_MOVES then
-            redis.call("HSET", key.job(batch), "primary", id, "task", task or "")
-            return id, expires
-        end
-        of_merging("remove", id, batch)
-        ends.record(id, "expired")
-    end
-    return nil
-end
 
 -- RETURNS whether somebody tells the calls of a batch: the worker whose claim has the number `fence`; "": whoever tells
 -- ends that no worker tells.
@@ -85,7 +68,10 @@ end
 
 -- All calls of a dead batch wait again, and nothing ends them that would have.
 function batches.wait_again(batch)
-    redis.call("ZUNIONSTORE", key.callers(batch), 2, key.callers(batch), key.told_callers(batch))
+    local told = redis.call("ZRANGE", key.told_callers(batch), 0, -1, "WITHSCORES")
+    for nth = 1, #told, 2 do
+        redis.call("ZADD", key.callers(batch), told[nth + 1], told[nth])
+    end
     redis.call("UNLINK", key.told_callers(batch))
     redis.call("HSET", key.job(batch), "task", "")
     for _, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, -1)) do

@@ -20,8 +20,8 @@ local function count_duration(type, duration_us, fence)
 end
 
 -- Ends a job whose claim was removed. `known`: what `claims.remove` returned. `state`: how the job ended. `why`: why,
--- in words; "" if nothing is said.
-function finished.record(id, fence, known, state, why)
+-- in words; "" if nothing is said. `stays`: whether somebody is still to be told; else nil.
+function finished.record(id, fence, known, state, why, stays)
     redis.call("UNLINK", key.message(id))
     if not known.claimed then
         redis.call("UNLINK", key.job(id)) -- the server has lost the job: an ack may be left of it
@@ -36,5 +36,7 @@ function finished.record(id, fence, known, state, why)
     if why ~= "" then
         redis.call("HSET", key.job(id), "why", why)
     end
-    redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
+    if not stays then
+        redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
+    end
 end

@@ -52,7 +52,8 @@ local function open_for(field, rules, bytes)
         unpack(redis.call("HMGET", key.job(id), "state", "deliveries", "lane", "enqueued", "calls", "bytes", "rules"))
     local most, most_bytes = string.match(rules, " most=(%d+) bytes=(%d+)")
     local bytes_in_all = (tonumber(its_bytes) or math.huge) + bytes
-    if state ~= "pending" or deliveries ~= "0" or not lanes.is_one(lane) or not its_rules
+    local is_good = lanes.is_one(lane) and its_rules and string.find(enqueued or "", "^%d+$")
+    if state ~= "pending" or deliveries ~= "0" or not is_good
         or (tonumber(calls) or 1) >= tonumber(most) or bytes_in_all > tonumber(most_bytes) then
         return nil
     end
@@ -138,5 +139,11 @@ end
 -- Forgets a batch that has no call left.
 function merging.vanish(batch)
     merging.close(batch, unpack(redis.call("HMGET", key.job(batch), "type", "rules", "name")))
-    redis.call("UNLINK", key.job(batch))
+    local row, fields = redis.call("HGETALL", key.job(batch)), {}
+    for nth = 1, #row, 2 do
+        fields[#fields + 1] = row[nth]
+    end
+    if #fields > 0 then
+        redis.call("HDEL", key.job(batch), unpack(fields)) -- a producer has no right to delete keys
+    end
 end

@@ -7,7 +7,7 @@ local ways_of_batches -- the functions of batches.lua, once a call has met a bat
 local function of_batch(does, ...)
     if not ways_of_batches then
 -- @deferred jobs/batches.lua
-        ways_of_batches = { choose = batches.choose, end_caller = batches.end_caller, meanwhile = batches.meanwhile,
+        ways_of_batches = { end_caller = batches.end_caller, meanwhile = batches.meanwhile,
             is_its_own = batches.is_its_own, bury = batches.bury, wait_again = batches.wait_again,
             all_callers = batches.all_callers }
     end

@@ -6,7 +6,6 @@
 -- A reason for the length: jobs and slots are chosen in other parts; the move itself is one subject.
 -- @include jobs/claims.lua
 -- @include jobs/ends.lua
--- @include jobs/of_batches.lua
 -- @include placing/heads.lua
 -- @include generated/settings.lua
 -- @include placing/free_slots.lua
@@ -179,7 +178,8 @@ local function fill_from(waiting, caller, view, fresh)
         if may_start then
             waiting.pop(job)
             if marks.is_batch(id) then
-                run, run_expires = of_batch("choose", id)
+-- @deferred jobs/primary.lua
+                run, run_expires = primary.choose(id)
             end
         end
         if may_start and (run or not marks.is_batch(id)) then

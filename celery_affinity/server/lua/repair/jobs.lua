@@ -1,6 +1,8 @@
 -- jobs: mends the keys of a job, those by which it is found, and the times in indexes.
+-- @include jobs/marks.lua
 -- @include repair/types.lua
 local MOST_JOBS = 1000 -- of one index
+local MOST_CALLERS = 100 -- of one batch
 
 -- Mends the jobs of a task that has several: numbered from 1, as `find_by_task` adds them.
 local function mend_jobs_of_task(task)
@@ -27,9 +29,16 @@ local function mend_jobs_of_task(task)
     spoiled.record(key.jobs_of_task(task) .. ", made again")
 end
 
--- Mends the keys of a job, and the indexes that its row names.
+-- Mends the keys of a job, and the indexes that its row names; of a batch, also those of its calls.
 local function mend_job(id)
     has_type(key.message(id), "string")
+    if marks.is_batch(id) then
+        for _, name in ipairs({ key.callers(id), key.told_callers(id) }) do
+            for _, caller in ipairs(has_type(name, "zset") and redis.call("ZRANGE", name, 0, MOST_CALLERS - 1) or {}) do
+                mend_job(caller)
+            end
+        end
+    end
     if has_type(key.job(id), "hash") then
         local task, stamps = unpack(redis.call("HMGET", key.job(id), "task", "stamps"))
         mend_jobs_of_task(task or "")

@@ -1,0 +1,235 @@
+"""Calls that merge: one run for several, each caller told once. The conformance test has the rest."""
+
+import pytest
+
+from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.protocol import MOST_MOVES, MOST_SHARED
+from celery_affinity.server.replies import End
+
+from ..support.clocked import ClockedScheduler
+from ..support.counting import Counting
+from ..support.scripted_fleet import ScriptedFleet
+
+RULES = "merge=city most=1000 bytes=1000000"
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+
+
+def publish(fleet, *ids, rules=RULES, **fields):
+    return fleet.scheduler.publish(*fleet.made(ids, "pdf", task_name="tests.task", rules=rules, **fields))
+
+
+def claimed(fleet, *ids, **fields):
+    """Return the claim of a batch of these calls."""
+    publish(fleet, *ids, **fields)
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    return claim
+
+
+def names(page):
+    return [caller.job_id for caller in page.callers]
+
+
+def test_calls_that_wait_together_are_one_run_with_the_message_of_the_first(fleet):
+    published = publish(fleet, "a+", "b+", "c+")
+    assert [each.merged for each in published] == [False, True, True]
+    fleet.join("worker", "pdf", slots=3)
+    (claim,) = fleet.inbox("worker")
+    assert (claim.job_id, claim.message) == ("a*", b"message of a+")
+
+
+def test_what_is_claimed_is_joined_by_none(fleet):
+    claimed(fleet, "a+", "b+")
+    assert [each.merged for each in publish(fleet, "c+", "d+")] == [False, True]
+
+
+def test_another_merge_key_task_type_or_key_is_another_run(fleet):
+    publish(fleet, "a+")
+    assert not publish(fleet, "b+", rules="merge=other most=1000 bytes=1000000")[0].merged
+    assert not publish(fleet, "c+!", rules=f"{RULES} key=k limit=1")[0].merged
+    made = Job("d+", "pdf", "m", task_name="another.task", rules=RULES), Job("e+", "excel", "m", rules=RULES)
+    assert not any(each.merged for each in fleet.scheduler.publish(*made))
+
+
+def test_the_calls_are_read_in_pages_and_told_one_by_one(fleet):
+    batch = claimed(fleet, "a+", "b+", "c+", "d+")
+    scheduler = fleet.scheduler
+    page = scheduler.callers(batch.job_id, fence=batch.fence, most=2)
+    assert names(page) == ["b+"], "the first one is the worker's"
+    assert names(scheduler.callers(batch.job_id, fence=batch.fence, after=page.after)) == ["c+", "d+"]
+    assert [(each.task_id, each.message) for each in page.callers] == [("task-b+", b"message of b+")]
+    assert scheduler.shared(batch.job_id, ["b+", "c+"], fence=batch.fence) == 1
+    assert scheduler.shared(batch.job_id, ["d+"], fence=batch.fence, state="failed") == 0
+    fleet.end("worker", batch)
+    assert [fleet.state(job) for job in ("a+", "b+", "c+", "d+", "a*")] == ["done", "done", "done", "failed", "done"]
+    assert scheduler.announce("app", again_s=5) is None
+
+
+def test_nobody_else_reads_or_tells_them(fleet):
+    batch = claimed(fleet, "a+", "b+")
+    for fence in ("", str(int(batch.fence) + 1)):
+        assert fleet.scheduler.callers(batch.job_id, fence=fence) is None
+        assert fleet.scheduler.shared(batch.job_id, ["b+"], fence=fence) == -1
+
+
+def test_calls_that_were_not_told_are_announced_as_one_end(fleet):
+    batch = claimed(fleet, "a+", "b+", "c+")
+    fleet.end("worker", batch, outcome="failed")
+    ending = fleet.scheduler.announce("app", again_s=5)
+    assert (ending.job_id, ending.how, ending.task_id, ending.task_name) == ("a*", "shared", "task-a+", "tests.task")
+    assert names(fleet.scheduler.callers("a*")) == ["b+", "c+"]
+    fleet.scheduler.told(["a*"])
+    fleet.scheduler.advance(6)
+    assert fleet.scheduler.announce("app", again_s=5).job_id == "a*", "its calls do not know"
+    assert fleet.scheduler.shared("a*", ["b+", "c+"], state="failed") == 0
+    fleet.scheduler.advance(60)
+    assert fleet.scheduler.announce("app", again_s=5) is None
+    assert [fleet.state(job) for job in ("a+", "b+", "c+")] == ["failed"] * 3
+
+
+def test_a_call_that_is_revoked_while_it_waits_ends_alone_and_the_last_one_ends_the_batch(fleet, redis_client):
+    publish(fleet, "a+", "b+")
+    fleet.scheduler.revoke(["task-a+"], [], keep_s=60)
+    assert (fleet.state("a+"), fleet.state("a*")) == ("revoked", "pending")
+    fleet.scheduler.revoke(["task-b+"], [], keep_s=60)
+    assert fleet.state("a*") is None
+    assert not redis_client.keys("*merging") + redis_client.keys("*callers*") + redis_client.keys("*heads")
+
+
+def test_a_call_that_is_revoked_during_the_run_is_told_so_unless_it_is_the_one_that_runs(fleet):
+    batch = claimed(fleet, "a+", "b+", "c+")
+    fleet.scheduler.revoke(["task-a+", "task-b+"], [], keep_s=60)
+    assert (fleet.state("a+"), fleet.state("b+")) == ("merged", "revoked")
+    assert names(fleet.scheduler.callers("a*", fence=batch.fence)) == ["c+"]
+
+
+def test_when_the_worker_ends_the_call_that_was_to_run_the_next_one_runs(fleet):
+    batch = claimed(fleet, "a+", "b+", "c+")
+    (following,) = fleet.end("worker", batch, outcome="revoked")
+    assert (following.job_id, following.message, following.deliveries) == ("a*", b"message of b+", 0)
+    assert fleet.state("a+") == "revoked"
+    assert not publish(fleet, "d+")[0].merged
+
+
+def test_a_dead_batch_is_one_dead_letter_and_runs_again_with_all_its_calls(fleet):
+    batch = claimed(fleet, "a+", "b+", "c+")
+    fleet.end("worker", batch, outcome="rejected")
+    assert fleet.scheduler.client.zrange(fleet.scheduler.keys.key("dead"), 0, -1) == [b"a*"]
+    ending = fleet.scheduler.announce("app", again_s=5)
+    assert (ending.job_id, ending.how) == ("a*", "rejected")
+    assert names(fleet.scheduler.callers("a*")) == ["b+", "c+"], "the worker told the first one"
+    assert fleet.scheduler.shared("a*", ["b+", "c+"]) == 0
+    assert fleet.scheduler.replay(["a*"]) == ["a*"]
+    (again,) = fleet.inbox("worker")
+    assert again.message == b"message of a+"
+    assert names(fleet.scheduler.callers("a*", fence=again.fence)) == ["b+", "c+"]
+
+
+def test_a_dead_batch_goes_with_all_its_calls(fleet, redis_client):
+    batch = claimed(fleet, "a+", "b+", "c+")
+    fleet.end("worker", batch, outcome="rejected")
+    assert fleet.scheduler.drop(["a*"]) == 1
+    assert not redis_client.keys("*job:*") + redis_client.keys("*message:*") + redis_client.keys("*callers*")
+
+
+def test_purge_deletes_batches_with_their_calls(fleet, redis_client):
+    publish(fleet, "a+", "b+", "c+")
+    fleet.scheduler.purge("pdf")
+    assert not redis_client.keys("*job:*") + redis_client.keys("*message:*") + redis_client.keys("*lane:*")
+
+
+def test_a_call_that_has_expired_is_not_run_and_one_that_expires_during_the_run_gets_its_result(fleet):
+    publish(fleet, "a+", expires_us=1_000_000)
+    publish(fleet, "b+")
+    publish(fleet, "c+", expires_us=3_000_000)
+    fleet.scheduler.advance(2)
+    fleet.join("worker", "pdf")
+    (batch,) = fleet.inbox("worker")
+    assert (batch.message, fleet.state("a+")) == (b"message of b+", "expired")
+    fleet.scheduler.advance(2)
+    fleet.sync("worker")
+    fleet.scheduler.tick()
+    assert fleet.state("c+") == "merged"
+    assert names(fleet.scheduler.callers("a*", fence=batch.fence)) == ["c+"]
+
+
+def test_very_many_calls_that_have_expired_end_some_at_a_time(fleet):
+    ids = [f"a{number}+" for number in range(MOST_MOVES + 5)]
+    publish(fleet, *ids, expires_us=1_000_000)
+    fleet.scheduler.advance(2)
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    assert claim.message == f"message of {ids[MOST_MOVES]}".encode(), "it is the worker that finds it expired"
+    assert [fleet.state(job) for job in ids] == ["expired"] * MOST_MOVES + ["merged"] * 5
+
+
+def test_a_call_merges_when_its_time_has_come(fleet):
+    publish(fleet, "a+", delay_us=1_000_000)
+    assert not publish(fleet, "b+")[0].merged
+    fleet.scheduler.advance(2)
+    fleet.scheduler.tick()
+    assert (fleet.state("a+"), fleet.state("b*")) == ("merged", "pending")
+
+
+def test_a_burst_of_calls_costs_what_one_costs(fleet):
+    """In commands, for each call, however many there are."""
+    counting = Counting(fleet.scheduler.client, fleet.scheduler.keys)
+    for number in range(300):
+        counting.publish(Job(f"a{number}+", "pdf", "m", task_id=f"t{number}", rules=RULES))
+    commands = [sum(times.values()) for _, times, _ in counting.calls]
+    assert max(commands[2:]) == min(commands[2:]) < 20
+
+
+def commands_of(scheduler, job_id, rules):
+    """Return the commands of the publish, the claim and the release of a job, by script."""
+    scheduler.calls.clear()
+    scheduler.publish(Job("first" + job_id, "pdf", "m", task_id="first", rules=rules.replace("city", "other")))
+    scheduler.publish(Job(job_id, "pdf", "m", task_id="t", rules=rules))
+    found = {"waits": sum(scheduler.calls[-1][1].values())}
+    fleet = ScriptedFleet(scheduler)
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    following = scheduler.tell_ends(
+        "worker", acks=[], ends=[End(claim.job_id, claim.fence, "acked")], sequence=1, inline=True
+    )
+    found["release"] = sum(scheduler.calls[-1][1].values())
+    found["claim"] = following[0].job_id
+    scheduler.tell_ends(
+        "worker", acks=[], ends=[End(following[0].job_id, following[0].fence, "acked")], sequence=2, inline=True
+    )
+    scheduler.publish(Job(job_id + "x" + job_id, "pdf", "m", task_id="t2", rules=rules))
+    found["is placed"] = sum(scheduler.calls[-1][1].values())
+    return found
+
+
+def test_a_call_alone_costs_two_commands_more_to_publish_and_two_to_release_and_none_to_claim(redis_client):
+    found = []
+    for mark, rules in (("", ""), ("+", RULES)):
+        redis_client.flushall()
+        found.append(commands_of(Counting(redis_client, Keys()), f"a{mark}", rules))
+    plain, merging = found
+    assert merging["waits"] == plain["waits"] + 2
+    assert merging["is placed"] == plain["is placed"] + 2
+    assert merging["release"] == plain["release"] + 2
+
+
+def test_the_calls_of_a_large_batch_are_told_in_parts(fleet, redis_client):
+    ids = [f"a{number}+" for number in range(2 * MOST_SHARED + 50)]
+    for first in range(0, len(ids), 25):
+        publish(fleet, *ids[first : first + 25])
+    fleet.join("worker", "pdf")
+    (batch,) = fleet.inbox("worker")
+    found, after = [], 0
+    while after is not None:
+        page = fleet.scheduler.callers(batch.job_id, fence=batch.fence, after=after)
+        found, after = found + names(page), page.after
+        assert len(page.callers) <= MOST_SHARED
+    assert found == ids[1:]
+    counting = Counting(redis_client, Keys())
+    assert counting.shared(batch.job_id, found, fence=batch.fence) == 0
+    assert len(counting.calls) == 3
