@@ -1,7 +1,7 @@
 """How the run of a batch ended: for the call that was run, as its worker says; what of the others, is decided here."""
 
 from ..model import Cohort, Job
-from . import batches, come_back, finished, keyed, merging
+from . import batches, callers, come_back, finished, keyed
 from .outcome import ENDED
 
 
@@ -29,7 +29,7 @@ def record(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[s
 def _go_on(cohort: Cohort, batch: Job, now_us: int) -> set[str]:
     """Have the other calls wait again; others do not join them."""
     come_back.drop(cohort, batch, now_us)
-    merging.close(cohort, batch)
+    callers.close(cohort, batch)
     batch.primary, batch.task_id, batch.acked = None, "", False
     batch.state = "pending"
     keyed.enter(cohort, batch, now_us)

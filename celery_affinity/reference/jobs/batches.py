@@ -2,7 +2,7 @@
 
 from ...rules import marks
 from ..model import Cohort, Job, Reason, State
-from . import ends, find_by, merging
+from . import callers, ends, find_by
 
 
 def is_its_own(cohort: Cohort, batch: Job, fence: int | None) -> bool:
@@ -17,7 +17,7 @@ def is_its_own(cohort: Cohort, batch: Job, fence: int | None) -> bool:
 
 def end_caller(cohort: Cohort, caller: Job, state: State, why: str, now_us: int) -> None:
     """Record how a call ended whose caller knows, or is told by the worker."""
-    merging.remove(cohort, caller)
+    callers.remove(cohort, caller)
     find_by.remove(cohort, caller, keeps_last=True)
     caller.state, caller.why, caller.ended_us, caller.message = state, why, now_us, None
 
@@ -28,10 +28,10 @@ def meanwhile(cohort: Cohort, batch: Job, now_us: int) -> bool:
     batch.primary = None
     ended = ends.meanwhile(cohort, primary, now_us)
     if ended:
-        merging.remove(cohort, primary)
+        callers.remove(cohort, primary)
         ends.record(cohort, primary, ended, now_us)
     if not batch.callers:
-        merging.vanish(cohort, batch)
+        callers.vanish(cohort, batch)
     return bool(batch.callers)
 
 

@@ -3,7 +3,7 @@
 from ...rules import marks
 from ..model import Cohort, Delivery, Job, Worker
 from ..placing import free_slots, type_rules
-from . import ends, keyed, merging, primary
+from . import ends, keyed, primary
 
 
 def payload(cohort: Cohort, job: Job) -> Delivery:
@@ -16,7 +16,6 @@ def payload(cohort: Cohort, job: Job) -> Delivery:
 def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | None:
     """Give a job to *worker*; one that has expired ends instead, and nobody gets it."""
     if marks.is_batch(job.id) and primary.choose(cohort, job, now_us) is None:
-        merging.vanish(cohort, job)
         keyed.leave(cohort, job, now_us)
         return None
     cohort.fence += 1

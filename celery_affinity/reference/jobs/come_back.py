@@ -4,7 +4,7 @@ from ...rules import marks
 from ...rules.protocol import MOST_MOVES
 from ..model import Cohort, Job, Reason
 from ..placing import type_rules
-from . import batches, ends, find_by, keyed, merging
+from . import batches, callers, ends, find_by, keyed
 
 
 def drop(cohort: Cohort, job: Job, now_us: int) -> None:
@@ -47,7 +47,7 @@ def bury(cohort: Cohort, job: Job, reason: Reason, now_us: int, why: str = "") -
     """Put a job among the dead letters, of which the newest are kept."""
     job.state, job.reason, job.why, job.ended_us = "dead", reason, why, now_us
     cohort.counters[reason] += 1
-    merging.close(cohort, job)
+    callers.close(cohort, job)
     if marks.is_batch(job.id):
         batches.bury(cohort, job, reason, now_us)
     elif reason not in ("rejected", "unreadable"):
@@ -80,7 +80,7 @@ def forget(cohort: Cohort, job: Job) -> None:
     """Delete a job and all that is known of it; with a batch, all of its calls."""
     for caller in (*job.callers, *job.told_callers):
         forget(cohort, cohort.jobs[caller])
-    merging.close(cohort, job)
+    callers.close(cohort, job)
     find_by.remove(cohort, job, keeps_last=False)
     del cohort.jobs[job.id]
     cohort.untold.pop(job.id, None)

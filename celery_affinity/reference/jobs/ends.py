@@ -3,7 +3,7 @@
 from typing import Literal
 
 from ..model import Cohort, Job
-from . import find_by, keyed, merging
+from . import callers, find_by, keyed
 
 How = Literal["revoked", "expired"]
 
@@ -14,13 +14,13 @@ def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
     cohort.untold[job.id] = now_us
     cohort.counters[how] += 1
     find_by.fade(cohort, job)
-    merging.close(cohort, job)
+    callers.close(cohort, job)
 
 
 def waiting(cohort: Cohort, job: Job, how: How, now_us: int) -> bool:
     """End a job if it waits; a claimed one is its worker's. Return whether it did."""
     if job.state == "merged":
-        is_let_go = merging.let_go(cohort, job, how, now_us)
+        is_let_go = callers.let_go(cohort, job, how, now_us)
         if is_let_go:
             record(cohort, job, how, now_us)
         return is_let_go

@@ -3,7 +3,7 @@
 from ...rules.protocol import AVERAGED_OVER, SAMPLED_ONE_IN, SHORT_US
 from ..model import Cohort, Job, State
 from ..placing import type_rules
-from . import find_by, keyed, merging
+from . import callers, find_by, keyed
 
 
 def record(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> None:
@@ -15,7 +15,7 @@ def record(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> Non
     type_rules.free(cohort, job)
     keyed.free(cohort, job, now_us)
     find_by.remove(cohort, job, keeps_last=True)
-    merging.close(cohort, job)
+    callers.close(cohort, job)
     job.state, job.why, job.ended_us, job.message = state, why, now_us, None
 
 

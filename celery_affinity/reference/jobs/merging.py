@@ -4,12 +4,10 @@ The batch waits, is claimed and comes back as a job does. A call alone is a job 
 which they would wait: what is open for them waits itself, and was never delivered.
 """
 
-from typing import Literal
-
 from ...rules import marks
-from ...rules.job_rules import Merge, key_part, merge_in
+from ...rules.job_rules import Merge, merge_in
 from ..model import Cohort, Job
-from . import keyed
+from . import callers, keyed
 
 
 def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
@@ -22,7 +20,7 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
         return False
     other = _open(cohort, job, merge)
     if other is None:
-        cohort.merging[_place(job)] = job.id
+        cohort.merging[callers.place(job)] = job.id
         return False
     job.state = "merged"
     batch = other if marks.is_batch(other.id) else _batch_of(cohort, other, now_us)
@@ -45,7 +43,7 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
 
 def _open(cohort: Cohort, job: Job, merge: Merge) -> Job | None:
     """Return the call, or the batch, that *job* is to join; None if none is open, or has room."""
-    other = cohort.jobs.get(cohort.merging.get(_place(job), ""))
+    other = cohort.jobs.get(cohort.merging.get(callers.place(job), ""))
     if other is None or other.state != "pending" or other.deliveries:
         return None
     bytes_in_all = (other.bytes or 0) + (job.bytes or 0)
@@ -74,50 +72,6 @@ def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
     first.state, first.into = "merged", batch.id
     keyed.leave(cohort, first, now_us)
     cohort.jobs[batch.id] = batch
-    cohort.merging[_place(batch)] = batch.id
+    cohort.merging[callers.place(batch)] = batch.id
     keyed.enter(cohort, batch, now_us)
     return batch
-
-
-def close(cohort: Cohort, job: Job) -> None:
-    """Let no further call join *job*, which may be one that merges, or a batch."""
-    if merge_in(job.rules) and cohort.merging.get(_place(job)) == job.id:
-        del cohort.merging[_place(job)]
-
-
-def let_go(cohort: Cohort, caller: Job, how: Literal["revoked", "expired"], now_us: int) -> bool:
-    """Take a call that is to end out of its batch. Return False if the run is under way that its result comes from.
-
-    While the batch is claimed, the call whose message the worker has is the worker's, and no other expires whose time
-    came after the claim. The last call that leaves ends the batch.
-    """
-    batch = cohort.jobs[caller.into or ""]
-    if batch.state == "claimed":
-        is_its_workers = caller.id == batch.primary
-        if is_its_workers or (how == "expired" and not caller.has_expired(batch.claimed_us or 0)):
-            return False
-    elif batch.state != "pending":
-        return False
-    remove(cohort, caller)
-    if not batch.callers:
-        vanish(cohort, batch)
-        keyed.leave(cohort, batch, now_us)
-    return True
-
-
-def remove(cohort: Cohort, caller: Job) -> None:
-    """Take *caller* out of its batch."""
-    del cohort.jobs[caller.into or ""].callers[caller.id]
-    caller.into = None
-
-
-def vanish(cohort: Cohort, batch: Job) -> None:
-    """Forget a batch that has no call left."""
-    close(cohort, batch)
-    del cohort.jobs[batch.id]
-
-
-def _place(job: Job) -> tuple[str, str, str, str]:
-    """Return what calls merge by that are alike in it."""
-    merge = merge_in(job.rules)
-    return job.type, merge.key if merge else "", key_part(job.rules), job.task_name

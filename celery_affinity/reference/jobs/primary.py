@@ -2,7 +2,7 @@
 
 from ...rules.protocol import MOST_MOVES
 from ..model import Cohort, Job
-from . import ends, merging
+from . import callers, ends
 
 
 def choose(cohort: Cohort, batch: Job, now_us: int) -> Job | None:
@@ -14,9 +14,10 @@ def choose(cohort: Cohort, batch: Job, now_us: int) -> Job | None:
         caller = cohort.jobs[job_id]
         if not caller.has_expired(now_us):
             break
-        merging.remove(cohort, caller)
+        callers.remove(cohort, caller)
         ends.record(cohort, caller, "expired", now_us)
     if not batch.callers:
+        callers.vanish(cohort, batch)
         return None
     primary = cohort.jobs[next(iter(batch.callers))]
     batch.primary, batch.task_id = primary.id, primary.task_id

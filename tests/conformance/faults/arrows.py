@@ -34,7 +34,7 @@ FAULTS = (
     Fault("arrows/ack", "return acked", "return (#ARGV - 1) / 2"),
     Fault("arrows/release", "if row[SEQUENCE] == sequence then", "if false then"),
     Fault("arrows/release", "if claims.held(worker, id, fence) then", "if true then"),
-    Fault("arrows/release", "(ENDED[how] or known.acked) and not", "ENDED[how] and not"),
+    Fault("arrows/release", "(ENDED[how] or known.acked) and marks", "ENDED[how] and marks"),
     Fault("arrows/release", 'known, ENDED[how] or "done",', 'known, "done",'),
     Fault("arrows/release", 'how == "unsettled"', "true"),
     Fault("arrows/release", '"rejected", settings, why)', '"rejected", settings)'),

@@ -54,7 +54,7 @@ for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "
     if not is_telling[id] and (is_for_anyone or not is_left(left)) then
         come_again(id, math.min(again_us * 2 ^ tries, protocol.LONGEST_PAUSE_US))
         redis.call("HSET", key.job(id), "tries", tries + 1)
-        local how = state == "dead" and reason or marks.is_batch(id) and "shared" or state
+        local how = state == "dead" and reason or marks.of(id) == protocol.BATCH and "shared" or state
         local anyone = is_for_anyone and 1 or 0
         return { id, how, type, task, name, deliveries, clock.text(since_us), anyone, message_of(id) }
     end

@@ -16,14 +16,6 @@ end
 local arguments, reply, types, fresh = ARGV, {}, {}, {}
 local alone -- the only job, to be added to a lane if it is not placed
 
--- Adds to `fresh`, messages by job that were just written, that of the batch into which `id` was merged, if it is the
--- message of such a job.
-local function add_batch(fresh, id)
-    local batch = redis.call("HGET", key.job(id), "into")
-    local first = batch and redis.call("ZRANGE", key.callers(batch), 0, 0)[1]
-    fresh[batch] = first and fresh[first]
-end
-
 -- Adds a job. `nth`: its place in the call, from 0. The jobs of one call are 1 µs apart, so that they stay in order.
 local function add(nth, job)
     local bad = fields.bad(job)
@@ -38,7 +30,9 @@ local function add(nth, job)
     local waits = state == protocol.IS_PENDING or state == protocol.IS_MERGED
     fresh[job.id] = waits and job.message or fresh[job.id] -- a call may repeat a job
     if state == protocol.IS_MERGED then
-        add_batch(fresh, job.id)
+        local batch = redis.call("HGET", key.job(job.id), "into")
+        local first = redis.call("ZRANGE", key.callers(batch), 0, 0)[1]
+        fresh[batch] = fresh[first] -- if it was published just now
     end
 end
 

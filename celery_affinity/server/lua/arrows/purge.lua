@@ -18,8 +18,8 @@ local function forget(id, lane)
     if lane and has_rules(id) then
         with_rules.leave(id, type, lane)
     end
-    if marks.is_mergeable(id) then
-        close_merging(id, type, unpack(redis.call("HMGET", key.job(id), "rules", "name")))
+    if marks.of(id) == protocol.MERGES or marks.of(id) == protocol.BATCH then
+        callers.close(id, type, unpack(redis.call("HMGET", key.job(id), "rules", "name")))
         come_back.forget(id)
         return
     end

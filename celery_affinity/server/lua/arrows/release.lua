@@ -43,18 +43,18 @@ for i = 5, #ARGV, 3 do
     local id, fence, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     local known = claims.remove(worker, id, fence)
     holds_less = holds_less or known
-    if known and outcome == "acked" and not marks.is_batch(id) then
+    if known and outcome == "acked" and marks.of(id) ~= protocol.BATCH then
         finished.record(id, fence, known, "done", "")
     elseif known then
 -- @deferred jobs/outcome.lua
         local how, why = read_outcome(outcome)
-        local is_settled = (ENDED[how] or known.acked) and not marks.is_batch(id)
+        local is_settled = (ENDED[how] or known.acked) and marks.of(id) ~= protocol.BATCH
         if is_settled then
             finished.record(id, fence, known, ENDED[how] or "done", ENDED[how] and why or "")
         else
 -- @deferred jobs/come_back.lua
 -- @deferred jobs/batch_release.lua
-            if marks.is_batch(id) and (ENDED[how] or known.acked) then
+            if marks.of(id) == protocol.BATCH and (ENDED[how] or known.acked) then
                 local type = batch_release.record(id, fence, known, how, why)
                 if type then
                     again[type] = true

@@ -16,14 +16,15 @@ for _, id in ipairs(ARGV) do
     local state, type, lane, stamps, expires =
         unpack(redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires"))
     local can_wait = spoiled.can_wait(type, lane, now, "0")
-    if state == "dead" and can_wait and (marks.is_batch(id) or redis.call("EXISTS", key.message(id)) == 1) then
+    local is_batch = marks.of(id) == protocol.BATCH
+    if state == "dead" and can_wait and (is_batch or redis.call("EXISTS", key.message(id)) == 1) then
         redis.call("ZREM", key.dead, id)
         redis.call("ZREM", key.untold, id)
         find_by.fade(id, stamps, expires)
         redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
             "stamps")
         redis.call("HSET", key.job(id), "state", "pending", "enqueued", now, "deliveries", 0)
-        if marks.is_batch(id) then
+        if is_batch then
             of_batch("wait_again", id)
         end
         with_rules.wait(id, type, lane, now)

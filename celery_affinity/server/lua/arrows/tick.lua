@@ -34,8 +34,9 @@ end
 
 -- RETURNS whether call `id`, which is due, was merged with others that wait.
 local function merge(id, type, lane, enqueued)
+-- @deferred jobs/merging.lua
     local rules, name, bytes = unpack(redis.call("HMGET", key.job(id), "rules", "name", "bytes"))
-    local batch = of_merging("enter", id, type, lane, enqueued, rules, name, tonumber(bytes) or 0)
+    local batch = merging.enter(id, type, lane, enqueued, rules, name, tonumber(bytes) or 0)
     if batch and has_rules(id) then
         with_rules.leave(id, type, lane) -- its key may be kept for it
     end
@@ -49,7 +50,7 @@ local function promote_due()
         local type, lane, enqueued, deliveries =
             unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries"))
         if spoiled.can_wait(type, lane, enqueued, deliveries) then
-            if not (marks.is_mergeable(id) and merge(id, type, lane, enqueued)) then
+            if not (marks.of(id) == protocol.MERGES and merge(id, type, lane, enqueued)) then
                 with_rules.wait(id, type, lane, enqueued) -- first: what it meets may be spoiled
                 redis.call("HSET", key.job(id), "state", "pending")
             end

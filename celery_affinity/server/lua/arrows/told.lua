@@ -31,7 +31,9 @@ end
 local report = ({ told = come_back.told, left = leave, aside = set_aside })[how]
 local untold = 0
 for i = 3, #ARGV do
-    local is_half_told = how == "told" and marks.is_batch(ARGV[i]) and redis.call("EXISTS", key.callers(ARGV[i])) == 1
+    local id = ARGV[i]
+    local is_half_told = how == "told" and marks.of(id) == protocol.BATCH
+        and redis.call("EXISTS", key.callers(id)) == 1
     if redis.call("ZSCORE", key.untold, ARGV[i]) and not is_half_told then
         untold = untold + 1
         report(ARGV[i])

@@ -9,7 +9,7 @@ local function go_on(batch, known)
     local type, lane, enqueued = unpack(redis.call("HMGET", key.job(batch), "type", "lane", "enqueued"))
     redis.call("HDEL", key.job(batch), "worker", "fence", "started", "primary", "acked")
     redis.call("HSET", key.job(batch), "state", "pending", "task", "")
-    close_merging(batch, type, known.rules, known.name)
+    callers.close(batch, type, known.rules, known.name)
     with_rules.wait(batch, type, lane, enqueued)
     return type
 end

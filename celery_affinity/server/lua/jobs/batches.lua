@@ -6,7 +6,7 @@ local batches = {}
 -- RETURNS whether somebody tells the calls of a batch: the worker whose claim has the number `fence`; "": whoever tells
 -- ends that no worker tells.
 function batches.is_its_own(batch, fence)
-    if not marks.is_batch(batch) then
+    if marks.of(batch) ~= protocol.BATCH then
         return false
     elseif fence == "" then
         return redis.call("ZSCORE", key.untold, batch) ~= false
@@ -17,7 +17,7 @@ end
 
 -- Records how a call ended whose caller knows, or is told by the worker.
 function batches.end_caller(id, batch, state, why)
-    of_merging("remove", id, batch)
+    callers.remove(id, batch)
     redis.call("UNLINK", key.message(id))
     find_by.remove(id, protocol.ENDED_KEPT_S)
     redis.call("HSET", key.job(id), "state", state, "ended", clock.now)
@@ -33,13 +33,13 @@ function batches.meanwhile(batch)
     redis.call("HDEL", key.job(batch), "primary")
     local ended = primary and ends.meanwhile(primary)
     if ended then
-        of_merging("remove", primary, batch)
+        callers.remove(primary, batch)
         ends.record(primary, ended)
     end
     if redis.call("EXISTS", key.callers(batch)) == 1 then
         return true
     end
-    of_merging("vanish", batch)
+    callers.vanish(batch)
     return false
 end
 

@@ -52,7 +52,7 @@ function claims.payload_again(id)
         return nil
     end
     local run
-    if marks.is_batch(id) then
+    if marks.of(id) == protocol.BATCH then
         run = redis.call("HGET", key.job(id), "primary")
         expires = run and redis.call("HGET", key.job(run), "expires")
     end
@@ -70,7 +70,7 @@ end
 
 -- RETURNS what the row of a claimed job says; of one with rules also these, and the name of its task.
 local function row_of(id)
-    if has_rules(id) or marks.is_mergeable(id) then
+    if string.find(id, "[!+*]", -1) then -- the marks of such jobs
         return unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires",
             "limited", "rules", "name"))
     end

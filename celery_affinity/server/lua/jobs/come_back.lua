@@ -33,7 +33,7 @@ end
 
 -- Deletes a dead letter; with a batch, all of its calls.
 function come_back.forget(id)
-    if marks.is_batch(id) then
+    if marks.of(id) == protocol.BATCH then
         for _, caller in ipairs(of_batch("all_callers", id)) do
             come_back.forget(caller)
         end
@@ -71,10 +71,10 @@ function come_back.bury(id, reason, settings, why)
     end
     redis.call("ZADD", key.dead, now, id)
     redis.call("HINCRBY", key.counters, reason, 1)
-    if marks.is_mergeable(id) then
-        close_merging(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
+    if marks.of(id) == protocol.MERGES or marks.of(id) == protocol.BATCH then
+        callers.close(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
     end
-    if marks.is_batch(id) then
+    if marks.of(id) == protocol.BATCH then
         of_batch("bury", id, reason)
     elseif reason ~= "rejected" and reason ~= "unreadable" then
         redis.call("ZADD", key.untold, now, id)
@@ -124,8 +124,8 @@ function come_back.put(worker, id, counted, settings, why)
         come_back.bury(id, "lost", settings)
         return nil
     end
-    local ended = not marks.is_batch(id) and ends.meanwhile(id)
-    if marks.is_batch(id) and not of_batch("meanwhile", id) then
+    local ended = marks.of(id) ~= protocol.BATCH and ends.meanwhile(id)
+    if marks.of(id) == protocol.BATCH and not of_batch("meanwhile", id) then
         return nil
     elseif ended then
         ends.record(id, ended)
@@ -136,7 +136,7 @@ function come_back.put(worker, id, counted, settings, why)
         return nil
     end
     redis.call("HSET", key.job(id), "state", "pending")
-    if marks.is_batch(id) then
+    if marks.of(id) == protocol.BATCH then
         redis.call("HSET", key.job(id), "task", "")
     end
     with_rules.wait(id, type, lane, enqueued)

@@ -3,7 +3,7 @@
 -- @include base/clock.lua
 -- @include placing/lanes.lua
 -- @include jobs/with_rules.lua
--- @include jobs/merged.lua
+-- @include jobs/callers.lua
 -- @include jobs/find_by.lua
 local ends = {}
 
@@ -14,8 +14,8 @@ function ends.record(id, how)
     redis.call("ZADD", key.untold, now, id)
     redis.call("HINCRBY", key.counters, how, 1)
     find_by.fade(id, unpack(redis.call("HMGET", key.job(id), "stamps", "expires")))
-    if marks.is_mergeable(id) then
-        close_merging(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
+    if marks.of(id) == protocol.MERGES then
+        callers.close(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
     end
 end
 
@@ -29,7 +29,7 @@ function ends.waiting(id, how)
         if type and lanes.is_one(lane) and has_rules(id) then
             with_rules.leave(id, type, lane) -- its key may be kept for it
         end
-    elseif state ~= "merged" or not of_merging("let_go", id, how) then
+    elseif state ~= "merged" or not callers.let_go(id, how) then
         return false
     end
     ends.record(id, how)

@@ -5,15 +5,15 @@
 -- @include placing/free_slots.lua
 -- @include jobs/find_by.lua
 -- @include jobs/ends.lua
--- @include jobs/merged.lua
+-- @include jobs/callers.lua
 
 -- Writes the row of `job`, and its message. A full server may refuse the first write.
 local function write_job(job, lane, enqueued, state)
-    if marks.is_mergeable(job.id) and job.rules ~= "" then
+    if job.rules == "" then
+        redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state))
+    elseif marks.of(job.id) == protocol.MERGES then
         redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state), "rules", job.rules,
             "bytes", #job.message)
-    elseif job.rules == "" then
-        redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state))
     else
         redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state), "rules", job.rules)
     end
@@ -61,8 +61,11 @@ local function put(job, enqueued_us, is_only)
     end
     local heads, has_type_rules = unpack(redis.call("HMGET", key.heads, type, "!"))
     local alone
-    local is_merged = marks.is_mergeable(id)
-        and of_merging("enter", id, type, lane, due, job.rules, job.task_name, #job.message)
+    local is_merged
+    if job.rules ~= "" and marks.of(id) == protocol.MERGES then
+-- @deferred jobs/merging.lua
+        is_merged = merging.enter(id, type, lane, due, job.rules, job.task_name, #job.message)
+    end
     if is_merged then
         heads = heads or "" -- others wait
     elseif has_rules(id) then

@@ -1,7 +1,7 @@
 -- finished: a job ends on the worker that ran it, and what is known of the job is kept for a while.
 -- @include base/clock.lua
 -- @include jobs/find_by.lua
--- @include jobs/merged.lua
+-- @include jobs/callers.lua
 local finished = {}
 
 -- Counts how long a job of `type` took, for the moving average that explains when slots become free. Of short jobs,
@@ -31,7 +31,9 @@ function finished.record(id, fence, known, state, why, stays)
         count_duration(known.type, math.max(0, clock.now_us - tonumber(known.claimed)), tonumber(fence))
     end
     find_by.forget(id, known.task, known.stamps, known.expires, protocol.ENDED_KEPT_S)
-    close_merging(id, known.type, known.rules, known.name)
+    if known.rules then
+        callers.close(id, known.type, known.rules, known.name)
+    end
     redis.call("HSET", key.job(id), "state", state, "ended", clock.now)
     if why ~= "" then
         redis.call("HSET", key.job(id), "why", why)

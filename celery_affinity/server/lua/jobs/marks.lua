@@ -1,18 +1,9 @@
--- marks: what the end of an id says of merging. A mark that the job has a key may follow.
+-- marks: what the end of an id says of merging.
 local marks = {}
 
-local function mark_of(id)
+-- RETURNS the end of an id but for the mark of a key, which may follow: that of a call that merges, or of a batch of
+-- calls that did; else any character.
+function marks.of(id)
     local last = string.sub(id, -1)
     return last == protocol.MARK and string.sub(id, -2, -2) or last
-end
-
--- RETURNS whether job `id` is one call that merges with others, or several that did.
-function marks.is_mergeable(id)
-    local mark = mark_of(id)
-    return mark == protocol.MERGES or mark == protocol.BATCH
-end
-
--- RETURNS whether job `id` is several calls that merged.
-function marks.is_batch(id)
-    return mark_of(id) == protocol.BATCH
 end

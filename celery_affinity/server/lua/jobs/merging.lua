@@ -3,17 +3,9 @@
 -- Calls join in the moment at which they would wait: what is open for them waits itself, and was never delivered.
 -- Cost: some ten commands for a call that joins, two for one that does not; O(log n).
 -- @include jobs/has_rules.lua
--- @include jobs/marks.lua
+-- @include jobs/callers.lua
 -- @include placing/lanes.lua
 local merging = {}
-
--- RETURNS the field of key `merging` for calls that are alike in what they merge by; nil if `rules` say nothing of
--- merging. The name, which may be any text, is last.
-local function field_of(type, rules, name)
-    local merge_key = string.match(rules or "", "^merge=(%S+)")
-    return merge_key and type and type .. " " .. merge_key .. " " .. (string.match(rules, "key=.*$") or "") .. " "
-        .. (name or "")
-end
 
 -- RETURNS the id of the batch that begins with the call `first`.
 local function batch_of(first)
@@ -57,7 +49,7 @@ local function open_for(field, rules, bytes)
         or (tonumber(calls) or 1) >= tonumber(most) or bytes_in_all > tonumber(most_bytes) then
         return nil
     end
-    if not marks.is_batch(id) and redis.call("EXISTS", key.job(batch_of(id))) == 1 then
+    if marks.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(batch_of(id))) == 1 then
         return nil
     end
     return id, { lane = lane, enqueued = enqueued, calls = tonumber(calls) or 1, bytes = its_bytes, rules = its_rules }
@@ -67,7 +59,7 @@ end
 -- and then the call is what is open from now on. The batch keeps the oldest enqueue time, and the best mode and
 -- priority, of all calls that ever joined.
 function merging.enter(id, type, lane, enqueued, rules, name, bytes)
-    local field = field_of(type, rules, name)
+    local field = callers.place(type, rules, name)
     if not field then
         return nil
     end
@@ -76,7 +68,7 @@ function merging.enter(id, type, lane, enqueued, rules, name, bytes)
         redis.call("HSET", key.merging, field, id)
         return nil
     end
-    if not marks.is_batch(batch) then
+    if marks.of(batch) ~= protocol.BATCH then
         batch = make_batch(batch, type, row, row.rules, name)
         redis.call("HSET", key.merging, field, batch)
     end
@@ -92,58 +84,4 @@ function merging.enter(id, type, lane, enqueued, rules, name, bytes)
         with_rules.wait(batch, type, lane_now, enqueued_now)
     end
     return batch
-end
-
--- Lets no further call join job `id`, of which all else is known.
-function merging.close(id, type, rules, name)
-    local field = field_of(type, rules, name)
-    if field and redis.call("HGET", key.merging, field) == id then
-        redis.call("HDEL", key.merging, field)
-    end
-end
-
--- Takes call `id`, which is to end, out of its batch. RETURNS false if the run is under way that its result comes from.
--- While the batch is claimed, the call whose message the worker has is the worker's, and no other expires whose time
--- came after the claim. The last call that leaves ends the batch.
-function merging.let_go(id, how)
-    local batch, expires = unpack(redis.call("HMGET", key.job(id), "into", "expires"))
-    if not batch then
-        return false
-    end
-    local state, type, lane, primary, claimed =
-        unpack(redis.call("HMGET", key.job(batch), "state", "type", "lane", "primary", "claimed"))
-    if state == "claimed" then
-        local has_expired = (tonumber(expires) or math.huge) <= (tonumber(claimed) or 0)
-        if id == primary or (how == "expired" and not has_expired) then
-            return false
-        end
-    elseif state ~= "pending" then
-        return false
-    end
-    merging.remove(id, batch)
-    if redis.call("EXISTS", key.callers(batch)) == 0 then
-        if type and lanes.is_one(lane) then
-            with_rules.leave(batch, type, lane)
-        end
-        merging.vanish(batch)
-    end
-    return true
-end
-
--- Takes call `id` out of `batch`.
-function merging.remove(id, batch)
-    redis.call("ZREM", key.callers(batch), id)
-    redis.call("HDEL", key.job(id), "into")
-end
-
--- Forgets a batch that has no call left.
-function merging.vanish(batch)
-    merging.close(batch, unpack(redis.call("HMGET", key.job(batch), "type", "rules", "name")))
-    local row, fields = redis.call("HGETALL", key.job(batch)), {}
-    for nth = 1, #row, 2 do
-        fields[#fields + 1] = row[nth]
-    end
-    if #fields > 0 then
-        redis.call("HDEL", key.job(batch), unpack(fields)) -- a producer has no right to delete keys
-    end
 end

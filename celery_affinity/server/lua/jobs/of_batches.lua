@@ -1,6 +1,6 @@
 -- of_batches: the way to what becomes of a batch, deferred: most calls of a script meet none.
 -- @include jobs/ends.lua
--- @include jobs/merged.lua
+-- @include jobs/callers.lua
 local ways_of_batches -- the functions of batches.lua, once a call has met a batch
 
 -- Does for a batch what the function `does` of batches.lua does.

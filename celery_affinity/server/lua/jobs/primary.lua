@@ -1,12 +1,12 @@
 -- primary: which call of a batch is run. A script that publishes has this as well, so nothing here deletes keys.
 -- @include base/clock.lua
 -- @include jobs/ends.lua
--- @include jobs/merged.lua
+-- @include jobs/callers.lua
 local primary = {}
 
 -- Chooses the call that is run: the first that has not expired. Those before it end. A script chooses among MOST_MOVES
 -- at most; if all of these have expired, the next one is for the worker to look at. RETURNS the call, and when it
--- expires; nil if none is left.
+-- expires; nil if none is left, and then the batch is gone.
 function primary.choose(batch)
     for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES)) do
         local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
@@ -15,8 +15,9 @@ function primary.choose(batch)
             redis.call("HSET", key.job(batch), "primary", id, "task", task or "")
             return id, expires
         end
-        of_merging("remove", id, batch)
+        callers.remove(id, batch)
         ends.record(id, "expired")
     end
+    callers.vanish(batch)
     return nil
 end

@@ -177,12 +177,12 @@ local function fill_from(waiting, caller, view, fresh)
         local fence, deliveries, expires, has_row
         if may_start then
             waiting.pop(job)
-            if marks.is_batch(id) then
+            if marks.of(id) == protocol.BATCH then
 -- @deferred jobs/primary.lua
                 run, run_expires = primary.choose(id)
             end
         end
-        if may_start and (run or not marks.is_batch(id)) then
+        if may_start and (run or marks.of(id) ~= protocol.BATCH) then
             fence, deliveries, expires, has_row = claims.grant(id, worker, view)
         end
         if is_ruled and may_start then
@@ -208,9 +208,7 @@ local function fill_from(waiting, caller, view, fresh)
             else
                 redis.call("LPUSH", key.inbox(worker), payload)
             end
-        elseif may_start and marks.is_batch(id) then
-            of_merging("vanish", id)
-        elseif may_start then
+        elseif may_start and marks.of(id) ~= protocol.BATCH then
             ends.record(id, "expired")
         end
         if moves == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then

@@ -32,7 +32,7 @@ end
 -- Mends the keys of a job, and the indexes that its row names; of a batch, also those of its calls.
 local function mend_job(id)
     has_type(key.message(id), "string")
-    if marks.is_batch(id) then
+    if marks.of(id) == protocol.BATCH then
         for _, name in ipairs({ key.callers(id), key.told_callers(id) }) do
             for _, caller in ipairs(has_type(name, "zset") and redis.call("ZRANGE", name, 0, MOST_CALLERS - 1) or {}) do
                 mend_job(caller)
