@@ -108,7 +108,9 @@ class Ending(Both):
 
     @often(2, indexes=some_indexes)
     def replay(self, indexes):
-        ids = self.pick_dead(indexes)
+        self._replay(self.pick_dead(indexes))
+
+    def _replay(self, ids):
         more, replayed = self.reference.replay(ids, now_us=self.now_us)
         self.step("replay", [Named(more), *replayed], *ids)
         self.compare(more)

@@ -214,7 +214,7 @@ class Stories(Publishing, Working, Serving, Ending):
         by_us=times_us,
         task=draw.integers(0, 2),
         outcome=outcomes,
-        then=draw.sampled_from(["tick", "revoke", "stamp", "nothing"]),
+        then=draw.sampled_from(["tick", "revoke", "stamp", "nothing", "reject and replay"]),
     )
     def run_a_batch(self, calls, mark, index, by_us, task, outcome, then):
         """Publish calls that merge; have a worker with one slot, go on with them; some end meanwhile."""
@@ -229,7 +229,7 @@ class Stories(Publishing, Working, Serving, Ending):
         self.pass_time(by_us // 3)
         index = sorted(self.reference.workers).index(worker)
         self.work(index, 2, False, 0, ["acked", "acked"])
-        if then != "nothing":
+        if then in ("tick", "revoke", "stamp"):
             self.pass_time(by_us)
         if then == "tick":
             self.tick()
@@ -237,7 +237,13 @@ class Stories(Publishing, Working, Serving, Ending):
             self._revoke([f"task of a {task}"])
         elif then == "stamp":
             self._revoke_stamped(STAMPS[:1])
+        elif then == "reject and replay":
+            outcome = "rejected"
         self.work(index, 1, False, 0, [outcome])
+        dead = [job.id for job in self.reference.jobs.values() if job.state == "dead" and job.callers]
+        if dead and then == "reject and replay":
+            self._share(dead[-1], [*self.reference.jobs[dead[-1]].callers][:task])
+            self._replay(dead[-1:])
 
     @often(
         3,
