@@ -6,10 +6,11 @@ One setting installs it, in publishers and workers: ``app.conf.broker_transport 
 from .client import intercepted as _intercepted  # changes Celery's classes
 from .client import workflows as _workflows  # has Celery's canvas keep the mode of its call
 from .client.publish_many import TaskIds, publish_many
-from .errors import AffinityError, OptionError, PublishError, SchemaError, SettingError, TransportError
+from .errors import AffinityError, OptionError, PublishError, ResultLostError, SchemaError, SettingError, TransportError
 from .observe.explain import Explanation
 from .rules.affinity import Affinity
 from .rules.keyed import Exclusive, Rate
+from .rules.merging import Call, Merge
 from .transport.reach import explain
 from .transport.transport import Transport
 from .worker import install as _worker  # connects the signal handler that adds our step to workers
@@ -17,11 +18,14 @@ from .worker import install as _worker  # connects the signal handler that adds 
 __all__ = [
     "Affinity",
     "AffinityError",
+    "Call",
     "Exclusive",
     "Explanation",
+    "Merge",
     "OptionError",
     "PublishError",
     "Rate",
+    "ResultLostError",
     "SchemaError",
     "SettingError",
     "TaskIds",

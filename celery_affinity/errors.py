@@ -41,6 +41,10 @@ class PublishError(AffinityError):
         return str(self.args[0])
 
 
+class ResultLostError(AffinityError):
+    """The run of a merged call has ended, and nobody knows its result any more: it is the result of the call."""
+
+
 def refuse(option: str, accepted: str, got: object) -> OptionError:
     """Return the error for a bad option of a task: its name, what is accepted, what came instead."""
     return OptionError(f"{option} must be {accepted}, got: {got!r}")

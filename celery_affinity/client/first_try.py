@@ -48,7 +48,12 @@ def left_by(task: Task | None, message: Message) -> object:
 def mode_of_run() -> bool | None:
     """Return the mode of the job that this thread runs (True: on demand); None without a job, or without a mode."""
     task = get_current_task()
-    return None if task is None else mode_in(_left_in(task.request.properties))
+    return None if task is None else mode_of(task.request.properties)
+
+
+def mode_of(properties: object) -> bool | None:
+    """Return the mode (True: on demand) in the properties of a message; None without one."""
+    return mode_in(_left_in(properties))
 
 
 def _left_in(properties: object) -> object:

@@ -1,14 +1,14 @@
-"""Which key the job of a call has: the first of these that says something counts.
+"""Which key, and which merge key, the job of a call has: of each, the first of these that says something counts.
 
-1. the call: its ``exclusive=`` or ``rate=``, or else those in its ``affinity=``;
+1. the call: its ``exclusive=`` or ``rate=``, or else those in its ``affinity=``; its ``merge_key=``;
 2. what the first try had, for a retry;
 3. the task's ``affinity=``;
-4. a name pattern in ``affinity_task_rules``.
+4. a name pattern in ``affinity_task_rules``, for a key that is no merge key.
 
-False in the call, for a kind of rule, takes one of that kind away, whoever says it. A text as ``exclusive=`` of a call
-is the key itself. Any other key is a template, or made by a function: the call's arguments fill it, by the names that
-the task has for them; where the task is not at hand, keyword arguments alone have names. Nothing inherits a key: no
-callback, no later step of a chain.
+False in the call, for a kind of rule, takes one of that kind away, whoever says it. A text as ``exclusive=`` or
+``merge_key=`` of a call is the key itself. Any other key is a template, or made by a function: the call's arguments
+fill it, by the names that the task has for them; where the task is not at hand, keyword arguments alone have names.
+Nothing inherits a key: no callback, no later step of a chain.
 """
 
 import logging
@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 from celery.app.task import Task
 
 from ..errors import OptionError, refuse
-from ..rules.affinity import Affinity
+from ..rules.affinity import Affinity, of_task, of_task_alone
+from ..rules.job_rules import joined, parts_of
 from ..rules.key_template import Arguments, OfCall, filled, taken_by
 from ..rules.keyed import Exclusive, Rate, Rule, literal, of_call, option_of
+from ..rules.merging import Merge, merge_key
 from ..rules.settings import Settings
 from . import revokes
 from .first_try import rules_in
@@ -29,35 +31,44 @@ from .of_app import rule_by_name
 
 logger = logging.getLogger(__name__)
 
-#: Options of a call, one for each kind of rule.
+#: Options of a call, one for each kind of rule by key.
 OPTIONS = (Exclusive.option, Rate.option)
 
+#: Option of a call that says its merge key.
+MERGE_KEY = "merge_key"
+
 _OF_CALL = OfCall()
+
+#: How many calls are merged of a task that is not at hand. What a run makes of them is the worker's to know.
+_BOUNDS = Merge("any", keep="first")
 
 
 class JobRule(NamedTuple):
     """What makes the rules of a call's job out of the call's arguments.
 
-    *rule*: a text is the rules themselves, "" for none. *said*: whether the call, or its first try, has said so: a
-    retry keeps that, even if it is none.
+    *rule*, *merge*: a text is that part of the rules itself, "" for none. *said*: whether the call, or its first try,
+    has said so: a retry keeps that, even if it is none.
     """
 
     task_name: str
     arguments: Arguments
     rule: Rule | str
     said: bool
+    merge: Merge | str = ""
 
     @property
     def is_fixed(self) -> bool:
         """Whether the arguments of a call change nothing."""
-        return isinstance(self.rule, str)
+        return isinstance(self.rule, str) and isinstance(self.merge, str)
 
     def text(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return the rules of the job of a call with these arguments, "" for none.
 
         Raises OptionError if they make no key, and whatever a function that makes keys raises.
         """
-        rule = self.rule
+        return joined(self._part(self.merge, args, kwargs), self._part(self.rule, args, kwargs))
+
+    def _part(self, rule: Rule | Merge | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         if isinstance(rule, str):
             return rule
         if isinstance(rule.key, str):
@@ -84,20 +95,43 @@ def decide(
     *asked*: the call's ``affinity=``. *left*: what the first try has left. *own*: what the task asks for. Raises
     OptionError for options that are not accepted.
     """
-    rule, said = _first(options, asked, left), True
+    if asked.merge is not None:
+        raise of_task_alone(asked.merge)
+    kept = rules_in(left)
+    kept_merging, kept_key = (None, None) if kept is None else parts_of(kept)
+    rule, says_key = _key_rule(options, asked, kept_key), True
     if rule is None:
-        rule, said = own.rule or rule_by_name(task_name, settings), False
+        rule, says_key = own.rule or rule_by_name(task_name, settings), False
     if rule and options.get(option_of(rule)) is False:
-        rule, said = "", True
-    return None if rule is None else JobRule(task_name, _arguments_of(task), rule, said)
+        rule, says_key = "", True
+    merge: Merge | str | None = _merging(task_name, task, options, kept_merging)
+    says_merging = merge is not None
+    if merge is None:
+        merge = own.merge
+    if rule is None and merge is None:
+        return None
+    return JobRule(task_name, _arguments_of(task), rule or "", says_key or says_merging, merge or "")
 
 
-def _first(options: Mapping[str, Any], asked: Affinity, left: object) -> Rule | str | None:
-    """Return what the call says, or else its first try."""
+def _key_rule(options: Mapping[str, Any], asked: Affinity, kept: str | None) -> Rule | str | None:
+    """Return what the call says of its key, or else its first try."""
     given = checked(options)
     if given is not None:
         return literal(given) if isinstance(given, str) else given
-    return asked.rule or rules_in(left)
+    return kept if asked.rule is None else asked.rule
+
+
+def _merging(task_name: str, task: Task | None, options: Mapping[str, Any], kept: str | None) -> str | None:
+    """Return what the call says of merging, or else its first try. Raises OptionError if the task does not merge."""
+    given = merge_key(options.get(MERGE_KEY))
+    if given is None or given is False:
+        return kept if given is None else ""
+    merge = _BOUNDS if task is None else of_task(task).merge
+    if merge is None:
+        raise OptionError(
+            f"merge_key={given!r}: calls of task {task_name} are not merged; its affinity must say merge=Merge(...)"
+        )
+    return merge.text(str(given))
 
 
 def checked(options: Mapping[str, Any]) -> Rule | str | None:

@@ -104,7 +104,7 @@ def _checking(
     """Return *decorate* for *options*. If they are wrong for a function, it first calls *refuse* with a complaint."""
     found = _wrong_in_decorator(options, scheduled=scheduled) if options else None
     says = {"affinity": options.get("affinity", _of_base(options).get("affinity"))} if options and not found else {}
-    if found is None and as_affinity(says.get("affinity")).rule is None:
+    if found is None and not as_affinity(says.get("affinity")).has_rules:
         return decorate
 
     def check(function: Any) -> None:

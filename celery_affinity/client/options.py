@@ -22,13 +22,14 @@ from ..rules.affinity import as_affinity, check_on_demand, check_priority
 from ..rules.affinity import of_task as affinity_of
 from ..rules.key_template import Arguments, Field, Taken, complaint, parsed, taken_by
 from ..rules.keyed import Rule
+from ..rules.merging import Merge, merge_key
 from ..rules.settings import PREFIX, Settings
 from . import job_rules
 from .of_app import rule_by_name, settings_of
 
 #: Options of ours that may be misspelt: they say what a job needs. ``priority`` is Celery's as well. ``rate`` is ours,
 #: too, but a word of four letters is next to too many others (``date``, ``rates``).
-OPTIONS = ("affinity", "on_demand", "priority", "exclusive")
+OPTIONS = ("affinity", "on_demand", "priority", "exclusive", "merge_key")
 
 #: Options by name, as users write them: neither names nor values are checked yet.
 Options = Mapping[Any, Any]
@@ -38,7 +39,12 @@ def _parameters(*functions: Callable[..., Any]) -> set[str]:
     return {name for function in functions for name in inspect.signature(function).parameters}
 
 
-_CHECKS = (("affinity", as_affinity), ("on_demand", check_on_demand), ("priority", check_priority))
+_CHECKS = (
+    ("affinity", as_affinity),
+    ("on_demand", check_on_demand),
+    ("priority", check_priority),
+    (job_rules.MERGE_KEY, merge_key),
+)
 
 #: Names that are never misspelt: the options of Celery and kombu, and ours.
 KNOWN = frozenset(
@@ -104,19 +110,21 @@ def _wrong_rule(options: Options, stamps: Collection[str]) -> str | None:
 
 def _wrong_in_task(options: Options) -> str | None:
     """Return a complaint about a key that a task says in a call's way. Other values are the user's own."""
-    for name in job_rules.OPTIONS:
+    for name in (*job_rules.OPTIONS, Merge.option):
         value = options.get(name)
-        if isinstance(value, Rule) or (name == "exclusive" and isinstance(value, str)):
-            return f"{name}= is an option of calls; a task has it in its affinity: Affinity({name}={value!r})"
+        if isinstance(value, Rule | Merge) or (name == "exclusive" and isinstance(value, str)):
+            what = "no option of its own" if name == Merge.option else "an option of calls"
+            return f"{name}= is {what}; a task has it in its affinity: Affinity({name}={value!r})"
     return None
 
 
 def unfilled(options: Options, task_name: str, arguments: Arguments) -> str | None:
     """Return a complaint about a key in ``affinity`` of *options* that no call of a task can fill; None if some can."""
-    return _unfilled(as_affinity(options.get("affinity")).rule, task_name, arguments)
+    said = as_affinity(options.get("affinity"))
+    return _unfilled(said.rule, task_name, arguments) or _unfilled(said.merge, task_name, arguments)
 
 
-def _unfilled(rule: Rule | None, task_name: str, arguments: Arguments) -> str | None:
+def _unfilled(rule: Rule | Merge | None, task_name: str, arguments: Arguments) -> str | None:
     if rule is None or not isinstance(rule.key, str):
         return None
     return complaint(rule.option, rule.key, task_name, arguments)
@@ -124,8 +132,8 @@ def _unfilled(rule: Rule | None, task_name: str, arguments: Arguments) -> str | 
 
 def unfilled_by_task(task: Task | type[Task], name: str) -> str | None:
     """Return `unfilled` of a task, or of the class of one."""
-    rule = as_affinity(getattr(task, "affinity", None)).rule
-    return None if rule is None else _unfilled(rule, name, _arguments_of(task))
+    said = as_affinity(getattr(task, "affinity", None))
+    return unfilled({"affinity": said}, name, _arguments_of(task)) if said.has_rules else None
 
 
 def _arguments_of(task: Any) -> Arguments:

@@ -11,7 +11,9 @@ from typing import Any
 from celery import Celery
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from ..rules.protocol import MARK, MAX_PRIORITY
+from ..rules import marks
+from ..rules.job_rules import parts_of
+from ..rules.protocol import MAX_PRIORITY
 from ..rules.settings import Settings
 
 #: Name of the message property, and option of a call, that is ours alone. The property holds a `stamping.Sending` until
@@ -20,7 +22,7 @@ from ..rules.settings import Settings
 PROPERTY = "celery_affinity"
 
 #: Properties that no written message has: ours, and the options of a call that its stamp was made of.
-_OURS = (PROPERTY, "affinity", "on_demand", "exclusive", "rate")
+_OURS = (PROPERTY, "affinity", "on_demand", "exclusive", "rate", "merge_key")
 
 #: A message as kombu makes it: body, headers, properties, content type and encoding.
 Message = dict[str, Any]
@@ -81,8 +83,11 @@ def job_id(publish_id: str, queue: str, rules: str = "") -> str:
 
 
 def marked(job_id: str, rules: str) -> str:
-    """Return *job_id* with the mark by which scripts know that a job has rules, if it has any."""
-    return job_id + MARK if rules else job_id
+    """Return *job_id* with the marks by which scripts know what rules a job has, if it has any."""
+    if not rules:
+        return job_id
+    of_merging, of_key = parts_of(rules)
+    return marks.marked(job_id, merges=bool(of_merging), has_key=bool(of_key))
 
 
 def as_stock(type_: str, queue: str, message: Message) -> Message:

@@ -116,7 +116,7 @@ class Sending(str):
     def warn_of_key(self, message: Message, queue: str) -> None:
         """Log that *message* is about to be sent to a *queue* that knows no keys, if its job was to have one."""
         rule = self._decide(self._wished(message), message, settings_of(self.app))
-        if rule is not None and rule.rule:
+        if rule is not None and (rule.rule or rule.merge):
             job_rules.warn_of_queue(self.task_name, queue)
 
     def _rules(self, wish: "_Wish", message: Message, settings: Settings) -> str:
@@ -132,8 +132,8 @@ class Sending(str):
 
     def _decide(self, wish: "_Wish", message: Message, settings: Settings) -> JobRule | None:
         options = message["properties"]
-        if not (wish.asked.rule or wish.own.rule or wish.first_try or settings.task_rules) and (
-            "exclusive" not in options and "rate" not in options
+        if not (wish.asked.has_rules or wish.own.has_rules or wish.first_try or settings.task_rules) and (
+            "exclusive" not in options and "rate" not in options and "merge_key" not in options
         ):
             return None  # most calls
         return job_rules.decide(

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
+from ..rules.marks import is_batch
 from ..server.replies import Ending
 from ..server.scheduler import Scheduler
 from .daemon_threads import DaemonThreads
+from .sharing import share_later
 from .teller import Teller
 
 logger = logging.getLogger(__name__)
@@ -131,7 +133,11 @@ class Announcer:
                 logger.info("Task %s[%s] is %s: its caller is told", ending.task_name, ending.task_id, ending.how)
 
         try:
-            self._teller.tell(ending, message, record)
+            if is_batch(ending.job_id):
+                if share_later(self._teller, scheduler, ending):
+                    record()
+            else:
+                self._teller.tell(ending, message, record)
         except Exception:
             if telling.is_known:
                 logger.exception("The caller of task %s is told that it is %s, others are not", *_named(ending))

@@ -31,26 +31,26 @@ class Teller:
     """
 
     def __init__(self, app: Celery, hostname: str, eventer: Callable[[], object]) -> None:
-        self._app = app
+        self.app = app
         self._hostname = hostname
         self._eventer = eventer
         self._identity = 0, ""  # number of tasks, and the identity made from them
 
     def identity(self) -> str:
         """Return a hash of the app's name and of the tasks that it knows now."""
-        tasks = self._app.tasks
+        tasks = self.app.tasks
         if self._identity[0] != len(tasks):
-            known = " ".join([self._app.main or "", *sorted(tasks)]).encode(errors="replace")
+            known = " ".join([self.app.main or "", *sorted(tasks)]).encode(errors="replace")
             self._identity = len(tasks), hashlib.sha1(known, usedforsecurity=False).hexdigest()[:16]
         return self._identity[1]
 
     def knows(self, task_name: str) -> bool:
         """Return whether the app has the task: an app that lacks the task may have another result backend."""
-        return task_name in self._app.tasks
+        return task_name in self.app.tasks
 
     def tell(self, ending: Ending, message: bytes, is_known: Callable[[], None]) -> None:
         """Tell *ending*. Calls *is_known*, perhaps twice, once the caller can know: before handlers of signals run."""
-        request = self._request(ending, message, is_known)
+        request = self.request_of(ending.task_name, ending.task_id, message, is_known)
         if ending.how in ("revoked", "expired"):
             self._revoke(ending, request)
         else:
@@ -59,14 +59,14 @@ class Teller:
 
     def _revoke(self, ending: Ending, request: Any) -> None:
         if request is None:
-            self._app.backend.mark_as_revoked(ending.task_id, ending.how, request=_context(ending))
+            self.app.backend.mark_as_revoked(ending.task_id, ending.how, request=_context(ending))
         else:
             request._announce_revoked(ending.how, False, None, ending.how == "expired")
 
     def _fail(self, ending: Ending, request: Any, is_known: Callable[[], None]) -> None:
-        exc = _why(ending)
+        exc = why(ending)
         if request is None:
-            self._app.backend.mark_as_failure(ending.task_id, exc, request=_context(ending))
+            self.app.backend.mark_as_failure(ending.task_id, exc, request=_context(ending))
             return
         task = request.task
         if _has_succeeded(task.backend, ending.task_id):
@@ -84,27 +84,27 @@ class Teller:
         )
         request.send_event("task-failed", exception=safe_repr(exc), traceback="")
 
-    def _request(self, ending: Ending, raw: bytes, is_known: Callable[[], None]) -> Any:
-        """Return the request that a worker would have made of the message.
+    def request_of(self, task_name: str, task_id: str, raw: bytes, is_known: Callable[[], None] = lambda: None) -> Any:
+        """Return the request that a worker would have made of a message.
 
         None if the message cannot be read, or the app lacks the task. *is_known* stands in for the ack: Celery acks a
         request when the result is written, before the signal is sent.
         """
-        task = self._app.tasks.get(ending.task_name)
+        task = self.app.tasks.get(task_name)
         if task is None or not raw:
             return None
         try:
             request = symbol_by_name(task.Request)(
                 self._message(raw),
                 on_ack=lambda *_: is_known(),
-                app=self._app,
+                app=self.app,
                 hostname=self._hostname,
                 eventer=self._eventer(),
                 task=task,
             )
             _ = request.args, request._context  # decoded now, not in the middle of telling
         except Exception:
-            logger.exception("The message of task %s cannot be read: its caller alone is told", ending.task_id)
+            logger.exception("The message of task %s cannot be read: its caller alone is told", task_id)
             return None
         return request
 
@@ -122,11 +122,11 @@ class Teller:
             properties=properties,
             headers=payload["headers"],
         )
-        message.accept = prepare_accept_content(self._app.conf.accept_content)
+        message.accept = prepare_accept_content(self.app.conf.accept_content)
         return message
 
 
-def _why(ending: Ending) -> Exception:
+def why(ending: Ending) -> Exception:
     exc: Exception = WorkerLostError(
         "The worker that ran it died, and the task had been acknowledged: it is not run again"
         if ending.how == "lost"

@@ -28,6 +28,14 @@ def fence_in(delivery_tag: object) -> int | None:
     return int(fence) if separator and fence.isascii() and fence.isdigit() else None
 
 
+def claim_in(delivery_tag: object) -> tuple[str, str] | None:
+    """Return job id and fencing number in the delivery tag of a claim; None if it is none."""
+    if not isinstance(delivery_tag, str) or fence_in(delivery_tag) is None:
+        return None
+    job_id, _, fence = delivery_tag.rpartition(_SEPARATOR)
+    return job_id, fence
+
+
 def is_claim(delivery_tag: str) -> bool:
     """Return whether a delivery tag is that of a claim (and not of a message that kombu read from a list)."""
     return _SEPARATOR in delivery_tag

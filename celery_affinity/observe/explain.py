@@ -10,6 +10,7 @@ from redis.exceptions import NoPermissionError
 
 from ..rules.beats import has_been_said
 from ..rules.keys import decode
+from ..rules.merging import merge_key_in
 from ..rules.protocol import SILENCE_COUNTS_US
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
@@ -32,7 +33,8 @@ class Explanation:
     the job came back from a worker that died. *due_s*: Unix time of the ETA. *reason*: of a dead job, one of
     `dead_letters.REASONS`. *why*: of a failed or dead job, the type of the exception and the first 200 characters of
     its message, if a worker sent them. *other_jobs*: jobs of the same task that have not ended (copies for other
-    queues, a try before a retry).
+    queues, a try before a retry). *calls*: the number of calls that share its run; state, reasons and worker are those
+    of the run.
     """
 
     task_id: str
@@ -51,6 +53,7 @@ class Explanation:
     why: str | None = None
     note: str | None = None
     other_jobs: list[str] = field(default_factory=list)
+    calls: int = 1
     waiting: Waiting | None = None
 
 
@@ -69,21 +72,26 @@ def explain(reader: Reader, task_id: str) -> Explanation:
 def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanation | None:
     """Return the place of the last of *ids*; None if that job moved meanwhile, or is forgotten."""
     (job,) = read_jobs(reader, ids[-1:])
-    if not job.state:
+    run = _run_of(reader, job)
+    if not run.state:
         return None
     now_us = reader.now_us()
     settings = complete(reader.hash("settings"))
-    state, since_us, note = job.state, job.enqueued_us, None
+    state, since_us, note = run.state, run.enqueued_us, None
     if state == "scheduled":
-        since_us, note = job.published_us or since_us, _missed_ticks(reader, now_us)
+        since_us, note = run.published_us or since_us, _missed_ticks(reader, now_us)
     elif state == "claimed":
-        state, since_us, note = _held(reader, job, now_us, settings)
+        state, since_us, note = _held(reader, run, now_us, settings)
     elif state in ("done", "failed", "dead", "revoked", "expired"):
-        since_us = job.ended_us
-    waiting = waiting_of(reader, job.lane, job.rules, now_us, settings) if state == "pending" else None
+        since_us = run.ended_us
+    waiting = waiting_of(reader, run.lane, run.rules, now_us, settings) if state == "pending" else None
     if state == "pending" and waiting is None:
         return None
-    worker = reader.ask_one("hget", reader.key("worker", job.worker), "name") if job.worker else None
+    worker = reader.ask_one("hget", reader.key("worker", run.worker), "name") if run.worker else None
+    calls = number_of(reader.ask_one("zcard", reader.key("callers", run.job_id)), 1) if run is not job else 1
+    if calls > 1:
+        merged = f"merged with {calls - 1} other call(s) of {merge_key_in(job.rules)!r}"
+        note = f"{merged}; {note}" if note else merged
     return Explanation(
         task_id=task_id,
         state=state,
@@ -92,17 +100,23 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
         job_id=job.job_id,
         task=job.task,
         type=job.type,
-        on_demand=job.lane.on_demand,
-        priority=weights(settings).read(job.lane.priority),
-        deliveries=job.deliveries,
+        on_demand=run.lane.on_demand,
+        priority=weights(settings).read(run.lane.priority),
+        deliveries=run.deliveries,
         due_s=None if job.published_us is None else job.enqueued_us / MICRO,
         worker=decode(text_of(worker)) if worker else None,
-        reason=job.reason,
-        why=job.why,
+        reason=run.reason,
+        why=run.why,
         note=note,
         other_jobs=list(ids[:-1]),
+        calls=calls,
         waiting=waiting,
     )
+
+
+def _run_of(reader: Reader, job: JobRow) -> JobRow:
+    """Return the row that waits, or runs, for *job*: that of its batch if it was merged with others, else its own."""
+    return read_jobs(reader, [job.into])[0] if job.into else job
 
 
 def _held(reader: Reader, job: JobRow, now_us: int, settings: Mapping[str, str]) -> tuple[str, int, str | None]:

@@ -18,7 +18,7 @@ class JobRow:
     *lane*: the lane where the job waits or would wait, with the job's enqueue time and type (encoded). *published_us*:
     only of a job with an ETA, whose enqueue time is the ETA. *worker*: the id of the worker that holds the job.
     *reason*: the reason of a dead letter. *why*: the exception that ended the job, if its worker sent it. *rules*: as
-    the scripts read them.
+    the scripts read them. *into*: the id of the batch that it was merged into.
     """
 
     job_id: str
@@ -37,6 +37,7 @@ class JobRow:
     reason: str | None
     why: str | None
     rules: str
+    into: str
 
     @property
     def type(self) -> str:
@@ -81,6 +82,7 @@ def _parsed(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         reason=row.get("reason"),
         why=row.get("why", "")[:_LONGEST_WHY] or None,
         rules=row.get("rules", ""),
+        into=row.get("into", ""),
     )
 
 

@@ -6,11 +6,11 @@ No index has the keys that are held and for which nobody waits: those are found 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..rules.keyed import encoded_key
 from ..rules.keys import decode, encode
 from ..rules.patterns import matches
 from ..rules.protocol import MARK
 from ..rules.rows import text_of
+from ..rules.rule_key import encoded_key
 from ..rules.shared_settings import weights
 from ..server.reader import Reader
 from .claim_order import Group

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from ..errors import OptionError, refuse
 from .keyed import Exclusive, Rate, Rule, as_exclusive, as_rate
+from .merging import Merge, as_merge
 from .protocol import MAX_PRIORITY
 from .spelling import closest
 from .type_name import ACCEPTED, is_type
@@ -19,7 +20,7 @@ class Affinity:
     (with ``affinity_priority_order = "lower-first"`` 0 is); None leaves the task's own. *on_demand*: a user waits for
     the answer; None leaves it to the caller. *exclusive*: jobs of its key do not run together; a text is the key, or
     its template (`Exclusive`). *rate*: jobs of its key start at a limited rate (`Rate`). A job has one key, so one of
-    the two.
+    the two. *merge*: calls of its key that wait together are one run (`Merge`); a task alone can say it.
 
     Raises OptionError (a ValueError) for anything else.
     """
@@ -29,8 +30,12 @@ class Affinity:
     on_demand: bool | None = None
     exclusive: Exclusive | str | None = None
     rate: Rate | None = None
+    merge: Merge | None = None
     rule: Rule | None = field(default=None, init=False, repr=False, compare=False)
     """What `exclusive` or `rate` says; None if neither does."""
+
+    has_rules: bool = field(default=False, init=False, repr=False, compare=False)
+    """Whether it says a key of any kind."""
 
     def __new__(cls, *_: object, **named: object) -> "Affinity":
         for name in named.keys() - _FIELDS:
@@ -50,11 +55,23 @@ class Affinity:
                 raise OptionError(f"a job has one key: exclusive= or rate=, got: {exclusive!r} and {rate!r}")
             for name, value in (("exclusive", exclusive), ("rate", rate), ("rule", exclusive or rate)):
                 object.__setattr__(self, name, value)
+        if as_merge(self.merge) or self.rule:
+            object.__setattr__(self, "has_rules", True)
 
     def __json__(self) -> dict[str, object]:
-        """Return the form of this affinity that kombu writes into a message with a signature."""
+        """Return the form of this affinity that kombu writes into a message with a signature.
+
+        Raises OptionError for one that merges: its functions are the task's.
+        """
+        if self.merge is not None:
+            raise of_task_alone(self.merge)
         written: dict[str, object] = {"type": self.type, "priority": self.priority, "on_demand": self.on_demand}
         return written if self.rule is None else {**written, self.rule.option: self.rule}
+
+
+def of_task_alone(merge: Merge) -> OptionError:
+    """Return the error for a call whose ``affinity=`` has what only a task can say."""
+    return OptionError(f"merge is for a task to say; a call says its key alone, merge_key=, got: {merge!r}")
 
 
 _FIELDS = tuple(each.name for each in fields(Affinity) if each.init)

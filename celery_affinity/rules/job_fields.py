@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..errors import OptionError, refuse
 from . import keys, marks
-from .job_rules import key_part, merge_in
+from .job_rules import parts_of
 from .protocol import (
     BATCH,
     LONGEST_ID,
@@ -136,7 +136,8 @@ def _is_marked_so(job_id: str, rules: str) -> bool:
     """Return whether the marks of *job_id* are those of a job with *rules*."""
     if not rules:
         return not job_id.endswith((MARK, MERGES))
-    return marks.has_key(job_id) == bool(key_part(rules)) and marks.merges(job_id) == bool(merge_in(rules))
+    of_merging, of_key = parts_of(rules)
+    return marks.has_key(job_id) == bool(of_key) and marks.merges(job_id) == bool(of_merging)
 
 
 def refused(name: str, arguments: Sequence[object]) -> OptionError:

@@ -60,6 +60,17 @@ def key_part(text: str) -> str:
     return "" if start < 0 else text[start:]
 
 
+def parts_of(text: str) -> tuple[str, str]:
+    """Return what *text* says of merging, and what it says of a key; "" for nothing."""
+    of_key = key_part(text)
+    return text.removesuffix(of_key).rstrip(), of_key
+
+
+def joined(of_merging: str, of_key: str) -> str:
+    """Return the rules of which `parts_of` returns these."""
+    return f"{of_merging} {of_key}".strip()
+
+
 @lru_cache(maxsize=1024)
 def parse(text: str) -> JobRules | None:
     """Return what *text*, which is one that `job_fields.FIELDS` accepts, says of a key; None for nothing."""

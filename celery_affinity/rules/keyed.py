@@ -4,22 +4,17 @@
 text, field "rules" of a job, has the key encoded, and the figures that the scripts go by (`job_fields`).
 """
 
-import hashlib
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, fields
-from typing import Any, ClassVar, Self, TypeVar
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar, TypeVar
 
 from ..errors import OptionError, refuse
 from .job_fields import FIELDS
-from .job_rules import parse
-from .key_template import parsed
-from .keys import decode, encode
-from .protocol import LONGEST_KEY, LONGEST_NUMBER
-from .spelling import closest
-
-#: A function that makes a key of a call's positional and keyword arguments; None: the call has no key.
-KeyFunction = Callable[[tuple[Any, ...], dict[str, Any]], str | None]
+from .job_rules import key_part, parse
+from .keys import decode
+from .protocol import LONGEST_NUMBER
+from .rule_key import KeyFunction, Named, check_filled, check_template, encoded_key, is_whole, written
 
 #: Prefix of the keys of rates. No exclusive key has the prefix, so that the two never meet.
 _OF_RATE = "rate:"
@@ -31,28 +26,9 @@ _PERIODS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 _RATE = re.compile(rf"([1-9][0-9]{{0,{LONGEST_NUMBER - 1}}})/([smh])")
 
-#: Hexadecimal digits that end the encoded form of a key that is too long, and what goes before them: `encode` never
-#: writes these two characters, so no other key has such a form.
-_DIGITS, _HASHED = 32, "%-"
-
-_KEY = "a text that is not empty, such as 'city:{city}', or a function of args and kwargs"
-
-
-class _Named:
-    """Refuses a field that there is not, and asks which one is meant."""
-
-    def __new__(cls, *_: object, **named: object) -> Self:
-        names = [each.name for each in fields(cls)]  # type: ignore[arg-type]  # a dataclass by then
-        for name in named:
-            if name not in names:
-                close = closest(name.lower(), names)
-                question = f"; did you mean {close!r}?" if close else ""
-                raise OptionError(f"{cls.__name__} takes {', '.join(names)}, got: {name!r}{question}")
-        return super().__new__(cls)
-
 
 @dataclass(frozen=True)
-class Exclusive(_Named):
+class Exclusive(Named):
     """At most *limit* jobs of one *key* run at a time, of whatever task and type. The others wait in their places.
 
     *key*: a template, filled for each call: ``"city:{city}"`` by an argument of the task, ``"{args[0]}"`` by position,
@@ -73,10 +49,10 @@ class Exclusive(_Named):
     option: ClassVar[str] = "exclusive"
 
     def __post_init__(self) -> None:
-        _check_template(self.option, self.key)
+        check_template(self.option, self.key)
         if isinstance(self.key, str) and self.key.startswith(RESERVED):
             raise _reserved(self.key)
-        if not _is_whole(self.limit) or not 0 < self.limit < 10**LONGEST_NUMBER:
+        if not is_whole(self.limit) or not 0 < self.limit < 10**LONGEST_NUMBER:
             raise refuse("limit of exclusive", "a whole number, 1 or more", self.limit)
         if not isinstance(self.keep_order, bool):
             raise refuse("keep_order of exclusive", "True or False", self.keep_order)
@@ -85,7 +61,7 @@ class Exclusive(_Named):
 
     def __json__(self) -> dict[str, object]:
         """Return the form that kombu writes into a message. Raises OptionError if the key is a function."""
-        return {"key": _written(self.option, self.key), "limit": self.limit, "keep_order": self.keep_order}
+        return {"key": written(self.option, self.key), "limit": self.limit, "keep_order": self.keep_order}
 
     def text(self, key: str) -> str:
         """Return the rules of a job with *key*, which fills the template. Raises OptionError if it cannot be one."""
@@ -96,7 +72,7 @@ class Exclusive(_Named):
 
 
 @dataclass(frozen=True)
-class Rate(_Named):
+class Rate(Named):
     """Jobs of one *key* start at a given *rate* in the whole fleet. The others take no slot while they wait.
 
     *rate*: as Celery's ``rate_limit``, ``"100/s"``, ``"100/m"`` or ``"100/h"``, with a whole number above 0. That many
@@ -114,16 +90,16 @@ class Rate(_Named):
     def __post_init__(self) -> None:
         if not isinstance(self.rate, str) or not _RATE.fullmatch(self.rate):
             raise refuse("rate", "a whole number above 0 for each s, m or h, such as '100/m'", self.rate)
-        _check_template(self.option, self.key)
+        check_template(self.option, self.key)
 
     def __json__(self) -> dict[str, object]:
         """Return the form that kombu writes into a message. Raises OptionError if the key is a function."""
-        return {"rate": self.rate, "key": _written(self.option, self.key)}
+        return {"rate": self.rate, "key": written(self.option, self.key)}
 
     def text(self, key: str) -> str:
         """Return the rules of a job with *key*, which fills the template. Raises OptionError if it cannot be one."""
         tokens, _, period = self.rate.partition("/")
-        _check_filled(self.option, key)
+        check_filled(self.option, key)
         return f"key={encoded_key(self.option, _OF_RATE + key)} rate={tokens}/{_PERIODS_US[period]}"
 
 
@@ -177,28 +153,8 @@ def literal(key: str) -> str:
     return _ONE_AT_A_TIME.text(key)
 
 
-def encoded_key(option: str, key: str) -> str:
-    """Return *key* as the scripts have it, of 255 characters at most: a longer one keeps its begin, and has a hash.
-
-    *option*: named by the OptionError that an empty key raises, or one that has no UTF-8 form.
-    """
-    _check_filled(option, key)
-    try:
-        encoded = encode(key)
-        if len(encoded) <= LONGEST_KEY:
-            return encoded
-        digest = hashlib.blake2b(key.encode(), digest_size=_DIGITS // 2).hexdigest()
-    except UnicodeEncodeError as exc:
-        raise refuse(f"key of {option}", "a text in UTF-8", key) from exc
-    room = LONGEST_KEY - len(_HASHED) - _DIGITS
-    begin = key[:room]
-    while (excess := len(encode(begin)) - room) > 0:
-        begin = begin[: -max(1, excess // 12)]  # no character takes more than twelve
-    return f"{encode(begin)}{_HASHED}{digest}"
-
-
 def key_in(rules: object) -> str | None:
-    """Return the key that a text by `Exclusive.text` or `Rate.text` has, decoded; None for anything else."""
+    """Return the key of exclusion or of a rate that *rules* of a job say, decoded; None if they say none."""
     found = parse(str(rules)) if are_rules(rules) else None
     return decode(found.key) if found else None
 
@@ -212,10 +168,11 @@ def are_rules(value: object) -> bool:
 
 
 def option_of(rules: Rule | str) -> str:
-    """Return the option that says *rules*, which are not ""."""
-    if isinstance(rules, str):
-        return Rate.option if " rate=" in rules else Exclusive.option
-    return rules.option
+    """Return the option that says the key in *rules*; "" if they say none."""
+    if not isinstance(rules, str):
+        return rules.option
+    of_key = key_part(rules)
+    return of_key and (Rate.option if " rate=" in of_key else Exclusive.option)
 
 
 def rule_of_name(value: object) -> Rule | None:
@@ -231,33 +188,8 @@ def rule_of_name(value: object) -> Rule | None:
     return exclusive or rate
 
 
-def _check_template(option: str, key: object) -> None:
-    if callable(key):
-        return
-    if not isinstance(key, str) or not key:
-        raise refuse(f"key of {option}", _KEY, key)
-    parsed(option, key)
-
-
-def _check_filled(option: str, key: str) -> None:
-    if not isinstance(key, str) or not key:
-        raise refuse(f"key of {option}", "a text that is not empty", key)
-
-
 def _reserved(key: str) -> OptionError:
     return refuse("key of exclusive", f"one that does not begin with {' or '.join(map(repr, RESERVED))}", key)
-
-
-def _written(option: str, key: str | KeyFunction) -> str:
-    if callable(key):
-        raise OptionError(
-            f"key of {option} must be a text where a signature with it is written into a message, got: {key!r}"
-        )
-    return key
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 #: The rule of a call that says a key alone.

@@ -24,3 +24,8 @@ def batch_of(first: str) -> str:
     """Return the id of the batch that begins with the call *first*."""
     mark = MARK if has_key(first) else ""
     return first.removesuffix(mark).removesuffix(MERGES) + BATCH + mark
+
+
+def marked(job_id: str, *, merges: bool, has_key: bool) -> str:
+    """Return *job_id* with the marks of a job that merges, and that has a key."""
+    return f"{job_id}{MERGES if merges else ''}{MARK if has_key else ''}"

@@ -141,6 +141,12 @@ class Reader:
                 break
         return [jobs[each] for each in task_ids]
 
+    def lives(self, task_id: str) -> bool:
+        """Return whether a job of a task waits, or runs."""
+        (job_ids,) = self.jobs_of([task_id])
+        states = self.ask([("hget", self.key("job", job_id), "state") for job_id in job_ids])
+        return any(state in (b"scheduled", b"pending", b"claimed", b"merged") for state in states)
+
     def now_us(self) -> int:
         """Return the server's time."""
         seconds, micros = self._client.time()

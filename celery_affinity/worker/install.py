@@ -12,7 +12,7 @@ from ..guard.guard import Kin, orphans_end
 from ..rules.keys import Keys
 from ..transport import urls
 from ..transport.transport import Transport
-from . import remote_control
+from . import merged_run, remote_control
 from . import request_affinity as _request_affinity  # gives the requests of tasks an attribute
 from .step import AffinityStep
 
@@ -36,6 +36,7 @@ def install(worker: WorkController) -> None:
         )
     Keys.of_options(app.conf.broker_transport_options or {})
     options.check_app(app)
+    merged_run.install(app)  # before a pool forks
     worker_process_init.connect(orphans_end(), weak=False)
     worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked
     app.steps["consumer"].add(AffinityStep)

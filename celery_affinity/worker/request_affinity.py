@@ -6,7 +6,7 @@ called directly, or that another transport brought, has an answer too.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from celery.app.task import Context
@@ -15,6 +15,8 @@ from ..client.first_try import rules_in
 from ..client.stamp import PROPERTY
 from ..membership.held import fence_in
 from ..rules.keyed import key_in
+from ..rules.merging import Call
+from .merged_run import calls_of
 
 #: Name of the attribute of a request. A header that a user gave this name counts more, as it does in stock Celery.
 _NAME = "affinity"
@@ -27,11 +29,18 @@ class RequestAffinity:
     *fence*: its fencing number, which grows with every claim of the fleet: storage that remembers the highest one it
     saw for a key can refuse what a worker still writes that was taken for dead. None if the task was not claimed: it
     was called directly, or came by another transport or from a queue that is not scheduled. *key*: the key that the
-    message says, of an exclusive job or, after ``rate:``, of a rate; None if it says none.
+    message says, of an exclusive job or, after ``rate:``, of a rate; None if it says none. *calls*: those that the run
+    is made of, if more than one were merged, or the task keeps them all.
     """
 
     fence: int | None = None
     key: str | None = None
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def merged(self) -> int:
+        """The number of calls that the run is made of."""
+        return max(1, len(self.calls))
 
 
 def of_message(properties: object) -> RequestAffinity:
@@ -45,7 +54,7 @@ def of_message(properties: object) -> RequestAffinity:
 def _missing(context: Any, name: str) -> Any:
     """Answer for an attribute that the request itself does not have."""
     if name == _NAME:
-        return of_message(context.properties)
+        return replace(of_message(context.properties), calls=calls_of(context))
     raise AttributeError(f"{type(context).__name__!r} object has no attribute {name!r}")
 
 

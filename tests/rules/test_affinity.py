@@ -60,7 +60,7 @@ def test_any_other_name_of_a_queue_can_be_a_type(name):
 def test_a_field_that_there_is_not_is_named_with_the_one_that_is_meant(named, words):
     with pytest.raises(OptionError) as refusal:
         Affinity(**named)
-    assert str(refusal.value) == f"Affinity takes type, priority, on_demand, exclusive, rate, got: {words}"
+    assert str(refusal.value) == f"Affinity takes type, priority, on_demand, exclusive, rate, merge, got: {words}"
     _, _, question = words.partition("; ")
     with pytest.raises(OptionError, match="affinity must be a type.*" + re.escape(question)):
         as_affinity(named)

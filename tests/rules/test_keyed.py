@@ -15,13 +15,13 @@ from celery_affinity.rules.keyed import (
     are_rules,
     as_exclusive,
     as_rate,
-    encoded_key,
     key_in,
     literal,
     of_call,
     option_of,
 )
 from celery_affinity.rules.protocol import LONGEST_KEY
+from celery_affinity.rules.rule_key import encoded_key
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 

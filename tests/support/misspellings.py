@@ -22,6 +22,7 @@ MISSPELT = {
         on_dmand onn_demand
         """,
     "priority": "priorty prioirty prority priorit Priority piority",
+    "merge_key": "mergekey mergeKey merge_ky merge-key Merge_Key merge_keys",
     "exclusive": "exlusive exclusiv exclusve Exclusive exclusives eclusive exclussive excluisve",
 }
 

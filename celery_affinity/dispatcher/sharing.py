@@ -1,0 +1,190 @@
+"""The callers of a merged run get its end, each under the own task id: state, links, chain and chord, as after its own.
+
+The process that ran the task shares what it knows; the dispatcher shares what no process could tell. Every caller is
+told once, unless the process that tells dies midway: then a page of callers may be told again.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from celery import Celery, group, states
+from celery._state import _task_stack
+from celery.app.task import Context, Task
+from celery.canvas import maybe_signature
+
+from ..errors import ResultLostError
+from ..rules.affinity import of_task
+from ..server.replies import Caller, Ending
+from ..server.scheduler import Scheduler
+from .teller import Teller, why
+
+logger = logging.getLogger(__name__)
+
+#: Time, s, after the end of a run, after which its result counts as lost if nobody knows it: a task that replaced
+#: itself may be published by another run.
+LOST_AFTER_S = 60.0
+
+#: How the run of a batch ended whose other callers are to be told: the result backend knows.
+SHARED = "shared"
+
+
+class Succeeded(NamedTuple):
+    """A good end of a run. *result_of* returns the result of the caller with this job id."""
+
+    result_of: Callable[[str], Any]
+
+
+class Failed(NamedTuple):
+    """A bad end of a run. *traceback*: a text, or None."""
+
+    error: BaseException
+    traceback: str | None = None
+
+
+class Batch(NamedTuple):
+    """A batch of calls of a task. *fence*: the number of its claim; "" if it is claimed no more."""
+
+    job_id: str
+    task_name: str
+    fence: str = ""
+
+
+def pages_of(scheduler: Scheduler, batch: Batch) -> Iterator[list[Caller]]:
+    """Yield the calls of *batch* that do not know its end, in their order, but the one whose message was run.
+
+    What is told of a page, before the next is asked for, changes nothing.
+    """
+    after: int | None = 0
+    while after is not None:
+        page = scheduler.callers(batch.job_id, fence=batch.fence, after=after)
+        if page is None:  # claimed by another by now, or told
+            return
+        yield page.callers
+        after = page.after
+
+
+def share(
+    teller: Teller, scheduler: Scheduler, batch: Batch, end: Succeeded | Failed, *, is_repeated: bool = True
+) -> bool:
+    """Tell the other callers of *batch* how its run ended. Return whether all of them know.
+
+    *is_repeated*: some may have been told before: these are not told again. A caller that cannot be told now is left to
+    the dispatcher. Raises what the broker raises.
+    """
+    knows_all, state = True, "failed" if isinstance(end, Failed) else "done"
+    for page in pages_of(scheduler, batch):
+        told = [
+            caller.job_id
+            for caller in page
+            if (is_repeated and _has_an_end(teller, batch.task_name, caller))
+            or _told(teller, batch.task_name, caller, end)
+        ]
+        knows_all = knows_all and len(told) == len(page)
+        if told:
+            scheduler.shared(batch.job_id, told, fence=batch.fence, state=state)
+    return knows_all
+
+
+def share_later(teller: Teller, scheduler: Scheduler, ending: Ending) -> bool:
+    """Tell the callers of a batch whose run is over what the result backend knows of it, or why it is dead.
+
+    Return whether all of them know. The end of a run that goes on elsewhere (a retry, a task that replaces it) is not
+    known yet.
+    """
+    end = _end_in_backend(teller, scheduler, ending) if ending.how == SHARED else Failed(why(ending))
+    return end is not None and share(teller, scheduler, Batch(ending.job_id, ending.task_name), end)
+
+
+def _end_in_backend(teller: Teller, scheduler: Scheduler, ending: Ending) -> Succeeded | Failed | None:
+    task = teller.app.tasks[ending.task_name]
+    try:
+        meta = task.backend.get_task_meta(ending.task_id)
+        has_backend = True
+    except NotImplementedError:
+        meta, has_backend = {"status": states.PENDING}, False
+    if meta["status"] == states.SUCCESS and _splits(task):
+        return Failed(
+            ResultLostError("the run of this call ended well, and its part of the result is not known any more")
+        )
+    if meta["status"] == states.SUCCESS:
+        return Succeeded(lambda _: meta["result"])
+    if meta["status"] in states.EXCEPTION_STATES - {states.RETRY}:
+        return Failed(meta["result"], meta.get("traceback"))
+    if scheduler.reader.lives(ending.task_id) or (has_backend and ending.since_s < LOST_AFTER_S):
+        return None
+    return Failed(ResultLostError("the run of this call ended, and its result is not known any more"))
+
+
+def _splits(task: Task) -> bool:
+    merge = of_task(task).merge
+    return merge is not None and merge.split is not None
+
+
+def _has_an_end(teller: Teller, task_name: str, caller: Caller) -> bool:
+    """Return whether the result backend knows the end of a call: a second one would count twice in its chord."""
+    backend = teller.app.tasks[task_name].backend
+    if str(backend.as_uri()).startswith("rpc"):
+        return False  # the results are in the caller's queue
+    try:
+        return backend.get_task_meta(caller.task_id)["status"] in states.READY_STATES
+    except Exception:  # no backend, or it does not answer
+        return False
+
+
+def _told(teller: Teller, task_name: str, caller: Caller, end: Succeeded | Failed) -> bool:
+    try:
+        _tell(teller, task_name, caller, end)
+    except Exception:
+        logger.exception("The caller of task %s cannot be told how the merged run ended; tried again", caller.task_id)
+        return False
+    return True
+
+
+def _tell(teller: Teller, task_name: str, caller: Caller, end: Succeeded | Failed) -> None:
+    request = teller.request_of(task_name, caller.task_id, caller.message)
+    if request is None:  # nobody can read what would follow
+        error = end.error if isinstance(end, Failed) else ValueError("the message of this call cannot be read")
+        teller.app.backend.mark_as_failure(caller.task_id, error, request=Context(id=caller.task_id))
+        return
+    task, context = request.task, request._context
+    ignores = task.ignore_result if context.ignore_result is None else context.ignore_result
+    with _current(task, context):
+        if isinstance(end, Failed):
+            stores = task.store_errors_even_if_ignored or not ignores
+            task.backend.mark_as_failure(caller.task_id, end.error, end.traceback, request=context, store_result=stores)
+        else:
+            result = end.result_of(caller.job_id)
+            _publish_what_follows(teller.app, result, context)
+            task.backend.mark_as_done(caller.task_id, result, context, not ignores)
+
+
+@contextmanager
+def _current(task: Any, context: Context) -> Iterator[None]:
+    """Make the run of *task* that *context* describes the current one: what it publishes inherits from its caller."""
+    _task_stack.push(task)
+    task.request_stack.push(context)
+    try:
+        yield
+    finally:
+        task.request_stack.pop()
+        _task_stack.pop()
+
+
+def _publish_what_follows(app: Celery, result: Any, context: Context) -> None:
+    """Publish the links of a call, and the next step of its chain, as Celery's tracer does."""
+    priority = context.delivery_info.get("priority") if app.conf.task_inherit_parent_priority else None
+    lineage = {"parent_id": context.id, "root_id": context.root_id or context.id, "priority": priority}
+    links = [maybe_signature(each, app=app) for each in context.callbacks or ()]
+    alone = [each for each in links if not isinstance(each, group)]
+    for each in links:
+        if isinstance(each, group):
+            each.apply_async((result,), **lineage)
+    if len(alone) > 1:
+        group(alone, app=app).apply_async((result,), **lineage)
+    elif alone:
+        alone[0].apply_async((result,), **lineage)
+    if context.chain:
+        step = maybe_signature(context.chain[-1], app=app)
+        step.apply_async((result,), chain=context.chain[:-1], **lineage)

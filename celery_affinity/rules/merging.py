@@ -1,0 +1,116 @@
+"""Merging: calls of one task that mean alike, and wait together, are one run; each caller gets the result.
+
+`Merge` says which calls these are, by a key, mostly a template that each call fills with its arguments. The text, first
+part of field "rules" of a job, has the key encoded, and the bounds that the scripts go by (`job_fields`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+from ..errors import OptionError, refuse
+from .job_rules import merge_in
+from .keys import decode
+from .protocol import LONGEST_NUMBER
+from .rule_key import KeyFunction, Named, check_template, encoded_key, is_whole
+
+#: Values of ``keep=``: whose arguments a run has.
+KEEPS = ("first", "last", "all")
+
+_WAYS = 'one of keep="first", "last", "all", or fold='
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a merged run, as `fold`, `split` and a task that keeps all of them see it.
+
+    *args*, *kwargs*: its arguments; if the task's function has a name for each, and the task does not keep all calls,
+    *kwargs* has all of them, with their defaults. *task_id*: the id under which its caller waits. *priority*,
+    *headers*: as its message has them.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    task_id: str
+    on_demand: bool = False
+    priority: int = 0
+    headers: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def replace(self, *args: Any, **kwargs: Any) -> "Call":
+        """Return this call with other arguments: *args* instead of its own, if there are any; *kwargs* by name."""
+        return replace(self, args=args or self.args, kwargs={**self.kwargs, **kwargs})
+
+
+#: A function that makes one call of two; the first is the older one.
+Fold = Callable[[Call, Call], Call]
+
+#: A function that makes a result for each call out of the result of their run.
+Split = Callable[[Any, Sequence[Call]], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Merge(Named):
+    """Calls of a task with one *key* that wait together are one run, and each caller gets the result of that run.
+
+    *key*: as that of `Exclusive`; a call without a key runs alone. *keep*: the run has the arguments of the "first"
+    call or of the "last" one, or, for "all", one argument, the list of the calls (`Call`). *fold*, instead of *keep*: a
+    function that makes one call of two, and is associative; it runs in the worker, just before the task. A run takes at
+    most *most* calls, and *most_bytes* of their messages: a call beyond begins the next run. *split*: a function of the
+    result and the list of calls that returns a result for each of them; without it all get the same one.
+
+    Raises OptionError (a ValueError) for anything else.
+    """
+
+    key: str | KeyFunction
+    keep: Literal["first", "last", "all"] | None = None
+    _: KW_ONLY
+    fold: Fold | None = None
+    most: int = 1000
+    most_bytes: int = 1_000_000
+    split: Split | None = None
+
+    option: ClassVar[str] = "merge"
+
+    def __post_init__(self) -> None:
+        check_template(self.option, self.key)
+        if (self.keep is None) == (self.fold is None) or (self.keep is not None and self.keep not in KEEPS):
+            said = ", ".join(f"{name}={value!r}" for name in ("keep", "fold") if (value := getattr(self, name)))
+            raise OptionError(f"Merge takes {_WAYS}, got: {said or 'neither'}")
+        for name in ("fold", "split"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise refuse(f"{name} of merge", "a function", value)
+        for name, least in (("most", 2), ("most_bytes", 1)):
+            value = getattr(self, name)
+            if not is_whole(value) or not least <= value < 10**LONGEST_NUMBER:
+                raise refuse(f"{name} of merge", f"a whole number, {least} or more", value)
+
+    def text(self, key: str) -> str:
+        """Return the rules of a job with *key*, which fills the template. Raises OptionError if it cannot be one."""
+        return f"merge={encoded_key(self.option, key)} most={self.most} bytes={self.most_bytes}"
+
+
+def merge_key_in(rules: str) -> str | None:
+    """Return the merge key that *rules* say, decoded; None if they say none."""
+    found = merge_in(rules)
+    return decode(found.key) if found else None
+
+
+def as_merge(value: object) -> Merge | None:
+    """Return the rule of ``merge=`` of an Affinity: a Merge, or None. Raises OptionError for anything else."""
+    if value is None or isinstance(value, Merge):
+        return value
+    raise refuse(Merge.option, 'a Merge, such as Merge("{city}", keep="last")', value)
+
+
+def merge_key(value: object) -> str | bool | None:
+    """Return ``merge_key=`` of a call: the key itself; False: the call runs alone; None: the task says the key.
+
+    Raises OptionError for anything else.
+    """
+    if value is None or value is False:
+        return value
+    if not isinstance(value, str):
+        raise refuse("merge_key", "a key (str), or False", value)
+    encoded_key("merge_key", value)
+    return value

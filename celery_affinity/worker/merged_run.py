@@ -1,0 +1,196 @@
+"""The run of merged calls, in the process of the pool: one call is made of all, the task runs once, all callers know.
+
+`install` wraps the function of each task that merges, before a pool forks. A run that cannot read its other callers
+does not begin. The functions that a user gives (`fold`, `split`) run here, so that an error in one is the task's
+failure; `dispatcher.sharing` tells the others.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import reduce, wraps
+from typing import Any, NamedTuple
+
+from celery import Celery
+from celery.app.task import Context, Task
+from celery.exceptions import Reject
+from celery.signals import task_failure, task_success
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from ..client.first_try import mode_of
+from ..dispatcher.sharing import Batch, Failed, Succeeded, pages_of, share
+from ..dispatcher.teller import Teller
+from ..membership.held import claim_in
+from ..rules.affinity import of_task
+from ..rules.marks import is_batch
+from ..rules.merging import Call, Merge
+from ..server.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
+
+#: Name of the attribute of a request that has its `_Run`.
+_RUN = "affinity_run"
+
+#: Name of the attribute of a task's function that is wrapped.
+_WRAPPED = "_celery_affinity_runs_all_calls"
+
+
+class _Run(NamedTuple):
+    """A run of merged calls. *batch*, *fence*: its claim. *calls*: by job id, the oldest first; "" is its own.
+
+    *results*: of the calls, in that order, once there is one for each; None: all have the run's result.
+    """
+
+    batch: str
+    fence: str
+    calls: Mapping[str, Call]
+    results: list[Any]
+
+
+def install(app: Celery) -> None:
+    """Have the tasks of *app* that merge run once for all calls of a batch."""
+    merging = [(task, merge) for task in app.tasks.values() if (merge := of_task(task).merge)]
+    for task, merge in merging:
+        if not hasattr(task.run, _WRAPPED):  # by another worker in this process
+            task.run = _for_all_calls(task, merge, task.run)
+            setattr(task.run, _WRAPPED, True)
+    if merging:
+        task_success.connect(_share_result, weak=False, dispatch_uid="celery_affinity: share a result")
+        task_failure.connect(_share_failure, weak=False, dispatch_uid="celery_affinity: share a failure")
+
+
+def calls_of(request: object) -> tuple[Call, ...]:
+    """Return the calls of the run that *request* stands for; none for a run that is not merged."""
+    run = vars(request).get(_RUN)
+    return tuple(run.calls.values()) if isinstance(run, _Run) else ()
+
+
+def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *run*, the function of *task*, with one call made of all."""
+
+    @wraps(run)
+    def run_merged(*args: Any, **kwargs: Any) -> Any:
+        request = task.request
+        claim = claim_in((request.properties or {}).get("delivery_tag"))
+        if request.called_directly or (merge.keep != "all" and (claim is None or not is_batch(claim[0]))):
+            return run(*args, **kwargs)
+        names = None if merge.keep == "all" else _signature(run)
+        calls = {"": _call(names, args, kwargs, request)}
+        if claim is not None and is_batch(claim[0]):
+            calls |= _others(task, names, *claim)
+        merged = _Run(*(claim or ("", "")), calls, [])
+        setattr(request, _RUN, merged)
+        result = _run(run, merge, request, list(calls.values()), args, kwargs)
+        if merge.split is None:
+            return result
+        results = list(merge.split(result, list(calls.values())))
+        if len(results) != len(calls):
+            raise ValueError(f"split returned {len(results)} results for {len(calls)} calls")
+        merged.results.extend(results)
+        return results[0]
+
+    return run_merged
+
+
+def _run(
+    run: Callable[..., Any],
+    merge: Merge,
+    request: Context,
+    calls: Sequence[Call],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Call *run* with the arguments that *merge* makes of *calls*; a retry has them as well."""
+    if merge.keep == "all":
+        return run(list(calls))
+    if merge.keep == "first" or len(calls) == 1:
+        return run(*args, **kwargs)
+    call = calls[-1] if merge.fold is None else reduce(merge.fold, calls)
+    if not isinstance(call, Call):
+        raise TypeError(f"fold must return a Call, got: {call!r:.200}")
+    request.args, request.kwargs = call.args, dict(call.kwargs)
+    return run(*call.args, **call.kwargs)
+
+
+def _signature(run: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the signature of *run* if it names all arguments, else None."""
+    try:
+        signature = inspect.signature(run)
+    except (TypeError, ValueError):  # made in C
+        return None
+    unnamed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return None if any(each.kind in unnamed for each in signature.parameters.values()) else signature
+
+
+def _call(names: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any], request: Any) -> Call:
+    """Return the call of *request*, its arguments by name if *names* has them all."""
+    if names is not None:
+        with suppress(TypeError):  # arguments that do not fit: the task fails in its own words
+            bound = names.bind(*args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = (), bound.arguments
+    return Call(
+        tuple(args),
+        dict(kwargs),
+        task_id=request.id,
+        on_demand=bool(mode_of(request.properties)),
+        priority=(request.delivery_info or {}).get("priority") or 0,
+        headers=request.headers or {},
+    )
+
+
+def _others(task: Task, names: inspect.Signature | None, batch: str, fence: str) -> dict[str, Call]:
+    """Return the calls of a batch but its own, by job id. Gives the batch back if the broker does not answer."""
+    teller = _teller(task.app)
+    calls = {}
+    try:
+        with _scheduler(task.app) as scheduler:
+            for page in pages_of(scheduler, Batch(batch, task.name, fence)):
+                for caller in page:
+                    request = teller.request_of(task.name, caller.task_id, caller.message)
+                    if request is not None:  # else its caller is told that it cannot be read
+                        calls[caller.job_id] = _call(names, request.args, request.kwargs, request._context)
+    except (RedisError, OSError, OperationalError) as exc:
+        logger.warning("The calls that task %s was merged with cannot be read: %s", task.request.id, exc)
+        if task.acks_late:
+            raise Reject(f"the calls that it was merged with cannot be read: {exc}", requeue=True) from exc
+        raise
+    return calls
+
+
+@contextmanager
+def _scheduler(app: Celery) -> Iterator[Scheduler]:
+    """Yield a scheduler on a connection of the app's pool, by which its tasks publish."""
+    with app.producer_or_acquire() as producer:
+        producer.connection.ensure_connection(**app.conf.task_publish_retry_policy)
+        yield producer.channel.scheduler
+
+
+def _teller(app: Celery) -> Teller:
+    return Teller(app, "", lambda: None)
+
+
+def _share_result(sender: Any = None, result: Any = None, **_: Any) -> None:
+    run = vars(sender.request_stack.top or object).get(_RUN)
+    if run is not None and run.batch:
+        results = dict(zip(run.calls, run.results, strict=False))
+        _share(sender, run, Succeeded(lambda job_id: results.get(job_id, result)))
+
+
+def _share_failure(sender: Any = None, exception: Any = None, einfo: Any = None, **_: Any) -> None:
+    run = vars(sender.request_stack.top or object).get(_RUN)
+    if run is not None and run.batch:
+        _share(sender, run, Failed(exception, getattr(einfo, "traceback", None)))
+
+
+def _share(task: Task, run: _Run, end: Succeeded | Failed) -> None:
+    """Tell the other callers; those that cannot be told now are told by the dispatcher, when the run is released."""
+    is_repeated = bool((task.request.delivery_info or {}).get("redelivered"))
+    try:
+        with _scheduler(task.app) as scheduler:
+            batch = Batch(run.batch, task.name, run.fence)
+            share(_teller(task.app), scheduler, batch, end, is_repeated=is_repeated)
+    except (RedisError, OSError, OperationalError) as exc:
+        logger.warning("The callers that task %s was merged with are told by the dispatcher: %s", task.request.id, exc)

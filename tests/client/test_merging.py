@@ -1,0 +1,113 @@
+"""The merge key of a call's job: who may say it, and who counts first."""
+
+import json
+import re
+
+import pytest
+
+from celery_affinity import Affinity, Exclusive, Merge, OptionError, publish_many
+from celery_affinity.client.options import check_app
+from celery_affinity.client.stamp import PROPERTY
+
+from ..support.misspellings import refused, task
+
+LAST = Merge("{city}", keep="last")
+HH = "merge=HH most=1000 bytes=1000000"
+KEY = "key=HH limit=1"
+
+
+def jobs(app):
+    """Return the rules of every job that was published since the last call, whose id bears the marks for them."""
+    found = []
+    for key in app.redis.scan_iter("*job:*"):
+        rules = app.redis.hget(key, "rules")
+        rules = rules.decode() if rules else ""
+        marks = ("+" if "merge=" in rules else "") + ("!" if "key=" in rules else "")
+        if b"*" not in key:  # a batch
+            assert re.search(r"[\w-]" + re.escape(marks) + "$", key.decode())
+            message = json.loads(app.redis.get(key.replace(b"job:", b"message:")))
+            assert message["properties"].get(PROPERTY, {}).get("rules", "") == rules
+            assert "merge_key" not in message["properties"]
+            found.append(rules)
+    app.redis.flushdb()
+    return sorted(found)
+
+
+@pytest.fixture
+def new_task(app):
+    def make(name="proj.reroute", **affinity):
+        def reroute(city=None, force=False):
+            pass
+
+        return app.task(name=name, shared=False, affinity=Affinity(**affinity))(reroute)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("affinity", "rules"),
+    [
+        ({"merge": LAST}, HH),
+        ({"merge": Merge("{city}:{force}", keep="all", most=5, most_bytes=9)}, "merge=HH%3AFalse most=5 bytes=9"),
+        ({"merge": Merge(lambda args, kwargs: args[0], keep="first")}, HH),
+        ({"merge": LAST, "exclusive": "{city}"}, f"{HH} {KEY}"),
+        ({"merge": Merge(lambda args, kwargs: None, keep="first"), "exclusive": "{city}"}, KEY),
+    ],
+)
+def test_a_task_says_its_merge_key(app, new_task, affinity, rules):
+    reroute = new_task(**affinity)
+    reroute.delay("HH")
+    assert jobs(app) == [rules]
+    publish_many(reroute, [("HH",), ("HH",)])
+    assert jobs(app) == [rules] * 2
+
+
+def test_a_call_whose_argument_is_none_does_not_merge(app, new_task):
+    new_task(merge=LAST).delay()
+    assert jobs(app) == [""]
+
+
+@pytest.mark.parametrize(
+    ("options", "rules"),
+    [
+        ({"merge_key": "x y"}, f"merge=x%20y most=1000 bytes=1000000 {KEY}"),
+        ({"merge_key": False}, KEY),
+        ({"merge_key": None}, f"{HH} {KEY}"),
+        ({"exclusive": False}, HH),
+        ({"exclusive": "other"}, f"{HH} key=other limit=1"),
+        ({"exclusive": False, "merge_key": False}, ""),
+    ],
+)
+def test_a_call_says_another_key_or_none(app, new_task, options, rules):
+    reroute = new_task(merge=LAST, exclusive=Exclusive("{city}"))
+    reroute.apply_async(("HH",), **options)
+    reroute.s("HH").set(**options).apply_async()
+    assert jobs(app) == [rules] * 2
+
+
+def test_a_call_of_a_task_that_is_not_at_hand_says_its_merge_key(app):
+    app.send_task("else.where", ("HH",), merge_key="HH")
+    assert jobs(app) == [HH]
+
+
+def test_what_a_call_must_not_say_is_refused(app, new_task):
+    plain = new_task("plain")
+    with refused("merge_key='x': calls of task plain are not merged; its affinity must say merge=Merge(...)"):
+        plain.apply_async(("HH",), merge_key="x")
+    for value in ("", True, 5):
+        with pytest.raises(OptionError, match="merge_key"):
+            plain.apply_async(("HH",), merge_key=value)
+    with refused("merge is for a task to say; a call says its key alone, merge_key=, got: Merge("):
+        plain.apply_async(("HH",), affinity=Affinity(merge=LAST))
+    assert jobs(app) == []
+
+
+def test_what_no_call_can_fill_is_refused_at_the_decorator(app, new_task):
+    with refused("merge \"{town}\": task proj.reroute has no argument 'town'; it takes: city, force"):
+        new_task(merge=Merge("{town}", keep="last"))
+    with refused(
+        "task shop.render: merge= is no option of its own; a task has it in its affinity: Affinity(merge=Merge("
+    ):
+        task(app, merge=LAST)
+    new_task(merge=LAST)
+    check_app(app)

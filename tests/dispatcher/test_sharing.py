@@ -1,0 +1,121 @@
+"""The callers of a merged run that its process did not tell, or not all of them: the dispatcher does."""
+
+import pytest
+from celery import chord, states
+
+from celery_affinity import ResultLostError
+from celery_affinity.dispatcher.sharing import LOST_AFTER_S, Batch, Failed, Succeeded, share, share_later
+from celery_affinity.dispatcher.teller import Teller
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.scripted_fleet import ScriptedFleet
+
+APP = "tests.support.apps.merging"
+
+pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # Celery's backend uses it
+
+
+@pytest.fixture
+def app(load_app, valkey, redis_client):
+    return load_app(APP)
+
+
+@pytest.fixture
+def fleet(app, redis_client):
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
+    fleet.join("worker", "merging")
+    fleet.publish("busy", "merging")
+    return fleet
+
+
+@pytest.fixture
+def teller(app):
+    return Teller(app, "", lambda: None)
+
+
+def claim(fleet):
+    """Have the worker claim what waits. Return the claim."""
+    (claim,) = fleet.end("worker", *fleet.inbox("worker"))
+    return claim
+
+
+def run(fleet, outcome="acked"):
+    """Have the worker run what waits, and tell nobody. Return the end that is to be told."""
+    fleet.end("worker", claim(fleet), outcome=outcome)
+    return fleet.scheduler.announce("an app", again_s=0.0)
+
+
+def test_the_end_that_the_result_backend_knows_is_that_of_all(app, fleet, teller):
+    first, *others = [app.tasks["last"].delay("HH", n) for n in range(3)]
+    ending = run(fleet)
+    assert (ending.how, ending.task_id) == ("shared", first.id)
+    assert not share_later(teller, fleet.scheduler, ending), "it is not known yet"
+    app.backend.store_result(first.id, 7, states.SUCCESS)
+    assert share_later(teller, fleet.scheduler, ending)
+    assert [each.get(timeout=5) for each in others] == [7, 7]
+    assert fleet.scheduler.announce("an app", again_s=0.0) is None
+    assert not fleet.scheduler.reader.has_untold()
+
+
+def test_a_result_that_nobody_knows_is_lost(app, fleet, teller):
+    _, *others = [app.tasks["last"].delay("HH", n) for n in range(3)]
+    ending = run(fleet)
+    assert not share_later(teller, fleet.scheduler, ending._replace(since_s=LOST_AFTER_S - 1))
+    assert share_later(teller, fleet.scheduler, ending._replace(since_s=LOST_AFTER_S))
+    for each in others:
+        with pytest.raises(ResultLostError, match="its result is not known any more"):
+            each.get(timeout=5)
+
+
+def test_a_result_of_several_parts_is_lost(app, fleet, teller):
+    first, other = [app.tasks["every"].delay(n) for n in range(2)]
+    ending = run(fleet)
+    app.backend.store_result(first.id, 0, states.SUCCESS)
+    assert share_later(teller, fleet.scheduler, ending)
+    with pytest.raises(ResultLostError, match="its part of the result"):
+        other.get(timeout=5)
+
+
+def test_a_run_that_goes_on_elsewhere_is_waited_for(app, fleet, teller):
+    first, _ = [app.tasks["last"].delay("HH", n) for n in range(2)]
+    ending = run(fleet)._replace(since_s=LOST_AFTER_S)
+    fleet.publish("retry", "other", task_id=first.id, delay_s=60)
+    assert not share_later(teller, fleet.scheduler, ending)
+
+
+def test_a_caller_that_was_told_before_is_not_told_again(app, fleet, teller):
+    header = [app.tasks["last"].s("HH", n) for n in range(3)]
+    whole = chord(header, app.tasks["total"].s())()
+    batch = claim(fleet)
+    named = Batch(batch.job_id, "last", batch.fence)
+    (page,) = [fleet.scheduler.callers(batch.job_id, fence=batch.fence).callers]
+    share(teller, fleet.scheduler, named, Succeeded(lambda _: 1), is_repeated=False)
+    fleet.scheduler.client.zadd(  # as if the process had died before it said so
+        Keys().key("callers", batch.job_id), {caller.job_id: 5 for caller in page}
+    )
+    for caller in page:
+        fleet.scheduler.client.hset(Keys().key("job", caller.job_id), mapping={"state": "merged", "into": batch.job_id})
+    share(teller, fleet.scheduler, named, Succeeded(lambda _: 2))
+    assert [app.AsyncResult(caller.task_id).get(timeout=5) for caller in page] == [1, 1]
+    assert fleet.scheduler.reader.pending("merging") == 0, "two of three parts are there, not four"
+    assert whole.state == states.PENDING
+
+
+def test_a_message_that_cannot_be_read_is_a_failure_of_its_own(app, fleet, teller):
+    first, other, last = [app.tasks["last"].delay("HH", n) for n in range(3)]
+    batch = claim(fleet)
+    (unreadable, _) = fleet.scheduler.callers(batch.job_id, fence=batch.fence).callers
+    fleet.scheduler.client.set(Keys().key("message", unreadable.job_id), "no message")
+    share(teller, fleet.scheduler, Batch(batch.job_id, "last", batch.fence), Succeeded(lambda _: 1))
+    assert last.get(timeout=5) == 1
+    with pytest.raises(ValueError, match="the message of this call cannot be read"):
+        other.get(timeout=5)
+    assert first.state == states.PENDING
+
+
+def test_who_is_no_holder_of_the_claim_tells_nobody(app, fleet, teller):
+    results = [app.tasks["last"].delay("HH", n) for n in range(2)]
+    batch = claim(fleet)
+    share(teller, fleet.scheduler, Batch(batch.job_id, "last", "999"), Failed(ValueError("stale")))
+    assert {each.state for each in results} == {states.PENDING}

@@ -1,0 +1,41 @@
+"""The examples of the page on merging are run, and what it says that `explain` prints is printed."""
+
+import click
+import pytest
+
+from celery_affinity.cli import text
+from celery_affinity.observe.explain import explain
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+
+from ..support.pages import blocks
+from ..support.processes import start_worker
+
+PAGE = "docs/how-to/merge.md"
+
+
+@pytest.fixture
+def shop(valkey, redis_client, tmp_path):
+    urls = f"\napp.conf.update(broker_url={valkey.url!r}, result_backend={valkey.url!r})\n"
+    (tmp_path / "shop.py").write_text(blocks(PAGE)["shop.py"] + urls)
+    names = {"__name__": "shop"}
+    exec((tmp_path / "shop.py").read_text(), names)
+    yield names
+    names["app"].close()
+
+
+def test_each_caller_gets_the_result_of_the_run(shop, valkey, tmp_path):
+    last = [shop["reroute"].delay("HH", hour) for hour in ("noon", "one", "two")]
+    folded = [shop["apply_changes"].delay("HH", changes=[number]) for number in range(3)]
+    every = [shop["geocode"].delay(place) for place in ("here", "there")]
+    exec(blocks(PAGE)["call"], shop)
+    start_worker("shop", valkey.url, ["route", "geo"], pool="threads", env={"PYTHONPATH": str(tmp_path)})
+    assert [each.get(timeout=30) for each in last] == ["HH by traffic of two"] * 3
+    assert [each.get(timeout=30) for each in folded] == [3] * 3
+    assert [each.get(timeout=30) for each in every] == ["position of here", "position of there"]
+
+
+def test_explain_says_what_the_page_says(shop, redis_client):
+    *_, last = [shop["reroute"].delay("HH", hour) for hour in range(3)]
+    shown = click.unstyle(text.explanation(explain(Reader(redis_client, Keys()), last.id)))
+    assert blocks(PAGE)["explain"].strip() in shown

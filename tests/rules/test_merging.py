@@ -1,0 +1,103 @@
+"""Merge: the text in a job, and what is refused."""
+
+import copy
+import pickle
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kombu.utils.json import dumps
+
+from celery_affinity import Affinity, Call, Exclusive, Merge, OptionError
+from celery_affinity.rules.job_fields import FIELDS
+from celery_affinity.rules.job_rules import joined, parts_of
+from celery_affinity.rules.keyed import are_rules, key_in, option_of
+from celery_affinity.rules.merging import merge_key, merge_key_in
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+
+
+def union(a, b):
+    return a.replace(changes=[*a.kwargs["changes"], *b.kwargs["changes"]])
+
+
+def refused(words):
+    return pytest.raises(OptionError, match="^" + re.escape(words))
+
+
+def test_a_job_says_key_and_bounds():
+    text = Merge("{city}", keep="last", most=5, most_bytes=100).text("New York")
+    assert text == "merge=New%20York most=5 bytes=100"
+    assert are_rules(text)
+    assert merge_key_in(text) == "New York"
+    assert key_in(text) is None
+    assert option_of(text) == ""
+
+
+@given(texts, texts)
+def test_a_merge_key_and_an_exclusive_key_stand_side_by_side(merge, key):
+    of_merging = Merge("k", keep="first").text(merge)
+    of_key = Exclusive("k").text("of " + key)
+    assert re.fullmatch(FIELDS["rules"].pattern, joined(of_merging, of_key))
+    for parts in ((of_merging, of_key), (of_merging, ""), ("", of_key), ("", "")):
+        assert parts_of(joined(*parts)) == parts
+    assert option_of(joined(of_merging, of_key)) == "exclusive"
+
+
+def test_a_rule_is_a_value():
+    for rule in (Merge("{city}", keep="all"), Merge("{city}", fold=union, split=max)):
+        assert pickle.loads(pickle.dumps(rule)) == copy.copy(rule) == rule
+
+
+@pytest.mark.parametrize(
+    ("given_", "words"),
+    [
+        ({}, 'Merge takes one of keep="first", "last", "all", or fold=, got: neither'),
+        ({"keep": "newest"}, 'Merge takes one of keep="first", "last", "all", or fold=, got: keep=\'newest\''),
+        (
+            {"keep": "last", "fold": union},
+            'Merge takes one of keep="first", "last", "all", or fold=, got: keep=\'last\'',
+        ),
+        ({"fold": "shop.union"}, "fold of merge must be a function, got: 'shop.union'"),
+        ({"keep": "all", "split": 3}, "split of merge must be a function, got: 3"),
+        ({"keep": "all", "most": 1}, "most of merge must be a whole number, 2 or more, got: 1"),
+        ({"keep": "all", "most": True}, "most of merge must be a whole number, 2 or more, got: True"),
+        ({"keep": "all", "most_bytes": 0}, "most_bytes of merge must be a whole number, 1 or more, got: 0"),
+        ({"keeps": "all"}, "Merge takes key, keep, fold, most, most_bytes, split, got: 'keeps'; did you mean 'keep'?"),
+    ],
+)
+def test_what_is_no_way_to_merge_is_refused(given_, words):
+    with refused(words):
+        Merge("{city}", **given_)
+
+
+@pytest.mark.parametrize("key", ["", None, 5, "{city!r}", "{city"])
+def test_what_is_no_template_is_refused(key):
+    with pytest.raises(OptionError, match="merge"):
+        Merge(key, keep="first")
+
+
+def test_an_affinity_takes_a_merge_alone():
+    for value in ("{city}", {"key": "{city}", "keep": "last"}, True):
+        with refused('merge must be a Merge, such as Merge("{city}", keep="last"), got: '):
+            Affinity(merge=value)
+
+
+def test_a_merge_is_not_written_into_a_message():
+    with refused("merge is for a task to say; a call says its key alone, merge_key=, got: Merge("):
+        dumps(Affinity(merge=Merge("{city}", keep="last")))
+
+
+def test_a_call_says_its_merge_key():
+    for value in ("x", False, None):
+        assert merge_key(value) is value
+    for value in ("", True, 0.5, b"x"):
+        with pytest.raises(OptionError, match="merge_key"):
+            merge_key(value)
+
+
+def test_a_call_with_other_arguments():
+    call = Call((1,), {"a": 2}, "task")
+    assert call.replace(b=3) == Call((1,), {"a": 2, "b": 3}, "task")
+    assert call.replace(4, a=5) == Call((4,), {"a": 5}, "task")

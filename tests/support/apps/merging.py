@@ -1,0 +1,133 @@
+"""An app whose calls are merged in each of the ways there are. Every run is written to a ledger outside of Redis."""
+
+import json
+import os
+import time
+
+from celery import Celery
+from celery.exceptions import Ignore, Reject
+
+from celery_affinity import Affinity, Merge
+
+url = os.environ["BROKER_URL"]
+app = Celery("merging", broker=url, backend=os.environ.get("RESULT_URL", url))
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    affinity_worker_timeout=5.0,
+    affinity_heartbeat_interval=1.0,
+    result_chord_retry_interval=0.1,
+    broker_connection_retry_on_startup=True,
+)
+app.conf.update(json.loads(os.environ.get("CONF", "{}")))
+
+
+def union(a, b):
+    return a.replace(changes=[*a.kwargs["changes"], *b.kwargs["changes"]])
+
+
+def note(task, *values):
+    with open(os.environ["LEDGER"], "a") as ledger:  # one write: lines do not mix
+        ledger.write(json.dumps([task, *values]) + "\n")
+
+
+def merged(name, merge, **options):
+    return app.task(name=name, affinity=Affinity("merging", merge=merge), shared=False, **options)
+
+
+@merged("fold", Merge("{city}", fold=union))
+def fold(city, changes):
+    note("fold", city, changes)
+    return changes
+
+
+@merged("fold_late", Merge("{city}", fold=union), bind=True, acks_late=True)
+def fold_late(self, city, changes, seconds=0.0):
+    note("fold_late", city, changes)
+    if not self.request.delivery_info["redelivered"]:
+        time.sleep(seconds)
+    return changes
+
+
+@merged("first", Merge("{city}", keep="first"), bind=True)
+def first(self, city, number):
+    note("first", city, number)
+    return [number, self.request.affinity.merged, [each.kwargs["number"] for each in self.request.affinity.calls]]
+
+
+@merged("last", Merge("{city}", keep="last"))
+def last(city, number=None):
+    note("last", city, number)
+    return number
+
+
+@merged("every", Merge("calls", keep="all", split=lambda result, calls: result))
+def every(calls):
+    note("every", len(calls))
+    return [each.args[0] * 10 for each in calls]
+
+
+@merged("too_few", Merge("calls", keep="all", split=lambda result, calls: result[:1]))
+def too_few(calls):
+    return [0 for _ in calls]
+
+
+@merged("fails", Merge("{city}", keep="last"))
+def fails(city, number):
+    note("fails", city, number)
+    raise ValueError(number)
+
+
+@merged("bad_fold", Merge("{city}", fold=lambda a, b: 1 / 0))
+def bad_fold(city, number):
+    note("bad_fold", city, number)
+
+
+@merged("ignores", Merge("{city}", keep="last"))
+def ignores(city):
+    note("ignores", city)
+    raise Ignore
+
+
+@merged("rejects", Merge("{city}", keep="last"), bind=True, acks_late=True)
+def rejects(self, city, requeue=True):
+    note("rejects", city)
+    if self.request.delivery_info["redelivered"]:
+        return "again"
+    raise Reject(city, requeue=requeue)
+
+
+@merged("retries", Merge("{city}", fold=union), bind=True, max_retries=1)
+def retries(self, city, changes):
+    note("retries", city, changes)
+    if not self.request.retries:
+        raise self.retry(countdown=0.2)
+    return changes
+
+
+@merged("too_long", Merge("{city}", keep="last"), time_limit=1)
+def too_long(city):
+    note("too_long", city)
+    time.sleep(60)
+
+
+@merged("dies", Merge("{city}", keep="last"))
+def dies(city):
+    note("dies", city)
+    os.kill(os.getpid(), 9)
+
+
+@merged("replaces", Merge("{city}", keep="last"), bind=True)
+def replaces(self, city):
+    note("replaces", city)
+    raise self.replace(add.s(city, "!"))
+
+
+@app.task(name="add", affinity="merging")
+def add(value, other):
+    note("add", value, other)
+    return value + other
+
+
+@app.task(name="total", affinity="merging")
+def total(values):
+    return values

@@ -1,0 +1,223 @@
+"""Merged calls on real workers: one run, and every caller gets the end of that run, in every pool."""
+
+import json
+import time
+
+import pytest
+from celery import chain, chord
+from celery.exceptions import TaskRevokedError, TimeLimitExceeded, WorkerLostError
+
+from celery_affinity.observe.explain import explain
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.worker import merged_run
+
+from ..support.fleet import POOLS
+from ..support.processes import start_worker, wait_until
+
+APP = "tests.support.apps.merging"
+
+#: Longest time, s, until callers know: the second way goes by ticks, of 1.4 s.
+SOON_S = 20
+
+
+class Merging:
+    """Workers of the app, and calls that wait together."""
+
+    def __init__(self, app, server, redis_client, ledger):
+        self.app, self.url, self.redis, self.ledger = app, server.url, redis_client, ledger
+        self.scheduler = Scheduler(redis_client, Keys())
+        self.scheduler.pause("type:merging")
+
+    def start(self, pool="prefork", concurrency=2, **env):
+        return start_worker(
+            APP, self.url, ["merging"], pool=pool, concurrency=concurrency, env={"LEDGER": str(self.ledger), **env}
+        )
+
+    def go(self):
+        """Let the calls start that wait together."""
+        self.scheduler.resume("type:merging")
+
+    def task(self, name):
+        return self.app.tasks[name]
+
+    def runs(self, name):
+        """Return the arguments of each run of a task."""
+        lines = self.ledger.read_text().splitlines() if self.ledger.exists() else []
+        return [values for task, *values in map(json.loads, lines) if task == name]
+
+    def leaves_nothing(self):
+        """Wait until nothing is left that only merging needs."""
+        wait_until(lambda: not self.redis.keys("*:key:[mct]*"), 5, f"{self.redis.keys()}")
+
+
+@pytest.fixture
+def merging(load_app, valkey, redis_client, tmp_path):
+    return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_calls_that_wait_together_are_one_run_whose_result_each_caller_gets(merging, pool):
+    fold, add, total = map(merging.task, ("fold", "add", "total"))
+    results = [fold.delay("HH", changes=[n]) for n in range(3)]
+    linked = fold.apply_async(("HH", [3]), link=add.s([9]))
+    chained = chain(fold.s("HH", [4]), add.s([5]))()
+    chorded = chord([fold.s("HH", [5]), fold.s("HH", [6]), add.si(1, 1)], total.s())()
+    other = fold.delay("B", [7])
+    merging.start(pool)
+    merging.go()
+    whole = list(range(7))
+    assert [each.get(timeout=SOON_S) for each in [*results, linked]] == [whole] * 4
+    assert chained.get(timeout=SOON_S) == [*whole, 5]
+    assert chorded.get(timeout=SOON_S) == [whole, whole, 2]
+    assert other.get(timeout=SOON_S) == [7]
+    wait_until(lambda: [whole, [9]] in merging.runs("add"), 5, "the link is called")
+    assert sorted(merging.runs("fold")) == [["B", [7]], ["HH", whole]]
+    assert len(merging.runs("add")) == 3
+    merging.leaves_nothing()
+
+
+def test_a_run_has_the_arguments_of_the_first_call_of_the_last_one_or_all_of_them(merging):
+    first = [merging.task("first").delay("HH", n) for n in range(3)]
+    last = [merging.task("last").delay("HH", number=n) for n in range(3)]
+    every = [merging.task("every").delay(n) for n in range(3)]
+    too_few = [merging.task("too_few").delay(n) for n in range(3)]
+    merging.start()
+    merging.go()
+    assert [each.get(timeout=SOON_S) for each in first] == [[0, 3, [0, 1, 2]]] * 3
+    assert [each.get(timeout=SOON_S) for each in last] == [2] * 3
+    assert [each.get(timeout=SOON_S) for each in every] == [0, 10, 20]
+    for each in too_few:
+        with pytest.raises(ValueError, match=r"^split returned 1 results for 3 calls$"):
+            each.get(timeout=SOON_S)
+    assert merging.task("every").delay(5).get(timeout=SOON_S) == 50, "alone"
+
+
+def test_a_task_that_is_run_here_runs_for_its_own_call(load_app, valkey, monkeypatch, tmp_path):
+    monkeypatch.setenv("LEDGER", str(tmp_path / "ledger"))
+    app = load_app(APP)
+    for _ in range(2):
+        merged_run.install(app)
+    assert app.tasks["every"].apply((5,)).get() == 50
+    assert app.tasks["fold"].apply(("HH", [1])).get() == app.tasks["fold"]("HH", [1]) == [1]
+    assert app.tasks["first"].apply(("HH", 3)).get() == [3, 1, []]
+
+
+@pytest.mark.parametrize("name", ["fails", "bad_fold"])
+def test_a_failure_is_that_of_each_caller(merging, name):
+    merging.start("threads")
+    results = [merging.task(name).delay("HH", n) for n in range(3)]
+    errors = merging.task(name).apply_async(("HH", 3), link_error=merging.task("total").s())
+    merging.go()
+    for each in [*results, errors]:
+        with pytest.raises((ValueError, ZeroDivisionError)):
+            each.get(timeout=SOON_S)
+    assert len(merging.runs(name)) == (name == "fails")
+
+
+def test_a_call_that_comes_while_its_like_run_is_not_lost(merging):
+    merging.start("threads")
+    running = merging.task("fold_late").delay("HH", [1], 1.0)
+    merging.go()
+    wait_until(lambda: merging.runs("fold_late"), SOON_S, "it runs")
+    next_ones = [merging.task("fold_late").delay("HH", [n]) for n in (2, 3)]
+    assert running.get(timeout=SOON_S) == [1]
+    assert {tuple(each.get(timeout=SOON_S)) for each in next_ones} <= {(2,), (3,), (2, 3)}
+
+
+def test_a_caller_that_is_revoked_takes_no_other_down(merging):
+    results = [merging.task("fold").delay("HH", [n]) for n in range(3)]
+    merging.app.control.revoke(results[0].id)
+    expired = merging.task("fold").apply_async(("HH", [3]), expires=0.01)
+    merging.start()
+    wait_until(lambda: results[0].state == "REVOKED", SOON_S, "the first is revoked")
+    time.sleep(0.01)
+    merging.go()
+    assert [each.get(timeout=SOON_S) for each in results[1:]] == [[1, 2]] * 2
+    for each in (results[0], expired):
+        with pytest.raises(TaskRevokedError):
+            each.get(timeout=SOON_S)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("too_long", TimeLimitExceeded), ("dies", WorkerLostError)], ids=["too_long", "dies"]
+)
+def test_what_the_process_could_not_tell_the_dispatcher_tells(merging, name, error):
+    results = [merging.task(name).delay("HH") for _ in range(3)]
+    errors = chain(merging.task(name).s("HH"), merging.task("add").s(1))
+    last = errors()
+    merging.start()
+    merging.go()
+    for each in [*results, last.parent]:
+        with pytest.raises(error):
+            each.get(timeout=SOON_S)
+    assert len(merging.runs(name)) == 1
+    assert not merging.runs("add")
+
+
+def test_a_task_that_replaces_itself_does_so_for_all_callers(merging):
+    results = [merging.task("replaces").delay("HH") for _ in range(3)]
+    merging.start()
+    merging.go()
+    assert [each.get(timeout=SOON_S) for each in results] == ["HH!"] * 3
+    assert len(merging.runs("add")) == 1
+
+
+def test_a_run_that_is_terminated_for_one_caller_begins_again_for_the_others(merging):
+    first, *others = [merging.task("fold_late").delay("HH", [n], 30.0) for n in range(3)]
+    merging.start()
+    merging.go()
+    wait_until(lambda: merging.runs("fold_late"), SOON_S, "it runs")
+    merging.app.control.revoke(others[0].id)
+    merging.app.control.revoke(first.id, terminate=True, signal="SIGKILL")
+    for each in (first, others[0]):
+        with pytest.raises(TaskRevokedError):
+            each.get(timeout=SOON_S)
+    wait_until(lambda: merging.runs("fold_late")[1:] == [["HH", [2]]], SOON_S, "it runs for the last one")
+    merging.app.control.revoke(others[1].id, terminate=True, signal="SIGKILL")
+    with pytest.raises(TaskRevokedError):
+        others[1].get(timeout=SOON_S)
+
+
+def test_each_caller_is_told_where_its_run_is(merging):
+    fold = merging.task("fold_late")
+    results = [fold.delay("HH", [0], 1.0), fold.apply_async(("HH", [1]), priority=5, on_demand=True)]
+    alone = fold.delay("B", [2])
+    reader = Reader(merging.redis, Keys())
+    for each in results:
+        found = explain(reader, each.id)
+        assert (found.state, found.calls, found.priority, found.on_demand) == ("pending", 2, 5, True)
+        assert found.note == "merged with 1 other call(s) of 'HH'"
+        assert [str(rule) for rule in found.waiting.blocked_by]
+    assert (explain(reader, alone.id).calls, explain(reader, alone.id).note) == (1, None)
+    merging.start("threads", concurrency=1)
+    merging.go()
+    wait_until(lambda: {explain(reader, each.id).state for each in results} == {"running"}, SOON_S, "it runs")
+    assert [each.get(timeout=SOON_S) for each in [*results, alone]] == [[0, 1], [0, 1], [2]]
+    assert {explain(reader, each.id).state for each in results} == {"done"}
+
+
+def test_a_run_that_is_rejected_comes_again_with_all_its_calls(merging):
+    results = [merging.task("rejects").delay("HH") for _ in range(3)]
+    merging.start()
+    merging.go()
+    assert [each.get(timeout=SOON_S) for each in results] == ["again"] * 3
+
+
+def test_a_retry_is_for_all_callers(merging):
+    results = [merging.task("retries").delay("HH", [n]) for n in range(3)]
+    merging.start()
+    merging.go()
+    assert [each.get(timeout=SOON_S) for each in results] == [[0, 1, 2]] * 3
+    assert merging.runs("retries") == [["HH", [0, 1, 2]]] * 2
+
+
+def test_a_worker_that_is_killed_takes_no_caller_along(merging):
+    results = [merging.task("fold_late").delay("HH", [n], 60.0) for n in range(3)]
+    worker = merging.start()
+    merging.go()
+    wait_until(lambda: merging.runs("fold_late"), SOON_S, "it runs")
+    worker.kill()
+    merging.start("threads")
+    assert [each.get(timeout=SOON_S) for each in results] == [[0, 1, 2]] * 3
