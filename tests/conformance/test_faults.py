@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import redis
 
 from celery_affinity.server.scripts.assembling import ARROWS, bound
 
@@ -16,11 +17,14 @@ def test_the_text_of_each_fault_stands_in_its_file_exactly_once():
         assert fault.broken() != fault.new
 
 
-def test_a_script_with_a_fault_binds_its_arguments_as_before():
-    for fault in FAULTS:
-        room, _, name = fault.file.partition("/")
-        if room == "arrows":  # else the script is not even loaded
-            bound(name, fault.broken())
+def test_a_script_with_a_fault_can_be_loaded(valkey):
+    with redis.Redis.from_url(valkey.url) as client:
+        for fault in FAULTS:
+            source = fault.broken()
+            assert client.eval("return (select(2, loadstring(ARGV[1])))", 0, source) is None, fault
+            room, _, name = fault.file.partition("/")
+            if room == "arrows":
+                bound(name, source)
 
 
 def test_a_test_that_a_fault_names_is_there():

@@ -199,6 +199,6 @@ FAULTS = (
     Fault("placing/fill", "{ waiting.left }, {}", '{ "" }, {}', _SYNC_OF_MANY),
     Fault("arrows/sync", "free > 0 or returned > 0 or moved", "returned > 0 or moved"),
     Fault("arrows/sync", "free > 0 or returned > 0 or moved", "free > 0 or moved"),
-    Fault("fleet/workers", "elseif sum + by > 0 then", "else"),
+    Fault("fleet/workers", "elseif sum + by > 0 then", "elseif true then"),
     Fault("fleet/workers", 'redis.call("HDEL", key.capacity, unpack(gone))', ""),
 )
