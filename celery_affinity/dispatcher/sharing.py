@@ -13,6 +13,9 @@ from celery import Celery, group, states
 from celery._state import _task_stack
 from celery.app.task import Context, Task
 from celery.canvas import maybe_signature
+from celery.exceptions import Retry
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from ..errors import ResultLostError
 from ..rules.affinity import of_task
@@ -25,6 +28,9 @@ logger = logging.getLogger(__name__)
 #: Time, s, after the end of a run, after which its result counts as lost if nobody knows it: a task that replaced
 #: itself may be published by another run.
 LOST_AFTER_S = 60.0
+
+#: Errors of a broker, or a result backend, that does not answer.
+AWAY = (RedisError, OSError, OperationalError)
 
 #: How the run of a batch ended whose other callers are to be told: the result backend knows.
 SHARED = "shared"
@@ -66,24 +72,51 @@ def pages_of(scheduler: Scheduler, batch: Batch) -> Iterator[list[Caller]]:
 
 
 def share(
-    teller: Teller, scheduler: Scheduler, batch: Batch, end: Succeeded | Failed, *, is_repeated: bool = True
+    teller: Teller, batch: Batch, end: Succeeded | Failed, *, scheduler: Scheduler, is_repeated: bool = True
 ) -> bool:
     """Tell the other callers of *batch* how its run ended. Return whether all of them know.
 
     *is_repeated*: some may have been told before: these are not told again. A caller that cannot be told now is left to
     the dispatcher. Raises what the broker raises.
     """
-    knows_all, state = True, "failed" if isinstance(end, Failed) else "done"
+
+    def tell(caller: Caller) -> None:
+        if not (is_repeated and _has_an_end(teller, batch.task_name, caller)):
+            _tell(teller, batch.task_name, caller, end)
+
+    return _tell_all(scheduler, batch, tell, state="failed" if isinstance(end, Failed) else "done")
+
+
+def retry(teller: Teller, batch: Batch, exc: Retry, *, scheduler: Scheduler) -> None:
+    """Retry the other calls of *batch*, whose run is retried: each for itself, and they may merge again.
+
+    A call that cannot be retried now has the end of the run that follows. Raises what the broker raises.
+    """
+    when = {name: exc.sig.options[name] for name in ("countdown", "eta") if exc.sig.options.get(name) is not None}
+
+    def tell(caller: Caller) -> None:
+        request = teller.request_of(batch.task_name, caller.task_id, caller.message)
+        if request is None:
+            raise ValueError("its message cannot be read")
+        task, context = request.task, request._context
+        context.args, context.kwargs = request.args, request.kwargs
+        with _current(task, context):
+            task.signature_from_request(context, retries=context.retries + 1, **when).apply_async()
+
+    _tell_all(scheduler, batch, tell, state="done")
+
+
+def _tell_all(scheduler: Scheduler, batch: Batch, tell: Callable[[Caller], None], *, state: str) -> bool:
+    """Tell all callers of *batch* with *tell*, and end in *state* the calls that know. Return whether all do."""
+    knows_all = True
     for page in pages_of(scheduler, batch):
-        told = [
-            caller.job_id
-            for caller in page
-            if (is_repeated and _has_an_end(teller, batch.task_name, caller))
-            or _told(teller, batch.task_name, caller, end)
-        ]
+        told: list[str] = []
+        try:
+            told.extend(caller.job_id for caller in page if _told(caller, tell))
+        finally:
+            if told:
+                scheduler.shared(batch.job_id, told, fence=batch.fence, state=state)
         knows_all = knows_all and len(told) == len(page)
-        if told:
-            scheduler.shared(batch.job_id, told, fence=batch.fence, state=state)
     return knows_all
 
 
@@ -94,7 +127,7 @@ def share_later(teller: Teller, scheduler: Scheduler, ending: Ending) -> bool:
     known yet.
     """
     end = _end_in_backend(teller, scheduler, ending) if ending.how == SHARED else Failed(why(ending))
-    return end is not None and share(teller, scheduler, Batch(ending.job_id, ending.task_name), end)
+    return end is not None and share(teller, Batch(ending.job_id, ending.task_name), end, scheduler=scheduler)
 
 
 def _end_in_backend(teller: Teller, scheduler: Scheduler, ending: Ending) -> Succeeded | Failed | None:
@@ -133,9 +166,11 @@ def _has_an_end(teller: Teller, task_name: str, caller: Caller) -> bool:
         return False
 
 
-def _told(teller: Teller, task_name: str, caller: Caller, end: Succeeded | Failed) -> bool:
+def _told(caller: Caller, tell: Callable[[Caller], None]) -> bool:
     try:
-        _tell(teller, task_name, caller, end)
+        tell(caller)
+    except AWAY:
+        raise  # no other caller can be told either
     except Exception:
         logger.exception("The caller of task %s cannot be told how the merged run ended; tried again", caller.task_id)
         return False

@@ -9,18 +9,16 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from typing import Any, NamedTuple
 
 from celery import Celery
 from celery.app.task import Context, Task
-from celery.exceptions import Reject
+from celery.exceptions import Reject, Retry
 from celery.signals import task_failure, task_success
-from kombu.exceptions import OperationalError
-from redis.exceptions import RedisError
 
 from ..client.first_try import mode_of
-from ..dispatcher.sharing import Batch, Failed, Succeeded, pages_of, share
+from ..dispatcher.sharing import AWAY, Batch, Failed, Succeeded, pages_of, retry, share
 from ..dispatcher.teller import Teller
 from ..membership.held import claim_in
 from ..rules.affinity import of_task
@@ -38,13 +36,12 @@ _WRAPPED = "_celery_affinity_runs_all_calls"
 
 
 class _Run(NamedTuple):
-    """A run of merged calls. *batch*, *fence*: its claim. *calls*: by job id, the oldest first; "" is its own.
+    """A run of calls. *batch*: None for one call alone. *calls*: by job id, the oldest first; "" is the run's own.
 
-    *results*: of the calls, in that order, once there is one for each; None: all have the run's result.
+    *results*: of the calls, in that order; empty if all have the run's result.
     """
 
-    batch: str
-    fence: str
+    batch: Batch | None
     calls: Mapping[str, Call]
     results: list[Any]
 
@@ -78,11 +75,18 @@ def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callabl
             return run(*args, **kwargs)
         names = None if merge.keep == "all" else _signature(run)
         calls = {"": _call(names, args, kwargs, request)}
+        batch = None
         if claim is not None and is_batch(claim[0]):
-            calls |= _others(task, names, *claim)
-        merged = _Run(*(claim or ("", "")), calls, [])
+            batch = Batch(claim[0], task.name, claim[1])
+            calls |= _others(task, names, batch)
+        merged = _Run(batch, calls, [])
         setattr(request, _RUN, merged)
-        result = _run(run, merge, request, list(calls.values()), args, kwargs)
+        try:
+            result = _run(run, merge, list(calls.values()), args, kwargs)
+        except Retry as exc:
+            if batch is not None and _is_for_one_call(exc, request):
+                _at_the_broker(task, partial(retry, _teller(task.app), batch, exc))
+            raise
         if merge.split is None:
             return result
         results = list(merge.split(result, list(calls.values())))
@@ -97,12 +101,11 @@ def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callabl
 def _run(
     run: Callable[..., Any],
     merge: Merge,
-    request: Context,
     calls: Sequence[Call],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Call *run* with the arguments that *merge* makes of *calls*; a retry has them as well."""
+    """Call *run* with the arguments that *merge* makes of *calls*."""
     if merge.keep == "all":
         return run(list(calls))
     if merge.keep == "first" or len(calls) == 1:
@@ -110,8 +113,15 @@ def _run(
     call = calls[-1] if merge.fold is None else reduce(merge.fold, calls)
     if not isinstance(call, Call):
         raise TypeError(f"fold must return a Call, got: {call!r:.200}")
-    request.args, request.kwargs = call.args, dict(call.kwargs)
     return run(*call.args, **call.kwargs)
+
+
+def _is_for_one_call(exc: Retry, request: Context) -> bool:
+    """Return whether the retry has the arguments of the first call, and so is not for the others."""
+    retried = exc.sig
+    return retried is not None and (
+        tuple(retried.args or ()) == tuple(request.args or ()) and dict(retried.kwargs or {}) == (request.kwargs or {})
+    )
 
 
 def _signature(run: Callable[..., Any]) -> inspect.Signature | None:
@@ -141,18 +151,18 @@ def _call(names: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[
     )
 
 
-def _others(task: Task, names: inspect.Signature | None, batch: str, fence: str) -> dict[str, Call]:
+def _others(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[str, Call]:
     """Return the calls of a batch but its own, by job id. Gives the batch back if the broker does not answer."""
     teller = _teller(task.app)
     calls = {}
     try:
         with _scheduler(task.app) as scheduler:
-            for page in pages_of(scheduler, Batch(batch, task.name, fence)):
+            for page in pages_of(scheduler, batch):
                 for caller in page:
                     request = teller.request_of(task.name, caller.task_id, caller.message)
                     if request is not None:  # else its caller is told that it cannot be read
                         calls[caller.job_id] = _call(names, request.args, request.kwargs, request._context)
-    except (RedisError, OSError, OperationalError) as exc:
+    except AWAY as exc:
         logger.warning("The calls that task %s was merged with cannot be read: %s", task.request.id, exc)
         if task.acks_late:
             raise Reject(f"the calls that it was merged with cannot be read: {exc}", requeue=True) from exc
@@ -174,23 +184,29 @@ def _teller(app: Celery) -> Teller:
 
 def _share_result(sender: Any = None, result: Any = None, **_: Any) -> None:
     run = vars(sender.request_stack.top or object).get(_RUN)
-    if run is not None and run.batch:
+    if run is not None:
         results = dict(zip(run.calls, run.results, strict=False))
-        _share(sender, run, Succeeded(lambda job_id: results.get(job_id, result)))
+        _share(sender, run.batch, Succeeded(lambda job_id: results.get(job_id, result)))
 
 
 def _share_failure(sender: Any = None, exception: Any = None, einfo: Any = None, **_: Any) -> None:
     run = vars(sender.request_stack.top or object).get(_RUN)
-    if run is not None and run.batch:
-        _share(sender, run, Failed(exception, getattr(einfo, "traceback", None)))
+    if run is not None:
+        _share(sender, run.batch, Failed(exception, getattr(einfo, "traceback", None)))
 
 
-def _share(task: Task, run: _Run, end: Succeeded | Failed) -> None:
-    """Tell the other callers; those that cannot be told now are told by the dispatcher, when the run is released."""
+def _share(task: Task, batch: Batch | None, end: Succeeded | Failed) -> None:
+    """Tell the other callers how the run of *batch* has ended."""
+    if batch is None:
+        return
     is_repeated = bool((task.request.delivery_info or {}).get("redelivered"))
+    _at_the_broker(task, partial(share, _teller(task.app), batch, end, is_repeated=is_repeated))
+
+
+def _at_the_broker(task: Task, tell: Callable[..., object]) -> None:
+    """Tell the other callers with *tell*. Those that cannot be told now the dispatcher tells, after the release."""
     try:
         with _scheduler(task.app) as scheduler:
-            batch = Batch(run.batch, task.name, run.fence)
-            share(_teller(task.app), scheduler, batch, end, is_repeated=is_repeated)
-    except (RedisError, OSError, OperationalError) as exc:
+            tell(scheduler=scheduler)
+    except AWAY as exc:
         logger.warning("The callers that task %s was merged with are told by the dispatcher: %s", task.request.id, exc)

@@ -90,13 +90,13 @@ def test_a_caller_that_was_told_before_is_not_told_again(app, fleet, teller):
     batch = claim(fleet)
     named = Batch(batch.job_id, "last", batch.fence)
     (page,) = [fleet.scheduler.callers(batch.job_id, fence=batch.fence).callers]
-    share(teller, fleet.scheduler, named, Succeeded(lambda _: 1), is_repeated=False)
+    share(teller, named, Succeeded(lambda _: 1), scheduler=fleet.scheduler, is_repeated=False)
     fleet.scheduler.client.zadd(  # as if the process had died before it said so
         Keys().key("callers", batch.job_id), {caller.job_id: 5 for caller in page}
     )
     for caller in page:
         fleet.scheduler.client.hset(Keys().key("job", caller.job_id), mapping={"state": "merged", "into": batch.job_id})
-    share(teller, fleet.scheduler, named, Succeeded(lambda _: 2))
+    share(teller, named, Succeeded(lambda _: 2), scheduler=fleet.scheduler)
     assert [app.AsyncResult(caller.task_id).get(timeout=5) for caller in page] == [1, 1]
     assert fleet.scheduler.reader.pending("merging") == 0, "two of three parts are there, not four"
     assert whole.state == states.PENDING
@@ -107,7 +107,7 @@ def test_a_message_that_cannot_be_read_is_a_failure_of_its_own(app, fleet, telle
     batch = claim(fleet)
     (unreadable, _) = fleet.scheduler.callers(batch.job_id, fence=batch.fence).callers
     fleet.scheduler.client.set(Keys().key("message", unreadable.job_id), "no message")
-    share(teller, fleet.scheduler, Batch(batch.job_id, "last", batch.fence), Succeeded(lambda _: 1))
+    share(teller, Batch(batch.job_id, "last", batch.fence), Succeeded(lambda _: 1), scheduler=fleet.scheduler)
     assert last.get(timeout=5) == 1
     with pytest.raises(ValueError, match="the message of this call cannot be read"):
         other.get(timeout=5)
@@ -117,5 +117,5 @@ def test_a_message_that_cannot_be_read_is_a_failure_of_its_own(app, fleet, telle
 def test_who_is_no_holder_of_the_claim_tells_nobody(app, fleet, teller):
     results = [app.tasks["last"].delay("HH", n) for n in range(2)]
     batch = claim(fleet)
-    share(teller, fleet.scheduler, Batch(batch.job_id, "last", "999"), Failed(ValueError("stale")))
+    share(teller, Batch(batch.job_id, "last", "999"), Failed(ValueError("stale")), scheduler=fleet.scheduler)
     assert {each.state for each in results} == {states.PENDING}

@@ -205,12 +205,28 @@ def test_a_run_that_is_rejected_comes_again_with_all_its_calls(merging):
     assert [each.get(timeout=SOON_S) for each in results] == ["again"] * 3
 
 
-def test_a_retry_is_for_all_callers(merging):
-    results = [merging.task("retries").delay("HH", [n]) for n in range(3)]
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_retry_is_one_of_each_call_and_they_merge_again(merging, pool):
+    retries = merging.task("retries")
+    results = [retries.delay("HH", [n]) for n in range(3)]
+    results += [merging.task("retries_all").delay(n) for n in range(3)]
+    chained = chain(retries.s("HH", [3]), merging.task("add").s([4]))()
+    merging.start(pool)
+    merging.go()
+    found = [each.get(timeout=SOON_S) for each in results]
+    assert [(n in each) for n, each in zip([0, 1, 2, 0, 1, 2], found, strict=True)] == [True] * 6
+    assert set(chained.get(timeout=SOON_S)) >= {3, 4}
+    tries = [changes for _, changes in merging.runs("retries")]
+    assert tries[0] == [0, 1, 2, 3]
+    assert sorted(change for changes in tries[1:] for change in changes) == [0, 1, 2, 3]
+
+
+def test_a_retry_with_arguments_of_its_own_is_for_all_callers(merging):
+    results = [merging.task("retries_with").delay("HH", [n]) for n in range(3)]
     merging.start()
     merging.go()
     assert [each.get(timeout=SOON_S) for each in results] == [[0, 1, 2]] * 3
-    assert merging.runs("retries") == [["HH", [0, 1, 2]]] * 2
+    assert merging.runs("retries_with") == [["HH", [0, 1, 2]]] * 2
 
 
 def test_a_worker_that_is_killed_takes_no_caller_along(merging):

@@ -104,6 +104,21 @@ def retries(self, city, changes):
     return changes
 
 
+@merged("retries_all", Merge("calls", keep="all"), bind=True, max_retries=1)
+def retries_all(self, calls):
+    if not self.request.retries:
+        raise self.retry(countdown=0.2)
+    return [each.args[0] for each in calls]
+
+
+@merged("retries_with", Merge("{city}", fold=union), bind=True, max_retries=1)
+def retries_with(self, city, changes):
+    note("retries_with", city, changes)
+    if not self.request.retries:
+        raise self.retry(kwargs={"city": city, "changes": changes}, args=(), countdown=0.2)
+    return changes
+
+
 @merged("too_long", Merge("{city}", keep="last"), time_limit=1)
 def too_long(city):
     note("too_long", city)
