@@ -34,6 +34,7 @@ PATCHED = (
     "TaskPool.apply_async",
     "TaskPool.flush",
     "Task.Request",
+    "Task.run",
     "kombu.utils.functional.sleep",
 )
 

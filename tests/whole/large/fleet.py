@@ -141,6 +141,7 @@ class LargeFleet:
         self.scheduler.replay(found[:10])
         self.scheduler.drop(found[10:])
         self.scheduler.requeue("versatile", self.claims("versatile")[:50], counted=False)
+        self.merge(300)
         self.scheduler.revoke([f"task-{number}" for number in range(100)], [], keep_s=60)
         while ending := self.scheduler.announce("large", again_s=60):
             self.scheduler.told([ending.job_id])
@@ -153,6 +154,24 @@ class LargeFleet:
         self.note_times()
         self.scheduler.purge(self.types[-1])
         self.note_times()
+
+    def merge(self, calls):
+        """Have as many calls be one run, and all of them know its result."""
+        self.scheduler.pause("type:merging")
+        self.join("merger", ["merging"], 1)
+        rules = "merge=k most=1000 bytes=1000000"
+        for number in range(calls):
+            job_id = marked(f"call{number}", rules)
+            self.scheduler.publish(Job(job_id, "merging", "x" * 700, task_id=f"call-{number}", rules=rules))
+        self.scheduler.resume("type:merging")
+        ((batch, fence),) = self.claims("merger")
+        after = 0
+        while after is not None:
+            page = self.scheduler.callers(batch, fence=fence, after=after)
+            self.scheduler.shared(batch, [each.job_id for each in page.callers], fence=fence)
+            after = page.after
+        self.release("merger")
+        self.scheduler.leave("merger")
 
     def claims(self, worker):
         found = self.client.hgetall(Keys().key("claims", worker))
