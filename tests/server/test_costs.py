@@ -317,6 +317,27 @@ def test_repair_looks_at_some_jobs_with_keys_at_a_time(scheduler):
     assert len(set(calls)) == len(calls) > 900 / protocol.MOST_KEYS, "each goes on where the one before ended"
 
 
+@pytest.mark.parametrize("served", [0, 1100])
+def test_repair_goes_through_very_many_types_some_at_a_time(scheduler, redis_client, served):
+    for nth in range(served):
+        join(scheduler, f"worker{nth}", f"served{nth}")
+    Scheduler(redis_client, scheduler.keys).publish(*[Job(f"job{nth}", f"type{nth}", "x") for nth in range(1100)])
+    heads = scheduler.keys.key("heads")
+    spoiled = [f"type{nth}" for nth in (0, 500, 1099)]
+    redis_client.hset(heads, mapping=dict.fromkeys(spoiled, "queued.0 1 nothing"))
+    first, _, found = scheduler._run(load("repair"), first=0, thorough=0)
+    scheduler.calls.clear()  # it may have made sums of all workers
+    calls = []
+    while first >= 0:
+        first, _, some = scheduler._run(load("repair"), first=first, thorough=0)
+        calls.append(first)
+        found += some
+    assert {f"the heads of type {type_}, made again" for type_ in spoiled} <= {each.decode() for each in found}
+    assert all(f"job{nth}".encode() in redis_client.hget(heads, f"type{nth}") for nth in (0, 500, 1099))
+    assert len(set(calls)) == len(calls) > 100, "each goes on where the one before ended"
+    assert scheduler.most() < 2_000
+
+
 # -- dead letters
 
 

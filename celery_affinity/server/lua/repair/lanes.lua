@@ -5,6 +5,8 @@
 -- @include repair/jobs.lua
 -- @include repair/keyed_jobs.lua
 local MOST_TYPES = 8
+local FEW_TYPES = 1000 -- to be sorted in each call
+local PLACE_AT = 100000000 -- positions in the first of three hashes begin here, in the second at twice that, ...
 
 -- RETURNS the types that have pending jobs, or workers, in their order.
 local function known_types()
@@ -90,9 +92,35 @@ local function mend_lanes(type, thorough)
     end
 end
 
+-- Mends the lanes of some of very many types, in the order of hashes: those in two of these twice. RETURNS what
+-- `mend_types` does.
+local function mend_types_by_place(from, thorough)
+    local places = { key.heads, key.capacity, key.kept_lanes } -- the fields of each begin with a type
+    local nth = math.floor(from / PLACE_AT)
+    local cursor, fields = unpack(redis.call("HSCAN", places[nth], from % PLACE_AT, "COUNT", MOST_TYPES))
+    local mended = {}
+    for i = 1, #fields, 2 do
+        local type = string.match(fields[i], "^%S+")
+        if type and type ~= "!" then
+            mended[#mended + 1] = type
+            mend_lanes(type, thorough)
+        end
+    end
+    if cursor ~= "0" then
+        return nth * PLACE_AT + tonumber(cursor), mended
+    end
+    return nth < #places and (nth + 1) * PLACE_AT or nil, mended
+end
+
 -- Mends the lanes of types from the position `from` on. RETURNS the position to go on from, nil if those were all; and
 -- the types.
 local function mend_types(from, thorough)
+    if from == 0 and redis.call("HLEN", key.heads) + redis.call("HLEN", key.capacity) > FEW_TYPES then
+        from = PLACE_AT
+    end
+    if from >= PLACE_AT then
+        return mend_types_by_place(from, thorough)
+    end
     local types, mended = known_types(), {}
     while from + #mended < #types and #mended < MOST_TYPES and looks < MOST_LOOKS do
         mended[#mended + 1] = types[from + #mended + 1]
