@@ -233,3 +233,14 @@ def test_the_calls_of_a_large_batch_are_told_in_parts(fleet, redis_client):
     counting = Counting(redis_client, Keys())
     assert counting.shared(batch.job_id, found, fence=batch.fence) == 0
     assert len(counting.calls) == 3
+
+
+def test_a_server_whose_memory_is_full_is_told_who_knows(fleet, redis_client):
+    batch = claimed(fleet, "a+", "b+", "c+")
+    redis_client.config_set("maxmemory", "1")
+    try:
+        page = fleet.scheduler.callers(batch.job_id, fence=batch.fence)
+        assert fleet.scheduler.shared(batch.job_id, names(page), fence=batch.fence) == 0
+    finally:
+        redis_client.config_set("maxmemory", "0")
+    assert (fleet.state("b+"), fleet.state("c+")) == ("done", "done")

@@ -87,11 +87,9 @@ FAULTS = (
     Fault("arrows/callers", '"(" .. after', "after"),
     Fault("arrows/callers", "if bytes > protocol.MOST_BYTES then", "if false then"),
     Fault("arrows/callers", "#page == 2 * tonumber(most) and tonumber(page[#page]) or -1", "-1"),
-    Fault("arrows/callers", "-- @include base/full_memory.lua\n", ""),
     Fault("arrows/shared", "id ~= primary and", ""),
     Fault("arrows/shared", 'number and batch_state == "dead" then', "false then"),
     Fault("arrows/shared", "    return left - 1\n", "    return left\n"),
     Fault("arrows/shared", "    come_back.told(batch)\n", ""),
-    Fault("arrows/shared", "-- @include base/full_memory.lua\n", ""),
     Fault("arrows/replay", '            of_batch("wait_again", id)\n', ""),
 )
