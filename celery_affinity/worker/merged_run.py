@@ -34,6 +34,9 @@ _RUN = "affinity_run"
 #: Name of the attribute of a task's function that is wrapped.
 _WRAPPED = "_celery_affinity_runs_all_calls"
 
+#: What a policy of retries says of connecting; a user's may say more, of publishing.
+_PAUSES = ("max_retries", "interval_start", "interval_step", "interval_max")
+
 
 class _Run(NamedTuple):
     """A run of calls. *batch*: None for one call alone. *calls*: by job id, the oldest first; "" is the run's own.
@@ -174,7 +177,8 @@ def _others(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[s
 def _scheduler(app: Celery) -> Iterator[Scheduler]:
     """Yield a scheduler on a connection of the app's pool, by which its tasks publish."""
     with app.producer_or_acquire() as producer:
-        producer.connection.ensure_connection(**app.conf.task_publish_retry_policy)
+        policy = app.conf.task_publish_retry_policy
+        producer.connection.ensure_connection(**{name: policy[name] for name in _PAUSES if name in policy})
         yield producer.channel.scheduler
 
 

@@ -237,3 +237,11 @@ def test_a_worker_that_is_killed_takes_no_caller_along(merging):
     worker.kill()
     merging.start("threads")
     assert [each.get(timeout=SOON_S) for each in results] == [[0, 1, 2]] * 3
+
+
+def test_a_policy_of_retries_that_says_more_than_pauses_is_no_failure(merging):
+    policy = {"max_retries": 3, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.2, "retry_errors": None}
+    results = [merging.task("fold").delay("HH", [n]) for n in range(2)]
+    merging.start("threads", CONF=json.dumps({"task_publish_retry_policy": policy}))
+    merging.go()
+    assert [each.get(timeout=SOON_S) for each in results] == [[0, 1]] * 2
