@@ -245,3 +245,13 @@ def test_a_policy_of_retries_that_says_more_than_pauses_is_no_failure(merging):
     merging.start("threads", CONF=json.dumps({"task_publish_retry_policy": policy}))
     merging.go()
     assert [each.get(timeout=SOON_S) for each in results] == [[0, 1]] * 2
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+def test_connections_that_break_during_the_run_keep_no_caller_waiting(merging, pool):
+    results = [merging.task("fold_late").delay("HH", [n], 1.0) for n in range(3)]
+    merging.start(pool)
+    merging.go()
+    wait_until(lambda: merging.runs("fold_late"), SOON_S, "it runs")
+    merging.redis.client_kill_filter(_type="normal", skipme=True)
+    assert [each.get(timeout=SOON_S) for each in results] == [[0, 1, 2]] * 3
