@@ -3,7 +3,7 @@
 1. the call: its ``exclusive=`` or ``rate=``, or else those in its ``affinity=``; its ``merge_key=``;
 2. what the first try had, for a retry;
 3. the task's ``affinity=``;
-4. a name pattern in ``affinity_task_rules``, for a key that is no merge key.
+4. a name pattern in ``affinity_task_rules``.
 
 False in the call, for a kind of rule, takes one of that kind away, whoever says it. A text as ``exclusive=`` or
 ``merge_key=`` of a call is the key itself. Any other key is a template, or made by a function: the call's arguments
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from celery.app.task import Task
 
 from ..errors import OptionError, refuse
-from ..rules.affinity import Affinity, of_task, of_task_alone
+from ..rules.affinity import Affinity, of_task_alone
 from ..rules.job_rules import joined, parts_of
 from ..rules.key_template import Arguments, OfCall, filled, taken_by
 from ..rules.keyed import Exclusive, Rate, Rule, literal, of_call, option_of
@@ -27,7 +27,7 @@ from ..rules.merging import Merge, merge_key
 from ..rules.settings import Settings
 from . import revokes
 from .first_try import rules_in
-from .of_app import rule_by_name
+from .of_app import rules_by_name
 
 logger = logging.getLogger(__name__)
 
@@ -99,15 +99,19 @@ def decide(
         raise of_task_alone(asked.merge)
     kept = rules_in(left)
     kept_merging, kept_key = (None, None) if kept is None else parts_of(kept)
+    named = rules_by_name(task_name, settings)
     rule, says_key = _key_rule(options, asked, kept_key), True
     if rule is None:
-        rule, says_key = own.rule or rule_by_name(task_name, settings), False
+        rule, says_key = own.rule or named.rule, False
     if rule and options.get(option_of(rule)) is False:
         rule, says_key = "", True
-    merge: Merge | str | None = _merging(task_name, task, options, kept_merging)
+    merging = own.merge or named.merge
+    merge: Merge | str | None = _merging(
+        task_name, merging or (_BOUNDS if task is None else None), options, kept_merging
+    )
     says_merging = merge is not None
     if merge is None:
-        merge = own.merge
+        merge = merging
     if rule is None and merge is None:
         return None
     return JobRule(task_name, _arguments_of(task), rule or "", says_key or says_merging, merge or "")
@@ -121,12 +125,14 @@ def _key_rule(options: Mapping[str, Any], asked: Affinity, kept: str | None) -> 
     return kept if asked.rule is None else asked.rule
 
 
-def _merging(task_name: str, task: Task | None, options: Mapping[str, Any], kept: str | None) -> str | None:
-    """Return what the call says of merging, or else its first try. Raises OptionError if the task does not merge."""
+def _merging(task_name: str, merge: Merge | None, options: Mapping[str, Any], kept: str | None) -> str | None:
+    """Return what the call says of merging, or else its first try. *merge*: as its task does.
+
+    Raises OptionError for a key of a call whose task does not merge.
+    """
     given = merge_key(options.get(MERGE_KEY))
     if given is None or given is False:
         return kept if given is None else ""
-    merge = _BOUNDS if task is None else of_task(task).merge
     if merge is None:
         raise OptionError(
             f"merge_key={given!r}: calls of task {task_name} are not merged; its affinity must say merge=Merge(...)"
@@ -147,10 +153,11 @@ def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], setti
 
     Raises OptionError if the arguments in the message make no key.
     """
-    rule = rule_by_name(task_name, settings)
-    if rule is None:
+    named = rules_by_name(task_name, settings)
+    if not named.has_rules:
         return ""
-    return JobRule(task_name, _arguments_of(task), rule, False).text(*read(task_name, message))
+    rule = JobRule(task_name, _arguments_of(task), named.rule or "", False, named.merge or "")
+    return rule.text(*read(task_name, message))
 
 
 @lru_cache(maxsize=10_000)

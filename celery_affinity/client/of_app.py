@@ -10,7 +10,8 @@ from celery import Celery
 from celery.app.task import Task
 
 from ..rules import settings as settings_module
-from ..rules.keyed import Rule
+from ..rules.affinity import NOTHING, Affinity, of_task
+from ..rules.merging import Merge
 from ..rules.settings import Settings
 
 #: First part of a ``broker_transport`` that selects this transport.
@@ -46,9 +47,14 @@ def type_by_name(name: str, settings: Settings) -> str | None:
     return _match(name, tuple(settings.task_types.items())) if settings.task_types else None
 
 
-def rule_by_name(name: str, settings: Settings) -> Rule | None:
-    """Return the rule that ``affinity_task_rules`` has for the task *name*."""
-    return _match(name, tuple(settings.task_rules.items())) if settings.task_rules else None
+def rules_by_name(name: str, settings: Settings) -> Affinity:
+    """Return the rules that ``affinity_task_rules`` has for the task *name*."""
+    return (_match(name, tuple(settings.task_rules.items())) if settings.task_rules else None) or NOTHING
+
+
+def merge_of(task: Task) -> Merge | None:
+    """Return how calls of *task* merge: as the task says, or else as its name does; None if they do not."""
+    return of_task(task).merge or rules_by_name(task.name, settings_of(task.app)).merge
 
 
 @lru_cache(maxsize=4096)

@@ -24,8 +24,8 @@ from ..rules.key_template import Arguments, Field, Taken, complaint, parsed, tak
 from ..rules.keyed import Rule
 from ..rules.merging import Merge, merge_key
 from ..rules.settings import PREFIX, Settings
-from . import job_rules
-from .of_app import rule_by_name, settings_of
+from . import job_rules, merge_functions
+from .of_app import rules_by_name, settings_of
 
 #: Options of ours that may be misspelt: they say what a job needs. ``priority`` is Celery's as well. ``rate`` is ours,
 #: too, but a word of four letters is next to too many others (``date``, ``rates``).
@@ -248,10 +248,14 @@ def _wrong_keys(app: Celery) -> Iterator[Wrong]:
         with suppress(OptionError):  # of a value: `wrong_in` has it
             if found := unfilled_by_task(task, name):
                 yield Wrong(f"task {name}", found, False)
-            elif affinity_of(task).rule is None:
-                found = _unfilled(rule_by_name(name, settings), name, _arguments_of(task))
-                if found:
+                continue
+            own, named = affinity_of(task), rules_by_name(name, settings)
+            left = (None if own.rule else named.rule), (None if own.merge else named.merge)
+            for each in left:
+                if found := _unfilled(each, name, _arguments_of(task)):
                     yield Wrong(f"{PREFIX}task_rules", found, False)
+            if found := merge_functions.wrong(own.merge or left[1]):
+                yield Wrong(f"task {name}" if own.merge else f"{PREFIX}task_rules", found, False)
 
 
 def wrong_in(where: str, options: Options, *, scheduled: bool, of_task: bool = False) -> Iterator[Wrong]:

@@ -17,8 +17,8 @@ from celery.exceptions import Retry
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
+from ..client.of_app import merge_of
 from ..errors import ResultLostError
-from ..rules.affinity import of_task
 from ..server.replies import Caller, Ending
 from ..server.scheduler import Scheduler
 from .teller import Teller, why
@@ -151,7 +151,7 @@ def _end_in_backend(teller: Teller, scheduler: Scheduler, ending: Ending) -> Suc
 
 
 def _splits(task: Task) -> bool:
-    merge = of_task(task).merge
+    merge = merge_of(task)
     return merge is not None and merge.split is not None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from billiard.exceptions import WorkerLostError
 from celery import Celery, signals, states
 from celery.app.task import Context
+from celery.exceptions import Reject
 from celery.utils.imports import symbol_by_name
 from kombu.message import Message
 from kombu.serialization import prepare_accept_content
@@ -127,6 +128,8 @@ class Teller:
 
 
 def why(ending: Ending) -> Exception:
+    if ending.how == "rejected":
+        return Reject("the run of this call was rejected")
     exc: Exception = WorkerLostError(
         "The worker that ran it died, and the task had been acknowledged: it is not run again"
         if ending.how == "lost"

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from ..errors import OptionError, refuse
 from .keyed import Exclusive, Rate, Rule, as_exclusive, as_rate
-from .merging import Merge, as_merge
+from .merging import Merge, as_merge, of_settings
 from .protocol import MAX_PRIORITY
 from .spelling import closest
 from .type_name import ACCEPTED, is_type
@@ -74,6 +74,9 @@ def of_task_alone(merge: Merge) -> OptionError:
     return OptionError(f"merge is for a task to say; a call says its key alone, merge_key=, got: {merge!r}")
 
 
+#: What may be said of tasks by their names.
+_OF_NAMES = {Exclusive.option, Rate.option, Merge.option}
+
 _FIELDS = tuple(each.name for each in fields(Affinity) if each.init)
 
 
@@ -101,6 +104,21 @@ def as_affinity(value: object) -> Affinity:
                 raise OptionError(f"{refusal}{_did_you_mean(name)}")
         return Affinity(**value)
     raise refusal
+
+
+def of_name(value: object) -> Affinity:
+    """Return what a value of ``affinity_task_rules`` means: ``{"exclusive": ...}``, ``{"rate": ...}``, ``{"merge":
+    ...}``, the last one also beside one of the others, or {} for none. Raises OptionError.
+    """
+    if isinstance(value, Affinity):
+        value = {name: said for name in _FIELDS if (said := getattr(value, name)) is not None}
+    elif isinstance(value, Rule | Merge):
+        value = {value.option: value}
+    elif value is None:
+        value = {}
+    if not isinstance(value, Mapping) or not value.keys() <= _OF_NAMES:
+        raise refuse("a rule of a name", "{'exclusive': ...} or {'rate': ...}, {'merge': ...}, or {}", value)
+    return Affinity(**{**value, Merge.option: of_settings(value.get(Merge.option))})
 
 
 def of_task(task: object) -> Affinity:

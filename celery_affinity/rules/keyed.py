@@ -175,19 +175,6 @@ def option_of(rules: Rule | str) -> str:
     return of_key and (Rate.option if " rate=" in of_key else Exclusive.option)
 
 
-def rule_of_name(value: object) -> Rule | None:
-    """Return what a value of ``affinity_task_rules`` means: ``{"exclusive": ...}``, ``{"rate": ...}``, or {} for none.
-
-    Raises OptionError.
-    """
-    if not isinstance(value, Mapping) or not value.keys() <= {Exclusive.option, Rate.option}:
-        raise refuse("a rule of a name", "{'exclusive': ...}, {'rate': ...} or {}", value)
-    exclusive, rate = as_exclusive(value.get(Exclusive.option)), as_rate(value.get(Rate.option))
-    if exclusive and rate:
-        raise OptionError(f"a job has one key: exclusive= or rate=, got: {exclusive!r} and {rate!r}")
-    return exclusive or rate
-
-
 def _reserved(key: str) -> OptionError:
     return refuse("key of exclusive", f"one that does not begin with {' or '.join(map(repr, RESERVED))}", key)
 

@@ -4,7 +4,9 @@
 part of field "rules" of a job, has the key encoded, and the bounds that the scripts go by (`job_fields`).
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -13,6 +15,9 @@ from .job_rules import merge_in
 from .keys import decode
 from .protocol import LONGEST_NUMBER
 from .rule_key import KeyFunction, Named, check_template, encoded_key, is_whole
+
+#: The dotted name of a function, as ``proj.plans.union`` or ``proj.plans:union``.
+_DOTTED = re.compile(r"[^\W\d]\w*(\.\w+)*[.:]\w+(\.\w+)*")
 
 #: Values of ``keep=``: whose arguments a run has.
 KEEPS = ("first", "last", "all")
@@ -56,7 +61,8 @@ class Merge(Named):
     call or of the "last" one, or, for "all", one argument, the list of the calls (`Call`). *fold*, instead of *keep*: a
     function that makes one call of two, and is associative; it runs in the worker, just before the task. A run takes at
     most *most* calls, and *most_bytes* of their messages: a call beyond begins the next run. *split*: a function of the
-    result and the list of calls that returns a result for each of them; without it all get the same one.
+    result and the list of calls that returns a result for each of them; without it all get the same one. A function may
+    be given by its dotted name, which the worker imports.
 
     Raises OptionError (a ValueError) for anything else.
     """
@@ -64,10 +70,10 @@ class Merge(Named):
     key: str | KeyFunction
     keep: Literal["first", "last", "all"] | None = None
     _: KW_ONLY
-    fold: Fold | None = None
+    fold: Fold | str | None = None
     most: int = 1000
     most_bytes: int = 1_000_000
-    split: Split | None = None
+    split: Split | str | None = None
 
     option: ClassVar[str] = "merge"
 
@@ -76,14 +82,18 @@ class Merge(Named):
         if (self.keep is None) == (self.fold is None) or (self.keep is not None and self.keep not in KEEPS):
             said = ", ".join(f"{name}={value!r}" for name in ("keep", "fold") if (value := getattr(self, name)))
             raise OptionError(f"Merge takes {_WAYS}, got: {said or 'neither'}")
-        for name in ("fold", "split"):
-            value = getattr(self, name)
-            if value is not None and not callable(value):
-                raise refuse(f"{name} of merge", "a function", value)
+        for name, value in self.functions:
+            if not callable(value) and not (isinstance(value, str) and _DOTTED.fullmatch(value)):
+                raise refuse(f"{name} of merge", "a function, or the dotted name of one", value)
         for name, least in (("most", 2), ("most_bytes", 1)):
             value = getattr(self, name)
             if not is_whole(value) or not least <= value < 10**LONGEST_NUMBER:
                 raise refuse(f"{name} of merge", f"a whole number, {least} or more", value)
+
+    @property
+    def functions(self) -> list[tuple[str, object]]:
+        """The functions that are given, each after its name."""
+        return [(name, value) for name in ("fold", "split") if (value := getattr(self, name)) is not None]
 
     def text(self, key: str) -> str:
         """Return the rules of a job with *key*, which fills the template. Raises OptionError if it cannot be one."""
@@ -101,6 +111,21 @@ def as_merge(value: object) -> Merge | None:
     if value is None or isinstance(value, Merge):
         return value
     raise refuse(Merge.option, 'a Merge, such as Merge("{city}", keep="last")', value)
+
+
+def of_settings(value: object) -> Merge | None:
+    """Return the rule of ``merge`` of a name: a Merge, or a mapping of its fields. Raises OptionError.
+
+    Its functions must be dotted names: only the worker has their code.
+    """
+    if isinstance(value, Mapping):
+        with suppress(TypeError):  # the key is missing, or a name is no text
+            value = Merge(**value)
+    merge = as_merge(value)
+    for name, function in merge.functions if merge else ():
+        if not isinstance(function, str):
+            raise refuse(f"{name} of merge", "the dotted name of a function, such as 'proj.plans.union'", function)
+    return merge
 
 
 def merge_key(value: object) -> str | bool | None:

@@ -15,8 +15,8 @@ from typing import Any
 
 from ..errors import OptionError, SettingError
 from . import beats, key_limits, reserves, spelling
+from .affinity import Affinity, of_name
 from .key_limits import NONE
-from .keyed import Rule, rule_of_name
 from .type_name import ACCEPTED, is_type
 
 PREFIX = "affinity_"
@@ -145,12 +145,13 @@ class Settings:
         default_factory=dict, metadata={"check": _task_types, "in_redis": None, "at_run_time": False}
     )
     """Task name pattern -> type, for producers that do not have the tasks' code."""
-    task_rules: Mapping[str, Rule | None] = field(
+    task_rules: Mapping[str, Affinity] = field(
         default_factory=dict, metadata={"check": _task_rules, "in_redis": None, "at_run_time": False}
     )
-    """Task name pattern -> rule, for producers that do not have the tasks' code: the first pattern that fits counts.
+    """Task name pattern -> rules, for producers that do not have the tasks' code: the first pattern that fits counts.
 
-    The value is ``{"exclusive": ...}`` or ``{"rate": ...}``, as in an `Affinity`, or ``{}`` for none.
+    The value is ``{"exclusive": ...}`` or ``{"rate": ...}``, as in an `Affinity`, alone or beside ``{"merge": ...}``,
+    whose functions are dotted names, or ``{}`` for none.
     """
     queues: Sequence[str] = _setting(("*",), _queues)
     """Patterns of the queues that are scheduled; all other queues are kombu's own, as without this transport."""
@@ -180,11 +181,9 @@ class Settings:
         return _matches(queue, tuple(self.queues))
 
 
-def _rule(pattern: str, value: object) -> Rule | None:
-    if value is None or isinstance(value, Rule):
-        return value
+def _rule(pattern: str, value: object) -> Affinity:
     try:
-        return rule_of_name(value)
+        return of_name(value)
     except OptionError as exc:
         raise SettingError(f"{PREFIX}task_rules[{pattern!r}]: {exc}") from exc
 

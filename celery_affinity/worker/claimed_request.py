@@ -1,16 +1,19 @@
 """A request that Celery makes of a claimed job: the claim, the times, and checks of the message's values."""
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import InvalidTaskError
 from celery.worker.state import revoked as revoked_tasks
 
 from ..client.first_try import Until, rules_in
+from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY
 from ..clock import now_s
-from ..membership.held import is_claim
+from ..membership.held import claim_in, is_claim
 from ..membership.telling import Telling
 from ..rules.keyed import Exclusive, option_of
+from ..rules.marks import is_batch
 from ..transport.inbox import Inbox
 from . import unclaimed
 
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from celery.worker.request import Request as _Request
 else:
     _Request = object  # mixed into Celery's class, or into what a user derived from it
+
+logger = logging.getLogger(__name__)
 
 #: Time, s, from which on a number is no time limit.
 _LONGEST_LIMIT_S = 1e9
@@ -42,7 +47,9 @@ class ClaimedRequest(_Request):
         super().__init__(message, **options)
         self._check_what_celery_takes_on_trust()
         if inbox is not None and is_claim(tag):
-            self._telling, self._tag = inbox.telling, tag
+            self._tag = tag
+            self._check_that_it_can_run_all_calls()
+            self._telling = inbox.telling
             self._show_its_eta()
             self._say_until_when()
             self._telling.claims.bind(tag, self)
@@ -66,6 +73,21 @@ class ClaimedRequest(_Request):
             raise InvalidTaskError(f"invalid callbacks in the message's body: {embedded!r:.200}")
         if isinstance(self.id, (dict, list)) or not isinstance(self.name, str):
             raise InvalidTaskError(f"invalid task id {self.id!r}, or name {self.name!r}: they must be texts")
+
+    def _check_that_it_can_run_all_calls(self) -> None:
+        """Raise InvalidTaskError for several calls that a producer merged, if the task does not merge here."""
+        claim = claim_in(self._tag)
+        if claim is None or not is_batch(claim[0]) or merge_of(self.task) is not None:
+            return
+        refusal = InvalidTaskError(
+            f"its producer merged calls of task {self.name}, which this worker cannot run as one: neither the task's "
+            "affinity nor affinity_task_rules says merge here"
+        )
+        try:  # a dispatcher tells the other callers
+            self.task.backend.mark_as_failure(self.id, refusal, request=self._context)
+        except Exception:
+            logger.exception("Task %s[%s] is refused, which could not be stored", self.name, self.id)
+        raise refusal
 
     def _show_its_eta(self) -> None:
         """Let the task see the ETA of its caller. The message has no ETA any more: a worker would wait once more."""

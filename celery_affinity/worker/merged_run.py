@@ -18,10 +18,11 @@ from celery.exceptions import Reject, Retry
 from celery.signals import task_failure, task_success
 
 from ..client.first_try import mode_of
+from ..client.merge_functions import with_functions
+from ..client.of_app import merge_of
 from ..dispatcher.sharing import AWAY, Batch, Failed, Succeeded, pages_of, retry, share
 from ..dispatcher.teller import Teller
 from ..membership.held import claim_in
-from ..rules.affinity import of_task
 from ..rules.marks import is_batch
 from ..rules.merging import Call, Merge
 from ..server.scheduler import Scheduler
@@ -50,8 +51,11 @@ class _Run(NamedTuple):
 
 
 def install(app: Celery) -> None:
-    """Have the tasks of *app* that merge run once for all calls of a batch."""
-    merging = [(task, merge) for task in app.tasks.values() if (merge := of_task(task).merge)]
+    """Have the tasks of *app* that merge run once for all calls of a batch.
+
+    Raises OptionError for a function that cannot be imported.
+    """
+    merging = [(task, with_functions(merge)) for task in app.tasks.values() if (merge := merge_of(task))]
     for task, merge in merging:
         if not hasattr(task.run, _WRAPPED):  # by another worker in this process
             task.run = _for_all_calls(task, merge, task.run)
@@ -92,6 +96,7 @@ def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callabl
             raise
         if merge.split is None:
             return result
+        assert not isinstance(merge.split, str), "it is imported"
         results = list(merge.split(result, list(calls.values())))
         if len(results) != len(calls):
             raise ValueError(f"split returned {len(results)} results for {len(calls)} calls")
@@ -113,6 +118,7 @@ def _run(
         return run(list(calls))
     if merge.keep == "first" or len(calls) == 1:
         return run(*args, **kwargs)
+    assert not isinstance(merge.fold, str), "it is imported"
     call = calls[-1] if merge.fold is None else reduce(merge.fold, calls)
     if not isinstance(call, Call):
         raise TypeError(f"fold must return a Call, got: {call!r:.200}")

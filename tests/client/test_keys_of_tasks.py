@@ -1,11 +1,12 @@
 """Keys of tasks that no call can fill, or that stand in the wrong place: refused where the task is written."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from celery import shared_task
 
-from celery_affinity import Affinity, Exclusive, OptionError, Rate, SettingError
+from celery_affinity import Affinity, Exclusive, Merge, OptionError, Rate, SettingError
 from celery_affinity.client import misspelt
 from celery_affinity.client.of_app import settings_of
 from celery_affinity.client.options import check_app
@@ -121,11 +122,27 @@ def test_a_template_in_the_place_of_a_key_is_found_at_the_start_of_a_worker(new_
         ({"": {}}, "affinity_task_rules must be a mapping of task name patterns to rules, such as"),
         (
             {"a": 5},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...} or {}, got: 5",
+            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...} or {'rate': ...}, {'merge': ...}, ",
+        ),
+        (
+            {"a": Affinity("pdf", exclusive="k")},
+            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...} or",
         ),
         (
             {"a": {"exlusive": 5}},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}",
+            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...} or {'rate': ...}, {'merge': ...}",
+        ),
+        ({"a": {"merge": "k"}}, "affinity_task_rules['a']: merge must be a Merge, such as Merge("),
+        ({"a": {"merge": {"keep": "last"}}}, "affinity_task_rules['a']: merge must be a Merge, such as Merge("),
+        ({"a": {"merge": {"key": "k"}}}, "affinity_task_rules['a']: Merge takes one of keep="),
+        ({"a": {"merge": {"key": "k", "kep": "last"}}}, "affinity_task_rules['a']: Merge takes key, keep, fold, "),
+        (
+            {"a": {"merge": Merge("k", fold=max)}},
+            "affinity_task_rules['a']: fold of merge must be the dotted name of a function, such as 'proj.plans.union'",
+        ),
+        (
+            {"a": {"merge": {"key": "k", "keep": "all", "split": list}}},
+            "affinity_task_rules['a']: split of merge must be the dotted name of a function, such as",
         ),
         ({"a": {"exclusive": ""}}, "affinity_task_rules['a']: key of exclusive must be a text that is not empty"),
         (
@@ -147,7 +164,25 @@ def test_rules_of_names_are_read_from_texts_and_mappings(new_app):
     rate = {"rate": "1/s", "key": "{x}"}
     rules = {"a": {"exclusive": {"key": "k", "limit": 2}}, "b": {"rate": rate}, "c": {}, "d": None}
     found = settings_of(new_app(affinity_task_rules=rules)).task_rules
-    assert found == {"a": Exclusive("k", 2), "b": Rate("1/s", "{x}"), "c": None, "d": None}
+    assert {name: each.rule for name, each in found.items()} == {
+        "a": Exclusive("k", 2),
+        "b": Rate("1/s", "{x}"),
+        "c": None,
+        "d": None,
+    }
+
+
+def test_a_name_says_merging_alone_or_beside_a_key(new_app):
+    plans, last = {"key": "{city}", "fold": "proj.plans.union", "most": 5}, Merge("{city}", keep="last")
+    rules = {"a": {"merge": plans}, "b": {"merge": last, "rate": Rate("1/s", "k")}, "c": last, "d": Exclusive("k")}
+    settings = settings_of(new_app(affinity_task_rules=rules))
+    assert settings.task_rules == {
+        "a": Affinity(merge=Merge("{city}", fold="proj.plans.union", most=5)),
+        "b": Affinity(merge=last, rate=Rate("1/s", "k")),
+        "c": Affinity(merge=last),
+        "d": Affinity(exclusive="k"),
+    }
+    assert replace(settings) == settings
 
 
 def test_a_rule_of_a_name_that_a_task_cannot_fill_is_found_at_the_start_of_a_worker(new_app):
@@ -159,3 +194,37 @@ def test_a_rule_of_a_name_that_a_task_cannot_fill_is_found_at_the_start_of_a_wor
     with refused("affinity_task_rules: " + NO_TOWN + "area, force"):
         check_app(app)
     assert issubclass(OptionError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("merge", "words"),
+    [
+        ({"key": "{town}", "keep": "last"}, "merge \"{town}\": task shop.reroute has no argument 'town'"),
+        (
+            {"key": "{area}", "fold": "no.such.module"},
+            "fold of merge must be the dotted name of a function, got: 'no.such.module' (ModuleNotFoundError",
+        ),
+        (
+            {"key": "{area}", "keep": "all", "split": "os:sep"},
+            "split of merge must be the dotted name of a function, got: 'os:sep'",
+        ),
+    ],
+)
+def test_merging_of_a_name_that_no_worker_can_do_is_found_at_its_start(new_app, merge, words):
+    app = new_app(affinity_task_rules={"shop.*": {"merge": merge}})
+    app.task(name="shop.own", shared=False, affinity=Affinity(merge=Merge("k", keep="last")))(nothing)
+    app.finalize()
+    check_app(app)
+    app.task(name="shop.reroute", shared=False)(reroute)
+    with refused(f"affinity_task_rules: {words}"):
+        check_app(app)
+
+
+def test_a_task_may_name_its_functions(new_app):
+    app = new_app()
+    app.finalize()
+    app.task(name="shop.own", shared=False, affinity=Affinity(merge=Merge("k", fold="operator.add")))(nothing)
+    check_app(app)
+    app.task(name="shop.wrong", shared=False, affinity=Affinity(merge=Merge("k", fold="operator.ad")))(nothing)
+    with refused("task shop.wrong: fold of merge must be the dotted name of a function, got: 'operator.ad' (Attribute"):
+        check_app(app)

@@ -90,6 +90,42 @@ def test_a_call_of_a_task_that_is_not_at_hand_says_its_merge_key(app):
     assert jobs(app) == [HH]
 
 
+@pytest.fixture
+def named(app):
+    """Return the app with rules for names: merging alone, and beside a key."""
+    app.conf.affinity_task_rules = {
+        "proj.plan.own": {"merge": {"key": "all", "fold": "proj.plans.union", "most": 7}},
+        "proj.plan.*": {"merge": LAST, "exclusive": "{city}"},
+    }
+    return app
+
+
+def test_a_producer_without_the_code_names_merging_by_pattern(named):
+    for options, rules in (
+        ({}, f"{HH} {KEY}"),
+        ({"merge_key": "x"}, f"merge=x most=1000 bytes=1000000 {KEY}"),
+        ({"merge_key": False}, KEY),
+        ({"exclusive": False}, HH),
+    ):
+        named.send_task("proj.plan.far", kwargs={"city": "HH"}, **options)
+        assert jobs(named) == [rules]
+    named.send_task("proj.plan.own", merge_key="x")
+    assert jobs(named) == ["merge=x most=7 bytes=1000000"], "the bounds are those of the name"
+    with refused('merge "{city}": task proj.plan.far was called without keyword argument'):
+        named.send_task("proj.plan.far", ("HH",))
+
+
+def test_a_task_that_is_at_hand_merges_as_it_says_or_else_as_its_name_does(named, new_task):
+    new_task("proj.plan.one").delay("HH")
+    assert jobs(named) == [f"{HH} {KEY}"]
+    new_task("proj.plan.two").apply_async(("HH",), merge_key="x")
+    assert jobs(named) == [f"merge=x most=1000 bytes=1000000 {KEY}"]
+    new_task("proj.plan.own", merge=Merge("{city}", keep="first", most=3)).delay("HH")
+    assert jobs(named) == ["merge=HH most=3 bytes=1000000"]
+    new_task("proj.plan.four", exclusive="own").delay("HH")
+    assert jobs(named) == [f"{HH} key=own limit=1"], "each kind of rule for itself"
+
+
 def test_what_a_call_must_not_say_is_refused(app, new_task):
     plain = new_task("plain")
     with refused("merge_key='x': calls of task plain are not merged; its affinity must say merge=Merge(...)"):

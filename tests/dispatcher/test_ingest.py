@@ -280,6 +280,22 @@ def test_what_a_killed_stock_worker_held_is_restored_by_kombu_and_run_by_ours(fl
     assert not fleet.redis.exists("unacked")
 
 
+def test_what_others_send_merges_by_its_name(jobs, redis_client, app, monkeypatch):
+    merge = {"key": "{args[0]}", "fold": "no.need.here"}
+    monkeypatch.setitem(
+        of_app._SETTINGS, app, Settings(task_rules={f"{APP}.*": {"merge": merge, "exclusive": "{task}"}})
+    )
+    redis_client.lpush("pdf", wire("one"), wire("first-protocol", version=1), wire("other", args=("x",)))
+    move(jobs, app)
+    client, keys = jobs.scheduler.client, jobs.scheduler.keys
+    ids = {task: client.get(keys.key("task", task)).decode() for task in ("one", "first-protocol", "other")}
+    into = {task: client.hget(keys.key("job", job_id), "into") for task, job_id in ids.items()}
+    assert into["one"] == into["first-protocol"] is not None
+    assert into["other"] is None
+    assert {job_id[-2:] for job_id in ids.values()} == {"+!"}
+    assert jobs.scheduler.reader.pending("pdf") == 2
+
+
 def test_the_key_of_a_name_counts_for_what_others_send(jobs, redis_client, app, monkeypatch, caplog):
     named = Settings(task_rules={f"{APP}.*": {"exclusive": "job:{args[0]}"}})
     monkeypatch.setitem(of_app._SETTINGS, app, named)

@@ -39,3 +39,16 @@ def test_explain_says_what_the_page_says(shop, redis_client):
     *_, last = [shop["reroute"].delay("HH", hour) for hour in range(3)]
     shown = click.unstyle(text.explanation(explain(Reader(redis_client, Keys()), last.id)))
     assert blocks(PAGE)["explain"].strip() in shown
+
+
+def test_names_of_tasks_merge_as_the_page_says(shop, redis_client):
+    exec(blocks(PAGE)["by-name"], shop)
+    far = [shop["app"].send_task("shop.plan.far", kwargs={"city": "HH"}) for _ in range(2)]
+    far += [shop["app"].send_task("shop.index") for _ in range(2)]
+    reader = Reader(redis_client, Keys())
+    assert [explain(reader, each.id).note for each in far] == [
+        "merged with 1 other call(s) of 'HH'",
+        "merged with 1 other call(s) of 'HH'",
+        "merged with 1 other call(s) of 'all'",
+        "merged with 1 other call(s) of 'all'",
+    ]

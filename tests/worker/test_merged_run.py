@@ -4,9 +4,10 @@ import json
 import time
 
 import pytest
-from celery import chain, chord
-from celery.exceptions import TaskRevokedError, TimeLimitExceeded, WorkerLostError
+from celery import Celery, chain, chord
+from celery.exceptions import InvalidTaskError, Reject, TaskRevokedError, TimeLimitExceeded, WorkerLostError
 
+from celery_affinity.observe import dead_letters
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
@@ -205,6 +206,17 @@ def test_a_run_that_is_rejected_comes_again_with_all_its_calls(merging):
     assert [each.get(timeout=SOON_S) for each in results] == ["again"] * 3
 
 
+def test_a_run_that_is_rejected_for_good_is_the_failure_of_each_caller(merging):
+    results = [merging.task("rejects").delay("HH", requeue=False) for _ in range(3)]
+    merging.start()
+    merging.go()
+    for each in results:
+        with pytest.raises(Reject):
+            each.get(timeout=SOON_S)
+    (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.Filter())
+    assert letter.reason == "rejected"
+
+
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_a_retry_is_one_of_each_call_and_they_merge_again(merging, pool):
     retries = merging.task("retries")
@@ -237,6 +249,35 @@ def test_a_worker_that_is_killed_takes_no_caller_along(merging):
     worker.kill()
     merging.start("threads")
     assert [each.get(timeout=SOON_S) for each in results] == [[0, 1, 2]] * 3
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_what_stock_producers_send_merges_by_the_name_of_its_task(merging, pool):
+    stock = Celery("stock", broker=merging.url, backend=merging.url, set_as_current=False)
+    results = [stock.send_task("by_name", ("HH",), {"changes": [n]}, queue="merging") for n in range(3)]
+    linked = stock.send_task("by_name", ("HH", [3]), queue="merging", link=merging.task("add").s([9]))
+    rules = {"by*": {"merge": {"key": "{city}", "fold": f"{APP}.union"}, "exclusive": "{city}"}}
+    worker = merging.start(pool, CONF=json.dumps({"affinity_task_rules": rules}))
+    wait_until(lambda: not merging.redis.llen("merging"), SOON_S, worker.log)
+    merging.go()
+    assert [each.get(timeout=SOON_S) for each in [*results, linked]] == [[0, 1, 2, 3]] * 4
+    wait_until(lambda: merging.runs("add"), SOON_S, "the link is called")
+    assert len(merging.runs("by_name")) == 1
+    stock.close()
+
+
+def test_a_worker_whose_task_does_not_merge_loses_no_call(merging):
+    far = Celery("far", broker=merging.url, backend=merging.url, set_as_current=False)
+    far.conf.broker_transport = "celery_affinity:Transport"
+    results = [far.send_task("by_name", ("HH", [n]), affinity="merging", merge_key="k") for n in range(2)]
+    worker = merging.start("threads")
+    merging.go()
+    for each in results:
+        with pytest.raises((InvalidTaskError, Reject), match=r"merged calls of task by_name|was rejected"):
+            each.get(timeout=SOON_S)
+    assert "its producer merged calls of task by_name, which this worker cannot run as one" in worker.log()
+    assert not merging.runs("by_name")
+    far.close()
 
 
 def test_a_policy_of_retries_that_says_more_than_pauses_is_no_failure(merging):

@@ -48,6 +48,12 @@ def fold_late(self, city, changes, seconds=0.0):
     return changes
 
 
+@app.task(name="by_name", affinity="merging", shared=False)
+def by_name(city, changes):
+    note("by_name", city, changes)
+    return changes
+
+
 @merged("first", Merge("{city}", keep="first"), bind=True)
 def first(self, city, number):
     note("first", city, number)
