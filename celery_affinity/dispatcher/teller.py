@@ -128,9 +128,11 @@ class Teller:
 
 
 def why(ending: Ending) -> Exception:
+    exc: Exception
     if ending.how == "rejected":
-        return Reject("the run of this call was rejected")
-    exc: Exception = WorkerLostError(
+        exc = Reject("the run of this call was rejected")
+        return exc
+    exc = WorkerLostError(
         "The worker that ran it died, and the task had been acknowledged: it is not run again"
         if ending.how == "lost"
         else f"Given up after {ending.deliveries} deliveries, none of which was acknowledged"
