@@ -8,6 +8,8 @@ from .client import workflows as _workflows  # has Celery's canvas keep the mode
 from .client.publish_many import TaskIds, publish_many
 from .errors import AffinityError, OptionError, PublishError, ResultLostError, SchemaError, SettingError, TransportError
 from .observe.explain import Explanation
+from .observe.jobs import Job
+from .operate.jobs import Jobs, jobs
 from .rules.affinity import Affinity
 from .rules.keyed import Exclusive, Rate
 from .rules.merging import Call, Merge
@@ -21,6 +23,8 @@ __all__ = [
     "Call",
     "Exclusive",
     "Explanation",
+    "Job",
+    "Jobs",
     "Merge",
     "OptionError",
     "PublishError",
@@ -32,6 +36,7 @@ __all__ = [
     "Transport",
     "TransportError",
     "explain",
+    "jobs",
     "publish_many",
 ]
 __version__ = "0.1.0.dev0"

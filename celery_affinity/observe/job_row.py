@@ -60,10 +60,11 @@ def read_jobs(reader: Reader, ids: Sequence[str], fields: Sequence[str] = ()) ->
     else:
         found = reader.ask([("hgetall", key) for key in keys])
         raws = [{text_of(name): value for name, value in row.items()} for row in found]
-    return [_parsed(job_id, raw) for job_id, raw in zip(ids, raws, strict=True)]
+    return [parsed(job_id, raw) for job_id, raw in zip(ids, raws, strict=True)]
 
 
-def _parsed(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
+def parsed(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
+    """Return the row of a job from its hash, without the names of missing fields."""
     row = {name: text_of(value) for name, value in raw.items()}
     return JobRow(
         job_id=job_id,

@@ -1,0 +1,259 @@
+"""Lists of jobs, page by page, by the indexes that scripts keep anyway: claims, lanes, what keys keep back, and so on.
+
+A page costs what it reads, however many jobs there are. Each page says in its cursor how far it came: pages of a fleet
+in which nothing moves are disjoint, and complete.
+"""
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from math import isfinite
+from typing import NamedTuple
+
+from ..errors import OptionError, refuse
+from ..rules.keys import encode
+from ..rules.rows import text_of
+from ..rules.type_name import ACCEPTED, is_type
+from ..server.reader import LANE_NAMES, Reader
+from ..server.received import is_text
+from .job_row import read_jobs
+from .jobs import STATES, Job, described, settings_command
+
+#: Indexes in the order in which they are listed, by the state of their jobs.
+_INDEXES = {
+    "claimed": ("claims",),
+    "running": ("claims",),
+    "pending": ("lanes", "kept_lanes"),
+    "scheduled": ("scheduled",),
+    "dead": ("dead",),
+}
+_ALL = ("claims", "lanes", "kept_lanes", "scheduled", "dead")
+
+#: States of which there is a list.
+LISTED = tuple(_INDEXES)
+
+#: Largest number of jobs on a page, and of jobs that are read for one.
+MOST = 1000
+
+#: Number of types, or of workers, of which the places are read together.
+_TOGETHER = 100
+
+
+@dataclass(frozen=True)
+class Page:
+    """Jobs of a list. *cursor*: the argument for the next page; None if this is the last one.
+
+    *partial*: whether the page ended before its limit, since as many jobs were read as one page may: other jobs may
+    follow that match.
+    """
+
+    jobs: list[Job]
+    cursor: str | None
+    partial: bool = False
+
+
+class _At(NamedTuple):
+    """A position: after the first *skip* of the members of *place* with the score *after*, or after that member.
+
+    *nth*: number of the index in `_ALL`. *chunk*: what the index says of the places that are read together.
+    """
+
+    nth: int
+    chunk: int = 0
+    place: str = ""
+    after: str = ""
+    skip: int = 0
+
+
+class _Place(NamedTuple):
+    """A key that has jobs. *name*: by which places are in order."""
+
+    name: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The jobs that are meant. *type*: a name; *task*: a name or a pattern, ``*`` stands for anything."""
+
+    state: str | None = None
+    type: str | None = None
+    task: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.state is not None and self.state not in LISTED:
+            known = f"a state that has a list ({', '.join(LISTED)})"
+            if self.state in STATES:
+                known += "; jobs of other states are found by their id alone"
+            raise refuse("state", known, self.state)
+        if self.type is not None and not is_type(self.type):
+            raise refuse("type", ACCEPTED, self.type)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the index of a state has jobs that are not meant."""
+        of_type = self.type is not None and self.state != "pending"
+        return of_type or self.task is not None or self.state in ("claimed", "running")
+
+    def admits(self, job: Job) -> bool:
+        return (
+            self.state in (None, job.state)
+            and self.type in (None, job.type)
+            and (self.task is None or fnmatchcase(job.task or "", self.task))
+        )
+
+
+def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
+    """Return *limit* jobs at most that *which* admits, from *cursor* on. Raises OptionError."""
+    if not (isinstance(limit, int) and 1 <= limit <= MOST):
+        raise refuse("limit", f"a whole number from 1 to {MOST:,}", limit)
+    at: _At | None = _At(0) if cursor is None else _read_cursor(cursor)
+    found: list[Job] = []
+    read = 0
+    while at is not None and len(found) < limit:
+        if read >= MOST:
+            return Page(found, _cursor(at), partial=True)
+        room = limit - len(found)
+        # A filter may leave out most of what is read; without one, all that is read is wanted.
+        some, at = _next(reader, which, at, min(MOST - read, max(room, _TOGETHER) if which.leaves_out else room))
+        read += max(1, len(some))
+        rows = read_jobs(reader, [job_id for job_id, _ in some])
+        jobs = {each.job_id: each for each in described(reader, rows, reader.ask_one(*settings_command(reader)))}
+        for job_id, after in some:
+            job = jobs.get(job_id)
+            if job is not None and which.admits(job):
+                found.append(job)
+                if len(found) == limit:
+                    is_last = at is None and job_id == some[-1][0]
+                    return Page(found, None if is_last else _cursor(after))
+    return Page(found, None if at is None else _cursor(at))
+
+
+def _next(reader: Reader, which: Filter, at: _At, most: int) -> tuple[list[tuple[str, _At]], _At | None]:
+    """Return job ids from *at* on, each with the position after it, and the position after all; None at the end."""
+    wanted = _ALL if which.state is None else _INDEXES[which.state]
+    if _ALL[at.nth] not in wanted:
+        return [], _following(at.nth)
+    name = _ALL[at.nth]
+    if name == "claims":
+        places, chunk = _workers(reader, at.chunk)
+        found = _members(reader, places, at, most)
+    else:
+        places, chunk = _lanes(reader, name, which.type, at.chunk) if "lanes" in name else _one(reader, name)
+        found = _by_score(reader, places, at, most)
+    if len(found) == most:
+        return found, found[-1][1]
+    return found, _following(at.nth) if chunk == 0 else _At(at.nth, chunk)
+
+
+def _following(index: int) -> _At | None:
+    return _At(index + 1) if index + 1 < len(_ALL) else None
+
+
+# -- places
+
+
+def _one(reader: Reader, name: str) -> tuple[list[_Place], int]:
+    return [_Place(name, reader.key(name))], 0
+
+
+def _workers(reader: Reader, first: int) -> tuple[list[_Place], int]:
+    """Return the claims of workers, in the order in which they joined, and where to go on; 0 at the end."""
+    found = reader.ask_one("zrange", reader.key("joined"), first, first + _TOGETHER - 1)
+    names = sorted(text_of(each) for each in found)
+    places = [_Place(name, reader.key("claims", name)) for name in names]
+    return places, first + _TOGETHER if len(found) == _TOGETHER else 0
+
+
+def _lanes(reader: Reader, name: str, type_: str | None, cursor: int) -> tuple[list[_Place], int]:
+    """Return lanes, or what is kept out of them, and where to go on; 0 at the end."""
+    index, key = ("heads", "lane") if name == "lanes" else ("kept_lanes", "kept_back")
+    if type_ is not None:
+        pairs = [(encode(type_), lane) for lane in LANE_NAMES]
+    else:
+        cursor, found = reader.ask_one("hscan", reader.key(index), cursor, None, _TOGETHER) or (0, {})
+        words = [(text_of(field), text_of(value)) for field, value in found.items()]
+        if name == "lanes":
+            pairs = [(field, lane) for field, heads in words if field != "!" for lane in heads.split()[::3]]
+        else:
+            pairs = [(field.partition(" ")[0], field.partition(" ")[2]) for field, _ in words]
+    places = sorted(_Place(" ".join(pair), reader.key(key, *pair)) for pair in set(pairs))
+    return places, 0 if type_ is not None else int(cursor)
+
+
+# -- jobs of places
+
+
+def _members(reader: Reader, places: Sequence[_Place], at: _At, most: int) -> list[tuple[str, _At]]:
+    """Return up to *most* job ids of hashes: the claims of workers, of which each has about as many as slots."""
+    left = [place for place in places if place.name >= at.place]
+    found = reader.ask([("hkeys", place.key) for place in left])
+    ids = [
+        (job_id, _At(at.nth, at.chunk, place.name, job_id))
+        for place, members in zip(left, found, strict=True)
+        for job_id in sorted(map(text_of, members))
+        if place.name > at.place or job_id > at.after
+    ]
+    return ids[:most]
+
+
+def _by_score(reader: Reader, places: Sequence[_Place], at: _At, most: int) -> list[tuple[str, _At]]:
+    """Return up to *most* job ids of sorted sets, by place and score."""
+    left = [place for place in places if place.name >= at.place]
+    lengths = reader.ask([("zcard", place.key) for place in left])
+    ids: list[tuple[str, _At]] = []
+    for group in _groups(left, lengths, most):
+        starts = [(at.after or "-inf", at.skip) if place.name == at.place else ("-inf", 0) for place in group]
+        commands = [
+            ("zrangebyscore", place.key, score, "+inf", skip, most, True)
+            for place, (score, skip) in zip(group, starts, strict=True)
+        ]
+        for place, (score, skip), found in zip(group, starts, reader.ask(commands), strict=True):
+            for member, its_score in found:
+                text = repr(its_score)
+                skip = skip + 1 if text == score else 1
+                score = text
+                ids.append((text_of(member), _At(at.nth, at.chunk, place.name, score, skip)))
+        if len(ids) >= most:
+            break
+    return ids[:most]
+
+
+def _groups(places: Sequence[_Place], lengths: Sequence[int], most: int) -> Iterator[list[_Place]]:
+    """Yield places that are read together: of some that are full one is enough."""
+    group: list[_Place] = []
+    jobs = 0
+    for place, length in zip(places, lengths, strict=True):
+        if length:
+            group.append(place)
+            jobs += length
+        if jobs >= most:
+            yield group
+            group, jobs = [], 0
+    if group:
+        yield group
+
+
+# -- cursors
+
+
+def _cursor(at: _At) -> str:
+    return base64.urlsafe_b64encode(json.dumps(at, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def _read_cursor(text: str) -> _At:
+    try:
+        index, chunk, place, after, skip = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        at = _At(index, chunk, place, after, skip)
+        good = all(type(number) is int and 0 <= number < 2**63 for number in (index, chunk, skip))
+        good = good and isinstance(place, str) and isinstance(after, str) and index < len(_ALL)
+        good = good and is_text(place) and is_text(after)
+        if good and _ALL[index] != "claims" and after:
+            good = isfinite(float(after))
+    except (ValueError, TypeError, RecursionError):
+        good = False
+    if not good:
+        raise OptionError(f"cursor must be one that a page said, got: {text[:100]!r}")
+    return at

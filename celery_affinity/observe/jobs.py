@@ -1,0 +1,215 @@
+"""The facts of jobs by id, in few round trips: the answer of `celery_affinity.jobs` and of the HTTP interface.
+
+`explain` says more of one job, and costs more. Lists of jobs are in `job_lists`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from redis.exceptions import NoPermissionError
+
+from ..rules.beats import has_been_said
+from ..rules.keys import SEVERAL, decode, encode
+from ..rules.marks import is_batch
+from ..rules.merging import merge_key_in
+from ..rules.rows import text_of
+from ..rules.score import MICRO, Weights
+from ..rules.shared_settings import complete
+from ..server.reader import Command, Reader
+from ..server.received import is_text
+from .job_row import JobRow, parsed, read_jobs
+from .keys import rules_in
+
+#: States in which a job stays as it is. The others change by themselves.
+ENDED = ("done", "failed", "revoked", "expired", "dead")
+
+#: All states of a job. "unknown": never published here, or forgotten.
+STATES = ("scheduled", "pending", "claimed", "running", *ENDED, "unknown")
+
+#: States in Redis of a job that has not ended.
+_LIVE = (b"scheduled", b"pending", b"claimed", b"merged")
+
+#: Settings in Redis that the facts of a job depend on.
+_SETTINGS = ("priority_reversed", "heartbeat_interval_us")
+
+
+@dataclass(frozen=True)
+class Job:
+    """The facts of the newest job of a task; of a call that was merged with others those of their run.
+
+    *id*: that of the task. *state*: one of `STATES`. *source*: "broker", or "backend" if only the result backend knows
+    the job. Times are Unix times by the server's clock, None if unknown: *due_s* is the ETA, *claimed_s* the time of
+    the last claim. *mode*: "queued" or "on_demand". *priority*: 0..10, 10 highest. *deliveries*: number of times that
+    the job came back from a worker that died. *worker*: name of the worker that holds, or held, the job. *reason*: of a
+    dead job, one of `dead_letters.REASONS`. *why*: of a failed or dead job, the type of the exception and the first 200
+    characters of its message. *calls*: number of calls that share the run. *other_jobs*: ids of jobs of the same task
+    that have not ended.
+    """
+
+    id: str
+    state: str
+    source: str | None = None
+    job_id: str | None = None
+    task: str | None = None
+    type: str | None = None
+    mode: str | None = None
+    priority: int | None = None
+    deliveries: int = 0
+    enqueued_s: float | None = None
+    due_s: float | None = None
+    claimed_s: float | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+    worker: str | None = None
+    reason: str | None = None
+    why: str | None = None
+    key: str | None = None
+    merge_key: str | None = None
+    calls: int = 1
+    other_jobs: list[str] = field(default_factory=list)
+    note: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+
+def unknown(id: str, note: str = "never published here, or forgotten") -> Job:
+    return Job(id, "unknown", note=note)
+
+
+def get(reader: Reader, id: str) -> Job:
+    """Return the facts of the newest job of a task, or of a job; *id* is that of either. Two or three round trips."""
+    if not is_text(id):
+        return unknown(id)
+    of_task, as_job, *settings = reader.ask(
+        [("get", reader.key("task", encode(id))), ("hgetall", reader.key("job", id)), settings_command(reader)]
+    )
+    ids = [] if of_task is None else [text_of(of_task)]
+    if of_task == SEVERAL:
+        (ids,) = reader.jobs_of([id])
+    if ids:
+        rows = read_jobs(reader, ids[-1:])
+    else:
+        rows = [parsed(id, {text_of(name): value for name, value in as_job.items()})]
+    found = described(reader, rows, settings[0], {rows[0].job_id: ids[:-1]})
+    return found[0] if found else unknown(id)
+
+
+def settings_command(reader: Reader) -> Command:
+    """Return the command that reads what `described` has to know."""
+    return "hmget", reader.key("settings"), list(_SETTINGS)
+
+
+def described(
+    reader: Reader,
+    rows: Sequence[JobRow],
+    settings: Sequence[bytes | None],
+    others: Mapping[str, list[str]] | None = None,
+) -> list[Job]:
+    """Return the facts of the jobs of *rows*, in order, without those that are gone.
+
+    *settings*: the reply to `settings_command`. *others*: other jobs of the task, by the id of the job.
+    """
+    given = {name: text_of(value) for name, value in zip(_SETTINGS, settings, strict=True) if value is not None}
+    in_force = complete(given)
+    runs = _runs(reader, rows)
+    calls = _calls(reader, [run for run in runs.values() if is_batch(run.job_id)])
+    names, states = _held(reader, [run for run in runs.values() if run.worker], int(in_force["heartbeat_interval_us"]))
+    read_priority = Weights(priority_reversed=in_force["priority_reversed"] == "1").read
+    found = []
+    for row in rows:
+        run = runs[row.job_id]
+        if not run.state:
+            continue
+        first, number = calls.get(run.job_id, ("", 1))
+        rules = rules_in(run.rules)
+        found.append(
+            Job(
+                id=row.task_id or first or row.job_id,
+                state=states.get(run.job_id, run.state),
+                source="broker",
+                job_id=row.job_id,
+                task=row.task,
+                type=row.type,
+                mode="on_demand" if run.lane.on_demand else "queued",
+                priority=read_priority(run.lane.priority),
+                deliveries=run.deliveries,
+                enqueued_s=_seconds(row.published_us or row.enqueued_us),
+                due_s=None if row.published_us is None else _seconds(row.enqueued_us),
+                claimed_s=_seconds(run.claimed_us),
+                started_s=_seconds(run.started_us),
+                ended_s=_seconds(run.ended_us),
+                worker=names.get(run.worker),
+                reason=run.reason,
+                why=run.why,
+                key=decode(rules.key) if rules else None,
+                merge_key=merge_key_in(run.rules),
+                calls=number,
+                other_jobs=(others or {}).get(row.job_id, []),
+            )
+        )
+    return found
+
+
+def _seconds(time_us: int | None) -> float | None:
+    return time_us / MICRO if time_us else None
+
+
+def _runs(reader: Reader, rows: Sequence[JobRow]) -> dict[str, JobRow]:
+    """Return by job id the row that waits, or runs, for a job: that of its batch if there is one, else its own."""
+    merged = [row for row in rows if row.into]
+    batches = read_jobs(reader, [row.into for row in merged]) if merged else []
+    runs = {row.job_id: row for row in rows}
+    return runs | {row.job_id: batch for row, batch in zip(merged, batches, strict=True) if batch.state}
+
+
+def _calls(reader: Reader, batches: Sequence[JobRow]) -> dict[str, tuple[str, int]]:
+    """Return by batch the task id of its first call, and the number of its calls that have not ended."""
+    if not batches:
+        return {}
+    keys = [reader.key("callers", each.job_id) for each in batches]
+    heads = reader.ask([("zrange", key, 0, 0) for key in keys])
+    numbers = reader.ask([("zcard", key) for key in keys])
+    firsts = read_jobs(reader, [text_of(head[0]) if head else "" for head in heads], ("task",))
+    return {
+        batch.job_id: (first.task_id, max(1, int(number)))
+        for batch, first, number in zip(batches, firsts, numbers, strict=True)
+    }
+
+
+def _held(reader: Reader, runs: Sequence[JobRow], heartbeat_us: int) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names of workers by id, and the state of each claimed job: "claimed" or "running"."""
+    if not runs:
+        return {}, {}
+    unsure = [run for run in runs if run.state == "claimed" and run.started_us is None and not run.acked]
+    workers = list(dict.fromkeys(run.worker for run in runs))
+    found = reader.ask([("hget", reader.key("worker", worker), "name") for worker in workers])
+    names = {worker: decode(text_of(name)) for worker, name in zip(workers, found, strict=True) if name}
+    states = {run.job_id: "running" for run in runs if run.state == "claimed"}
+    if unsure:
+        unread = _unread(reader, list(dict.fromkeys(run.worker for run in unsure)))
+        now_us = reader.now_us()
+        for run in unsure:
+            # As in `explain`: each beat says which jobs have started.
+            is_waiting = unread is None or f"{run.job_id} {run.fence}" in unread
+            if is_waiting or has_been_said(now_us - run.claimed_us, heartbeat_us):
+                states[run.job_id] = "claimed"
+    return names, states
+
+
+def _unread(reader: Reader, workers: Sequence[str]) -> set[str] | None:
+    """Return job and fencing number of what lies in the inboxes of *workers*; None without the right to look."""
+    try:
+        inboxes = reader.ask([("lrange", reader.key("inbox", worker), 0, -1) for worker in workers])
+    except NoPermissionError:
+        return None
+    return {text_of(b" ".join(payload.split(b" ", 2)[:2])) for inbox in inboxes for payload in inbox}
+
+
+def live(reader: Reader, ids: Sequence[str]) -> set[str]:
+    """Return those of *ids*, of tasks or jobs, whose newest job has not ended. Cheaper than `get` for many ids."""
+    jobs = reader.jobs_of(ids)
+    newest = [its[-1] if its else each for each, its in zip(ids, jobs, strict=True)]
+    states = reader.ask([("hget", reader.key("job", job_id), "state") for job_id in newest])
+    return {each for each, state in zip(ids, states, strict=True) if state in _LIVE}

@@ -1,0 +1,33 @@
+"""The HTTP interface: every interaction is one ``curl``. It comes with the extra ``[web]``.
+
+Routes read requests, ask `observe` or `operate`, and reply with the JSON that the commands print; routes decide
+nothing. The page in a browser is in `page`.
+Read `application` first.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from celery import Celery
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+
+def asgi(
+    app: Celery,
+    *,
+    tokens: Mapping[str, str] | None = None,
+    read_only: bool = False,
+    allow: Iterable[str] = ("*",),
+    names: Iterable[str] = (),
+) -> "ASGIApp":
+    """Return the HTTP interface of *app*'s broker as an ASGI app, to be served alone or mounted in another one.
+
+    *tokens*: token -> role ("read", "submit" or "admin"); None: everybody on this machine is an admin, and nobody
+    else gets an answer. *read_only*: nothing can be changed. *allow*: names or patterns of the tasks that can be
+    submitted. *names*: hosts, beside this one and addresses, by whose names clients may reach it ("*": any).
+    """
+    from .application import build  # not at the top: it needs the extra [web]
+
+    return build(app, tokens=tokens, read_only=read_only, allow=allow, names=names)

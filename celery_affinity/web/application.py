@@ -1,0 +1,39 @@
+"""The HTTP interface, put together: routes, errors, and the guard before them."""
+
+from collections.abc import Iterable, Mapping
+
+from celery import Celery
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from ..errors import SettingError
+from ..versions import versions
+from . import page
+from .replies import add_handlers
+from .routes import dead, figures, jobs, keys, settings, types, workers
+from .security import Guard
+from .site import Site
+from .tokens import Tokens
+
+
+def build(
+    app: Celery, *, tokens: Mapping[str, str] | None, read_only: bool, allow: Iterable[str], names: Iterable[str]
+) -> ASGIApp:
+    """See `celery_affinity.web.asgi`. Raises SettingError, OptionError."""
+    if isinstance(allow, str) or isinstance(names, str):
+        raise SettingError(f"allow and names must be lists, got: {allow!r}, {names!r}")
+    app.loader.import_default_modules()
+    app.finalize()
+    site = Site(app, tuple(allow))
+    api = FastAPI(
+        title="celery_affinity",
+        version=versions()["celery_affinity"],
+        summary="Jobs, types and workers of a fleet",
+        docs_url=None,  # these pages need another site
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    add_handlers(api)
+    for each in (figures, jobs, types, workers, settings, keys, dead, page):
+        each.add(api, site)
+    return Guard(api, None if tokens is None else Tokens(tokens), read_only, names)

@@ -1,0 +1,107 @@
+"""The way to the broker: one scheduler for all requests, opened anew when the broker was away."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from celery import Celery
+from kombu import Connection
+from kombu.exceptions import OperationalError
+from redis import exceptions as redis_errors
+
+from ..errors import TransportError
+from ..server.scheduler import Scheduler
+from ..transport.channel import AffinityChannel
+
+T = TypeVar("T")
+
+#: Timeouts, s, of a connection, unless the app's transport options say others: a client waits for the answer.
+_CONNECT_TIMEOUT_S, _REPLY_TIMEOUT_S = 1.0, 3.0
+
+#: Time, s, for which a broker that did not answer is not asked again: a request must not wait behind others.
+_AWAY_S = 0.5
+
+#: Errors of a connection that is lost, or of a server in a state that will pass.
+_NO_ANSWER = (OperationalError, redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)
+
+
+class BrokerAwayError(Exception):
+    """The broker does not answer."""
+
+
+class Broker:
+    """The broker of *app*, for any number of threads."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._scheduler: Scheduler | None = None
+        self._lock = threading.Lock()
+        self._away_until_s = 0.0
+
+    def call(self, function: Callable[..., T], *args: object) -> T:
+        """Return what *function* does, twice if the connection was lost. Raises BrokerAwayError.
+
+        All that is done on the broker may be repeated.
+        """
+        if time.monotonic() < self._away_until_s:
+            raise BrokerAwayError(self._words())
+        used = self._scheduler
+        try:
+            return function(*args)
+        except _NO_ANSWER:
+            self._forget(used)  # closed as idle; or another URL of a failover list answers by now
+        try:
+            return function(*args)
+        except _NO_ANSWER as exc:
+            self._away_until_s = time.monotonic() + _AWAY_S
+            raise BrokerAwayError(self._words()) from exc
+
+    @contextmanager
+    def reach(self) -> Iterator[Scheduler]:
+        """Yield the scheduler, within `call`."""
+        scheduler = self._scheduler
+        if scheduler is None:
+            with self._lock:  # one thread connects, the others wait for it
+                if self._scheduler is None:
+                    if time.monotonic() < self._away_until_s:
+                        raise redis_errors.ConnectionError("the broker is away")
+                    self._scheduler = self._opened()
+                scheduler = self._scheduler
+        yield scheduler
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Yield a connection for kombu's own ways, within `call`: broadcasts to workers."""
+        origin = self._app.connection_for_write()
+        options = {
+            "socket_connect_timeout": _CONNECT_TIMEOUT_S,
+            "socket_timeout": _REPLY_TIMEOUT_S,
+            **origin.transport_options,
+        }
+        with origin.clone(transport_options=options) as connection:
+            connection.ensure_connection(max_retries=len(connection.alt) or 1, interval_start=0, interval_step=0)
+            yield connection
+
+    def _opened(self) -> Scheduler:
+        try:
+            with self.connection() as connection:
+                channel = connection.default_channel
+                if not isinstance(channel, AffinityChannel):
+                    said = self._app.conf.broker_transport
+                    raise TransportError(f"broker_transport must be 'celery_affinity:Transport', got: {said!r}")
+                return channel.scheduler_of_its_own()
+        except _NO_ANSWER:
+            self._away_until_s = time.monotonic() + _AWAY_S
+            raise
+
+    def _forget(self, used: Scheduler | None) -> None:
+        with self._lock:
+            if used is not None and self._scheduler is used:
+                self._scheduler = None
+                with suppress(Exception):
+                    used.close()
+
+    def _words(self) -> str:
+        return f"the broker {self._app.connection_for_write().as_uri()} does not answer"

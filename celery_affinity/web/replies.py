@@ -1,0 +1,101 @@
+"""Replies: the JSON of a report, and the JSON of an error, of which no reply has a traceback or a password."""
+
+import json
+import logging
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from redis.exceptions import NoPermissionError, RedisError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ..errors import AffinityError, OptionError, SchemaError, SettingError, TransportError
+from ..observe.as_json import as_json
+from .broker import BrokerAwayError
+from .threads import BusyError
+
+logger = logging.getLogger(__name__)
+
+#: Seconds after which a client may ask again when the broker was away.
+_RETRY_AFTER = {"Retry-After": "1"}
+
+#: What an HTTP status is called in our errors.
+_CODES = {
+    400: "bad-request",
+    401: "no-token",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    408: "too-slow",
+    409: "conflict",
+    413: "too-large",
+    421: "wrong-host",
+    422: "refused",
+    500: "error",
+    503: "unavailable",
+    504: "no-answer",
+}
+
+
+class RefusedError(Exception):
+    """A request is answered with *status* and a message."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def reply(found: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return *found*, a report or a part of one, as JSON: the same as the commands print."""
+    text = json.dumps(as_json(found), ensure_ascii=False, separators=(",", ":"))
+    return Response(text.encode(errors="replace"), status, headers, "application/json")
+
+
+def error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    """Return an error as JSON."""
+    return reply({"error": {"code": _CODES.get(status, str(status)), "message": message}}, status, headers)
+
+
+def of_exception(exc: Exception) -> Response:
+    """Return the reply that says *exc*."""
+    if isinstance(exc, RefusedError):
+        return error(exc.status, str(exc))
+    if isinstance(exc, (BrokerAwayError, BusyError)):
+        return error(503, str(exc), _RETRY_AFTER)
+    if isinstance(exc, (OptionError, SettingError)):
+        return error(400, str(exc))
+    if isinstance(exc, (TransportError, SchemaError, AffinityError)):
+        return error(503, str(exc))
+    if isinstance(exc, NoPermissionError):
+        return error(503, f"the broker's user has no right to that: {exc}")
+    if isinstance(exc, RedisError):
+        return error(503, f"the broker refused: {exc}")
+    logger.error("A request failed", exc_info=exc)
+    return error(500, f"an error that was not expected, the log has it: {type(exc).__name__}")
+
+
+def add_handlers(api: FastAPI) -> None:
+    """Have *api* answer errors so."""
+
+    async def on_error(_: Request, exc: Exception) -> Response:
+        return of_exception(exc)
+
+    async def on_http(_: Request, exc: Exception) -> Response:
+        assert isinstance(exc, HTTPException)
+        return error(exc.status_code, str(exc.detail), dict(exc.headers or {}))
+
+    async def on_invalid(_: Request, exc: Exception) -> Response:
+        assert isinstance(exc, RequestValidationError)
+        return error(400, "; ".join(_wrong(each) for each in exc.errors()))
+
+    api.add_exception_handler(HTTPException, on_http)
+    api.add_exception_handler(RequestValidationError, on_invalid)
+    for kind in (RefusedError, BrokerAwayError, BusyError, AffinityError, RedisError):
+        api.add_exception_handler(kind, on_error)
+
+
+def _wrong(each: dict[str, object]) -> str:
+    place = each.get("loc")
+    name = ".".join(str(part) for part in place[1:]) if isinstance(place, (tuple, list)) else ""
+    got = repr(each.get("input"))
+    return f"{name or 'body'}: {each.get('msg')}, got: {got if len(got) <= 100 else got[:100] + '...'}"

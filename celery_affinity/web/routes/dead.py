@@ -1,0 +1,71 @@
+"""Dead letters: jobs that will not run again, unless they are replayed."""
+
+from typing import Annotated
+
+from fastapi import FastAPI, Query
+from starlette.responses import Response
+
+from ...observe import dead_letters
+from ...observe.dead_letters import DeadLetter, Filter, Shown
+from ...server.scheduler import Scheduler
+from ..replies import RefusedError, reply
+from ..site import Site
+
+_Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+def add(api: FastAPI, site: Site) -> None:
+    @api.get("/api/dead", summary="Dead letters, the newest first")
+    async def dead(
+        reason: str | None = None,
+        type: str | None = None,
+        task: str | None = None,
+        older_than_s: Annotated[float | None, Query(ge=0)] = None,
+        limit: _Limit = 100,
+    ) -> Response:
+        if reason is not None and reason not in dead_letters.REASONS:
+            raise RefusedError(400, f"reason must be one of {', '.join(dead_letters.REASONS)}, got: {reason[:100]!r}")
+        which = Filter((), reason, type, task, older_than_s)
+        return reply(await site.with_scheduler(_find, which, limit))
+
+    @api.get("/api/dead/{id:path}", summary="A dead letter, by the id of its task or job, with what its message says")
+    async def show(id: str) -> Response:
+        return reply(_there(await site.with_scheduler(_show, id), id))
+
+    @api.post("/api/dead/{id:path}/replay", summary="Have a dead letter run again", status_code=202)
+    async def replay(id: str) -> Response:
+        replayed, found = await site.with_scheduler(_replay, id)
+        _there(found, id)
+        if not replayed:
+            raise RefusedError(409, "its message is gone")
+        return reply({"replayed": replayed}, 202)
+
+    @api.delete("/api/dead/{id:path}", summary="Delete a dead letter, for good")
+    async def drop(id: str) -> Response:
+        dropped = await site.with_scheduler(_drop, id)
+        if not dropped:
+            _there([], id)
+        return reply({"dropped": dropped})
+
+
+def _there(found: list[Shown] | list[DeadLetter], id: str) -> list[Shown] | list[DeadLetter]:
+    if not found:
+        raise RefusedError(404, f"no dead letter has the task id or job id {id[:300]!r}")
+    return found
+
+
+def _find(scheduler: Scheduler, which: Filter, limit: int | None = None) -> list[DeadLetter]:
+    return dead_letters.find(scheduler.reader, which, limit)
+
+
+def _show(scheduler: Scheduler, id: str) -> list[Shown]:
+    return [dead_letters.show(scheduler.reader, each) for each in _find(scheduler, Filter((id,)))]
+
+
+def _replay(scheduler: Scheduler, id: str) -> tuple[list[str], list[DeadLetter]]:
+    found = _find(scheduler, Filter((id,)))
+    return scheduler.replay([each.job_id for each in found]), found
+
+
+def _drop(scheduler: Scheduler, id: str) -> int:
+    return scheduler.drop([each.job_id for each in _find(scheduler, Filter((id,)))])

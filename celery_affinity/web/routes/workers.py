@@ -1,0 +1,52 @@
+"""Workers: their state, draining them, and having them take jobs again."""
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from ...server.scheduler import Scheduler
+from ..replies import RefusedError, reply
+from ..site import Site
+from .figures import status_of
+
+#: Time, s, that a worker has for its answer.
+_ANSWER_S = 3.0
+
+
+def add(api: FastAPI, site: Site) -> None:
+    @api.get("/api/workers", summary="Live workers")
+    async def workers() -> Response:
+        return reply((await site.with_scheduler(status_of)).workers)
+
+    @api.post("/api/workers/{name:path}/drain", summary="Have a worker take no new jobs", status_code=202)
+    async def drain(name: str) -> Response:
+        return await _tell(site, name, "affinity_drain")
+
+    @api.post("/api/workers/{name:path}/resume", summary="Have a worker take jobs again", status_code=202)
+    async def resume(name: str) -> Response:
+        return await _tell(site, name, "affinity_resume")
+
+
+async def _tell(site: Site, name: str, command: str) -> Response:
+    if name not in await site.with_scheduler(_names):
+        raise RefusedError(404, f"no live worker is named {name!r}")
+    said = await site.foreign(_broadcast, site, name, command)
+    if said is None:
+        raise RefusedError(504, f"worker {name!r} did not answer within {_ANSWER_S:g} s; it may still do so")
+    if "error" in said:
+        raise RefusedError(409, str(said["error"]))
+    return reply({"worker": name, **said}, 202)
+
+
+def _names(scheduler: Scheduler) -> set[str]:
+    return {each.name for each in status_of(scheduler).workers}
+
+
+def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:
+    with site.broker.connection() as connection:
+        replies = site.app.control.broadcast(
+            command, destination=[name], reply=True, timeout=_ANSWER_S, limit=1, connection=connection
+        )
+    for each in replies or ():
+        if isinstance(each.get(name), dict):
+            return dict(each[name])
+    return None

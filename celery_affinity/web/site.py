@@ -1,0 +1,54 @@
+"""What all routes share: the app, its jobs, its broker, and the threads in which requests wait."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from celery import Celery
+
+from ..operate.jobs import Jobs
+from .broker import Broker
+from .threads import Threads
+
+T = TypeVar("T")
+
+#: Number of threads, and the longest time of a request in one, s: for the broker, and for what runs foreign code.
+_OF_BROKER, _BROKER_S = 8, 10.0
+_OF_FOREIGN, _FOREIGN_S = 8, 10.0
+
+
+@dataclass
+class Site:
+    """The HTTP interface of *app*. *allow*: patterns of the tasks that can be submitted."""
+
+    app: Celery
+    allow: tuple[str, ...]
+    broker: Broker = field(init=False)
+    jobs: Jobs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.broker = Broker(self.app)
+        self.jobs = Jobs(self.app, self.broker.reach)
+        self._threads = Threads("affinity-web", _OF_BROKER, _BROKER_S)
+        self._foreign = Threads("affinity-web-foreign", _OF_FOREIGN, _FOREIGN_S)
+
+    async def ask(self, function: Callable[..., T], *args: object) -> T:
+        """Return what *function* learns on the broker. Raises BrokerAwayError, BusyError, or what it raises."""
+        return await self._threads.run(self.broker.call, function, *args)
+
+    async def with_scheduler(self, function: Callable[..., T], *args: object) -> T:
+        """Return what *function*, which takes the scheduler first, does."""
+        return await self.ask(self._with_scheduler, function, *args)
+
+    async def foreign(self, function: Callable[..., T], *args: object) -> T:
+        """Return what *function* does, which runs code of users, of Celery or of a result backend, and may hang."""
+        return await self._foreign.run(self.broker.call, function, *args)
+
+    def _with_scheduler(self, function: Callable[..., T], *args: object) -> T:
+        with self.broker.reach() as scheduler:
+            return function(scheduler, *args)
+
+    def allows(self, task: str) -> bool:
+        """Return whether *task* can be submitted."""
+        return task in self.app.tasks and any(fnmatchcase(task, pattern) for pattern in self.allow)

@@ -1,0 +1,99 @@
+"""The facts of jobs by id: they agree with `explain`, and cost few round trips."""
+
+import pytest
+
+from celery_affinity.observe.explain import explain
+from celery_affinity.observe.jobs import get, live
+from celery_affinity.rules.score import MICRO
+
+from ..support.asking import why
+
+MERGING = "merge=city most=100 bytes=10000"
+
+
+def agrees(reader, job):
+    found, explained = get(reader, f"task-{job}"), why(reader, job)
+    assert (found.state, found.job_id, found.worker) == (explained.state, explained.job_id, explained.worker)
+    assert (found.type, found.priority, found.calls) == (explained.type, explained.priority, explained.calls)
+    assert (found.mode == "on_demand", found.due_s) == (explained.on_demand, explained.due_s)
+    assert (found.reason, found.why) == (explained.reason, explained.why)
+    assert found.id == explained.task_id
+    assert live(reader, [found.id]) == (set() if found.has_ended else {found.id})
+    return found
+
+
+def test_each_state_is_that_of_explain(fleet, reader):
+    start_s = fleet.scheduler.now_us / MICRO
+    fleet.publish("job", "pdf", priority=3, delay_s=10)
+    found = agrees(reader, "job")
+    assert (found.state, found.enqueued_s, found.due_s) == ("scheduled", start_s, start_s + 10)
+    fleet.scheduler.advance(10)
+    fleet.scheduler.tick()
+    assert agrees(reader, "job").state == "pending"
+    fleet.join("worker", "pdf")
+    found = agrees(reader, "job")
+    assert (found.state, found.claimed_s, found.worker) == ("claimed", start_s + 10, "worker@host")
+    (claim,) = fleet.inbox("worker")
+    assert agrees(reader, "job").state == "running"
+    fleet.scheduler.advance(11)
+    assert agrees(reader, "job").state == "claimed", "its worker has had the time to say that it started"
+    slots = {"slots": 1, "other": 0, "draining": False}
+    fleet.scheduler.sync("worker", [(*each, 2_000_000) for each in fleet.claims("worker").items()], **slots)
+    found = agrees(reader, "job")
+    assert (found.state, found.started_s) == ("running", start_s + 19)
+    fleet.end("worker", claim, outcome="failed ValueError: no")
+    found = agrees(reader, "job")
+    assert (found.state, found.why, found.ended_s) == ("failed", "ValueError: no", start_s + 21)
+    assert (found.source, found.has_ended) == ("broker", True)
+
+
+def test_a_dead_letter_says_its_reason(fleet, reader):
+    fleet.bury("job", outcome="rejected of no use")
+    found = agrees(reader, "job")
+    assert (found.state, found.reason, found.why) == ("dead", "rejected", "of no use")
+
+
+def test_an_id_is_that_of_a_task_or_of_a_job(fleet, reader):
+    fleet.publish("job", "pdf")
+    assert get(reader, "job") == get(reader, "task-job")
+
+
+@pytest.mark.parametrize("id", ["nobody", "", "a b", "{x}:y", "\udc80", "x" * 10_000, "\0"])
+def test_what_was_never_published_is_unknown(reader, id):
+    assert (get(reader, id).state, get(reader, id).source) == ("unknown", None)
+
+
+def test_the_newest_job_of_a_task_counts(fleet, reader):
+    fleet.publish("first", "pdf", task_id="task")
+    fleet.publish("second", "excel", task_id="task")
+    found = get(reader, "task")
+    assert (found.job_id, found.type, found.other_jobs) == ("second", "excel", ["first"])
+
+
+def test_calls_that_were_merged_have_the_state_of_their_run(fleet, reader):
+    for name in ("a+", "b+", "c+"):
+        fleet.publish(name, "pdf", rules=MERGING)
+    for name in ("a+", "b+", "c+"):
+        found = agrees(reader, name)
+        assert (found.state, found.calls, found.merge_key) == ("pending", 3, "city")
+    fleet.join("worker", "pdf")
+    assert {agrees(reader, name).state for name in ("a+", "b+", "c+")} == {"claimed"}
+
+
+def test_a_key_is_said(fleet, reader):
+    fleet.publish("job!", "pdf", rules="key=city%3AHH limit=1")
+    assert get(reader, "task-job!").key == "city:HH"
+
+
+def test_an_app_that_counts_the_other_way_round_is_read_so(fleet, reader):
+    fleet.join("worker", "excel", settings={"priority_order": "lower-first"})
+    fleet.publish("job", "pdf", priority=9)
+    assert agrees(reader, "job").priority == explain(reader, "task-job").priority
+
+
+def test_a_job_that_waits_takes_two_round_trips(fleet, reader):
+    fleet.publish("job", "pdf")
+    asked, ask = [], reader.ask
+    reader.ask = lambda commands: asked.append(commands) or ask(commands)
+    get(reader, "task-job")
+    assert len(asked) == 2

@@ -1,0 +1,71 @@
+"""The HTTP interface in the test's own process: an app, a fleet whose workers the test plays, and a client."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.web import asgi
+
+from ..support.apps import APP
+from ..support.scripted_fleet import ScriptedFleet
+
+
+class Client:
+    """A client of an ASGI app, in one event loop. *host*, *client*: what requests say of where they come from."""
+
+    def __init__(self, app, *, token=None, host="localhost", client=("127.0.0.1", 1)):
+        self.loop = asyncio.new_event_loop()
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=client)
+        self.http = httpx.AsyncClient(transport=transport, base_url=f"http://{host}", headers=headers, timeout=40)
+
+    def __call__(self, method, path, **options):
+        return self.loop.run_until_complete(self.http.request(method, path, **options))
+
+    def together(self, *calls):
+        """Make several calls at once; return the replies."""
+
+        async def all_of_them():
+            return await asyncio.gather(*(self.http.request(*each) for each in calls))
+
+        return self.loop.run_until_complete(all_of_them())
+
+    def get(self, path, **options):
+        return self("GET", path, **options)
+
+    def close(self):
+        self.loop.run_until_complete(self.http.aclose())
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+
+
+@pytest.fixture
+def fleet(valkey, redis_client):
+    return ScriptedFleet(Scheduler(redis_client, Keys()))
+
+
+@pytest.fixture
+def app(load_app):
+    return load_app(APP)
+
+
+@pytest.fixture
+def serve(app, request):
+    """Return a function that returns a client of the HTTP interface."""
+
+    def serve(*, token=None, host="localhost", client=("127.0.0.1", 1), of=None, **options):
+        made = Client(asgi(of or app, **options), token=token, host=host, client=client)
+        request.addfinalizer(made.close)
+        return made
+
+    return serve
+
+
+@pytest.fixture
+def web(serve):
+    return serve()

@@ -1,0 +1,104 @@
+"""What can be read over HTTP is what the commands print."""
+
+import json
+
+import pytest
+
+from celery_affinity.client.of_app import settings_of
+from celery_affinity.observe import dead_letters, keys_in_use
+from celery_affinity.observe.as_json import as_json
+from celery_affinity.observe.explain import explain
+from celery_affinity.observe.jobs import get
+from celery_affinity.observe.type_rules import pauses
+from celery_affinity.server import runtime_settings
+
+from ..support.command import affinity
+
+
+@pytest.fixture
+def fleet(fleet):
+    fleet.join("worker", "pdf", "excel", slots=1)
+    fleet.bury("buried", "mail")
+    for name in ("one", "two", "three"):
+        fleet.publish(name, "pdf")
+    fleet.publish("keyed!", "pdf", rules="key=city%3AHH limit=1")
+    fleet.publish("later", "pdf", delay_s=60)
+    return fleet
+
+
+def without_times(found):
+    if isinstance(found, dict):
+        return {name: without_times(each) for name, each in found.items() if not name.endswith(("_s", "total", "age"))}
+    return [without_times(each) for each in found] if isinstance(found, list) else found
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("/api/status", ["status"]), ("/api/dead/task-buried", ["dead", "show", "task-buried"])],
+)
+def test_http_and_commands_say_the_same(valkey, fleet, web, path, words):
+    printed = json.loads(affinity(valkey.url, *words, "--json").stdout)
+    assert without_times(web.get(path).json()) == without_times(printed)
+
+
+def test_http_says_what_the_reports_of_commands_say(fleet, web, app):
+    scheduler, reader = fleet.scheduler, fleet.scheduler.reader
+    reports = {
+        "/api/settings": runtime_settings.read(scheduler, settings_of(app)),
+        "/api/keys": keys_in_use.find(reader, "*", 100),
+        "/api/keys/city:HH": keys_in_use.show(reader, "city:HH"),
+        "/api/dead": dead_letters.find(reader, dead_letters.Filter()),
+        "/api/pauses": pauses(reader),
+        "/api/jobs/task-two": get(reader, "task-two"),
+    }
+    for path, report in reports.items():
+        assert without_times(web.get(path).json()) == without_times(json.loads(json.dumps(as_json(report)))), path
+
+
+def test_an_explanation_comes_with_a_job(fleet, web):
+    found = web.get("/api/jobs/task-two?explain=1").json()
+    explained = json.loads(json.dumps(as_json(explain(fleet.scheduler.reader, "task-two"))))
+    assert without_times(found.pop("explanation")) == without_times(explained)
+    assert found == web.get("/api/jobs/task-two").json()
+
+
+def test_types_and_workers_are_those_of_the_status(fleet, web):
+    status = web.get("/api/status").json()
+    assert without_times(web.get("/api/types").json()) == without_times(status["types"])
+    assert without_times(web.get("/api/workers").json()) == without_times(status["workers"])
+    assert web.get("/api/reserves").json() == []
+
+
+def test_jobs_come_in_pages(fleet, web):
+    found, path = [], "/api/jobs?limit=2"
+    while path:
+        page = web.get(path).json()
+        found += [each["id"] for each in page["jobs"]]
+        path = page["cursor"] and f"/api/jobs?limit=2&cursor={page['cursor']}"
+    assert sorted(found) == sorted(f"task-{job}" for job in ("buried", "one", "two", "three", "keyed!", "later"))
+    assert [each["id"] for each in web.get("/api/jobs?state=scheduled").json()["jobs"]] == ["task-later"]
+
+
+def test_an_unknown_id_is_not_found(fleet, web):
+    reply = web.get("/api/jobs/nobody")
+    assert (reply.status_code, reply.json()["state"], reply.json()["source"]) == (404, "unknown", None)
+    assert web.get("/api/keys/nobody").status_code == 404
+    assert web.get("/api/dead/nobody").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/jobs?state=done", "/api/jobs?limit=0", "/api/jobs?cursor=x", "/api/dead?reason=x", "/api/jobs/x?wait=99"],
+)
+def test_a_bad_question_is_answered_with_what_is_accepted(web, path):
+    reply = web.get(path)
+    assert reply.status_code == 400
+    assert "got: " in reply.json()["error"]["message"]
+
+
+def test_figures_and_probes(fleet, web):
+    text = web.get("/metrics").text
+    assert "celery_affinity_up 1.0" in text
+    assert 'celery_affinity_pending_jobs{mode="queued",type="pdf"}' in text
+    assert [web.get(path).json() for path in ("/healthz", "/readyz")] == [{"status": "ok"}] * 2
+    assert "/api/jobs/{id}" in web.get("/openapi.json").json()["paths"]
