@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from ..rules.job_rules import Rate
 from ..rules.protocol import MOST_BYTES
+from ..rules.recurring_call import RecurringCall
 from .base.settings_in_force import InForce
 
 State = Literal["scheduled", "pending", "merged", "claimed", "done", "failed", "dead", "revoked", "expired"]
@@ -93,9 +94,34 @@ class Job:
     """Of a batch that is dead: its calls that know."""
     primary: str | None = None
     """Of a batch that is claimed: the call whose message its worker has."""
+    is_again: bool = False
+    """Of a call that merges, and had to wait for its time: whether its task had a job by then, as a retry has."""
+    recurring: str = ""
+    """The recurring call that it is a firing of."""
 
     def has_expired(self, now_us: int) -> bool:
         return self.expires_us is not None and self.expires_us <= now_us
+
+
+@dataclass
+class Recurring:
+    """A recurring call that was declared. *due_us*: when it is made, unless a call that matches puts it off.
+
+    *handed_out_us*: when it is handed out, for the first time or again; None: it is suspended.
+    """
+
+    call: RecurringCall
+    app: str
+    due_us: int
+    handed_out_us: int | None
+    matched_us: int | None = None
+    """When a call that matches put it off last."""
+    matched_by: str = ""
+    """The task id of that call."""
+    left: tuple[str, ...] = ()
+    """Apps that do not know its task, and leave it to other apps."""
+    left_us: int = 0
+    """When one of these did so last."""
 
 
 @dataclass
@@ -162,6 +188,10 @@ class Cohort:
     """Jobs whose end their callers do not know -> when the callers are to be told, µs."""
     merging: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
     """What calls merge by (`jobs/merging`) -> the call, or the batch, that the next such call joins while it waits."""
+    recurring: dict[str, Recurring] = field(default_factory=dict)
+    """Recurring calls by name."""
+    recurring_of: dict[str, dict[str, str]] = field(default_factory=dict)
+    """App -> recurring calls that its own app.conf had last -> a digest of each."""
     stated: dict[str, dict[str, int | Rate]] = field(default_factory=dict)
     """Key of a rule -> task name -> the limit, or the rate, that the task stated last."""
     open_keys: dict[str, str | None] = field(default_factory=dict)

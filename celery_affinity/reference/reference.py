@@ -47,6 +47,14 @@ class Reference(Cohort):
     told = arrows.told.told
     leave_to_others = arrows.told.leave_to_others
 
+    # A call recurs.
+    recur = arrows.recur.recur
+    due = arrows.due.due
+    leave_due = arrows.leave_due.leave_due
+    fire = arrows.fire.fire
+    stop = arrows.stop.stop
+    suspend = arrows.suspend.suspend
+
     # A person asks for it.
     purge = arrows.purge.purge
     replay = arrows.replay.replay

@@ -107,7 +107,7 @@ class Recovered(NamedTuple):
 class Ticked(NamedTuple):
     """*next_due_us*: until the next scheduled job is due, None if there is none. *untold*: some ends are to be told.
 
-    *lists*: those with messages of stock Celery.
+    *recurring*: some recurring calls are due (`due`). *lists*: those with messages of stock Celery.
     """
 
     again: bool
@@ -116,6 +116,7 @@ class Ticked(NamedTuple):
     recovered: int
     dead_workers: int
     untold: bool
+    recurring: bool
     lists: Sequence[str]
     more: Set[str]
 
@@ -143,6 +144,15 @@ class Replayed(NamedTuple):
 
     more: Set[str]
     job_ids: list[str]
+
+
+class DueCall(NamedTuple):
+    """A recurring call that is to be made. *due*: the time, µs, by which `fire` knows that it is so still."""
+
+    name: str
+    due: str
+    task: str
+    signature: str
 
 
 class Caller(NamedTuple):

@@ -89,6 +89,19 @@ KEYS: dict[str, tuple[str, str, str]] = {
     ),
     "callers": ("lane:key:callers:%s", "zset", "batch -> its calls that have not ended, in their order"),
     "told_callers": ("lane:key:told:%s", "zset", "batch that is dead -> its calls that know, in their order"),
+    # And those of recurring calls: a call that matches one puts it off, whoever publishes the call.
+    "recurring": ("lane:key:recurring", "zset", "recurring calls by when they are due, or handed out again, µs"),
+    "recurring_call": (
+        "lane:key:recurring:%s",
+        "hash",
+        "recurring call: which calls match, its interval, when it is due, its signature, its app, the last match",
+    ),
+    "recurs": ("lane:key:recurs", "hash", "'type merge-key task-name' -> recurring calls that such a call puts off"),
+    "recurring_of": (
+        "recurring_of:%s",
+        "hash",
+        "app -> the recurring calls that its own app.conf had last: a digest of each",
+    ),
     "kept_lanes": ("lane:kept", "hash", "'type lane' -> 1 for each lane out of which a key keeps jobs"),
     "waiting_keys": (
         "lane:key:waiting",

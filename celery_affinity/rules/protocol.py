@@ -167,6 +167,23 @@ LONGEST_PAUSE_US = 300_000_000
 OTHERS_HAVE_US = 15_000_000
 OTHERS_WHO_TRY_HAVE_US = 3_600_000_000
 
+# -- recurring calls
+
+#: Shortest interval of a recurring call, µs: ticks are up to `TICK_US` apart.
+LEAST_STALE_US = 1_000_000
+
+#: Bytes of the longest signature of a recurring call, which is read whenever the call is due.
+MOST_SIGNATURE = 100_000
+
+#: Recurring calls that one call of `due` reads, to find one that is to be made.
+MOST_DUE_LOOKED_AT = 100
+
+#: Recurring calls whose times one tick compares with a clock that was set back.
+MOST_RECHECKED = 200
+
+#: Recurring calls that are alike in what they match: a call that matches resets them all.
+MOST_ALIKE = 20
+
 # -- what somebody else deleted or overwrote
 
 #: Largest number of findings that are kept for a dispatcher's log.

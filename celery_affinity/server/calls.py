@@ -7,6 +7,7 @@ from redis.exceptions import InvalidResponse
 
 from ..rules.job_fields import Job
 from ..rules.protocol import MOST_BYTES, MOST_MOVES
+from ..rules.recurring_call import RecurringCall
 from .connections.in_flight import InFlight
 from .replies import End
 from .scripts.assembling import Argument, Script, load
@@ -39,6 +40,20 @@ def ingesting(list_: str, jobs: Iterable[Job]) -> list[Call]:
     """Return a call for each of *jobs*, whose messages are in a list of stock Celery."""
     script = load("ingest")
     return [(script, script.arguments(job.arguments, list=list_, readable=int(job.readable))) for job in jobs]
+
+
+def declaring(entries: Iterable[RecurringCall]) -> Iterator[list[Argument]]:
+    """Yield the arguments of calls that declare *entries*, as many in each as a call of a script may take."""
+    arguments: list[Argument] = []
+    count = size = 0
+    for entry in entries:
+        arguments += entry.arguments
+        count, size = count + 1, size + len(entry.signature)
+        if count == _TOGETHER or size > MOST_BYTES:
+            yield arguments
+            arguments, count, size = [], 0, 0
+    if arguments:
+        yield arguments
 
 
 def telling(

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple, cast
 
 import redis
 
-from ..rules.keys import SEVERAL, Keys, encode, marked, unmarked
+from ..rules.keys import SEVERAL, Keys, decode, encode, marked, unmarked
 from ..rules.protocol import MAX_PRIORITY
 from ..rules.rows import LARGEST, number_of, text_of
+from ..rules.score import MICRO
 from .connections import pipelined
 from .connections.kept import Reply
+from .replies import RecurringRow
 
 #: Largest number of commands in one round trip: an observer must not hold the server up.
 _CHUNK = 200
@@ -31,6 +33,25 @@ _NOTHING: dict[str, Reply] = {
     "zcard": 0,
     "zcount": 0,
 }
+
+#: Largest number of recurring calls that are shown, and number of those whose signatures are read together.
+_RECURRING = 5_000
+_SIGNATURES = 20
+
+#: Fields of the hash of a recurring call, in the order of `_recurring_row`.
+_OF_RECURRING = (
+    "task",
+    "type",
+    "merge",
+    "stale",
+    "since",
+    "due",
+    "suspended",
+    "matched",
+    "by",
+    "app",
+    "signature",
+)
 
 #: Number of scheduled jobs that are read together where they are counted.
 _COUNTED = 500
@@ -156,12 +177,12 @@ class Reader:
         """Return a whole hash. A hash that grows with the fleet is read by `large_hash`."""
         return as_text(self.ask_one("hgetall", self.key(name, *parts)))
 
-    def large_hash(self, name: str) -> dict[str, str]:
+    def large_hash(self, name: str, *parts: str) -> dict[str, str]:
         """Return a whole hash, read page by page: a field that is there all the while is not missed."""
         found: dict[str, str] = {}
         cursor = None
         while cursor != 0:
-            cursor, some = self._client.hscan(self.key(name), cursor or 0, count=_FIELDS)
+            cursor, some = self._client.hscan(self.key(name, *parts), cursor or 0, count=_FIELDS)
             found.update(as_text(some))
         return found
 
@@ -256,6 +277,22 @@ class Reader:
         """Return whether there are ends that nobody has told yet."""
         return bool(self._client.exists(self.key("untold")))
 
+    def recurring(self) -> list[RecurringRow]:
+        """Return the recurring calls, those that are due first, suspended ones last; some thousand at most."""
+        now_us = self.now_us()
+        names = [text_of(name) for name in self.ask_one("zrange", self.key("recurring"), 0, _RECURRING - 1)]
+        commands = [("hmget", self.key("recurring_call", name), _OF_RECURRING) for name in names]
+        found = []
+        for first in range(0, len(names), _SIGNATURES):
+            some = self.ask(commands[first : first + _SIGNATURES])
+            found += [_recurring_row(*each, now_us) for each in zip(names[first:], some, strict=False)]
+        return [row for row in found if row is not None]
+
+    def has_due(self) -> bool:
+        """Return whether there are recurring calls that are due, and not handed out."""
+        first = self._client.zrange(self.key("recurring"), 0, 0, withscores=True)
+        return bool(first) and first[0][1] <= self.now_us()
+
     def message_of(self, job_id: str) -> bytes:
         """Return the message of a job as kombu sent it; b"" if it is gone."""
         return self._client.get(self.key("message", job_id)) or b""
@@ -287,6 +324,28 @@ class Reader:
 
     def lane_key(self, lane: Lane) -> str:
         return self.key("kept_back" if lane.is_kept_back else "lane", lane.type, lane.name)
+
+
+def _recurring_row(name: str, fields: Sequence[bytes | None], now_us: int) -> RecurringRow | None:
+    """Return the row of a recurring call; None if it is spoiled."""
+    task, type_, merge_key, stale, since, due, suspended, matched, by, app, signature = map(text_of, fields)
+    stale_us, due_us, matched_us = number_of(stale), number_of(due, -1), number_of(matched, -1)
+    if not type_ or stale_us <= 0 or due_us < 0:
+        return None
+    return RecurringRow(
+        name=decode(name),
+        task=task,
+        type=decode(type_),
+        merge_key=decode(merge_key),
+        stale_after_s=stale_us / MICRO,
+        since=since,
+        fires_in_s=None if suspended else (due_us - now_us) / MICRO,
+        matched_ago_s=None if matched_us < 0 else max(0, now_us - matched_us) / MICRO,
+        matched_by=decode(by),
+        app=decode(app),
+        is_suspended=bool(suspended),
+        signature=signature,
+    )
 
 
 def as_text(raw: dict[bytes, bytes]) -> dict[str, str]:

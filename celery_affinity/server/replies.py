@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..rules import job_fields, keys
 from ..rules.job_fields import Job
 from ..rules.protocol import IS_MERGED, IS_REFUSED
+from ..rules.recurring_call import RecurringCall as RecurringCall  # what a caller of `Scheduler.recur` makes
 from ..rules.rows import text_of
 from .connections.kept import Reply
 
@@ -158,10 +159,10 @@ class Synced(NamedTuple):
 
 
 class Ticked(NamedTuple):
-    """The reply to a tick. *next_due_s*: the time until a scheduled job is due; None if there is none.
+    """The reply to a tick. *next_due_s*: the time until a scheduled job, or a recurring call, is due; None: none is.
 
-    *untold*: whether there are ends to be told (`Scheduler.announce`). *lists*: stock Celery's lists that hold
-    messages.
+    *untold*: whether there are ends to be told (`Scheduler.announce`). *recurring*: whether there are recurring calls
+    to be made (`Scheduler.due`). *lists*: stock Celery's lists that hold messages.
     """
 
     next_due_s: float | None
@@ -169,7 +170,44 @@ class Ticked(NamedTuple):
     recovered: int
     dead_workers: int
     untold: bool
+    recurring: bool
     lists: list[str]
+
+
+class DueCall(NamedTuple):
+    """A recurring call that is to be made. *due*: what `Scheduler.fire` is told: only one job is made of it."""
+
+    name: str
+    due: str
+    task: str
+    signature: str
+
+    @classmethod
+    def parse(cls, row: Sequence[bytes]) -> "DueCall":
+        """Return the call in a row of `due`."""
+        name, due, task, signature = map(text_of, row)
+        return cls(keys.decode(name), due, task, signature)
+
+
+class RecurringRow(NamedTuple):
+    """A recurring call, as it stands. *app*: that whose app.conf has it; "": it was declared at run time.
+
+    *fires_in_s*: 0 or less if it is due; None while it is suspended. *matched_ago_s*: the time since a call, or the end
+    of a run, put it off; None if none has. *matched_by*: the id of that task.
+    """
+
+    name: str
+    task: str
+    type: str
+    merge_key: str
+    stale_after_s: float
+    since: str
+    fires_in_s: float | None
+    matched_ago_s: float | None
+    matched_by: str
+    app: str
+    is_suspended: bool
+    signature: str
 
 
 class Caller(NamedTuple):

@@ -13,17 +13,32 @@ from typing import Any
 import redis
 from redis.exceptions import NoPermissionError
 
+from ..errors import OptionError
 from ..rules import keys as key_names
 from ..rules.job_fields import Job
 from ..rules.keys import Keys
-from ..rules.protocol import MOST_PURGED, MOST_SHARED
+from ..rules.protocol import MOST_ALIKE, MOST_PURGED, MOST_SHARED
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from . import calls
 from .calls import check_kind, flat, pages
 from .connections.in_flight import InFlight
 from .reader import Reader
-from .replies import Callers, Claim, End, Ending, Joined, Joining, Published, Running, Synced, Ticked, parsed_claims
+from .replies import (
+    Callers,
+    Claim,
+    DueCall,
+    End,
+    Ending,
+    Joined,
+    Joining,
+    Published,
+    RecurringCall,
+    Running,
+    Synced,
+    Ticked,
+    parsed_claims,
+)
 from .running import ScriptRunner
 from .scripts.assembling import load
 
@@ -211,14 +226,15 @@ class Scheduler(ScriptRunner):
         """
         due = recovered = dead = 0
         while True:
-            again, next_due_us, *counts, untold, filled, more = self._run(load("tick"), lists)
+            again, next_due_us, *counts, untold, recurring, filled, more = self._run(load("tick"), lists)
             due, recovered, dead = due + counts[0], recovered + counts[1], dead + counts[2]
             self._go_on(more)
             if not again:
                 break
         due_in_us = number_of(next_due_us, -1)
         next_due_s = None if due_in_us < 0 else due_in_us / 1e6
-        return Ticked(next_due_s, due, recovered, dead, bool(untold), [text_of(name) for name in filled])
+        filled = [text_of(name) for name in filled]
+        return Ticked(next_due_s, due, recovered, dead, bool(untold), bool(recurring), filled)
 
     def recover(self, worker: str) -> int:
         """Take back all jobs of a worker that is known to be dead. Return how many there were."""
@@ -283,7 +299,58 @@ class Scheduler(ScriptRunner):
         """Let nobody tell the ends of these jobs, of which nothing can be read. The jobs' keys stay as they are."""
         self._run(load("told"), how="aside", app="", rest=job_ids)
 
+    def recur(self, entries: Sequence[RecurringCall], *, app: str = "") -> list[str]:
+        """Declare recurring calls: all that the app.conf of *app* has; or, for "", some at run time.
+
+        A call that the app.conf had before, and alike, changes nothing: what changed last counts. Those that it had
+        before, and has no more, are stopped, unless they were declared elsewhere since. Return the names of those that
+        another app, or somebody at run time, had declared otherwise. Raises OptionError if too many match the same.
+        """
+        encoded, replaced, refused = key_names.encode(app), [], []
+        for arguments in calls.declaring(entries):
+            some_replaced, some_refused = self._run(load("recur"), arguments, app=encoded)
+            replaced += [key_names.decode(text_of(name)) for name in some_replaced]
+            refused += [key_names.decode(text_of(name)) for name in some_refused]
+        if app:
+            named = {key_names.encode(entry.name) for entry in entries}
+            gone = sorted(self.reader.large_hash("recurring_of", encoded).keys() - named)
+            for page in pages(gone):
+                self._run(load("stop"), page, app=encoded)
+        if refused:
+            accepted = f"among the first {MOST_ALIKE} that match the same task, type and merge key"
+            raise OptionError(f"recurring calls must be {accepted}, got besides: {', '.join(map(repr, refused))}")
+        return replaced
+
+    def due(self, identity: str, *, again_s: float) -> DueCall | None:
+        """Hand out a recurring call that is due, or None. If it is not made, it is handed out again after *again_s*.
+
+        *identity*: the app of the process that asks; what it left to others (`leave_due`) comes to it after a while.
+        """
+        row = self._run(load("due"), again_us=round(again_s * MICRO), app=key_names.encode(identity))
+        return DueCall.parse(row) if row else None
+
+    def leave_due(self, identity: str, name: str) -> None:
+        """Say that *identity* does not know the task of a recurring call: others may have it at once."""
+        self._run(load("leave_due"), name=key_names.encode(name), app=key_names.encode(identity))
+
+    def fire(self, name: str, due: str, job: Job) -> Published | None:
+        """Publish the *job* of a recurring call, and set the next time. None if the call is not due any more.
+
+        *due*: as the call was handed out; "": a person makes the call, whenever it is due, also while it is suspended.
+        """
+        script = load("fire")
+        reply = self._run(script, job.arguments, name=key_names.encode(name), due=due)
+        return self._published([reply])[0] if reply else None
+
     # -- of an operator
+
+    def stop(self, name: str) -> bool:
+        """Make a recurring call no more. Return whether there was one."""
+        return bool(self._run(load("stop"), [key_names.encode(name)], app=""))
+
+    def suspend(self, name: str, suspended: bool) -> bool:
+        """Keep a recurring call, and let it never be due; or let it go on. Return whether there is one."""
+        return bool(self._run(load("suspend"), name=key_names.encode(name), suspended=int(suspended)))
 
     def revoke(self, task_ids: Sequence[str], stamps: Sequence[str], *, keep_s: int) -> int:
         """End the waiting jobs of these tasks, and those that bear one of these stamps. Return how many there were.

@@ -77,6 +77,8 @@ def _parsed(line):
     value = _PARSED[type_](value)
     if name == key("heads"):
         value = {lanes_of: packed if lanes_of == "!" else _lanes(packed) for lanes_of, packed in value.items()}
+    if name == key("recurs"):
+        value = {place: set(names.split(" ")) for place, names in value.items()}
     if ttl_s != -1 and type_ == "hash":
         value["forgotten in 60 s"] = True
     elif ttl_s != -1:
@@ -96,7 +98,7 @@ def _lanes(packed):
 
 _PARSED = {
     "hash": _pairs,
-    "zset": lambda flat: {member: int(score) for member, score in _pairs(flat).items()},
+    "zset": lambda flat: {member: score if score == "inf" else int(score) for member, score in _pairs(flat).items()},
     "list": list,
     "notes": list,
     "string": str,
@@ -149,6 +151,7 @@ def expected(reference):
     _expect_settings(reference, entry)
     _expect_tasks(reference, state)
     _expect_traces(reference, state, entry)
+    _expect_recurring(reference, entry)
     state |= {name: [*reversed(messages)] for name, messages in reference.lists.items() if messages}
     if reference.ticked_us is not None:
         state[key("clock")] = {"ticked": str(reference.ticked_us), "grace": str(reference.grace_us)}
@@ -189,6 +192,39 @@ def _expect_tasks(reference, state):
         state[key("task", encode(task))] = ("+" if len(jobs) > 1 else next(iter(jobs))) + ended
         if len(jobs) > 1:
             state[key("jobs_of_task", encode(task))] = dict(jobs)
+
+
+def _expect_recurring(reference, entry):
+    alike = defaultdict(set)
+    for name, each in reference.recurring.items():
+        _, type_, merge_key, stale_us, since, task, signature = each.call.arguments
+        alike[f"{type_} {merge_key} {task}"].add(encode(name))
+        at_us = "inf" if each.handed_out_us is None else each.handed_out_us
+        entry(["recurring"], encode(name), at_us)
+        fields = {
+            "type": type_,
+            "merge": merge_key,
+            "stale": str(stale_us),
+            "since": since,
+            "task": task,
+            "signature": signature,
+            "digest": each.call.digest,
+            "app": encode(each.app),
+            "due": str(each.due_us),
+        }
+        if each.handed_out_us is None:
+            fields["suspended"] = "1"
+        if each.matched_us is not None:
+            fields |= {"matched": str(each.matched_us), "by": encode(each.matched_by)}
+        if each.left:
+            fields |= {"left": " ".join(map(encode, each.left)), "left_at": str(each.left_us)}
+        for field, value in fields.items():
+            entry(["recurring_call", encode(name)], field, value)
+    for place, names in alike.items():
+        entry(["recurs"], place, names)
+    for app, declared in reference.recurring_of.items():
+        for name, digest in declared.items():
+            entry(["recurring_of", encode(app)], encode(name), digest)
 
 
 def _expect_settings(reference, entry):
@@ -250,6 +286,8 @@ def _job_hash(job):
         "into": job.into,
         "primary": job.primary,
         "calls": job.calls and str(job.calls),
+        "again": job.is_again and "1",
+        "recurring": encode(job.recurring),
     }
     if job.bytes is not None:
         found["bytes"] = str(job.bytes)

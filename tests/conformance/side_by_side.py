@@ -65,7 +65,7 @@ class SideBySide:
         if self.told_us != self.now_us:
             self.told_us = self.now_us
             self.call("HSET", CLOCK, "s", self.now_us // 1_000_000, "us", self.now_us % 1_000_000)
-        full, self.full_next = self.full_next or (self.is_full and arrow != "publish"), False
+        full, self.full_next = self.full_next or (self.is_full and arrow not in ("publish", "fire")), False
         if full:
             self.call("CONFIG", "SET", "maxmemory", "1", reply="OK")
         self.wire.add_script(arrow, KEYS.base, rest, values)

@@ -8,6 +8,7 @@ from .both import often
 from .ending import Ending
 from .invariants import idle_types
 from .publishing import Publishing
+from .recurring import RecurringCalls
 from .serving import Serving
 from .side_by_side import Named
 from .vocabulary import (
@@ -37,7 +38,7 @@ from .vocabulary import (
 from .working import Working
 
 
-class Stories(Publishing, Working, Serving, Ending):
+class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
     """Longer moves, and those of time and settings."""
 
     @often(8, by_us=times_us)
@@ -49,7 +50,7 @@ class Stories(Publishing, Working, Serving, Ending):
         lists = [f"stock {type_}" for type_ in TYPES]
         reply = self.reference.tick(lists, now_us=self.now_us)
         next_due_us = -1 if reply.next_due_us is None else reply.next_due_us
-        counts = [reply.due, reply.recovered, reply.dead_workers, reply.untold]
+        counts = [reply.due, reply.recovered, reply.dead_workers, reply.untold, reply.recurring]
         self.step("tick", [reply.again, str(next_due_us), *counts, reply.lists, Named(reply.more)], *lists)
         self.compare(reply.more)
 
@@ -79,13 +80,18 @@ class Stories(Publishing, Working, Serving, Ending):
         served = {type_ for worker in self.reference.workers.values() for type_ in worker.types if worker.slots}
         types = sorted(map(encode, waiting | served))
         names = [*self.reference.jobs, *self.reference.workers][-9:] if thorough else []
-        from_types, from_keys = 1_000_000_000, 2_000_000_000
+        from_types, from_keys, from_recurring, from_recurs = 1_000_000_000, 2_000_000_000, 3_000_000_000, 4_000_000_000
+        after_keys = from_recurring if self.reference.recurring else -1
         self.step("repair", [1, [], []], *names, first=0, thorough=int(thorough))
         self.step("repair", [from_types, [], []], first=1, thorough=int(thorough))
         has_keys = bool(self.reference.waiting_keys)
-        self.step("repair", [from_keys if has_keys else -1, types, []], first=from_types, thorough=int(thorough))
+        after_types = from_keys if has_keys else after_keys
+        self.step("repair", [after_types, types, []], first=from_types, thorough=int(thorough))
         if has_keys:
-            self.step("repair", [-1, [], []], first=from_keys, thorough=int(thorough))
+            self.step("repair", [after_keys, [], []], first=from_keys, thorough=int(thorough))
+        if self.reference.recurring:
+            self.step("repair", [from_recurs, [], []], first=from_recurring, thorough=int(thorough))
+            self.step("repair", [-1, [], []], first=from_recurs, thorough=int(thorough))
         self.compare()
 
     @often(2)

@@ -66,6 +66,9 @@ class Conformance(Stories):
         for type_ in sorted({job.type for job in self.reference.jobs.values()}):
             for first in range(0, max(1, len(scheduled)), MOST_PURGED):
                 self._purge(type_, scheduled[first : first + MOST_PURGED])
+        for app in [*self.reference.recurring_of]:
+            self._stop([*self.reference.recurring_of[app]], app)
+        self._stop([*self.reference.recurring])
         self.told_at_us |= dict.fromkeys(self.reference.untold, self.now_us)
         for batch in [each for each in self.reference.untold if self.reference.jobs[each].callers]:
             self._share(batch, [*self.reference.jobs[batch].callers])

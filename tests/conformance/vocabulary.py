@@ -85,6 +85,8 @@ times_us = draw.sampled_from(
 BURST = 2 * MOST_MOVES + 10
 slots = draw.sampled_from([1, 1, 2, 3, BURST])
 others = draw.sampled_from([0, 0, 0, 0, 0, 1, 3, -1, -1, -3])
+#: Intervals of recurring calls.
+intervals_us = draw.sampled_from([_S, 3 * _S, 3 * _S, 64 * _S])
 #: Indexes of workers or of claims. An index from `GONE` on stands for one that is gone, or never was.
 indexes = draw.integers(0, 119)
 some_indexes = draw.lists(indexes, min_size=1, max_size=3)

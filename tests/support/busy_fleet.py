@@ -10,7 +10,7 @@ from celery_affinity.rules.keys import KEYS, Keys
 from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.replies import End, Joining
+from celery_affinity.server.replies import End, Joining, RecurringCall
 
 from .clocked import ClockedScheduler
 from .scripted_fleet import ScriptedFleet
@@ -160,6 +160,7 @@ class Scene:
         self.jobs += self.publish("excel", stamps=("tenant:b",), expires_us=600_000_000)
         self._fill_keys()
         self._fill_batches()
+        self._fill_recurring()
         # Several jobs of one task, and more jobs than a call looks at.
         several = [Job(f"again{nth}", "excel", "message", task_id="again", task_name="n") for nth in range(3)]
         self.jobs += [job.id for job in several]
@@ -206,6 +207,25 @@ class Scene:
         self.scheduler.leave(four.name)
         self.jobs += self.publish("excel", 3, rules=MERGING)
 
+    def _fill_recurring(self):
+        """Declare calls that recur: one that is due soon, one that others put off, and one that is suspended."""
+        for name, since in (("due", "enqueue"), ("put off", "enqueue"), ("from the end", "end"), ("suspended", "end")):
+            self.scheduler.recur([self.recurring(name, since)], app="" if name == "due" else "shop of " + name)
+        self.scheduler.suspend("suspended", True)
+
+    def recurring(self, name, since="enqueue"):
+        type_ = "excel" if name == "put off" else "web"
+        return RecurringCall(name, "n", type_, "city", 2_000_000, since, "a signature")
+
+    def make_what_is_due(self):
+        """Make the recurring calls that are due, as a dispatcher does."""
+        scheduler = self.scheduler
+        for _ in range(20):
+            if due := scheduler.due("shop", again_s=5):
+                self.number += 1
+                job = Job(f"j{self.number}+", "web", "message", task_id=f"t{self.number}", task_name="n", rules=MERGING)
+                scheduler.fire(due.name, due.due, job)
+
     def keys_of(self, name):
         """Return the keys there are of one kind."""
         pattern = self.scheduler.keys.base + KEYS[name][0].replace("%s", "*")
@@ -229,6 +249,7 @@ class Scene:
         for _ in range(3):
             scheduler.advance(3)
             scheduler.tick()
+            self.make_what_is_due()
             while ending := scheduler.announce("shop", again_s=5):
                 if ending.how and is_batch(ending.job_id):
                     page = scheduler.callers(ending.job_id)
@@ -264,6 +285,10 @@ class Scene:
         scheduler.drop(self.dead())
         scheduler.configure({"priority_percentage": "100"})
         scheduler.purge("nobody's")
+        scheduler.recur([self.recurring("put off")], app="shop of put off")
+        scheduler.leave_due("shop", "due")
+        scheduler.suspend("suspended", False)
+        scheduler.stop("nobody's")
         self.publish("web", 3)
         fresh.read()
         scheduler.recover(fresh.name)

@@ -11,11 +11,11 @@ from ..placing.fill import fill
 from ..replies import NONE, Published
 
 
-def publish(cohort: Cohort, jobs: Sequence[Job | str], *, now_us: int) -> list[Published]:
+def publish(cohort: Cohort, jobs: Sequence[Job | str], *, now_us: int, recurring: str = "") -> list[Published]:
     """Add *jobs*. A known id changes nothing. The first reply says `more`.
 
     They stay in order: each is enqueued 1 µs after the one before. In the place of a job stands the name of its field
-    for which it is refused (`job_fields.bad`), if there is one.
+    for which it is refused (`job_fields.bad`), if there is one. *recurring*: the call that they are firings of.
     """
     published: list[Published] = []
     types: set[str] = set()
@@ -25,7 +25,7 @@ def publish(cohort: Cohort, jobs: Sequence[Job | str], *, now_us: int) -> list[P
             published.append(Published(IS_REFUSED, NONE, True, job))
             continue
         others_wait = bool(keyed.standing(cohort, {job.type}))
-        reply = enter.put(cohort, job, now_us + nth, now_us)
+        reply = enter.put(cohort, job, now_us + nth, now_us, recurring=recurring)
         published.append(reply)
         if reply.state == IS_PENDING:
             fresh.add(job.id)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ...rules.protocol import MOST_PURGED
-from ..jobs import come_back, keyed
+from ..jobs import come_back, keyed, recurring
 from ..model import Cohort
 from ..replies import Purged
 
@@ -16,6 +16,8 @@ def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: 
     named = [cohort.jobs[job_id] for job_id in dict.fromkeys(scheduled) if job_id in cohort.jobs]
     waiting = [job for job in named if job.state == "scheduled" and job.type == type_]
     pending = cohort.pending({type_})
+    for job in pending[:MOST_PURGED]:
+        recurring.take_back(cohort, job, now_us)
     for job in waiting + pending[:MOST_PURGED]:
         come_back.forget(cohort, job)
         keyed.leave(cohort, job, now_us)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from ...rules import marks
 from ..fleet import lookahead
-from ..jobs import batch_release, claims, come_back, finished
+from ..jobs import batch_release, claims, come_back, finished, recurring
 from ..jobs.outcome import ENDED, read_outcome
 from ..model import Cohort, Delivery, Outcome, Worker
 from ..placing import free_slots, which_slot
@@ -63,6 +63,8 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
             again |= batch_release.record(cohort, job, how, why, now_us)
         elif how in ENDED or job.acked:
             finished.record(cohort, job, ENDED.get(how, "done"), why if how in ENDED else "", now_us)
+            if how == "acked":
+                recurring.run(cohort, job, job, now_us)
         elif how == "rejected":
             come_back.drop(cohort, job, now_us)
             come_back.bury(cohort, job, "rejected", now_us, why)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from ...rules.protocol import MOST_MOVES, MOST_TYPES, SILENCE_COUNTS_US
 from ..fleet.take_back import TakenBack, take_back
-from ..jobs import ends, keyed, merging
+from ..jobs import ends, keyed, merging, recurring, recurring_recheck
 from ..model import Cohort
 from ..placing import type_changes
 from ..placing.fill import fill
@@ -14,6 +14,8 @@ from .resume import end_pause
 
 def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     """Do what is due. The reply names those of *lists* that hold messages."""
+    if cohort.ticked_us is not None and now_us < cohort.ticked_us:
+        recurring_recheck.recheck(cohort, now_us)
     if cohort.ticked_us is None or not 0 <= now_us - cohort.ticked_us <= SILENCE_COUNTS_US:
         cohort.grace_us = now_us
     cohort.ticked_us = now_us
@@ -29,6 +31,8 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
             keyed.leave(cohort, job, now_us)  # its key may be kept for it
         else:
             keyed.enter(cohort, job, now_us)
+        if not job.is_again:
+            recurring.match(cohort, job, now_us)
 
     types = {job.type for job in due}
     taken = _recover_the_dead(cohort, types, now_us)
@@ -41,10 +45,17 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     again = MOST_MOVES in (expired, len(due), taken.jobs, len(ended)) or has_more_keys
     untold = any(when_us <= now_us for when_us in cohort.untold.values())
     filled = [each for each in lists if cohort.lists.get(each)]
+    handed_out_us = [each.handed_out_us for each in cohort.recurring.values() if each.handed_out_us is not None]
     next_due_us = _until_due_us(
-        [*(job.enqueued_us for job in scheduled[len(due) :]), *cohort.due_keys.values()], now_us
+        [
+            *(job.enqueued_us for job in scheduled[len(due) :]),
+            *cohort.due_keys.values(),
+            *(at_us for at_us in handed_out_us if at_us > now_us),
+        ],
+        now_us,
     )
-    return Ticked(again, next_due_us, len(due), taken.jobs, taken.workers, untold, filled, more)
+    is_any_due = any(at_us <= now_us for at_us in handed_out_us)
+    return Ticked(again, next_due_us, len(due), taken.jobs, taken.workers, untold, is_any_due, filled, more)
 
 
 def _end_expired(cohort: Cohort, now_us: int) -> int:

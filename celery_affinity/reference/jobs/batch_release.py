@@ -1,7 +1,7 @@
 """How the run of a batch ended: for the call that was run, as its worker says; what of the others, is decided here."""
 
 from ..model import Cohort, Job
-from . import batches, callers, come_back, finished, keyed
+from . import batches, callers, come_back, finished, keyed, recurring
 from .outcome import ENDED
 
 
@@ -16,6 +16,8 @@ def record(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[s
             return _go_on(cohort, batch, now_us)
         batch.primary = None
         finished.record(cohort, batch, state, its_why, now_us)
+        if how == "acked":
+            recurring.run(cohort, batch, primary, now_us)
         if batch.callers:
             cohort.untold[batch.id] = now_us
         return set()

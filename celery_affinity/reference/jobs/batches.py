@@ -31,7 +31,7 @@ def meanwhile(cohort: Cohort, batch: Job, now_us: int) -> bool:
         callers.remove(cohort, primary)
         ends.record(cohort, primary, ended, now_us)
     if not batch.callers:
-        callers.vanish(cohort, batch)
+        callers.vanish(cohort, batch, now_us)
     return bool(batch.callers)
 
 

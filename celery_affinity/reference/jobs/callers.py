@@ -4,7 +4,7 @@ from typing import Literal
 
 from ...rules.job_rules import key_part, merge_in
 from ..model import Cohort, Job
-from . import keyed
+from . import keyed, recurring
 
 
 def place(job: Job) -> tuple[str, str, str, str]:
@@ -34,7 +34,7 @@ def let_go(cohort: Cohort, caller: Job, how: Literal["revoked", "expired"], now_
         return False
     remove(cohort, caller)
     if not batch.callers:
-        vanish(cohort, batch)
+        vanish(cohort, batch, now_us)
         keyed.leave(cohort, batch, now_us)
     return True
 
@@ -45,7 +45,8 @@ def remove(cohort: Cohort, caller: Job) -> None:
     caller.into = None
 
 
-def vanish(cohort: Cohort, batch: Job) -> None:
+def vanish(cohort: Cohort, batch: Job, now_us: int) -> None:
     """Forget a batch that has no call left."""
+    recurring.take_back(cohort, batch, now_us)
     close(cohort, batch)
     del cohort.jobs[batch.id]

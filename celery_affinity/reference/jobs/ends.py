@@ -3,13 +3,15 @@
 from typing import Literal
 
 from ..model import Cohort, Job
-from . import callers, find_by, keyed
+from . import callers, find_by, keyed, recurring
 
 How = Literal["revoked", "expired"]
 
 
 def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
     """Record how *job*, which has no slot, has ended."""
+    if job.state in ("pending", "claimed"):
+        recurring.take_back(cohort, job, now_us)
     job.state, job.ended_us = how, now_us
     cohort.untold[job.id] = now_us
     cohort.counters[how] += 1

@@ -10,10 +10,11 @@ from ..fleet import workers
 from ..model import Cohort, Job
 from ..replies import NONE, Published
 from . import ends, find_by, keyed, merging
+from . import recurring as recurring_calls
 
 
-def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int) -> Published:
-    """Add a job. *enqueued_us*: when it counts as published."""
+def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int, *, recurring: str = "") -> Published:
+    """Add a job. *enqueued_us*: when it counts as published. *recurring*: the recurring call that it is a firing of."""
     if new.id in cohort.jobs:
         return Published(IS_KNOWN, NONE, True)
     is_due = new.delay_us <= 0
@@ -27,20 +28,25 @@ def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int) -> P
         message=cast("str", new.message),
         rules=new.rules,
         bytes=len(cast("str", new.message).encode()) if merge_in(new.rules) else None,
+        recurring=recurring,
         **job_fields.kept(new),
     )
     cohort.jobs[new.id] = job
-    find_by.add(cohort, job, None if new.expires_us is None else now_us + new.expires_us, new.stamps, now_us)
+    expires_us = None if new.expires_us is None else now_us + new.expires_us
+    is_again = find_by.add(cohort, job, expires_us, new.stamps, now_us)
     is_revoked = find_by.is_revoked(cohort, job.task_id)
     if is_revoked or (new.expires_us is not None and new.expires_us <= 0):
         ends.record(cohort, job, "revoked" if is_revoked else "expired", now_us)
         return Published(HAS_ENDED, NONE, True)
     if not is_due:
         job.published_us = now_us
+        job.is_again = is_again and merge_in(new.rules) is not None
         if new.delay_us < TICK_US and _first_scheduled(cohort) is job:
             workers.have_one_tick(cohort)
         return Published(IS_SCHEDULED, NONE, True)
     is_merged = merging.enter(cohort, job, now_us)
+    if not is_again:
+        recurring_calls.match(cohort, job, now_us)
     if not is_merged:
         keyed.enter(cohort, job, now_us, is_fresh=True)
     is_served = _is_served(cohort, new.type)

@@ -6,13 +6,14 @@ from ..model import Cohort, Job
 from . import find_by_task
 
 
-def add(cohort: Cohort, job: Job, expires_us: int | None, stamps: Collection[str], now_us: int) -> None:
-    find_by_task.add(cohort, job)
+def add(cohort: Cohort, job: Job, expires_us: int | None, stamps: Collection[str], now_us: int) -> bool:
+    """Add *job* to all indexes. Return whether its task has other jobs that have not ended."""
     job.expires_us, job.stamps = expires_us, tuple(stamps)
     for stamp in stamps:
         cohort.stamped.setdefault(stamp, {})[job.id] = now_us
     if expires_us is not None:
         cohort.expiring[job.id] = expires_us
+    return find_by_task.add(cohort, job)
 
 
 def fade(cohort: Cohort, job: Job) -> None:

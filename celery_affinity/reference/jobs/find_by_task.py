@@ -3,13 +3,16 @@
 from ..model import Cohort, Job
 
 
-def add(cohort: Cohort, job: Job) -> None:
+def add(cohort: Cohort, job: Job) -> bool:
+    """Add *job* to those of its task. Return whether there are others that have not ended."""
     if not job.task_id:
-        return
+        return False
     jobs = cohort.tasks.setdefault(job.task_id, {})
     if any(cohort.is_fading(cohort.jobs[each]) for each in jobs):
         jobs.clear()
+    has_others = bool(jobs)
     jobs[job.id] = max(jobs.values(), default=0) + 1
+    return has_others
 
 
 def remove(cohort: Cohort, job: Job) -> None:

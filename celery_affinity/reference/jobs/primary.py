@@ -17,7 +17,7 @@ def choose(cohort: Cohort, batch: Job, now_us: int) -> Job | None:
         callers.remove(cohort, caller)
         ends.record(cohort, caller, "expired", now_us)
     if not batch.callers:
-        callers.vanish(cohort, batch)
+        callers.vanish(cohort, batch, now_us)
         return None
     primary = cohort.jobs[next(iter(batch.callers))]
     batch.primary, batch.task_id = primary.id, primary.task_id

@@ -45,6 +45,12 @@ ARROWS = (
     "told",
     "callers",
     "shared",
+    "recur",
+    "stop",
+    "suspend",
+    "due",
+    "leave_due",
+    "fire",
     "repair",
 )
 

@@ -16,7 +16,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import complete, shared
 from celery_affinity.server.reader import Reader
-from celery_affinity.server.replies import End, Joining, Running
+from celery_affinity.server.replies import End, Joining, RecurringCall, Running
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import ARROWS, load
 
@@ -142,6 +142,7 @@ class LargeFleet:
         self.scheduler.drop(found[10:])
         self.scheduler.requeue("versatile", self.claims("versatile")[:50], counted=False)
         self.merge(300)
+        self.recur(2_000)
         self.scheduler.revoke([f"task-{number}" for number in range(100)], [], keep_s=60)
         while ending := self.scheduler.announce("large", again_s=60):
             self.scheduler.told([ending.job_id])
@@ -172,6 +173,31 @@ class LargeFleet:
             after = page.after
         self.release("merger")
         self.scheduler.leave("merger")
+
+    def recur(self, calls):
+        """Have as many calls recur, most of which are put off, and some made."""
+        entries = [
+            RecurringCall(f"recurring{number}", "task", "recurring", f"k{number // 10}", 1_000_000, signature="x" * 700)
+            for number in range(calls)
+        ]
+        self.scheduler.recur(entries, app="large")
+        for number in range(0, calls // 10, 2):
+            rules = f"merge=k{number} most=1000 bytes=1000000"
+            self.scheduler.publish(Job(marked(f"r{number}", rules), "recurring", "x", task_name="task", rules=rules))
+        time.sleep(1)  # the server's own clock is to say that they are due
+        made = 0
+        while due := self.scheduler.due("large", again_s=60):
+            if made < 100:
+                self.scheduler.fire(due.name, due.due, Job(f"made{made}", "recurring", "x"))
+            else:
+                self.scheduler.leave_due("another", due.name)
+                break
+            made += 1
+        for name in ("recurring0", "recurring1"):
+            self.scheduler.suspend(name, True)
+        self.scheduler.tick()
+        self.scheduler.recur([], app="large")
+        self.scheduler.purge("recurring")
 
     def claims(self, worker):
         found = self.client.hgetall(Keys().key("claims", worker))

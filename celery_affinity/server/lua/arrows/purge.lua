@@ -9,6 +9,7 @@
 -- @include jobs/find_by.lua
 -- @include jobs/with_rules.lua
 -- @include jobs/come_back.lua
+-- @include jobs/recurs.lua
 
 local type = ARGV[1] -- encoded
 -- ARGV[2..]: ids of scheduled jobs, MOST_PURGED at most
@@ -19,7 +20,12 @@ local function forget(id, lane)
         with_rules.leave(id, type, lane)
     end
     if marks.of(id) == protocol.MERGES or marks.of(id) == protocol.BATCH then
-        callers.close(id, type, unpack(redis.call("HMGET", key.job(id), "rules", "name")))
+        local state, rules, name, enqueued =
+            unpack(redis.call("HMGET", key.job(id), "state", "rules", "name", "enqueued"))
+        callers.close(id, type, rules, name)
+        if state == "pending" then
+            recurs("take_back", type, rules, name, enqueued)
+        end
         come_back.forget(id)
         return
     end

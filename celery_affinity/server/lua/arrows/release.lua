@@ -48,6 +48,7 @@ for i = 5, #ARGV, 3 do
     elseif known then
 -- @deferred jobs/outcome.lua
         local how, why = read_outcome(outcome)
+        known.is_doubtful = how ~= "acked" -- the worker had acked it, and lost it
         local is_settled = (ENDED[how] or known.acked) and marks.of(id) ~= protocol.BATCH
         if is_settled then
             finished.record(id, fence, known, ENDED[how] or "done", ENDED[how] and why or "")

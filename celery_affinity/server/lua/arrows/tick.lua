@@ -1,10 +1,10 @@
 -- tick: scheduled -> pending, and what else no event triggers: jobs that wait and have expired end, and the jobs of
 -- dead workers come back. Any number of dispatchers may call it.
 -- A reason for the length: each kind of work is a function; the arrow is their order.
--- RETURNS {again, next_due_us, due, recovered, dead workers, untold, {list, ...}, more}; again 1: call again, there may
--- be more of a kind. next_due_us: time until the next scheduled job is due, -1 for none. untold 1: the ends of some
--- jobs are to be told (`announce`). list: one of the given lists that has messages for `ingest`. more: as `fill`
--- returns it.
+-- RETURNS {again, next_due_us, due, recovered, dead workers, untold, recurring, {list, ...}, more}; again 1: call
+-- again, there may be more of a kind. next_due_us: time until the next scheduled job, or recurring call, is due; -1 for
+-- none. untold 1: the ends of some jobs are to be told (`announce`). recurring 1: recurring calls are to be made
+-- (`due`). list: one of the given lists that has messages for `ingest`. more: as `fill` returns it.
 -- Cost: O(moves * log n), at most MOST_MOVES of each kind in one call; O(lists).
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
@@ -20,25 +20,33 @@ local settings = read_settings()
 local types = {}
 
 -- RETURNS the time since which a worker's silence counts. A server that was not ticked (restart, failover, a clock that
--- stepped) knows nothing of its workers' silence.
+-- stepped) knows nothing of its workers' silence. A second value is the position of the first recurring call whose time
+-- is to be compared with a clock that was set back; nil if none is.
 local function silence_began()
-    local ticked, grace = unpack(redis.call("HMGET", key.clock, "ticked", "grace"))
-    ticked, grace = tonumber(ticked), tonumber(grace)
+    local ticked, grace, recheck_from = unpack(redis.call("HMGET", key.clock, "ticked", "grace", "recheck"))
+    ticked, grace, recheck_from = tonumber(ticked), tonumber(grace), tonumber(recheck_from)
+    if ticked and clock.now_us < ticked then
+        recheck_from = 0
+    end
     if not (ticked and grace and grace <= clock.now_us and ticked <= clock.now_us)
         or clock.now_us - ticked > protocol.SILENCE_COUNTS_US then
         grace = clock.now_us
     end
     redis.call("HSET", key.clock, "ticked", clock.now, "grace", clock.text(grace))
-    return grace
+    return grace, recheck_from
 end
 
 -- RETURNS whether call `id`, which is due, was merged with others that wait.
 local function merge(id, type, lane, enqueued)
 -- @deferred jobs/merging.lua
-    local rules, name, bytes = unpack(redis.call("HMGET", key.job(id), "rules", "name", "bytes"))
+    local rules, name, bytes, task, is_again, fired =
+        unpack(redis.call("HMGET", key.job(id), "rules", "name", "bytes", "task", "again", "recurring"))
     local batch = merging.enter(id, type, lane, enqueued, rules, name, tonumber(bytes) or 0)
     if batch and has_rules(id) then
         with_rules.leave(id, type, lane) -- its key may be kept for it
+    end
+    if not is_again then
+        recurs("match", type, rules, name, task, fired)
     end
     return batch
 end
@@ -116,7 +124,12 @@ local function with_messages(lists)
     return found
 end
 
-local grace = silence_began()
+local grace, recheck_from = silence_began()
+local has_more_to_recheck = false
+if recheck_from then
+-- @deferred jobs/recurring_recheck.lua
+    has_more_to_recheck = recheck(recheck_from)
+end
 local expired = end_expired()
 local due = promote_due()
 local recovered, dead = recover_the_dead(grace)
@@ -128,11 +141,23 @@ local next_key = redis.call("ZRANGE", key.due_keys, 0, 0, "WITHSCORES")[2]
 if next_key and (not next_due or tonumber(next_key) < tonumber(next_due)) then
     next_due = next_key
 end
+local next_recurring = redis.call("ZRANGE", key.recurring, 0, 0, "WITHSCORES")[2]
+local is_any_due = next_recurring and tonumber(next_recurring) <= clock.now_us
+if is_any_due then -- these are asked for at once (`due`)
+    next_recurring =
+        redis.call("ZRANGEBYSCORE", key.recurring, "(" .. clock.now, "+inf", "WITHSCORES", "LIMIT", 0, 1)[2]
+end
+if next_recurring and (not next_due or tonumber(next_recurring) < tonumber(next_due)) then
+    next_due = next_recurring
+end
 local next_due_us = next_due and math.max(0, tonumber(next_due) - clock.now_us) or -1
 if next_due_us == math.huge then
-    next_due_us = -1 -- no publish wrote that
+    next_due_us = -1 -- no publish wrote that; or all recurring calls are suspended
 end
 local is_full = expired == protocol.MOST_MOVES or due == protocol.MOST_MOVES or recovered == protocol.MOST_MOVES
-    or have_rules_more
+    or have_rules_more or has_more_to_recheck
 local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, 1)
-return { is_full and 1 or 0, clock.text(next_due_us), due, recovered, dead, #untold, with_messages(ARGV), more }
+return {
+    is_full and 1 or 0, clock.text(next_due_us), due, recovered, dead, #untold, is_any_due and 1 or 0,
+    with_messages(ARGV), more,
+}

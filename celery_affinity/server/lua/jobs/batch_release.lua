@@ -28,6 +28,7 @@ function batch_release.record(batch, fence, known, how, why)
         return go_on(batch, known)
     end
     redis.call("HDEL", key.job(batch), "primary")
+    known.ran, known.is_doubtful = primary, known.is_doubtful or not primary
     finished.record(batch, fence, known, state, its_why, has_others)
     if has_others then
         redis.call("ZADD", key.untold, clock.now, batch)

@@ -2,6 +2,7 @@
 -- @include placing/lanes.lua
 -- @include jobs/with_rules.lua
 -- @include jobs/marks.lua
+-- @include jobs/recurs.lua
 local callers = {}
 
 -- RETURNS the field of hash `merging` for calls that are alike in what they merge by; nil if `rules` say nothing of
@@ -56,7 +57,10 @@ end
 
 -- Forgets a batch that has no call left.
 function callers.vanish(batch)
-    callers.close(batch, unpack(redis.call("HMGET", key.job(batch), "type", "rules", "name")))
+    local type, rules, name, enqueued =
+        unpack(redis.call("HMGET", key.job(batch), "type", "rules", "name", "enqueued"))
+    callers.close(batch, type, rules, name)
+    recurs("take_back", type, rules, name, enqueued)
     local row, fields = redis.call("HGETALL", key.job(batch)), {}
     for nth = 1, #row, 2 do
         fields[#fields + 1] = row[nth]

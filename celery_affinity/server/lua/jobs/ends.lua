@@ -4,19 +4,25 @@
 -- @include placing/lanes.lua
 -- @include jobs/with_rules.lua
 -- @include jobs/callers.lua
+-- @include jobs/recurs.lua
 -- @include jobs/find_by.lua
 local ends = {}
 
 -- Ends a job that is in no lane and has no slot. `how`: "revoked" or "expired".
 function ends.record(id, how)
     local now = clock.now
+    if marks.of(id) == protocol.MERGES then
+        local state, type, rules, name, enqueued =
+            unpack(redis.call("HMGET", key.job(id), "state", "type", "rules", "name", "enqueued"))
+        callers.close(id, type, rules, name)
+        if state == "pending" or state == "claimed" then
+            recurs("take_back", type, rules, name, enqueued)
+        end
+    end
     redis.call("HSET", key.job(id), "state", how, "ended", now)
     redis.call("ZADD", key.untold, now, id)
     redis.call("HINCRBY", key.counters, how, 1)
     find_by.fade(id, unpack(redis.call("HMGET", key.job(id), "stamps", "expires")))
-    if marks.of(id) == protocol.MERGES then
-        callers.close(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
-    end
 end
 
 -- Ends a job that waits. RETURNS whether it did wait: a claimed job is its worker's.

@@ -6,6 +6,7 @@
 -- @include jobs/find_by.lua
 -- @include jobs/ends.lua
 -- @include jobs/callers.lua
+-- @include jobs/recurs.lua
 
 -- Writes the row of `job`, and its message. A full server may refuse the first write.
 local function write_job(job, lane, enqueued, state)
@@ -20,8 +21,9 @@ local function write_job(job, lane, enqueued, state)
     redis.call("SET", key.message(job.id), job.message)
 end
 
--- Writes `job`, a table: field -> value, and puts it where it waits: mode and priority name its lane. `enqueued_us`:
--- when it was published. `is_only`: whether the call has no other job.
+-- Writes `job`, a table: field -> value, and puts it where it waits: mode and priority name its lane. A firing also has
+-- the name of its recurring call (`recurring`). `enqueued_us`: when it was published. `is_only`: whether the call has
+-- no other job.
 -- RETURNS state and served, as publish does; whether the caller is to `place` pending jobs of this type: not if others
 -- wait, since then no free slot fits, or another call is about to place them, unless reserves keep these back. A fourth
 -- value, for the only job, if no other of its type waits: the table from which `place` adds it to its lane, or gives it
@@ -44,7 +46,7 @@ local function put(job, enqueued_us, is_only)
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
     local is_revoked = is_heard_of and find_by.is_revoked(job.task_id)
     local expires = expires_us ~= "" and clock.text(clock.now_us + tonumber(expires_us)) or ""
-    find_by.add(id, job.task_id, job.stamps, expires)
+    local is_again = find_by.add(id, job.task_id, job.stamps, expires)
     if is_expired or is_revoked then
         ends.record(id, is_revoked and "revoked" or "expired")
         return protocol.HAS_ENDED, 1, false
@@ -52,6 +54,9 @@ local function put(job, enqueued_us, is_only)
 
     if delay_us > 0 then
         redis.call("HSET", key.job(id), "published", clock.now)
+        if is_again and job.rules ~= "" and marks.of(id) == protocol.MERGES then
+            redis.call("HSET", key.job(id), "again", 1) -- it puts no recurring call off when its time has come
+        end
         redis.call("ZADD", key.scheduled, due, id)
         if delay_us < protocol.TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
 -- @deferred fleet/workers.lua
@@ -65,6 +70,9 @@ local function put(job, enqueued_us, is_only)
     if job.rules ~= "" and marks.of(id) == protocol.MERGES then
 -- @deferred jobs/merging.lua
         is_merged = merging.enter(id, type, lane, due, job.rules, job.task_name, #job.message)
+        if not is_again then
+            recurs("match", type, job.rules, job.task_name, job.task_id, job.recurring)
+        end
     end
     if is_merged then
         heads = heads or "" -- others wait

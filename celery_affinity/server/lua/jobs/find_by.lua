@@ -30,9 +30,9 @@ function find_by.is_revoked(task, stamps, enqueued)
     return false
 end
 
--- Adds a job to the indexes. `expires`: µs, "" for never.
+-- Adds a job to the indexes. `expires`: µs, "" for never. RETURNS whether its task has others that have not ended.
 function find_by.add(id, task, stamps, expires)
-    find_by_task.add(task, id)
+    local is_again = find_by_task.add(task, id)
     if stamps ~= "" then
         redis.call("HSET", key.job(id), "stamps", stamps)
         for stamp in each_of(stamps) do
@@ -43,6 +43,7 @@ function find_by.add(id, task, stamps, expires)
         redis.call("HSET", key.job(id), "expires", expires, "claimed", "") -- see `claims.grant`
         redis.call("ZADD", key.expires, expires, id)
     end
+    return is_again
 end
 
 -- Removes a job that waits no more from the indexes by which waiting jobs are ended.

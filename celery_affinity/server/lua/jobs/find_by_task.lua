@@ -4,17 +4,17 @@
 -- it has ended.
 local find_by_task = {}
 
--- Adds a job to those of its task.
+-- Adds a job to those of its task. RETURNS whether there are others that have not ended.
 function find_by_task.add(task, id)
     if task == "" then
-        return
+        return false
     end
     if redis.call("SET", key.task(task), id, "NX") then
-        return
+        return false
     end
     if redis.call("PTTL", key.task(task)) ~= -1 then -- the job there has ended
         redis.call("SET", key.task(task), id)
-        return
+        return false
     end
     local last = redis.call("ZRANGE", key.jobs_of_task(task), -1, -1, "WITHSCORES")[2]
     if not last then
@@ -26,6 +26,7 @@ function find_by_task.add(task, id)
         end
     end
     redis.call("ZADD", key.jobs_of_task(task), last + 1, id)
+    return true
 end
 
 -- RETURNS at most `most` jobs of `task` with a number above `after`, whether there may be more, and the number of the

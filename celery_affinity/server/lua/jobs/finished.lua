@@ -2,6 +2,7 @@
 -- @include base/clock.lua
 -- @include jobs/find_by.lua
 -- @include jobs/callers.lua
+-- @include jobs/recurs.lua
 local finished = {}
 
 -- Counts how long a job of `type` took, for the moving average that explains when slots become free. Of short jobs,
@@ -20,7 +21,8 @@ local function count_duration(type, duration_us, fence)
 end
 
 -- Ends a job whose claim was removed. `known`: what `claims.remove` returned. `state`: how the job ended. `why`: why,
--- in words; "" if nothing is said. `stays`: whether somebody is still to be told; else nil.
+-- in words; "" if nothing is said. `known.is_doubtful`: whether nobody knows that the task succeeded; `known.ran`: of
+-- a batch, the call that was run. `stays`: whether somebody is still to be told; else nil.
 function finished.record(id, fence, known, state, why, stays)
     redis.call("UNLINK", key.message(id))
     if not known.claimed then
@@ -33,6 +35,9 @@ function finished.record(id, fence, known, state, why, stays)
     find_by.forget(id, known.task, known.stamps, known.expires, protocol.ENDED_KEPT_S)
     if known.rules then
         callers.close(id, known.type, known.rules, known.name)
+        if state == "done" and not known.is_doubtful then
+            recurs("run", known.type, known.rules, known.name, id, known.ran or id, known.task)
+        end
     end
     redis.call("HSET", key.job(id), "state", state, "ended", clock.now)
     if why ~= "" then
