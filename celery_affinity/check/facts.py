@@ -23,7 +23,8 @@ class App:
 
     *declared*: scheduled type -> its declarations, such as ``task shop.render``. *priorities*: the places that use
     Celery's own priority. *void*: settings of Celery's that were changed, but have no effect here, with their values.
-    *hiredis*: whether redis-py has its fast parser.
+    *hiredis*: whether redis-py has its fast parser. *merges_twice*: tasks that merge, each with the class of another
+    package that merges, or drops, its calls as well.
     """
 
     broker: str = "redis://localhost:6379/0"
@@ -49,6 +50,7 @@ class App:
     versions: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
     hiredis: bool = True
+    merges_twice: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ LEVELS = {
     "tls-unverified": Level.WARNING,
     "results-never-expire": Level.WARNING,
     "results-share-memory": Level.NOTE,
+    "merges-twice": Level.WARNING,
     "hiredis": Level.NOTE,
     # the server
     "broker-away": Level.ERROR,

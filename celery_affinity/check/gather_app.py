@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from itertools import chain
 from typing import Any
@@ -12,7 +13,7 @@ from kombu.utils.url import url_to_parts
 from redis.utils import HIREDIS_AVAILABLE
 
 from ..client import misspelt
-from ..client.of_app import is_ours, settings_of, type_by_name
+from ..client.of_app import is_ours, rules_by_name, settings_of, type_by_name
 from ..client.options import of_beat, of_routes, wrong_in, wrong_with_app
 from ..errors import AffinityError
 from ..rules.affinity import as_affinity, of_task
@@ -35,6 +36,9 @@ _OPTIONS_OF_CONNECTIONS = (
     "max_retries",
     "polling_interval",
 )
+
+#: Base classes of tasks that gather calls in a worker, or refuse a second one: nothing is left to merge.
+_OF_OTHERS = {"celery_batches.Batches", "celery_singleton.Singleton", "celery_once.QueueOnce"}
 
 _PREFETCH = {"worker_prefetch_multiplier": 4, "worker_disable_prefetch": False}
 
@@ -80,6 +84,7 @@ def gather_app(app: Celery) -> App:
         declared=declared,
         versions=versions(),
         hiredis=bool(HIREDIS_AVAILABLE),
+        merges_twice=dict(_merges_twice(app, own)),
     )
 
 
@@ -212,6 +217,22 @@ def _priorities(app: Celery) -> Iterator[str]:
     for where, options in _given_options(app):
         if options.get("priority") is not None:
             yield where
+
+
+# -- classes of other packages
+
+
+def _merges_twice(app: Celery, own: Settings) -> Iterator[tuple[str, str]]:
+    """Yield the tasks that merge, and whose calls a class of another package keeps from it, each with that class."""
+    for name, task in sorted(app.tasks.items()):
+        with suppress(AffinityError):  # said by `_type_of_task`
+            if of_task(task).merge or rules_by_name(name, own).merge:
+                yield from ((name, found) for found in map(_named, type(task).__mro__) if found in _OF_OTHERS)
+
+
+def _named(cls: type) -> str:
+    """Return the name of a class, and the first part of its module: packages move classes between their modules."""
+    return f"{cls.__module__.partition('.')[0]}.{cls.__qualname__}"
 
 
 # -- results

@@ -9,7 +9,6 @@ routes nothing: the destination of a message that is published with kombu alone 
 ``on_demand=`` becomes `Stamp.on_demand`, then `Job.on_demand` (`envelope.as_job`), then "demand" in a lane's name.
 """
 
-import secrets
 from collections.abc import Mapping
 from functools import wraps
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from ..rules.affinity import Affinity, as_affinity, check_on_demand, check_prior
 from ..rules.settings import Settings
 from . import destination, first_try, job_rules, misspelt, publishing_app
 from .destination import Routed
+from .following_ids import new_publish_id
 from .job_rules import JobRule
 from .modes import pass_on
 from .of_app import is_ours, settings_of, tasks_of
@@ -82,7 +82,7 @@ class Sending(str):
     _stamp: Stamp | None = None
 
     def __new__(cls, app: Celery, task_name: str, capture: Capture | None = None) -> "Sending":
-        sending = super().__new__(cls, secrets.token_hex(16))
+        sending = super().__new__(cls, new_publish_id(task_name))
         sending.app, sending.task_name, sending.capture = app, task_name, capture
         return sending
 

@@ -1,7 +1,8 @@
 """The callers of a merged run get its end, each under the own task id: state, links, chain and chord, as after its own.
 
 The process that ran the task shares what it knows; the dispatcher shares what no process could tell. Every caller is
-told once, unless the process that tells dies midway: then a page of callers may be told again.
+told once, unless the process that tells dies midway: then a page of callers may be told again. What was published is
+known by its id (`following_ids`), and a caller keeps the end that it has.
 """
 
 import logging
@@ -12,11 +13,13 @@ from typing import Any, NamedTuple
 from celery import Celery, group, states
 from celery._state import _task_stack
 from celery.app.task import Context, Task
+from celery.backends.redis import RedisBackend
 from celery.canvas import maybe_signature
-from celery.exceptions import Retry
+from celery.exceptions import Retry, TaskRevokedError
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
+from ..client.following_ids import following
 from ..client.of_app import merge_of
 from ..errors import ResultLostError
 from ..server.replies import Caller, Ending
@@ -76,13 +79,14 @@ def share(
 ) -> bool:
     """Tell the other callers of *batch* how its run ended. Return whether all of them know.
 
-    *is_repeated*: some may have been told before: these are not told again. A caller that cannot be told now is left to
-    the dispatcher. Raises what the broker raises.
+    *is_repeated*: some may have been told before, perhaps in part: these keep their end. A caller that cannot be told
+    now is left to the dispatcher. Raises what the broker raises.
     """
 
     def tell(caller: Caller) -> None:
-        if not (is_repeated and _has_an_end(teller, batch.task_name, caller)):
-            _tell(teller, batch.task_name, caller, end)
+        known = _end_of(teller, batch.task_name, caller) if is_repeated else None
+        if not (isinstance(known, Failed) and isinstance(known.error, TaskRevokedError)):
+            _tell(teller, batch.task_name, caller, known or end, is_stored=known is not None)
 
     return _tell_all(scheduler, batch, tell, state="failed" if isinstance(end, Failed) else "done")
 
@@ -100,7 +104,7 @@ def retry(teller: Teller, batch: Batch, exc: Retry, *, scheduler: Scheduler) -> 
             raise ValueError("its message cannot be read")
         task, context = request.task, request._context
         context.args, context.kwargs = request.args, request.kwargs
-        with _current(task, context):
+        with _current(task, context), following(caller.job_id):
             task.signature_from_request(context, retries=context.retries + 1, **when).apply_async()
 
     _tell_all(scheduler, batch, tell, state="done")
@@ -155,15 +159,25 @@ def _splits(task: Task) -> bool:
     return merge is not None and merge.split is not None
 
 
-def _has_an_end(teller: Teller, task_name: str, caller: Caller) -> bool:
-    """Return whether the result backend knows the end of a call: a second one would count twice in its chord."""
+def _end_of(teller: Teller, task_name: str, caller: Caller) -> Succeeded | Failed | None:
+    """Return the end of a call that the result backend knows; None if it knows none."""
     backend = teller.app.tasks[task_name].backend
     if str(backend.as_uri()).startswith("rpc"):
-        return False  # the results are in the caller's queue
+        return None  # the results are in the caller's queue
     try:
-        return backend.get_task_meta(caller.task_id)["status"] in states.READY_STATES
+        meta = backend.get_task_meta(caller.task_id)
     except Exception:  # no backend, or it does not answer
-        return False
+        return None
+    if meta["status"] == states.SUCCESS:
+        return Succeeded(lambda _: meta["result"])
+    return Failed(meta["result"], meta.get("traceback")) if meta["status"] in states.READY_STATES else None
+
+
+def _counts_once(backend: Any) -> bool:
+    """Return whether a part of a chord may be counted again: by the id of its task, or by the part itself."""
+    return isinstance(backend, RedisBackend) and bool(
+        hasattr(backend, "_chord_part_return_script") or backend._chord_zset
+    )
 
 
 def _told(caller: Caller, tell: Callable[[Caller], None]) -> bool:
@@ -177,7 +191,8 @@ def _told(caller: Caller, tell: Callable[[Caller], None]) -> bool:
     return True
 
 
-def _tell(teller: Teller, task_name: str, caller: Caller, end: Succeeded | Failed) -> None:
+def _tell(teller: Teller, task_name: str, caller: Caller, end: Succeeded | Failed, *, is_stored: bool = False) -> None:
+    """Tell a caller. *is_stored*: its result is, and so its links are published; what comes after that may not be."""
     request = teller.request_of(task_name, caller.task_id, caller.message)
     if request is None:  # nobody can read what would follow
         error = end.error if isinstance(end, Failed) else ValueError("the message of this call cannot be read")
@@ -185,14 +200,21 @@ def _tell(teller: Teller, task_name: str, caller: Caller, end: Succeeded | Faile
         return
     task, context = request.task, request._context
     ignores = task.ignore_result if context.ignore_result is None else context.ignore_result
+    if is_stored and not _counts_once(task.backend):
+        context.chord = None  # it may have been counted
     with _current(task, context):
         if isinstance(end, Failed):
             stores = task.store_errors_even_if_ignored or not ignores
-            task.backend.mark_as_failure(caller.task_id, end.error, end.traceback, request=context, store_result=stores)
-        else:
-            result = end.result_of(caller.job_id)
-            _publish_what_follows(teller.app, result, context)
-            task.backend.mark_as_done(caller.task_id, result, context, not ignores)
+            with following(f"{caller.job_id} failure", *(context.errbacks or ()), context.chord):
+                task.backend.mark_as_failure(
+                    caller.task_id, end.error, end.traceback, request=context, store_result=stores
+                )
+            return
+        result = end.result_of(caller.job_id)
+        if not is_stored:
+            _publish_what_follows(teller.app, caller.job_id, result, context)
+        with following(f"{caller.job_id} chord", context.chord):
+            task.backend.mark_as_done(caller.task_id, result, context, not (ignores or is_stored))
 
 
 @contextmanager
@@ -207,19 +229,22 @@ def _current(task: Any, context: Context) -> Iterator[None]:
         _task_stack.pop()
 
 
-def _publish_what_follows(app: Celery, result: Any, context: Context) -> None:
-    """Publish the links of a call, and the next step of its chain, as Celery's tracer does."""
+def _publish_what_follows(app: Celery, job_id: str, result: Any, context: Context) -> None:
+    """Publish the links of the call *job_id*, and the next step of its chain, as Celery's tracer does."""
     priority = context.delivery_info.get("priority") if app.conf.task_inherit_parent_priority else None
     lineage = {"parent_id": context.id, "root_id": context.root_id or context.id, "priority": priority}
     links = [maybe_signature(each, app=app) for each in context.callbacks or ()]
     alone = [each for each in links if not isinstance(each, group)]
-    for each in links:
+    for nth, each in enumerate(links):
         if isinstance(each, group):
-            each.apply_async((result,), **lineage)
-    if len(alone) > 1:
-        group(alone, app=app).apply_async((result,), **lineage)
-    elif alone:
-        alone[0].apply_async((result,), **lineage)
+            with following(f"{job_id} link {nth}", each):
+                each.apply_async((result,), **lineage)
+    with following(f"{job_id} links", *alone):
+        if len(alone) > 1:
+            group(alone, app=app).apply_async((result,), **lineage)
+        elif alone:
+            alone[0].apply_async((result,), **lineage)
     if context.chain:
         step = maybe_signature(context.chain[-1], app=app)
-        step.apply_async((result,), chain=context.chain[:-1], **lineage)
+        with following(f"{job_id} chain", step):
+            step.apply_async((result,), chain=context.chain[:-1], **lineage)

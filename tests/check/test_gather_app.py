@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from kombu import Queue
 
-from celery_affinity import Affinity
+from celery_affinity import Affinity, Merge
 from celery_affinity.check import check
 from celery_affinity.check.gather import gather
 from celery_affinity.check.gather_app import gather_app
@@ -87,3 +87,25 @@ def test_what_an_app_gets_wrong(new_app):
     wrong.task(nothing, name="bad", shared=False)
     wrong.tasks["bad"].affinity = 3
     assert ids(wrong) == {"settings"}
+
+
+def test_tasks_that_merge_and_have_a_class_that_does_so_too(new_app):
+    app = new_app(affinity_task_rules={"shop.named": {"merge": {"key": "k", "keep": "last"}}})
+    batches = type("Batches", (app.Task,), {"__module__": "celery_batches"})
+    singleton = type("Singleton", (app.Task,), {"__module__": "celery_singleton.singleton"})
+    once = type("QueueOnce", (app.Task,), {"__module__": "celery_once.tasks"})
+    own = type("Batches", (app.Task,), {"__module__": "shop"})
+    merge = Affinity(merge=Merge("k", keep="last"))
+    for name, base, affinity in (
+        ("shop.batches", batches, merge),
+        ("shop.derived", type("Ours", (singleton,), {}), merge),
+        ("shop.named", once, None),
+        ("shop.own", own, merge),
+        ("shop.plain", batches, None),
+    ):
+        app.task(nothing, name=name, base=base, shared=False, affinity=affinity)
+    assert gather_app(app).merges_twice == {
+        "shop.batches": "celery_batches.Batches",
+        "shop.derived": "celery_singleton.Singleton",
+        "shop.named": "celery_once.QueueOnce",
+    }

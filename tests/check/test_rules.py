@@ -56,6 +56,7 @@ CASES = [
     ("tls-unverified", app(tls_unverified=True), "not verified"),
     ("results-never-expire", Facts(replace(APP, backend=Backend("redis://", None))), "kept for ever"),
     ("results-share-memory", app(backend=Backend("redis://", 3600.0)), "publishing then fails"),
+    ("merges-twice", app(merges_twice={"shop.plan": "celery_once.QueueOnce"}), "celery_once.QueueOnce refuses"),
     ("hiredis", app(hiredis=False), "not installed"),
     ("broker-away", Facts(APP, away="Connection refused"), "Connection refused"),
     ("server-unknown", server(refused="no permission"), "no permission"),

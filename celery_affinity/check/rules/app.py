@@ -170,6 +170,21 @@ def results_share_memory(facts: Facts) -> Iterator[Finding]:
     )
 
 
+def merges_twice(facts: Facts) -> Iterator[Finding]:
+    for task, base in facts.app.merges_twice.items():
+        effect = (
+            "gathers the calls that reach one worker, and acks them by itself: a merged call is one of them, and the "
+            "others get no result"
+            if base.endswith("Batches")
+            else "refuses, or drops, a call while a like one waits or runs: none is left to merge"
+        )
+        yield Finding(
+            "merges-twice",
+            f"Task {task} says merge, and its base class {base} {effect}.",
+            'Take the base class away; for the calls as a list write Merge(..., keep="all", split=...).',
+        )
+
+
 def hiredis(facts: Facts) -> Iterator[Finding]:
     if not facts.app.hiredis:
         yield Finding(
@@ -194,5 +209,6 @@ RULES = (
     tls,
     results_never_expire,
     results_share_memory,
+    merges_twice,
     hiredis,
 )

@@ -149,6 +149,12 @@ def add(value, other):
     return value + other
 
 
+@app.task(name="failed", affinity="merging")
+def failed(task_id):
+    note("failed", task_id)
+
+
 @app.task(name="total", affinity="merging")
 def total(values):
+    note("total", values)
     return values

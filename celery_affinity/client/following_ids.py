@@ -1,0 +1,67 @@
+"""The publish ids of what follows from an end (links, the next step of a chain, the body of a chord).
+
+An end may be told twice: the process that told it may have died before it could say so. The ids are made from the job
+that ended, so that what was published before is a known job, and is not published again.
+"""
+
+import hashlib
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from .modes import parts_of
+
+
+class _Following:
+    """What follows from *origin*, an end. *count*: calls that were published so far, by the name of their task.
+
+    Counted by name, so that what a handler of a signal publishes as well gives no id of a link to another task.
+    """
+
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        self.count: Counter[str] = Counter()
+
+    def id_of_next(self, task_name: str) -> str:
+        self.count[task_name] += 1
+        text = f"{self.origin} {self.count[task_name]} {task_name}"
+        return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+_following: ContextVar[_Following | None] = ContextVar("celery_affinity_following", default=None)
+
+
+def new_publish_id(task_name: str) -> str:
+    """Return the id of a call of a task: by chance, or made from the end that it follows from."""
+    following = _following.get()
+    return secrets.token_hex(16) if following is None else following.id_of_next(task_name)
+
+
+@contextmanager
+def following(origin: str, *signatures: Any) -> Iterator[None]:
+    """Give what is published the ids of what follows from *origin*: these *signatures*, each as its message has it.
+
+    A chord gets new ids: its header counts under an id that Celery makes anew, and half a header of each would be none.
+    """
+    token = _following.set(None if any(map(_begins_with_a_chord, signatures)) else _Following(origin))
+    try:
+        yield
+    finally:
+        _following.reset(token)
+
+
+def _begins_with_a_chord(signature: Any) -> bool:
+    """Return whether a call of *signature* publishes several messages that count together."""
+    if not isinstance(signature, dict):
+        return False
+    kind, names = signature.get("subtask_type"), parts_of(signature)
+    if not names or kind == "chord":
+        return kind == "chord"
+    parts: Sequence[Any] = signature["kwargs"].get(names[0]) or ()
+    if kind == "chain":
+        is_header = len(parts) > 1 and isinstance(parts[0], dict) and parts[0].get("subtask_type") == "group"
+        return is_header or any(map(_begins_with_a_chord, parts[:1]))
+    return any(map(_begins_with_a_chord, parts))

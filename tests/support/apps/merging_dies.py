@@ -1,0 +1,65 @@
+"""The app `merging`, in which a process dies by ``kill -9`` in the middle of telling callers, once.
+
+``DIES``, as JSON: the place (a method of the result backend, or "publish" of the task `add`), the number of the call of
+it that counts, whether the call is done before the death, and who dies: "process" (of the pool) or "worker" (both).
+"""
+
+import itertools
+import json
+import os
+import signal
+from contextlib import suppress
+from functools import wraps
+
+from celery.backends.redis import RedisBackend
+from celery.signals import after_task_publish, before_task_publish
+
+from celery_affinity import Merge
+
+from .merging import app, merged, note, union
+
+__all__ = ["app"]
+
+PLACE, NUMBER, IS_DONE, WHO = json.loads(os.environ.get("DIES", '["nowhere", 0, false, "process"]'))
+
+_numbers = itertools.count(1)
+
+
+def die():
+    with suppress(FileExistsError):
+        os.close(os.open(os.environ["LEDGER"] + ".died", os.O_CREAT | os.O_EXCL))
+        if WHO == "worker":
+            os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def count(*_, sender=None, **__):
+    if sender == "add" and next(_numbers) == NUMBER:
+        die()
+
+
+if PLACE == "publish":
+    (after_task_publish if IS_DONE else before_task_publish).connect(count, weak=False)
+elif PLACE != "nowhere":
+    method = getattr(RedisBackend, PLACE)
+
+    @wraps(method)
+    def dying(*args, **kwargs):
+        request = kwargs.get("request") or args[1]
+        dies = request.task == "told" and next(_numbers) == NUMBER
+        if dies and not IS_DONE:
+            die()
+        result = method(*args, **kwargs)
+        if dies:
+            die()
+        return result
+
+    setattr(RedisBackend, PLACE, dying)
+
+
+@merged("told", Merge("{city}", fold=union), acks_late=True)
+def told(city, changes):
+    note("told", city, changes)
+    if "fail" in changes:
+        raise ValueError(len(changes))
+    return changes

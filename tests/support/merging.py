@@ -1,0 +1,43 @@
+"""Workers whose calls merge, and calls that wait together."""
+
+import json
+
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+
+from .processes import start_worker, wait_until
+
+APP = "tests.support.apps.merging"
+
+#: Longest time, s, until callers know: the second way goes by ticks, of 1.4 s.
+SOON_S = 20
+
+
+class Merging:
+    """Workers of the app, and calls that wait together."""
+
+    def __init__(self, app, server, redis_client, ledger):
+        self.app, self.url, self.redis, self.ledger = app, server.url, redis_client, ledger
+        self.scheduler = Scheduler(redis_client, Keys())
+        self.scheduler.pause("type:merging")
+
+    def start(self, pool="prefork", concurrency=2, app=APP, types=("merging",), **env):
+        return start_worker(
+            app, self.url, types, pool=pool, concurrency=concurrency, env={"LEDGER": str(self.ledger), **env}
+        )
+
+    def go(self):
+        """Let the calls start that wait together."""
+        self.scheduler.resume("type:merging")
+
+    def task(self, name):
+        return self.app.tasks[name]
+
+    def runs(self, name):
+        """Return the arguments of each run of a task."""
+        lines = self.ledger.read_text().splitlines() if self.ledger.exists() else []
+        return [values for task, *values in map(json.loads, lines) if task == name]
+
+    def leaves_nothing(self):
+        """Wait until nothing is left that only merging needs."""
+        wait_until(lambda: not self.redis.keys("*:key:[mct]*"), SOON_S, f"{self.redis.keys()}")

@@ -1,0 +1,77 @@
+"""A process dies in the middle of telling the callers of a merged run: each is told all the same, its links once."""
+
+import json
+from collections import Counter
+
+import pytest
+from celery import chain, chord
+from celery.exceptions import WorkerLostError
+
+from ..support.merging import SOON_S, Merging
+from ..support.processes import wait_until
+
+APP = "tests.support.apps.merging_dies"
+
+#: Where the process dies: a place, the number of the call there, whether the call is done. The first end that is stored
+#: is that of the run's own call, whose links Celery publishes.
+PLACES = [
+    ("publish", 2, False),
+    ("publish", 2, True),
+    ("publish", 6, True),
+    ("store_result", 2, False),
+    ("store_result", 3, True),
+    ("on_chord_part_return", 1, False),
+    ("on_chord_part_return", 2, True),
+    ("on_chord_part_return", 3, True),
+]
+
+
+@pytest.fixture
+def merging(load_app, valkey, redis_client, tmp_path):
+    return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
+
+
+@pytest.mark.parametrize("who", ["process", "worker"])
+@pytest.mark.parametrize(("place", "number", "is_done"), PLACES)
+def test_a_death_in_the_middle_of_telling_repeats_no_link(merging, place, number, is_done, who):
+    told = merging.task("told")
+    add, total = (merging.task(name).s().set(affinity="others") for name in ("add", "total"))
+    merging.start("threads", types=["others"])  # which does not die
+    first = told.delay("HH", [0])
+    results = [told.apply_async(("HH", [n]), link=[add.clone(([n],)), add.clone(([n, n],))]) for n in range(1, 4)]
+    chained = [chain(told.s("HH", [n]), add.clone(([n],)))() for n in range(4, 6)]
+    chorded = chord([told.s("HH", [n]) for n in range(6, 9)], total)()
+    worker = merging.start(app=APP, DIES=json.dumps([place, number, is_done, who]))
+    merging.go()
+    if who == "worker":
+        wait_until(lambda: not worker.is_running, SOON_S, worker.log())
+        merging.start(app=APP)
+    whole = list(range(9))
+    assert [each.get(timeout=SOON_S) for each in [first, *results]] == [whole] * 4
+    assert [each.get(timeout=SOON_S) for each in chained] == [[*whole, 4], [*whole, 5]]
+    assert chorded.get(timeout=SOON_S) == [whole] * 3
+    merging.leaves_nothing()
+    links = [[n] for n in range(1, 6)] + [[n, n] for n in range(1, 4)]
+    runs = Counter(str(link) for _, link in merging.runs("add"))
+    assert runs == {str(link): 1 for link in links}
+    assert len(merging.runs("total")) == 1
+    assert len(merging.runs("told")) <= 2
+    assert merging.ledger.with_name("ledger.died").exists()
+
+
+@pytest.mark.parametrize(("place", "number", "is_done"), [("store_result", 2, True), ("store_result", 4, True)])
+def test_a_death_between_a_failure_and_its_links_leaves_none_out(merging, place, number, is_done):
+    told, failed = merging.task("told"), merging.task("failed").s().set(affinity="others")
+    merging.start("threads", types=["others"])
+    first = told.delay("HH", ["fail"])  # its links Celery calls
+    results = [told.apply_async(("HH", ["fail"]), link_error=failed) for _ in range(4)]
+    chained = chain(told.s("HH", ["fail"]), merging.task("add").s([1]))()
+    merging.start(app=APP, DIES=json.dumps([place, number, is_done, "process"]))
+    merging.go()
+    for each in [first, *results, chained.parent, chained]:
+        with pytest.raises((ValueError, WorkerLostError)):  # of a lost process Celery says so, after another failure
+            each.get(timeout=SOON_S)
+    merging.leaves_nothing()
+    wait_until(lambda: len(merging.runs("failed")) >= 4, SOON_S, "all are called")
+    assert sorted(merging.runs("failed")) == sorted([each.id] for each in results)
+    assert len(merging.runs("told")) == 1
