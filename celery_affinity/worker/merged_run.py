@@ -7,6 +7,7 @@ failure; `dispatcher.sharing` tells the others.
 
 import inspect
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial, reduce, wraps
@@ -14,13 +15,13 @@ from typing import Any, NamedTuple
 
 from celery import Celery
 from celery.app.task import Context, Task
-from celery.exceptions import Reject, Retry
+from celery.exceptions import Ignore, Reject, Retry
 from celery.signals import task_failure, task_success
 
 from ..client.first_try import mode_of
 from ..client.merge_functions import with_functions
 from ..client.of_app import merge_of
-from ..dispatcher.sharing import AWAY, Batch, Failed, Succeeded, pages_of, retry, share
+from ..dispatcher.sharing import AWAY, Batch, Failed, Succeeded, retry, share
 from ..dispatcher.teller import Teller
 from ..membership.held import claim_in
 from ..rules.marks import is_batch
@@ -37,6 +38,10 @@ _WRAPPED = "_celery_affinity_runs_all_calls"
 
 #: What a policy of retries says of connecting; a user's may say more, of publishing.
 _PAUSES = ("max_retries", "interval_start", "interval_step", "interval_max")
+
+#: Longest waits, s, for a broker that is away: of a run that can be given back, and of one that was acked, which would
+#: fail for all callers. The pause between two tries.
+_PATIENCE_S, _PATIENCE_AFTER_ACK_S, _PAUSE_S = 60.0, 600.0, 0.5
 
 
 class _Run(NamedTuple):
@@ -161,21 +166,37 @@ def _call(names: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[
 
 
 def _others(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[str, Call]:
-    """Return the calls of a batch but its own, by job id. Gives the batch back if the broker does not answer."""
+    """Return the calls of a batch but its own, by job id. Waits while the broker is away: the batch stays claimed."""
+    deadline_s = time.monotonic() + (_PATIENCE_S if task.acks_late else _PATIENCE_AFTER_ACK_S)
+    is_said = False
+    while True:
+        try:
+            return _read(task, names, batch)
+        except AWAY as exc:
+            if not is_said:
+                logger.warning("The calls that task %s was merged with cannot be read yet: %s", task.request.id, exc)
+                is_said = True
+            if time.monotonic() >= deadline_s:
+                if task.acks_late:
+                    raise Reject(f"the calls that it was merged with cannot be read: {exc}", requeue=True) from exc
+                raise
+        time.sleep(_PAUSE_S)
+
+
+def _read(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[str, Call]:
     teller = _teller(task.app)
-    calls = {}
-    try:
-        with _scheduler(task.app) as scheduler:
-            for page in pages_of(scheduler, batch):
-                for caller in page:
-                    request = teller.request_of(task.name, caller.task_id, caller.message)
-                    if request is not None:  # else its caller is told that it cannot be read
-                        calls[caller.job_id] = _call(names, request.args, request.kwargs, request._context)
-    except AWAY as exc:
-        logger.warning("The calls that task %s was merged with cannot be read: %s", task.request.id, exc)
-        if task.acks_late:
-            raise Reject(f"the calls that it was merged with cannot be read: {exc}", requeue=True) from exc
-        raise
+    calls: dict[str, Call] = {}
+    with _scheduler(task.app) as scheduler:
+        after: int | None = 0
+        while after is not None:
+            page = scheduler.callers(batch.job_id, fence=batch.fence, after=after)
+            if page is None:
+                raise Ignore(f"task {task.request.id} is run with its calls by another worker by now")
+            for caller in page.callers:
+                request = teller.request_of(task.name, caller.task_id, caller.message)
+                if request is not None:  # else its caller is told that it cannot be read
+                    calls[caller.job_id] = _call(names, request.args, request.kwargs, request._context)
+            after = page.after
     return calls
 
 

@@ -54,6 +54,29 @@ def by_name(city, changes):
     return changes
 
 
+class Gated(app.Task):
+    """A task that waits, before it reads its calls, until a file is there."""
+
+    abstract = True
+
+    def before_start(self, *_):
+        note("gate", self.name)
+        while not os.path.exists(os.environ["LEDGER"] + ".gate"):
+            time.sleep(0.01)
+
+
+@merged("gated_early", Merge("{city}", fold=union), base=Gated)
+def gated_early(city, changes):
+    note("gated_early", city, changes)
+    return changes
+
+
+@merged("gated_late", Merge("{city}", fold=union), base=Gated, acks_late=True)
+def gated_late(city, changes):
+    note("gated_late", city, changes)
+    return changes
+
+
 @merged("first", Merge("{city}", keep="first"), bind=True)
 def first(self, city, number):
     note("first", city, number)
