@@ -40,12 +40,14 @@ def row(label: str, note: str, marks: str, classes: str = "", height_px: int | N
     )
 
 
-def mark(start_s: float, end_s: float, length_s: float, classes: str, way: str, tip: str, style: str = "") -> str:
-    """Return a bar, or a line, from *start_s* to *end_s* of a row that is *length_s* long."""
+def mark(
+    start_s: float, end_s: float, length_s: float, classes: str, way: str, tip: str, style: str = "", text: str = ""
+) -> str:
+    """Return a bar, or a line, from *start_s* to *end_s* of a row that is *length_s* long, with *text* in it."""
     left, width = 100 * start_s / length_s, 100 * (end_s - start_s) / length_s
     return (
         f'<i class="{classes}" style="{style}left:{left:.3f}%;width:{width:.3f}%" data-way="{way}" '
-        f'data-tip="{escape(tip)}"></i>'
+        f'data-tip="{escape(tip)}">{escape(text)}</i>'
     )
 
 

@@ -1,6 +1,6 @@
 """Writes down what happens to each job: one JSON line per event, from every process, on each side in one way.
 
-Times are Unix seconds of this host. A line is shorter than a page and written at once, so lines never mix.
+Times are Unix seconds of this host. A line is appended by one write, so lines never mix.
 """
 
 import json

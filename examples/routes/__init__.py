@@ -1,4 +1,4 @@
-"""Agents in several cities: each change of a stop plans the tours of its city again.
+"""Agents in several cities: each change of a stop plans the tours of its city again, or those that wait together do.
 
     python -m examples.routes            run it, on celery_affinity and on stock Celery
     python -m examples.routes.rules      the rules of what may start, one by one

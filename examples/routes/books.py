@@ -1,10 +1,11 @@
 """The book of a city: its stops that are wanted, the changes it knows, and the plan that follows. A file for each city.
 
-Who changes a book reads it, plans, and writes it. If two do so at once, one change is lost.
+Who changes a book reads it, plans, and writes it. If two do so at once, changes are lost.
 """
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -38,15 +39,18 @@ def read(folder: Path, city: City) -> Book:
     return book
 
 
-def change(folder: Path, city: City, change: Change) -> float:
-    """Take *change* into the book of *city*, and return the length, km, of the new plan."""
+def change(folder: Path, city: City, changes: Sequence[Change]) -> Book:
+    """Take *changes*, the oldest first, into the book of *city*, plan once, and return the new book."""
     book = read(folder, city)
-    dropped = set(book["dropped"]) - {change["stop"]} | (set() if change["is_wanted"] else {change["stop"]})
+    dropped = set(book["dropped"])
+    for each in changes:
+        (dropped.discard if each["is_wanted"] else dropped.add)(each["stop"])
     found = plan(city.base, [stop for stop in city.stops if stop.name not in dropped], city.agents)
-    changes = sorted({*book["changes"], change["number"]})
+    known = sorted({*book["changes"], *(each["number"] for each in changes)})
     tours = [[stop.name for stop in tour] for tour in found.tours]
-    _write(folder, city, {"changes": changes, "dropped": sorted(dropped), "tours": tours, "km": found.km})
-    return found.km
+    new_book: Book = {"changes": known, "dropped": sorted(dropped), "tours": tours, "km": found.km}
+    _write(folder, city, new_book)
+    return new_book
 
 
 def _write(folder: Path, city: City, book: Book) -> None:

@@ -1,5 +1,9 @@
-"""Computes what the records of a side say: waits, runs of a city that overlapped, changes that got lost."""
+"""Computes what the records of a side say: waits, runs of a city that overlapped, changes that got lost.
 
+Each change is a call. A run plans the changes of one call, or of many that were merged: it is the first of them.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,18 +16,30 @@ WORKERS = ("north", "south")
 #: Slots of each worker.
 SLOTS = 2
 
+#: The side whose calls merge, and whose callers ask for results.
+MERGED = "merged"
+
 
 @dataclass
 class Job(runs.Job):
-    """A run of a city: it holds a slot from `started`, and plans from `began`, with its lock, to `planned`."""
+    """A call, and its run if it has one: that holds a slot from `started`, and plans from `began`, with its lock, to
+    `planned`.
+
+    *changes*: their numbers, if this is a run. *told*, *is_in_plan*: where callers ask for results, when this one was
+    known, and whether it was a plan that has the change.
+    """
 
     began: float | None = None
     planned: float | None = None
     cpu_s: float = 0.0
+    changes: list[int] = field(default_factory=list)
+    told: float | None = None
+    is_in_plan: bool = False
 
     @property
-    def user_waited_s(self) -> float:
-        return 0.0 if self.began is None else max(0.0, self.began - self.published)
+    def number(self) -> int:
+        """The number of the change that was called for."""
+        return int(self.about.partition(":")[0])
 
     @property
     def held_idle_s(self) -> float:
@@ -40,6 +56,11 @@ class Run(runs.Run):
     def new_job(self, **fields: object) -> Job:
         return Job(**fields)  # type: ignore[arg-type]
 
+    def runs_by_number(self) -> dict[int, Job]:
+        """Return the run that planned each change; the last one of a change that was planned twice."""
+        runs = sorted((job for job in self.jobs.values() if job.began), key=lambda job: job.began or 0.0)
+        return {number: job for job in runs for number in job.changes}
+
     def of_city(self, city: str) -> list[Job]:
         """Return the runs of *city* that have begun, in that order."""
         return sorted(
@@ -51,11 +72,28 @@ class Run(runs.Run):
         return sum(job.planned is not None for job in self.select(city, "queued"))
 
     def unfinished(self, requests: int) -> int:
-        return requests - sum(job.ended is not None for job in self.jobs.values())
+        """Return how many changes have not been planned, or their callers not been told where they ask for that."""
+        ends = (job.told if self.side == MERGED else job.ended for job in self.jobs.values())
+        return requests - sum(end is not None for end in ends)
 
     def user_waits(self, cities: set[str]) -> list[float]:
-        users = self.select(mode="on_demand")
-        return sorted(job.user_waited_s for job in users if job.type in cities and job.began is not None)  # type: ignore[attr-defined]
+        """Return how long each user waited until the run that plans the change began."""
+        return sorted(
+            max(0.0, (run.began or 0.0) - user.published)
+            for user, run in self.answered()
+            if user.mode == "on_demand" and user.type in cities
+        )
+
+    def plan_waits(self) -> list[float]:
+        """Return how long it took until each change was in a plan."""
+        return sorted(run.planned - call.published for call, run in self.answered() if run.planned is not None)
+
+    def answered(self) -> Iterator[tuple[Job, Job]]:
+        """Yield each call whose change a run plans, and that run."""
+        runs = self.runs_by_number()
+        for call in self.jobs.values():
+            if run := runs.get(call.number):
+                yield call, run
 
     def overlapping(self) -> set[str]:
         """Return the ids of the runs that began while another run of their city had not ended."""
@@ -77,10 +115,10 @@ class Run(runs.Run):
         )
 
     def missing(self) -> list[Job]:
-        """Return the runs that ended well, and whose change no book has."""
+        """Return the runs that ended well, and have a change that no book has."""
         known = {number for city in all_cities().values() for number in self.book(city.name)["changes"]}
         done = [job for job in self.jobs.values() if job.state == "SUCCESS"]
-        return [job for job in done if int(job.about.partition(":")[0]) not in known]
+        return [job for job in done if not known.issuperset(job.changes)]
 
     def book(self, city: str) -> books.Book:
         return books.read(Path(self.folder), all_cities()[city])

@@ -7,11 +7,12 @@ from rich.console import Console
 from rich.table import Table
 
 from examples.comparing.figures import percentile, seconds
+from examples.routes import merging
 from examples.routes.cities import all_cities
 from examples.routes.measure import SLOTS, WORKERS, Run
 from examples.routes.planner import by_nearest_neighbour
 from examples.routes.sides import SIDES
-from examples.routes.work import AT_REST
+from examples.routes.work import AT_REST, flooded
 
 #: The sides in the head of a table; show() says which is which.
 SHORT = {"affinity": "ours", "stock": "stock", "lock": "stock\n+ lock"}
@@ -23,20 +24,23 @@ WORTH_TELLING_S = 0.5
 BUSY = 1.25
 
 
-def flooded() -> set[str]:
-    return set(all_cities()) - {AT_REST}
-
-
-def show(console: Console, runs: list[Run], requests: int) -> None:
+def show(console: Console, runs: list[Run], merged: Run, failures: list[str]) -> None:
     names = f"ours: {SIDES['affinity']}; stock: {SIDES['stock']}; + lock: {SIDES['lock']}"
     console.print(f"\n{names}\n", soft_wrap=True)
     console.print(sides_table(runs))
     console.print(cities_table(runs[0]))
-    for run in runs:
-        if missing := run.unfinished(requests):
-            console.print(f"{SIDES[run.side]}: {missing} changes were not planned in time.", style="red")
     console.print()
-    for sentence in sentences(runs):
+    _say(console, sentences(runs))
+    console.print()
+    console.print(merging.table(runs[0], merged))
+    console.print()
+    _say(console, merging.sentences(runs[0], merged))
+    for failure in failures:
+        console.print(failure, style="red", markup=False, soft_wrap=True)
+
+
+def _say(console: Console, sentences: list[str]) -> None:
+    for sentence in sentences:
         console.print(f"* {sentence}", markup=False, soft_wrap=True)
 
 
@@ -45,7 +49,7 @@ def sides_table(runs: list[Run]) -> Table:
     table.add_column("")
     for run in runs:
         table.add_column(SHORT[run.side], justify="right")
-    for title, cities in (("users under the flood", flooded()), ("users in the city at rest", {AT_REST})):
+    for title, cities in (("users under the flood", set(flooded())), ("users in the city at rest", {AT_REST})):
         for name, percent in (("median", 50), ("longest", 100)):
             table.add_row(f"{title} wait, {name}, s", *(_waits(run, cities, percent) for run in runs))
     table.add_section()
@@ -95,7 +99,7 @@ def _under_the_flood(runs: list[Run]) -> str:
     users = [job for job in runs[0].select(mode="on_demand") if job.type in flooded()]
     before = max((runs[0].before(job) for job in users), default=0)  # type: ignore[arg-type]
     why = f"At most {before} of the changes that waited for the city went first."
-    return _waits_of(runs, "a city under the flood", flooded(), why)
+    return _waits_of(runs, "a city under the flood", set(flooded()), why)
 
 
 def _at_rest(runs: list[Run]) -> str:

@@ -10,14 +10,18 @@ from examples.comparing.processes import Processes
 from examples.comparing.program import BOOT_S, DemoError, forget, watch
 from examples.routes import books, work
 from examples.routes.cities import all_cities
-from examples.routes.measure import SLOTS, WORKERS, Run
+from examples.routes.measure import MERGED, SLOTS, WORKERS, Run
 
 #: The sides: the name of the folder, the title.
 SIDES = {
     "affinity": "celery_affinity",
     "stock": "stock Celery",
     "lock": "stock Celery, a lock for each city, a queue for users",
+    MERGED: "celery_affinity, calls merged",
 }
+
+#: Those that get the same changes. Many more come where calls merge.
+COMPARED = [side for side in SIDES if side != MERGED]
 
 WORK = "work.json"
 

@@ -1,4 +1,8 @@
-"""The task: a change of a stop plans its city again. Its decorator says that a city is planned by one run at a time."""
+"""The task: a change of a stop plans its city again.
+
+Its decorator says that a city is planned by one run at a time, and that the changes which wait for it meanwhile are
+planned together.
+"""
 
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -6,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 import redis
 from celery import signals
 
-from celery_affinity import Affinity
+from celery_affinity import Affinity, Call, Merge
 from examples.comparing import record
 from examples.comparing.processes import die_with_parent
 from examples.routes import books
@@ -14,14 +18,22 @@ from examples.routes.app import FOLDER, KEYPREFIX, SIDE, URL, app
 from examples.routes.cities import all_cities
 
 
-@app.task(name="routes.plan_city", bind=True, affinity=Affinity("route", exclusive="city:{city}"))
-def plan_city(self, city: str, change: books.Change) -> float:
+def together(a: Call, b: Call) -> Call:
+    """Return one call with the changes of both; *a* came first."""
+    return a.replace(changes=[*a.kwargs["changes"], *b.kwargs["changes"]])
+
+
+ONE_RUN_OF_A_CITY = Affinity("route", exclusive="city:{city}", merge=Merge("{city}", fold=together))
+
+
+@app.task(name="routes.plan_city", bind=True, affinity=ONE_RUN_OF_A_CITY)
+def plan_city(self, city: str, changes: list[books.Change]) -> books.Book:
     with only_one(city):
-        record.write("began", id=self.request.id)
+        record.write("began", id=self.request.id, changes=[change["number"] for change in changes])
         cpu_s = time.process_time()
-        km = books.change(FOLDER, all_cities()[city], change)
+        book = books.change(FOLDER, all_cities()[city], changes)
         record.write("planned", id=self.request.id, cpu_s=time.process_time() - cpu_s)
-    return km
+    return book
 
 
 def only_one(city: str) -> AbstractContextManager[object]:
@@ -33,7 +45,7 @@ def only_one(city: str) -> AbstractContextManager[object]:
 
 def describe(name, args, kwargs):
     """Return the city of a job and its change, for the figures."""
-    city, change = args
+    city, [change] = args
     return city, f"{change['number']}: {change['stop']} {'comes back' if change['is_wanted'] else 'drops out'}"
 
 

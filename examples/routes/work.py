@@ -1,11 +1,14 @@
-"""Decides beforehand which changes come, and when, so that all sides get exactly the same work."""
+"""Decides beforehand which changes come, and when, so that all sides get exactly the same work.
+
+Where calls merge, many times as many come.
+"""
 
 import json
 import os
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count, cycle
 from pathlib import Path
 
@@ -25,18 +28,27 @@ USERS_AT_REST = 4
 #: Changes of the flood for each city: enough of them that a user who asks in between finds some left, and at most.
 FEWEST, MOST = 6, 40
 
+#: Changes for each planned second where calls merge, fewest and most of them, and the part of that time in which they
+#: come.
+MANY_A_SECOND, FEWEST_OF_MANY, MOST_OF_MANY = 150, 120, 1000
+COME_WITHIN = 0.5
+
 #: What a run takes beyond its planning: a part of that, for messages, files, and slots that share the cores.
 OVERHEAD = 1.15
 
 
 @dataclass(frozen=True)
 class Request:
-    """A change of a city: at once, or by a user, *after* so many changes of the flood: of that city, or in all."""
+    """A change of a city: at once, or by a user, *after* so many changes of the flood: of that city, or in all.
+
+    *at_s*: where calls merge, when it comes, s after the first.
+    """
 
     city: str
     mode: str
     change: Change
     after: int = 0
+    at_s: float = 0.0
 
     @property
     def is_at_rest(self) -> bool:
@@ -45,31 +57,55 @@ class Request:
 
 def make(seconds: float) -> list[Request]:
     """Return work that takes two cores, or all if they are fewer, about *seconds*."""
-    flooded = [city for city in all_cities().values() if city.name != AT_REST]
-    cores = min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    a_round_s = OVERHEAD * sum(_cost_s(city) for city in flooded) / cores
+    a_round_s = OVERHEAD * sum(_cost_s(all_cities()[city]) for city in flooded()) / min(2, cores())
     rounds = max(FEWEST, min(MOST, round(seconds / a_round_s) - USERS))
+    return _requests([*_users(rounds), *_users_at_rest(rounds)], rounds)
+
+
+def make_many(seconds: float) -> list[Request]:
+    """Return the work where calls merge, each change with its time. Users come in between; nobody changes `AT_REST`."""
+    rounds = max(FEWEST_OF_MANY, min(MOST_OF_MANY, round(MANY_A_SECOND * seconds))) // len(flooded())
+    requests = _requests(list(_users(rounds)), rounds)
+    users = [each for each in requests if each.after]
+    mixed = [each for each in requests if not each.after]
+    for nth, user in reversed(list(enumerate(users, 1))):
+        mixed.insert(nth * len(mixed) // (len(users) + 1), user)
+    step_s = COME_WITHIN * seconds / len(mixed)
+    return [replace(each, after=0, at_s=nth * step_s) for nth, each in enumerate(mixed)]
+
+
+def flooded() -> list[str]:
+    """Return the cities for which changes come in numbers."""
+    return [city for city in all_cities() if city != AT_REST]
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _requests(users: list[tuple[str, int]], rounds: int) -> list[Request]:
+    """Return so many changes for each city of the flood, mixed, and then those of users."""
     rng = random.Random(SEED)
     stops = {
         city.name: rng.sample([stop.name for stop in city.stops], len(city.stops)) for city in all_cities().values()
     }
     numbers = count(1)
     # Users' stops first: no change of the flood concerns them.
-    users = [
-        Request(city, "on_demand", _change(numbers, stops[city].pop(), False), after)
-        for city, after in _users([city.name for city in flooded], rounds)
-    ]
-    changes = {city.name: _drop_and_bring_back(stops[city.name], numbers) for city in flooded}
-    flood = [Request(city.name, "queued", next(changes[city.name])) for city in flooded for _ in range(rounds)]
-    return [*_shuffled(flood, rng), *users]
+    asked = [Request(city, "on_demand", _change(numbers, stops[city].pop(), False), after) for city, after in users]
+    changes = {city: _drop_and_bring_back(stops[city], numbers) for city in flooded()}
+    flood = [Request(city, "queued", next(changes[city])) for city in flooded() for _ in range(rounds)]
+    return [*_shuffled(flood, rng), *asked]
 
 
-def _users(flooded: list[str], rounds: int) -> Iterator[tuple[str, int]]:
-    """Yield the city of each user, and after how many changes of the flood."""
+def _users(rounds: int) -> Iterator[tuple[str, int]]:
+    """Yield the city of each user under the flood, and after how many changes of that city."""
     for nth in range(1, USERS + 1):
-        yield from ((city, rounds * nth // (USERS + 1)) for city in flooded)
+        yield from ((city, rounds * nth // (USERS + 1)) for city in flooded())
+
+
+def _users_at_rest(rounds: int) -> Iterator[tuple[str, int]]:
     for nth in range(1, USERS_AT_REST + 1):
-        yield AT_REST, len(flooded) * rounds * nth // (USERS_AT_REST + 1)
+        yield AT_REST, len(flooded()) * rounds * nth // (USERS_AT_REST + 1)
 
 
 def _drop_and_bring_back(stops: list[str], numbers: Iterator[int]) -> Iterator[Change]:

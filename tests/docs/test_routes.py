@@ -4,17 +4,20 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from html.parser import HTMLParser
 from itertools import combinations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from examples.routes import report, work
+from examples.routes import __main__ as program
+from examples.routes import merging, report, sides, work
 from examples.routes.cities import all_cities
-from examples.routes.measure import SLOTS, WORKERS, Run
+from examples.routes.measure import MERGED, SLOTS, WORKERS, Run
 from examples.routes.planner import distances, length
-from examples.routes.sides import SIDES, WORK
+from examples.routes.sides import COMPARED, SIDES, WORK
 
 from ..support.processes import ROOT
 
@@ -38,7 +41,7 @@ def run_of(routes, side):
     return run
 
 
-@pytest.fixture(scope="module", params=SIDES)
+@pytest.fixture(scope="module", params=COMPARED)
 def side(request, routes):
     return run_of(routes, request.param)
 
@@ -58,7 +61,7 @@ def cells(text, first):
 # -- what the rules are for
 
 
-@pytest.mark.parametrize("name", ["affinity", "lock"])
+@pytest.mark.parametrize("name", ["affinity", "lock", MERGED])
 def test_no_two_runs_of_a_city_overlap(routes, name):
     run = run_of(routes, name)
     for city in all_cities():
@@ -124,7 +127,7 @@ def test_an_overlap_and_a_lost_change_are_found(ours, tmp_path):
     run.follow()
     first, second = run.of_city("Hamburg")[:2]
     second.began = (first.began + first.planned) / 2
-    first.about = "100000: a change that no book knows"
+    first.changes = [100000]
     assert run.overlapping() == {second.id}
     assert run.missing() == [first]
 
@@ -143,10 +146,41 @@ def test_a_computer_that_others_use_is_told(ours):
 
 def test_the_tables_say_what_was_measured(routes, side):
     text, _ = routes
-    column = list(SIDES).index(side.side)
+    column = COMPARED.index(side.side)
     assert cells(text, "runs that began during another of their city")[column] == str(len(side.overlapping()))
     assert cells(text, "changes that no plan knows in the end")[column] == str(len(side.missing()))
     assert cells(text, "all done after, s")[column] == f"{side.took_s:.1f}"
+
+
+def test_the_table_of_merging_says_what_was_measured(routes, ours):
+    merged = run_of(routes, MERGED)
+    both = (ours, merged)
+    assert cells(routes[0], "changes") == [str(len(run.jobs)) for run in both]
+    assert cells(routes[0], "runs that planned a city") == [str(len(merging.runs_of(run))) for run in both]
+    seconds = [float(cell) for cell in cells(routes[0], "CPU seconds of planning")]
+    assert seconds == pytest.approx([sum(job.cpu_s for job in run.jobs.values()) for run in both], abs=0.051)
+    longest = [float(cell) for cell in cells(routes[0], "a change is in a plan after, longest, s")]
+    assert longest == pytest.approx([run.plan_waits()[-1] for run in both], abs=0.051)
+    for sentence in merging.sentences(*both):
+        assert f"* {sentence}" in routes[0]
+
+
+def test_a_caller_whose_plan_lacks_the_change_fails_the_example(routes, tmp_path, monkeypatch):
+    def run(console, side, *_):
+        found = run_of(routes, side)
+        if side == MERGED:
+            next(iter(found.jobs.values())).is_in_plan = False
+        return found
+
+    monkeypatch.setattr(sides, "run", run)
+    console = Console(record=True, width=120)
+    assert program._compare(console, tmp_path, 0.1) == 1
+    red, _, plain = console.export_text(styles=True).rpartition(
+        "celery_affinity, calls merged: callers who got no plan"
+    )
+    assert red.endswith("\x1b[31m")
+    assert plain.startswith(" that has their change: 1; the first is ")
+    assert "got no plan that has their change" in (tmp_path / "routes.html").read_text(encoding="utf-8")
 
 
 def test_the_tours_are_shorter_than_before(routes):
@@ -165,11 +199,17 @@ class Page(HTMLParser):
         super().__init__()
         self.open, self.links, self.sections, self.texts = [], [], [], []
         self.bars = self.dots = 0
+        self.calls, self.lines = Counter(), set()
 
     def handle_starttag(self, tag, attrs):
         attrs = dict(attrs)
         self.links += [attrs[name] for name in ("src", "href") if name in attrs]
-        self.bars += tag == "i" and "run" in attrs["class"].split()
+        classes = attrs.get("class", "").split()
+        self.bars += tag == "i" and "run" in classes
+        if tag == "i" and "call" in classes:
+            self.calls[attrs["data-way"]] += 1
+        if tag == "svg" and "lines" in classes:
+            self.lines.add(attrs["data-way"])
         self.dots += tag == "circle"
         if tag == "section":
             self.sections.append(attrs.get("id"))
@@ -198,8 +238,11 @@ def test_the_page_has_a_map_of_each_city_and_every_run_and_needs_no_other_file(r
     assert page.links == []
     assert "url(" not in html
     assert "@import" not in html
-    assert page.sections[:4] == ["maps", *SIDES]
+    assert page.sections == ["maps", *COMPARED, None, "merging", MERGED]
     for city in all_cities():
         assert page.texts.count(city) == 1 + 1 + len(SIDES), "its map, its row in the table, its lane on each side"
     assert page.dots == sum(len(city.stops) for city in all_cities().values())
-    assert page.bars == sum(len(run_of(routes, name).jobs) for name in SIDES)
+    assert page.bars == sum(len(merging.runs_of(run_of(routes, name))) for name in SIDES)
+    calls = merging.calls_of(run_of(routes, MERGED))
+    assert page.calls == {way[:8]: len(of_run) for way, of_run in calls.items()}
+    assert page.lines == set(page.calls)

@@ -1,0 +1,90 @@
+"""Draws how calls flow into runs: a dot for each call at its moment, a line to the run that answered it."""
+
+import math
+from html import escape
+
+from examples.comparing import page
+from examples.comparing.figures import seconds
+from examples.routes import merging
+from examples.routes.cities import all_cities
+from examples.routes.measure import Job, Run
+from examples.routes.merging import calls_of
+from examples.routes.sides import SIDES
+
+LEGEND = """<div class="legend">
+  <span><b class="call"></b>a change, when it came</span>
+  <span><b class="call user"></b>a user's change</span>
+  <span><b class="run"></b>the run that plans it, with the number of its changes</span>
+  <span><b class="run asked"></b>a run that a user waits for</span>
+  <span><b class="telling"></b>tells its callers</span>
+  <span class="soft">Point at a run for its changes.</span>
+</div>
+"""
+
+#: Heights, px, from the top of a city's row: where calls are, where their lines end, and how high a run is.
+CALLS_PX, LINES_PX, RUN_PX = 12, 50, 24
+
+#: So many changes are named; of the others their number is.
+NAMED = 12
+
+
+def part(single: Run, merged: Run) -> str:
+    """Return the part of the page about merging: sentences, a table, and how calls became runs."""
+    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in merging.sentences(single, merged)[1:])
+    figures = f'<div class="scroll">{page.table(merging.table(single, merged))}</div>'
+    header = f"<header><h2>{len(merged.jobs):,} changes, and calls that merge</h2></header>"
+    return f'<section id="merging">{header}<ul class="said">{said}</ul>{figures}</section>\n{LEGEND}{_chart(merged)}'
+
+
+def _chart(run: Run) -> str:
+    length_s = math.ceil(max(1.0, run.took_s))
+    calls = calls_of(run)
+    rows = [_city(run, city, calls, length_s) for city in all_cities()]
+    note = f"{len(run.jobs):,} changes, {len(merging.runs_of(run))} runs, all told after {run.took_s:.1f} s"
+    return page.chart(run.side, SIDES[run.side], note, [*rows, page.axis(length_s)])
+
+
+def _city(run: Run, city: str, calls: dict[str, list[Job]], length_s: int) -> str:
+    jobs = run.of_city(city)
+    marks = [_lines(run, job, calls.get(job.id, []), length_s) for job in jobs]
+    for nth, job in enumerate(jobs, 1):
+        marks += [_dot(run, job, call, length_s) for call in calls.get(job.id, [])]
+        marks.append(_bar(run, job, f"{city}, run {nth} of {len(jobs)}", calls.get(job.id, []), length_s))
+    note = f"{sum(len(calls.get(job.id, [])) for job in jobs)} in {len(jobs)} runs"
+    return page.row(city, note, "".join(marks), "flow", LINES_PX + RUN_PX + 6)
+
+
+def _lines(run: Run, job: Job, calls: list[Job], length_s: int) -> str:
+    """Draw a line from each call to the begin of its run, all of one run as one mark."""
+    end = 1000 * ((job.began or 0.0) - run.began) / length_s
+    paths = ""
+    for mode in ("queued", "on_demand"):
+        starts = [1000 * (call.published - run.began) / length_s for call in calls if call.mode == mode]
+        steps = "".join(f"M{start:.1f} {CALLS_PX}L{end:.1f} {LINES_PX}" for start in starts)
+        paths += f'<path class="{mode}" d="{steps}" vector-effect="non-scaling-stroke"/>' if starts else ""
+    style = f'style="height:{LINES_PX}px" viewBox="0 0 1000 {LINES_PX}" preserveAspectRatio="none"'
+    return f'<svg class="lines" data-way="{job.id[:8]}" {style} aria-hidden="true">{paths}</svg>'
+
+
+def _dot(run: Run, job: Job, call: Job, length_s: int) -> str:
+    at = call.published - run.began
+    who = "a user's change" if call.mode == "on_demand" else "a change"
+    lines = [f"{call.type}, {who}", call.about, f"came at {at:.2f} s"]
+    if job.planned is not None:
+        lines.append(f"in a plan after {seconds(job.planned - call.published)} s, with {len(job.changes) - 1} others")
+    style = f"top:{CALLS_PX - 7}px;height:7px;"
+    classes = "call user" if call.mode == "on_demand" else "call"
+    return page.mark(at, at, length_s, classes, job.id[:8], "\n".join(lines), style)
+
+
+def _bar(run: Run, job: Job, title: str, calls: list[Job], length_s: int) -> str:
+    start, end = (job.began or 0.0) - run.began, (job.planned or job.ended or run.began + run.took_s) - run.began
+    planned = f"planned at {start:.2f} s, for {seconds(end - start)} s"
+    others = [f"and {len(calls) - NAMED} more"] if len(calls) > NAMED else []
+    tip = "\n".join([f"{title}: {len(calls)} changes", planned, *(call.about for call in calls[:NAMED]), *others])
+    classes = "run asked" if any(call.mode == "on_demand" for call in calls) else "run"
+    style = f"top:{LINES_PX}px;height:{RUN_PX}px;"
+    bar = page.mark(start, end, length_s, classes, job.id[:8], tip, style, text=str(len(calls)))
+    told = (job.ended or job.planned or run.began) - run.began
+    style = f"top:{LINES_PX + RUN_PX // 3}px;height:{RUN_PX // 3}px;"
+    return bar + page.mark(end, max(end, told), length_s, "telling", job.id[:8], tip, style)

@@ -1,0 +1,176 @@
+"""`examples/routes` where calls merge: few runs, every caller gets a plan with its change, and a user's goes first."""
+
+import io
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from celery import Celery
+from celery.result import AsyncResult
+from rich.console import Console
+
+from examples.comparing.processes import Processes
+from examples.comparing.program import forget
+from examples.routes import books, merging, sides, work
+from examples.routes.cities import all_cities
+from examples.routes.measure import MERGED, Job, Run
+
+from ..support.processes import ROOT, wait_until
+
+PREFIX = "routes-merging:"
+
+
+@pytest.fixture(scope="module")
+def many():
+    return work.make_many(0.1)
+
+
+@pytest.fixture(scope="module")
+def merged(valkey, many, tmp_path_factory):
+    """Return what happened when many changes came."""
+    return sides.run(Console(file=io.StringIO()), MERGED, many, 0.1, tmp_path_factory.mktemp("out"), valkey.url)
+
+
+# -- a side of the example
+
+
+def test_each_change_is_planned_once_and_most_of_them_together(merged, many):
+    runs = merging.runs_of(merged)
+    planned = Counter(number for run in runs for number in run.changes)
+    assert planned == Counter(request.change["number"] for request in many)
+    assert len(runs) < len(many) / 2
+    assert merged.overlapping() == set()
+    assert merged.missing() == []
+
+
+def test_every_caller_is_told_a_plan_that_has_its_change(merged, many):
+    assert len(merged.jobs) == len(many)
+    assert all(job.is_in_plan for job in merged.jobs.values())
+    assert merging.failures(merged, len(many)) == []
+
+
+def test_the_changes_of_a_city_are_applied_in_their_order(merged, many):
+    for city in work.flooded():
+        dropped = set()
+        for change in (request.change for request in many if request.city == city):
+            (dropped.discard if change["is_wanted"] else dropped.add)(change["stop"])
+        assert merged.book(city)["dropped"] == sorted(dropped)
+
+
+def test_the_work_is_a_thousand_changes_with_users_among_them():
+    requests = work.make_many(7.0)
+    users = [nth for nth, request in enumerate(requests) if request.mode == "on_demand"]
+    assert len(requests) - len(users) == work.MOST_OF_MANY == 1000
+    assert {request.city for request in requests} == set(work.flooded()), "nobody touches the city at rest"
+    assert Counter(requests[nth].city for nth in users) == dict.fromkeys(work.flooded(), work.USERS)
+    assert min(users) > 0
+    assert max(users) < len(requests) - 1
+    assert [request.at_s for request in requests] == sorted(request.at_s for request in requests)
+
+
+# -- one moment, held
+
+
+@pytest.fixture
+def behind_others(valkey, tmp_path):
+    """Have changes of all cities wait, a user's in the city that comes last; then start a worker. Return its runs."""
+    cities = work.flooded()
+    numbers = iter(range(1, 100))
+    requests = [
+        work.Request(city, "queued", {"number": next(numbers), "stop": stop.name, "is_wanted": False})
+        for city in cities
+        for stop in all_cities()[city].stops[:3]
+    ]
+    wish = {"number": next(numbers), "stop": all_cities()[cities[-1]].stops[3].name, "is_wanted": False}
+    requests.append(work.Request(cities[-1], "on_demand", wish))
+    for city in all_cities().values():
+        books.new(tmp_path, city)
+    path = tmp_path / "work.json"
+    work.save(requests, path)
+    env = {
+        "ROUTES_SIDE": MERGED,
+        "ROUTES_FOLDER": str(tmp_path),
+        "ROUTES_KEYPREFIX": PREFIX,
+        "REDIS_URL": valkey.url,
+    }
+    publish = (
+        f"from pathlib import Path\nfrom examples.routes import work, publish\n"
+        f"for request in work.load(Path({str(path)!r})): publish.publish(request)\n"
+    )
+    run = Run(MERGED, tmp_path)
+
+    def all_ended():
+        run.follow()
+        return sum(job.ended is not None for job in run.jobs.values()) == len(cities)
+
+    with Processes(tmp_path, env) as processes:
+        subprocess.run([sys.executable, "-c", publish], cwd=ROOT, env=os.environ | env, check=True, timeout=60)
+        worker = "celery -A examples.routes.app worker -Q route -c 2 -n one@routes -l INFO"
+        processes.python("one", *worker.split(), "--without-mingle", "--without-gossip")
+        wait_until(all_ended, 120, "one run of each city")
+    yield run
+    forget(valkey.url, PREFIX)
+
+
+def test_a_users_change_goes_first_with_those_it_merged_with_and_each_caller_has_its_own_result(behind_others, valkey):
+    run = behind_others
+    order = sorted(merging.runs_of(run), key=lambda job: job.started)
+    assert [job.type for job in order] == [work.flooded()[-1], *work.flooded()[:-1]]
+    assert order[0].changes == [10, 11, 12, 13], "the user's is the last"
+    assert [job.changes for job in order[1:]] == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    backend = Celery(set_as_current=False, backend=valkey.url)
+    backend.conf.result_backend_transport_options = {"global_keyprefix": PREFIX}
+    for job in run.jobs.values():
+        book = AsyncResult(job.id, app=backend).get(timeout=30)
+        assert job.number in book["changes"]
+        assert book == run.book(job.type)
+
+
+# -- figures, of records made for it
+
+
+def job(number, city, published, began=None, planned=None, changes=(), mode="queued"):
+    about = f"{number}: a stop drops out"
+    own = {"began": began, "planned": planned, "changes": list(changes), "told": planned, "is_in_plan": True}
+    return Job(str(number), "", city, mode, about, published, started=began, ended=planned, **own)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Return three runs: of Kiel, of Bremen, and again of Kiel, which a user waits for."""
+    jobs = [
+        job(1, "Kiel", 10.0, 10.0, 11.0, [1]),
+        job(2, "Bremen", 10.1, 11.2, 12.0, [2]),
+        job(3, "Kiel", 10.2, 11.5, 13.0, [3, 4]),
+        job(4, "Kiel", 10.5, mode="on_demand"),
+    ]
+    return Run(MERGED, tmp_path, {job.id: job for job in jobs})
+
+
+def test_the_calls_of_a_run_are_those_whose_changes_it_planned(made):
+    calls = {run: [call.number for call in calls] for run, calls in merging.calls_of(made).items()}
+    assert calls == {"1": [1], "2": [2], "3": [3, 4]}
+    assert made.plan_waits() == pytest.approx([1.0, 1.9, 2.5, 2.8])
+    assert made.user_waits({"Kiel"}) == [1.0]
+
+
+def test_a_run_of_another_city_that_started_while_the_users_might_have_is_counted(made):
+    user = made.jobs["4"]
+    assert merging.went_first(made, user) == 1
+    made.jobs["2"].started = 10.9
+    assert merging.went_first(made, user) == 0, "the user's city was not free"
+    made.jobs["2"].started, made.jobs["2"].mode = 11.2, "on_demand"
+    assert merging.went_first(made, user) == 0, "for another user"
+
+
+def test_what_fails_is_said(made):
+    made.jobs["4"].told = 13.0
+    assert merging.failures(made, 4) == []
+    made.jobs["4"].is_in_plan = False
+    title = "celery_affinity, calls merged"
+    assert merging.failures(made, 5) == [
+        f"{title}: changes that were not planned in time: 1.",
+        f"{title}: callers who got no plan that has their change: 1; the first is Kiel, 4: a stop drops out.",
+    ]
