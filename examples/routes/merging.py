@@ -89,7 +89,7 @@ def sentences(single: Run, merged: Run) -> list[str]:
     """Return what a person should notice, in plain words; each figure is what was measured, better or worse."""
     if not runs_of(merged):
         return []
-    return [_few_runs(single, merged), _callers(merged), _cost(single, merged), _users(merged)]
+    return [_few_runs(single, merged), _callers(merged), _cost(single, merged), _users(single, merged)]
 
 
 def _few_runs(single: Run, merged: Run) -> str:
@@ -119,15 +119,16 @@ def _cost(single: Run, merged: Run) -> str:
     )
 
 
-def _users(merged: Run) -> str:
+def _users(single: Run, merged: Run) -> str:
     users = [call for call, _ in merged.answered() if call.mode == "on_demand"]
     calls = calls_of(merged)
     runs = merged.runs_by_number()
     together = sum(len(calls[runs[user.number].id]) > 1 for user in users)
     first = max((went_first(merged, user) for user in users), default=0)
-    waits = merged.user_waits(set(flooded()))
+    ours, others = (_at(run.user_waits(set(flooded())), 50) for run in (merged, single))
     return (
-        f"A user's change waits {_at(waits, 50)} s (median) until its run begins, mostly for a run of its city that is on. "
+        f"A user's change waits {ours} s (median) until its run begins: users come at any moment, mostly while a run "
+        f"of their city is on. Where each change is a run, they come when one has just ended, and wait {others} s. "
         f"{together} of {len(users)} users' changes merged with others that waited, and took them along. While a user "
         f"waited and no run of that city was on, {first} runs of other cities started first, at most."
     )

@@ -173,11 +173,10 @@ def test_a_caller_whose_plan_lacks_the_change_fails_the_example(routes, tmp_path
         return found
 
     monkeypatch.setattr(sides, "run", run)
-    console = Console(record=True, width=120)
+    console = Console(record=True, width=120, highlight=False)
     assert program._compare(console, tmp_path, 0.1) == 1
-    red, _, plain = console.export_text(styles=True).rpartition(
-        "celery_affinity, calls merged: callers who got no plan"
-    )
+    title = "celery_affinity, calls merged: callers who got no plan"
+    red, _, plain = console.export_text(styles=True).rpartition(title)
     assert red.endswith("\x1b[31m")
     assert plain.startswith(" that has their change: 1; the first is ")
     assert "got no plan that has their change" in (tmp_path / "routes.html").read_text(encoding="utf-8")
