@@ -79,10 +79,12 @@ def _dot(run: Run, job: Job, call: Job, length_s: int) -> str:
 
 def _bar(run: Run, job: Job, title: str, calls: list[Job], length_s: int) -> str:
     start, end = (job.began or 0.0) - run.began, (job.planned or job.ended or run.began + run.took_s) - run.began
+    users = [call for call in calls if call.mode == "on_demand"]
+    named = [*(f"{call.about}, says a user" for call in users), *(call.about for call in calls if call not in users)]
+    others = [f"and {len(named) - NAMED} more"] if len(named) > NAMED else []
     planned = f"planned at {start:.2f} s, for {seconds(end - start)} s"
-    others = [f"and {len(calls) - NAMED} more"] if len(calls) > NAMED else []
-    tip = "\n".join([f"{title}: {len(calls)} changes", planned, *(call.about for call in calls[:NAMED]), *others])
-    classes = "run asked" if any(call.mode == "on_demand" for call in calls) else "run"
+    tip = "\n".join([f"{title}: {len(calls)} changes", planned, *named[:NAMED], *others])
+    classes = "run asked" if users else "run"
     style = f"top:{LINES_PX}px;height:{RUN_PX}px;"
     bar = page.mark(start, end, length_s, classes, job.id[:8], tip, style, text=str(len(calls)))
     told = (job.ended or job.planned or run.began) - run.began
