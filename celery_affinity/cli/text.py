@@ -198,7 +198,7 @@ def explanation(found: Explanation) -> str:
         ("task", f"{found.task_id}  {found.task}"),
         ("state", _state(found)),
         ("needs", f"type {found.type}, priority {found.priority}, {mode(found.on_demand)}"),
-        *([("waits for", moment(found.due_s or 0))] if found.state == "scheduled" else []),
+        *([("waits for", _waits_for(found))] if found.state == "scheduled" else []),
         *([("worker", found.worker)] if found.worker else []),
         *([("reason", found.reason)] if found.reason else []),
         *([("why", found.why)] if found.why else []),
@@ -213,6 +213,12 @@ def explanation(found: Explanation) -> str:
 def _state(found: Explanation) -> str:
     since_s, now_s = found.since_s or 0, found.now_s or 0
     return f"{found.state} since {moment(since_s)} ({duration(max(0, now_s - since_s))})"
+
+
+def _waits_for(found: Explanation) -> str:
+    if found.patient_until_s is None:
+        return moment(found.due_s or 0)
+    return f"more calls until {moment(found.patient_until_s)}"
 
 
 def _waiting_rows(waiting: Waiting) -> list[tuple[str, str]]:

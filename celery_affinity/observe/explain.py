@@ -30,7 +30,8 @@ class Explanation:
     *state*: "scheduled", "pending", "claimed", "running", "done", "failed", "dead", "revoked", "expired", or "unknown",
     which leaves all fields but *note* empty. *since_s*, the time of the last change of state, and *now_s*, the time of
     this answer, are Unix times by the server's clock. *priority*: 0..10, 10 highest. *deliveries*: number of times that
-    the job came back from a worker that died. *due_s*: Unix time of the ETA. *reason*: of a dead job, one of
+    the job came back from a worker that died. *due_s*: Unix time of the ETA. *patient_until_s*: Unix time until which a
+    scheduled job waits for more calls that merge with it. *reason*: of a dead job, one of
     `dead_letters.REASONS`. *why*: of a failed or dead job, the type of the exception and the first 200 characters of
     its message, if a worker sent them. *other_jobs*: jobs of the same task that have not ended (copies for other
     queues, a try before a retry). *calls*: the number of calls that share its run; state, reasons and worker are those
@@ -48,6 +49,7 @@ class Explanation:
     priority: int = 0
     deliveries: int = 0
     due_s: float | None = None
+    patient_until_s: float | None = None
     worker: str | None = None
     reason: str | None = None
     why: str | None = None
@@ -78,8 +80,10 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
     now_us = reader.now_us()
     settings = complete(reader.hash("settings"))
     state, since_us, note = run.state, run.enqueued_us, None
+    patient_us = run.patient_us if state == "scheduled" else None
     if state == "scheduled":
-        since_us, note = run.published_us or since_us, _missed_ticks(reader, now_us)
+        began_us = run.published_us if patient_us is None else None
+        since_us, note = began_us or since_us, _missed_ticks(reader, now_us)
     elif state == "claimed":
         state, since_us, note = _held(reader, run, now_us, settings)
     elif state in ("done", "failed", "dead", "revoked", "expired"):
@@ -104,6 +108,7 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
         priority=weights(settings).read(run.lane.priority),
         deliveries=run.deliveries,
         due_s=None if job.published_us is None else job.enqueued_us / MICRO,
+        patient_until_s=None if patient_us is None else patient_us / MICRO,
         worker=decode(text_of(worker)) if worker else None,
         reason=run.reason,
         why=run.why,

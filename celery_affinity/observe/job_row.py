@@ -18,7 +18,8 @@ class JobRow:
     *lane*: the lane where the job waits or would wait, with the job's enqueue time and type (encoded). *published_us*:
     only of a job with an ETA, whose enqueue time is the ETA. *worker*: the id of the worker that holds the job.
     *reason*: the reason of a dead letter. *why*: the exception that ended the job, if its worker sent it. *rules*: as
-    the scripts read them. *into*: the id of the batch that it was merged into.
+    the scripts read them. *into*: the id of the batch that it was merged into. *patient_us*: the time until which it
+    waits for more calls that merge, while it is scheduled.
     """
 
     job_id: str
@@ -38,6 +39,7 @@ class JobRow:
     why: str | None
     rules: str
     into: str
+    patient_us: int | None
 
     @property
     def type(self) -> str:
@@ -84,6 +86,7 @@ def parsed(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         why=row.get("why", "")[:_LONGEST_WHY] or None,
         rules=row.get("rules", ""),
         into=row.get("into", ""),
+        patient_us=_time_in(row, "patient"),
     )
 
 

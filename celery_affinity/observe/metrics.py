@@ -103,7 +103,12 @@ FIGURES = (
         ("type",),
         _by_type(attrgetter("free")),
     ),
-    Figure(f"{_PREFIX}scheduled_jobs", "Jobs that wait for their ETA.", (), lambda status: [((), status.scheduled)]),
+    Figure(
+        f"{_PREFIX}scheduled_jobs",
+        "Jobs that wait for their ETA, or for more calls.",
+        (),
+        lambda status: [((), status.scheduled)],
+    ),
     Figure(f"{_PREFIX}workers", "Live workers.", ("state",), _workers),
     Figure(f"{_PREFIX}dead_letters", "Dead letters that are kept.", (), lambda status: [((), status.dead)]),
     Figure(f"{_PREFIX}dead_lettered_jobs_total", "Jobs that became dead letters.", ("reason",), _dead_lettered),

@@ -71,9 +71,9 @@ class WorkerStatus:
 class Status:
     """The fleet at a glance.
 
-    *scheduled*: number of jobs that wait for their ETA; *dead*: number of dead letters kept. *counters*: numbers since
-    the cohort's first day, of jobs published for a type without a live worker ("unserved"), and of dead letters by
-    reason. *waiting_keys*: number of keys for which jobs wait.
+    *scheduled*: number of jobs that wait for their ETA, or for more calls; *dead*: number of dead letters kept.
+    *counters*: numbers since the cohort's first day, of jobs published for a type without a live worker ("unserved"),
+    and of dead letters by reason. *waiting_keys*: number of keys for which jobs wait.
     """
 
     types: list[TypeStatus]

@@ -84,6 +84,8 @@ class Job:
     """Times that somebody began to tell its caller."""
     bytes: int | None = None
     """Of a job that merges: bytes of the messages of all calls that it ever had."""
+    patient_us: int | None = None
+    """While it is scheduled: until when it waits for more calls, if it does; not for its own time."""
     into: str | None = None
     """Of a call that merged with others, and has not ended: its batch."""
     calls: int | None = None
@@ -98,6 +100,16 @@ class Job:
     """Of a call that merges, and had to wait for its time: whether its task had a job by then, as a retry has."""
     recurring: str = ""
     """The recurring call that it is a firing of."""
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether it waits for more calls that merge."""
+        return self.state == "scheduled" and self.patient_us is not None
+
+    @property
+    def due_us(self) -> int:
+        """When it is pending, of a job that is scheduled."""
+        return self.enqueued_us if self.patient_us is None else self.patient_us
 
     def has_expired(self, now_us: int) -> bool:
         return self.expires_us is not None and self.expires_us <= now_us
@@ -242,6 +254,11 @@ class Cohort:
 
     def pending(self, types: Collection[str]) -> list[Job]:
         return [job for job in self.jobs.values() if job.state == "pending" and job.type in types]
+
+    def first_scheduled(self) -> Job | None:
+        """Return the scheduled job that is due next."""
+        scheduled = (job for job in self.jobs.values() if job.state == "scheduled")
+        return min(scheduled, key=lambda job: (job.due_us, job.id), default=None)
 
     def dead(self, job_ids: Iterable[str]) -> list[Job]:
         """Return those of the jobs that are dead, each once."""

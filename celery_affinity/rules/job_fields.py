@@ -20,6 +20,7 @@ from .protocol import (
     LONGEST_ID,
     LONGEST_KEY,
     LONGEST_NUMBER,
+    LONGEST_PATIENCE,
     MARK,
     MAX_PRIORITY,
     MERGES,
@@ -47,9 +48,11 @@ _ENCODED = "[A-Za-z0-9_.~%-]"
 _TEXT = f"{_ENCODED}*"
 _STAMP = "[A-Za-z0-9_.~%:-]+"
 _COUNT = f"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}"
+#: µs, few enough to be added to a time exactly, in a script as well.
+_TIME = f"[1-9][0-9]{{0,{LONGEST_PATIENCE - 1}}}"
 #: At least 2.
 _SEVERAL = f"[2-9]|[1-9][0-9]{{1,{LONGEST_NUMBER - 1}}}"
-_MERGE = f"merge={_ENCODED}{{1,{LONGEST_KEY}}} most=(?:{_SEVERAL}) bytes={_COUNT}"
+_MERGE = f"merge={_ENCODED}{{1,{LONGEST_KEY}}} most=(?:{_SEVERAL}) bytes={_COUNT}(?: wait={_TIME}/{_TIME})?"
 _KEY = f"key={_ENCODED}{{1,{LONGEST_KEY}}} (?:limit={_COUNT}|limit=1 order=1|rate={_COUNT}/{_COUNT})"
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
@@ -95,9 +98,10 @@ FIELDS: dict[str, Field] = {
     ),
     "rules": Field(  # "rules" has them, if there are any; then the id ends with a mark (`marks`)
         "merge, exclusive or rate of the task, or of the call",
-        f"nothing, or 'merge=K most=N bytes=N' of a job whose id has {MERGES!r} at its end (N of calls at least 2), or "
-        f"'key=K limit=N', 'key=K limit=1 order=1' or 'key=K rate=N/MICROSECONDS' if the id ends with {MARK!r}, or "
-        f"both, with {MERGES + MARK!r} at the end; K of up to {LONGEST_KEY} characters, percent-encoded",
+        f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
+        f"whose id has {MERGES!r} at its end (N of calls at least 2), or 'key=K limit=N', 'key=K limit=1 order=1' or "
+        f"'key=K rate=N/MICROSECONDS' if the id ends with {MARK!r}, or both, with {MERGES + MARK!r} at the end; K of "
+        f"up to {LONGEST_KEY} characters, percent-encoded",
         f"(?:{_MERGE}(?: {_KEY})?|{_KEY})?",
         "",
     ),

@@ -1,7 +1,8 @@
 """What the field ``rules`` of a job says, and which limit the setting ``limits`` has for a key.
 
-The field says how the job merges, or has a key, or both, in this order: ``merge=K most=N bytes=N key=K limit=N``. The
-scripts read the same texts (``server/lua/jobs/merging.lua``, ``key_rows.lua``). `keyed` writes what they say of a key.
+The field says how the job merges, or has a key, or both, in this order: ``merge=K most=N bytes=N wait=US/US key=K
+limit=N``, ``wait=`` only where a call waits for others. The scripts read the same texts
+(``server/lua/jobs/merging.lua``, ``patience.lua``, ``key_rows.lua``). `keyed` writes what they say of a key.
 """
 
 from functools import lru_cache
@@ -38,11 +39,16 @@ class JobRules(NamedTuple):
 
 
 class Merge(NamedTuple):
-    """How a call merges. *key*: encoded. *most*: calls of one run, and *most_bytes* of their messages together."""
+    """How a call merges. *key*: encoded. *most*: calls of one run, and *most_bytes* of their messages together.
+
+    *wait_us*: how long the first call, and each further one, has the run wait for more, and *at_most_us* all together.
+    """
 
     key: str
     most: int
     most_bytes: int
+    wait_us: int = 0
+    at_most_us: int = 0
 
 
 @lru_cache(maxsize=1024)
@@ -50,8 +56,9 @@ def merge_in(text: str) -> Merge | None:
     """Return how the job merges whose rules are *text*, which is one that `job_fields.FIELDS` accepts; None: not."""
     if not text.startswith("merge="):
         return None
-    key, most, most_bytes, *_ = (word.partition("=")[2] for word in text.split(" "))
-    return Merge(key, int(most), int(most_bytes))
+    said = dict(word.split("=", 1) for word in parts_of(text)[0].split(" "))
+    wait_us, _, at_most_us = said.get("wait", "0/0").partition("/")
+    return Merge(said["merge"], int(said["most"]), int(said["bytes"]), int(wait_us), int(at_most_us))
 
 
 def key_part(text: str) -> str:

@@ -108,7 +108,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "zset",
         "keys of rules that have waiting jobs, by the revision of the limits that they agree with",
     ),
-    "scheduled": ("scheduled", "zset", "job ids that wait for their time, by due time, µs"),
+    "scheduled": ("scheduled", "zset", "job ids that wait for their time, or for more calls, by due time, µs"),
     "dead": ("dead", "zset", "job ids that will not run again, by the time they ended, µs"),
     "task": (
         "task:%s",

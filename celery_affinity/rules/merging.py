@@ -15,12 +15,19 @@ from .job_rules import merge_in
 from .keys import decode
 from .protocol import LONGEST_NUMBER
 from .rule_key import KeyFunction, Named, check_template, encoded_key, is_whole
+from .score import MICRO
 
 #: The dotted name of a function, as ``proj.plans.union`` or ``proj.plans:union``.
 _DOTTED = re.compile(r"[^\W\d]\w*(\.\w+)*[.:]\w+(\.\w+)*")
 
 #: Values of ``keep=``: whose arguments a run has.
 KEEPS = ("first", "last", "all")
+
+#: Longest patience, s: a hundred days.
+_LONGEST_S = 8_640_000
+
+#: How many times as long as for one call a run waits for all of them, if the task does not say.
+_TIMES = 5
 
 _WAYS = 'one of keep="first", "last", "all", or fold='
 
@@ -60,7 +67,9 @@ class Merge(Named):
     *key*: as that of `Exclusive`; a call without a key runs alone. *keep*: the run has the arguments of the "first"
     call or of the "last" one, or, for "all", one argument, the list of the calls (`Call`). *fold*, instead of *keep*: a
     function that makes one call of two, and is associative; it runs in the worker, just before the task. A run takes at
-    most *most* calls, and *most_bytes* of their messages: a call beyond begins the next run. *split*: a function of the
+    most *most* calls, and *most_bytes* of their messages: a call beyond begins the next run. *wait*: time, s, for which
+    the first call waits for more, and each further one has the run wait anew, up to *at_most* after the first, 5 times
+    *wait* if not said; a call on demand, or one that fills the run, ends the patience. *split*: a function of the
     result and the list of calls that returns a result for each of them; without it all get the same one. A function may
     be given by its dotted name, which the worker imports.
 
@@ -73,6 +82,8 @@ class Merge(Named):
     fold: Fold | str | None = None
     most: int = 1000
     most_bytes: int = 1_000_000
+    wait: float = 0.0
+    at_most: float | None = None
     split: Split | str | None = None
 
     option: ClassVar[str] = "merge"
@@ -89,6 +100,20 @@ class Merge(Named):
             value = getattr(self, name)
             if not is_whole(value) or not least <= value < 10**LONGEST_NUMBER:
                 raise refuse(f"{name} of merge", f"a whole number, {least} or more", value)
+        self._check_patience()
+
+    def _check_patience(self) -> None:
+        if not _is_time(self.wait):
+            raise refuse("wait of merge", f"a number of seconds, 0 to {_LONGEST_S:,}", self.wait)
+        if self.at_most is None:
+            return
+        if not self.wait:
+            raise OptionError(
+                f"at_most of merge says how long wait= may take in all, and there is no wait=, got: {self.at_most!r}"
+            )
+        if not _is_time(self.at_most) or self.at_most < self.wait:
+            accepted = f"a number of seconds, wait ({self.wait!r}) to {_LONGEST_S:,}"
+            raise refuse("at_most of merge", accepted, self.at_most)
 
     @property
     def functions(self) -> list[tuple[str, object]]:
@@ -97,7 +122,19 @@ class Merge(Named):
 
     def text(self, key: str) -> str:
         """Return the rules of a job with *key*, which fills the template. Raises OptionError if it cannot be one."""
-        return f"merge={encoded_key(self.option, key)} most={self.most} bytes={self.most_bytes}"
+        text = f"merge={encoded_key(self.option, key)} most={self.most} bytes={self.most_bytes}"
+        if not self.wait:
+            return text
+        at_most = min(_TIMES * self.wait, _LONGEST_S) if self.at_most is None else self.at_most
+        return f"{text} wait={_as_us(self.wait)}/{_as_us(at_most)}"
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LONGEST_S
+
+
+def _as_us(seconds: float) -> int:
+    return max(1, round(seconds * MICRO))
 
 
 def merge_key_in(rules: str) -> str | None:

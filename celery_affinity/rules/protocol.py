@@ -60,6 +60,9 @@ LONGEST_ID = 255
 #: Number of characters of the longest whole number, enough for times of 31,000 years, µs.
 LONGEST_NUMBER = 18
 
+#: Number of characters of the longest time for which a call waits for others, µs: sums with it are exact in Lua.
+LONGEST_PATIENCE = 15
+
 #: Characters of the longest key of a rule, percent-encoded.
 LONGEST_KEY = 255
 

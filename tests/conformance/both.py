@@ -17,6 +17,7 @@ from .vocabulary import (
     GONE,
     MERGES,
     NAMES,
+    PATIENT,
     RULES,
     WORKERS,
 )
@@ -27,14 +28,15 @@ often = moves.often
 
 
 def message_of(job_id):
-    """Return the message of a job; two messages of jobs with a "c" are more than one call moves."""
-    return f"message of {job_id}\n\\u00e9{'.' * (1_500 if job_id.startswith('c') else 0)}"
+    """Return the message of a job; two messages of jobs with a "c" in front are more than one call moves."""
+    return f"message of {job_id}\n\\u00e9{'.' * (1_500 if job_id.startswith(('c', 'pc')) else 0)}"
 
 
 def rules_of(job_id):
     """Return the rules of a job: always the same ones for one id. Of calls that merge few have others' keys."""
     number = zlib.crc32(job_id.encode())
-    merge = [MERGES[number % len(MERGES)]] if merges(job_id) else []
+    ways = PATIENT if job_id.startswith("p") else MERGES
+    merge = [ways[number % len(ways)]] if merges(job_id) else []
     of_key = [RULES[number % (3 if merge else len(RULES))]] if has_key(job_id) else []
     return " ".join(merge + of_key)
 

@@ -189,7 +189,7 @@ def idle_types(reference):
     return {type_ for each in reference.workers.values() if free.get(each.id, 0) > 0 for type_ in each.types}
 
 
-def check_that_calls_merge(reference, was_claimed):
+def check_that_calls_merge(reference, was_claimed, now_us):
     """Each call that merged is in one batch, which is a run to come, or one whose end is to be told.
 
     *was_claimed*: the calls of each batch that was claimed at the last check.
@@ -200,19 +200,24 @@ def check_that_calls_merge(reference, was_claimed):
         assert known_to == ([job.into] if job.state == "merged" else []), f"{job.id} is in {known_to}"
         if is_batch(job.id):
             is_to_be_told = job.id in reference.untold
-            has_some = job.callers or job.state not in ("pending", "claimed")
+            is_to_run = job.state in ("scheduled", "pending", "claimed")
+            has_some = job.callers or not is_to_run
             assert has_some, f"{job.id} has no call"
             assert job.callers or not is_to_be_told, f"{job.id} has nobody to be told"
             assert job.state != "claimed" or job.primary in job.callers, f"{job.id} has nothing to run"
-            assert is_to_be_told or job.state in ("pending", "claimed") or not job.callers, f"{job.id} is forgotten"
+            assert is_to_be_told or is_to_run or not job.callers, f"{job.id} is forgotten"
             for call in [jobs[each] for each in job.callers]:
                 assert job.on_demand >= call.on_demand, f"{job.id} is queued, a call of it is on demand"
                 assert job.priority >= call.priority, f"{job.id} is of too low a priority"
                 was_replayed = job.id not in reference.merging.values()
                 assert job.enqueued_us <= call.enqueued_us or was_replayed, f"{job.id} is too young"
         assert not set(job.callers) - was_claimed.get(job.id, set(job.callers)), f"{job.id} was joined after its claim"
+        is_patient = job.state == "scheduled" and job.patient_us is not None
+        assert not is_patient or job.id in reference.merging.values() or job.due_us <= now_us, f"{job.id} waits in vain"
     for place, job_id in reference.merging.items():
-        assert jobs[job_id].state in ("pending", "claimed"), f"{place} has {job_id}, which is {jobs[job_id].state}"
+        assert jobs[job_id].state in ("scheduled", "pending", "claimed"), (
+            f"{place} has {job_id}, which is {jobs[job_id].state}"
+        )
 
 
 def claimed_batches(reference):

@@ -249,7 +249,7 @@ def _expect_job(job, entry, stands):
         entry(["kept_back", encode(job.type), lane(job)], job.id, job.enqueued_us)
         entry(["kept_lanes"], f"{encode(job.type)} {lane(job)}", "1")
     elif job.state == "scheduled":
-        entry(["scheduled"], job.id, job.enqueued_us)
+        entry(["scheduled"], job.id, job.due_us)
     elif job.state == "dead" and job.is_listed:
         entry(["dead"], job.id, job.ended_us)
     for name, callers in (("callers", job.callers), ("told_callers", job.told_callers)):
@@ -288,6 +288,7 @@ def _job_hash(job):
         "calls": job.calls and str(job.calls),
         "again": job.is_again and "1",
         "recurring": encode(job.recurring),
+        "patient": job.patient_us and str(job.patient_us),
     }
     if job.bytes is not None:
         found["bytes"] = str(job.bytes)

@@ -7,15 +7,18 @@ from .both import Both, in_order, job_of, message_of, often
 from .side_by_side import Named
 from .vocabulary import (
     BURST,
+    SECOND_US,
     TYPES,
     delays_us,
     expiries_us,
     marks,
     priorities,
+    short_delays_us,
     some_indexes,
     some_stamps,
     spoilt_fields,
     types,
+    urgent,
 )
 
 
@@ -88,6 +91,34 @@ class Publishing(Both):
         for each in range(number):
             more = self._publish(f"m{next(self.job_numbers)}{mark}", type_, each % 7 == 0, each % 3, delay_us)
         self.compare(more)
+
+    @often(
+        5,
+        calls=draw.lists(
+            draw.tuples(draw.sampled_from(["p", "p", "p", "pc"]), urgent, priorities, short_delays_us, expiries_us),
+            min_size=2,
+            max_size=6,
+        ),
+        mark=draw.sampled_from(["+", "+", "+!"]),
+        type_=types,
+        pauses=draw.lists(short_delays_us, min_size=1, max_size=3),
+        then=draw.sampled_from(["tick", "tick", "tick", "revoke", "purge", "nothing"]),
+    )
+    def wait_for_more(self, calls, mark, type_, pauses, then):
+        """Publish calls that wait for each other, as time passes; and then have the time end the patience, or more."""
+        for nth, (letter, on_demand, priority, delay_us, expires_us) in enumerate(calls):
+            job_id = f"{letter}{next(self.job_numbers)}{mark}"
+            self.compare(self._publish(job_id, type_, on_demand, priority, delay_us, expires_us))
+            self.pass_time(pauses[nth % len(pauses)])
+            if nth % 3 == 2:
+                self.tick()
+        if then == "tick":
+            self.pass_time(SECOND_US)
+            self.tick()
+        elif then == "revoke":
+            self._revoke([f"task of p {number}" for number in range(3)])
+        elif then == "purge":
+            self._purge(type_, [job.id for job in self.reference.jobs.values() if job.state == "scheduled"])
 
     @often(
         4,

@@ -90,7 +90,7 @@ class SideBySide:
         state = self.state = read(found)
         assert state == wanted, _difference(state, wanted)
         check_that_each_job_is_in_one_place(self.reference, state)
-        check_that_calls_merge(self.reference, self.claimed_batches)
+        check_that_calls_merge(self.reference, self.claimed_batches, self.now_us)
         self.claimed_batches = claimed_batches(self.reference)
         granted = self.newly_granted()
         if not self.owed:  # a release leaves the slots of other workers to the claim that is still to come

@@ -17,6 +17,9 @@ some_types = draw.sampled_from(
 )
 priorities = draw.sampled_from([0, 0, 1, 5, 9, 10])
 delays_us = draw.sampled_from([0, 0, 0, 0, 0, 1, 1_000_000, 3_000_000, 64_000_000, -1_000_000])
+#: µs, about as long as calls wait for each other.
+short_delays_us = draw.sampled_from([0, 0, 0, 1, 300_000, 600_000, 1_000_000])
+urgent = draw.sampled_from([False, False, False, False, True])
 expiries_us = draw.sampled_from([None, None, None, None, None, None, 0, -1, 1, 1_000_000, 3_000_000, 64_000_000])
 #: Fields with values that no job may have, in the scripts' form.
 spoilt_fields = draw.sampled_from(
@@ -73,6 +76,14 @@ MERGES = (
     "merge=m most=3 bytes=2000",
     "merge=n%20o most=100 bytes=1000000",
     "merge=n%20o most=100 bytes=1000000",
+    "merge=n%20o most=100 bytes=1000000 wait=3000000/4000000",
+)
+#: How calls merge that wait for each other: of all whose ids begin with a "p".
+PATIENT = (
+    "merge=m most=3 bytes=2000 wait=1000000/3000000",
+    "merge=p most=4 bytes=1000000 wait=1000000/5000000",
+    "merge=p most=4 bytes=1000000 wait=1000000/5000000",
+    "merge=p most=4 bytes=1700 wait=3000000/5000000",
 )
 #: End of a job's id: whether the job merges, and has a key.
 marks = draw.sampled_from(["", "", "", "!", "!", "+", "+", "+!"])

@@ -11,7 +11,7 @@ from kombu.utils.json import dumps
 
 from celery_affinity import Affinity, Call, Exclusive, Merge, OptionError
 from celery_affinity.rules.job_fields import FIELDS
-from celery_affinity.rules.job_rules import joined, parts_of
+from celery_affinity.rules.job_rules import joined, merge_in, parts_of
 from celery_affinity.rules.keyed import are_rules, key_in, option_of
 from celery_affinity.rules.merging import merge_key, merge_key_in
 
@@ -33,6 +33,28 @@ def test_a_job_says_key_and_bounds():
     assert merge_key_in(text) == "New York"
     assert key_in(text) is None
     assert option_of(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("given_", "text"),
+    [
+        ({"wait": 0}, ""),
+        ({"wait": 2}, " wait=2000000/10000000"),
+        ({"wait": 0.5, "at_most": 0.5}, " wait=500000/500000"),
+        ({"wait": 1e-9}, " wait=1/1"),
+        ({"wait": 8_640_000}, " wait=8640000000000/8640000000000"),
+    ],
+)
+def test_a_job_says_how_long_it_waits_for_others_if_it_does(given_, text):
+    rules = Merge("k", keep="first", **given_).text("k")
+    assert rules == "merge=k most=1000 bytes=1000000" + text
+    merge = merge_in(rules)
+    assert (merge.most, merge.most_bytes) == (1000, 1_000_000)
+    assert f" wait={merge.wait_us}/{merge.at_most_us}" == (text or " wait=0/0")
+    both = joined(rules, "key=k limit=1")
+    assert are_rules(both)
+    assert merge_in(both) == merge
+    assert parts_of(both) == (rules, "key=k limit=1")
 
 
 @given(texts, texts)
@@ -65,7 +87,25 @@ def test_a_rule_is_a_value():
         ({"keep": "all", "most": 1}, "most of merge must be a whole number, 2 or more, got: 1"),
         ({"keep": "all", "most": True}, "most of merge must be a whole number, 2 or more, got: True"),
         ({"keep": "all", "most_bytes": 0}, "most_bytes of merge must be a whole number, 1 or more, got: 0"),
-        ({"keeps": "all"}, "Merge takes key, keep, fold, most, most_bytes, split, got: 'keeps'; did you mean 'keep'?"),
+        *[
+            ({"keep": "all", "wait": wait}, f"wait of merge must be a number of seconds, 0 to 8,640,000, got: {wait!r}")
+            for wait in (-1, "2", True, float("nan"), float("inf"), None, 8_640_001)
+        ],
+        *[
+            (
+                {"keep": "all", "wait": 2, "at_most": at_most},
+                f"at_most of merge must be a number of seconds, wait (2) to 8,640,000, got: {at_most!r}",
+            )
+            for at_most in (1.9, -1, "10", True, float("nan"), float("inf"), 8_640_001)
+        ],
+        (
+            {"keep": "all", "at_most": 5},
+            "at_most of merge says how long wait= may take in all, and there is no wait=, got: 5",
+        ),
+        (
+            {"keeps": "all"},
+            "Merge takes key, keep, fold, most, most_bytes, wait, at_most, split, got: 'keeps'; did you mean 'keep'?",
+        ),
     ],
 )
 def test_what_is_no_way_to_merge_is_refused(given_, words):

@@ -83,6 +83,13 @@ TEXTS += [
     f"merge=a most={most} bytes={size}" for most in ("1", "0", "02", "10", "9" * 19, "9" * 18) for size in ("5", "0")
 ]
 TEXTS += [f"merge={'k' * length} most=9 bytes={'9' * other}" for length, other in ((255, 18), (256, 18), (255, 19))]
+TEXTS += [
+    f"{MERGE} {waits}{more}"
+    for more in ("", " key=a limit=1", " wait=1/1", "x")
+    for waits in ("wait=1/5", "wait=0/5", "wait=5/0", "wait=5", "wait=1/", "wait=1/2/3", "wait=-1/5", "wait=1.5/2")
+]
+TEXTS += [f"{MERGE} wait={'9' * length}/{'9' * other}" for length, other in ((15, 15), (16, 15), (15, 16))]
+TEXTS += [f"wait=1/5 {MERGE}", f"{MERGE} key=a limit=1 wait=1/5"]
 TEXTS += ["merge=a", "merge= most=2 bytes=1", "merge=a:b most=2 bytes=1", "a*", "a*!", "a!*", "a+", "a+!", "*", "!"]
 TEXTS += [f"key=a rate={'9' * length}/{'9' * other}" for length, other in ((18, 18), (19, 18), (18, 19))]
 TEXTS += [chr(code) for code in range(1, 128)] + [f"a{chr(code)}b" for code in range(128)] + ["a\n", "\na"]
@@ -282,7 +289,13 @@ def test_a_job_says_rules_if_its_id_is_marked_and_only_then(redis_client):
     ):
         arguments = {**GOOD, "id": job_id, "rules": rules}
         assert is_refused(redis_client, arguments) == job_fields.bad([*arguments.values()]) == "rules"
-    for job_id, rules in (("a!", key), ("a+", merge), ("a+!", f"{merge} {key}")):
+    for job_id, rules in (
+        ("a!", key),
+        ("a+", merge),
+        ("a+", f"{merge} wait=1/5"),
+        ("a+!", f"{merge} {key}"),
+        ("a+!", f"{merge} wait=1/5 {key}"),
+    ):
         arguments = {**GOOD, "id": job_id, "rules": rules}
         assert is_refused(redis_client, arguments) is None
         assert job_fields.bad([*arguments.values()]) is None

@@ -16,7 +16,7 @@ def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: 
     named = [cohort.jobs[job_id] for job_id in dict.fromkeys(scheduled) if job_id in cohort.jobs]
     waiting = [job for job in named if job.state == "scheduled" and job.type == type_]
     pending = cohort.pending({type_})
-    for job in pending[:MOST_PURGED]:
+    for job in [*(job for job in waiting if job.is_patient), *pending[:MOST_PURGED]]:
         recurring.take_back(cohort, job, now_us)
     for job in waiting + pending[:MOST_PURGED]:
         come_back.forget(cohort, job)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from ...rules.protocol import MOST_MOVES, MOST_TYPES, SILENCE_COUNTS_US
 from ..fleet.take_back import TakenBack, take_back
 from ..jobs import ends, keyed, merging, recurring, recurring_recheck
-from ..model import Cohort
+from ..model import Cohort, Job
 from ..placing import type_changes
 from ..placing.fill import fill
 from ..replies import Ticked
@@ -21,19 +21,7 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     cohort.ticked_us = now_us
 
     expired = _end_expired(cohort, now_us)
-    scheduled = sorted(
-        (job for job in cohort.jobs.values() if job.state == "scheduled"), key=lambda job: (job.enqueued_us, job.id)
-    )
-    due = [job for job in scheduled if job.enqueued_us <= now_us][:MOST_MOVES]
-    for job in due:
-        job.state = "pending"
-        if merging.enter(cohort, job, now_us):
-            keyed.leave(cohort, job, now_us)  # its key may be kept for it
-        else:
-            keyed.enter(cohort, job, now_us)
-        if not job.is_again:
-            recurring.match(cohort, job, now_us)
-
+    due = _promote_due(cohort, now_us)
     types = {job.type for job in due}
     taken = _recover_the_dead(cohort, types, now_us)
     ended = sorted((at_us, what) for what, at_us in cohort.pause_ends.items() if at_us <= now_us)[:MOST_MOVES]
@@ -48,7 +36,7 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     handed_out_us = [each.handed_out_us for each in cohort.recurring.values() if each.handed_out_us is not None]
     next_due_us = _until_due_us(
         [
-            *(job.enqueued_us for job in scheduled[len(due) :]),
+            *(job.due_us for job in _scheduled(cohort)),
             *cohort.due_keys.values(),
             *(at_us for at_us in handed_out_us if at_us > now_us),
         ],
@@ -56,6 +44,32 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     )
     is_any_due = any(at_us <= now_us for at_us in handed_out_us)
     return Ticked(again, next_due_us, len(due), taken.jobs, taken.workers, untold, is_any_due, filled, more)
+
+
+def _scheduled(cohort: Cohort) -> list[Job]:
+    jobs = (job for job in cohort.jobs.values() if job.state == "scheduled")
+    return sorted(jobs, key=lambda job: (job.due_us, job.id))
+
+
+def _promote_due(cohort: Cohort, now_us: int) -> list[Job]:
+    """Have scheduled jobs wait whose time has come. Return them.
+
+    First those that have waited for more calls: a call whose own time has come joins what waits.
+    """
+    due = [job for job in _scheduled(cohort) if job.due_us <= now_us][:MOST_MOVES]
+    patient = [job for job in due if job.patient_us is not None]
+    for job in patient:
+        job.state, job.patient_us = "pending", None
+        keyed.enter(cohort, job, now_us)
+    for job in [job for job in due if job not in patient]:
+        if merging.enter(cohort, job, now_us):
+            keyed.leave(cohort, job, now_us)  # its key may be kept for it
+        elif job.patient_us is None:
+            job.state = "pending"
+            keyed.enter(cohort, job, now_us)
+        if not job.is_again:
+            recurring.match(cohort, job, now_us)
+    return due
 
 
 def _end_expired(cohort: Cohort, now_us: int) -> int:

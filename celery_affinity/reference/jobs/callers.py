@@ -30,7 +30,7 @@ def let_go(cohort: Cohort, caller: Job, how: Literal["revoked", "expired"], now_
         is_its_workers = caller.id == batch.primary
         if is_its_workers or (how == "expired" and not caller.has_expired(batch.claimed_us or 0)):
             return False
-    elif batch.state != "pending":
+    elif batch.state not in ("pending", "scheduled"):
         return False
     remove(cohort, caller)
     if not batch.callers:

@@ -41,12 +41,14 @@ def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int, *, r
     if not is_due:
         job.published_us = now_us
         job.is_again = is_again and merge_in(new.rules) is not None
-        if new.delay_us < TICK_US and _first_scheduled(cohort) is job:
+        if new.delay_us < TICK_US and cohort.first_scheduled() is job:
             workers.have_one_tick(cohort)
         return Published(IS_SCHEDULED, NONE, True)
     is_merged = merging.enter(cohort, job, now_us)
     if not is_again:
         recurring_calls.match(cohort, job, now_us)
+    if job.patient_us is not None:
+        return Published(IS_SCHEDULED, NONE, True)
     if not is_merged:
         keyed.enter(cohort, job, now_us, is_fresh=True)
     is_served = _is_served(cohort, new.type)
@@ -58,8 +60,3 @@ def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int, *, r
 def _is_served(cohort: Cohort, type_: str) -> bool:
     """Return whether a live worker serves *type_*, if only after it has withdrawn from it for a moment."""
     return bool(cohort.capacity(type_) or cohort.capacity(withdrawn(type_)))
-
-
-def _first_scheduled(cohort: Cohort) -> Job | None:
-    scheduled = (job for job in cohort.jobs.values() if job.state == "scheduled")
-    return min(scheduled, key=lambda job: (job.enqueued_us, job.id), default=None)

@@ -7,11 +7,13 @@ which they would wait: what is open for them waits itself, and was never deliver
 from ...rules import marks
 from ...rules.job_rules import Merge, merge_in
 from ..model import Cohort, Job
-from . import callers, keyed
+from . import callers, keyed, patience
 
 
 def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
     """Have *job* join what is open for calls like it. Return whether it did; if not, *job* is what is open from now on.
+
+    Then *job* is scheduled if it waits for more calls, else still to be put where it waits (`patience`).
 
     The batch keeps the oldest enqueue time, and the best mode and priority, of all calls that ever joined.
     """
@@ -20,7 +22,11 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
         return False
     other = _open(cohort, job, merge)
     if other is None:
+        before = cohort.jobs.get(cohort.merging.get(callers.place(job), ""))
+        if before is not None:
+            patience.finish(cohort, before, now_us)
         cohort.merging[callers.place(job)] = job.id
+        patience.begin(cohort, job, merge, now_us)
         return False
     job.state = "merged"
     batch = other if marks.is_batch(other.id) else _batch_of(cohort, other, now_us)
@@ -32,7 +38,10 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
     batch.callers[job.id] = batch.calls
     on_demand, priority = batch.on_demand or job.on_demand, max(batch.priority, job.priority)
     enqueued_us = min(batch.enqueued_us, job.enqueued_us)
-    if (on_demand, priority, enqueued_us) != (batch.on_demand, batch.priority, batch.enqueued_us):
+    if batch.state == "scheduled":
+        batch.on_demand, batch.priority, batch.enqueued_us = on_demand, priority, enqueued_us
+        patience.go_on(cohort, batch, merge, now_us)
+    elif (on_demand, priority, enqueued_us) != (batch.on_demand, batch.priority, batch.enqueued_us):
         batch.state = "merged"  # in no place
         keyed.leave(cohort, batch, now_us)
         batch.on_demand, batch.priority, batch.enqueued_us = on_demand, priority, enqueued_us
@@ -44,7 +53,7 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
 def _open(cohort: Cohort, job: Job, merge: Merge) -> Job | None:
     """Return the call, or the batch, that *job* is to join; None if none is open, or has room."""
     other = cohort.jobs.get(cohort.merging.get(callers.place(job), ""))
-    if other is None or other.state != "pending" or other.deliveries:
+    if other is None or other.state not in ("pending", "scheduled") or other.deliveries:
         return None
     bytes_in_all = (other.bytes or 0) + (job.bytes or 0)
     if (other.calls or 1) >= merge.most or bytes_in_all > merge.most_bytes:
@@ -61,7 +70,7 @@ def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
         on_demand=first.on_demand,
         priority=first.priority,
         enqueued_us=first.enqueued_us,
-        state="pending",
+        state=first.state,
         message=None,
         task_name=first.task_name,
         rules=first.rules,
@@ -69,9 +78,11 @@ def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
         calls=1,
         callers={first.id: 1},
     )
+    batch.patient_us, first.patient_us = first.patient_us, None
     first.state, first.into = "merged", batch.id
     keyed.leave(cohort, first, now_us)
     cohort.jobs[batch.id] = batch
     cohort.merging[callers.place(batch)] = batch.id
-    keyed.enter(cohort, batch, now_us)
+    if batch.state == "pending":
+        keyed.enter(cohort, batch, now_us)
     return batch

@@ -40,6 +40,20 @@ def fold(city, changes):
     return changes
 
 
+@merged("patient", Merge("{city}", fold=union, wait=3))
+def patient(city, changes):
+    note("patient", city, changes)
+    return changes
+
+
+@merged("very_patient", Merge("{city}", fold=union, wait=600), bind=True, max_retries=1)
+def very_patient(self, city, changes, retries=False):
+    note("very_patient", city, changes)
+    if retries and not self.request.retries:
+        raise self.retry(countdown=0)
+    return changes
+
+
 @merged("fold_late", Merge("{city}", fold=union), bind=True, acks_late=True)
 def fold_late(self, city, changes, seconds=0.0):
     note("fold_late", city, changes)

@@ -20,10 +20,10 @@ local function forget(id, lane)
         with_rules.leave(id, type, lane)
     end
     if marks.of(id) == protocol.MERGES or marks.of(id) == protocol.BATCH then
-        local state, rules, name, enqueued =
-            unpack(redis.call("HMGET", key.job(id), "state", "rules", "name", "enqueued"))
+        local state, rules, name, enqueued, patient =
+            unpack(redis.call("HMGET", key.job(id), "state", "rules", "name", "enqueued", "patient"))
         callers.close(id, type, rules, name)
-        if state == "pending" then
+        if state == "pending" or patient then
             recurs("take_back", type, rules, name, enqueued)
         end
         come_back.forget(id)

@@ -36,38 +36,57 @@ local function silence_began()
     return grace, recheck_from
 end
 
--- RETURNS whether call `id`, which is due, was merged with others that wait.
+-- RETURNS whether call `id`, which is due, was merged with others that wait, or waits for them.
 local function merge(id, type, lane, enqueued)
 -- @deferred jobs/merging.lua
     local rules, name, bytes, task, is_again, fired =
         unpack(redis.call("HMGET", key.job(id), "rules", "name", "bytes", "task", "again", "recurring"))
-    local batch = merging.enter(id, type, lane, enqueued, rules, name, tonumber(bytes) or 0)
+    local batch, is_patient = merging.enter(id, type, lane, enqueued, rules, name, tonumber(bytes) or 0)
+    if batch then
+        redis.call("ZREM", key.scheduled, id)
+    end
     if batch and has_rules(id) then
         with_rules.leave(id, type, lane) -- its key may be kept for it
     end
     if not is_again then
         recurs("match", type, rules, name, task, fired)
     end
-    return batch
+    return batch or is_patient
+end
+
+-- Has a job wait whose time has come. `row`: what it says of the job.
+local function promote(id, row)
+    local type, lane, enqueued, deliveries, patient = unpack(row)
+    if not spoiled.can_wait(type, lane, enqueued, deliveries) then
+        redis.call("ZREM", key.scheduled, id)
+        come_back.set_aside(id, "scheduled", settings)
+        return
+    end
+    types[#types + 1] = type
+    if patient or marks.of(id) ~= protocol.MERGES or not merge(id, type, lane, enqueued) then
+        with_rules.wait(id, type, lane, enqueued) -- first: what it meets may be spoiled
+        redis.call("HSET", key.job(id), "state", "pending")
+        redis.call("ZREM", key.scheduled, id)
+    end
+    if patient then
+        redis.call("HDEL", key.job(id), "patient")
+    end
 end
 
 -- RETURNS the number of jobs that were due.
 local function promote_due()
     local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", clock.now, "LIMIT", 0, protocol.MOST_MOVES)
+    local in_time = {} -- these go after those that have waited for more calls: they join what waits
     for _, id in ipairs(due) do
-        local type, lane, enqueued, deliveries =
-            unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries"))
-        if spoiled.can_wait(type, lane, enqueued, deliveries) then
-            if not (marks.of(id) == protocol.MERGES and merge(id, type, lane, enqueued)) then
-                with_rules.wait(id, type, lane, enqueued) -- first: what it meets may be spoiled
-                redis.call("HSET", key.job(id), "state", "pending")
-            end
-            redis.call("ZREM", key.scheduled, id)
-            types[#types + 1] = type
+        local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries", "patient")
+        if row[5] then
+            promote(id, row)
         else
-            redis.call("ZREM", key.scheduled, id)
-            come_back.set_aside(id, "scheduled", settings)
+            in_time[#in_time + 1] = { id, row }
         end
+    end
+    for _, each in ipairs(in_time) do
+        promote(each[1], each[2])
     end
     return #due
 end

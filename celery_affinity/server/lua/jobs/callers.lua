@@ -36,11 +36,14 @@ function callers.let_go(id, how)
         if id == primary or (how == "expired" and not has_expired) then
             return false
         end
-    elseif state ~= "pending" then
+    elseif state ~= "pending" and state ~= "scheduled" then
         return false
     end
     callers.remove(id, batch)
     if redis.call("EXISTS", key.callers(batch)) == 0 then
+        if state == "scheduled" then
+            redis.call("ZREM", key.scheduled, batch)
+        end
         if type and lanes.is_one(lane) then
             with_rules.leave(batch, type, lane)
         end

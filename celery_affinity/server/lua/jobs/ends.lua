@@ -12,10 +12,10 @@ local ends = {}
 function ends.record(id, how)
     local now = clock.now
     if marks.of(id) == protocol.MERGES then
-        local state, type, rules, name, enqueued =
-            unpack(redis.call("HMGET", key.job(id), "state", "type", "rules", "name", "enqueued"))
+        local state, type, rules, name, enqueued, patient =
+            unpack(redis.call("HMGET", key.job(id), "state", "type", "rules", "name", "enqueued", "patient"))
         callers.close(id, type, rules, name)
-        if state == "pending" or state == "claimed" then
+        if state == "pending" or state == "claimed" or (state == "scheduled" and patient) then
             recurs("take_back", type, rules, name, enqueued)
         end
     end

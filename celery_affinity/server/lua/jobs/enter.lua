@@ -66,13 +66,16 @@ local function put(job, enqueued_us, is_only)
     end
     local heads, has_type_rules = unpack(redis.call("HMGET", key.heads, type, "!"))
     local alone
-    local is_merged
+    local is_merged, is_patient
     if job.rules ~= "" and marks.of(id) == protocol.MERGES then
 -- @deferred jobs/merging.lua
-        is_merged = merging.enter(id, type, lane, due, job.rules, job.task_name, #job.message)
+        is_merged, is_patient = merging.enter(id, type, lane, due, job.rules, job.task_name, #job.message)
         if not is_again then
             recurs("match", type, job.rules, job.task_name, job.task_id, job.recurring)
         end
+    end
+    if is_patient then
+        return protocol.IS_SCHEDULED, 1, false
     end
     if is_merged then
         heads = heads or "" -- others wait

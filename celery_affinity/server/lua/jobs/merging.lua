@@ -4,6 +4,7 @@
 -- Cost: some ten commands for a call that joins, two for one that does not; O(log n).
 -- @include jobs/has_rules.lua
 -- @include jobs/callers.lua
+-- @include jobs/patience.lua
 -- @include placing/lanes.lua
 local merging = {}
 
@@ -17,11 +18,17 @@ end
 local function make_batch(first, type, row, rules, name)
     local batch = batch_of(first)
     redis.call("HSET", key.job(first), "state", "merged", "into", batch)
-    with_rules.leave(first, type, row.lane)
+    if not row.patient or has_rules(first) then
+        with_rules.leave(first, type, row.lane) -- of one that is patient a key may be kept for it
+    end
     redis.call("ZADD", key.callers(batch), 1, first)
     redis.call("HSET", key.job(batch), "type", type, "lane", row.lane, "enqueued", row.enqueued, "deliveries", 0,
-        "task", "", "name", name, "state", "pending", "rules", rules, "calls", 1, "bytes", row.bytes)
-    with_rules.wait(batch, type, row.lane, row.enqueued)
+        "task", "", "name", name, "state", row.state, "rules", rules, "calls", 1, "bytes", row.bytes)
+    if row.patient then
+        patience.hand_over(first, batch, row.patient)
+    else
+        with_rules.wait(batch, type, row.lane, row.enqueued)
+    end
     return batch
 end
 
@@ -34,29 +41,36 @@ local function better_lane(lane, other)
 end
 
 -- RETURNS what is open for a call that joins `field`: its id, and what is known of it; nil if nothing is, or has room
--- for `bytes` more.
+-- for `bytes` more. What has none waits for no more calls.
 local function open_for(field, rules, bytes)
     local id = redis.call("HGET", key.merging, field)
     if not id then
         return nil
     end
-    local state, deliveries, lane, enqueued, calls, its_bytes, its_rules =
-        unpack(redis.call("HMGET", key.job(id), "state", "deliveries", "lane", "enqueued", "calls", "bytes", "rules"))
+    local state, deliveries, lane, enqueued, calls, its_bytes, its_rules, patient =
+        unpack(redis.call("HMGET", key.job(id), "state", "deliveries", "lane", "enqueued", "calls", "bytes", "rules",
+            "patient"))
+    patient = state == "scheduled" and tonumber(patient) or nil
     local most, most_bytes = string.match(rules, " most=(%d+) bytes=(%d+)")
     local bytes_in_all = (tonumber(its_bytes) or math.huge) + bytes
     local is_good = lanes.is_one(lane) and its_rules and string.find(enqueued or "", "^%d+$")
-    if state ~= "pending" or deliveries ~= "0" or not is_good
-        or (tonumber(calls) or 1) >= tonumber(most) or bytes_in_all > tonumber(most_bytes) then
+    if not (state == "pending" or patient) or deliveries ~= "0" or not is_good then
         return nil
     end
-    if marks.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(batch_of(id))) == 1 then
+    if (tonumber(calls) or 1) >= tonumber(most) or bytes_in_all > tonumber(most_bytes)
+        or (marks.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(batch_of(id))) == 1) then
+        if patient then
+            patience.finish(id, patient)
+        end
         return nil
     end
-    return id, { lane = lane, enqueued = enqueued, calls = tonumber(calls) or 1, bytes = its_bytes, rules = its_rules }
+    local is_full = (tonumber(calls) or 1) + 1 >= tonumber(most) or bytes_in_all >= tonumber(most_bytes)
+    return id, { state = state, patient = patient, lane = lane, enqueued = enqueued, calls = tonumber(calls) or 1,
+        bytes = its_bytes, rules = its_rules, is_full = is_full }
 end
 
 -- Has call `id`, which is to wait in `lane`, join what is open for calls like it. RETURNS the batch; nil if none is,
--- and then the call is what is open from now on. The batch keeps the oldest enqueue time, and the best mode and
+-- and then the call is what is open from now on; also whether the call waits for more (`patience`). The batch keeps the oldest enqueue time, and the best mode and
 -- priority, of all calls that ever joined.
 function merging.enter(id, type, lane, enqueued, rules, name, bytes)
     local field = callers.place(type, rules, name)
@@ -66,7 +80,7 @@ function merging.enter(id, type, lane, enqueued, rules, name, bytes)
     local batch, row = open_for(field, rules, bytes)
     if not batch then
         redis.call("HSET", key.merging, field, id)
-        return nil
+        return nil, patience.begin(id, lane, enqueued, rules, bytes)
     end
     if marks.of(batch) ~= protocol.BATCH then
         batch = make_batch(batch, type, row, row.rules, name)
@@ -78,9 +92,17 @@ function merging.enter(id, type, lane, enqueued, rules, name, bytes)
     redis.call("HSET", key.job(batch), "calls", calls, "bytes", clock.text(row.bytes + bytes))
     local lane_now = better_lane(row.lane, lane)
     local enqueued_now = tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued
-    if lane_now ~= row.lane or enqueued_now ~= row.enqueued then
+    local is_changed = lane_now ~= row.lane or enqueued_now ~= row.enqueued
+    if is_changed and not row.patient then
         with_rules.leave(batch, type, row.lane)
+    end
+    if is_changed then
         redis.call("HSET", key.job(batch), "lane", lane_now, "enqueued", enqueued_now)
+    end
+    if row.patient then
+        row.lane, row.enqueued = lane_now, enqueued_now
+        patience.go_on(batch, row.patient, row)
+    elseif is_changed then
         with_rules.wait(batch, type, lane_now, enqueued_now)
     end
     return batch

@@ -3,6 +3,10 @@
 local function read_merge(text)
     local merge_key, most, bytes, rest =
         string.match(text, "^merge=([%w_.~%%-]+) most=([1-9]%d*) bytes=([1-9]%d*)(.*)$")
+    local wait, at_most, after_wait = string.match(rest or "", "^ wait=([1-9]%d*)/([1-9]%d*)(.*)$")
+    if wait and #wait <= protocol.LONGEST_PATIENCE and #at_most <= protocol.LONGEST_PATIENCE then
+        rest = after_wait
+    end
     local is_good = merge_key and #merge_key <= protocol.LONGEST_KEY and most ~= "1"
         and #most <= protocol.LONGEST_NUMBER and #bytes <= protocol.LONGEST_NUMBER
         and (rest == "" or string.find(rest, "^ ."))

@@ -55,10 +55,12 @@ local function mend_jobs(ids)
     end
 end
 
--- Mends times in an index that no publish wrote. `field`: name of the field of a job's row that has the time.
-local function mend_times(index, field)
+-- Mends times in an index that no publish wrote. `field`: name of the field of a job's row that has the time;
+-- `otherwise`: of the one that has it if that field is missing, if any.
+local function mend_times(index, field, otherwise)
     for _, id in ipairs(redis.call("ZRANGEBYSCORE", index, "(2e18", "+inf", "LIMIT", 0, MOST_JOBS)) do
-        local time = has_type(key.job(id), "hash") and redis.call("HGET", key.job(id), field)
+        local time = has_type(key.job(id), "hash")
+            and (redis.call("HGET", key.job(id), field) or redis.call("HGET", key.job(id), otherwise or field))
         redis.call("ZADD", index, is_whole(time) and time or clock.now, id)
         spoiled.record("the time of job " .. id .. " in " .. index)
     end

@@ -83,7 +83,7 @@ local function mend_single_keys()
         return string.find(place, "^%S+ %l+%.%d%d?$")
     end)
     mend_type_rules()
-    mend_times(key.scheduled, "enqueued")
+    mend_times(key.scheduled, "patient", "enqueued")
     mend_times(key.expires, "expires")
     mend_times(key.untold, "ended")
     for _, its_key in ipairs(redis.call("ZRANGEBYSCORE", key.rates, "(2e18", "+inf", "LIMIT", 0, MOST_JOBS)) do

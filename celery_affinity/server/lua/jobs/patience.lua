@@ -1,0 +1,61 @@
+-- patience: with `wait` a call that others may join waits for them: it is pending once no call has joined for so long.
+-- Meanwhile it is scheduled, or its batch is, and field `patient` of its row says until when. The rules of the first
+-- call say how long; a tick ends the patience.
+-- @include base/clock.lua
+-- @include fleet/workers.lua
+local patience = {}
+
+-- RETURNS until when what was `enqueued` then waits if a call joins it now; nil if its rules do not have it wait.
+local function until_when(rules, enqueued)
+    local wait_us, at_most_us = string.match(rules, " wait=(%d+)/(%d+)")
+    return wait_us and math.min(clock.now_us + tonumber(wait_us), tonumber(enqueued) + tonumber(at_most_us))
+end
+
+-- Has job `id` wait until `time`.
+local function wait(id, time)
+    local text = clock.text(time)
+    redis.call("HSET", key.job(id), "patient", text)
+    redis.call("ZADD", key.scheduled, text, id)
+end
+
+-- Has call `id`, the first of its kind, wait for more, unless somebody waits for it or it has waited enough. RETURNS
+-- whether it does.
+function patience.begin(id, lane, enqueued, rules, bytes)
+    local time = until_when(rules, enqueued)
+    if not time or time <= clock.now_us or string.sub(lane, 1, 6) == "demand"
+        or bytes >= tonumber(string.match(rules, " bytes=(%d+)")) then
+        return false
+    end
+    redis.call("HSET", key.job(id), "state", "scheduled")
+    wait(id, time)
+    if time - clock.now_us < protocol.TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
+        workers.have_one_tick() -- the next tick would come too late
+    end
+    return true
+end
+
+-- Has `batch` wait instead of its first call, until `time`.
+function patience.hand_over(first, batch, time)
+    redis.call("HDEL", key.job(first), "patient")
+    redis.call("ZREM", key.scheduled, first)
+    wait(batch, time)
+end
+
+-- Has job `id` wait for no more calls; it did until `time`.
+function patience.finish(id, time)
+    if time > clock.now_us then
+        wait(id, clock.now_us)
+        workers.have_one_tick()
+    end
+end
+
+-- A call has joined `batch`, which is patient until `time`: has it wait anew, unless it is full or urgent. `row`: what
+-- is known of the batch now.
+function patience.go_on(batch, time, row)
+    if row.is_full or string.sub(row.lane, 1, 6) == "demand" then
+        patience.finish(batch, time)
+    elseif time > clock.now_us then -- else it is due, and the next tick sees it
+        -- A tick that comes before a time that moved on learns the new one.
+        wait(batch, math.max(clock.now_us, until_when(row.rules, row.enqueued) or 0))
+    end
+end
