@@ -1,5 +1,7 @@
 """The examples of the page on merging are run, and what it says that `explain` prints is printed."""
 
+import re
+
 import click
 import pytest
 
@@ -33,6 +35,17 @@ def test_each_caller_gets_the_result_of_the_run(shop, valkey, tmp_path):
     assert [each.get(timeout=30) for each in last] == ["HH by traffic of two"] * 3
     assert [each.get(timeout=30) for each in folded] == [3] * 3
     assert [each.get(timeout=30) for each in every] == ["position of here", "position of there"]
+
+
+def test_a_burst_at_an_idle_worker_is_one_run_with_a_little_patience(shop, redis_client, valkey, tmp_path):
+    with (tmp_path / "shop.py").open("a") as code:
+        code.write(blocks(PAGE)["patience"])
+    exec(blocks(PAGE)["patience"], shop)
+    start_worker("shop", valkey.url, ["route"], pool="threads", env={"PYTHONPATH": str(tmp_path)})
+    soon = [shop["apply_soon"].delay("HH", [number]) for number in range(3)]
+    shown = click.unstyle(text.explanation(explain(Reader(redis_client, Keys()), soon[0].id)))
+    assert re.search(r"^waits for +more calls until \d", shown, re.MULTILINE), shown
+    assert [each.get(timeout=30) for each in soon] == [3] * 3
 
 
 def test_explain_says_what_the_page_says(shop, redis_client):
