@@ -208,6 +208,17 @@ def test_a_dead_run_that_runs_again_does_not_wait(fleet):
     assert fleet.jobs("worker") == ["a*"]
 
 
+def test_a_key_is_kept_for_no_retry_that_has_merged(fleet):
+    """It could be had by nobody: the run that the retry is in is another job."""
+    rules = f"{RULES} key=k limit=1 order=1"
+    publish(fleet, "a+!", rules=rules, on_demand=True)
+    (claim,) = fleet.inbox("worker")
+    fleet.publish("b+!", "pdf", task_id="task-a+!", rules=rules)
+    fleet.end("worker", claim)
+    publish(fleet, "c+!", rules=rules)
+    assert runs(fleet, 2) == ["b*!"]
+
+
 def test_explain_says_until_when_it_waits(fleet, redis_client):
     at_s = fleet.scheduler.now_us / MICRO
     publish(fleet, "a+")

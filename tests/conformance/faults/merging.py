@@ -3,6 +3,7 @@
 from .fault import Fault
 
 _TESTS = "tests/server/test_merging.py::"
+_PATIENT = "tests/server/test_patience.py::"
 
 FAULTS = (
     # Calls join.
@@ -28,7 +29,12 @@ FAULTS = (
     Fault("arrows/tick", "marks.of(id) ~= protocol.MERGES or not merge(id, type, lane, enqueued)", "true"),
     Fault("arrows/tick", "tonumber(bytes) or 0)", "0)"),
     # Calls wait for more.
-    Fault("jobs/merging", "or has_rules(first) then", "then"),
+    Fault(
+        "jobs/merging",
+        "or has_rules(first) then",
+        "then",
+        _PATIENT + "test_a_key_is_kept_for_no_retry_that_has_merged",
+    ),
     Fault("jobs/merging", 'state == "scheduled" and tonumber(patient)', "tonumber(patient)"),
     Fault("jobs/merging", "            patience.finish(id, patient)\n", ""),
     Fault("jobs/merging", "(tonumber(calls) or 1) + 1 >= tonumber(most)", "false"),

@@ -70,8 +70,8 @@ local function open_for(field, rules, bytes)
 end
 
 -- Has call `id`, which is to wait in `lane`, join what is open for calls like it. RETURNS the batch; nil if none is,
--- and then the call is what is open from now on; also whether the call waits for more (`patience`). The batch keeps the oldest enqueue time, and the best mode and
--- priority, of all calls that ever joined.
+-- and then the call is what is open from now on; also whether the call waits for more (`patience`). The batch keeps the
+-- oldest enqueue time, and the best mode and priority, of all calls that ever joined.
 function merging.enter(id, type, lane, enqueued, rules, name, bytes)
     local field = callers.place(type, rules, name)
     if not field then
