@@ -35,7 +35,6 @@ FAULTS = (
         "then",
         _PATIENT + "test_a_key_is_kept_for_no_retry_that_has_merged",
     ),
-    Fault("jobs/merging", 'state == "scheduled" and tonumber(patient)', "tonumber(patient)"),
     Fault("jobs/merging", "            patience.finish(id, patient)\n", ""),
     Fault("jobs/merging", "(tonumber(calls) or 1) + 1 >= tonumber(most)", "false"),
     Fault("jobs/merging", "or bytes_in_all >= tonumber(most_bytes)", "or bytes_in_all > tonumber(most_bytes) + 1"),
