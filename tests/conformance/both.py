@@ -46,6 +46,8 @@ def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps
     rules = rules_of(job_id)
     # Jobs that a walk has end together are all of one task; some other jobs are, too.
     task_id = f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % (1 if job_id.startswith('e') else 3)}"
+    if merges(job_id) and zlib.crc32(job_id.encode()) // 3 % 2 and not job_id.startswith("e"):
+        task_id = f"task of {job_id} alone"  # a call whose task has another job already is a retry
     message = message_of(job_id)
     given = Job(
         job_id,

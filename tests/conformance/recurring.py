@@ -3,7 +3,7 @@
 from celery_affinity.reference.replies import NONE
 from celery_affinity.rules.job_rules import merge_in
 from celery_affinity.rules.keys import encode
-from celery_affinity.rules.protocol import IS_REFUSED
+from celery_affinity.rules.protocol import IS_KNOWN, IS_REFUSED
 from celery_affinity.rules.recurring_call import RecurringCall
 
 from . import draw
@@ -149,12 +149,18 @@ class RecurringCalls(Both):
         rest = in_order(arguments)
         known = self.reference.recurring.get(name)
         is_new = known and due in ("", str(known.due_us)) and not spoilt and job_id not in self.reference.jobs
-        if self.full_next and is_new and (not due or known.handed_out_us is not None):
+        is_due = known and (not due or (known.handed_out_us is not None and known.due_us <= self.now_us))
+        if self.full_next and is_new and is_due:
             self.step("fire", REFUSED, *rest, name=encode(name), due=due)
             return NONE
         job = "priority" if spoilt else given
         self.full_next = False
+        due_us = known.due_us if known else 0
         reply = self.reference.fire(name, due, job, now_us=self.now_us)
+        if reply and reply.state != IS_REFUSED:
+            if due and reply.state != IS_KNOWN:
+                self.recurrence.made(name, due, self.reference, due_us, self.now_us)
+            self.recurrence.requested(name, self.now_us)
         wanted = [] if reply is None else [reply.state, Named(reply.more), reply.refused or reply.served]
         self.step("fire", wanted, *rest, name=encode(name), due=due)
         assert reply is None or reply.state != IS_REFUSED or spoilt

@@ -19,6 +19,7 @@ from .invariants import (
     claimed_batches,
 )
 from .mirror import KEYS, expected, key, read
+from .recurrence import Recurrence
 from .wire import FEW_BYTES
 
 #: Reply of a server without memory, which the reference does not model.
@@ -55,6 +56,7 @@ class SideBySide:
         self.granted = []  # (worker, job id, fencing number) of every claim there was
         self.told_at_us = {}
         self.claimed_batches = {}
+        self.recurrence = Recurrence()
         self.goes_on = False  # whether callers go on at once where a reply names types as `more`
         self.owed = set()  # types that a reply named as `more`, and nobody has gone on with since
         self.full_next = False  # whether the server's memory is full at the next arrow ...
@@ -73,6 +75,7 @@ class SideBySide:
         if full:
             self.call("CONFIG", "SET", "maxmemory", "0", reply="OK")
         self.tally[arrow] += 1
+        self.recurrence.see(self.reference, self.now_us)
 
     def call(self, *command, reply=...):
         self.wire.add(*command)

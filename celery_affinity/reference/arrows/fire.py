@@ -13,6 +13,8 @@ def fire(cohort: Cohort, name: str, due: str, job: Job | str, *, now_us: int) ->
     entry = cohort.recurring.get(name)
     if entry is None or (due and (due != str(entry.due_us) or entry.handed_out_us is None)):
         return None
+    if due and entry.due_us > now_us:
+        return None
     (published,) = publish(cohort, [job], now_us=now_us, recurring=name)
     if published.state == IS_REFUSED:
         return published

@@ -24,7 +24,7 @@ def run(cohort: Cohort, job: Job, ran: Job, now_us: int) -> None:
 def take_back(cohort: Cohort, job: Job, now_us: int) -> None:
     """*job*, which was pending, ends without a run: what it put off is due as if no call had come since *job* did."""
     for entry in _matching(cohort, job, "enqueue"):
-        due_us = max(now_us, job.enqueued_us + entry.call.stale_after_us)  # a due that is past may have been made
+        due_us = max(now_us + 1, job.enqueued_us + entry.call.stale_after_us)  # what is past may have been made
         if due_us < entry.due_us:
             set_due(entry, due_us)
 

@@ -16,6 +16,8 @@ local its_due, stale_us, is_suspended =
     unpack(redis.call("HMGET", key.recurring_call(name), "due", "stale", "suspended"))
 if not tonumber(stale_us) or (due ~= "" and (due ~= its_due or is_suspended)) then
     return {}
+elseif due ~= "" and (tonumber(its_due) or 0) > clock.now_us then
+    return {} -- the clock was set back since
 end
 local bad = fields.bad(job)
 if bad then

@@ -54,10 +54,10 @@ function recurring.run(names, id, ran, task)
 end
 
 -- A job that was pending since `enqueued` ends without a run: what it put off is due as if no other call had come since
--- then. A time that is past is now: the call may have been made then, and each time has one job.
+-- then. A time that is past is the next µs: the call may have been made then, or now, and each time has one job.
 function recurring.take_back(names, enqueued)
     for _, row in ipairs(rows_of(names, "enqueue")) do
-        local due_us = math.max(clock.now_us, (tonumber(enqueued) or math.huge) + row.stale_us)
+        local due_us = math.max(clock.now_us + 1, (tonumber(enqueued) or math.huge) + row.stale_us)
         if due_us < row.due_us then
             recurring.set_due(row.name, due_us, row.is_suspended)
         end

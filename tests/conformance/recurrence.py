@@ -1,0 +1,109 @@
+"""What must hold of recurring calls, found out by looking at all jobs before and after each arrow.
+
+A call is due an interval after the last request: a job that matches and has become pending, a firing, or the
+declaration. Sooner only if jobs that had put it off ended without a run.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from celery_affinity.rules.job_rules import merge_in
+from celery_affinity.rules.marks import is_batch
+
+#: States of jobs that have become pending, and whose run is to come.
+_TO_RUN = ("pending", "merged", "claimed")
+
+
+@dataclass
+class _Known:
+    """What is known of a recurring call since it was declared, changed or resumed, or the clock was set back."""
+
+    call: object
+    is_suspended: bool
+    requested_us: int
+    matched_us: int | None = None
+    is_taken_back: bool = False
+    made: set[str] = field(default_factory=set)
+
+
+class Recurrence:
+    """Follows the recurring calls of a reference."""
+
+    def __init__(self):
+        self._known, self._states, self._tasks = {}, {}, Counter()
+        self._now_us = 0
+
+    def see(self, reference, now_us):
+        """Compare what there is with what there was before the last arrow."""
+        if now_us < self._now_us:
+            self._known.clear()
+        self._now_us = now_us
+        for name, entry in reference.recurring.items():
+            known, is_suspended = self._known.get(name), entry.handed_out_us is None
+            if known is None or known.call is not entry.call or known.is_suspended != is_suspended:
+                self._known[name] = _Known(entry.call, is_suspended, max(now_us, entry.due_us - _interval(entry)))
+        for name in self._known.keys() - reference.recurring.keys():
+            del self._known[name]
+        states = {job.id: job.state for job in reference.jobs.values() if merge_in(job.rules) and not is_batch(job.id)}
+        for job_id in states.keys() | self._states.keys():
+            self._see_job(reference, job_id, self._states.get(job_id, ("", None))[0], states.get(job_id, ""))
+        jobs = reference.jobs
+        self._states = {job_id: (state, self._place(jobs[job_id])) for job_id, state in states.items()}
+        self._tasks = Counter(job.task_id for job in jobs.values() if not is_batch(job.id) and _lives(reference, job))
+        self._check(reference, now_us)
+
+    def _see_job(self, reference, job_id, before, after):
+        if before in _TO_RUN and after in ("revoked", "expired", ""):
+            for known in self._matching(self._states[job_id][1]):
+                known.is_taken_back = True
+        elif before in ("", "scheduled") and after in _TO_RUN:
+            job = reference.jobs[job_id]
+            is_again = job.is_again if before else self._tasks[job.task_id] > 0 and job.task_id
+            for known in [] if is_again else self._matching(self._place(job)):
+                known.matched_us = known.requested_us = self._now_us
+                known.is_taken_back = False
+        elif before in ("", "scheduled") and after in ("revoked", "expired", "dead"):
+            for known in self._matching(self._place(reference.jobs[job_id])):
+                known.matched_us, known.is_taken_back = None, True  # it may have been pending in between
+                known.requested_us = max(known.requested_us, self._now_us)
+
+    def made(self, name, due, reference, due_us, now_us):
+        """A call was made that had been handed out for *due*."""
+        known = self._known[name]
+        assert due_us <= now_us or now_us < self._now_us, f"{name} was made before it was due"
+        assert due not in known.made, f"{name} was made twice for {due}"
+        known.made.add(due)
+        entry = reference.recurring[name]
+        if entry.call.since == "enqueue" and known.matched_us is not None and not known.is_taken_back:
+            since_us = now_us - known.matched_us
+            assert since_us >= _interval(entry), f"{name} was made {since_us} µs after a match"
+
+    def requested(self, name, now_us):
+        """A call was made, by hand or not."""
+        if name in self._known:
+            self._known[name].requested_us = now_us
+
+    def _check(self, reference, now_us):
+        for name, entry in reference.recurring.items():
+            known, interval_us = self._known[name], _interval(entry)
+            if entry.call.since == "enqueue":
+                latest_us = known.requested_us + interval_us
+                assert entry.due_us <= latest_us, f"{name} is due later than an interval after the last request"
+                if known.matched_us is not None and not known.is_taken_back:
+                    assert entry.due_us >= known.matched_us + interval_us, f"{name} is due within an interval of a match"
+            assert entry.handed_out_us is None or entry.handed_out_us >= entry.due_us
+
+    def _place(self, job):
+        return job.type, merge_in(job.rules).key, job.task_name
+
+    def _matching(self, place):
+        calls = ((known.call.type, known.call.merge_key, known.call.task) for known in self._known.values())
+        return [known for known, its in zip(self._known.values(), calls, strict=True) if its == place]
+
+
+def _interval(entry):
+    return entry.call.stale_after_us
+
+
+def _lives(reference, job):
+    return not reference.is_fading(job)
