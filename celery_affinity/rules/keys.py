@@ -94,9 +94,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "recurring_call": (
         "lane:key:recurring:%s",
         "hash",
-        "recurring call: which calls match, its interval, when it is due, its signature, its app, the last match",
+        "recurring call: which calls match, its interval, when it is due, its app, the last match",
     ),
     "recurs": ("lane:key:recurs", "hash", "'type merge-key task-name' -> recurring calls that such a call puts off"),
+    # Not among the keys that producers and observers may read: it has the call's arguments.
+    "signature": ("signature:%s", "string", "recurring call -> the call itself, in words of its app"),
     "recurring_of": (
         "recurring_of:%s",
         "hash",

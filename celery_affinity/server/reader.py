@@ -7,6 +7,7 @@ from itertools import repeat
 from typing import Any, NamedTuple, cast
 
 import redis
+from redis.exceptions import NoPermissionError
 
 from ..rules.keys import SEVERAL, Keys, decode, encode, marked, unmarked
 from ..rules.protocol import MAX_PRIORITY
@@ -50,7 +51,6 @@ _OF_RECURRING = (
     "matched",
     "by",
     "app",
-    "signature",
 )
 
 #: Number of scheduled jobs that are read together where they are counted.
@@ -278,15 +278,26 @@ class Reader:
         return bool(self._client.exists(self.key("untold")))
 
     def recurring(self) -> list[RecurringRow]:
-        """Return the recurring calls, those that are due first, suspended ones last; some thousand at most."""
+        """Return the recurring calls, those that are due first, suspended ones last; some thousand at most.
+
+        Who may not read signatures gets "" for each.
+        """
         now_us = self.now_us()
         names = [text_of(name) for name in self.ask_one("zrange", self.key("recurring"), 0, _RECURRING - 1)]
         commands = [("hmget", self.key("recurring_call", name), _OF_RECURRING) for name in names]
-        found = []
-        for first in range(0, len(names), _SIGNATURES):
-            some = self.ask(commands[first : first + _SIGNATURES])
-            found += [_recurring_row(*each, now_us) for each in zip(names[first:], some, strict=False)]
+        rows = self.ask(commands)
+        signatures = self._signatures(names)
+        found = (_recurring_row(*each, now_us) for each in zip(names, rows, signatures, strict=True))
         return [row for row in found if row is not None]
+
+    def _signatures(self, names: Sequence[str]) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        try:
+            for first in range(0, len(names), _SIGNATURES):
+                found += self.ask([("get", self.key("signature", each)) for each in names[first : first + _SIGNATURES]])
+        except NoPermissionError:
+            return [None] * len(names)
+        return found
 
     def has_due(self) -> bool:
         """Return whether there are recurring calls that are due, and not handed out."""
@@ -326,9 +337,11 @@ class Reader:
         return self.key("kept_back" if lane.is_kept_back else "lane", lane.type, lane.name)
 
 
-def _recurring_row(name: str, fields: Sequence[bytes | None], now_us: int) -> RecurringRow | None:
+def _recurring_row(
+    name: str, fields: Sequence[bytes | None], signature: bytes | None, now_us: int
+) -> RecurringRow | None:
     """Return the row of a recurring call; None if it is spoiled."""
-    task, type_, merge_key, stale, since, due, suspended, matched, by, app, signature = map(text_of, fields)
+    task, type_, merge_key, stale, since, due, suspended, matched, by, app = map(text_of, fields)
     stale_us, due_us, matched_us = number_of(stale), number_of(due, -1), number_of(matched, -1)
     if not type_ or stale_us <= 0 or due_us < 0:
         return None
@@ -344,7 +357,7 @@ def _recurring_row(name: str, fields: Sequence[bytes | None], now_us: int) -> Re
         matched_by=decode(by),
         app=decode(app),
         is_suspended=bool(suspended),
-        signature=signature,
+        signature=text_of(signature),
     )
 
 

@@ -151,7 +151,7 @@ def expected(reference):
     _expect_settings(reference, entry)
     _expect_tasks(reference, state)
     _expect_traces(reference, state, entry)
-    _expect_recurring(reference, entry)
+    _expect_recurring(reference, state, entry)
     state |= {name: [*reversed(messages)] for name, messages in reference.lists.items() if messages}
     if reference.ticked_us is not None:
         state[key("clock")] = {"ticked": str(reference.ticked_us), "grace": str(reference.grace_us)}
@@ -194,11 +194,12 @@ def _expect_tasks(reference, state):
             state[key("jobs_of_task", encode(task))] = dict(jobs)
 
 
-def _expect_recurring(reference, entry):
+def _expect_recurring(reference, state, entry):
     alike = defaultdict(set)
     for name, each in reference.recurring.items():
         _, type_, merge_key, stale_us, since, task, signature = each.call.arguments
         alike[f"{type_} {merge_key} {task}"].add(encode(name))
+        state[key("signature", encode(name))] = signature
         at_us = "inf" if each.handed_out_us is None else each.handed_out_us
         entry(["recurring"], encode(name), at_us)
         fields = {
@@ -207,7 +208,6 @@ def _expect_recurring(reference, entry):
             "stale": str(stale_us),
             "since": since,
             "task": task,
-            "signature": signature,
             "digest": each.call.digest,
             "app": encode(each.app),
             "due": str(each.due_us),

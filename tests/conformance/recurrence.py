@@ -90,7 +90,9 @@ class Recurrence:
                 latest_us = known.requested_us + interval_us
                 assert entry.due_us <= latest_us, f"{name} is due later than an interval after the last request"
                 if known.matched_us is not None and not known.is_taken_back:
-                    assert entry.due_us >= known.matched_us + interval_us, f"{name} is due within an interval of a match"
+                    assert entry.due_us >= known.matched_us + interval_us, (
+                        f"{name} is due within an interval of a match"
+                    )
             assert entry.handed_out_us is None or entry.handed_out_us >= entry.due_us
 
     def _place(self, job):

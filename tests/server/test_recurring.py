@@ -9,6 +9,7 @@ from celery_affinity.errors import OptionError
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_ALIKE, MOST_RECHECKED, MOST_SIGNATURE
+from celery_affinity.server.reader import Reader
 from celery_affinity.server.replies import RecurringCall
 
 from ..support.clocked import ClockedReader
@@ -322,7 +323,7 @@ def test_calls_that_end_before_their_run_have_put_off_nothing_since_the_first_of
     assert fires_in_s(fleet) == 150
 
 
-def test_a_firing_that_is_gone_is_made_again_at_once_under_another_time(fleet):
+def test_a_firing_that_is_gone_is_made_again_soon_and_as_another_one(fleet):
     scheduler = fleet.scheduler
     scheduler.recur([entry()])
     scheduler.publish(job("a+"))
@@ -331,6 +332,7 @@ def test_a_firing_that_is_gone_is_made_again_at_once_under_another_time(fleet):
     assert scheduler.fire(first.name, first.due, job("firing+")).merged
     scheduler.advance(10)
     scheduler.purge("route")
+    scheduler.advance(0.1)
     again = scheduler.due("shop", again_s=10)
     assert again.due != first.due, "a job of the first one may be known still"
 
@@ -445,6 +447,34 @@ def test_a_full_server_refuses_a_firing_before_anything_has_changed(fleet, redis
         redis_client.config_set("maxmemory", "0")
     assert (rows(fleet), fleet.state("firing+")) == (before, None)
     assert fleet.scheduler.fire(due.name, due.due, job("firing+")).fresh
+
+
+def test_who_may_not_read_messages_sees_no_signature(fleet, redis_client):
+    fleet.scheduler.recur([entry()])
+    lane = fleet.scheduler.keys.key("lane", "*", "*").rpartition("lane")[0] + "lane:*"
+    redis_client.execute_command(
+        "ACL",
+        "SETUSER",
+        "looks",
+        "on",
+        ">secret",
+        "resetkeys",
+        "-@all",
+        f"%R~{lane}",
+        "+zrange",
+        "+hmget",
+        "+get",
+        "+time",
+    )
+    pool = redis.ConnectionPool(
+        **redis_client.connection_pool.connection_kwargs | {"username": "looks", "password": "secret"}
+    )
+    try:
+        with redis.Redis(connection_pool=pool) as client:
+            (row,) = Reader(client, Keys()).recurring()
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "looks")
+    assert (row.name, row.signature) == ("hh", "")
 
 
 def test_a_clock_that_is_set_back_delays_no_call(fleet):

@@ -53,6 +53,7 @@ FAULTS = (
     Fault("jobs/recurring_names", "if each ~= name then", "if false then"),
     Fault("jobs/recurring_names", "protocol.MOST_ALIKE then", "math.huge then", _TESTS + "test_as_many_as_match_alike"),
     Fault("arrows/stop", 'if app == "" or its_app == app then', "if true then"),
+    Fault("arrows/stop", '        redis.call("UNLINK", key.signature(name))\n', ""),
     Fault("arrows/stop", '        redis.call("ZREM", key.recurring, name)\n', ""),
     Fault("arrows/stop", '        redis.call("HDEL", key.recurring_of(app), name)\n', ""),
     Fault("arrows/suspend", '    redis.call("ZADD", key.recurring, "inf", name)\n', ""),

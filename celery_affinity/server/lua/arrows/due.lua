@@ -27,7 +27,7 @@ for _, name in ipairs(redis.call("ZRANGEBYSCORE", key.recurring, "-inf", clock.n
         spoiled.record("recurring call " .. name .. ", of which only the time was left")
     elseif not is_left(left, left_at) then
         redis.call("ZADD", key.recurring, clock.text(clock.now_us + again_us), name)
-        return { name, due, task, redis.call("HGET", key.recurring_call(name), "signature") or "" }
+        return { name, due, task, redis.call("GET", key.signature(name)) or "" }
     end
 end
 return {}

@@ -36,7 +36,8 @@ local function declare(digest, name, type, merge_key, stale, since, task, signat
         replaced[#replaced + 1] = name
     end
     redis.call("HSET", row, "type", type, "merge", merge_key, "stale", stale, "since", since, "task", task,
-        "signature", signature, "digest", digest, "app", app)
+        "digest", digest, "app", app)
+    redis.call("SET", key.signature(name), signature)
     if place == old_place and tonumber(due) and tonumber(old_stale) then
         if old_stale ~= stale then
             recurring.set_due(name, due_again(tonumber(due), tonumber(old_stale), tonumber(stale)), is_suspended)

@@ -19,6 +19,7 @@ for i = 2, #ARGV do
         unpack(redis.call("HMGET", key.recurring_call(name), "app", "type", "merge", "task"))
     if app == "" or its_app == app then
         stopped = stopped + redis.call("UNLINK", key.recurring_call(name))
+        redis.call("UNLINK", key.signature(name))
         redis.call("ZREM", key.recurring, name)
         recurring_names.remove(recurring_names.place(type, merge_key, task), name)
     end

@@ -20,9 +20,9 @@ end
 -- Has a recurring call be due, if its time was lost, and be found by calls that match. RETURNS whether it is one.
 local function mend_recurring_call(name)
     local place = place_of(name)
-    if not place then
+    if not (has_type(key.signature(name), "string") and place) then
         redis.call("ZREM", key.recurring, name)
-        if redis.call("UNLINK", key.recurring_call(name)) == 1 then
+        if redis.call("UNLINK", key.recurring_call(name), key.signature(name)) > 0 then
             spoiled.record("recurring call " .. name)
         end
         return false
@@ -61,7 +61,7 @@ local function mend_recurs(cursor)
     for nth = 1, #page[2], 2 do
         local place = page[2][nth]
         for name in string.gmatch(page[2][nth + 1], "%S+") do
-            if place_of(name) ~= place then
+            if place_of(name) ~= place or redis.call("EXISTS", key.signature(name)) == 0 then
                 recurring_names.remove(place, name)
                 spoiled.record("recurring call " .. name .. ", of which only the name was left")
             elseif not redis.call("ZSCORE", key.recurring, name) then
