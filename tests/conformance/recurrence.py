@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from celery_affinity.rules.job_rules import merge_in
 from celery_affinity.rules.marks import is_batch
 
-#: States of jobs that have become pending, and whose run is to come.
+#: States of jobs that have become pending, and whose run is to come; a call that waits for others counts as pending.
 _TO_RUN = ("pending", "merged", "claimed")
 
 
@@ -44,7 +44,8 @@ class Recurrence:
                 self._known[name] = _Known(entry.call, is_suspended, max(now_us, entry.due_us - _interval(entry)))
         for name in self._known.keys() - reference.recurring.keys():
             del self._known[name]
-        states = {job.id: job.state for job in reference.jobs.values() if merge_in(job.rules) and not is_batch(job.id)}
+        calls = [job for job in reference.jobs.values() if merge_in(job.rules) and not is_batch(job.id)]
+        states = {job.id: "pending" if job.is_patient else job.state for job in calls}
         for job_id in states.keys() | self._states.keys():
             self._see_job(reference, job_id, self._states.get(job_id, ("", None))[0], states.get(job_id, ""))
         jobs = reference.jobs
