@@ -125,10 +125,31 @@ def bad_fold(city, number):
     note("bad_fold", city, number)
 
 
-@merged("ignores", Merge("{city}", keep="last"))
-def ignores(city):
+@merged("ignores", Merge("{city}", keep="last"), bind=True)
+def ignores(self, city):
     note("ignores", city)
+    self.update_state(state="SUCCESS", meta=f"{city} by itself")
     raise Ignore
+
+
+@merged("never_runs_well", Merge("{city}", keep="last"), acks_late=True)
+def never_runs_well(city):
+    note("never_runs_well", city)
+    raise Reject(city, requeue=True)
+
+
+@merged("pair", Merge("{a}:{b}", keep="first"))
+def pair(a, b=2, other=None):
+    note("pair", a, b)
+    if a == "bad":
+        raise ValueError(a)
+    return [a, b]
+
+
+@merged("few", Merge("calls", keep="all", most=3, split=lambda result, calls: result))
+def few(calls):
+    note("few", len(calls))
+    return [each.args[0] for each in calls]
 
 
 @merged("rejects", Merge("{city}", keep="last"), bind=True, acks_late=True)

@@ -1,0 +1,188 @@
+"""Calls that merge beside everything that Celery knows of calls, and what users of other packages expect of them.
+
+The others are celery-singleton and celery-batches: the situations are those of their own tests.
+"""
+
+import json
+from collections import Counter
+
+import pytest
+from celery import Celery, chain, chord, group
+from celery.exceptions import TaskRevokedError, TimeLimitExceeded, WorkerLostError
+
+from celery_affinity.observe import dead_letters
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+
+from ..support.fleet import POOLS
+from ..support.merging import APP, SOON_S, Merging
+from ..support.processes import wait_until
+
+
+@pytest.fixture
+def merging(load_app, valkey, redis_client, tmp_path):
+    return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
+
+
+def gets(results):
+    return [each.get(timeout=SOON_S) for each in results]
+
+
+# -- whatever follows from a call, in every pool
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_whatever_follows_from_a_call_does_so_after_its_worker_was_killed(merging, pool):
+    fold, add, total = map(merging.task, ("fold_late", "add", "total"))
+    calls = [fold.s("HH", [n], 60.0) for n in range(9)]
+    linked = [calls[n].apply_async(link=add.s([n])) for n in range(2)]
+    chained = [chain(calls[n], add.s([n]))() for n in range(2, 4)]
+    grouped = group(calls[4:6])()
+    chorded = chord(calls[6:9], total.s())()
+    worker = merging.start(pool)
+    merging.go()
+    wait_until(lambda: merging.runs("fold_late"), SOON_S, worker.log())
+    worker.kill()
+    merging.start(pool)
+    whole = list(range(9))
+    assert gets(linked) == gets(grouped.results) == [whole] * 2
+    assert gets(chained) == [[*whole, 2], [*whole, 3]]
+    assert chorded.get(timeout=SOON_S) == [whole] * 3
+    wait_until(lambda: len(merging.runs("add")) >= 4, SOON_S, "all links")
+    merging.leaves_nothing()
+    assert Counter(str(link) for _, link in merging.runs("add")) == {str([n]): 1 for n in range(4)}
+    assert merging.runs("fold_late") == [["HH", whole]] * 2
+    assert len(merging.runs("total")) == 1
+
+
+# -- what Celery knows of calls
+
+
+def test_calls_with_a_countdown_merge_when_they_are_due(merging):
+    results = [merging.task("fold").apply_async(("HH", [n]), countdown=0.1) for n in range(2)]
+    wait_until(lambda: merging.scheduler.reader.pending("merging") == 0, 5, "none waits")
+    merging.start("threads")
+    wait_until(lambda: merging.redis.keys("*:job:*[*]"), SOON_S, "they are due")
+    merging.go()
+    assert [sorted(each) for each in gets(results)] == [[0, 1]] * 2
+    assert len(merging.runs("fold")) == 1
+
+
+def test_a_stamp_that_is_revoked_takes_its_own_call_along(merging):
+    stamped = merging.task("fold").s("HH", [0])
+    stamped.stamp(customer="acme")
+    first, other = stamped.apply_async(), merging.task("fold").delay("HH", [1])
+    merging.start("threads")
+    merging.app.control.revoke_by_stamped_headers({"customer": "acme"})
+    wait_until(lambda: first.state == "REVOKED", SOON_S, "it is revoked")
+    merging.go()
+    assert gets([other]) == [[1]]
+    with pytest.raises(TaskRevokedError):
+        first.get(timeout=SOON_S)
+
+
+def test_a_call_whose_result_is_ignored_has_its_links_called(merging):
+    fold, add = merging.task("fold"), merging.task("add")
+    results = [fold.apply_async(("HH", [n]), ignore_result=n > 0, link=add.s([n])) for n in range(3)]
+    merging.start("threads")
+    merging.go()
+    assert results[0].get(timeout=SOON_S) == [0, 1, 2]
+    wait_until(lambda: len(merging.runs("add")) == 3, SOON_S, "all links")
+    merging.leaves_nothing()
+    assert [merging.redis.exists(f"celery-task-meta-{each.id}") for each in results] == [1, 0, 0]
+
+
+def test_calls_of_different_serializers_merge(merging):
+    results = [
+        merging.task("fold").apply_async(("HH", [n]), serializer=serializer)
+        for n, serializer in enumerate(("json", "msgpack", "yaml"))
+    ]
+    merging.start("threads", CONF=json.dumps({"accept_content": ["json", "msgpack", "yaml"]}))
+    merging.go()
+    assert gets(results) == [[0, 1, 2]] * 3
+
+
+def test_a_state_that_the_task_has_written_itself_is_that_of_each_caller(merging):
+    results = [merging.task("ignores").delay("HH") for _ in range(3)]
+    merging.start()
+    merging.go()
+    assert gets(results) == ["HH by itself"] * 3
+
+
+def test_calls_that_come_back_too_often_are_one_dead_letter_and_fail(merging):
+    results = [merging.task("never_runs_well").delay("HH") for _ in range(3)]
+    merging.start("threads", CONF=json.dumps({"affinity_max_deliveries": 2}))
+    merging.go()
+    for each in results:
+        with pytest.raises(WorkerLostError):
+            each.get(timeout=SOON_S)
+    (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.Filter())
+    assert letter.reason == "max_deliveries"
+
+
+def test_each_caller_has_the_result_in_its_own_reply_queue(merging):
+    with Celery("far", broker=merging.url, backend="rpc://", set_as_current=False) as far:
+        far.conf.broker_transport = "celery_affinity:Transport"
+        calls = [("fold", ("HH", [n]), {"affinity": "merging", "merge_key": "HH"}) for n in range(3)]
+        results = [far.send_task(name, args, **options) for name, args, options in calls]
+        merging.start("threads", RESULT_URL="rpc://")
+        merging.go()
+        assert gets(results) == [[0, 1, 2]] * 3
+
+
+# -- celery-singleton
+
+
+def test_the_same_call_twice_runs_once_and_both_get_the_result(merging):
+    pair = merging.task("pair")
+    alike = [pair.delay(1, 2), pair.delay(1), pair.delay(b=2, a=1), pair.apply_async(kwargs={"a": 1, "b": 2})]
+    alike.append(pair.delay(1, 2, other="is no part of the key"))
+    others = [pair.delay(2, 1), pair.delay(1, 3)]
+    assert len({each.id for each in [*alike, *others]}) == 7
+    merging.start("threads")
+    merging.go()
+    assert gets(alike) == [[1, 2]] * 5
+    assert gets(others) == [[2, 1], [1, 3]]
+    assert sorted(merging.runs("pair")) == [[1, 2], [1, 3], [2, 1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "error"), [("pair", ("bad",), ValueError), ("too_long", ("HH",), TimeLimitExceeded)]
+)
+def test_a_call_after_a_failure_runs_again(merging, name, args, error):
+    merging.start()
+    merging.go()
+    for runs in (1, 2):
+        with pytest.raises(error):
+            merging.task(name).delay(*args).get(timeout=SOON_S)
+        assert len(merging.runs(name)) == runs
+
+
+def test_a_call_after_all_like_it_were_revoked_runs(merging):
+    revoked = [merging.task("pair").delay(1) for _ in range(2)]
+    merging.start("threads")
+    for each in revoked:
+        each.revoke()
+    wait_until(lambda: {each.state for each in revoked} == {"REVOKED"}, SOON_S, "they are revoked")
+    again = merging.task("pair").delay(1)
+    merging.go()
+    assert again.get(timeout=SOON_S) == [1, 2]
+
+
+def test_a_chord_of_the_same_call_gets_a_result_for_each(merging):
+    same = chord([merging.task("pair").s(1)] * 3, merging.task("total").s())()
+    merging.start("threads")
+    merging.go()
+    assert same.get(timeout=SOON_S) == [[1, 2]] * 3
+    assert len(merging.runs("pair")) == 1
+
+
+# -- celery-batches
+
+
+def test_a_run_takes_so_many_calls_and_the_rest_is_the_next_run(merging):
+    results = [merging.task("few").delay(n) for n in range(7)]
+    merging.start("threads", concurrency=1)
+    merging.go()
+    assert gets(results) == list(range(7))
+    assert merging.runs("few") == [[3], [3], [1]]
