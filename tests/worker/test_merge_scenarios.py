@@ -186,3 +186,11 @@ def test_a_run_takes_so_many_calls_and_the_rest_is_the_next_run(merging):
     merging.go()
     assert gets(results) == list(range(7))
     assert merging.runs("few") == [[3], [3], [1]]
+
+
+def test_a_run_begins_after_some_time_although_it_is_not_full(merging):
+    merging.go()
+    merging.start("threads")
+    results = [merging.task("patient").delay("HH", [n]) for n in range(3)]
+    assert gets(results) == [[0, 1, 2]] * 3
+    assert merging.runs("patient") == [["HH", [0, 1, 2]]]
