@@ -13,7 +13,7 @@ from .operate.jobs import Jobs, jobs
 from .rules.affinity import Affinity
 from .rules.keyed import Exclusive, Rate
 from .rules.merging import Call, Merge
-from .transport.reach import explain
+from .transport.reach import explain, recur, stop
 from .transport.transport import Transport
 from .worker import install as _worker  # connects the signal handler that adds our step to workers
 
@@ -38,6 +38,8 @@ __all__ = [
     "explain",
     "jobs",
     "publish_many",
+    "recur",
+    "stop",
 ]
 __version__ = "0.1.0.dev0"
 del _intercepted, _worker, _workflows

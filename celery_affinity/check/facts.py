@@ -24,7 +24,8 @@ class App:
     *declared*: scheduled type -> its declarations, such as ``task shop.render``. *priorities*: the places that use
     Celery's own priority. *void*: settings of Celery's that were changed, but have no effect here, with their values.
     *hiredis*: whether redis-py has its fast parser. *merges_twice*: tasks that merge, each with the class of another
-    package that merges, or drops, its calls as well.
+    package that merges, or drops, its calls as well. *not_recurring*: what is wrong with entries of
+    ``affinity_recurring``, with their names.
     """
 
     broker: str = "redis://localhost:6379/0"
@@ -51,6 +52,7 @@ class App:
     name: str = ""
     hiredis: bool = True
     merges_twice: Mapping[str, str] = field(default_factory=dict)
+    not_recurring: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

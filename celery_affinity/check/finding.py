@@ -20,6 +20,7 @@ LEVELS = {
     "broker-url": Level.ERROR,
     "settings": Level.ERROR,
     "option-misspelt": Level.ERROR,
+    "not-recurring": Level.ERROR,
     "imports": Level.ERROR,
     "unknown-option": Level.WARNING,
     "void-options": Level.NOTE,

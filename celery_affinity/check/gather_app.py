@@ -12,10 +12,10 @@ from kombu.transport import resolve_transport
 from kombu.utils.url import url_to_parts
 from redis.utils import HIREDIS_AVAILABLE
 
-from ..client import misspelt
+from ..client import misspelt, recurring
 from ..client.of_app import is_ours, rules_by_name, settings_of, type_by_name
 from ..client.options import of_beat, of_routes, wrong_in, wrong_with_app
-from ..errors import AffinityError
+from ..errors import AffinityError, OptionError
 from ..rules.affinity import as_affinity, of_task
 from ..rules.keys import Keys
 from ..rules.settings import PREFIX, Settings
@@ -85,6 +85,7 @@ def gather_app(app: Celery) -> App:
         versions=versions(),
         hiredis=bool(HIREDIS_AVAILABLE),
         merges_twice=dict(_merges_twice(app, own)),
+        not_recurring=tuple(_not_recurring(app)) if not refused and not not_imported else (),
     )
 
 
@@ -104,6 +105,12 @@ def _settings(app: Celery, refused: list[str]) -> Settings:
     except AffinityError as exc:
         refused.append(str(exc))
         return Settings()
+
+
+def _not_recurring(app: Celery) -> Iterator[str]:
+    for name, found in recurring.of_conf(app):
+        if isinstance(found, OptionError):
+            yield f"{PREFIX}recurring[{name!r}]: {found}"
 
 
 def _misspelt(app: Celery, own: Settings, refused: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from .dead import dead
 from .keys import keys
 from .look import explain, pending, status, top
 from .pauses import pause, resume
+from .recurring import recurring
 from .run import dispatcher
 from .settings import settings
 
@@ -21,5 +22,18 @@ def affinity() -> None:
     """Schedule tasks by affinity: look at the fleet, change its settings, run a dispatcher."""
 
 
-for command in (status, explain, pending, top, keys, pause, resume, dead, check_command, settings, dispatcher):
+for command in (
+    status,
+    explain,
+    pending,
+    top,
+    keys,
+    recurring,
+    pause,
+    resume,
+    dead,
+    check_command,
+    settings,
+    dispatcher,
+):
     affinity.add_command(command)

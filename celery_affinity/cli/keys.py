@@ -11,20 +11,12 @@ from ..server import runtime_settings
 from ..server.scheduler import Scheduler
 from . import text_of_keys as text
 from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
+from .lists_by_default import ListsByDefault
 
 _LIMITS = "limits"
 
 
-class _ListsByDefault(click.Group):
-    """A group whose command ``list`` need not be named."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=_ListsByDefault)
+@click.group(cls=ListsByDefault)
 def keys() -> None:
     """Look at keys, of which a limited number of jobs run together; change their limits.
 

@@ -11,6 +11,7 @@ from ..client.of_app import settings_of
 from ..dispatcher.announcer import Announcer
 from ..dispatcher.dispatcher import SHORT_PAUSE_S, Dispatcher
 from ..dispatcher.ingest import Ingest
+from ..dispatcher.recurring_calls import RecurringCalls
 from ..dispatcher.teller import Teller
 from ..errors import AffinityError
 from .broker import scheduler_of
@@ -35,8 +36,8 @@ def dispatcher(ctx: click.Context, loglevel: int) -> None:
     hostname = f"dispatcher@{gethostname()}"
     with scheduler_of(ctx, patient_until=ended) as scheduler, app.connection_for_write() as connection:
         events = app.events.Dispatcher(connection, hostname=hostname, enabled=bool(app.conf.worker_send_task_events))
-        announcer = Announcer(Teller(app, hostname, lambda: events))
-        loop = Dispatcher(scheduler, announcer, Ingest(app), pause_s=SHORT_PAUSE_S)
+        teller = Teller(app, hostname, lambda: events)
+        loop = Dispatcher(scheduler, Announcer(teller), Ingest(app), RecurringCalls(app, teller), pause_s=SHORT_PAUSE_S)
         scheduler.load_for_producers()
         loop.start()
         click.echo(f"dispatcher ready on {app.connection_for_write().as_uri()}")

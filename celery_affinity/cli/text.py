@@ -199,6 +199,7 @@ def explanation(found: Explanation) -> str:
         ("state", _state(found)),
         ("needs", f"type {found.type}, priority {found.priority}, {mode(found.on_demand)}"),
         *([("waits for", _waits_for(found))] if found.state == "scheduled" else []),
+        *([("origin", f"recurring call {found.recurring!r}")] if found.recurring else []),
         *([("worker", found.worker)] if found.worker else []),
         *([("reason", found.reason)] if found.reason else []),
         *([("why", found.why)] if found.why else []),

@@ -42,10 +42,10 @@ Sender = Callable[..., object]
 
 def that_made(connection: Connection) -> Celery:
     """Return the app that made *connection*; if none did, the first app, or the current one."""
-    return _apps.get(connection.transport_options.get(_OPTION, 0)) or _current()
+    return _apps.get(connection.transport_options.get(_OPTION, 0)) or current()
 
 
-def _current() -> Celery:
+def current() -> Celery:
     """Return Celery's current app; in a thread where no app was made or set, the only one that uses this transport.
 
     Celery's own answer there is its default app, which knows nothing.

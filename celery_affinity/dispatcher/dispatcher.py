@@ -3,7 +3,7 @@
 `celery affinity dispatcher` runs one alone.
 
 The ticking thread calls nothing but the broker. Foreign code runs in daemon threads: results and signals of jobs that
-ended (`announcer`), and messages of stock producers (`ingest`).
+ended (`announcer`), messages of stock producers (`ingest`), and calls that recur (`recurring_calls`).
 """
 
 import logging
@@ -18,6 +18,7 @@ from ..server.scheduler import Scheduler
 from .announcer import Announcer
 from .daemon_threads import DaemonThreads
 from .ingest import Ingest
+from .recurring_calls import RecurringCalls
 from .repeating import Repeating
 from .reserve_warnings import ReserveWarnings
 
@@ -52,16 +53,23 @@ _PATIENCE_S = 1.0
 class Dispatcher:
     """Tick *scheduler* from a thread until stopped. Any number of dispatchers may run; they elect nobody.
 
-    *announcer* tells the ends that no worker tells; *ingest* moves messages of stock producers. *pause_s*: the longest
-    pause between two ticks.
+    *announcer* tells the ends that no worker tells; *ingest* moves messages of stock producers; *recurring* makes calls
+    that recur. *pause_s*: the longest pause between two ticks.
     """
 
     def __init__(
-        self, scheduler: Scheduler, announcer: Announcer, ingest: Ingest, *, pause_s: float = LONGEST_PAUSE_S
+        self,
+        scheduler: Scheduler,
+        announcer: Announcer,
+        ingest: Ingest,
+        recurring: RecurringCalls,
+        *,
+        pause_s: float = LONGEST_PAUSE_S,
     ) -> None:
         self._scheduler = scheduler
         self._announcer = announcer
         self._ingest = ingest
+        self._recurring = recurring
         self._quiet = False
         self._in_trouble = False
         self._pause_s = pause_s
@@ -85,6 +93,7 @@ class Dispatcher:
         """Tick no more. Waits some seconds at most, and logs what still runs then."""
         self._ticking.stop()
         self._announcer.stop()
+        self._recurring.stop()
         if self._mover.stop(_PATIENCE_S):
             logger.warning("Messages of stock producers are being moved still; that is not waited for")
 
@@ -99,6 +108,10 @@ class Dispatcher:
         if was_quiet and not quiet:
             self._ticking.wake()
 
+    def declare_again(self) -> None:
+        """Bring the app's recurring calls to the server again, which may have lost them."""
+        self._recurring.declare_again()
+
     def _repair_now_and_then(self) -> None:
         if time.monotonic() >= self._repairs_at_s:
             self._repairs_at_s = time.monotonic() + _REPAIRS_EVERY_S
@@ -107,10 +120,12 @@ class Dispatcher:
 
     def _tick(self) -> float:
         try:
-            # A quiet dispatcher asks for untold ends too: the ticking ones may belong to other apps, which cannot tell
-            # the ends of this app's tasks.
+            # A quiet dispatcher asks for untold ends and calls that are due, too: the ticking ones may belong to other
+            # apps, which have not the tasks of this one.
             ticked = None if self._quiet else self._scheduler.tick(self._lists())
-            untold = self._scheduler.reader.has_untold() if ticked is None else ticked.untold
+            reader = self._scheduler.reader
+            untold = reader.has_untold() if ticked is None else ticked.untold
+            due = reader.has_due() if ticked is None else ticked.recurring
             if ticked is not None:
                 self._repair_now_and_then()
         except (RedisError, OSError) as exc:
@@ -122,6 +137,7 @@ class Dispatcher:
             logger.info("The broker answers the dispatcher again")
         self._in_trouble = False
         self._announcer.announce(self._scheduler, untold=untold)
+        self._recurring.look(self._scheduler, due=due)
         if ticked is None:
             return QUIET_PAUSE_S
         if ticked.dead_workers:

@@ -16,6 +16,7 @@ from ..client import revokes
 from ..dispatcher.announcer import Announcer
 from ..dispatcher.dispatcher import Dispatcher
 from ..dispatcher.ingest import Ingest
+from ..dispatcher.recurring_calls import RecurringCalls
 from ..dispatcher.repeating import Repeating
 from ..errors import SettingError
 from ..guard.guard import Guard, Kin
@@ -41,9 +42,10 @@ _RETRY_S = 0.2
 
 
 class Membership:
-    """One live worker of the app *app*, with the node name *name*. *announcer* and *ingest*: see `Dispatcher`.
+    """One live worker of the app *app*, with the node name *name*.
 
-    *kin* marks the forks of this process; None: the worker has no guard.
+    *announcer*, *ingest* and *recurring*: see `Dispatcher`. *kin* marks the forks of this process; None: the worker has
+    no guard.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Membership:
         host: Host,
         announcer: Announcer,
         ingest: Ingest,
+        recurring: RecurringCalls,
         kin: Kin | None = None,
     ) -> None:
         self.id = uuid.uuid4().hex
@@ -81,7 +84,7 @@ class Membership:
         if kin is not None:
             interval_s = settings.heartbeat_interval
             self._guard = Guard(self.id, name, interval_s, pulse=self._pulse, kin=kin, ends_children=pool.forks)
-        self._dispatcher = Dispatcher(scheduler, announcer, ingest)
+        self._dispatcher = Dispatcher(scheduler, announcer, ingest, recurring)
 
     # -- what it is
 
@@ -126,6 +129,7 @@ class Membership:
             self._rejoin = True
             raise
         self._dispatcher.use(scheduler, quiet=False)
+        self._dispatcher.declare_again()
         if not self._started:
             self._started = True
             self._warn_of_eviction()
@@ -307,3 +311,4 @@ class Membership:
         elif not self.claims.is_closed:
             logger.warning("The broker had taken this worker for dead: it joins again")
             self._join()
+            self._dispatcher.declare_again()

@@ -35,7 +35,7 @@ class Explanation:
     `dead_letters.REASONS`. *why*: of a failed or dead job, the type of the exception and the first 200 characters of
     its message, if a worker sent them. *other_jobs*: jobs of the same task that have not ended (copies for other
     queues, a try before a retry). *calls*: the number of calls that share its run; state, reasons and worker are those
-    of the run.
+    of the run. *recurring*: the name of the recurring call that made it.
     """
 
     task_id: str
@@ -56,6 +56,7 @@ class Explanation:
     note: str | None = None
     other_jobs: list[str] = field(default_factory=list)
     calls: int = 1
+    recurring: str | None = None
     waiting: Waiting | None = None
 
 
@@ -115,6 +116,7 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
         note=note,
         other_jobs=list(ids[:-1]),
         calls=calls,
+        recurring=job.recurring,
         waiting=waiting,
     )
 

@@ -19,7 +19,7 @@ class JobRow:
     only of a job with an ETA, whose enqueue time is the ETA. *worker*: the id of the worker that holds the job.
     *reason*: the reason of a dead letter. *why*: the exception that ended the job, if its worker sent it. *rules*: as
     the scripts read them. *into*: the id of the batch that it was merged into. *patient_us*: the time until which it
-    waits for more calls that merge, while it is scheduled.
+    waits for more calls that merge, while it is scheduled. *recurring*: name of the recurring call that made it.
     """
 
     job_id: str
@@ -40,6 +40,7 @@ class JobRow:
     rules: str
     into: str
     patient_us: int | None
+    recurring: str | None
 
     @property
     def type(self) -> str:
@@ -87,6 +88,7 @@ def parsed(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         rules=row.get("rules", ""),
         into=row.get("into", ""),
         patient_us=_time_in(row, "patient"),
+        recurring=decode(row["recurring"]) if "recurring" in row else None,
     )
 
 

@@ -113,6 +113,24 @@ FIGURES = (
     Figure(f"{_PREFIX}dead_letters", "Dead letters that are kept.", (), lambda status: [((), status.dead)]),
     Figure(f"{_PREFIX}dead_lettered_jobs_total", "Jobs that became dead letters.", ("reason",), _dead_lettered),
     Figure(
+        f"{_PREFIX}recurring_fired_total",
+        "Recurring calls that were made.",
+        (),
+        lambda status: [((), status.counters.get("recurring_fired", 0))],
+    ),
+    Figure(
+        f"{_PREFIX}recurring_reset_total",
+        "Times that a call put a recurring one off.",
+        (),
+        lambda status: [((), status.counters.get("recurring_reset", 0))],
+    ),
+    Figure(
+        f"{_PREFIX}recurring_stale_seconds_max",
+        "Longest time since anything put off a recurring call.",
+        (),
+        lambda status: [((), status.stale_s)],
+    ),
+    Figure(
         f"{_PREFIX}published_unserved_jobs_total",
         "Jobs published for a type that no live worker served.",
         (),

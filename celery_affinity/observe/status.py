@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from ..rules.keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
 from ..server.reader import Backlog, Reader, as_text
+from ..server.replies import RecurringRow
 from .job_row import read_jobs
 from .reserves import Reserved, reserved
 from .type_rules import Pause, pauses
@@ -73,7 +74,8 @@ class Status:
 
     *scheduled*: number of jobs that wait for their ETA, or for more calls; *dead*: number of dead letters kept.
     *counters*: numbers since the cohort's first day, of jobs published for a type without a live worker ("unserved"),
-    and of dead letters by reason. *waiting_keys*: number of keys for which jobs wait.
+    and of dead letters by reason. *waiting_keys*: number of keys for which jobs wait. *stale_s*: the
+    longest time since anything put off a recurring call, s; None if none is in force, or nothing has yet.
     """
 
     types: list[TypeStatus]
@@ -83,6 +85,7 @@ class Status:
     counters: dict[str, int]
     waiting_keys: int = 0
     pauses: list[Pause] = field(default_factory=list)
+    stale_s: float | None = None
 
 
 class Report:
@@ -110,6 +113,7 @@ class Report:
             {name: number_of(count) for name, count in sorted(read.hash("counters").items())},
             waiting_keys,
             paused,
+            _stale_s(read.recurring()),
         )
 
     def _types(
@@ -210,3 +214,7 @@ def _free_by_type(profiles: dict[str, str], free_slots: dict[str, str]) -> dict[
         for type_ in types.split():
             free[type_] = free.get(type_, 0) + number_of(free_slots.get(profile))
     return free
+
+
+def _stale_s(calls: Sequence[RecurringRow]) -> float | None:
+    return max((row.matched_ago_s for row in calls if not row.is_suspended and row.matched_ago_s), default=None)

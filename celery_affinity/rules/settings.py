@@ -17,6 +17,7 @@ from ..errors import OptionError, SettingError
 from . import beats, key_limits, reserves, spelling
 from .affinity import Affinity, of_name
 from .key_limits import NONE
+from .recurring import Recurring, as_recurring, check_name
 from .type_name import ACCEPTED, is_type
 
 PREFIX = "affinity_"
@@ -73,6 +74,11 @@ def _task_rules(value: object) -> str | None:
     return (
         None if good else "a mapping of task name patterns to rules, such as {'proj.route.*': {'exclusive': '{city}'}}"
     )
+
+
+def _recurring(value: object) -> str | None:
+    good = isinstance(value, Mapping) and all(isinstance(name, str) and name for name in value)
+    return None if good else "a mapping of names to calls, such as {'hh': {'task': 'proj.plan', 'stale_after': 300}}"
 
 
 def _queues(value: object) -> str | None:
@@ -153,6 +159,10 @@ class Settings:
     The value is ``{"exclusive": ...}`` or ``{"rate": ...}``, as in an `Affinity`, alone or beside ``{"merge": ...}``,
     whose functions are dotted names, or ``{}`` for none.
     """
+    recurring: Mapping[str, Recurring] = field(
+        default_factory=dict, metadata={"check": _recurring, "in_redis": None, "at_run_time": False}
+    )
+    """Name -> call that is made when none like it became pending for ``stale_after`` seconds (`Recurring`)."""
     queues: Sequence[str] = _setting(("*",), _queues)
     """Patterns of the queues that are scheduled; all other queues are kombu's own, as without this transport."""
     ingest: bool = _setting(True, _yes_or_no)
@@ -170,6 +180,7 @@ class Settings:
         object.__setattr__(
             self, "task_rules", {pattern: _rule(pattern, rule) for pattern, rule in self.task_rules.items()}
         )
+        object.__setattr__(self, "recurring", {name: _call(name, said) for name, said in self.recurring.items()})
         if beats.is_too_short(self.worker_timeout, self.heartbeat_interval):
             raise SettingError(
                 f"{PREFIX}heartbeat_interval must be at most half of {PREFIX}worker_timeout ({self.worker_timeout} s), "
@@ -186,6 +197,14 @@ def _rule(pattern: str, value: object) -> Affinity:
         return of_name(value)
     except OptionError as exc:
         raise SettingError(f"{PREFIX}task_rules[{pattern!r}]: {exc}") from exc
+
+
+def _call(name: str, value: object) -> Recurring:
+    try:
+        check_name(name)
+        return as_recurring(value)
+    except OptionError as exc:
+        raise SettingError(f"{PREFIX}recurring[{name!r}]: {exc}") from exc
 
 
 @lru_cache(maxsize=4096)

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from celery import Celery
+from celery.canvas import Signature
 from kombu import Connection
 
+from ..client import publishing_app, recurring
 from ..errors import TransportError
 from ..observe import explain as explanation
 from ..observe.explain import Explanation
+from ..rules.recurring import check_name
 from ..server.scheduler import Scheduler
 from .channel import AffinityChannel
 
@@ -55,3 +58,29 @@ def explain(app: Celery, task_id: str) -> Explanation:
     """
     with scheduler_of(app) as scheduler:
         return explanation.explain(scheduler.reader, task_id)
+
+
+def recur(name: str, signature: Signature, *, stale_after: float, since: str = "enqueue") -> None:
+    """Have *signature* called whenever nothing like it became pending for *stale_after* s. The same name replaces.
+
+    *signature*: a call of a task with ``merge=``; like it is every call of the same task, type and merge key, merged or
+    not, whoever makes it. *since*: "end" counts from the end of the last run that succeeded. Workers, and
+    `celery affinity dispatcher`, make the calls until `stop`.
+
+    Raises OptionError for what cannot recur, and what `explain` raises.
+    """
+    app = signature.app if isinstance(signature, Signature) else publishing_app.current()
+    call = recurring.of_signature(app, name, signature, stale_after=stale_after, since=since)
+    with scheduler_of(app) as scheduler:
+        scheduler.recur([call])
+
+
+def stop(name: str, app: Celery | None = None) -> bool:
+    """Have the recurring call *name* made no more. Return whether there was one. *app*: the current app by default.
+
+    A call in ``affinity_recurring`` is declared again when that setting has changed and a worker starts. Raises what
+    `explain` does.
+    """
+    check_name(name)
+    with scheduler_of(app or publishing_app.current()) as scheduler:
+        return scheduler.stop(name)

@@ -12,6 +12,7 @@ from ..client.of_app import settings_of
 from ..client.revokes import Revoked
 from ..dispatcher.announcer import Announcer
 from ..dispatcher.ingest import Ingest
+from ..dispatcher.recurring_calls import RecurringCalls
 from ..dispatcher.teller import Teller
 from ..membership.membership import Membership
 from ..rules.settings import Settings
@@ -71,6 +72,7 @@ class AffinityStep(bootsteps.StartStopStep):
 
     def _enter(self, scheduler: Scheduler) -> None:
         consumer, host = self._consumer, self._host
+        teller = Teller(consumer.app, consumer.hostname, self._eventer)
         self.membership = members = Membership(
             consumer.hostname,
             consumer.app.main or "",
@@ -78,8 +80,9 @@ class AffinityStep(bootsteps.StartStopStep):
             scheduler,
             pool=self.slots,
             host=host,
-            announcer=Announcer(Teller(consumer.app, consumer.hostname, self._eventer)),
+            announcer=Announcer(teller),
             ingest=Ingest(consumer.app),
+            recurring=RecurringCalls(consumer.app, teller),
             kin=consumer.controller.affinity_kin,
         )
         self._following = host.following = Following(consumer, members, host)

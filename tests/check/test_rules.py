@@ -47,6 +47,7 @@ CASES = [
     ("broker-url", Facts(replace(APP, url_refused="broker_url must begin with ...")), "broker_url must"),
     ("settings", app(refused=("affinity_x must be ...",)), "affinity_x must be"),
     ("option-misspelt", app(misspelt=("task shop.render: unknown option 'affinty'",)), "'affinty'"),
+    ("not-recurring", app(not_recurring=("affinity_recurring['hh']: the app has no task 'x'",)), "no task 'x'"),
     ("imports", app(not_imported="ImportError: shop"), "ImportError: shop"),
     ("unknown-option", app(options=("namespce",), known_options=("namespace",)), "'namespce'"),
     ("void-options", app(options=("visibility_timeout", "namespace")), ": visibility_timeout."),
@@ -150,8 +151,8 @@ def test_the_exit_code():
 def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
     """A level changes only by decision: pipelines stop at errors."""
     assert {id_ for id_, level in LEVELS.items() if level is Level.ERROR} == {
-        "transport", "broker-url", "settings", "option-misspelt", "imports", "broker-away", "server-too-old", "replica",
-        "schema", "eviction", "memory-full", "persistence-fails", "type-waits", "stock-messages", "nobody-ticks",
+        "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "imports", "broker-away",
+        "server-too-old", "replica", "schema", "eviction", "memory-full", "persistence-fails", "type-waits", "stock-messages", "nobody-ticks",
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from celery_affinity.client.of_app import settings_of
 from celery_affinity.dispatcher.announcer import Announcer
 from celery_affinity.dispatcher.dispatcher import Dispatcher
 from celery_affinity.dispatcher.ingest import Ingest
+from celery_affinity.dispatcher.recurring_calls import RecurringCalls
 from celery_affinity.dispatcher.teller import Teller
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
@@ -26,16 +27,21 @@ def run():
     """Be a task."""
 
 
+#: Makes no recurring calls.
+QUIET = SimpleNamespace(look=lambda *_, **__: None, stop=lambda: None)
+
+
 class Ticked:
     """The part of a scheduler that a dispatcher needs; counts ticks."""
 
     def __init__(self):
-        self.ticks, self.looked_in = 0, []
+        self.ticks, self.looked_in, self.reader = 0, [], None
 
     def tick(self, lists):
         self.ticks += 1
         self.looked_in.append(list(lists))
-        return SimpleNamespace(untold=False, dead_workers=0, recovered=0, lists=list(lists), next_due_s=0.001)
+        none = {"untold": False, "recurring": False, "dead_workers": 0, "recovered": 0}
+        return SimpleNamespace(**none, lists=list(lists), next_due_s=0.001)
 
 
 def test_a_message_of_stock_producers_that_hangs_holds_up_no_tick(caplog):
@@ -47,7 +53,7 @@ def test_a_message_of_stock_producers_that_hangs_holds_up_no_tick(caplog):
         return False
 
     scheduler, announcer = Ticked(), SimpleNamespace(announce=lambda *_, **__: None, stop=lambda: None)
-    dispatcher = Dispatcher(scheduler, announcer, SimpleNamespace(lists=lambda _: ["pdf"], move=move))
+    dispatcher = Dispatcher(scheduler, announcer, SimpleNamespace(lists=lambda _: ["pdf"], move=move), QUIET)
     dispatcher.start()
     dispatcher.wake()
     try:
@@ -84,7 +90,8 @@ def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
         app.conf.broker_transport = "celery_affinity:Transport"
         app.task(run, name="task", shared=False)
         settings_of(watched)
-        dispatcher = Dispatcher(scheduler, Announcer(Teller(watched, "host", lambda: None)), Ingest(watched))
+        teller = Teller(watched, "host", lambda: None)
+        dispatcher = Dispatcher(scheduler, Announcer(teller), Ingest(watched), RecurringCalls(watched, teller))
         watched.threads.clear()
         scheduler.publish(Job("ended", "pdf", "message", task_id="ended", task_name="task", expires_us=0))
         redis_client.lpush("pdf", wire(eta="2020-01-01T00:00:00"))
@@ -96,5 +103,5 @@ def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
             wait_until(lambda: not redis_client.exists("pdf", Keys().key("untold")), 10, "all is done")
         finally:
             dispatcher.stop()
-    assert {"affinity-announcer", "affinity-ingest"} <= watched.threads
+    assert {"affinity-announcer", "affinity-ingest", "affinity-recurring"} <= watched.threads
     assert "affinity-dispatcher" not in watched.threads

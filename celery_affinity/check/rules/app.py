@@ -63,6 +63,11 @@ def misspelt_options(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def not_recurring(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.not_recurring:
+        yield Finding("not-recurring", f"{words}.", "Correct it: this call is never made, and workers log an error.")
+
+
 def keys(facts: Facts) -> Iterator[Finding]:
     if facts.app.keys_refused:
         yield Finding(
@@ -199,6 +204,7 @@ RULES = (
     broker_url,
     settings,
     misspelt_options,
+    not_recurring,
     keys,
     imports,
     unknown_option,

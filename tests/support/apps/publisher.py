@@ -6,6 +6,7 @@ import sys
 from celery_affinity.dispatcher.announcer import Announcer
 from celery_affinity.dispatcher.dispatcher import Dispatcher
 from celery_affinity.dispatcher.ingest import Ingest
+from celery_affinity.dispatcher.recurring_calls import RecurringCalls
 from celery_affinity.dispatcher.teller import Teller
 
 TYPES = ("pdf", "excel", "index", "mail", "image")
@@ -15,8 +16,10 @@ def main(first, step, jobs):
     from .typed import app, tally  # not above: the tests import TYPES without a broker
 
     with app.connection_for_write() as connection:
-        announcer = Announcer(Teller(app, "publisher", lambda: None))
-        dispatcher = Dispatcher(connection.default_channel.scheduler, announcer, Ingest(app))
+        teller = Teller(app, "publisher", lambda: None)
+        dispatcher = Dispatcher(
+            connection.default_channel.scheduler, Announcer(teller), Ingest(app), RecurringCalls(app, teller)
+        )
         dispatcher.start()
         for job in range(first, jobs, step):
             tally.apply_async((job,), affinity=TYPES[job % 5], priority=job % 11, on_demand=job % 7 == 0)

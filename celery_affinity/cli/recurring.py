@@ -1,0 +1,112 @@
+"""``celery -A proj affinity recurring ...``: look at the calls that recur, make one now, stop one."""
+
+from collections.abc import Sequence
+
+import click
+from celery.bin.base import CeleryCommand, handle_preload_options
+
+from ..dispatcher.recurring_calls import fire as fire_call
+from ..rules.spelling import closest
+from ..server.replies import DueCall, RecurringRow
+from ..server.scheduler import Scheduler
+from .broker import AS_JSON, reader_of, scheduler_of, show
+from .lists_by_default import ListsByDefault
+from .words import about, duration, table
+
+
+@click.group(cls=ListsByDefault)
+def recurring() -> None:
+    """Look at the calls that are made when none like them came for a while; make, pause or remove one.
+
+    `recurring` is `recurring list`.
+    """
+
+
+@recurring.command("list", cls=CeleryCommand)
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def list_calls(ctx: click.Context, as_json: bool) -> None:
+    """List the recurring calls: what they match, what came last, when they are made."""
+    with reader_of(ctx) as reader:
+        found = reader.recurring()
+    show(found, _listed, json=as_json)
+
+
+@recurring.command("fire", cls=CeleryCommand)
+@click.argument("name")
+@click.pass_context
+@handle_preload_options
+def fire(ctx: click.Context, name: str) -> None:
+    """Make the call NAME now; the next one follows its interval later, as after any call like it."""
+    app = ctx.obj.app
+    app.loader.import_default_modules()
+    with scheduler_of(ctx) as scheduler:
+        found = _find(scheduler, name)
+        if found.task not in app.tasks:
+            raise click.ClickException(f"the app has no task {found.task!r}, which recurring call {name!r} is of")
+        fire_call(app, scheduler, DueCall(name, "", found.task, found.signature))
+    click.echo(f"made: {name}; again in {duration(found.stale_after_s)} unless something like it comes")
+
+
+@recurring.command("remove", cls=CeleryCommand)
+@click.argument("name")
+@click.pass_context
+@handle_preload_options
+def remove(ctx: click.Context, name: str) -> None:
+    """Make the call NAME no more. One that affinity_recurring says comes back when that setting has changed."""
+    with scheduler_of(ctx) as scheduler:
+        found = _find(scheduler, name)
+        scheduler.stop(name)
+    of_conf = f"; affinity_recurring of app {found.app!r} still says it" if found.app else ""
+    click.echo(f"removed: {name}{of_conf}")
+
+
+@recurring.command("pause", cls=CeleryCommand)
+@click.argument("name")
+@click.pass_context
+@handle_preload_options
+def pause(ctx: click.Context, name: str) -> None:
+    """Do not make the call NAME until `recurring resume NAME`."""
+    with scheduler_of(ctx) as scheduler:
+        _find(scheduler, name)
+        scheduler.suspend(name, True)
+    click.echo(f"paused: {name}")
+
+
+@recurring.command("resume", cls=CeleryCommand)
+@click.argument("name")
+@click.pass_context
+@handle_preload_options
+def resume(ctx: click.Context, name: str) -> None:
+    """Make the call NAME again: at once, if nothing like it came meanwhile."""
+    with scheduler_of(ctx) as scheduler:
+        _find(scheduler, name)
+        scheduler.suspend(name, False)
+    click.echo(f"resumed: {name}")
+
+
+def _find(scheduler: Scheduler, name: str) -> RecurringRow:
+    rows = {row.name: row for row in scheduler.reader.recurring()}
+    if name not in rows:
+        close = closest(name, rows)
+        question = f"; did you mean {close!r}?" if close else ""
+        raise click.ClickException(f"no recurring call is named {name!r}{question}")
+    return rows[name]
+
+
+def _listed(rows: Sequence[RecurringRow]) -> str:
+    if not rows:
+        return "nothing recurs"
+    header = ("name", "task", "type", "key", "every", "last match", "fires in", "declared by")
+    return table(header, [_cells(row) for row in rows])
+
+
+def _cells(row: RecurringRow) -> tuple[str, ...]:
+    last = "-"
+    if row.matched_ago_s is not None:
+        last = f"{duration(row.matched_ago_s)} ago"
+        last += f", task {row.matched_by}" if row.matched_by else ""
+    fires = "paused" if row.is_suspended or row.fires_in_s is None else duration(max(0.0, row.fires_in_s))
+    every = about(row.stale_after_s) + (" from the end" if row.since == "end" else "")
+    return row.name, row.task, row.type, row.merge_key, every, last, fires, row.app or "run time"

@@ -1,0 +1,147 @@
+"""From what an app says of a recurring call to an entry for the server, and from an entry that is due to a job.
+
+The call is kept as its signature, which any process of the app makes a message of when the call is due.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from celery import Celery
+from celery.canvas import Signature
+from kombu.utils.json import dumps, loads
+
+from ..errors import OptionError, refuse
+from ..rules.affinity import as_affinity, of_task
+from ..rules.job_fields import Job
+from ..rules.job_rules import merge_in
+from ..rules.protocol import MOST_SIGNATURE
+from ..rules.recurring import Recurring, check_name, check_since, check_stale_after
+from ..rules.recurring_call import RecurringCall
+from ..rules.score import MICRO
+from ..rules.settings import HIGHER_FIRST, PREFIX
+from ..server.replies import DueCall
+from . import job_rules, misspelt
+from .envelope import as_job
+from .of_app import is_ours, settings_of, tasks_of
+from .stamp import PROPERTY
+from .stamping import Capture
+
+#: Options that a recurring call cannot have: each firing has a time and an id of its own.
+_NOT_ACCEPTED = ("eta", "countdown", "task_id")
+
+
+def of_signature(
+    app: Celery, name: str, signature: Signature, *, stale_after: float, since: str = "enqueue"
+) -> RecurringCall:
+    """Return the entry for a call of *signature* that recurs. Raises OptionError if it cannot."""
+    check_name(name)
+    check_since(since)
+    stale_after_us = round(check_stale_after(stale_after) * MICRO)
+    if not is_ours(app.conf.broker_transport):
+        raise OptionError(f"recurring {name!r}: calls recur with celery_affinity as broker_transport alone")
+    if not isinstance(signature, Signature) or signature.subtask_type:
+        raise refuse(f"recurring {name!r}", "a signature of one task, such as reroute.s('HH')", signature)
+    for option in _NOT_ACCEPTED:
+        if signature.options.get(option) is not None:
+            raise OptionError(
+                f"recurring {name!r} must have no {option}: each firing has its own, got: {signature.options[option]!r}"
+            )
+    type_, merge_key = _matching(app, name, signature)
+    return RecurringCall(
+        name=name,
+        task=signature.task,
+        type=type_,
+        merge_key=merge_key,
+        stale_after_us=stale_after_us,
+        since=since,
+        signature=_written(name, signature),
+    )
+
+
+def of_conf(app: Celery) -> Iterator[tuple[str, RecurringCall | OptionError]]:
+    """Yield each name in ``affinity_recurring`` with its entry, or with what is wrong with it."""
+    for name, said in settings_of(app).recurring.items():
+        try:
+            yield name, of_signature(app, name, _signature(app, said), stale_after=said.stale_after, since=said.since)
+        except OptionError as exc:
+            yield name, exc
+
+
+def _signature(app: Celery, said: Recurring) -> Signature:
+    if said.task not in app.tasks:
+        raise OptionError(f"{PREFIX}recurring: the app has no task {said.task!r}")
+    return Signature(said.task, tuple(said.args), dict(said.kwargs), dict(said.options), app=app)
+
+
+def _matching(app: Celery, name: str, signature: Signature) -> tuple[str, str]:
+    """Return the type and the merge key (encoded) of a call of *signature*: calls that match have both."""
+    options, task_name = dict(signature.options), signature.task
+    misspelt.check_call(app, task_name, options)
+    task = tasks_of(app).get(task_name)
+    routed = app.amqp.router.route(dict(options), task_name, signature.args, signature.kwargs, task)
+    settings, type_ = settings_of(app), str(getattr(routed.get("queue"), "name", None) or "")
+    if not type_ or not settings.schedules(type_):
+        raise OptionError(f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues), got: {type_!r}")
+    asked = as_affinity(routed.get("affinity"))
+    rule = job_rules.decide(task_name, task, routed, asked=asked, left=None, own=of_task(task), settings=settings)
+    rules = "" if rule is None else rule.text(signature.args, signature.kwargs)
+    merge = merge_in(rules)
+    if merge is None:
+        raise OptionError(f"recurring {name!r} needs a task with a merge key: that is what 'matching' means")
+    return type_, merge.key
+
+
+def _written(name: str, signature: Signature) -> str:
+    try:
+        text = str(dumps(dict(signature)))
+    except (TypeError, ValueError) as exc:
+        raise OptionError(f"recurring {name!r} must be a signature that JSON can say: {exc}") from exc
+    if len(text) > MOST_SIGNATURE:
+        raise OptionError(f"recurring {name!r} must have at most {MOST_SIGNATURE:,} characters, got: {len(text):,}")
+    return text
+
+
+# -- an entry that is due
+
+
+def job_of(app: Celery, due: DueCall) -> Job:
+    """Return the job of an entry that is due: the same id each time that this firing is repeated.
+
+    ``due.due`` "": nobody repeats it. A firing is the least urgent of calls, unless its signature says more. Raises
+    OptionError if *due* is no call, and whatever ``apply_async`` raises.
+    """
+    name, signature = due.name, _read(app, due)
+    publish_id = f"recurring {name} {due.due or secrets.token_hex(16)}"
+    digest = hashlib.blake2b(publish_id.encode(), digest_size=16).hexdigest()
+    task_id = f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}"  # a UUID of version 8
+    capture = Capture()
+    _matching(app, name, signature)  # before Celery sends it: elsewhere it would go out at each try
+    signature.apply_async(task_id=task_id, add_to_parent=False, **_urgency(app, signature), **{PROPERTY: capture})
+    if not capture:
+        raise OptionError(f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues): it went elsewhere")
+    found = capture[0]
+    return as_job(found.queue, found.message, replace(found.stamp, publish_id=publish_id))
+
+
+def _read(app: Celery, due: DueCall) -> Signature:
+    try:
+        found: Any = loads(due.signature)
+    except ValueError:
+        found = None
+    if not isinstance(found, Mapping) or found.get("task") != due.task:
+        raise OptionError(f"recurring {due.name!r}: what Redis has of it is no signature of {due.task}")
+    return Signature.from_dict(dict(found), app=app)
+
+
+def _urgency(app: Celery, signature: Signature) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    asked = as_affinity(signature.options.get("affinity"))
+    if signature.options.get("priority") is None and asked.priority is None:
+        least = 0 if settings_of(app).priority_order == HIGHER_FIRST else 10
+        options["affinity"] = replace(asked, priority=least)
+    if signature.options.get("on_demand") is None and asked.on_demand is None:
+        options["on_demand"] = False
+    return options

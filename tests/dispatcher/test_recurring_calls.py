@@ -1,0 +1,135 @@
+"""Recurring calls are made in a thread of their own: what hangs there, or raises, holds up no tick and no other."""
+
+import threading
+
+import pytest
+import redis
+
+from celery_affinity import Affinity
+from celery_affinity.client import of_app
+from celery_affinity.client.of_app import settings_of
+from celery_affinity.client.recurring import of_signature
+from celery_affinity.dispatcher.recurring_calls import RecurringCalls
+from celery_affinity.dispatcher.teller import Teller
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.processes import wait_until
+
+APP = "tests.support.apps.recurring"
+
+
+@pytest.fixture
+def app(load_app, redis_client):
+    return load_app(APP)
+
+
+@pytest.fixture
+def scheduler(redis_client):
+    return Scheduler(redis_client, Keys())
+
+
+@pytest.fixture
+def calls(app):
+    made = RecurringCalls(app, Teller(app, "", lambda: None))
+    yield made
+    made.stop()
+
+
+def declare(app, scheduler, name="hh", city="HH", **options):
+    """Declare a call that is due now."""
+    scheduler.recur([of_signature(app, name, app.tasks["reroute"].s(city, **options), stale_after=1)])
+    wait_until(scheduler.reader.has_due, 10, "it is due")
+
+
+def pending(scheduler):
+    return scheduler.reader.pending("route")
+
+
+def test_a_call_that_is_due_is_made_once(app, scheduler, calls):
+    declare(app, scheduler)
+    calls.look(scheduler, due=True)
+    wait_until(lambda: pending(scheduler) == 1, 10, "it is made")
+    calls.look(scheduler, due=True)
+    (row,) = scheduler.reader.recurring()
+    assert row.fires_in_s > 0
+    assert pending(scheduler) == 1
+
+
+def test_a_call_of_a_task_that_the_app_lacks_is_left_to_others(app, scheduler, calls, caplog):
+    declare(app, scheduler)
+    task = app.tasks.pop("reroute")
+    try:
+        calls.look(scheduler, due=True)
+        wait_until(lambda: not any(calls._threads.busy_for_s), 10, "it was looked at")
+        assert pending(scheduler) == 0
+    finally:
+        app.tasks["reroute"] = task
+    found = scheduler.due("another app", again_s=10.0)
+    assert found is not None
+    assert found.name == "hh"
+    assert "hh" not in caplog.text
+
+
+def test_a_call_that_cannot_be_made_is_told_once_and_others_go_on(app, scheduler, calls, caplog, monkeypatch):
+    declare(app, scheduler, "bad", "B")
+    declare(app, scheduler, "good", "G")
+    send = app.amqp.send_task_message
+
+    def fails(producer, name, message, *args, **options):
+        if list(message.body[0]) == ["B"]:
+            raise ValueError("a handler of the user's")
+        return send(producer, name, message, *args, **options)
+
+    monkeypatch.setattr(app.amqp, "send_task_message", fails)
+    wait_until(lambda: calls.look(scheduler, due=True) or pending(scheduler) == 1, 10, "the good one is made")
+    wait_until(lambda: "Recurring call 'bad' cannot be made, and is tried again" in caplog.text, 10, "the log says so")
+    assert "a handler of the user's" in caplog.text
+
+
+def test_what_hangs_holds_up_nobody(app, scheduler, calls, monkeypatch):
+    declare(app, scheduler)
+    hangs, let_go = threading.Event(), threading.Event()
+
+    def hang(*args, **options):
+        hangs.set()
+        let_go.wait(30)
+
+    monkeypatch.setattr(app.amqp, "send_task_message", hang)
+    calls.look(scheduler, due=True)
+    assert hangs.wait(10)
+    calls.look(scheduler, due=True)  # returns at once
+    let_go.set()
+
+
+def test_a_broker_that_is_away_is_told_once(app, calls, caplog):
+    with redis.Redis(port=1) as away:
+        scheduler = Scheduler(away, Keys())
+        for _ in range(2):
+            calls.look(scheduler, due=True)
+            wait_until(lambda: "recurring calls are made later" in caplog.text, 10, "the log says so")
+    assert caplog.text.count("recurring calls are made later") == 1
+
+
+def test_calls_of_the_configuration_are_declared_once_and_again_when_asked(app, scheduler, calls, monkeypatch):
+    entry = {"hh": {"task": "reroute", "args": ["HH"], "stale_after": 300}}
+    monkeypatch.setitem(app.conf, "affinity_recurring", entry)
+    monkeypatch.delitem(of_app._SETTINGS, app, raising=False)
+    assert settings_of(app).recurring
+    calls.look(scheduler, due=False)
+    wait_until(lambda: [row.app for row in scheduler.reader.recurring()] == ["recurring"], 10, "it is declared")
+    scheduler.client.flushall()
+    calls.look(scheduler, due=False)
+    calls.declare_again()
+    calls.look(scheduler, due=False)
+    wait_until(lambda: len(scheduler.reader.recurring()) == 1, 10, "it is declared again")
+    of_app._SETTINGS.pop(app, None)
+
+
+def test_a_task_that_merges_no_more_is_no_call_that_recurs(app, scheduler, calls, caplog, monkeypatch):
+    declare(app, scheduler)
+    monkeypatch.setattr(app.tasks["reroute"], "affinity", Affinity("route"))
+    calls.look(scheduler, due=True)
+    words = "Recurring call 'hh' cannot be made, and is tried again: recurring 'hh' needs a task with a merge key"
+    wait_until(lambda: words in caplog.text, 10, "the log says so")
+    assert pending(scheduler) == 0

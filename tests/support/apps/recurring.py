@@ -1,0 +1,30 @@
+"""An app with calls that recur. Every run is written to a ledger outside of Redis, with its time."""
+
+import json
+import os
+import time
+
+from celery import Celery
+
+from celery_affinity import Affinity, Merge
+
+url = os.environ["BROKER_URL"]
+app = Celery("recurring", broker=url, backend=url)
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    affinity_worker_timeout=5.0,
+    affinity_heartbeat_interval=1.0,
+    broker_connection_retry_on_startup=True,
+    **json.loads(os.environ.get("CONF", "{}")),
+)
+
+
+@app.task(name="reroute", affinity=Affinity("route", merge=Merge("{city}", keep="last")))
+def reroute(city, seconds=0.0, fails=False):
+    line = {"city": city, "at": time.time()}
+    time.sleep(seconds)
+    with open(os.environ["LEDGER"], "a") as ledger:  # one write: lines do not mix
+        ledger.write(json.dumps({**line, "end": time.time()}) + "\n")
+    if fails:
+        raise ValueError(city)
+    return city
