@@ -130,6 +130,8 @@ class Recurring:
     """When a call that matches put it off last."""
     matched_by: str = ""
     """The task id of that call."""
+    made: str = ""
+    """The id of the job that was made of it last."""
     left: tuple[str, ...] = ()
     """Apps that do not know its task, and leave it to other apps."""
     left_us: int = 0

@@ -189,7 +189,8 @@ class DueCall(NamedTuple):
         return cls(keys.decode(name), due, task, signature)
 
 
-class RecurringRow(NamedTuple):
+@dataclass(frozen=True)
+class RecurringRow:
     """A recurring call, as it stands. *app*: that whose app.conf has it; "": it was declared at run time.
 
     *fires_in_s*: 0 or less if it is due; None while it is suspended. *matched_ago_s*: the time since a call, or the end

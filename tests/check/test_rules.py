@@ -152,7 +152,8 @@ def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
     """A level changes only by decision: pipelines stop at errors."""
     assert {id_ for id_, level in LEVELS.items() if level is Level.ERROR} == {
         "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "imports", "broker-away",
-        "server-too-old", "replica", "schema", "eviction", "memory-full", "persistence-fails", "type-waits", "stock-messages", "nobody-ticks",
+        "server-too-old", "replica", "schema", "eviction", "memory-full", "persistence-fails", "type-waits",
+        "stock-messages", "nobody-ticks",
     }  # fmt: skip
 
 

@@ -216,6 +216,8 @@ def _expect_recurring(reference, state, entry):
             fields["suspended"] = "1"
         if each.matched_us is not None:
             fields |= {"matched": str(each.matched_us), "by": encode(each.matched_by)}
+        if each.made:
+            fields["made"] = each.made
         if each.left:
             fields |= {"left": " ".join(map(encode, each.left)), "left_at": str(each.left_us)}
         for field, value in fields.items():

@@ -8,7 +8,7 @@ import redis
 from celery_affinity.errors import OptionError
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
-from celery_affinity.rules.protocol import MOST_ALIKE, MOST_RECHECKED, MOST_SIGNATURE
+from celery_affinity.rules.protocol import MOST_ALIKE, MOST_RECHECKED, MOST_SIGNATURE, TICK_US
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.replies import RecurringCall
 
@@ -294,6 +294,31 @@ def test_a_firing_counts_from_its_publish_even_if_it_fails(fleet):
     (claim,) = fleet.inbox("worker")
     fleet.end("worker", claim, outcome="failed")
     assert fires_in_s(fleet) == 300
+
+
+@pytest.mark.parametrize("outcome", ["acked", "failed ValueError"])
+def test_from_the_end_no_call_is_made_while_its_last_run_is_under_way(fleet, outcome):
+    fleet.scheduler.recur([entry(since="end")])
+    fleet.join("worker", "route")
+    fleet.scheduler.advance(300)
+    fire(fleet, "firing+")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.advance(400)
+    assert fire(fleet, "early+") is None
+    fleet.end("worker", claim, outcome=outcome)
+    if outcome == "acked":
+        assert fires_in_s(fleet) == 300
+    else:
+        fleet.scheduler.advance(TICK_US / 1e6)
+        assert fire(fleet, "again+").fresh
+
+
+def test_from_the_publish_a_call_is_made_whatever_runs(fleet):
+    fleet.scheduler.recur([entry()])
+    fleet.join("worker", "route")
+    for number in range(2):
+        fleet.scheduler.advance(300)
+        assert fire(fleet, f"firing-{number}+").fresh
 
 
 # -- calls that end without a run

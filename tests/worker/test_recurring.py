@@ -122,9 +122,7 @@ def test_the_end_of_the_last_run_counts_if_the_entry_says_so(recurring):
     recur("b", recurring.reroute.s("B", seconds=1.5), stale_after=1, since="end")
     recurring.start(concurrency=2)
     wait_until(lambda: len(recurring.runs("B")) > 2, 40, "it is made three times")
-    runs = recurring.runs("B")
-    fired_alone = [other["at"] - one["end"] for one, other in pairwise(runs)]
-    assert max(fired_alone) > 0.5, "the end of a run put the next one off"
+    assert all(other["at"] - one["end"] > 0.9 for one, other in pairwise(recurring.runs("B")))
 
 
 def test_a_fleet_that_is_down_makes_one_call_when_it_is_back(recurring):
@@ -149,7 +147,7 @@ def test_operators_list_fire_pause_resume_and_remove(recurring):
     assert run().stdout == "nothing recurs\n"
     recur("b", recurring.reroute.s("B"), stale_after=300)
     row = run().stdout.splitlines()[1]
-    assert row.split()[:9] == "b reroute route B 5 min 0 s -".split()
+    assert row.split()[:9] == ["b", "reroute", "route", "B", "5", "min", "0", "s", "-"]
     assert row.endswith("run time")
     (row,) = json.loads(run("--json").stdout)
     assert (row["name"], row["merge_key"], row["is_suspended"]) == ("b", "B", False)

@@ -1,7 +1,7 @@
 """due: a recurring call that is to be made now is handed out. If nobody makes it, it is handed out again."""
 
 from ...rules.keys import encode
-from ...rules.protocol import MOST_DUE_LOOKED_AT, OTHERS_HAVE_US
+from ...rules.protocol import MOST_DUE_LOOKED_AT, OTHERS_HAVE_US, TICK_US
 from ..model import Cohort, Recurring
 from ..replies import DueCall
 
@@ -15,6 +15,9 @@ def due(cohort: Cohort, *, app: str, again_us: int, now_us: int) -> DueCall | No
     by_name = {encode(name): each for name, each in cohort.recurring.items()}
     for _, name in sorted(due)[:MOST_DUE_LOOKED_AT]:
         entry = by_name[name]
+        if _is_under_way(cohort, entry):
+            entry.handed_out_us = now_us + TICK_US
+            continue
         if app in entry.left and 0 <= now_us - entry.left_us < OTHERS_HAVE_US:
             continue
         entry.handed_out_us = now_us + again_us
@@ -24,3 +27,9 @@ def due(cohort: Cohort, *, app: str, again_us: int, now_us: int) -> DueCall | No
 
 def _is_due(entry: Recurring, now_us: int) -> bool:
     return entry.handed_out_us is not None and entry.handed_out_us <= now_us
+
+
+def _is_under_way(cohort: Cohort, entry: Recurring) -> bool:
+    """Return whether the last job of a call that counts from the end of its runs has not come to its own yet."""
+    made = cohort.jobs.get(entry.made) if entry.call.since == "end" else None
+    return made is not None and made.state in ("scheduled", "pending", "merged", "claimed")

@@ -20,5 +20,7 @@ def fire(cohort: Cohort, name: str, due: str, job: Job | str, *, now_us: int) ->
         return published
     recurring.set_due(entry, now_us + entry.call.stale_after_us)
     if published.state != IS_KNOWN:
+        assert isinstance(job, Job), "else it is refused"
+        entry.made = job.id
         cohort.counters["recurring_fired"] += 1
     return published

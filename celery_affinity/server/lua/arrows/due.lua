@@ -18,13 +18,21 @@ local function is_left(left, left_at)
         and string.find(" " .. (left or "") .. " ", " " .. app .. " ", 1, true)
 end
 
+-- RETURNS whether the last job of a call that counts from the end of its runs has not come to its own yet.
+local function is_under_way(since, made)
+    local state = since == "end" and made and redis.call("HGET", key.job(made), "state")
+    return state == "scheduled" or state == "pending" or state == "merged" or state == "claimed"
+end
+
 for _, name in ipairs(redis.call("ZRANGEBYSCORE", key.recurring, "-inf", clock.now, "LIMIT", 0,
     protocol.MOST_DUE_LOOKED_AT)) do
-    local due, task, left, left_at =
-        unpack(redis.call("HMGET", key.recurring_call(name), "due", "task", "left", "left_at"))
+    local due, task, left, left_at, since, made =
+        unpack(redis.call("HMGET", key.recurring_call(name), "due", "task", "left", "left_at", "since", "made"))
     if not (due and task) then
         redis.call("ZREM", key.recurring, name)
         spoiled.record("recurring call " .. name .. ", of which only the time was left")
+    elseif is_under_way(since, made) then
+        redis.call("ZADD", key.recurring, clock.text(clock.now_us + protocol.TICK_US), name)
     elseif not is_left(left, left_at) then
         redis.call("ZADD", key.recurring, clock.text(clock.now_us + again_us), name)
         return { name, due, task, redis.call("GET", key.signature(name)) or "" }

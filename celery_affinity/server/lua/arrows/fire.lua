@@ -27,6 +27,7 @@ job.recurring = name
 local state, served, is_first, alone = put(job, clock.now_us, true)
 if state ~= protocol.IS_KNOWN then
     redis.call("HSET", key.job(job.id), "recurring", name)
+    redis.call("HSET", key.recurring_call(name), "made", job.id)
     redis.call("HINCRBY", key.counters, "recurring_fired", 1)
 end
 recurring.set_due(name, clock.now_us + tonumber(stale_us), is_suspended)

@@ -47,7 +47,7 @@ local function declare(digest, name, type, merge_key, stale, since, task, signat
     if place ~= old_place then
         recurring_names.remove(old_place, name)
     end
-    redis.call("HDEL", row, "matched", "by", "left", "left_at")
+    redis.call("HDEL", row, "matched", "by", "made", "left", "left_at")
     if is_suspended then
         redis.call("ZADD", key.recurring, "inf", name)
     end
