@@ -125,7 +125,7 @@ FIGURES = (
         lambda status: [((), status.counters.get("recurring_reset", 0))],
     ),
     Figure(
-        f"{_PREFIX}recurring_stale_seconds_max",
+        f"{_PREFIX}recurring_stale_max_seconds",
         "Longest time since anything put off a recurring call.",
         (),
         lambda status: [((), status.stale_s)],
