@@ -24,6 +24,7 @@ from ..client.of_app import merge_of
 from ..errors import ResultLostError
 from ..server.replies import Caller, Ending
 from ..server.scheduler import Scheduler
+from .caller_events import send_failure, send_retry, send_success
 from .teller import Teller, why
 
 logger = logging.getLogger(__name__)
@@ -53,11 +54,15 @@ class Failed(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch of calls of a task. *fence*: the number of its claim; "" if it is claimed no more."""
+    """A batch of calls of a task. *fence*: the number of its claim; "" if it is claimed no more.
+
+    *run_id*: the task id of the call whose message is run.
+    """
 
     job_id: str
     task_name: str
     fence: str = ""
+    run_id: str = ""
 
 
 def pages_of(scheduler: Scheduler, batch: Batch) -> Iterator[list[Caller]]:
@@ -86,7 +91,7 @@ def share(
     def tell(caller: Caller) -> None:
         known = _end_of(teller, batch.task_name, caller) if is_repeated else None
         if not (isinstance(known, Failed) and isinstance(known.error, TaskRevokedError)):
-            _tell(teller, batch.task_name, caller, known or end, is_stored=known is not None)
+            _tell(teller, batch, caller, known or end, is_stored=known is not None)
 
     return _tell_all(scheduler, batch, tell, state="failed" if isinstance(end, Failed) else "done")
 
@@ -106,6 +111,7 @@ def retry(teller: Teller, batch: Batch, exc: Retry, *, scheduler: Scheduler) -> 
         context.args, context.kwargs = request.args, request.kwargs
         with _current(task, context), following(caller.job_id):
             task.signature_from_request(context, retries=context.retries + 1, **when).apply_async()
+        send_retry(request, batch.run_id, exc)
 
     _tell_all(scheduler, batch, tell, state="done")
 
@@ -130,8 +136,22 @@ def share_later(teller: Teller, scheduler: Scheduler, ending: Ending) -> bool:
     Return whether all of them know. The end of a run that goes on elsewhere (a retry, a task that replaces it) is not
     known yet.
     """
-    end = _end_in_backend(teller, scheduler, ending) if ending.how == SHARED else Failed(why(ending))
-    return end is not None and share(teller, Batch(ending.job_id, ending.task_name), end, scheduler=scheduler)
+    end: Succeeded | Failed | None
+    if ending.how == SHARED:
+        end = _end_in_backend(teller, scheduler, ending)
+    else:
+        end = (_rejection(teller, ending) if ending.how == "rejected" else None) or Failed(why(ending))
+    batch = Batch(ending.job_id, ending.task_name, run_id=ending.task_id)
+    return end is not None and share(teller, batch, end, scheduler=scheduler)
+
+
+def _rejection(teller: Teller, ending: Ending) -> Failed | None:
+    """Return the failure of a run that was rejected as its worker wrote it; None if the backend does not know it."""
+    try:
+        meta = teller.app.tasks[ending.task_name].backend.get_task_meta(ending.task_id)
+    except NotImplementedError:  # no backend
+        return None
+    return Failed(meta["result"], meta.get("traceback")) if isinstance(meta["result"], Exception) else None
 
 
 def _end_in_backend(teller: Teller, scheduler: Scheduler, ending: Ending) -> Succeeded | Failed | None:
@@ -191,9 +211,9 @@ def _told(caller: Caller, tell: Callable[[Caller], None]) -> bool:
     return True
 
 
-def _tell(teller: Teller, task_name: str, caller: Caller, end: Succeeded | Failed, *, is_stored: bool = False) -> None:
+def _tell(teller: Teller, batch: Batch, caller: Caller, end: Succeeded | Failed, *, is_stored: bool = False) -> None:
     """Tell a caller. *is_stored*: its result is, and so its links are published; what comes after that may not be."""
-    request = teller.request_of(task_name, caller.task_id, caller.message)
+    request = teller.request_of(batch.task_name, caller.task_id, caller.message)
     if request is None:  # nobody can read what would follow
         error = end.error if isinstance(end, Failed) else ValueError("the message of this call cannot be read")
         teller.app.backend.mark_as_failure(caller.task_id, error, request=Context(id=caller.task_id))
@@ -209,12 +229,14 @@ def _tell(teller: Teller, task_name: str, caller: Caller, end: Succeeded | Faile
                 task.backend.mark_as_failure(
                     caller.task_id, end.error, end.traceback, request=context, store_result=stores
                 )
+            send_failure(request, batch.run_id, end.error, end.traceback)
             return
         result = end.result_of(caller.job_id)
         if not is_stored:
             _publish_what_follows(teller.app, caller.job_id, result, context)
         with following(f"{caller.job_id} chord", context.chord):
             task.backend.mark_as_done(caller.task_id, result, context, not (ignores or is_stored))
+        send_success(request, batch.run_id, result)
 
 
 @contextmanager

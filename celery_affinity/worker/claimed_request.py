@@ -10,6 +10,7 @@ from ..client.first_try import Until, rules_in
 from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY
 from ..clock import now_s
+from ..dispatcher.caller_events import SENDS_EVENTS, are_sent
 from ..membership.held import claim_in, is_claim
 from ..membership.telling import Telling
 from ..rules.keyed import Exclusive, option_of
@@ -52,6 +53,7 @@ class ClaimedRequest(_Request):
             self._telling = inbox.telling
             self._show_its_eta()
             self._say_until_when()
+            self._say_whether_events_are_sent()
             self._telling.claims.bind(tag, self)
         else:
             unclaimed.add(self)
@@ -105,6 +107,12 @@ class ClaimedRequest(_Request):
             kept = properties.get(PROPERTY)
             until = Until(self._request_dict.get("expires"), now_s() + left_us / 1e6)
             properties[PROPERTY] = {**(kept if isinstance(kept, dict) else {}), "until": until}
+
+    def _say_whether_events_are_sent(self) -> None:
+        """Have the process that runs merged calls know whether monitors are to see what becomes of each of them."""
+        claim = claim_in(self._tag)
+        if claim is not None and is_batch(claim[0]):
+            self._request_dict[SENDS_EVENTS] = self.task.send_events and are_sent(self._eventer)
 
     def maybe_expire(self) -> Any:
         """Return whether the job has expired since its claim, by the server's clock: this host's may be wrong."""

@@ -21,6 +21,7 @@ from celery.signals import task_failure, task_success
 from ..client.first_try import mode_of
 from ..client.merge_functions import with_functions
 from ..client.of_app import merge_of
+from ..dispatcher.caller_events import collected, send_start
 from ..dispatcher.sharing import AWAY, Batch, Failed, Succeeded, retry, share
 from ..dispatcher.teller import Teller
 from ..membership.held import claim_in
@@ -89,7 +90,7 @@ def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callabl
         calls = {"": _call(names, args, kwargs, request)}
         batch = None
         if claim is not None and is_batch(claim[0]):
-            batch = Batch(claim[0], task.name, claim[1])
+            batch = Batch(claim[0], task.name, claim[1], request.id)
             calls |= _others(task, names, batch)
         merged = _Run(batch, calls, [])
         setattr(request, _RUN, merged)
@@ -97,7 +98,7 @@ def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callabl
             result = _run(run, merge, list(calls.values()), args, kwargs)
         except Retry as exc:
             if batch is not None and _is_for_one_call(exc, request):
-                _at_the_broker(task, partial(retry, _teller(task.app), batch, exc))
+                _at_the_broker(task, partial(retry, batch=batch, exc=exc))
             raise
         if merge.split is None:
             return result
@@ -184,9 +185,9 @@ def _others(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[s
 
 
 def _read(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[str, Call]:
-    teller = _teller(task.app)
     calls: dict[str, Call] = {}
-    with _scheduler(task.app) as scheduler:
+    requests = []
+    with _broker(task) as (scheduler, teller):
         after: int | None = 0
         while after is not None:
             page = scheduler.callers(batch.job_id, fence=batch.fence, after=after)
@@ -196,21 +197,22 @@ def _read(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[str
                 request = teller.request_of(task.name, caller.task_id, caller.message)
                 if request is not None:  # else its caller is told that it cannot be read
                     calls[caller.job_id] = _call(names, request.args, request.kwargs, request._context)
+                    requests.append(request)
             after = page.after
+        for request in requests:
+            send_start(request, batch.run_id)
     return calls
 
 
 @contextmanager
-def _scheduler(app: Celery) -> Iterator[Scheduler]:
-    """Yield a scheduler on a connection of the app's pool, by which its tasks publish."""
+def _broker(task: Task) -> Iterator[tuple[Scheduler, Teller]]:
+    """Yield a scheduler on a connection of the app's pool, by which its tasks publish, and who tells callers."""
+    app = task.app
     with app.producer_or_acquire() as producer:
         policy = app.conf.task_publish_retry_policy
         producer.connection.ensure_connection(**{name: policy[name] for name in _PAUSES if name in policy})
-        yield producer.channel.scheduler
-
-
-def _teller(app: Celery) -> Teller:
-    return Teller(app, "", lambda: None)
+        with collected(app, producer, task.request) as events:
+            yield producer.channel.scheduler, Teller(app, task.request.hostname or "", lambda: events)
 
 
 def _share_result(sender: Any = None, result: Any = None, **_: Any) -> None:
@@ -231,13 +233,13 @@ def _share(task: Task, batch: Batch | None, end: Succeeded | Failed) -> None:
     if batch is None:
         return
     is_repeated = bool((task.request.delivery_info or {}).get("redelivered"))
-    _at_the_broker(task, partial(share, _teller(task.app), batch, end, is_repeated=is_repeated))
+    _at_the_broker(task, partial(share, batch=batch, end=end, is_repeated=is_repeated))
 
 
 def _at_the_broker(task: Task, tell: Callable[..., object]) -> None:
     """Tell the other callers with *tell*. Those that cannot be told now the dispatcher tells, after the release."""
     try:
-        with _scheduler(task.app) as scheduler:
-            tell(scheduler=scheduler)
+        with _broker(task) as (scheduler, teller):
+            tell(teller, scheduler=scheduler)
     except AWAY as exc:
         logger.warning("The callers that task %s was merged with are told by the dispatcher: %s", task.request.id, exc)

@@ -2,6 +2,7 @@
 
 import pytest
 from celery import chord, states
+from celery.exceptions import Reject
 
 from celery_affinity import ResultLostError
 from celery_affinity.dispatcher.sharing import LOST_AFTER_S, Batch, Failed, Succeeded, share, share_later
@@ -68,6 +69,19 @@ def test_a_result_that_nobody_knows_is_lost(app, fleet, teller):
             each.get(timeout=5)
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_callers_of_a_rejected_run_get_what_its_worker_wrote_or_that_it_was_rejected(app, fleet, teller, is_known):
+    first, *others = [app.tasks["last"].delay("HH", n) for n in range(3)]
+    ending = run(fleet, "rejected ValueError: no such city")
+    assert (ending.how, ending.task_id) == ("rejected", first.id)
+    if is_known:
+        app.backend.mark_as_failure(first.id, ValueError("no such city"))
+    assert share_later(teller, fleet.scheduler, ending)
+    for each in others:
+        with pytest.raises(ValueError if is_known else Reject, match="no such city" if is_known else "rejected"):
+            each.get(timeout=5)
+
+
 def test_a_result_of_several_parts_is_lost(app, fleet, teller):
     first, other = [app.tasks["every"].delay(n) for n in range(2)]
     ending = run(fleet)
@@ -100,6 +114,19 @@ def test_a_caller_that_was_told_before_is_not_told_again(app, fleet, teller):
     assert [app.AsyncResult(caller.task_id).get(timeout=5) for caller in page] == [1, 1]
     assert fleet.scheduler.reader.pending("merging") == 0, "two of three parts are there, not four"
     assert whole.state == states.PENDING
+
+
+def test_a_caller_whose_process_died_between_its_result_and_its_chord_is_counted_in_its_chord(app, fleet, teller):
+    whole = chord([app.tasks["last"].s("HH", n) for n in range(3)], app.tasks["total"].s())()
+    first, told, other = whole.parent.results
+    batch = claim(fleet)
+    app.backend.mark_as_done(first.id, 7, teller.request_of("last", first.id, batch.message)._context)
+    app.backend.store_result(told.id, 7, states.SUCCESS)  # and no more
+    fleet.end("worker", batch, outcome="acked")
+    ending = fleet.scheduler.announce("an app", again_s=0.0)
+    assert share_later(teller, fleet.scheduler, ending)
+    assert other.get(timeout=5) == 7
+    assert all(fleet.scheduler.reader.jobs_of([whole.id])), "the body is published"
 
 
 def test_a_message_that_cannot_be_read_is_a_failure_of_its_own(app, fleet, teller):

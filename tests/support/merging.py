@@ -21,10 +21,9 @@ class Merging:
         self.scheduler = Scheduler(redis_client, Keys())
         self.scheduler.pause("type:merging")
 
-    def start(self, pool="prefork", concurrency=2, app=APP, types=("merging",), **env):
-        return start_worker(
-            app, self.url, types, pool=pool, concurrency=concurrency, env={"LEDGER": str(self.ledger), **env}
-        )
+    def start(self, pool="prefork", concurrency=2, app=APP, types=("merging",), extra=(), **env):
+        env = {"LEDGER": str(self.ledger), **env}
+        return start_worker(app, self.url, types, pool=pool, concurrency=concurrency, extra=extra, env=env)
 
     def go(self):
         """Let the calls start that wait together."""

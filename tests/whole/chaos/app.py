@@ -40,6 +40,9 @@ WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 1.0
 #: Time, s, for which SIGUSR2 keeps the event loop of a worker from turning.
 BLOCK_S = 7.0
 
+#: First letters of the names of tasks that merge (`merged_tasks`). Their calls are noted by their tokens.
+MERGED = "merged_"
+
 ledger = Ledger(Path(os.environ.get("LEDGER", os.devnull)))
 
 # -- a host whose clock is wrong
@@ -94,19 +97,23 @@ def _on_the_brokers_server() -> RedisBackend:
 _runs = count(1)
 _worker_pid = 0
 last_intended = ""
-_intended: dict[int, str] = {}
+_intended: dict[int, tuple[str, str]] = {}
 
 
 @before_task_publish.connect
-def _note_intended(headers=None, properties=None, routing_key="", **_):
+def _note_intended(headers=None, properties=None, routing_key="", body=None, **_):
     global last_intended
-    last_intended = _intended[id(headers)] = job = job_id(properties[PROPERTY], routing_key)
-    facts = {"task": headers["id"], "name": headers["task"].rpartition(".")[2], "try": headers["retries"]}
-    facts["type"] = routing_key
+    name = headers["task"].rpartition(".")[2]
+    facts = {"task": headers["id"], "name": name, "try": headers["retries"], "type": routing_key}
+    is_call = name.startswith(MERGED)
+    last_intended = job = body[0][0][0] if is_call else job_id(properties[PROPERTY], routing_key)
+    _intended[id(headers)] = ("call_accepted" if is_call else "accepted"), job
+    if name == "step":
+        facts["token"] = body[0][1]
     for name, header in (("due", "eta"), ("expires", "expires")):
         if headers[header]:
             facts[name] = _monotonic(moment(headers[header], app))
-    ledger.note("intended", job, **facts)  # threads share the other name
+    ledger.note("call" if is_call else "intended", job, **facts)  # threads share the other name
 
 
 def _monotonic(unix_s: float) -> str:
@@ -115,13 +122,14 @@ def _monotonic(unix_s: float) -> str:
 
 @after_task_publish.connect
 def _note_accepted(headers=None, **_):
-    ledger.note("accepted", _intended.pop(id(headers)))  # the same dict as before
+    ledger.note(*_intended.pop(id(headers)))  # the same dict as before
 
 
 @task_failure.connect
 def _note_failed(sender=None, exception=None, **_):
     """Note a failure that the task could not note: the pool process was lost."""
-    if os.getpid() == _worker_pid and type(exception).__name__ == "WorkerLostError":
+    is_call = sender.name.rpartition(".")[2].startswith(MERGED)
+    if os.getpid() == _worker_pid and type(exception).__name__ == "WorkerLostError" and not is_call:
         ledger.note("failed", _job_of(sender.request), error="WorkerLostError")
 
 
@@ -131,21 +139,23 @@ def _job_of(request) -> str:
 
 
 @contextmanager
-def _noted(request) -> Iterator[None]:
+def _noted(request, kind: str = "start", **more: object) -> Iterator[str]:
+    """Note the start of a run, and its end. Yield the name of the run."""
     job, run = _job_of(request), f"{os.getpid()}.{next(_runs)}"
     claim = request.affinity
     left = request.properties.get(PROPERTY) or {}
     facts = {"priority": request.properties["priority"], "mode": "on_demand" if left.get("on_demand") else "queued"}
-    ledger.note("start", job, run=run, worker=_worker_pid, key=claim.key or "", fence=claim.fence, **facts)
+    facts |= {"worker": _worker_pid, "key": claim.key or "", "fence": claim.fence, **more}
+    ledger.note(kind, job, run=run, **facts)
     outcome = "done"
     try:
-        yield
+        yield run
     except BaseException as exc:
         # A retry that could not be published is a Reject; its reason is the error.
         outcome = "retried" if isinstance(exc, Retry) else type(getattr(exc, "reason", None) or exc).__name__
         raise
     finally:
-        ledger.note("end", job, run=run, outcome=outcome)
+        ledger.note("end", job if kind == "start" else "-", run=run, outcome=outcome)
 
 
 # -- a loop that does not turn

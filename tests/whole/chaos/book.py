@@ -7,7 +7,7 @@ from math import inf
 from celery_affinity.rules.key_limits import typed
 
 from .app import BLOCK_S, HEARTBEAT_S, REPLY_TIMEOUT_S, WORKER_TIMEOUT_S
-from .facts import Change, Job, Pause, Run, Window
+from .facts import Change, Job, MergedCall, Pause, Run, Window
 from .ledger import Event
 from .reserves import highest
 
@@ -33,6 +33,10 @@ class Book:
         self.jobs: dict[str, Job] = {}
         self.touched: set[str] = set()
         self.chords: dict[str, list[str]] = {}
+        self.calls: dict[str, MergedCall] = {}
+        self.touched_calls: set[str] = set()
+        self.merged_runs: list[Run] = []
+        self.merged_chords: dict[str, list[str]] = {}
         self.jobs_of_task: dict[str, list[Job]] = defaultdict(list)
         self.deaths: dict[int, float] = {}
         self.left: dict[int, float] = {}
@@ -79,6 +83,8 @@ class Book:
         job.due = float(event.facts.get("due", 0))
         job.expires = float(event.facts.get("expires", inf))
         self.jobs_of_task[job.task].append(job)
+        if "token" in event.facts:
+            self.call(event.facts["token"]).steps.append(job.id)
 
     def _on_accepted(self, event: Event) -> None:
         self.job(event.subject).accepted = event.at
@@ -88,16 +94,55 @@ class Book:
         job.refused, job.refused_at = f"{event.facts['error']}: {event.facts['text']}", event.at
 
     def _on_start(self, event: Event) -> None:
+        self.job(event.subject).runs.append(self._run(event))
+
+    def _run(self, event: Event) -> Run:
         run = Run(event.facts["run"], event.pid, int(event.facts["worker"]), event.at)
         run.key, run.fence = event.facts.get("key", ""), int(event.facts.get("fence", 0))
         run.priority, run.mode = int(event.facts.get("priority", 0)), event.facts.get("mode", "queued")
         self._runs[run.id] = run
-        self.job(event.subject).runs.append(run)
+        return run
 
     def _on_end(self, event: Event) -> None:
         run = self._runs[event.facts["run"]]
         run.end, run.outcome = event.at, event.facts["outcome"]
-        self.job(event.subject)
+        if event.subject != "-":
+            self.job(event.subject)
+
+    # -- calls that merge
+
+    def call(self, token: str) -> MergedCall:
+        self.touched_calls.add(token)
+        return self.calls.setdefault(token, MergedCall(token))
+
+    def _on_call(self, event: Event) -> None:
+        call = self.call(event.subject)
+        call.task, call.name, call.type = event.facts["task"], event.facts["name"], event.facts["type"]
+        call.intended = min(call.intended, event.at)
+        call.tries += 1
+
+    def _on_call_accepted(self, event: Event) -> None:
+        call = self.call(event.subject)
+        call.accepted = min(call.accepted, event.at)
+
+    def _on_call_refused(self, event: Event) -> None:
+        self.call(event.subject).refused = f"{event.facts['error']}: {event.facts['text']}"
+
+    def _on_follows(self, event: Event) -> None:
+        self.call(event.subject).follows = event.facts["what"]
+
+    def _on_merged_chord(self, event: Event) -> None:
+        self.merged_chords[event.subject] = event.facts["calls"].split(",")
+
+    def _on_merged(self, event: Event) -> None:
+        run = self._run(event)
+        run.calls, run.given = tuple(event.facts["calls"].split(",")), tuple(event.facts["given"].split(","))
+        self.merged_runs.append(run)
+        for token in dict.fromkeys(run.calls):
+            self.call(token).runs.append(run)
+
+    def _on_stepped(self, event: Event) -> None:
+        self.call(event.subject).has_own.append(event.facts["has"] == "True")
 
     def _on_failed(self, event: Event) -> None:
         self.job(event.subject).failed = event.facts["error"]

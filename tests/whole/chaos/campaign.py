@@ -87,6 +87,7 @@ class Campaign:
                 jobs // 2,
                 jobs / 2 / (0.8 * seconds),
                 long=storm.long,
+                merging=storm.merging,
                 clock_offset_s=offset,
             )
         on.wait(1)

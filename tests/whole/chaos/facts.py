@@ -18,6 +18,35 @@ class Run:
     fence: int = 0
     priority: int = 0
     mode: str = "queued"
+    calls: tuple[str, ...] = ()
+    """Of a run of merged calls: their tokens, the first call's first."""
+    given: tuple[str, ...] = ()
+    """Tokens that such a run was given."""
+
+
+@dataclass(slots=True)
+class MergedCall:
+    """A call that may merge with others, by its token, and its fate. *tries*: how often it was published."""
+
+    token: str
+    task: str = ""
+    name: str = ""
+    type: str = ""
+    tries: int = 0
+    intended: float = inf
+    accepted: float = inf
+    refused: str = ""
+    follows: str = ""
+    runs: list[Run] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    """Jobs of the step that follows."""
+    has_own: list[bool] = field(default_factory=list)
+    """For each run of such a step: whether the result has this call."""
+    judged: bool = False
+
+    @property
+    def key(self) -> str:
+        return self.token.partition(":")[0]
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ import psutil
 from ...support.processes import Process, WorkerProcess, session_of, start_worker, wait_until
 from .ledger import Ledger
 
-APP = "tests.whole.chaos.app"
+APP = "tests.whole.chaos.merged_tasks"
 _READY_S = 60
 
 #: Time, s, after a worker's word that it is ready, until the worker's loop turns.
@@ -108,7 +108,7 @@ class Fleet:
         while monotonic() < until:
             sleep(0.002)
             for event in self._starts.new():
-                if event.kind == "start" and event.facts["worker"] == str(worker.pid):
+                if event.kind in ("start", "merged") and event.facts["worker"] == str(worker.pid):
                     sleep(rng.uniform(0, 0.03))
                     self._ledger.note("kill", "pool process", target=event.pid)
                     with suppress(ProcessLookupError):
@@ -183,11 +183,15 @@ class Fleet:
         """Start a second worker with the node name of a live one."""
         self.twins.append(self._worker(_member(name)))
 
-    def publish(self, seed: str, jobs: int, rate: float, *, long: int = 3, clock_offset_s: int = 0) -> None:
-        """Start a publisher; *long*: its share of jobs that take a second or so, in percent."""
+    def publish(
+        self, seed: str, jobs: int, rate: float, *, long: int = 3, merging: int = 0, clock_offset_s: int = 0
+    ) -> None:
+        """Start a publisher; *long*: its share of jobs that take a second or so, in percent; *merging*: that of bursts
+        of calls that merge.
+        """
         self._batches += 1
         command = [sys.executable, "-m", "tests.whole.chaos.publisher"]
-        command += [f"{seed}-{self._batches}", str(jobs), str(rate), str(long)]
+        command += [f"{seed}-{self._batches}", str(jobs), str(rate), str(long), str(merging)]
         env = {**self._env, "BROKER_URL": self._url_of("publishers"), "CLOCK_OFFSET_S": str(clock_offset_s)}
         self.publishers.append(Process("publisher", command, env))
 

@@ -13,6 +13,7 @@ from .app import ON_THE_BROKERS_SERVER
 from .book import RETURNS_S, Book
 from .facts import Job, Run, Window
 from .keys import judge_keys, judge_types
+from .merging import as_jobs, judge_merging
 from .pauses import judge_pauses
 from .reasons import (
     any_death,
@@ -39,7 +40,8 @@ class Verdict:
     """The outcome of one storm. *again*, *lost*: how often each noted fault explains a repetition, or a loss.
 
     *keyed*: runs of jobs with a key. *limited*: runs under a limit of their type, or a reserve. *pauses*: how many were
-    looked at. *overlaps*: how often each fault explains that there were too many runs of one key, type or class.
+    looked at. *calls*, *merged_runs*: calls of tasks that merge, and their runs. *overlaps*: how often each fault
+    explains that there were too many runs of one key, type or class.
     """
 
     accepted: int = 0
@@ -47,6 +49,8 @@ class Verdict:
     keyed: int = 0
     limited: int = 0
     pauses: int = 0
+    calls: int = 0
+    merged_runs: int = 0
     refused: int = 0
     again: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
@@ -66,10 +70,12 @@ def judge(book: Book, remains: Remains) -> Verdict:
         job.judged = True
     verdict.runs = sum(len(job.runs) for job in jobs)
     _judge_chords(book, verdict)
+    verdict.calls, verdict.merged_runs, found_of_calls = judge_merging(book, remains, verdict.again)
+    jobs += as_jobs(book)
     verdict.keyed, found = judge_keys(jobs, book, verdict.overlaps)
     verdict.limited, found_of_types = judge_types(jobs, book, verdict.overlaps)
     verdict.pauses, found_in_pauses = judge_pauses(jobs, book)
-    verdict.violations += [*found, *found_of_types, *found_in_pauses]
+    verdict.violations += [*found_of_calls, *found, *found_of_types, *found_in_pauses]
     verdict.violations += [*remains.leaks, *book.complaints]
     for noted in (book.complaints, book.pauses, book.changes):
         noted.clear()

@@ -1,15 +1,17 @@
-"""One of the publishers: ``python -m tests.whole.chaos.publisher SEED JOBS JOBS_A_SECOND LONG_ONES_PERCENT``."""
+"""One of the publishers: ``python -m tests.whole.chaos.publisher SEED JOBS JOBS_A_SECOND LONG MERGING``, these in %."""
 
 import random
 import sys
 import time
 
-from celery import chord
+from celery import chain, chord
 
 from celery_affinity import Exclusive
 
 from . import app as app_module
+from . import merged_tasks
 from .app import HOW_MANY, MANY, RULES, TYPES, app, early, late, ledger, part, retrying, total
+from .merged_tasks import Token, step, whole
 
 #: Share, %, of each kind of call; long calls come on top, as many as the storm wants.
 SHARES = {"early": 41, "late": 29, "eta": 12, "retry": 8, "expires": 6, "chord": 1}
@@ -17,23 +19,33 @@ SHARES = {"early": 41, "late": 29, "eta": 12, "retry": 8, "expires": 6, "chord":
 #: Share, %, of the calls of tasks that have a key, and of those that have one of many.
 WITH_A_KEY, WITH_ONE_OF_MANY = 9, 6
 
+#: Number of merge keys; calls in a burst, at most; share, %, of calls at which a process dies, if many calls merge.
+MERGE_KEYS, BURST, DEADLY = 5, 12, 2
+
 #: Number of calls of which one waits for its result, at the end, and the longest wait, s.
 ONE_WAITS_IN, WAITS_S = 100, 10.0
 
 
-def main(seed: str, jobs: int, rate: float, long: int) -> None:
+def main(seed: str, jobs: int, rate: float, long: int, merging: int) -> None:
     rng = random.Random(seed)
     began = time.monotonic()
     waited_for = []
     with app.connection_for_write() as connection, app.amqp.Producer(connection, auto_declare=False) as producer:
+        burst: list = []
         for number in range(jobs):
             time.sleep(max(0.0, began + number / rate - time.monotonic()))
             try:
-                result = _publish(rng, producer, long)
+                if burst or rng.random() * 100 * BURST / 2 < merging:
+                    burst = burst or _burst(rng)
+                    result = _call(rng, producer, *burst.pop(), f"{seed}-{number}", merging)
+                else:
+                    result = _publish(rng, producer, long)
                 if number % ONE_WAITS_IN == 0:
                     waited_for.append(result)
             except Exception as exc:  # the error that a caller sees; the judge says whether rightly
-                ledger.note("refused", app_module.last_intended, error=type(exc).__name__, text=str(exc)[:200])
+                name = app_module.last_intended
+                kind = "call_refused" if ":" in name else "refused"
+                ledger.note(kind, name, error=type(exc).__name__, text=str(exc)[:200])
     ledger.note("published", seed)
     for result in waited_for:
         _wait_for(result)
@@ -77,5 +89,40 @@ def _publish(rng: random.Random, producer, long: int):
     return task.AsyncResult(task.apply_async((seconds,), **options).id)
 
 
+def _burst(rng: random.Random) -> list[tuple]:
+    """Return task, key and type of calls that come one after the other, mostly alike."""
+    alike = rng.choice(merged_tasks.TASKS), rng.randrange(MERGE_KEYS), rng.choice(TYPES)
+    other = rng.choice(merged_tasks.TASKS), rng.randrange(MERGE_KEYS), rng.choice(TYPES)
+    return [rng.choice((alike, alike, alike, alike, other)) for _ in range(rng.randint(2, BURST))]
+
+
+def _call(rng: random.Random, producer, task, key: int, type_: str, name: str, merging: int):
+    """Publish a call that merges, with or without what follows it. Return its result."""
+
+    def token(number: int = 0) -> str:
+        is_deadly = merging >= 10 and rng.random() * 100 < DEADLY
+        dies_at = rng.choice((1, 2, 4, 9, -1, -2, -4)) if is_deadly else 0
+        seconds = rng.choice((0.0, 0.0, 0.01, 0.05, 0.3))
+        return str(Token(f"k{key}", f"{name}-{number}", seconds, dies_at))
+
+    options = {"affinity": type_, "priority": rng.choice((0, 0, 5)), "on_demand": rng.random() < 0.1}
+    follows = rng.choices(("", "link", "chain", "chord", "eta"), (4, 2, 2, 1, 1))[0]
+    own = token()
+    ledger.note("follows", own, what=follows)
+    if follows == "chain":
+        return chain(task.s([own]).set(**options), step.s(own).set(affinity=type_))().parent
+    if follows == "chord" and task is not merged_tasks.last:  # its results are elsewhere: a chord has one backend
+        tokens = [own, *(token(number) for number in range(1, rng.randint(3, 6)))]
+        header = [task.s([each]).set(**options) for each in tokens]
+        result = chord(header)(whole.s(tokens))
+        ledger.note("merged_chord", result.id, calls=",".join(tokens))
+        return result
+    if follows == "link":
+        options["link"] = step.s(own).set(affinity=type_)
+    elif follows == "eta":
+        options["countdown"] = rng.uniform(0.1, 1)
+    return task.AsyncResult(task.apply_async(([own],), producer=producer, **options).id)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))

@@ -5,12 +5,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic, time
+from typing import Any
 
 import redis
 
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import KEYS, Keys
-from celery_affinity.rules.protocol import ENDED_KEPT_S, MARK
+from celery_affinity.rules.marks import is_batch
+from celery_affinity.rules.protocol import ENDED_KEPT_S, MARK, MERGES
 from celery_affinity.server.reader import Reader
 
 _CHUNK = 500
@@ -28,7 +30,7 @@ _KOMBU = re.compile(
 _BUSY = {"lane", "heads", "scheduled", "claims", "inbox"} | {
     *("held", "sublane", "of_key", "rates", "due_keys"),
     *("kept_back", "kept_lanes", "waiting_keys"),
-    *("type_rules", "limited", "pauses", "pause_ends", "recount"),
+    *("type_rules", "limited", "pauses", "pause_ends", "recount", "merging"),
 }
 
 
@@ -37,12 +39,15 @@ class Remains:
     """*states*: of each job that Redis knows. *reasons*: of the dead letters. *leaks*: keys that should not be there.
 
     *expired*: when jobs expired that waited, by the monotonic clock. *results*: the states of tasks, by their ids.
-    *at*: when all this was read.
+    *into*: the batches of calls that have merged. *values*:
+    the results of such calls. *at*: when all this was read.
     """
 
     states: dict[str, str] = field(default_factory=dict)
     expired: dict[str, float] = field(default_factory=dict)
     results: dict[str, str] = field(default_factory=dict)
+    into: dict[str, str] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     leaks: list[str] = field(default_factory=list)
     at: float = 0.0
@@ -94,6 +99,8 @@ def _look_at_results(client: redis.Redis, remains: Remains) -> None:
             if raw is not None:  # SCAN may name a key twice
                 found = json.loads(raw)
                 remains.results[found["task_id"]] = found["status"]
+                if isinstance(found["result"], dict):
+                    remains.values[found["task_id"]] = found["result"]
         client.unlink(*names)
 
 
@@ -101,7 +108,7 @@ def _look_at_jobs(client: redis.Redis, remains: Remains) -> None:
     for names in _chunks(client.scan_iter(Keys().key("job", "*"), count=1000)):
         with client.pipeline(transaction=False) as pipe:
             for name in names:
-                pipe.hmget(name, "state", "reason", "ended").ttl(name)
+                pipe.hmget(name, "state", "reason", "ended", "into").ttl(name)
             replies = pipe.execute()
         jobs = zip(names, replies[::2], replies[1::2], strict=True)
         # SCAN may name a key twice: the second time the key has been deleted.
@@ -113,7 +120,7 @@ def _look_at_jobs(client: redis.Redis, remains: Remains) -> None:
 
 def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: int) -> bool:
     """Note the facts of a job: *row* has its state, reason and end. Return whether the job will be forgotten soon."""
-    state, reason, ended = row
+    state, reason, ended, into = row
     job = _id(name.decode().rpartition(":")[2])
     if state is None:
         remains.leaks.append(f"half of a job: {name!r}")
@@ -121,6 +128,8 @@ def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: i
     remains.states[job] = state.decode()
     if state == b"dead":
         remains.reasons[job] = (reason or b"none").decode()
+    if state == b"merged":
+        remains.into[job] = (into or b"nothing").decode()
     if state == b"expired":
         remains.expired[job] = int(ended or 0) / 1e6 - time() + monotonic()
     if (state in _OVER) != (0 <= ttl <= 60):
@@ -131,6 +140,8 @@ def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: i
 def _look_at_dead_letters(client: redis.Redis, remains: Remains) -> None:
     listed = {_id(job.decode()) for job in client.zrange(Keys().key("dead"), 0, -1)}
     remains.leaks += [f"a dead letter that no list has: {job}" for job in remains.reasons.keys() - listed]
+    of_none = [job for job, batch in remains.into.items() if remains.states.get(_id(batch)) != "dead"]
+    remains.leaks += [f"a merged call whose batch {remains.into[job]} is not dead: {job}" for job in of_none]
     remains.leaks += [f"a listed dead letter that is none: {job}" for job in listed - remains.reasons.keys()]
 
 
@@ -167,7 +178,8 @@ def _look_at_keys(client: redis.Redis, remains: Remains) -> None:
     }
     for raw in client.scan_iter("*", count=1000):
         found = raw.decode()
-        match = next(((name, hit) for name, each in patterns.items() if (hit := each.fullmatch(found))), None)
+        matches = [(name, hit) for name, each in patterns.items() if (hit := each.fullmatch(found))]
+        match = min(matches, key=lambda each: len(each[1].groups()), default=None)  # `lane:%s:%s` fits others as well
         if match is None:
             if not _KOMBU.fullmatch(found):
                 remains.leaks.append(f"an unknown key: {found}")
@@ -181,19 +193,21 @@ def _look_at_keys(client: redis.Redis, remains: Remains) -> None:
             remains.leaks.append(f"a key of a worker that is gone: {found}")
         elif name in ("job", "message") and job not in remains.reasons and job not in remains.states:
             remains.leaks.append(f"a key of a job that is gone: {found}")
-        elif name == "message" and remains.states.get(job) != "dead":
+        elif name in ("callers", "told_callers") and remains.states.get(job) != "dead":
+            remains.leaks.append(f"calls of a batch that is {remains.states.get(job)}: {found}")
+        elif name == "message" and remains.states.get(job) not in ("dead", "merged"):
             remains.leaks.append(f"a message of a job that is {remains.states.get(job)}: {found}")
 
 
 def _is_task_of_nothing(client: redis.Redis, name: str, remains: Remains) -> bool:
     """Whether the index by task id keeps a task for good that has no dead letter."""
     jobs = (client.get(name) or b"").decode().split()
-    return client.ttl(name) == -1 and not any(remains.states.get(_id(job)) == "dead" for job in jobs)
+    return client.ttl(name) == -1 and not any(remains.states.get(_id(job)) in ("dead", "merged") for job in jobs)
 
 
 def _id(job: str) -> str:
     """Return the id of a job as the ledger has it."""
-    return job.removesuffix(MARK)
+    return job if is_batch(job) else job.removesuffix(MARK).removesuffix(MERGES)
 
 
 def _text(row: dict[bytes, bytes]) -> dict[str, str]:

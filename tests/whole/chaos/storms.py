@@ -11,7 +11,8 @@ from .faults import Fault
 @dataclass(frozen=True)
 class Storm:
     """*what*: a description for the table. *pause_s*: between two strikes, at least and at most. *replicated*: with a
-    replica. *long*: share, %, of jobs that take a second or so: with many, jobs that come back have to wait.
+    replica. *long*: share, %, of jobs that take a second or so: with many, jobs that come back have to wait. *merging*:
+    share, %, of bursts of calls that merge; from 10 on some of the processes that tell callers die at it.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Storm:
     pause_s: tuple[float, float]
     replicated: bool = False
     long: int = 3
+    merging: int = 0
 
 
 STORMS = (
@@ -124,6 +126,27 @@ STORMS = (
         ),
         (0.1, 0.6),
         long=9,
+    ),
+    Storm(
+        "merged calls",
+        "bursts of calls that merge, of tasks that take the first, the last or all of them, fold, split and retry; "
+        "pool processes die while they tell callers, workers, dispatchers and servers are killed, results are away, "
+        "connections cut and types paused",
+        (
+            *(faults.kill_pool_process, faults.kill_pool_process, faults.kill_worker, faults.kill_dispatcher),
+            *(faults.kill_results, faults.pause_results, faults.kill_server, faults.cut_link, faults.kill_clients),
+            *(operating.pause_something,) * 6,
+        ),
+        (0.2, 0.8),
+        merging=60,
+    ),
+    Storm(
+        "callers half told",
+        "bursts of calls that merge; pool processes die while they tell callers, also between the result of the first "
+        "one and the others; types paused, so that many calls merge",
+        (operating.pause_something, operating.pause_something, faults.pause_worker, faults.kill_guard),
+        (0.3, 1.0),
+        merging=60,
     ),
     Storm(
         "mixed",

@@ -33,6 +33,30 @@ class Story:
             self.at = end
             self.note("end", job, pid, run=run, outcome=outcome)
 
+    def call(self, token, at=0.0, follows="", name="merged_fold", **facts):
+        """Publish a call that may merge; its token begins with the merge key."""
+        self.at = at
+        self.note("follows", token, what=follows)
+        self.note("call", token, **{"task": f"task-{token}", "name": name, "type": "pdf", **facts})
+        self.note("call_accepted", token)
+
+    def run_calls(self, calls, start, end=None, worker=WORKER, pid=CHILD, outcome="done", given=None):
+        """Run calls as one. Return the run."""
+        run = f"{pid}.{len(self.events)}"
+        self.at = start
+        tokens = {"calls": ",".join(calls), "given": ",".join(calls if given is None else given)}
+        self.note("merged", "batch", pid, run=run, worker=worker, **tokens)
+        if end is not None:
+            self.at = end
+            self.note("end", "-", pid, run=run, outcome=outcome)
+        return run
+
+    def step(self, token, at, *, has=True):
+        """Publish what follows a call, and run it."""
+        self.publish(f"step-{token}-{at}", at=at, name="step", token=token)
+        self.run(f"step-{token}-{at}", at + 0.1, at + 0.2)
+        self.note("stepped", token, has=has)
+
     def happen(self, kind, subject, at, **facts):
         self.at = at
         self.note(kind, subject, **facts)

@@ -1,0 +1,215 @@
+"""Judges calls that merge: each has one end, of a run that it was part of, and what follows it ran."""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import chain
+from math import inf
+from typing import Any
+
+from .book import Book
+from .facts import Job, MergedCall, Run, Window
+from .merged_tasks import EARLY, ON_THE_BROKERS_SERVER, SPLIT
+from .reasons import told_by, troubles_of, why_again
+from .remains import Remains
+
+#: States of a result that is none yet.
+_OPEN = (None, "PENDING", "STARTED", "RETRY")
+
+Violated = Callable[[str], None]
+
+
+def judge_merging(book: Book, remains: Remains, again: Counter[str]) -> tuple[int, int, list[str]]:
+    """Return the numbers of calls that may merge and of their runs, and the violations.
+
+    Count repetitions in *again*.
+    """
+    found: list[str] = []
+    calls = [book.calls[token] for token in book.touched_calls]
+    runs = {run.id: run for call in calls for run in call.runs}
+    for run in runs.values():
+        found += _mixed(run, book)
+    for call in calls:
+
+        def violated(what: str, call: MergedCall = call) -> None:
+            found.append(f"{what}: {told(call, remains)}")
+
+        _judge_runs(call, book, again, violated)
+        if not call.judged:
+            _judge_end(call, book, remains, violated)
+        _judge_step(call, book, remains, violated)
+        call.judged = True
+    for callback, tokens in book.merged_chords.items():
+        found += _judge_chord(callback, [book.calls[token] for token in tokens if token in book.calls], book, remains)
+    book.merged_chords.clear()
+    book.touched_calls.clear()
+    return len(calls), len(runs), found
+
+
+def as_jobs(book: Book) -> list[Job]:
+    """Return a job for each run of merged calls since the last time: keys, limits and pauses count claims."""
+    jobs = []
+    for run in book.merged_runs:
+        first = book.calls[run.calls[0]]
+        jobs.append(Job(run.id, name=first.name, type=first.type, intended=first.intended, runs=[run]))
+    book.merged_runs.clear()
+    return jobs
+
+
+def _mixed(run: Run, book: Book) -> list[str]:
+    """Return what is wrong with the calls of a run: they are of one task, type and key, and each is in it once."""
+    of = {(book.calls[token].name, book.calls[token].type, book.calls[token].key) for token in run.calls}
+    found = [f"a run has calls of several tasks, types or keys, {sorted(of)}: {run.calls}"] if len(of) > 1 else []
+    twice = [token for token, times in Counter(run.calls).items() if times > 1]
+    if twice and not any(why_again(each, book) for token in twice for each in book.calls[token].runs):
+        found.append(f"a run has a call twice, {twice}: {run.calls}")
+    name = next(iter(of))[0]
+    expected = {"merged_first": run.calls[:1], "merged_last": run.calls[-1:]}.get(name, run.calls)
+    if run.given != expected:
+        found.append(f"a run of {name} was given {run.given}, of {run.calls}")
+    return found
+
+
+def _judge_runs(call: MergedCall, book: Book, again: Counter[str], violated: Violated) -> None:
+    """Each try is run once; every further run needs a reason."""
+    if call.runs and not call.tries:
+        violated("ran, but was never published")
+    reasons = [why_again(run, book) for run in call.runs]
+    if reasons.count(None) > call.tries:
+        violated("ran again without a reason")
+    elif len(reasons) > call.tries and not call.judged:
+        again.update([why for why in reasons if why][: len(reasons) - call.tries])
+
+
+def _judge_end(call: MergedCall, book: Book, remains: Remains, violated: Violated) -> None:
+    """A call that was accepted, or ran, has one end."""
+    if call.refused and not any(w.meets(call.intended, inf) for w in (*book.is_full, *book.troubles)):
+        violated("a publish was refused")
+    state, value = remains.results.get(call.task), remains.values.get(call.task)
+    forgot = [*book.amnesias, *(book.amnesias if call.name in ON_THE_BROKERS_SERVER else book.results_amnesias)]
+    if (call.accepted == inf and not call.runs) or any(w.meets(call.intended, inf) for w in forgot):
+        return
+    if state in _OPEN:
+        if not _is_own_end_lost(call, book) and not _is_told_late(call, book):
+            violated(f"nobody told its end, its state is {state}")
+    elif state == "SUCCESS":
+        _judge_result(call, value, violated)
+    elif state != "FAILURE" or _why_failed(call, value, book) is None:
+        violated(f"ended in {state}, and nothing explains that")
+    window = book.waited.get(call.task)
+    if window is not None and state not in _OPEN and not any(run.end > window.until - 1 for run in call.runs):
+        troubles = (*book.troubles, *book.results_away, *book.is_full)
+        own = any(why_again(run, book) for run in call.runs)
+        if not own and not any(each.meets(call.intended, window.until) for each in troubles):
+            violated(f"its caller got no result: {window.what}")
+
+
+def _judge_result(call: MergedCall, value: Any, violated: Violated) -> None:
+    if not isinstance(value, dict) or call.token not in value["tokens"]:
+        violated("its result is that of others")
+    elif call.runs and value["run"] not in {run.id for run in call.runs}:
+        violated(f"its result is of run {value['run']}, which it was not part of")
+    elif call.name in SPLIT and value.get("part") != call.token:
+        violated(f"it got the part of {value.get('part')}")
+
+
+def _why_failed(call: MergedCall, value: Any, book: Book) -> str | None:
+    """Return the noted fault that explains the failure of a call."""
+    error = value.get("exc_type") if isinstance(value, dict) else ""
+    disturbed = next((why for run in call.runs if (why := why_again(run, book))), None)
+    if error == "WorkerLostError":
+        at = min((run.start for run in call.runs), default=call.intended)
+        died = any(death >= at for death in book.deaths.values()) and (call.name in EARLY or disturbed)
+        return disturbed or ("killed before its first line" if died and not call.runs else None)
+    if error == "ResultLostError":
+        away = _is_lost_to_dispatcher(call, book)
+        return disturbed or ("its result is not known" if away else None)
+    # A retry that could not be published is a Reject.
+    if error in ("Reject", "OperationalError", "ConnectionError", "TimeoutError", "ResponseError", "OutOfMemoryError"):
+        windows = (*book.is_full, *book.troubles, *book.results_away)
+        return "a server was away" if any(w.meets(call.intended, inf) for w in windows) else None
+    return None
+
+
+def _is_lost_to_dispatcher(call: MergedCall, book: Book) -> bool:
+    """Whether the result of a run of *call* was not stored, or its process could not tell the part of *call*."""
+    windows = [*book.is_full, *book.results_away, *book.results_amnesias]
+    return any(
+        window.meets(run.start, told_by(run, book)) for run in call.runs for window in chain(windows, _own(run, book))
+    )
+
+
+def _own(run: Run, book: Book) -> list[Window]:
+    return troubles_of(run, book)
+
+
+def _is_own_end_lost(call: MergedCall, book: Book) -> bool:
+    """Whether *call* was the first of its run, whose result Celery's tracer stores, and that could not be stored."""
+    return any(
+        run.calls[0] == call.token and window.meets(run.start, told_by(run, book))
+        for run in call.runs
+        for window in (*book.results_away, *book.is_full, *_own(run, book))
+    )
+
+
+def _is_told_late(call: MergedCall, book: Book) -> bool:
+    """Whether the state of a retry was stored after the end of the next try: see `judge`."""
+    done = min((run.end for run in call.runs if run.outcome == "done"), default=inf)
+    return done < inf and any(run.outcome == "retried" and told_by(run, book) >= done for run in call.runs)
+
+
+def _judge_step(call: MergedCall, book: Book, remains: Remains, violated: Violated) -> None:
+    """What follows a call that ended well was published, once unless somebody died; it got the result of the call."""
+    if not all(call.has_own):
+        violated("what follows got the result of others")
+    if call.follows not in ("link", "chain") or any(w.meets(call.intended, inf) for w in book.amnesias):
+        return
+    if not call.steps and remains.results.get(call.task) == "SUCCESS":
+        violated("what follows was not published")
+    accepted = {step for step in call.steps if book.jobs[step].accepted < inf or book.jobs[step].runs}
+    runs = max(1, sum(run.outcome == "done" for run in call.runs))
+    has_died = any(at >= min(run.start for run in call.runs) for run in call.runs for at in book.deaths.values())
+    if len(accepted) > runs and not has_died and not any(why_again(run, book) for run in call.runs):
+        violated(f"what follows was published {len(accepted)} times")
+
+
+def _is_cut_off(callback: str, book: Book) -> bool:
+    """Whether a process died in the middle of publishing the body of a chord.
+
+    Celery's own, on any broker: no other process may publish the body before the claim of the dead one has run out.
+    """
+    jobs = book.jobs_of_task[callback]
+    return any(job.accepted == inf and any(at >= job.intended for at in book.deaths.values()) for job in jobs)
+
+
+def _judge_chord(callback: str, calls: list[MergedCall], book: Book, remains: Remains) -> list[str]:
+    """Return a violation if all calls of a chord ended well, and its body did not run."""
+    if any(job.ended for job in book.jobs_of_task[callback]) or _is_cut_off(callback, book):
+        return []
+    if not calls or any(remains.results.get(call.task) != "SUCCESS" for call in calls):
+        return []
+    windows = [*book.amnesias, *book.results_amnesias]
+    since = min(call.intended for call in calls)
+    if any(window.meets(since, inf) for window in windows) or any(_may_miss_its_part(call, book) for call in calls):
+        return []
+    states = "; ".join(told(call, remains) for call in calls)
+    return [f"all parts of a chord ended, but not its callback {callback}: {states}"]
+
+
+def _may_miss_its_part(call: MergedCall, book: Book) -> bool:
+    """Whether *call* was the first of a run that was disturbed after its end: Celery's own, on any broker."""
+    return _is_own_end_lost(call, book) or any(run.calls[0] == call.token and why_again(run, book) for run in call.runs)
+
+
+def told(call: MergedCall, remains: Remains) -> str:
+    """Return the story of a call in one line."""
+    facts = [f"{call.name} {call.token} task {call.task}, {call.follows or 'alone'}, {call.tries} tries"]
+    facts.append(f"intended {call.intended:.2f}, accepted {call.accepted:.2f} {call.refused}")
+    for run in sorted(call.runs, key=lambda run: run.start):
+        facts.append(
+            f"run {run.id} of worker {run.worker} {run.start:.2f}..{run.end:.2f} {run.outcome}, {len(run.calls)} calls"
+        )
+        facts.append(f"as number {run.calls.index(call.token)}")
+    facts.append(
+        f"steps {len(call.steps)}, result {remains.results.get(call.task)} {remains.values.get(call.task)!s:.150}"
+    )
+    return "; ".join(facts)
