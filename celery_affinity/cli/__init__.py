@@ -9,12 +9,14 @@ import click
 from ..worker import remote_control  # noqa: F401  # so that `celery inspect` knows our commands
 from .check import check_command
 from .dead import dead
+from .jobs import jobs
 from .keys import keys
 from .look import explain, pending, status, top
 from .pauses import pause, resume
 from .recurring import recurring
 from .run import dispatcher
 from .settings import settings
+from .web import web
 
 
 @click.group()
@@ -27,6 +29,7 @@ for command in (
     explain,
     pending,
     top,
+    jobs,
     keys,
     recurring,
     pause,
@@ -35,5 +38,6 @@ for command in (
     check_command,
     settings,
     dispatcher,
+    web,
 ):
     affinity.add_command(command)

@@ -161,6 +161,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
     ),
     "counters": ("counters", "hash", "events since the start, by name"),
     "spoiled": ("spoiled", "list", "what was found deleted or overwritten, until a dispatcher's log says it"),
+    "idempotency": (
+        "idempotency:%s",
+        "string",
+        "hash of an Idempotency-Key -> digest of the request over HTTP, task id: kept for a day",
+    ),
     "set_aside": ("set_aside:%s", "any", "a key that held what it must not, out of the way: kept for a week"),
 }
 

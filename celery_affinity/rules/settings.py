@@ -171,6 +171,9 @@ class Settings:
     lookahead: int = _setting(0, _whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000))
     """Jobs that a worker holds beyond its slots, for very short tasks."""
 
+    idempotency: float = _setting(86_400, _number("a number of seconds, 1 or more", lambda value: value >= 1))
+    """Seconds for which a request over HTTP is known by its Idempotency-Key: a repeated one is the same job."""
+
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)

@@ -67,7 +67,7 @@ class Scheduler(ScriptRunner):
         One call of the script takes some of the jobs, and is atomic; if this raises, some jobs may have been published.
         A refused job leaves no trace, and the others are published.
         """
-        return self._published(self._run_together(list(calls.publishing(jobs))))
+        return self.published(self._run_together(list(calls.publishing(jobs))))
 
     def send_publish(self, in_flight: InFlight, jobs: Sequence[Job]) -> None:
         """Begin a `publish`; `receive_publish` ends it. The server works on the first jobs while others follow."""
@@ -78,9 +78,10 @@ class Scheduler(ScriptRunner):
         """End a `send_publish`. An error that the server gave instead of a reply is raised as it came."""
         replies = in_flight.receive()
         in_flight.give_back()
-        return self._published(replies)
+        return self.published(replies)
 
-    def _published(self, replies: Sequence[Any]) -> list[Published]:
+    def published(self, replies: Sequence[Any]) -> list[Published]:
+        """Return what replies of the script that publishes say, and claim on for what they leave."""
         published = []
         for state, more, served, *further in replies:
             # A user without the right to read messages cannot claim: a worker claims at the next end, or with a sync.
@@ -340,7 +341,7 @@ class Scheduler(ScriptRunner):
         """
         script = load("fire")
         reply = self._run(script, job.arguments, name=key_names.encode(name), due=due)
-        return self._published([reply])[0] if reply else None
+        return self.published([reply])[0] if reply else None
 
     # -- of an operator
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from celery import Celery
 from kombu import Connection
+from kombu.connection import ConnectionPool
 from kombu.exceptions import OperationalError
 from redis import exceptions as redis_errors
 
@@ -19,6 +20,9 @@ T = TypeVar("T")
 
 #: Timeouts, s, of a connection, unless the app's transport options say others: a client waits for the answer.
 _CONNECT_TIMEOUT_S, _REPLY_TIMEOUT_S = 1.0, 3.0
+
+#: Largest number of connections for kombu's own ways: one for each thread that runs foreign code.
+_MOST_CONNECTIONS = 8
 
 #: Time, s, for which a broker that did not answer is not asked again: a request must not wait behind others.
 _AWAY_S = 0.5
@@ -38,6 +42,8 @@ class Broker:
         self._app = app
         self._scheduler: Scheduler | None = None
         self._lock = threading.Lock()
+        self._connections: ConnectionPool | None = None
+        self._lock_of_pool = threading.Lock()
         self._away_until_s = 0.0
 
     def call(self, function: Callable[..., T], *args: object) -> T:
@@ -73,16 +79,26 @@ class Broker:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """Yield a connection for kombu's own ways, within `call`: broadcasts to workers."""
-        origin = self._app.connection_for_write()
-        options = {
-            "socket_connect_timeout": _CONNECT_TIMEOUT_S,
-            "socket_timeout": _REPLY_TIMEOUT_S,
-            **origin.transport_options,
-        }
-        with origin.clone(transport_options=options) as connection:
-            connection.ensure_connection(max_retries=len(connection.alt) or 1, interval_start=0, interval_step=0)
-            yield connection
+        """Yield a connection for kombu's own ways, within `call`: messages that Celery makes, broadcasts."""
+        with self._pool().acquire(block=True, timeout=_REPLY_TIMEOUT_S) as connection:
+            try:
+                connection.ensure_connection(max_retries=len(connection.alt) or 1, interval_start=0, interval_step=0)
+                yield connection
+            except _NO_ANSWER:
+                connection._close()  # even in a pool: who has it next connects anew
+                raise
+
+    def _pool(self) -> ConnectionPool:
+        with self._lock_of_pool:
+            if self._connections is None:
+                origin = self._app.connection_for_write()
+                options = {
+                    "socket_connect_timeout": _CONNECT_TIMEOUT_S,
+                    "socket_timeout": _REPLY_TIMEOUT_S,
+                    **origin.transport_options,
+                }
+                self._connections = origin.clone(transport_options=options).Pool(limit=_MOST_CONNECTIONS)
+            return self._connections
 
     def _opened(self) -> Scheduler:
         try:

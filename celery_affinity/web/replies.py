@@ -90,7 +90,7 @@ def add_handlers(api: FastAPI) -> None:
 
     api.add_exception_handler(HTTPException, on_http)
     api.add_exception_handler(RequestValidationError, on_invalid)
-    for kind in (RefusedError, BrokerAwayError, BusyError, AffinityError, RedisError):
+    for kind in (RefusedError, BrokerAwayError, BusyError, AffinityError, RedisError, Exception):
         api.add_exception_handler(kind, on_error)
 
 

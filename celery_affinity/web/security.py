@@ -14,6 +14,7 @@ import ipaddress
 import json
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -70,7 +71,9 @@ class Guard:
         except _NoError as no:
             await error(no.status, str(no), no.headers)(scope, receive, _with_headers(send))
             return
-        await self._inner(scope, receive, _with_headers(send))
+        # Starlette raises an error again that was answered, and logged.
+        with suppress(Exception):
+            await self._inner(scope, receive, _with_headers(send))
 
     def _check(self, scope: Scope, headers: dict[bytes, str]) -> None:
         host = _hostname(headers.get(b"host", ""))
@@ -89,7 +92,7 @@ class Guard:
     def _role(self, scope: Scope, headers: dict[bytes, str]) -> str:
         if self._tokens is None:
             client = scope.get("client")
-            if client and not _is_loopback(client[0]):
+            if client and not is_loopback(client[0]):
                 raise _NoError(403, "without tokens only clients on this machine get an answer")
             return "admin"
         scheme, _, token = headers.get(b"authorization", "").partition(" ")
@@ -138,7 +141,7 @@ def _hostname(host: str) -> str:
     return host.partition(":")[0].rstrip(".").lower()
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

@@ -17,7 +17,7 @@ from ..support.scripted_fleet import ScriptedFleet
 TELLS_OF_JOBS = {"expires", "job", "message", "lane", "scheduled", "callers", "told_callers"}
 
 #: Keys that no fault test makes: faults leave these keys behind.
-LEFT = {"spoiled", "set_aside"}
+LEFT = {"spoiled", "set_aside", "idempotency"}
 
 
 def _delete(client, key, kind):

@@ -1,0 +1,49 @@
+"""``celery -A proj affinity web``: the HTTP interface."""
+
+import click
+from celery.bin.base import CeleryCommand, handle_preload_options
+
+from ..errors import AffinityError
+
+
+@click.command(cls=CeleryCommand)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", default=5556, show_default=True, type=click.IntRange(0, 65_535), help="0: any that is free.")
+@click.option("--token-file", metavar="FILE", help="Lines of a role (read, submit, admin), a blank and a token.")
+@click.option("--read-only", is_flag=True, help="Nothing can be changed.")
+@click.option("--allow", multiple=True, default=["*"], metavar="PATTERN", help="Tasks that can be submitted.")
+@click.option("--name", "names", multiple=True, metavar="HOST", help="Name by which clients reach this host.")
+@click.pass_context
+@handle_preload_options
+def web(
+    ctx: click.Context,
+    host: str,
+    port: int,
+    token_file: str | None,
+    read_only: bool,
+    allow: tuple[str, ...],
+    names: tuple[str, ...],
+) -> None:
+    """Serve jobs, types and workers over HTTP: needs the extra `celery-affinity[web]`.
+
+    Without tokens this machine alone gets an answer, and may do everything.
+    """
+    try:
+        from ..web.serve import serve  # not at the top: other commands do without the extra
+    except ImportError as exc:
+        raise click.ClickException(f"pip install celery-affinity[web]: {exc}") from exc
+    try:
+        serve(
+            ctx.obj.app,
+            host=host,
+            port=port,
+            token_file=token_file,
+            read_only=read_only,
+            allow=allow,
+            names=names,
+            on_ready=lambda url: click.echo(f"web ready on {url}"),
+        )
+    except AffinityError as exc:
+        raise click.ClickException(str(exc)) from exc
+    except OSError as exc:
+        raise click.ClickException(f"cannot listen at {host}:{port}: {exc.strerror or exc}") from exc

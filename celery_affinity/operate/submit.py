@@ -1,0 +1,211 @@
+"""Call a task for somebody who has not its code: checked, published once however often it is asked for.
+
+Celery makes the message, as for any call, so that routes, defaults and handlers of signals count. It is not sent by
+Celery, but by the scheduler itself, which knows a repeated call.
+"""
+
+import hashlib
+import json
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from celery import Celery
+from celery.exceptions import QueueNotFound
+from kombu import Connection
+from kombu.exceptions import EncodeError
+
+from ..client.envelope import as_job
+from ..client.of_app import settings_of
+from ..client.stamp import PROPERTY
+from ..client.stamping import Capture
+from ..errors import OptionError, refuse
+from ..rules import type_name
+from ..rules.job_fields import Job
+from ..rules.type_name import is_type
+from ..server import idempotency
+from ..server.idempotency import Made
+from ..server.scheduler import Scheduler
+from .jobs import Reach
+
+#: Longest time, s, until a call is due, or expires: ten years.
+_LONGEST_S = 3_650 * 86_400
+
+#: Number of characters of the longest Idempotency-Key.
+LONGEST_NAME = 255
+
+#: What `apply_async` raises for arguments and options that it does not take.
+_BAD_CALL = (TypeError, ValueError, OverflowError, EncodeError, QueueNotFound)
+
+
+class UsedBeforeError(OptionError):
+    """The Idempotency-Key was used for another request."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call that is asked for. *options*: those of `ACCEPTED`. *name*: the Idempotency-Key; None without one."""
+
+    task: str
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        name = self.name
+        if name is not None and not (0 < len(name) <= LONGEST_NAME and name.isascii() and name.isprintable()):
+            accepted = f"a text of up to {LONGEST_NAME} printable characters in ASCII"
+            raise refuse("Idempotency-Key", accepted, name[:100])
+        for option, value in self.options.items():
+            if option not in ACCEPTED:
+                raise OptionError(f"options must be of {', '.join(ACCEPTED)}, got: {option[:100]!r}")
+            words, is_good = ACCEPTED[option]
+            if value is not None and not is_good(value):
+                raise refuse(option, words, value)
+
+    @property
+    def digest(self) -> str:
+        """A hash of what is asked for."""
+        asked = json.dumps([self.task, self.args, self.kwargs, self.options], sort_keys=True)
+        return hashlib.sha256(asked.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The ids of a call: all tries to publish it have the same ones."""
+
+    task_id: str
+    publish_id: str
+
+    @classmethod
+    def of(cls, name: str | None) -> "Ids":
+        """Return the ids of the request that its client calls *name*; new ones for None."""
+        if name is None:
+            return cls(str(uuid.uuid4()), uuid.uuid4().hex)
+        digest = hashlib.blake2b(f"idempotency {name}".encode(), digest_size=32).hexdigest()
+        task_id = f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:32]}"  # a UUID, version 8
+        return cls(task_id, digest[32:])
+
+
+def submit(
+    app: Celery, request: Request, ids: Ids, reach: Reach, connect: Callable[[], AbstractContextManager[Connection]]
+) -> tuple[str, bool]:
+    """Publish *request*. Return its task id, and whether it is new: not a repetition.
+
+    *reach*, *connect*: the ways to the scheduler, and to kombu. Raises OptionError for a bad call; UsedBeforeError.
+    """
+    if request.name is not None:
+        with reach() as scheduler:
+            before = idempotency.made(scheduler, request.name)
+        if before is not None:
+            return _repeated(request, before)
+    with connect() as connection:
+        jobs = _jobs(app, request, ids, connection)
+    if not jobs:
+        return ids.task_id, True  # to a queue that is not scheduled
+    with reach() as scheduler:
+        return _publish(scheduler, app, request, ids, jobs)
+
+
+def _publish(scheduler: Scheduler, app: Celery, request: Request, ids: Ids, jobs: list[Job]) -> tuple[str, bool]:
+    if request.name is None:
+        for published, job in zip(scheduler.publish(*jobs), jobs, strict=True):
+            published.check(job)
+        return ids.task_id, True
+    made = Made(request.digest, ids.task_id)
+    before = idempotency.publish_once(scheduler, request.name, made, jobs, settings_of(app).idempotency)
+    return (ids.task_id, True) if before is None else _repeated(request, before)
+
+
+def _repeated(request: Request, before: Made) -> tuple[str, bool]:
+    if before.digest != request.digest:
+        raise UsedBeforeError(
+            f"Idempotency-Key {request.name!r} was used for another request, of task {before.task_id}"
+        )
+    return before.task_id, False
+
+
+def _jobs(app: Celery, request: Request, ids: Ids, connection: Connection) -> list[Job]:
+    """Return the jobs of the message that Celery makes of *request*; none if Celery has sent it."""
+    if app.conf.task_always_eager:
+        raise OptionError("task_always_eager runs tasks where they are called: nothing can be submitted")
+    task, capture = app.tasks[request.task], Capture()
+    options = {name: value for name, value in request.options.items() if value is not None}
+    try:
+        if request.name is not None:
+            _check_scheduled(app, task, request, options)
+        task.apply_async(
+            tuple(request.args),
+            request.kwargs,
+            task_id=ids.task_id,
+            producer=app.amqp.Producer(connection, auto_declare=False),
+            retry=False,
+            add_to_parent=False,
+            serializer="json",
+            **options,
+            **{PROPERTY: capture},
+        )
+    except OptionError:
+        raise
+    except _BAD_CALL as exc:
+        raise OptionError(f"task {request.task} cannot be called so: {str(exc)[:500]}") from exc
+    return [as_job(each.queue, each.message, replace(each.stamp, publish_id=ids.publish_id)) for each in capture]
+
+
+def _check_scheduled(app: Celery, task: Any, request: Request, options: Mapping[str, Any]) -> None:
+    routed = app.amqp.router.route(
+        {**task._get_exec_options(), **options}, task.name, request.args, request.kwargs, task
+    )
+    queue = str(getattr(routed.get("queue"), "name", None) or "")
+    if not settings_of(app).schedules(queue):
+        raise OptionError(
+            f"an Idempotency-Key needs a queue that is scheduled (affinity_queues): queue {queue!r} is kombu's own"
+        )
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 1000
+
+
+def _seconds(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return math.isfinite(value) and 0 <= value <= _LONGEST_S
+
+
+def _moment(value: object) -> bool:
+    try:
+        return isinstance(value, str) and datetime.fromisoformat(value).year < 9000
+    except ValueError:
+        return False
+
+
+def _either(*tests: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: any(test(value) for test in tests)
+
+
+_A_TEXT = ("a text of up to 1,000 characters", _text)
+_TIME = "a number of seconds from 0 on"
+_ISO = "a time as ISO 8601 has it"
+
+#: Options that a request may have: what each accepts, in words, and a test of that.
+ACCEPTED: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "queue": (type_name.ACCEPTED, is_type),
+    "affinity": (type_name.ACCEPTED, is_type),
+    "priority": ("a whole number", lambda value: type(value) is int),
+    "on_demand": ("true or false", lambda value: isinstance(value, bool)),
+    "countdown": (_TIME, _seconds),
+    "eta": (_ISO, _moment),
+    "expires": (f"{_TIME}, or {_ISO}", _either(_seconds, _moment)),
+    "exclusive": _A_TEXT,
+    "merge_key": ("a text of up to 1,000 characters, or false", lambda value: value is False or _text(value)),
+    "ignore_result": ("true or false", lambda value: isinstance(value, bool)),
+    "time_limit": (_TIME, _seconds),
+    "soft_time_limit": (_TIME, _seconds),
+    "shadow": _A_TEXT,
+}

@@ -1,0 +1,61 @@
+"""Serve the HTTP interface alone: ``celery affinity web``."""
+
+import socket
+from collections.abc import Callable, Iterable
+
+import uvicorn
+from celery import Celery
+
+from ..errors import SettingError
+from . import asgi
+from .security import is_loopback
+from .tokens import VARIABLE, read_tokens
+
+#: Longest time, s, for which requests that are under way hold up the end.
+_END_S = 3
+
+#: Time, s, for which an idle connection is kept, and largest number of connections.
+_IDLE_S, _MOST_CONNECTIONS = 30, 2000
+
+
+def serve(
+    app: Celery,
+    *,
+    host: str,
+    port: int,
+    token_file: str | None,
+    read_only: bool,
+    allow: Iterable[str],
+    names: Iterable[str],
+    on_ready: Callable[[str], object],
+) -> None:
+    """Serve until SIGINT or SIGTERM. *on_ready* is called with the URL. Raises SettingError, OSError."""
+    tokens = read_tokens(token_file)
+    if tokens is None and not _is_this_machine(host):
+        raise SettingError(f"--host {host} lets others in: --token-file or ${VARIABLE} must say who they are")
+    wildcard = host in ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
+    site = asgi(app, tokens=tokens, read_only=read_only, allow=allow, names=[*names, *([] if wildcard else [host])])
+    config = uvicorn.Config(
+        site,
+        host=host,
+        port=port,
+        log_level="critical",  # the guard answers and logs errors; here each request that the end cuts off is one
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_keep_alive=_IDLE_S,
+        timeout_graceful_shutdown=_END_S,
+    )
+    with socket.create_server((host, port), family=_family(host), backlog=2048) as listening:
+        shown = f"[{host}]" if ":" in host else host or "0.0.0.0"  # noqa: S104
+        on_ready(f"http://{shown}:{listening.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _is_this_machine(host: str) -> bool:
+    return host == "localhost" or is_loopback(host)

@@ -1,0 +1,86 @@
+"""Each `curl` of the page on HTTP is run, on a real server with a real worker, and answered as the page says."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.pages import blocks
+from ..support.processes import Process, start_worker, wait_until
+from ..support.scripted_fleet import ScriptedFleet
+
+PAGE = "docs/how-to/http.md"
+
+
+@pytest.fixture
+def shop(valkey, redis_client, tmp_path):
+    """A worker and the HTTP interface of the page's app, and a function that runs a block of the page."""
+    urls = f"\napp.conf.update(broker_url={valkey.url!r}, result_backend={valkey.url!r})\n"
+    (tmp_path / "shop.py").write_text(blocks(PAGE)["shop.py"] + urls)
+    env = {"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    start_worker("shop", valkey.url, ["pdf"], name="worker", pool="threads", env=env)
+    web = Process("web", [sys.executable, "-m", "celery", "-A", "shop", "affinity", "web", "--port", "0"], env)
+    url = wait_until(lambda: re.search(r"http://\S+", web.log()), 60, f"it serves: {web.log()}").group()
+    wait_until(lambda: httpx.get(f"{url}/api/workers").json(), 60, "the worker joins")
+    return url
+
+
+def run(block, url, **names):
+    """Run the commands of a block; return the last reply. Each command says its status after a #."""
+    for line in block.splitlines():
+        command, _, status = line.removeprefix("$ ").rpartition("#")
+        words = [os.path.expandvars(word) for word in shlex.split(_filled(command, names))]
+        words = [word.replace("localhost:5556", url) for word in words]
+        done = subprocess.run([*words, "-s", "-w", "\n%{http_code}"], capture_output=True, text=True, check=True)
+        body, _, code = done.stdout.rpartition("\n")
+        assert code == status.strip(), f"{line}\n{body}"
+    return body
+
+
+def _filled(command, names):
+    for name, value in names.items():
+        command = command.replace(f"${name}", value)
+    return command
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_every_request_of_the_page(shop, redis_client):
+    page = blocks(PAGE)
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
+    first = page["submit"].splitlines()[0]
+    submitted = json.loads(run(first, shop))["id"]
+    run(page["submit"], shop)
+    run(page["ask"], shop, ID=submitted)
+    assert json.loads(run("$ curl localhost:5556/api/jobs/$ID?wait=30 # 200", shop, ID=submitted))["state"] == "done"
+    fleet.publish("waits", "pdf", delay_s=600)
+    fleet.join("another", "mail", slots=2)
+    fleet.publish("runs", "mail")
+    (claim,) = fleet.inbox("another")
+    for name in ("dead", "dead-too"):
+        fleet.bury(name, "tomb")
+    run(page["act"], shop, WAITS="task-waits", RUNS="task-runs", DEAD="task-dead")
+    fleet.end("another", claim)
+    (worker,) = [each["name"] for each in httpx.get(f"{shop}/api/workers").json() if each["types"] == ["pdf"]]
+    run(page["fleet"], shop, WORKER=worker, DEAD="task-dead-too")
+    run(page["probes"], shop)
+
+
+def test_the_python_of_the_page(valkey, redis_client, tmp_path):
+    page = blocks(PAGE)
+    urls = f"\napp.conf.update(broker_url={valkey.url!r}, result_backend={valkey.url!r})\n"
+    (tmp_path / "shop.py").write_text(page["shop.py"] + urls)
+    code = "from shop import render\nfor number in range(25): render.delay(str(number))\n" + page["jobs.py"]
+    code += page["mounted.py"]
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["pending revoked: it does not start"] * 5

@@ -1,0 +1,89 @@
+"""What can be changed over HTTP."""
+
+import pytest
+
+
+def said(reply):
+    return reply.json()["error"]["message"]
+
+
+def test_a_type_is_paused_and_resumed(fleet, web):
+    fleet.join("worker", "a/b c")
+    reply = web("POST", "/api/types/a%2Fb%20c/pause", json={"reason": "db migration", "for_s": 60})
+    (pause,) = reply.json()
+    assert (reply.status_code, pause["name"], pause["why"]) == (202, "a/b c", "db migration")
+    assert pause["until"] - pause["since"] == pytest.approx(60)
+    fleet.publish("job", "a/b c")
+    assert fleet.jobs("worker") == []
+    (found,) = web.get("/api/types").json()
+    assert found["paused"]
+    assert web("POST", "/api/types/a%2Fb%20c/resume").status_code == 202
+    assert fleet.jobs("worker") == ["job"]
+    again = web("POST", "/api/types/a%2Fb%20c/resume")
+    assert (again.status_code, said(again)) == (409, "type 'a/b c' was not paused by itself")
+
+
+@pytest.mark.parametrize("body", [{"for_s": 0}, {"for_s": 1e30}, {"reason": "x" * 1001}, {"why": ""}, [], "x"])
+def test_a_bad_pause_is_refused(web, body):
+    assert web("POST", "/api/types/pdf/pause", json=body).status_code == 400
+    assert web("POST", "/api/types/%20/pause").status_code == 400
+
+
+def test_a_job_is_cancelled_and_that_says_what_was_found(fleet, web):
+    fleet.publish("job", "pdf")
+    reply = web("DELETE", "/api/jobs/task-job")
+    assert (reply.status_code, reply.json()["found"]) == (202, "pending")
+    assert web.get("/api/jobs/task-job").json()["state"] == "revoked"
+    again = web("DELETE", "/api/jobs/task-job")
+    assert (again.status_code, said(again)) == (409, "task-job: it has ended: revoked")
+    assert web("DELETE", "/api/jobs/nobody").status_code == 404
+    fleet.join("worker", "pdf")
+    fleet.publish("held", "pdf")
+    fleet.inbox("worker")
+    assert web("DELETE", "/api/jobs/task-held").status_code == 409
+    assert web("DELETE", "/api/jobs/task-held?terminate=1").status_code == 202
+
+
+def test_a_dead_letter_is_retried_by_its_job_or_as_a_letter(fleet, web):
+    for call in ("/api/jobs/task-job/retry", "/api/dead/task-job/replay"):
+        fleet.bury("job")
+        assert web("POST", call).status_code == 202
+        (claim,) = fleet.inbox("worker")
+        fleet.end("worker", claim)
+        fleet.scheduler.client.flushall()
+    assert web("POST", "/api/jobs/nobody/retry").status_code == 404
+    fleet.publish("job", "pdf")
+    assert web("POST", "/api/jobs/task-job/retry").status_code == 409
+
+
+def test_a_dead_letter_is_dropped(fleet, web):
+    fleet.bury("job")
+    assert web("DELETE", "/api/dead/task-job").json() == {"dropped": 1}
+    for call in (("DELETE", "/api/dead/task-job"), ("POST", "/api/dead/task-job/replay")):
+        assert web(*call).status_code == 404
+
+
+def test_settings_are_changed_and_reset(fleet, web):
+    (changed,) = web("PATCH", "/api/settings", json={"affinity_age_weight": 17}).json()
+    assert (changed["name"], changed["value"], changed["changed_at_run_time"]) == ("age_weight", 17, True)
+    reply = web("PATCH", "/api/settings", json={"age_weight": None, "limits": "type:pdf=3"})
+    assert {each["name"]: each["value"] for each in reply.json()} == {"age_weight": 16, "limits": "type:pdf=3"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"age_weight": 0}, "affinity_age_weight must be a number of points a second, above 0, got: '0'"),
+        ({"age_wait": 1}, "unknown setting 'affinity_age_wait'; did you mean 'affinity_age_weight'?"),
+        ({"guard": True}, "guard must be a text, a number or null, got: 'True'"),
+        ({}, "name at least one setting"),
+    ],
+)
+def test_a_setting_that_is_refused_says_what_is_accepted(fleet, web, changes, words):
+    reply = web("PATCH", "/api/settings", json=changes)
+    assert (reply.status_code, said(reply)) == (400, words)
+
+
+def test_a_worker_that_is_not_there_is_not_told(fleet, web):
+    reply = web("POST", "/api/workers/nobody@host/drain")
+    assert (reply.status_code, said(reply)) == (404, "no live worker is named 'nobody@host'")

@@ -1,0 +1,207 @@
+"""Jobs that are submitted over HTTP."""
+
+import asyncio
+import json
+
+import pytest
+import redis
+
+from celery_affinity.operate.submit import ACCEPTED, Request
+from celery_affinity.server.idempotency import key_of
+
+from ..support.apps import APP
+
+PDF = f"{APP}.pdf"
+
+
+def post(web, *args, key=None, task=PDF, **body):
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return web("POST", "/api/jobs", json={"task": task, "args": list(args), **body}, headers=headers)
+
+
+def said(reply):
+    return reply.json()["error"]["message"]
+
+
+def all_jobs(web):
+    return web.get("/api/jobs").json()["jobs"]
+
+
+def test_a_submitted_job_is_where_its_location_says(fleet, web):
+    reply = post(web, 7, options={"priority": 3, "on_demand": True})
+    assert reply.status_code == 201
+    found = web.get(reply.headers["Location"]).json()
+    assert reply.json() == found
+    assert (found["state"], found["type"], found["priority"], found["mode"]) == ("pending", "pdf", 3, "on_demand")
+    assert found["task"] == PDF
+
+
+def test_the_message_is_one_of_celery_in_json(fleet, web, app):
+    app.conf.task_serializer, before = "pickle", app.conf.task_serializer
+    try:
+        post(web, 7, kwargs={"seconds": 0.5}, options={"time_limit": 9, "shadow": "seven"})
+    finally:
+        app.conf.task_serializer = before
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    message = json.loads(claim.message)
+    assert message["content-type"] == "application/json"
+    assert json.loads(message["body"])[:2] == [[7], {"seconds": 0.5}]
+    assert (message["headers"]["timelimit"], message["headers"]["shadow"]) == ([9, None], "seven")
+
+
+def test_a_job_that_waits_for_its_time_is_scheduled(fleet, web):
+    found = post(web, 7, options={"countdown": 60}).json()
+    assert found["state"] == "scheduled"
+    assert found["due_s"] - found["enqueued_s"] == pytest.approx(60, abs=2)
+
+
+def test_a_repeated_request_is_the_same_job(fleet, web):
+    first = post(web, 7, key="order 7")
+    again = post(web, 7, key="order 7")
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json() == again.json()
+    assert first.headers["Location"] == again.headers["Location"]
+    assert len(all_jobs(web)) == 1
+    assert post(web, 7, key="order 8").json()["id"] != first.json()["id"]
+
+
+def test_a_repeated_request_is_the_same_job_when_redis_has_forgotten_it(fleet, web, redis_client):
+    first = post(web, 7, key="order 7").json()["id"]
+    for key in redis_client.scan_iter("*"):
+        if b"idempotency" not in key:
+            redis_client.delete(key)
+    again = post(web, 7, key="order 7")
+    assert (again.status_code, again.json()["id"], again.json()["state"]) == (200, first, "unknown")
+    assert all_jobs(web) == []
+
+
+def test_another_body_under_the_same_key_is_refused(fleet, web):
+    first = post(web, 7, key="order 7").json()
+    for other in (post(web, 8, key="order 7"), post(web, 7, key="order 7", options={"priority": 1})):
+        assert other.status_code == 409
+        assert first["id"] in said(other)
+    assert len(all_jobs(web)) == 1
+
+
+def test_of_many_at_once_one_is_new(fleet, web, serve):
+    def call(number):
+        body = {"task": PDF, "args": [number]}
+        return web.http.request("POST", "/api/jobs", json=body, headers={"Idempotency-Key": "order"})
+
+    async def all_of_them():
+        return await asyncio.gather(*(call(number % 2) for number in range(12)))
+
+    codes = sorted(reply.status_code for reply in web.loop.run_until_complete(all_of_them()))
+    assert codes == [200] * 5 + [201] + [409] * 6
+    assert len(all_jobs(web)) == 1
+
+
+def test_two_servers_side_by_side_agree(fleet, serve):
+    one, other = serve(), serve()
+    assert post(one, 7, key="order").status_code == 201
+    assert post(other, 7, key="order").status_code == 200
+    assert post(other, 8, key="order").status_code == 409
+    assert all_jobs(one) == all_jobs(other)
+
+
+def test_a_request_is_known_for_the_time_of_the_setting(fleet, web, redis_client):
+    post(web, 7, key="order")
+    assert 86_000 < redis_client.ttl(key_of(fleet.scheduler, "order")) <= 86_400
+
+
+def test_a_job_and_its_key_are_there_together_or_not_at_all(fleet, web, redis_client, monkeypatch):
+    execute = redis.client.Pipeline.execute
+
+    def breaks(pipe, *args, **options):
+        if any(command[0][0] == "EVALSHA" for command in pipe.command_stack):
+            raise redis.ConnectionError("gone")
+        return execute(pipe, *args, **options)
+
+    monkeypatch.setattr(redis.client.Pipeline, "execute", breaks)
+    assert post(web, 7, key="order").status_code == 503
+    monkeypatch.undo()
+    assert not redis_client.exists(key_of(fleet.scheduler, "order"))
+    web.loop.run_until_complete(asyncio.sleep(0.6))  # for so long the broker is not asked again
+    assert post(web, 7, key="order").status_code == 201
+
+
+def test_a_server_that_lost_its_scripts_gets_them_again(fleet, web, redis_client):
+    post(web, 7, key="one")
+    redis_client.script_flush()
+    assert post(web, 7, key="two").status_code == 201
+    redis_client.script_flush()
+    assert post(web, 7).status_code == 201
+    assert len(all_jobs(web)) == 3
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "\x7f"])
+def test_a_bad_key_is_refused(fleet, web, key):
+    assert post(web, 7, key=key).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        [],
+        7,
+        {"task": 7},
+        {"task": PDF, "args": {}},
+        {"task": PDF, "kwargs": []},
+        {"task": PDF, "more": 1},
+        {"task": PDF, "options": None},
+    ],
+)
+def test_a_body_that_is_no_call_is_a_bad_request(web, body):
+    reply = web("POST", "/api/jobs", json=body)
+    assert reply.status_code == 400
+    assert "got: " in said(reply)
+
+
+def test_only_tasks_that_are_registered_and_allowed_are_called(serve):
+    web = serve(allow=["*.pdf", "*.excel"])
+    assert post(web, 7).status_code == 201
+    for task in (f"{APP}.mail", "os.system", "celery.backend_cleanup", ""):
+        reply = post(web, 7, task=task)
+        assert reply.status_code == 404
+        assert "no task that can be submitted" in said(reply)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"priority": 11}, "priority must be a whole number from 0 to 10, got: 11"),
+        ({"priority": "high"}, "priority must be a whole number, got: 'high'"),
+        ({"on_demand": "yes"}, "on_demand must be true or false, got: 'yes'"),
+        ({"countdown": -1}, "countdown must be a number of seconds"),
+        ({"countdown": 1e300}, "countdown must be a number of seconds"),
+        ({"eta": "soon"}, "eta must be a time as ISO 8601 has it, got: 'soon'"),
+        ({"queue": "a,b"}, "got: 'a,b'"),
+        ({"link": "os.system"}, "options must be of queue, affinity"),
+        ({"serializer": "pickle"}, "got: 'serializer'"),
+        ({"task_id": "mine"}, "got: 'task_id'"),
+    ],
+)
+def test_an_option_that_is_refused_is_named(fleet, web, options, words):
+    reply = post(web, 7, options=options)
+    assert reply.status_code == 422
+    assert words in said(reply)
+    assert all_jobs(web) == []
+
+
+def test_arguments_that_the_task_does_not_take_are_refused(fleet, web):
+    reply = post(web, task=PDF)
+    assert reply.status_code == 422
+    assert "cannot be called so" in said(reply)
+
+
+def test_each_option_can_be_null(fleet, web):
+    assert post(web, 7, options=dict.fromkeys(ACCEPTED)).status_code == 201
+
+
+def test_a_digest_is_of_what_is_asked_for_however_it_is_written():
+    one = Request("t", [1], {"a": 1, "b": 2}, {"priority": 1})
+    assert one.digest == Request("t", [1], {"b": 2, "a": 1}, {"priority": 1}, "key").digest
+    others = [Request("t", [2], {"a": 1, "b": 2}, {"priority": 1}), Request("u", [1], {"a": 1, "b": 2})]
+    assert len({one.digest, *(each.digest for each in others)}) == 3

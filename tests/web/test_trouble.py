@@ -1,0 +1,191 @@
+"""When the broker, a result backend, users' code or a client is slow, or away."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from celery import Celery
+from celery.signals import before_task_publish
+
+from celery_affinity.web import asgi, broker, site
+from celery_affinity.web.threads import BusyError, Threads
+
+from ..support.apps import APP
+from ..support.processes import wait_until
+from .conftest import Client
+
+SECRET = "s3cr3t"
+
+
+@pytest.fixture
+def away(monkeypatch):
+    """A client of an app whose broker is away; `away.app` may get another URL."""
+    app = Celery("away", broker=f"redis://user:{SECRET}@127.0.0.1:1/0", set_as_current=False)
+    app.conf.broker_transport = "celery_affinity:Transport"
+
+    @app.task(name="task")
+    def task():
+        pass
+
+    client = Client(asgi(app))
+    client.app = app
+    yield client
+    client.close()
+
+
+CALLS = [
+    ("GET", "/api/status"),
+    ("GET", "/api/jobs"),
+    ("GET", "/api/jobs/x"),
+    ("GET", "/readyz"),
+    ("DELETE", "/api/jobs/x"),
+    ("POST", "/api/types/pdf/pause"),
+]
+
+
+def test_a_broker_that_is_away_is_said_soon_and_without_its_password(away):
+    since_s = time.monotonic()
+    replies = [away(*call) for call in CALLS]
+    replies.append(away("POST", "/api/jobs", json={"task": "task"}))
+    replies += away.together(*CALLS * 5)
+    assert time.monotonic() - since_s < 20
+    for reply in replies:
+        assert reply.status_code == 503
+        assert reply.headers["Retry-After"] == "1"
+        assert "does not answer" in reply.json()["error"]["message"]
+        assert SECRET not in reply.text
+    assert away.get("/healthz").status_code == 200
+    assert "celery_affinity_up 0.0" in away.get("/metrics").text
+
+
+def test_a_broker_that_comes_back_is_used_again(fleet, web, monkeypatch):
+    assert web.get("/api/status").status_code == 200
+    reach = broker.Broker.reach
+
+    def no_answer(self):
+        raise ConnectionError
+
+    monkeypatch.setattr(broker.Broker, "reach", no_answer)
+    assert web.get("/api/status").status_code == 503
+    monkeypatch.setattr(broker.Broker, "reach", reach)
+    wait_until(lambda: web.get("/api/status").status_code == 200, 5, "it is back")
+
+
+def test_connections_that_the_server_closed_are_opened_anew(fleet, web, redis_client):
+    fleet.publish("job", "pdf")
+    body = {"task": f"{APP}.pdf", "args": [1]}
+    for _ in range(3):
+        assert web.get("/api/jobs/task-job").status_code == 200
+        assert web("POST", "/api/jobs", json=body).status_code == 201
+        redis_client.client_kill_filter(_type="normal", skipme=True)
+    assert len(web.get("/api/jobs").json()["jobs"]) == 4
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(site, "_FOREIGN_S", 0.3)
+
+
+@pytest.fixture
+def never():
+    """An event that is set when the test ends: what waits for it hangs."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_result_backend_that_hangs_holds_up_nobody_else(fleet, app, serve, impatient, never, monkeypatch):
+    web = serve()
+    fleet.publish("job", "pdf")
+    monkeypatch.setattr(app.backend.__class__, "get_task_meta", lambda *_: never.wait())
+    replies = web.together(*[("GET", f"/api/jobs/nobody{number}") for number in range(20)])
+    assert {reply.status_code for reply in replies} == {503}
+    assert web.get("/api/jobs/task-job").status_code == 200
+
+
+def test_a_handler_of_a_signal_that_hangs_or_fails_is_no_traceback(fleet, serve, impatient, never):
+    web = serve()
+    call = ("POST", "/api/jobs")
+    body = {"task": f"{APP}.pdf", "args": [1]}
+
+    def hangs(**_):
+        never.wait()
+
+    before_task_publish.connect(hangs)
+    try:
+        assert web(*call, json=body).status_code == 503
+        assert web.get("/api/status").status_code == 200
+    finally:
+        before_task_publish.disconnect(hangs)
+    assert web(*call, json=body).status_code == 201
+
+
+def test_a_task_that_fails_where_it_is_called_says_no_more_than_its_kind(fleet, serve, app, monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError(SECRET)
+
+    monkeypatch.setattr(app.tasks[f"{APP}.pdf"].__class__, "apply_async", fails)
+    reply = serve()("POST", "/api/jobs", json={"task": f"{APP}.pdf", "args": [1]})
+    assert reply.status_code == 500
+    assert SECRET not in reply.text
+    assert "RuntimeError" in reply.json()["error"]["message"]
+
+
+def test_who_waits_for_a_job_is_answered_when_it_ends(fleet, web):
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    (claim,) = fleet.inbox("worker")
+
+    async def waits():
+        paths = [f"/api/jobs/{each}?wait=30" for each in ("task-job", "job") * 20]
+        waiting = [asyncio.create_task(web.http.request("GET", path)) for path in paths]
+        await asyncio.sleep(0.3)
+        assert not any(each.done() for each in waiting)
+        await asyncio.to_thread(fleet.end, "worker", claim)
+        return await asyncio.wait_for(asyncio.gather(*waiting), 10)
+
+    assert {reply.json()["state"] for reply in web.loop.run_until_complete(waits())} == {"done"}
+
+
+def test_who_waits_in_vain_is_answered_with_what_is(fleet, web):
+    fleet.publish("job", "pdf")
+    assert web.get("/api/jobs/task-job?wait=0.3").json()["state"] == "pending"
+    assert web.get("/api/jobs/nobody?wait=30").status_code == 404
+
+
+def test_work_that_hangs_is_given_up_and_does_not_use_up_other_threads(never):
+    async def main():
+        threads = Threads("test", 2, 0.2)
+        with pytest.raises(BusyError):
+            await threads.run(never.wait)
+        assert await threads.run(lambda: 7) == 7
+        with pytest.raises(BusyError):
+            await threads.run(never.wait)
+        with pytest.raises(BusyError):
+            await threads.run(lambda: 7)
+
+    asyncio.run(main())
+    never.set()
+
+
+def test_threads_raise_what_their_work_raises():
+    def leaves():
+        raise SystemExit(3)
+
+    def fails():
+        raise ValueError("no")
+
+    def is_late():
+        raise TimeoutError("of its own")
+
+    async def main():
+        threads = Threads("test", 2, 5)
+        with pytest.raises(RuntimeError, match="SystemExit"):
+            await threads.run(leaves)
+        with pytest.raises(ValueError, match="no"):
+            await threads.run(fails)
+        with pytest.raises(TimeoutError, match="of its own"):
+            await threads.run(is_late)
+
+    asyncio.run(main())
