@@ -18,7 +18,8 @@ State = Literal["scheduled", "pending", "merged", "claimed", "done", "failed", "
 Outcome = str
 
 #: Why a job is among the dead letters.
-Reason = Literal["rejected", "max_deliveries", "lost", "unreadable"]
+#: "deleted": a batch that somebody deleted, and some of whose calls are still to go.
+Reason = Literal["rejected", "max_deliveries", "lost", "unreadable", "deleted"]
 
 
 class Delivery(NamedTuple):
@@ -263,9 +264,9 @@ class Cohort:
         return min(scheduled, key=lambda job: (job.due_us, job.id), default=None)
 
     def dead(self, job_ids: Iterable[str]) -> list[Job]:
-        """Return those of the jobs that are dead, each once."""
+        """Return those of the jobs that are dead, each once; not what is being deleted."""
         found = [self.jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in self.jobs]
-        return [job for job in found if job.state == "dead"]
+        return [job for job in found if job.state == "dead" and job.reason != "deleted"]
 
     def capacity(self, type_: str) -> int:
         """Return the slots of the live workers that serve *type_*."""

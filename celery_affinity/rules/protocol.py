@@ -37,8 +37,10 @@ MOST_KEYS = 50
 #: that job goes, since a key has none.
 MOST_OPENED = 50
 
-#: Jobs of each kind, pending and scheduled, that one call of `purge` deletes at most.
+#: Jobs of each kind, pending and scheduled, that one call of `purge` deletes at most; and as how many jobs one counts
+#: that has a key, or a call of a batch.
 MOST_PURGED = 50
+KEYED_COUNTS_AS = 3
 
 #: Largest number of values that a script passes to one command: Lua's `unpack` fails near 8,000.
 MOST_UNPACKED = 1_000
@@ -161,6 +163,9 @@ LONGEST_ANNOUNCED = 65_536
 
 #: Calls of a batch that one call of `callers` looks at, and that one call of `shared` is told of.
 MOST_SHARED = 100
+
+#: Calls of a batch that are deleted together with it. Others are deleted MOST_SHARED at a time, by those who tell ends.
+MOST_FORGOTTEN = 10
 
 #: Longest pause, µs, before an end is announced again that nobody has told.
 LONGEST_PAUSE_US = 300_000_000

@@ -385,13 +385,16 @@ class Scheduler(ScriptRunner):
         """Have dead letters run again, as if published now. Return the ids of those that still have a message."""
         replayed: list[str] = []
         for page in pages(job_ids):
-            more, *ids = self._run(load("replay"), rest=page)
-            replayed += [job_id.decode() for job_id in ids]
-            self._go_on(more)
+            left = list(page)
+            while left:
+                more, others, *ids = self._run(load("replay"), rest=left)
+                left = left[len(left) - others :]
+                replayed += [job_id.decode() for job_id in ids]
+                self._go_on(more)
         return replayed
 
     def drop(self, job_ids: Sequence[str]) -> int:
-        """Delete dead letters. Return how many there were."""
+        """Delete dead letters. Return how many there were. A batch goes when all of its callers have been told."""
         return sum(int(self._run(load("drop"), rest=page)) for page in pages(job_ids))
 
     def pause(self, what: str, *, for_s: float | None = None, why: str = "") -> bool:

@@ -8,7 +8,7 @@ from celery_affinity.rules import job_fields
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.marks import has_key, merges
-from celery_affinity.rules.protocol import MOST_PURGED
+from celery_affinity.rules.protocol import KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
 
 from .mirror import KEYS, payload, profile
 from .side_by_side import REFUSED, Named, SideBySide
@@ -238,12 +238,14 @@ class Both(SideBySide):
         self.compare()
 
     def _purge(self, type_, scheduled=()):
-        """Purge to the end: the order in which jobs go is not promised."""
-        again = True
-        while again:
-            deleted, again = self.reference.purge(type_, scheduled, now_us=self.now_us)
-            self.step("purge", [deleted, again], *scheduled, type=encode(type_))
-            scheduled = ()
+        """Purge to the end: the order in which jobs go, and how many in one call, is not promised."""
+        pending = self.reference.pending({type_})
+        counted = sum(KEYED_COUNTS_AS * (1 + min(len(job.callers), MOST_FORGOTTEN)) for job in pending)
+        for _ in range(counted // MOST_PURGED + 1):
+            self.step("purge", ..., *scheduled, type=encode(type_))
+        self.step("purge", [0, 0], type=encode(type_))
+        while self.reference.purge(type_, scheduled, now_us=self.now_us).again:
+            pass
         self.compare()
 
     def _configure(self, changes):

@@ -53,7 +53,7 @@ class Ending(Both):
         picks = [choices[0] if choices[0] and index < GONE else choices[1] for index in some_indexes]
         ids = [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
         self.told_at_us |= {job_id: self.now_us for job_id in ids if job_id in self.reference.untold}
-        self.step("told", self.reference.told(ids), *ids, how="told", app="")
+        self.step("told", self.reference.told(ids, now_us=self.now_us), *ids, how="told", app="")
         self.compare()
 
     def pick_batch(self, index, fence):
@@ -112,7 +112,7 @@ class Ending(Both):
 
     def _replay(self, ids):
         more, replayed = self.reference.replay(ids, now_us=self.now_us)
-        self.step("replay", [Named(more), *replayed], *ids)
+        self.step("replay", [Named(more), 0, *replayed], *ids)
         self.compare(more)
 
     @often(1, indexes=some_indexes)
@@ -128,5 +128,5 @@ class Ending(Both):
     @often(1, indexes=some_indexes)
     def drop(self, indexes):
         ids = self.pick_dead(indexes)
-        self.step("drop", self.reference.drop(ids), *ids)
+        self.step("drop", self.reference.drop(ids, now_us=self.now_us), *ids)
         self.compare()

@@ -203,7 +203,9 @@ def check_that_calls_merge(reference, was_claimed, now_us):
             is_to_run = job.state in ("scheduled", "pending", "claimed")
             has_some = job.callers or not is_to_run
             assert has_some, f"{job.id} has no call"
-            assert job.callers or not is_to_be_told, f"{job.id} has nobody to be told"
+            is_deleted = job.reason == "deleted"
+            assert job.callers or not is_to_be_told or is_deleted, f"{job.id} has nobody to be told"
+            assert not is_deleted or (is_to_be_told and job.told_callers), f"{job.id} is not deleted any further"
             assert job.state != "claimed" or job.primary in job.callers, f"{job.id} has nothing to run"
             assert is_to_be_told or is_to_run or not job.callers, f"{job.id} is forgotten"
             for call in [jobs[each] for each in job.callers]:

@@ -10,7 +10,7 @@ from .invariants import idle_types
 from .publishing import Publishing
 from .recurring import RecurringCalls
 from .serving import Serving
-from .side_by_side import Named
+from .side_by_side import Named, NothingFound
 from .vocabulary import (
     BURST,
     CROSSING,
@@ -36,6 +36,9 @@ from .vocabulary import (
     types,
 )
 from .working import Working
+
+#: Parts of the work of `repair` on each type.
+PARTS = 9
 
 
 class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
@@ -80,15 +83,18 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
         served = {type_ for worker in self.reference.workers.values() for type_ in worker.types if worker.slots}
         types = sorted(map(encode, waiting | served))
         names = [*self.reference.jobs, *self.reference.workers][-9:] if thorough else []
-        from_types, from_keys, from_recurring, from_recurs = 1_000_000_000, 2_000_000_000, 3_000_000_000, 4_000_000_000
+        # Where types, keys, recurring calls, and what puts these off begin.
+        from_types, from_keys, from_recurring, from_recurs = (nth * 10**12 for nth in range(1, 5))
         after_keys = from_recurring if self.reference.recurring else -1
         self.step("repair", [1, [], []], *names, first=0, thorough=int(thorough))
         self.step("repair", [from_types, [], []], first=1, thorough=int(thorough))
-        has_keys = bool(self.reference.waiting_keys)
-        after_types = from_keys if has_keys else after_keys
-        self.step("repair", [after_types, types, []], first=from_types, thorough=int(thorough))
-        if has_keys:
-            self.step("repair", [after_keys, [], []], first=from_keys, thorough=int(thorough))
+        for part in range(0, PARTS * len(types), 2):  # a call does some parts, more than two as a rule
+            self.step("repair", NothingFound(), first=from_types + part, thorough=int(thorough))
+        after_types = from_keys if self.reference.waiting_keys else after_keys
+        last = [after_types, types[-1:], []]
+        self.step("repair", last, first=from_types + max(0, PARTS * len(types) - 1), thorough=int(thorough))
+        if self.reference.waiting_keys:
+            self.step("repair", NothingFound(), first=from_keys, thorough=int(thorough))
         if self.reference.recurring:
             self.step("repair", [from_recurs, [], []], first=from_recurring, thorough=int(thorough))
             self.step("repair", [-1, [], []], first=from_recurs, thorough=int(thorough))

@@ -72,14 +72,19 @@ class Conformance(Stories):
         self.told_at_us |= dict.fromkeys(self.reference.untold, self.now_us)
         for batch in [each for each in self.reference.untold if self.reference.jobs[each].callers]:
             self._share(batch, [*self.reference.jobs[batch].callers])
+        self._tell_all()
         ids = list(self.reference.jobs)
-        self.step("told", self.reference.told(ids), *ids, how="told", app="")
-        self.step("drop", self.reference.drop(ids), *ids)
+        self.step("drop", self.reference.drop(ids, now_us=self.now_us), *ids)
         self.pass_time(64 * SECOND_US)
         if self.reference.rates or self.reference.recounts:
             self.pass_time(max(0, *self.reference.rates.values(), self.now_us) - self.now_us)
             self.tick()
         self.compare()
+
+    def _tell_all(self):
+        while self.reference.untold:  # a call deletes some calls of a batch
+            ids = [each for each in self.reference.jobs if each in self.reference.untold]
+            self.step("told", self.reference.told(ids, now_us=self.now_us), *ids, how="told", app="")
 
 
 def test_the_server_does_what_the_reference_does(redis_client):

@@ -134,6 +134,8 @@ def test_a_dead_batch_goes_with_all_its_calls(fleet, redis_client):
     batch = claimed(fleet, "a+", "b+", "c+")
     fleet.end("worker", batch, outcome="rejected")
     assert fleet.scheduler.drop(["a*"]) == 1
+    assert names(fleet.scheduler.callers("a*")) == ["b+", "c+"], "they are still to be told"
+    fleet.scheduler.shared("a*", ["b+", "c+"])
     assert not redis_client.keys("*job:*") + redis_client.keys("*message:*") + redis_client.keys("*callers*")
 
 

@@ -27,5 +27,5 @@ def shared(
     if fence is not None:
         return len(batch.callers) - 1
     if not batch.callers:
-        come_back.told(cohort, batch)
+        come_back.told(cohort, batch, now_us)
     return len(batch.callers)

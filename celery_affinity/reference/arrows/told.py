@@ -1,17 +1,19 @@
 """told: the callers of these jobs know how they ended, or they are left to another app."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from ...rules.protocol import MOST_SHARED
 from ..jobs import come_back
 from ..model import Cohort
 
 
-def told(cohort: Cohort, job_ids: Iterable[str]) -> int:
+def told(cohort: Cohort, job_ids: Sequence[str], *, now_us: int) -> int:
     """Record that the callers of these jobs know how they ended. Return how many did not before."""
+    most = max(1, MOST_SHARED // max(1, len(job_ids)))  # calls of a batch that goes
     untold = [cohort.jobs[each] for each in dict.fromkeys(job_ids) if each in cohort.untold]
     known = [job for job in untold if not job.callers]  # of a batch, those that know are `shared`
     for job in known:
-        come_back.told(cohort, job)
+        come_back.told(cohort, job, now_us, most)
     return len(known)
 
 

@@ -45,6 +45,19 @@ def bury(cohort: Cohort, batch: Job, reason: Reason, now_us: int) -> None:
         cohort.untold[batch.id] = now_us
 
 
+def forget_some(cohort: Cohort, batch: Job, most: int, now_us: int) -> bool:
+    """Delete *most* calls of a *batch* that goes. Return whether that was all; if not, the others go later."""
+    calls = {**batch.told_callers, **batch.callers}
+    for job_id in [*calls][:most]:
+        find_by.remove(cohort, cohort.jobs.pop(job_id), keeps_last=False)
+        del calls[job_id]
+    if calls:
+        batch.callers, batch.told_callers = {}, calls
+        batch.state, batch.reason, batch.ended_us, batch.is_listed = "dead", "deleted", now_us, False
+        cohort.untold[batch.id] = now_us
+    return not calls
+
+
 def wait_again(cohort: Cohort, batch: Job) -> None:
     """All calls of a dead *batch* wait again, and nothing ends them that would have."""
     callers = batch.callers | batch.told_callers

@@ -1,7 +1,7 @@
 """The ways a claimed job leaves its slot without having been done: pending again, or dead."""
 
 from ...rules import marks
-from ...rules.protocol import MOST_MOVES
+from ...rules.protocol import MOST_FORGOTTEN, MOST_MOVES
 from ..model import Cohort, Job, Reason
 from ..placing import type_rules
 from . import batches, callers, ends, find_by, keyed
@@ -52,10 +52,10 @@ def bury(cohort: Cohort, job: Job, reason: Reason, now_us: int, why: str = "") -
         batches.bury(cohort, job, reason, now_us)
     elif reason not in ("rejected", "unreadable"):
         cohort.untold[job.id] = now_us
-    _trim_dead(cohort)
+    _trim_dead(cohort, now_us)
 
 
-def _trim_dead(cohort: Cohort) -> None:
+def _trim_dead(cohort: Cohort, now_us: int) -> None:
     """Forget the oldest dead letters, some at a time; those whose callers do not know yet as soon as they do."""
     listed = [job for job in cohort.jobs.values() if job.state == "dead" and job.is_listed]
     listed.sort(key=lambda job: (job.ended_us or 0, job.id))
@@ -63,24 +63,30 @@ def _trim_dead(cohort: Cohort) -> None:
         if job.id in cohort.untold:
             job.is_listed = False
         else:
-            forget(cohort, job)
+            forget(cohort, job, now_us)
 
 
-def told(cohort: Cohort, job: Job) -> None:
-    """The caller of *job*, which was untold, knows how it ended; or all callers, of a batch."""
+def told(cohort: Cohort, job: Job, now_us: int, most: int = MOST_FORGOTTEN) -> None:
+    """The caller of *job*, which was untold, knows how it ended; or all callers, of a batch.
+
+    *most*: calls of a batch that are deleted now, if it is to go.
+    """
     del cohort.untold[job.id]
     job.left, job.tries = (), 0
     if job.state != "dead":
         ends.told(cohort, job)
     elif not job.is_listed:
-        forget(cohort, job)
+        forget(cohort, job, now_us, most)
 
 
-def forget(cohort: Cohort, job: Job) -> None:
-    """Delete a job and all that is known of it; with a batch, all of its calls."""
-    for caller in (*job.callers, *job.told_callers):
-        forget(cohort, cohort.jobs[caller])
+def forget(cohort: Cohort, job: Job, now_us: int, most: int = MOST_FORGOTTEN) -> None:
+    """Delete a job and all that is known of it; with a batch, *most* of its calls.
+
+    A batch that has others goes with these, when it is `told` of: nobody is to be told.
+    """
     callers.close(cohort, job)
+    if not batches.forget_some(cohort, job, most, now_us):
+        return
     find_by.remove(cohort, job, keeps_last=False)
     del cohort.jobs[job.id]
     cohort.untold.pop(job.id, None)

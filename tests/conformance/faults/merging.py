@@ -4,6 +4,11 @@ from .fault import Fault
 
 _TESTS = "tests/server/test_merging.py::"
 _PATIENT = "tests/server/test_patience.py::"
+_SPOILED = "tests/server/test_spoiled_batches.py::"
+_LARGE = "tests/server/test_large_batches.py::"
+_LARGE_PURGE = _LARGE + "test_a_batch_that_is_purged_goes_with_some_calls_and_the_others_follow_untold"
+_LARGE_DROP = _LARGE + "test_a_dead_batch_whose_callers_know_is_dropped_in_parts_and_runs_no_more"
+_LARGE_REPLAY = _LARGE + "test_a_dead_batch_that_is_replayed_waits_again_in_parts_with_all_its_calls"
 
 FAULTS = (
     # Calls join.
@@ -108,7 +113,11 @@ FAULTS = (
     Fault("jobs/batch_release", "    callers.close(batch, type, known.rules, known.name)\n", ""),
     Fault("jobs/batch_release", '"primary", "acked")', '"primary")'),
     Fault("jobs/batch_release", "its_why, has_others)", "its_why)"),
-    Fault("jobs/batch_release", '        redis.call("ZADD", key.untold, clock.now, batch)\n', ""),
+    Fault(
+        "jobs/batch_release",
+        '    if has_others then\n        redis.call("ZADD", key.untold, clock.now, batch)\n',
+        "    if has_others then\n",
+    ),
     Fault("jobs/batch_release", 'ENDED[how] and why or ""', '""'),
     Fault("arrows/release", 'outcome == "acked" and marks.of(id) ~= protocol.BATCH then', 'outcome == "acked" then'),
     Fault("jobs/batches", "local ended = primary and ends.meanwhile(primary)", "local ended = false"),
@@ -120,12 +129,10 @@ FAULTS = (
     Fault("jobs/batches", '        redis.call("ZADD", key.untold, clock.now, batch)\n', ""),
     Fault("jobs/batches", "find_by.fade(id, stamps, expires)", "type(id, stamps, expires)"),
     Fault("jobs/batches", 'claimed == "" and "claimed" or "expires"', '"expires"'),
-    Fault("jobs/batches", '    redis.call("UNLINK", key.told_callers(batch))\n', ""),
     Fault("jobs/batches", 'redis.call("ZADD", key.callers(batch), told[nth + 1], told[nth])', ""),
     Fault("jobs/batches", "    find_by.remove(id, protocol.ENDED_KEPT_S)\n", ""),
     Fault("jobs/batches", 'return state == "claimed" and own_fence', "return own_fence"),
     Fault("jobs/batches", "and own_fence == fence", ""),
-    Fault("jobs/come_back", "            come_back.forget(caller)\n", ""),
     Fault("arrows/announce", 'marks.of(id) == protocol.BATCH and "shared" or', ""),
     Fault("arrows/told", "and not is_half_told then", "then"),
     Fault("arrows/callers", "if id ~= primary then", "if true then"),
@@ -136,5 +143,85 @@ FAULTS = (
     Fault("arrows/shared", 'number and batch_state == "dead" then', "false then"),
     Fault("arrows/shared", "    return left - 1\n", "    return left\n"),
     Fault("arrows/shared", "    come_back.told(batch)\n", ""),
-    Fault("arrows/replay", '            of_batch("wait_again", id)\n', ""),
+    Fault("arrows/replay", 'of_batch("wait_again", id, calls_left)', "true, 0"),
+    # A batch is large.
+    Fault("jobs/batches", '            redis.call("UNLINK", key.job(id), key.message(id))\n', "", _LARGE_PURGE),
+    Fault("jobs/batches", '        redis.call("ZREMRANGEBYRANK", its_calls, 0, #ids - 1)\n', "", _LARGE_PURGE),
+    Fault("jobs/batches", "        most = most - #ids\n", "", _LARGE_PURGE),
+    Fault(
+        "jobs/batches",
+        'redis.call("RENAME", key.callers(batch), key.told_callers(batch)) -- nobody is to be told',
+        "type(batch)",
+        _LARGE_PURGE,
+    ),
+    Fault("jobs/batches", '"reason", "deleted", "ended"', '"reason", "rejected", "ended"', _LARGE_PURGE),
+    Fault("jobs/come_back", "id, most or protocol.MOST_FORGOTTEN", "id, 1000000", _LARGE_PURGE),
+    Fault(
+        "arrows/purge",
+        "            counted = counted + calls * protocol.KEYED_COUNTS_AS\n",
+        "",
+        _LARGE + "test_many_batches_are_purged_some_in_a_call",
+    ),
+    Fault(
+        "arrows/purge",
+        "has_rules(id) and protocol.KEYED_COUNTS_AS or 1",
+        "1",
+        _LARGE + "test_many_jobs_with_keys_are_purged_some_in_a_call",
+    ),
+    Fault(
+        "arrows/drop",
+        'is_dead and marks.of(id) == protocol.BATCH and redis.call("ZSCORE", key.untold, id)',
+        "false",
+        _LARGE + "test_a_dead_batch_that_is_dropped_goes_when_its_callers_know",
+    ),
+    Fault("arrows/drop", 'and reason ~= "deleted"', "", _LARGE_DROP),
+    Fault("arrows/replay", 'and reason ~= "deleted" ', "", _LARGE_DROP),
+    Fault("arrows/told", "math.floor(protocol.MOST_SHARED / math.max(1, #ARGV - 2))", "1000000", _LARGE_DROP),
+    Fault("jobs/batches", "if #ids == 2 * left then", "if false then", _LARGE_REPLAY),
+    Fault("jobs/batches", '            redis.call("HSET", key.job(batch), "replayed", after)\n'[4:], "", _LARGE_REPLAY),
+    Fault("arrows/replay", "left = #ARGV - nth + 1", "left = 0", _LARGE_REPLAY),
+    # The row of a batch is lost.
+    Fault(
+        "jobs/come_back",
+        '            redis.call("HSET", key.job(id), "state", "pending")\n            with_rules.wait(id, its_type',
+        "            with_rules.wait(id, its_type",
+        _SPOILED + "test_a_batch_that_is_claimed_and_given_back_runs_with_all_its_calls",
+    ),
+    Fault(
+        "placing/fill",
+        "local known_of = run or id",
+        "local known_of = id",
+        _SPOILED + "test_a_batch_that_waits_runs_with_all_its_calls",
+    ),
+    Fault(
+        "jobs/batch_release",
+        'if not known.type and of_batch("make_again", batch) then',
+        "if false then",
+        _SPOILED + "test_calls_of_a_run_that_has_ended_are_to_be_told",
+    ),
+    Fault(
+        "jobs/batches",
+        "        batches.make_again(batch)\n",
+        "",
+        _SPOILED + "test_calls_of_a_run_that_has_ended_are_to_be_told",
+    ),
+    Fault(
+        "arrows/told",
+        'marks.of(id) == protocol.BATCH and of_batch("make_again", id)',
+        "false",
+        _SPOILED + "test_calls_of_a_batch_whose_end_is_to_be_told_are_told",
+    ),
+    Fault("repair/claims", "    mend_batch(id)\n", "", _SPOILED + "test_a_claim_of_a_batch_is_mended"),
+    Fault(
+        "repair/lanes",
+        "        if mend_batch(id) then",
+        "        if false then",
+        _SPOILED + "test_a_batch_with_a_key_waits_again",
+    ),
+    Fault(
+        "repair/jobs",
+        "            mend_call(id)\n",
+        "",
+        _SPOILED + "test_calls_of_whose_batch_nothing_is_left_wait_by_themselves_once_they_are_named",
+    ),
 )

@@ -1,6 +1,6 @@
 -- drop: dead letters are deleted, because a person asked for it.
--- RETURNS the number of jobs deleted; a job that is not dead stays.
--- Cost: at most MOST_MOVES jobs in one call, by the caller.
+-- RETURNS the number of jobs deleted; a job that is not dead stays. A batch goes when all of its callers were told.
+-- Cost: at most MOST_MOVES jobs in one call, by the caller, and MOST_FORGOTTEN calls of each batch.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include jobs/come_back.lua
@@ -8,8 +8,12 @@
 -- ARGV[1..]: job ids
 local dropped = 0
 for _, id in ipairs(ARGV) do
-    local state = redis.call("HGET", key.job(id), "state")
-    if state == "dead" or (not state and redis.call("ZSCORE", key.dead, id)) then -- only the place of its row is left
+    local state, reason = unpack(redis.call("HMGET", key.job(id), "state", "reason"))
+    local is_dead = state == "dead" and reason ~= "deleted"
+    if is_dead and marks.of(id) == protocol.BATCH and redis.call("ZSCORE", key.untold, id) then
+        redis.call("ZREM", key.dead, id)
+        dropped = dropped + 1
+    elseif is_dead or (not state and redis.call("ZSCORE", key.dead, id)) then -- only the place of its row is left
         come_back.forget(id)
         dropped = dropped + 1
     end

@@ -6,6 +6,7 @@
 -- Cost: that of `fill`, and O(types).
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
+-- @include base/garbage.lua
 -- @include jobs/rule_changes.lua
 -- @include generated/settings.lua
 -- @include base/settings_in_force.lua

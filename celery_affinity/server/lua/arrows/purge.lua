@@ -1,7 +1,7 @@
 -- purge: deletes jobs of a type that wait, because a person asked for it: pending jobs, and the scheduled jobs that are
 -- named.
 -- RETURNS {deleted, again}; again 1: call again, more jobs are pending.
--- Cost: at most MOST_PURGED jobs of each kind in one call.
+-- Cost: at most MOST_PURGED jobs of each kind in one call; a job with a key, or a call of a batch, counts as several.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include placing/heads.lua
@@ -15,6 +15,25 @@ local type = ARGV[1] -- encoded
 -- ARGV[2..]: ids of scheduled jobs, MOST_PURGED at most
 
 local deleted = 0
+local counted = 0 -- jobs of lanes, each as often as it counts
+
+-- RETURNS the first of `ids`, as many as this call still deletes.
+local function as_many_as_go(ids)
+    local some = {}
+    for _, id in ipairs(ids) do
+        if counted >= protocol.MOST_PURGED then
+            break
+        end
+        some[#some + 1] = id
+        counted = counted + (has_rules(id) and protocol.KEYED_COUNTS_AS or 1)
+        if marks.of(id) == protocol.BATCH then
+            local calls = math.min(redis.call("ZCARD", key.callers(id)), protocol.MOST_FORGOTTEN)
+            counted = counted + calls * protocol.KEYED_COUNTS_AS
+        end
+    end
+    return some
+end
+
 local function forget(id, lane)
     if lane and has_rules(id) then
         with_rules.leave(id, type, lane)
@@ -27,10 +46,11 @@ local function forget(id, lane)
             recurs("take_back", type, rules, name, enqueued)
         end
         come_back.forget(id)
-        return
+    else
+        find_by.remove(id, 0)
+        redis.call("UNLINK", key.job(id), key.message(id))
     end
-    find_by.remove(id, 0)
-    redis.call("UNLINK", key.job(id), key.message(id))
+    deleted = deleted + 1
 end
 
 for i = 2, #ARGV do
@@ -38,26 +58,24 @@ for i = 2, #ARGV do
     if state == "scheduled" and its_type == type then
         redis.call("ZREM", key.scheduled, ARGV[i])
         forget(ARGV[i], lane)
-        deleted = deleted + 1
     end
 end
 
-local of_lanes = 0
 for _, lane in ipairs(lane_names()) do
-    for _, id in ipairs(redis.call("ZRANGE", key.kept_back(type, lane), 0, protocol.MOST_PURGED - of_lanes - 1)) do
+    local kept = redis.call("ZRANGE", key.kept_back(type, lane), 0, protocol.MOST_PURGED - counted - 1)
+    for _, id in ipairs(as_many_as_go(kept)) do
         forget(id, lane)
-        of_lanes = of_lanes + 1
     end
-    if of_lanes == protocol.MOST_PURGED then
-        return { deleted + of_lanes, 1 } -- what follows would take jobs that a key has let go on just now
+    if counted >= protocol.MOST_PURGED then
+        return { deleted, 1 } -- what follows would take jobs that a key has let go on just now
     end
 end
 local heads = redis.call("HGET", key.heads, type) or ""
 for lane, enqueued, first_id in lanes.each(heads) do
-    if of_lanes == protocol.MOST_PURGED then
+    if counted >= protocol.MOST_PURGED then
         break
     end
-    local ids = redis.call("ZRANGE", key.lane(type, lane), 0, protocol.MOST_PURGED - of_lanes - 1)
+    local ids = as_many_as_go(redis.call("ZRANGE", key.lane(type, lane), 0, protocol.MOST_PURGED - counted - 1))
     redis.call("ZREMRANGEBYRANK", key.lane(type, lane), 0, #ids - 1)
     local first = string.find(heads, lane .. " " .. enqueued .. " " .. first_id, 1, true)
     heads = lanes.with_new_head(type, lane, heads, first, first + #lane + #enqueued + #first_id + 1)
@@ -65,6 +83,5 @@ for lane, enqueued, first_id in lanes.each(heads) do
     for _, id in ipairs(ids) do
         forget(id, lane)
     end
-    of_lanes = of_lanes + #ids
 end
-return { deleted + of_lanes, of_lanes == protocol.MOST_PURGED and heads ~= "" and 1 or 0 }
+return { deleted, counted >= protocol.MOST_PURGED and heads ~= "" and 1 or 0 }

@@ -2,9 +2,9 @@
 -- Dispatchers call it every now and then, and a process whose call of an arrow failed calls it at once.
 -- RETURNS {next, {type, ...}, {what, ...}}; next: the `first` of the next call, -1 if that was all. types: those of
 -- which pending jobs may have been found. what: what was found, by arrows since the last call as well.
--- Cost: O(profiles) at 0; then 100 workers, the lanes of 8 types, 50 keys, or 50 recurring calls, in one call;
--- of keys fewer if there are 100 jobs with keys to look at. O(workers) if sums are made because an arrow failed or they
--- do not agree.
+-- Cost: O(profiles) at 0; then 100 workers, some lanes of types, 50 keys, or 50 recurring calls, in one call; of lanes
+-- and keys fewer if there are MOST_LOOKS jobs with keys to look at. O(workers) if sums are made because an arrow failed
+-- or they do not agree.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include repair/single_keys.lua
@@ -18,8 +18,8 @@ local first = tonumber(ARGV[1]) -- 0, or what the last call returned
 local thorough = ARGV[2] == "1" -- whether an arrow failed
 -- ARGV[3..]: what that arrow was called with
 
-local WORKERS_AT, TYPES_AT, KEYS_AT = 1, 1000000000, 2000000000 -- `first` of the first worker, type and key
-local RECURRING_AT, RECURS_AT = 3000000000, 4000000000 -- of the first recurring call, and of what puts these off
+local WORKERS_AT, TYPES_AT, KEYS_AT = 1, 1000000000000, 2000000000000 -- `first` of the first worker, type and key
+local RECURRING_AT, RECURS_AT = 3000000000000, 4000000000000 -- of the first recurring call, and of what puts these off
 
 -- RETURNS what follows the keys.
 local function after_keys()

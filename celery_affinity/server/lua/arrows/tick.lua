@@ -8,6 +8,7 @@
 -- Cost: O(moves * log n), at most MOST_MOVES of each kind in one call; O(lists).
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
+-- @include base/garbage.lua
 -- @include jobs/rule_changes.lua
 -- @include generated/settings.lua
 -- @include fleet/take_back.lua
@@ -59,7 +60,7 @@ local function promote(id, row)
     local type, lane, enqueued, deliveries, patient = unpack(row)
     if not spoiled.can_wait(type, lane, enqueued, deliveries) then
         redis.call("ZREM", key.scheduled, id)
-        come_back.set_aside(id, "scheduled", settings)
+        types[#types + 1] = come_back.set_aside(id, "scheduled", settings)
         return
     end
     types[#types + 1] = type

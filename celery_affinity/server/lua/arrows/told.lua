@@ -1,7 +1,8 @@
 -- told: untold -> nowhere. The callers of these jobs know how the jobs ended; or their ends are left to another app, or
 -- nobody is to tell them.
 -- RETURNS the number of these ends that were untold until now. A batch of which calls do not know stays: see `shared`.
--- Cost: at most MOST_MOVES jobs in one call, by the caller.
+-- Of a batch that was deleted, some of the calls that are left go.
+-- Cost: at most MOST_MOVES jobs in one call, by the caller, and MOST_SHARED calls of batches.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include jobs/come_back.lua
@@ -23,20 +24,26 @@ local function leave(id)
     end
 end
 
--- Leaves what stands under the id as it is: it may be no job at all.
+-- Leaves what stands under the id as it is: it may be no job at all. The calls of a batch are told that their result is
+-- lost.
 local function set_aside(id)
+    if marks.of(id) == protocol.BATCH and of_batch("make_again", id) then
+        redis.call("HSET", key.job(id), "state", "done", "ended", clock.now)
+        return
+    end
     redis.call("ZREM", key.untold, id)
 end
 
 local report = ({ told = come_back.told, left = leave, aside = set_aside })[how]
 local untold = 0
+local most = math.max(1, math.floor(protocol.MOST_SHARED / math.max(1, #ARGV - 2))) -- calls of a batch that goes
 for i = 3, #ARGV do
     local id = ARGV[i]
     local is_half_told = how == "told" and marks.of(id) == protocol.BATCH
         and redis.call("EXISTS", key.callers(id)) == 1
     if redis.call("ZSCORE", key.untold, ARGV[i]) and not is_half_told then
         untold = untold + 1
-        report(ARGV[i])
+        report(ARGV[i], most)
     end
 end
 return untold

@@ -19,6 +19,11 @@ end
 function batch_release.record(batch, fence, known, how, why)
     local is_without_result = how == "revoked" or how == "expired" -- the worker ended the call before
     local state, its_why = ENDED[how] or "done", ENDED[how] and why or ""
+    if not known.type and of_batch("make_again", batch) then -- somebody deleted the row: all calls are to be told
+        redis.call("HSET", key.job(batch), "state", state, "ended", clock.now)
+        redis.call("ZADD", key.untold, clock.now, batch)
+        return nil
+    end
     local primary = redis.call("HGET", key.job(batch), "primary")
     if primary then
         of_batch("end_caller", primary, batch, state, its_why)

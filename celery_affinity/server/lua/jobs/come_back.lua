@@ -31,16 +31,14 @@ function come_back.some_of(worker, most)
     return ids
 end
 
--- Deletes a dead letter; with a batch, all of its calls.
-function come_back.forget(id)
-    if marks.of(id) == protocol.BATCH then
-        for _, caller in ipairs(of_batch("all_callers", id)) do
-            come_back.forget(caller)
-        end
-        redis.call("UNLINK", key.callers(id), key.told_callers(id))
-    end
+-- Deletes a job that is in no lane and has no slot; with a batch, `most` of its calls, MOST_FORGOTTEN if nil: a batch
+-- that has others goes with these, when it is `told` of.
+function come_back.forget(id, most)
     redis.call("ZREM", key.dead, id)
     redis.call("ZREM", key.untold, id)
+    if marks.of(id) == protocol.BATCH and not of_batch("forget_some", id, most or protocol.MOST_FORGOTTEN) then
+        return
+    end
     find_by.remove(id, 0)
     redis.call("UNLINK", key.job(id), key.message(id))
 end
@@ -82,30 +80,39 @@ function come_back.bury(id, reason, settings, why)
     trim_dead(settings.dead_max)
 end
 
--- The caller of a job that was untold knows how the job ended; or all callers, of a batch.
-function come_back.told(id)
+-- The caller of a job that was untold knows how the job ended; or all callers, of a batch. `most`: as in `forget`.
+function come_back.told(id, most)
     redis.call("ZREM", key.untold, id)
     redis.call("HDEL", key.job(id), "left", "tries")
     if redis.call("HGET", key.job(id), "state") ~= "dead" then
         ends.told(id)
     elseif not redis.call("ZSCORE", key.dead, id) then
-        come_back.forget(id) -- too many jobs were dead: this was left to do
+        come_back.forget(id, most) -- too many jobs were dead: this was left to do
     end
 end
 
 -- Sets aside a job that cannot wait, because its row was deleted or spoiled; it is in no lane and has no slot. Its
--- message, if there is one, is kept among the dead letters.
+-- message, if there is one, is kept among the dead letters. A batch waits again with its calls. RETURNS its type then.
 function come_back.set_aside(id, where, settings)
     spoiled.record("job " .. id .. ", found in " .. where)
+    if marks.of(id) == protocol.BATCH then
+        local its_type, lane, enqueued = of_batch("make_again", id)
+        if its_type then
+            redis.call("HSET", key.job(id), "state", "pending")
+            with_rules.wait(id, its_type, lane, enqueued)
+            return its_type
+        end
+    end
     if redis.call("EXISTS", key.message(id)) == 0 then
         redis.call("UNLINK", key.job(id))
-        return
+        return nil
     end
     local type, task, name = unpack(redis.call("HMGET", key.job(id), "type", "task", "name"))
     redis.call("HSET", key.job(id), "type", type or "unknown", "lane", "queued.0", "enqueued", clock.now,
         "deliveries", 0, "task", task or "", "name", name or "")
     redis.call("HDEL", key.job(id), "acked", "expires")
     come_back.bury(id, "unreadable", settings)
+    return nil
 end
 
 -- Takes a job back from its worker. The job is lost if it had been acked, since Celery promised to run it at most once;
@@ -117,8 +124,7 @@ function come_back.put(worker, id, counted, settings, why)
         unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries"))
     come_back.drop(worker, id)
     if not spoiled.can_wait(type, lane, enqueued, deliveries) then
-        come_back.set_aside(id, "claims:" .. worker, settings)
-        return nil
+        return come_back.set_aside(id, "claims:" .. worker, settings)
     end
     if acked == "1" then
         come_back.bury(id, "lost", settings)

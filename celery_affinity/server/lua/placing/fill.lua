@@ -190,9 +190,11 @@ local function fill_from(waiting, caller, view, fresh)
         end
         if fence then
             if not has_row then
-                -- Somebody deleted the job's row. What its head says is enough to run it.
+                -- Somebody deleted the job's row. What its head says is enough to run it; of a batch, with its calls.
+                local known_of = run or id
+                local task, name, rules = unpack(redis.call("HMGET", key.job(known_of), "task", "name", "rules"))
                 redis.call("HSET", key.job(id), "type", job.type, "lane", job.lane, "enqueued", job.enqueued,
-                    "deliveries", 0, "task", "", "name", "")
+                    "deliveries", 0, "task", task or "", "name", name or "", rules and "rules" or "task", rules or "")
                 redis.call("LPUSH", key.spoiled, "job " .. id .. ", of which only its place in a lane was left")
                 redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)
             end

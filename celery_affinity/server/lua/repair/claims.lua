@@ -4,6 +4,7 @@
 
 -- Makes a job's row say what its claim does. If the row names another worker that holds the job, the claim is removed.
 local function mend_claim(worker, id, fence)
+    mend_batch(id)
     if not has_type(key.job(id), "hash") then
         return -- the release of the job finds nothing to end
     end

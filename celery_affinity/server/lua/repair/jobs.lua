@@ -1,5 +1,9 @@
 -- jobs: mends the keys of a job, those by which it is found, and the times in indexes.
 -- @include jobs/marks.lua
+-- @include jobs/spoiled.lua
+-- @include jobs/keyed.lua
+-- @include jobs/recurring.lua
+-- @include jobs/of_batches.lua
 -- @include repair/types.lua
 local MOST_JOBS = 1000 -- of one index
 local MOST_CALLERS = 100 -- of one batch
@@ -29,6 +33,33 @@ local function mend_jobs_of_task(task)
     spoiled.record(key.jobs_of_task(task) .. ", made again")
 end
 
+-- Makes the row of a batch again, if somebody deleted or overwrote it. RETURNS whether the row was made.
+local function mend_batch(id)
+    if marks.of(id) ~= protocol.BATCH or (has_type(key.job(id), "hash")
+        and spoiled.can_wait(unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries")))) then
+        return false
+    end
+    has_type(key.callers(id), "zset")
+    local is_made = of_batch("make_again", id) ~= nil
+    if is_made then
+        spoiled.record("job " .. id .. ", of which only the calls were left")
+    end
+    return is_made
+end
+
+-- Has a call wait by itself if nothing is left of the batch that it merged into.
+local function mend_call(id)
+    local state, batch, type, lane, enqueued =
+        unpack(redis.call("HMGET", key.job(id), "state", "into", "type", "lane", "enqueued"))
+    if state == "merged" and batch and spoiled.can_wait(type, lane, enqueued, "0")
+        and redis.call("EXISTS", key.job(batch), key.callers(batch)) == 0 then
+        redis.call("HDEL", key.job(id), "into")
+        redis.call("HSET", key.job(id), "state", "pending")
+        with_rules.wait(id, type, lane, enqueued)
+        spoiled.record("job " .. id .. ", of whose batch nothing was left")
+    end
+end
+
 -- Mends the keys of a job, and the indexes that its row names; of a batch, also those of its calls.
 local function mend_job(id)
     has_type(key.message(id), "string")
@@ -40,6 +71,9 @@ local function mend_job(id)
         end
     end
     if has_type(key.job(id), "hash") then
+        if marks.of(id) == protocol.MERGES then
+            mend_call(id)
+        end
         local task, stamps = unpack(redis.call("HMGET", key.job(id), "task", "stamps"))
         mend_jobs_of_task(task or "")
         for stamp in string.gmatch(stamps or "", "%S+") do

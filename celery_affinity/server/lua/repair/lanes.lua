@@ -4,9 +4,13 @@
 -- @include placing/lane_names.lua
 -- @include repair/jobs.lua
 -- @include repair/keyed_jobs.lua
-local MOST_TYPES = 8
+local LANES_IN_A_PART = 3
+local PARTS = 9 -- of the work on a type: its 22 lanes, then its heads
+local MOST_TYPES = 8 -- that are read of a hash at once, or some more
 local FEW_TYPES = 1000 -- to be sorted in each call
-local PLACE_AT = 100000000 -- positions in the first of three hashes begin here, in the second at twice that, ...
+-- Positions in the first of three hashes begin at PLACE_AT, in the second at twice that, ...; of a cursor, at PAGE_AT.
+local PLACE_AT = 100000000000
+local PAGE_AT = 1000
 
 -- RETURNS the types that have pending jobs, or workers, in their order.
 local function known_types()
@@ -30,7 +34,10 @@ end
 
 -- Adds the jobs of `heads` that wait, and are in no lane, to their lanes: a script that failed had popped them.
 local function put_back_what_waits(type, heads)
-    for _, enqueued, id in lanes.each(heads) do
+    for its_lane, enqueued, id in lanes.each(heads) do
+        if mend_batch(id) then
+            redis.call("HSET", key.job(id), "state", "pending", "lane", its_lane, "enqueued", enqueued)
+        end
         if has_type(key.job(id), "hash") then
             local state, its_type, lane, its_enqueued, deliveries =
                 unpack(redis.call("HMGET", key.job(id), "state", "type", "lane", "enqueued", "deliveries"))
@@ -55,8 +62,8 @@ local function have_same_heads(text, other)
     return number == 0 and #text == #other
 end
 
-local function mend_lanes(type, thorough)
-    local before, heads = redis.call("HGET", key.heads, type) or "", {}
+-- Mends the types of the keys of `type`, and puts back what waits in no lane.
+local function mend_places(type)
     for _, lane in ipairs(lane_names()) do
         has_type(key.lane(type, lane), "zset")
     end
@@ -71,18 +78,15 @@ local function mend_lanes(type, thorough)
             spoiled.record("job " .. id .. ", counted by the limit of type " .. type)
         end
     end
-    put_back_what_waits(type, before)
-    for _, lane in ipairs(lane_names()) do
-        mend_keyed_jobs(type, lane)
-    end
-    before = redis.call("HGET", key.heads, type) or ""
+    put_back_what_waits(type, redis.call("HGET", key.heads, type) or "")
+end
+
+local function mend_heads(type)
+    local before, heads = redis.call("HGET", key.heads, type) or "", {}
     for _, lane in ipairs(lane_names()) do
         local head = lanes.with_new_head(type, lane, "", 1, 0)
         if head ~= "" then
             heads[#heads + 1] = head
-            if thorough then -- as many as a call moves
-                mend_jobs(redis.call("ZRANGE", key.lane(type, lane), 0, protocol.MOST_MOVES - 1))
-            end
         end
     end
     local text = table.concat(heads, " ")
@@ -92,28 +96,64 @@ local function mend_lanes(type, thorough)
     end
 end
 
+-- Does a part of the work on a type: some of its lanes; the last part is its heads.
+local function mend_part(type, part, thorough)
+    looks = looks + 1
+    if part == 0 then
+        mend_places(type)
+    elseif part == PARTS - 1 then
+        mend_heads(type)
+        return
+    end
+    local names = lane_names()
+    for nth = part * LANES_IN_A_PART + 1, math.min((part + 1) * LANES_IN_A_PART, #names) do
+        mend_keyed_jobs(type, names[nth])
+        if thorough then -- as many as a call moves
+            mend_jobs(redis.call("ZRANGE", key.lane(type, names[nth]), 0, protocol.MOST_MOVES - 1))
+            looks = looks + protocol.MOST_MOVES
+        end
+    end
+end
+
+-- Works on `types` from `at` on, which counts parts. Adds to `mended` those whose last part was done. RETURNS where to
+-- go on; nil if those were all.
+local function mend_some(types, at, mended, thorough)
+    while types[math.floor(at / PARTS) + 1] do
+        if looks >= MOST_LOOKS then
+            return at
+        end
+        local type = types[math.floor(at / PARTS) + 1]
+        mend_part(type, at % PARTS, thorough)
+        at = at + 1
+        mended[#mended + 1] = at % PARTS == 0 and type or nil
+    end
+    return nil
+end
+
 -- Mends the lanes of some of very many types, in the order of hashes: those in two of these twice. RETURNS what
 -- `mend_types` does.
 local function mend_types_by_place(from, thorough)
     local places = { key.heads, key.capacity, key.kept_lanes } -- the fields of each begin with a type
-    local nth = math.floor(from / PLACE_AT)
-    local cursor, fields = unpack(redis.call("HSCAN", places[nth], from % PLACE_AT, "COUNT", MOST_TYPES))
-    local mended = {}
+    local nth, cursor_before = math.floor(from / PLACE_AT), math.floor(from % PLACE_AT / PAGE_AT)
+    local cursor, fields = unpack(redis.call("HSCAN", places[nth], clock.text(cursor_before), "COUNT", MOST_TYPES))
+    local types, mended = {}, {}
     for i = 1, #fields, 2 do
         local type = string.match(fields[i], "^%S+")
         if type and type ~= "!" then
-            mended[#mended + 1] = type
-            mend_lanes(type, thorough)
+            types[#types + 1] = type
         end
     end
-    if cursor ~= "0" then
-        return nth * PLACE_AT + tonumber(cursor), mended
+    local at = mend_some(types, from % PAGE_AT, mended, thorough)
+    if at then
+        return nth * PLACE_AT + cursor_before * PAGE_AT + at, mended
+    elseif cursor ~= "0" then
+        return nth * PLACE_AT + tonumber(cursor) * PAGE_AT, mended
     end
     return nth < #places and (nth + 1) * PLACE_AT or nil, mended
 end
 
 -- Mends the lanes of types from the position `from` on. RETURNS the position to go on from, nil if those were all; and
--- the types.
+-- the types whose lanes are done.
 local function mend_types(from, thorough)
     if from == 0 and redis.call("HLEN", key.heads) + redis.call("HLEN", key.capacity) > FEW_TYPES then
         from = PLACE_AT
@@ -121,10 +161,6 @@ local function mend_types(from, thorough)
     if from >= PLACE_AT then
         return mend_types_by_place(from, thorough)
     end
-    local types, mended = known_types(), {}
-    while from + #mended < #types and #mended < MOST_TYPES and looks < MOST_LOOKS do
-        mended[#mended + 1] = types[from + #mended + 1]
-        mend_lanes(mended[#mended], thorough)
-    end
-    return from + #mended < #types and from + #mended or nil, mended
+    local mended = {}
+    return mend_some(known_types(), from, mended, thorough), mended
 end
