@@ -31,6 +31,7 @@ class Recurrence:
 
     def __init__(self):
         self._known, self._states, self._tasks = {}, {}, Counter()
+        self._ids, self._again = set(), set()
         self._now_us = 0
 
     def see(self, reference, now_us):
@@ -46,6 +47,7 @@ class Recurrence:
             del self._known[name]
         calls = [job for job in reference.jobs.values() if merge_in(job.rules) and not is_batch(job.id)]
         states = {job.id: "pending" if job.is_patient else job.state for job in calls}
+        self._see_tasks(reference)
         for job_id in states.keys() | self._states.keys():
             self._see_job(reference, job_id, self._states.get(job_id, ("", None))[0], states.get(job_id, ""))
         jobs = reference.jobs
@@ -53,13 +55,23 @@ class Recurrence:
         self._tasks = Counter(job.task_id for job in jobs.values() if not is_batch(job.id) and _lives(reference, job))
         self._check(reference, now_us)
 
+    def _see_tasks(self, reference):
+        """Find the new jobs whose tasks have others by then; of those of one call the first ones count for the rest."""
+        self._again = set()
+        for job in reference.jobs.values():
+            if job.id not in self._ids and job.task_id and not is_batch(job.id):
+                if self._tasks[job.task_id]:
+                    self._again.add(job.id)
+                self._tasks[job.task_id] += 1
+        self._ids = set(reference.jobs)
+
     def _see_job(self, reference, job_id, before, after):
         if before in _TO_RUN and after in ("revoked", "expired", ""):
             for known in self._matching(self._states[job_id][1]):
                 known.is_taken_back = True
         elif before in ("", "scheduled") and after in _TO_RUN:
             job = reference.jobs[job_id]
-            is_again = job.is_again if before else self._tasks[job.task_id] > 0 and job.task_id
+            is_again = job.is_again if before else job_id in self._again
             for known in [] if is_again else self._matching(self._place(job)):
                 known.matched_us = known.requested_us = self._now_us
                 known.is_taken_back = False
