@@ -9,6 +9,7 @@ from pathlib import Path
 from celery import Celery
 
 from examples.routes import OUTPUT
+from examples.routes.work import AT_REST, STALE_AFTER_S
 
 #: "affinity"; "merged", where calls merge; "stock"; or "lock": stock Celery with a lock for each city, and a queue of
 #: the users' own.
@@ -28,8 +29,10 @@ if SIDE in ("affinity", "merged"):
 else:
     app.conf.task_routes = {"routes.*": {"queue": "route"}}
 
-if SIDE == "merged":  # each caller gets the plan that has its change
-    app.conf.result_backend = URL
+if SIDE == "merged":
+    again = {"task": "routes.plan_city", "args": (AT_REST, []), "stale_after": STALE_AFTER_S}
+    app.conf.affinity_recurring = {"plan-again": again}
+    app.conf.result_backend = URL  # each caller gets the plan that has its change
     app.conf.result_backend_transport_options = {"global_keyprefix": KEYPREFIX}
 
 app.conf.update(

@@ -35,7 +35,7 @@ def write(path: Path, runs: list[Run], merged: Run, requests: list[work.Request]
         title="Routes",
         heading="A flood of changes, users who wait, and one plan of a city at a time",
         intro=f"{len(requests) - users} changes of stops come at once, in all cities but {work.AT_REST}; each plans "
-        f"its city's tours again. Meanwhile {users} users change a stop, and wait. In the end {len(merged.jobs):,} "
+        f"its city's tours again. Meanwhile {users} users change a stop, and wait. In the end {len(merged.wishes()):,} "
         "changes come, and calls merge.",
         said=[*failures, *report.sentences(runs), *merging.sentences(runs[0], merged)[:1]],
         style=STYLE.read_text(encoding="utf-8"),

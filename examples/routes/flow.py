@@ -17,6 +17,7 @@ LEGEND = """<div class="legend">
   <span><b class="run"></b>the run that plans it, with the number of its changes</span>
   <span><b class="run asked"></b>a run that a user waits for</span>
   <span><b class="telling"></b>tells its callers</span>
+  <span><b class="run again"></b>a recurring call</span>
   <span class="soft">Point at a run for its changes.</span>
 </div>
 """
@@ -32,25 +33,29 @@ def part(single: Run, merged: Run) -> str:
     """Return the part of the page about merging: sentences, a table, and how calls became runs."""
     said = "".join(f"<li>{escape(sentence)}</li>" for sentence in merging.sentences(single, merged)[1:])
     figures = f'<div class="scroll">{page.table(merging.table(single, merged))}</div>'
-    header = f"<header><h2>{len(merged.jobs):,} changes, and calls that merge</h2></header>"
+    header = f"<header><h2>{len(merged.wishes()):,} changes, and calls that merge</h2></header>"
     return f'<section id="merging">{header}<ul class="said">{said}</ul>{figures}</section>\n{LEGEND}{_chart(merged)}'
 
 
 def _chart(run: Run) -> str:
-    length_s = math.ceil(max(1.0, run.took_s))
+    ends = (job.ended for job in run.jobs.values() if job.ended is not None)
+    length_s = math.ceil(max(1.0, *(end - run.began for end in ends)))
     calls = calls_of(run)
     rows = [_city(run, city, calls, length_s) for city in all_cities()]
-    note = f"{len(run.jobs):,} changes, {len(merging.runs_of(run))} runs, all told after {run.took_s:.1f} s"
+    note = f"{len(run.wishes()):,} changes, {len(merging.runs_of(run))} runs, all told after {run.took_s:.1f} s"
     return page.chart(run.side, SIDES[run.side], note, [*rows, page.axis(length_s)])
 
 
 def _city(run: Run, city: str, calls: dict[str, list[Job]], length_s: int) -> str:
-    jobs = run.of_city(city)
-    marks = [_lines(run, job, calls.get(job.id, []), length_s) for job in jobs]
+    jobs = [
+        job for job in run.of_city(city) if _end(run, job) > 0
+    ]  # recurring calls may be made before the first change
+    marks = [_lines(run, job, calls[job.id], length_s) for job in jobs if job.id in calls]
     for nth, job in enumerate(jobs, 1):
         marks += [_dot(run, job, call, length_s) for call in calls.get(job.id, [])]
         marks.append(_bar(run, job, f"{city}, run {nth} of {len(jobs)}", calls.get(job.id, []), length_s))
-    note = f"{sum(len(calls.get(job.id, [])) for job in jobs)} in {len(jobs)} runs"
+    asked = sum(len(calls.get(job.id, [])) for job in jobs)
+    note = f"{asked} in {len(jobs)} runs" if asked else f"planned {len(jobs)} times"
     return page.row(city, note, "".join(marks), "flow", LINES_PX + RUN_PX + 6)
 
 
@@ -78,15 +83,21 @@ def _dot(run: Run, job: Job, call: Job, length_s: int) -> str:
 
 
 def _bar(run: Run, job: Job, title: str, calls: list[Job], length_s: int) -> str:
-    start, end = (job.began or 0.0) - run.began, (job.planned or job.ended or run.began + run.took_s) - run.began
+    start, end = max(0.0, (job.began or 0.0) - run.began), _end(run, job)
     users = [call for call in calls if call.mode == "on_demand"]
     named = [*(f"{call.about}, says a user" for call in users), *(call.about for call in calls if call not in users)]
     others = [f"and {len(named) - NAMED} more"] if len(named) > NAMED else []
     planned = f"planned at {start:.2f} s, for {seconds(end - start)} s"
-    tip = "\n".join([f"{title}: {len(calls)} changes", planned, *named[:NAMED], *others])
-    classes = "run asked" if users else "run"
+    what = f"{len(calls)} changes" if calls else "a recurring call"
+    tip = "\n".join([f"{title}: {what}", planned, *named[:NAMED], *others])
+    classes = "run asked" if users else "run" if calls else "run again"
     style = f"top:{LINES_PX}px;height:{RUN_PX}px;"
-    bar = page.mark(start, end, length_s, classes, job.id[:8], tip, style, text=str(len(calls)))
+    bar = page.mark(start, end, length_s, classes, job.id[:8], tip, style, text=str(len(calls) or "again"))
     told = (job.ended or job.planned or run.began) - run.began
     style = f"top:{LINES_PX + RUN_PX // 3}px;height:{RUN_PX // 3}px;"
     return bar + page.mark(end, max(end, told), length_s, "telling", job.id[:8], tip, style)
+
+
+def _end(run: Run, job: Job) -> float:
+    """Return when *job* had planned, s after the first change."""
+    return (job.planned or job.ended or run.began + run.took_s) - run.began

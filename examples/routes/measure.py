@@ -38,8 +38,9 @@ class Job(runs.Job):
 
     @property
     def number(self) -> int:
-        """The number of the change that was called for."""
-        return int(self.about.partition(":")[0])
+        """The number of the change that was called for; 0 for a recurring call, which has none."""
+        number, has_change, _ = self.about.partition(":")
+        return int(number) if has_change else 0
 
     @property
     def held_idle_s(self) -> float:
@@ -55,6 +56,19 @@ class Run(runs.Run):
 
     def new_job(self, **fields: object) -> Job:
         return Job(**fields)  # type: ignore[arg-type]
+
+    @property
+    def began(self) -> float:
+        """When the first change came; recurring calls may be made before."""
+        return min((job.published for job in self.wishes()), default=0.0)
+
+    @property
+    def took_s(self) -> float:
+        return max((job.ended - self.began for job in self.wishes() if job.ended is not None), default=0.0)
+
+    def wishes(self) -> list[Job]:
+        """Return the calls for a change: all but the recurring ones."""
+        return [job for job in self.jobs.values() if job.number]
 
     def runs_by_number(self) -> dict[int, Job]:
         """Return the run that planned each change; the last one of a change that was planned twice."""

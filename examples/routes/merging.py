@@ -2,19 +2,33 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from rich.table import Table
 
 from examples.comparing.figures import percentile, seconds
-from examples.routes.measure import Job, Run
-from examples.routes.sides import SIDES
-from examples.routes.work import cores, flooded
+from examples.routes.measure import MERGED, Job, Run
+from examples.routes.sides import LEAST_AGAIN, SIDES
+from examples.routes.work import AT_REST, STALE_AFTER_S, cores, flooded
 
 Figure = Callable[[Run], object]
 
 
 def runs_of(run: Run) -> list[Job]:
-    return [job for job in run.jobs.values() if job.began is not None]
+    """Return the runs that planned changes."""
+    return [job for job in run.jobs.values() if job.changes]
+
+
+def planned_again(run: Run) -> list[Job]:
+    """Return the runs of recurring calls that have planned, in their order."""
+    return [job for job in run.of_city(AT_REST) if not job.number and job.planned is not None]
+
+
+def oldest_s(run: Run) -> float:
+    """Return how old, s, the plan of the city that nobody touched ever was: one is as old as what its run read."""
+    again = planned_again(run)
+    ages = [(new.planned or 0.0) - (old.began or 0.0) for old, new in pairwise(again)]
+    return max(ages, default=0.0)
 
 
 def calls_of(run: Run) -> dict[str, list[Job]]:
@@ -40,8 +54,8 @@ def went_first(run: Run, user: Job) -> int:
             free_at = max(free_at, other.ended)
     return sum(
         free_at < (other.started or 0.0) < (mine.started or 0.0)
-        for other in runs_of(run)
-        if other.type != user.type and all(call.mode != "on_demand" for call in calls[other.id])
+        for other in run.jobs.values()
+        if other.type != user.type and all(call.mode != "on_demand" for call in calls.get(other.id, []))
     )
 
 
@@ -59,7 +73,7 @@ def table(single: Run, merged: Run) -> Table:
 
 
 def _rows() -> Iterator[tuple[str, Figure]]:
-    yield "changes", lambda run: f"{len(run.jobs):,}"
+    yield "changes", lambda run: f"{len(run.wishes()):,}"
     yield "runs that planned a city", lambda run: f"{len(runs_of(run)):,}"
     yield "CPU seconds of planning", lambda run: f"{_cpu_s(run):.1f}"
     yield "a change is in a plan after, median, s", lambda run: _at(run.plan_waits(), 50)
@@ -89,16 +103,16 @@ def sentences(single: Run, merged: Run) -> list[str]:
     """Return what a person should notice, in plain words; each figure is what was measured, better or worse."""
     if not runs_of(merged):
         return []
-    return [_few_runs(single, merged), _callers(merged), _cost(single, merged), _users(single, merged)]
+    return [_few_runs(single, merged), _callers(merged), _cost(single, merged), _users(single, merged), _again(merged)]
 
 
 def _few_runs(single: Run, merged: Run) -> str:
     runs = len(runs_of(merged))
     most = max(len(merged.of_city(city)) for city in flooded())
     return (
-        f"{len(merged.jobs):,} changes that came within {came_within_s(merged):.1f} s took {runs} runs, "
-        f"{most} of a city at most: {len(merged.jobs) / runs:.0f} changes in a run. "
-        f"Not merged, {len(single.jobs)} changes took {len(runs_of(single))}."
+        f"{len(merged.wishes()):,} changes that came within {came_within_s(merged):.1f} s took {runs} runs, "
+        f"{most} of a city at most: {len(merged.wishes()) / runs:.0f} changes in a run. "
+        f"Not merged, {len(single.wishes())} changes took {len(runs_of(single))}."
     )
 
 
@@ -106,13 +120,13 @@ def _callers(merged: Run) -> str:
     told = sum(job.told is not None for job in merged.jobs.values())
     return (
         f"Each caller asks for the result of its own call. Callers who got a plan with their change in it: "
-        f"{told - len(told_wrong(merged)):,} of {len(merged.jobs):,}."
+        f"{told - len(told_wrong(merged)):,} of {len(merged.wishes()):,}."
     )
 
 
 def _cost(single: Run, merged: Run) -> str:
     of_a_change = _cpu_s(single) / max(1, len(runs_of(single)))
-    in_all = of_a_change * len(merged.jobs)
+    in_all = of_a_change * len(merged.wishes())
     return (
         f"The planning took {_cpu_s(merged):.1f} CPU seconds. At {of_a_change:.2f} for each change, as where calls do "
         f"not merge, it would have taken {in_all:.0f}: {in_all / cores():.0f} s of all {cores()} cores here."
@@ -134,11 +148,20 @@ def _users(single: Run, merged: Run) -> str:
     )
 
 
+def _again(merged: Run) -> str:
+    return (
+        f"Nobody changed {AT_REST}: a recurring call, made when nothing asks for a plan for {STALE_AFTER_S:g} s, had "
+        f"it planned {len(planned_again(merged))} times. Its plan was never older than {oldest_s(merged):.1f} s."
+    )
+
+
 def failures(run: Run, requests: int) -> list[str]:
     """Return what must not be: changes that nobody planned, callers who got a plan without their change."""
     found = []
     if missing := run.unfinished(requests):
         found.append(f"{SIDES[run.side]}: changes that were not planned in time: {missing}.")
+    if run.side == MERGED and len(planned_again(run)) < LEAST_AGAIN:
+        found.append(f"{SIDES[run.side]}: {AT_REST}, which nobody changed, was not planned again and again.")
     if wrong := told_wrong(run):
         first = f"the first is {wrong[0].type}, {wrong[0].about}"
         found.append(f"{SIDES[run.side]}: callers who got no plan that has their change: {len(wrong)}; {first}.")

@@ -25,6 +25,9 @@ COMPARED = [side for side in SIDES if side != MERGED]
 
 WORK = "work.json"
 
+#: Where calls merge, the city that nobody changes is to be planned again at least so many times.
+LEAST_AGAIN = 3
+
 #: Work that has not ended after so many times the planned duration, and half a minute, is given up.
 PATIENCE = 4
 
@@ -46,10 +49,15 @@ def run(console: Console, side: str, requests: list[work.Request], seconds: floa
             work.save(requests, result.folder / WORK)
             processes.python("client", "examples.routes.publish", str(result.folder / WORK))
             patience_s = PATIENCE * seconds + BOOT_S
-            watch(processes, result.follow, patience_s, lambda: not result.unfinished(len(requests)))
+            watch(processes, result.follow, patience_s, lambda: _is_done(result, len(requests)))
     finally:
         forget(url, keyprefix)
     return result
+
+
+def _is_done(result: Run, requests: int) -> bool:
+    again = sum(job.planned is not None for job in result.of_city(work.AT_REST))
+    return not result.unfinished(requests) and (result.side != MERGED or again >= LEAST_AGAIN)
 
 
 def _fresh(folder: Path) -> Path:

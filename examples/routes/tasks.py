@@ -44,8 +44,11 @@ def only_one(city: str) -> AbstractContextManager[object]:
 
 
 def describe(name, args, kwargs):
-    """Return the city of a job and its change, for the figures."""
-    city, [change] = args
+    """Return the city of a call and its change, for the figures."""
+    city, changes = args
+    if not changes:  # a recurring call
+        return city, "planned again"
+    [change] = changes
     return city, f"{change['number']}: {change['stop']} {'comes back' if change['is_wanted'] else 'drops out'}"
 
 

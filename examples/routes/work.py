@@ -21,6 +21,9 @@ SEED = 7
 #: No batch of changes comes for this city. Four slots plan the others: without a reserve they would all be busy.
 AT_REST = "Lübeck"
 
+#: Where calls merge nobody changes a stop of that city: then it is planned again after so many seconds.
+STALE_AFTER_S = 1.0
+
 #: Users who ask: in each city under the flood, and in the one at rest.
 USERS = 2
 USERS_AT_REST = 4

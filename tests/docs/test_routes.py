@@ -155,21 +155,24 @@ def test_the_tables_say_what_was_measured(routes, side):
 def test_the_table_of_merging_says_what_was_measured(routes, ours):
     merged = run_of(routes, MERGED)
     both = (ours, merged)
-    assert cells(routes[0], "changes") == [str(len(run.jobs)) for run in both]
+    assert cells(routes[0], "changes") == [str(len(run.wishes())) for run in both]
     assert cells(routes[0], "runs that planned a city") == [str(len(merging.runs_of(run))) for run in both]
     seconds = [float(cell) for cell in cells(routes[0], "CPU seconds of planning")]
-    assert seconds == pytest.approx([sum(job.cpu_s for job in run.jobs.values()) for run in both], abs=0.051)
+    assert seconds == pytest.approx([sum(job.cpu_s for job in merging.runs_of(run)) for run in both], abs=0.051)
     longest = [float(cell) for cell in cells(routes[0], "a change is in a plan after, longest, s")]
     assert longest == pytest.approx([run.plan_waits()[-1] for run in both], abs=0.051)
-    for sentence in merging.sentences(*both):
+    *sentences, _ = merging.sentences(*both)
+    for sentence in sentences:
         assert f"* {sentence}" in routes[0]
+    [times] = re.findall(rf"Nobody changed {work.AT_REST}: .* had it planned (\d+) times", routes[0])
+    assert int(times) >= sides.LEAST_AGAIN
 
 
 def test_a_caller_whose_plan_lacks_the_change_fails_the_example(routes, tmp_path, monkeypatch):
     def run(console, side, *_):
         found = run_of(routes, side)
         if side == MERGED:
-            next(iter(found.jobs.values())).is_in_plan = False
+            found.wishes()[0].is_in_plan = False
         return found
 
     monkeypatch.setattr(sides, "run", run)
@@ -197,14 +200,15 @@ class Page(HTMLParser):
     def __init__(self):
         super().__init__()
         self.open, self.links, self.sections, self.texts = [], [], [], []
-        self.bars = self.dots = 0
+        self.bars = self.dots = self.again = 0
         self.calls, self.lines = Counter(), set()
 
     def handle_starttag(self, tag, attrs):
         attrs = dict(attrs)
         self.links += [attrs[name] for name in ("src", "href") if name in attrs]
         classes = attrs.get("class", "").split()
-        self.bars += tag == "i" and "run" in classes
+        self.bars += tag == "i" and "run" in classes and "again" not in classes
+        self.again += tag == "i" and "again" in classes
         if tag == "i" and "call" in classes:
             self.calls[attrs["data-way"]] += 1
         if tag == "svg" and "lines" in classes:
@@ -242,6 +246,7 @@ def test_the_page_has_a_map_of_each_city_and_every_run_and_needs_no_other_file(r
         assert page.texts.count(city) == 1 + 1 + len(SIDES), "its map, its row in the table, its lane on each side"
     assert page.dots == sum(len(city.stops) for city in all_cities().values())
     assert page.bars == sum(len(merging.runs_of(run_of(routes, name))) for name in SIDES)
+    assert page.again > 0, "runs of the recurring call"
     calls = merging.calls_of(run_of(routes, MERGED))
     assert page.calls == {way[:8]: len(of_run) for way, of_run in calls.items()}
     assert page.lines == set(page.calls)

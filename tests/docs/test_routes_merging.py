@@ -46,8 +46,8 @@ def test_each_change_is_planned_once_and_most_of_them_together(merged, many):
 
 
 def test_every_caller_is_told_a_plan_that_has_its_change(merged, many):
-    assert len(merged.jobs) == len(many)
-    assert all(job.is_in_plan for job in merged.jobs.values())
+    assert len(merged.wishes()) == len(many)
+    assert all(job.is_in_plan for job in merged.wishes())
     assert merging.failures(merged, len(many)) == []
 
 
@@ -68,6 +68,15 @@ def test_the_work_is_a_thousand_changes_with_users_among_them():
     assert min(users) > 0
     assert max(users) < len(requests) - 1
     assert [request.at_s for request in requests] == sorted(request.at_s for request in requests)
+
+
+def test_the_city_that_nobody_changes_is_planned_again_and_again(merged):
+    again = merging.planned_again(merged)
+    assert len(again) >= sides.LEAST_AGAIN
+    assert {(job.type, tuple(job.changes)) for job in again} == {(work.AT_REST, ())}
+    book = merged.book(work.AT_REST)
+    assert book["changes"] == []
+    assert sum(map(len, book["tours"])) == len(all_cities()[work.AT_REST].stops)
 
 
 # -- one moment, held
@@ -103,7 +112,7 @@ def behind_others(valkey, tmp_path):
 
     def all_ended():
         run.follow()
-        return sum(job.ended is not None for job in run.jobs.values()) == len(cities)
+        return sum(job.ended is not None for job in merging.runs_of(run)) == len(cities)
 
     with Processes(tmp_path, env) as processes:
         subprocess.run([sys.executable, "-c", publish], cwd=ROOT, env=os.environ | env, check=True, timeout=60)
@@ -122,7 +131,7 @@ def test_a_users_change_goes_first_with_those_it_merged_with_and_each_caller_has
     assert [job.changes for job in order[1:]] == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
     backend = Celery(set_as_current=False, backend=valkey.url)
     backend.conf.result_backend_transport_options = {"global_keyprefix": PREFIX}
-    for job in run.jobs.values():
+    for job in run.wishes():
         book = AsyncResult(job.id, app=backend).get(timeout=30)
         assert job.number in book["changes"]
         assert book == run.book(job.type)
@@ -139,14 +148,30 @@ def job(number, city, published, began=None, planned=None, changes=(), mode="que
 
 @pytest.fixture
 def made(tmp_path):
-    """Return three runs: of Kiel, of Bremen, and again of Kiel, which a user waits for."""
+    """Return three runs, of Kiel, of Bremen, and of Kiel for a user, and four of a recurring call."""
     jobs = [
         job(1, "Kiel", 10.0, 10.0, 11.0, [1]),
         job(2, "Bremen", 10.1, 11.2, 12.0, [2]),
         job(3, "Kiel", 10.2, 11.5, 13.0, [3, 4]),
         job(4, "Kiel", 10.5, mode="on_demand"),
     ]
-    return Run(MERGED, tmp_path, {job.id: job for job in jobs})
+    times = [(9.0, 9.5), (10.2, 10.8), (11.0, 11.8), (12.0, 12.5)]
+    again = [
+        Job(
+            str(nth),
+            "",
+            work.AT_REST,
+            "queued",
+            "planned again",
+            began - 0.1,
+            began,
+            planned,
+            began=began,
+            planned=planned,
+        )
+        for nth, (began, planned) in enumerate(times, 5)
+    ]
+    return Run(MERGED, tmp_path, {job.id: job for job in [*jobs, *again]})
 
 
 def test_the_calls_of_a_run_are_those_whose_changes_it_planned(made):
@@ -165,12 +190,26 @@ def test_a_run_of_another_city_that_started_while_the_users_might_have_is_counte
     assert merging.went_first(made, user) == 0, "for another user"
 
 
+def test_a_plan_is_as_old_as_what_its_run_read(made):
+    assert merging.oldest_s(made) == pytest.approx(10.8 - 9.0)
+    made.jobs["6"].planned = None
+    assert merging.oldest_s(made) == pytest.approx(11.8 - 9.0)
+
+
+def test_recurring_calls_are_no_changes(made):
+    assert [wish.number for wish in made.wishes()] == [1, 2, 3, 4]
+    assert (made.began, made.took_s) == (10.0, 3.0), "from the first change on"
+    assert [run.id for run in merging.runs_of(made)] == ["1", "2", "3"]
+
+
 def test_what_fails_is_said(made):
     made.jobs["4"].told = 13.0
     assert merging.failures(made, 4) == []
     made.jobs["4"].is_in_plan = False
+    made.jobs["6"].planned = made.jobs["7"].planned = None
     title = "celery_affinity, calls merged"
     assert merging.failures(made, 5) == [
         f"{title}: changes that were not planned in time: 1.",
+        f"{title}: {work.AT_REST}, which nobody changed, was not planned again and again.",
         f"{title}: callers who got no plan that has their change: 1; the first is Kiel, 4: a stop drops out.",
     ]
