@@ -96,7 +96,7 @@ def _all_planned_s(run: Run) -> float:
 
 
 def came_within_s(run: Run) -> float:
-    return max((job.published - run.began for job in run.jobs.values()), default=0.0)
+    return max((job.published - run.began for job in run.wishes()), default=0.0)
 
 
 def sentences(single: Run, merged: Run) -> list[str]:
