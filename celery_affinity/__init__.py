@@ -6,7 +6,16 @@ One setting installs it, in publishers and workers: ``app.conf.broker_transport 
 from .client import intercepted as _intercepted  # changes Celery's classes
 from .client import workflows as _workflows  # has Celery's canvas keep the mode of its call
 from .client.publish_many import TaskIds, publish_many
-from .errors import AffinityError, OptionError, PublishError, ResultLostError, SchemaError, SettingError, TransportError
+from .errors import (
+    AffinityError,
+    NotMerged,
+    OptionError,
+    PublishError,
+    ResultLostError,
+    SchemaError,
+    SettingError,
+    TransportError,
+)
 from .observe.explain import Explanation
 from .observe.jobs import Job
 from .operate.jobs import Jobs, jobs
@@ -26,6 +35,7 @@ __all__ = [
     "Job",
     "Jobs",
     "Merge",
+    "NotMerged",
     "OptionError",
     "PublishError",
     "Rate",

@@ -45,6 +45,10 @@ class ResultLostError(AffinityError):
     """The run of a merged call has ended, and nobody knows its result any more: it is the result of the call."""
 
 
+class NotMerged(AffinityError):  # noqa: N818 - no error of anybody: the word of a `fold` for a call that it leaves out
+    """Raised by a `fold` of a Merge: the second call, and all after it, do not go into this run; they are the next."""
+
+
 def refuse(option: str, accepted: str, got: object) -> OptionError:
     """Return the error for a bad option of a task: its name, what is accepted, what came instead."""
     return OptionError(f"{option} must be {accepted}, got: {got!r}")

@@ -42,6 +42,7 @@ class Reference(Cohort):
     revoke = arrows.revoke.revoke
     revoke_stamped = arrows.revoke.revoke_stamped
     callers = arrows.callers.callers
+    part = arrows.part.part
     shared = arrows.shared.shared
     announce = arrows.announce.announce
     told = arrows.told.told

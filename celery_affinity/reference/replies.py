@@ -170,6 +170,13 @@ class Callers(NamedTuple):
     callers: list[Caller]
 
 
+class Parted(NamedTuple):
+    """*calls*: how many went into a batch of their own; -1 if the batch was not the caller's."""
+
+    calls: int
+    more: Set[str]
+
+
 class Ending(NamedTuple):
     """How a job ended without a worker. *how*: "revoked", "expired", or the `Reason` for which it is dead.
 

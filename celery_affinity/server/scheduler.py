@@ -277,6 +277,16 @@ class Scheduler(ScriptRunner):
         after, *found = self._run(load("callers"), batch=batch, fence=fence, after=after, most=most) or [None]
         return None if after is None else Callers.parse(after, found)
 
+    def part(self, batch: str, callers: Sequence[str], *, fence: str) -> int:
+        """Have these calls of *batch*, in their order, wait again as a run of their own. Return how many there were.
+
+        *fence*: the number of the caller's claim of the batch; -1: the batch is not the caller's, and nothing changed.
+        A repeated call changes nothing. Those that have ended, or were parted before, count for none.
+        """
+        parted, more = self._run(load("part"), batch=batch, fence=fence, rest=callers)
+        self._go_on(more)
+        return int(parted)
+
     def shared(self, batch: str, callers: Sequence[str], *, fence: str = "", state: str = "done") -> int:
         """Say that these calls of *batch* know its result. Return how many others do not; -1: see below.
 

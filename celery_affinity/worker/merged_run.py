@@ -10,8 +10,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial, reduce, wraps
-from typing import Any, NamedTuple
+from functools import partial, wraps
+from typing import Any, NamedTuple, TypeVar
 
 from celery import Celery
 from celery.app.task import Context, Task
@@ -24,12 +24,15 @@ from ..client.of_app import merge_of
 from ..dispatcher.caller_events import collected, send_start
 from ..dispatcher.sharing import AWAY, Batch, Failed, Succeeded, retry, share
 from ..dispatcher.teller import Teller
+from ..errors import NotMerged
 from ..membership.held import claim_in
 from ..rules.marks import is_batch
 from ..rules.merging import Call, Merge
 from ..server.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 #: Name of the attribute of a request that has its `_Run`.
 _RUN = "affinity_run"
@@ -92,10 +95,16 @@ def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callabl
         if claim is not None and is_batch(claim[0]):
             batch = Batch(claim[0], task.name, claim[1], request.id)
             calls |= _others(task, names, batch)
-        merged = _Run(batch, calls, [])
+        merged, folded = _Run(batch, calls, []), None
         setattr(request, _RUN, merged)
+        if merge.fold is not None and batch is not None:
+            folded, number = _folded(merge, list(calls.values()))
+            if number < len(calls):
+                calls = _without_the_last(task, batch, calls, number)
+                merged = _Run(batch, calls, [])
+                setattr(request, _RUN, merged)
         try:
-            result = _run(run, merge, list(calls.values()), args, kwargs)
+            result = _run(run, merge, list(calls.values()), folded, args, kwargs)
         except Retry as exc:
             if batch is not None and _is_for_one_call(exc, request):
                 _at_the_broker(task, partial(retry, batch=batch, exc=exc))
@@ -116,19 +125,44 @@ def _run(
     run: Callable[..., Any],
     merge: Merge,
     calls: Sequence[Call],
+    folded: Call | None,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Call *run* with the arguments that *merge* makes of *calls*."""
+    """Call *run* with the arguments that *merge* makes of *calls*. *folded*: what its function made of them."""
     if merge.keep == "all":
         return run(list(calls))
     if merge.keep == "first" or len(calls) == 1:
         return run(*args, **kwargs)
-    assert not isinstance(merge.fold, str), "it is imported"
-    call = calls[-1] if merge.fold is None else reduce(merge.fold, calls)
+    call = calls[-1] if merge.fold is None else folded
     if not isinstance(call, Call):
         raise TypeError(f"fold must return a Call, got: {call!r:.200}")
     return run(*call.args, **call.kwargs)
+
+
+def _folded(merge: Merge, calls: Sequence[Call]) -> tuple[Call, int]:
+    """Return one call, which the function of *merge* made of the first ones, and the number of these."""
+    assert not isinstance(merge.fold, str | None), "it is imported"
+    folded = calls[0]
+    for number, call in enumerate(calls[1:], 1):
+        try:
+            folded = merge.fold(folded, call)
+        except NotMerged:
+            return folded, number
+    return folded, len(calls)
+
+
+def _without_the_last(task: Task, batch: Batch, calls: Mapping[str, Call], number: int) -> dict[str, Call]:
+    """Return the first *number* of *calls*. The others are a run of their own from now on."""
+    going = [*calls][number:]
+
+    def part() -> None:
+        with _broker(task) as (scheduler, _):
+            if scheduler.part(batch.job_id, going, fence=batch.fence) < 0:
+                raise Ignore(f"task {task.request.id} is run with its calls by another worker by now")
+
+    _once_the_broker_answers(task, part, "that task %s is not merged with cannot be sent back")
+    return {job_id: calls[job_id] for job_id in [*calls][:number]}
 
 
 def _is_for_one_call(exc: Retry, request: Context) -> bool:
@@ -167,19 +201,26 @@ def _call(names: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[
 
 
 def _others(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[str, Call]:
-    """Return the calls of a batch but its own, by job id. Waits while the broker is away: the batch stays claimed."""
+    """Return the calls of a batch but its own, by job id."""
+    return _once_the_broker_answers(
+        task, partial(_read, task, names, batch), "that task %s was merged with cannot be read"
+    )
+
+
+def _once_the_broker_answers(task: Task, ask: Callable[[], _T], what: str) -> _T:
+    """Return what *ask* returns. Waits while the broker is away: the batch stays claimed. *what* cannot be done yet."""
     deadline_s = time.monotonic() + (_PATIENCE_S if task.acks_late else _PATIENCE_AFTER_ACK_S)
     is_said = False
     while True:
         try:
-            return _read(task, names, batch)
+            return ask()
         except AWAY as exc:
             if not is_said:
-                logger.warning("The calls that task %s was merged with cannot be read yet: %s", task.request.id, exc)
+                logger.warning("The calls %s yet: %s", what % task.request.id, exc)
                 is_said = True
             if time.monotonic() >= deadline_s:
                 if task.acks_late:
-                    raise Reject(f"the calls that it was merged with cannot be read: {exc}", requeue=True) from exc
+                    raise Reject(f"the calls {what % task.request.id}: {exc}", requeue=True) from exc
                 raise
         time.sleep(_PAUSE_S)
 

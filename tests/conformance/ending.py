@@ -92,6 +92,33 @@ class Ending(Both):
             batch, [choice[i % len(choice)] for choice, i in zip(picks, some_indexes, strict=True)], fence, state
         )
 
+    @often(
+        6,
+        index=indexes,
+        fence=draw.sampled_from([1, 2]),
+        some_indexes=some_indexes,
+        tail=draw.sampled_from([True, True, False]),
+    )
+    def part(self, index, fence, some_indexes, tail):
+        """Have the last calls of a batch be a run of their own; or some of them, and now and then other jobs."""
+        claimed = [job for job in self.reference.jobs.values() if job.callers and job.state == "claimed"]
+        if claimed and index < GONE:
+            batch = claimed[index % len(claimed)]
+            batch, fence = batch.id, batch.fence if index % 7 else fence
+        else:
+            batch, fence = self.pick_batch(index, fence)
+        of_batch = [*self.reference.jobs[batch].callers] if batch in self.reference.jobs else []
+        ids = of_batch[1 + some_indexes[0] % 2 :]
+        if not tail:
+            others = [*of_batch, *self.reference.jobs, "no-job"]
+            ids = [others[each % len(others)] for each in some_indexes]
+        self._part(batch, ids, fence)
+
+    def _part(self, batch, ids, fence):
+        reply = self.reference.part(batch, ids, fence=fence or 0, now_us=self.now_us)
+        self.step("part", [reply.calls, Named(reply.more)], *ids, batch=batch, fence=fence or 0)
+        self.compare(reply.more)
+
     def _share(self, batch, ids, fence=None, state="done"):
         if batch in self.reference.untold:
             self.told_at_us[batch] = self.now_us

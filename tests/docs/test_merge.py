@@ -48,6 +48,15 @@ def test_a_burst_at_an_idle_worker_is_one_run_with_a_little_patience(shop, redis
     assert [each.get(timeout=30) for each in soon] == [3] * 3
 
 
+def test_calls_that_do_not_fit_are_the_next_run(shop, valkey, tmp_path):
+    with (tmp_path / "shop.py").open("a") as code:
+        code.write(blocks(PAGE)["overlaps"])
+    exec(blocks(PAGE)["overlaps"], shop)
+    spans = [shop["close"].delay("T1", span) for span in ([1, 3], [2, 5], [9, 9])]
+    start_worker("shop", valkey.url, ["route"], pool="threads", env={"PYTHONPATH": str(tmp_path)})
+    assert [each.get(timeout=30) for each in spans] == [[1, 5], [1, 5], [9, 9]]
+
+
 def test_explain_says_what_the_page_says(shop, redis_client):
     *_, last = [shop["reroute"].delay("HH", hour) for hour in range(3)]
     shown = click.unstyle(text.explanation(explain(Reader(redis_client, Keys()), last.id)))

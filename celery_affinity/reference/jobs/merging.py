@@ -50,6 +50,13 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
     return True
 
 
+def open_if_none_is(cohort: Cohort, batch: Job) -> None:
+    """Let further calls join *batch*, unless they have something else to join."""
+    other = cohort.jobs.get(cohort.merging.get(callers.place(batch), ""))
+    if other is None or other.state not in ("pending", "scheduled") or other.deliveries:
+        cohort.merging[callers.place(batch)] = batch.id
+
+
 def _open(cohort: Cohort, job: Job, merge: Merge) -> Job | None:
     """Return the call, or the batch, that *job* is to join; None if none is open, or has room."""
     other = cohort.jobs.get(cohort.merging.get(callers.place(job), ""))

@@ -44,6 +44,7 @@ ARROWS = (
     "announce",
     "told",
     "callers",
+    "part",
     "shared",
     "recur",
     "stop",

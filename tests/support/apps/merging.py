@@ -7,7 +7,7 @@ import time
 from celery import Celery
 from celery.exceptions import Ignore, Reject
 
-from celery_affinity import Affinity, Merge
+from celery_affinity import Affinity, Merge, NotMerged
 
 url = os.environ["BROKER_URL"]
 app = Celery("merging", broker=url, backend=os.environ.get("RESULT_URL", url))
@@ -37,6 +37,27 @@ def merged(name, merge, **options):
 @merged("fold", Merge("{city}", fold=union))
 def fold(city, changes):
     note("fold", city, changes)
+    return changes
+
+
+def beside(a, b):
+    """Make one call of two whose changes are next to each other."""
+    if b.kwargs["changes"][0] != a.kwargs["changes"][-1] + 1:
+        raise NotMerged
+    return union(a, b)
+
+
+@merged("overlaps", Merge("{city}", fold=beside))
+def overlaps(city, changes):
+    note("overlaps", city, changes)
+    return changes
+
+
+@merged("overlaps_late", Merge("{city}", fold=beside), bind=True, acks_late=True)
+def overlaps_late(self, city, changes):
+    note("overlaps_late", city, changes)
+    if not self.request.delivery_info["redelivered"]:
+        time.sleep(600 if changes[0] == 0 else 0)
     return changes
 
 

@@ -172,6 +172,7 @@ class LargeFleet:
             self.scheduler.shared(batch, [each.job_id for each in page.callers], fence=fence)
             after = page.after
         self.release("merger")
+        self.part(calls)
         self.scheduler.leave("merger")
 
     def recur(self, calls):
@@ -198,6 +199,21 @@ class LargeFleet:
         self.scheduler.tick()
         self.scheduler.recur([], app="large")
         self.scheduler.purge("recurring")
+
+    def part(self, calls):
+        """Have as many calls be two runs: the first one cannot take the others."""
+        self.scheduler.pause("type:merging")
+        rules = "merge=k most=1000 bytes=1000000"
+        ids = [marked(f"parted{number}", rules) for number in range(calls)]
+        for job_id in ids:
+            self.scheduler.publish(Job(job_id, "merging", "x" * 700, task_id=job_id, rules=rules))
+        self.scheduler.resume("type:merging")
+        ((batch, fence),) = self.claims("merger")
+        self.scheduler.part(batch, ids[1:], fence=fence)
+        for _ in range(2):
+            ((batch, fence),) = self.claims("merger")
+            self.scheduler.shared(batch, ids, fence=fence)
+            self.release("merger")
 
     def claims(self, worker):
         found = self.client.hgetall(Keys().key("claims", worker))

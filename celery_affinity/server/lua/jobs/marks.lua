@@ -7,3 +7,9 @@ function marks.of(id)
     local last = string.sub(id, -1)
     return last == protocol.MARK and string.sub(id, -2, -2) or last
 end
+
+-- RETURNS the id of the batch that begins with the call `first`.
+function marks.batch_of(first)
+    local mark = string.sub(first, -1) == protocol.MARK and protocol.MARK or ""
+    return string.sub(first, 1, -2 - #mark) .. protocol.BATCH .. mark
+end

@@ -8,15 +8,9 @@
 -- @include placing/lanes.lua
 local merging = {}
 
--- RETURNS the id of the batch that begins with the call `first`.
-local function batch_of(first)
-    local mark = has_rules(first) and protocol.MARK or ""
-    return string.sub(first, 1, -2 - #mark) .. protocol.BATCH .. mark
-end
-
 -- Makes the batch of `first`, which waits, from what is known of both. The batch waits instead. RETURNS its id.
 local function make_batch(first, type, row, rules, name)
-    local batch = batch_of(first)
+    local batch = marks.batch_of(first)
     redis.call("HSET", key.job(first), "state", "merged", "into", batch)
     if not row.patient or has_rules(first) then
         with_rules.leave(first, type, row.lane) -- of one that is patient a key may be kept for it
@@ -33,11 +27,26 @@ local function make_batch(first, type, row, rules, name)
 end
 
 -- RETURNS the lane of a batch of `lane` that a call of another lane joins: each has the better mode and priority.
-local function better_lane(lane, other)
+function merging.better_lane(lane, other)
     local mode, priority = string.match(lane, "^(%l+)%.(%d+)$")
     local its_mode, its_priority = string.match(other, "^(%l+)%.(%d+)$")
     return lanes.name((mode == "demand" or its_mode == "demand") and "demand" or mode,
         math.max(tonumber(priority), tonumber(its_priority)))
+end
+
+-- RETURNS whether calls may join what has this state, and came back so often.
+local function is_open(state, patient, deliveries)
+    return (state == "pending" or patient) and deliveries == "0"
+end
+
+-- Lets further calls join `batch`, unless they have something else to join.
+function merging.open_if_none_is(batch, type, rules, name)
+    local field = callers.place(type, rules, name)
+    local other = field and redis.call("HGET", key.merging, field) or ""
+    local state, deliveries = unpack(redis.call("HMGET", key.job(other), "state", "deliveries"))
+    if field and not is_open(state, state == "scheduled", deliveries) then
+        redis.call("HSET", key.merging, field, batch)
+    end
 end
 
 -- RETURNS what is open for a call that joins `field`: its id, and what is known of it; nil if nothing is, or has room
@@ -54,11 +63,11 @@ local function open_for(field, rules, bytes)
     local most, most_bytes = string.match(rules, " most=(%d+) bytes=(%d+)")
     local bytes_in_all = (tonumber(its_bytes) or math.huge) + bytes
     local is_good = lanes.is_one(lane) and its_rules and string.find(enqueued or "", "^%d+$")
-    if not (state == "pending" or patient) or deliveries ~= "0" or not is_good then
+    if not is_open(state, patient, deliveries) or not is_good then
         return nil
     end
     if (tonumber(calls) or 1) >= tonumber(most) or bytes_in_all > tonumber(most_bytes)
-        or (marks.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(batch_of(id))) == 1) then
+        or (marks.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(marks.batch_of(id))) == 1) then
         if patient then
             patience.finish(id, patient)
         end
@@ -90,7 +99,7 @@ function merging.enter(id, type, lane, enqueued, rules, name, bytes)
     redis.call("HSET", key.job(id), "state", "merged", "into", batch)
     redis.call("ZADD", key.callers(batch), calls, id)
     redis.call("HSET", key.job(batch), "calls", calls, "bytes", clock.text(row.bytes + bytes))
-    local lane_now = better_lane(row.lane, lane)
+    local lane_now = merging.better_lane(row.lane, lane)
     local enqueued_now = tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued
     local is_changed = lane_now ~= row.lane or enqueued_now ~= row.enqueued
     if is_changed and not row.patient then

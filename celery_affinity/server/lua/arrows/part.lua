@@ -1,0 +1,65 @@
+-- part: claimed -> pending, for calls of a batch that its run cannot take. They are a run of their own, in order,
+-- as old as the oldest of them, and of the best mode and priority. It waits for no more calls; others may join if
+-- nothing else is open. The call whose message the worker has stays, and so do those that have ended.
+-- RETURNS {calls, more}; calls: how many went; -1 if the batch is not the caller's. more: as `fill` returns it.
+-- Cost: O(calls given), some 5 µs for each, and that of `fill`.
+-- @include generated/keys.lua
+-- @include base/full_memory.lua
+-- @include generated/settings.lua
+-- @include jobs/claims.lua
+-- @include jobs/merging.lua
+-- @include jobs/of_batches.lua
+-- @include placing/fill.lua
+-- @include placing/which_slot.lua
+
+local batch = ARGV[1] -- id
+local fence = ARGV[2] -- number of the caller's claim of the batch
+-- ARGV[3..]: ids of calls
+
+-- RETURNS those of the calls that go, in their order; and the id of their batch, nil if none is free.
+local function going()
+    local primary = redis.call("HGET", key.job(batch), "primary")
+    local ids, seen, part = {}, {}, nil
+    for i = 3, #ARGV do
+        local id = ARGV[i]
+        if not seen[id] and id ~= primary and redis.call("ZSCORE", key.callers(batch), id) then
+            ids[#ids + 1], seen[id] = id, true
+            if not part and redis.call("EXISTS", key.job(marks.batch_of(id))) == 0 then
+                part = marks.batch_of(id)
+            end
+        end
+    end
+    return ids, part
+end
+
+-- Moves calls into the batch `part`. RETURNS the lane of that, its enqueue time, and the bytes of its messages.
+local function move(ids, part)
+    local lane, enqueued, bytes = nil, nil, 0
+    for number, id in ipairs(ids) do
+        local its_lane, its_enqueued, its_bytes = unpack(redis.call("HMGET", key.job(id), "lane", "enqueued", "bytes"))
+        redis.call("ZREM", key.callers(batch), id)
+        redis.call("ZADD", key.callers(part), number, id)
+        redis.call("HSET", key.job(id), "into", part)
+        if lanes.is_one(its_lane) then
+            lane = merging.better_lane(lane or its_lane, its_lane)
+        end
+        enqueued = math.min(enqueued or math.huge, tonumber(its_enqueued) or clock.now_us)
+        bytes = bytes + (tonumber(its_bytes) or 0)
+    end
+    return lane or "queued.0", clock.text(enqueued), bytes
+end
+
+if fence == "" or not of_batch("is_its_own", batch, fence) then
+    return { -1, "" }
+end
+local ids, part = going()
+if not part then
+    return { #ids > 0 and -1 or 0, "" }
+end
+local type, name, rules = unpack(redis.call("HMGET", key.job(batch), "type", "name", "rules"))
+local lane, enqueued, bytes = move(ids, part)
+redis.call("HSET", key.job(part), "type", type, "lane", lane, "enqueued", enqueued, "deliveries", 0, "task", "",
+    "name", name or "", "state", "pending", "rules", rules or "", "calls", #ids, "bytes", clock.text(bytes))
+merging.open_if_none_is(part, type, rules, name)
+with_rules.wait(part, type, lane, enqueued)
+return { #ids, fill({ type }, "", read_settings(), which_slot.view())[1] }

@@ -1,0 +1,42 @@
+"""Calls that a `fold` does not take, on real workers: the next run has them, each caller gets the end of its own."""
+
+import pytest
+
+from celery_affinity.observe.explain import explain
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+
+from ..support.merging import APP, SOON_S, Merging
+from ..support.processes import wait_until
+
+
+@pytest.fixture
+def merging(load_app, valkey, redis_client, tmp_path):
+    return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+def test_the_calls_from_the_refused_one_on_are_the_next_run(merging, pool):
+    results = [merging.task("overlaps").delay("HH", [n]) for n in (0, 1, 5, 6, 9)]
+    two = [merging.task("overlaps").delay("B", [n]) for n in (0, 2)]
+    merging.start(pool)
+    merging.go()
+    assert [each.get(timeout=SOON_S) for each in results] == [[0, 1], [0, 1], [5, 6], [5, 6], [9]]
+    assert [each.get(timeout=SOON_S) for each in two] == [[0], [2]]
+    assert sorted(merging.runs("overlaps")) == [["B", [0]], ["B", [2]], ["HH", [0, 1]], ["HH", [5, 6]], ["HH", [9]]]
+    merging.leaves_nothing()
+
+
+def test_a_worker_that_is_killed_after_it_sent_calls_back_loses_none_and_runs_none_twice(merging):
+    results = [merging.task("overlaps_late").delay("HH", [n]) for n in (0, 1, 5, 6)]
+    worker = merging.start("threads", concurrency=1)
+    merging.go()
+    wait_until(lambda: merging.runs("overlaps_late"), SOON_S, "it runs")
+    reader = Reader(merging.redis, Keys())
+    states = [explain(reader, each.id).state for each in results]
+    assert states == ["running", "running", "pending", "pending"]
+    worker.kill()
+    merging.start("threads")
+    assert [each.get(timeout=SOON_S) for each in results] == [[0, 1], [0, 1], [5, 6], [5, 6]]
+    assert sorted(merging.runs("overlaps_late")) == [["HH", [0, 1]], ["HH", [0, 1]], ["HH", [5, 6]]]
+    merging.leaves_nothing()
