@@ -510,6 +510,9 @@ def test_a_clock_that_is_set_back_delays_no_call(fleet):
     scheduler.tick()
     scheduler.advance(-100_000)
     scheduler.tick()
+    key = scheduler.keys.key("recurring")
+    assert dict(scheduler.client.zrange(key, 0, 0, withscores=True)) == {b"0": scheduler.now_us + 100_000_000}
+    assert scheduler.client.zscore(key, "7") == float("inf")
     found = rows(fleet)
     assert {name: row.fires_in_s for name, row in found.items() if name != "7"} == {
         f"{number}": 100 + number for number in range(2 * MOST_RECHECKED) if number != 7
