@@ -3,7 +3,7 @@
 `explain` says more of one job, and costs more. Lists of jobs are in `job_lists`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from redis.exceptions import NoPermissionError
@@ -42,8 +42,9 @@ class Job:
     the last claim. *mode*: "queued" or "on_demand". *priority*: 0..10, 10 highest. *deliveries*: number of times that
     the job came back from a worker that died. *worker*: name of the worker that holds, or held, the job. *reason*: of a
     dead job, one of `dead_letters.REASONS`. *why*: of a failed or dead job, the type of the exception and the first 200
-    characters of its message. *calls*: number of calls that share the run. *other_jobs*: ids of jobs of the same task
-    that have not ended.
+    characters of its message. *calls*: number of calls that share the run. *patient_until_s*: the time until which a
+    scheduled job waits for calls that merge with it. *recurring*: the name of the recurring call that made the job.
+    *other_jobs*: ids of jobs of the same task that have not ended.
     """
 
     id: str
@@ -66,6 +67,8 @@ class Job:
     key: str | None = None
     merge_key: str | None = None
     calls: int = 1
+    patient_until_s: float | None = None
+    recurring: str | None = None
     other_jobs: list[str] = field(default_factory=list)
     note: str | None = None
 
@@ -80,20 +83,32 @@ def unknown(id: str, note: str = "never published here, or forgotten") -> Job:
 
 def get(reader: Reader, id: str) -> Job:
     """Return the facts of the newest job of a task, or of a job; *id* is that of either. Two or three round trips."""
-    if not is_text(id):
-        return unknown(id)
-    of_task, as_job, *settings = reader.ask(
-        [("get", reader.key("task", encode(id))), ("hgetall", reader.key("job", id)), settings_command(reader)]
+    return get_many(reader, [id])[0]
+
+
+def get_many(reader: Reader, ids: Sequence[str]) -> list[Job]:
+    """Return what `get` does of each of *ids*, in as many round trips as of one."""
+    asked = [each for each in dict.fromkeys(ids) if is_text(each)]
+    *replies, settings = reader.ask(
+        [
+            *(("get", reader.key("task", encode(each))) for each in asked),
+            *(("hgetall", reader.key("job", each)) for each in asked),
+            settings_command(reader),
+        ]
     )
-    ids = [] if of_task is None else [text_of(of_task)]
-    if of_task == SEVERAL:
-        (ids,) = reader.jobs_of([id])
-    if ids:
-        rows = read_jobs(reader, ids[-1:])
-    else:
-        rows = [parsed(id, {text_of(name): value for name, value in as_job.items()})]
-    found = described(reader, rows, settings[0], {rows[0].job_id: ids[:-1]})
-    return found[0] if found else unknown(id)
+    of_tasks = dict(zip(asked, replies, strict=False))
+    jobs = {each: [text_of(job_id)] for each, job_id in of_tasks.items() if job_id is not None}
+    several = [each for each, job_id in of_tasks.items() if job_id == SEVERAL]
+    if several:
+        jobs |= dict(zip(several, reader.jobs_of(several), strict=True))
+    newest = {each: its[-1] for each, its in jobs.items() if its}
+    rows = read_jobs(reader, list(newest.values())) if newest else []
+    for each, raw in zip(asked, replies[len(asked) :], strict=True):
+        if each not in newest and raw:
+            rows.append(parsed(each, {text_of(name): value for name, value in raw.items()}))
+    others = {newest[each]: its[:-1] for each, its in jobs.items() if its}
+    found = {job.job_id: job for job in described(reader, rows, settings, others)}
+    return [found.get(newest.get(each, each)) or unknown(each) for each in ids]
 
 
 def settings_command(reader: Reader) -> Command:
@@ -146,6 +161,8 @@ def described(
                 key=decode(rules.key) if rules else None,
                 merge_key=merge_key_in(run.rules),
                 calls=number,
+                patient_until_s=_seconds(run.patient_us) if run.state == "scheduled" else None,
+                recurring=row.recurring,
                 other_jobs=(others or {}).get(row.job_id, []),
             )
         )
@@ -183,28 +200,36 @@ def _held(reader: Reader, runs: Sequence[JobRow], heartbeat_us: int) -> tuple[di
     if not runs:
         return {}, {}
     unsure = [run for run in runs if run.state == "claimed" and run.started_us is None and not run.acked]
-    workers = list(dict.fromkeys(run.worker for run in runs))
-    found = reader.ask([("hget", reader.key("worker", worker), "name") for worker in workers])
-    names = {worker: decode(text_of(name)) for worker, name in zip(workers, found, strict=True) if name}
+    names, unread = _of_workers(reader, list(dict.fromkeys(run.worker for run in runs)), {run.worker for run in unsure})
     states = {run.job_id: "running" for run in runs if run.state == "claimed"}
-    if unsure:
-        unread = _unread(reader, list(dict.fromkeys(run.worker for run in unsure)))
-        now_us = reader.now_us()
-        for run in unsure:
-            # As in `explain`: each beat says which jobs have started.
-            is_waiting = unread is None or f"{run.job_id} {run.fence}" in unread
-            if is_waiting or has_been_said(now_us - run.claimed_us, heartbeat_us):
-                states[run.job_id] = "claimed"
+    now_us = 0
+    for run in unsure:
+        # As in `explain`: each beat says which jobs have started.
+        is_waiting = unread is None or f"{run.job_id} {run.fence}" in unread
+        now_us = now_us or (0 if is_waiting else reader.now_us())
+        if is_waiting or has_been_said(now_us - run.claimed_us, heartbeat_us):
+            states[run.job_id] = "claimed"
     return names, states
 
 
-def _unread(reader: Reader, workers: Sequence[str]) -> set[str] | None:
-    """Return job and fencing number of what lies in the inboxes of *workers*; None without the right to look."""
+def _of_workers(
+    reader: Reader, workers: Sequence[str], asked: Collection[str]
+) -> tuple[dict[str, str], set[str] | None]:
+    """Return the names of workers by id, and what the inboxes of those *asked* have: job ids and fencing numbers.
+
+    None without the right to look into inboxes.
+    """
+    of_names: list[Command] = [("hget", reader.key("worker", worker), "name") for worker in workers]
+    of_inboxes: list[Command] = [("lrange", reader.key("inbox", worker), 0, -1) for worker in asked]
     try:
-        inboxes = reader.ask([("lrange", reader.key("inbox", worker), 0, -1) for worker in workers])
+        found = reader.ask([*of_names, *of_inboxes])
     except NoPermissionError:
-        return None
-    return {text_of(b" ".join(payload.split(b" ", 2)[:2])) for inbox in inboxes for payload in inbox}
+        found = [*reader.ask(of_names), None]
+    names = {worker: decode(text_of(name)) for worker, name in zip(workers, found, strict=False) if name}
+    inboxes = found[len(workers) :]
+    if None in inboxes:
+        return names, None
+    return names, {text_of(b" ".join(payload.split(b" ", 2)[:2])) for inbox in inboxes for payload in inbox}
 
 
 def live(reader: Reader, ids: Sequence[str]) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -57,6 +57,11 @@ class Jobs:
         """Return what `get` does, without the result backend: of an ended job only for a minute."""
         with self._reach() as scheduler:
             return facts.get(scheduler.reader, id)
+
+    def known_many(self, ids: Sequence[str]) -> Sequence[Job]:
+        """Return what `known` does of each of *ids*, in as many round trips as of one."""
+        with self._reach() as scheduler:
+            return facts.get_many(scheduler.reader, ids)
 
     def list(
         self,

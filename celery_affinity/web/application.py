@@ -10,7 +10,7 @@ from ..errors import SettingError
 from ..versions import versions
 from . import page
 from .replies import add_handlers
-from .routes import dead, figures, jobs, keys, settings, submitting, types, workers
+from .routes import dead, figures, jobs, keys, recurring, settings, submitting, types, workers
 from .security import Guard
 from .site import Site
 from .tokens import Tokens
@@ -34,6 +34,6 @@ def build(
         openapi_url="/openapi.json",
     )
     add_handlers(api)
-    for each in (figures, submitting, jobs, types, workers, settings, keys, dead, page):
+    for each in (figures, submitting, jobs, types, workers, settings, keys, recurring, dead, page):
         each.add(api, site)
     return Guard(api, None if tokens is None else Tokens(tokens), read_only, names)

@@ -61,6 +61,9 @@ class Broker:
         try:
             return function(*args)
         except _NO_ANSWER as exc:
+            for cause in (exc.__cause__, exc.__context__):
+                if isinstance(cause, redis_errors.NoPermissionError):  # kombu makes a lost connection of it
+                    raise cause from exc
             self._away_until_s = time.monotonic() + _AWAY_S
             raise BrokerAwayError(self._words()) from exc
 

@@ -7,9 +7,11 @@ from typing import TypeVar
 
 from celery import Celery
 
+from ..observe.jobs import Job
 from ..operate.jobs import Jobs
 from .broker import Broker
 from .threads import Threads
+from .together import Together
 
 T = TypeVar("T")
 
@@ -31,7 +33,12 @@ class Site:
         self.broker = Broker(self.app)
         self.jobs = Jobs(self.app, self.broker.reach)
         self._threads = Threads("affinity-web", _OF_BROKER, _BROKER_S)
+        self._together = Together(lambda ids: self.ask(self.jobs.known_many, ids))
         self._foreign = Threads("affinity-web-foreign", _OF_FOREIGN, _FOREIGN_S)
+
+    async def job(self, id: str) -> Job:
+        """Return what Redis knows of a job. Requests that come together are one look: see `Together`."""
+        return await self._together.get(id)
 
     async def ask(self, function: Callable[..., T], *args: object) -> T:
         """Return what *function* learns on the broker. Raises BrokerAwayError, BusyError, or what it raises."""

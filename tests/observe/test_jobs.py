@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.observe.explain import explain
-from celery_affinity.observe.jobs import get, live
+from celery_affinity.observe.jobs import get, get_many, live
 from celery_affinity.rules.score import MICRO
 
 from ..support.asking import why
@@ -17,6 +17,7 @@ def agrees(reader, job):
     assert (found.type, found.priority, found.calls) == (explained.type, explained.priority, explained.calls)
     assert (found.mode == "on_demand", found.due_s) == (explained.on_demand, explained.due_s)
     assert (found.reason, found.why) == (explained.reason, explained.why)
+    assert (found.patient_until_s, found.recurring) == (explained.patient_until_s, explained.recurring)
     assert found.id == explained.task_id
     assert live(reader, [found.id]) == (set() if found.has_ended else {found.id})
     return found
@@ -89,6 +90,25 @@ def test_an_app_that_counts_the_other_way_round_is_read_so(fleet, reader):
     fleet.join("worker", "excel", settings={"priority_order": "lower-first"})
     fleet.publish("job", "pdf", priority=9)
     assert agrees(reader, "job").priority == explain(reader, "task-job").priority
+
+
+def test_many_are_asked_for_in_as_many_round_trips_as_one(fleet, reader):
+    fleet.join("worker", "pdf", slots=2)
+    for name in ("one", "two", "three"):
+        fleet.publish(name, "pdf")
+    fleet.publish("first", "excel", task_id="task")
+    fleet.publish("second", "excel", task_id="task")
+    fleet.inbox("worker")
+    ids = ["task-one", "nobody", "three", "task-two", "task", "\udc80", "task-one"]
+    alone = [get(reader, each) for each in ids]
+    asked, ask = [], reader.ask
+    reader.ask = lambda commands: asked.append(commands) or ask(commands)
+    assert get_many(reader, ids) == alone
+    assert [each.state for each in alone] == [
+        "running", "unknown", "pending", "running", "pending", "unknown", "running"
+    ]  # fmt: skip
+    assert len(asked) <= 5
+    assert get_many(reader, []) == []
 
 
 def test_a_job_that_waits_takes_two_round_trips(fleet, reader):

@@ -55,7 +55,7 @@ def add(api: FastAPI, site: Site) -> None:
 
 async def get(site: Site, id: str) -> Job:
     """Return a job as `Jobs.get` does; the result backend, which may hang, is asked in a thread of its own."""
-    found = await site.ask(site.jobs.known, id)
+    found = await site.job(id)
     return found if found.source else await site.foreign(backend.job, site.app, id)
 
 

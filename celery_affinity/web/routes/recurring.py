@@ -1,0 +1,67 @@
+"""Recurring calls: made when none like them came for a while."""
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from ...dispatcher.recurring_calls import fire as fire_call
+from ...rules.spelling import closest
+from ...server.replies import DueCall, RecurringRow
+from ...server.scheduler import Scheduler
+from ..replies import RefusedError, reply
+from ..site import Site
+
+
+def add(api: FastAPI, site: Site) -> None:
+    @api.get("/api/recurring", summary="Recurring calls: what they match, what came last, when they are made")
+    async def calls() -> Response:
+        return reply(await site.with_scheduler(_rows))
+
+    @api.post("/api/recurring/{name:path}/fire", summary="Make a recurring call now", status_code=202)
+    async def fire(name: str) -> Response:
+        found = await site.with_scheduler(_find, name)
+        if found.task not in site.app.tasks:
+            raise RefusedError(409, f"the app has no task {found.task!r}, which recurring call {name!r} is of")
+        await site.foreign(_fire, site, found)
+        return reply(await site.with_scheduler(_find, name), 202)
+
+    @api.post("/api/recurring/{name:path}/pause", summary="Do not make a call until it is resumed", status_code=202)
+    async def pause(name: str) -> Response:
+        return reply(await site.with_scheduler(_suspend, name, True), 202)
+
+    @api.post("/api/recurring/{name:path}/resume", summary="Make a call again", status_code=202)
+    async def resume(name: str) -> Response:
+        return reply(await site.with_scheduler(_suspend, name, False), 202)
+
+    @api.delete("/api/recurring/{name:path}", summary="Make a call no more")
+    async def remove(name: str) -> Response:
+        return reply(await site.with_scheduler(_remove, name))
+
+
+def _rows(scheduler: Scheduler) -> list[RecurringRow]:
+    return scheduler.reader.recurring()
+
+
+def _find(scheduler: Scheduler, name: str) -> RecurringRow:
+    rows = {row.name: row for row in _rows(scheduler)}
+    if name not in rows:
+        close = closest(name, rows)
+        question = f"; did you mean {close!r}?" if close else ""
+        raise RefusedError(404, f"no recurring call is named {name[:300]!r}{question}")
+    return rows[name]
+
+
+def _fire(site: Site, found: RecurringRow) -> None:
+    with site.broker.reach() as scheduler:
+        fire_call(site.app, scheduler, DueCall(found.name, "", found.task, found.signature))
+
+
+def _suspend(scheduler: Scheduler, name: str, is_suspended: bool) -> RecurringRow:
+    _find(scheduler, name)
+    scheduler.suspend(name, is_suspended)
+    return _find(scheduler, name)
+
+
+def _remove(scheduler: Scheduler, name: str) -> dict[str, object]:
+    found = _find(scheduler, name)
+    scheduler.stop(name)
+    return {"removed": name, "declared_by": found.app or None}

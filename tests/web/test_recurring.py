@@ -1,0 +1,34 @@
+"""Recurring calls over HTTP."""
+
+import json
+
+import pytest
+
+from celery_affinity import recur
+from celery_affinity.observe.as_json import as_json
+
+
+@pytest.fixture
+def app(load_app):
+    return load_app("tests.support.apps.recurring")
+
+
+def test_a_recurring_call_is_listed_made_paused_resumed_and_removed(fleet, web, app):
+    recur("plan/a", app.tasks["reroute"].s("HH"), stale_after=300)
+    (found,) = web.get("/api/recurring").json()
+    assert (found["name"], found["task"], found["is_suspended"]) == ("plan/a", "reroute", False)
+    (row,) = json.loads(json.dumps(as_json(fleet.scheduler.reader.recurring())))
+    assert set(found) == set(row)
+    assert web("POST", "/api/recurring/plan%2Fa/fire").status_code == 202
+    (job,) = web.get("/api/jobs").json()["jobs"]
+    assert (job["task"], job["recurring"], job["merge_key"]) == ("reroute", "plan/a", "HH")
+    assert web("POST", "/api/recurring/plan%2Fa/pause").json()["is_suspended"]
+    assert not web("POST", "/api/recurring/plan%2Fa/resume").json()["is_suspended"]
+    assert web("DELETE", "/api/recurring/plan%2Fa").json()["removed"] == "plan/a"
+    assert web.get("/api/recurring").json() == []
+
+
+@pytest.mark.parametrize("call", [("POST", "plam/fire"), ("POST", "plam/pause"), ("DELETE", "x")])
+def test_a_name_that_is_none_is_not_found(fleet, web, app, call):
+    recur("plan", app.tasks["reroute"].s("HH"), stale_after=300)
+    assert web(call[0], f"/api/recurring/{call[1]}").status_code == 404
