@@ -8,6 +8,7 @@ import redis
 
 from celery_affinity.operate.submit import ACCEPTED, Request
 from celery_affinity.server.idempotency import key_of
+from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP
 
@@ -36,18 +37,31 @@ def test_a_submitted_job_is_where_its_location_says(fleet, web):
     assert found["task"] == PDF
 
 
-def test_the_message_is_one_of_celery_in_json(fleet, web, app):
-    app.conf.task_serializer, before = "pickle", app.conf.task_serializer
-    try:
-        post(web, 7, kwargs={"seconds": 0.5}, options={"time_limit": 9, "shadow": "seven"})
-    finally:
-        app.conf.task_serializer = before
+def test_the_message_is_one_of_celery_in_json(fleet, web, app, monkeypatch):
+    monkeypatch.setattr(app.tasks[PDF].__class__, "serializer", "pickle")
+    assert post(web, 7, kwargs={"seconds": 0.5}, options={"time_limit": 9, "shadow": "seven"}).status_code == 201
     fleet.join("worker", "pdf")
     (claim,) = fleet.inbox("worker")
     message = json.loads(claim.message)
     assert message["content-type"] == "application/json"
     assert json.loads(message["body"])[:2] == [[7], {"seconds": 0.5}]
     assert (message["headers"]["timelimit"], message["headers"]["shadow"]) == ([9, None], "seven")
+
+
+def test_a_publish_whose_reply_is_lost_is_repeated_and_one_job(fleet, web, monkeypatch):
+    publish, lost = Scheduler.publish, []
+
+    def reply_is_lost(scheduler, *jobs):
+        found = publish(scheduler, *jobs)
+        if not lost:
+            lost.append(jobs)
+            raise redis.ConnectionError("gone")
+        return found
+
+    monkeypatch.setattr(Scheduler, "publish", reply_is_lost)
+    assert post(web, 7).status_code == 201
+    assert lost
+    assert len(all_jobs(web)) == 1
 
 
 def test_a_job_that_waits_for_its_time_is_scheduled(fleet, web):
