@@ -31,6 +31,9 @@ _PUBLIC_FOLDER = "/page/"
 
 _READS = ("GET", "HEAD")
 
+#: Name in a scope of the role that its request has in effect.
+ROLE = "celery_affinity.role"
+
 #: Headers of every reply. The page needs no other site, and no other site may have it in a frame.
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -84,6 +87,7 @@ class Guard:
         if needed is None:
             return
         role = self._role(scope, headers)
+        scope[ROLE] = "read" if self._read_only else role
         if not includes(role, needed):
             raise _NoError(403, f"this takes the role {needed!r}, the token has {role!r}")
         if method not in _READS:

@@ -1,9 +1,62 @@
-"""The page in a browser, and its news. What is under ``/page/`` needs no token; all else does."""
+"""The page in a browser, and its news. What is under ``/page/`` needs no token; all else does.
 
-from fastapi import FastAPI
+The page is a handful of files, served as they are: no build step, and nothing from another host. `news` asks the
+broker; `files/main.js` shows what it says.
+"""
 
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+
+from ..replies import RefusedError, reply
+from ..security import ROLE
 from ..site import Site
+from .news import News
+
+_FILES = Path(__file__).with_name("files")
+
+#: The kinds of files that the page has. The system's own table may lack one, or have it changed.
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".LICENSE": "text/plain; charset=utf-8",
+}
+
+_EVENTS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def add(api: FastAPI, site: Site) -> None:
     """Add the page (``/``, ``/page/...``: files) and its events (``/api/events``) to *api*."""
+    news = News(site)
+    files = {path.relative_to(_FILES).as_posix(): path for path in _FILES.rglob("*") if path.suffix in _TYPES}
+
+    @api.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return _file(_FILES / "index.html")
+
+    @api.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> Response:
+        return _file(_FILES / "icon.svg")
+
+    @api.get("/page/{name:path}", include_in_schema=False)
+    async def part(name: str) -> Response:
+        if name not in files:
+            raise RefusedError(404, f"the page has no file {name[:300]!r}")
+        return _file(files[name])
+
+    @api.get("/api/me", summary="The app, and the role that the request has")
+    async def me(request: Request) -> Response:
+        return reply({"app": site.app.main or "", "role": request.scope[ROLE]})
+
+    @api.get("/api/events", summary="News of the fleet as server-sent events, every 2 s")
+    async def events() -> Response:
+        if not news.has_room:
+            raise RefusedError(503, "too many viewers look already")
+        return StreamingResponse(news.events(), media_type="text/event-stream", headers=_EVENTS)
+
+
+def _file(path: Path) -> Response:
+    return FileResponse(path, media_type=_TYPES[path.suffix], headers={"Cache-Control": "no-cache"})

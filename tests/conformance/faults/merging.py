@@ -136,7 +136,7 @@ FAULTS = (
     Fault("arrows/announce", 'marks.of(id) == protocol.BATCH and "shared" or', ""),
     Fault("arrows/told", "and not is_half_told then", "then"),
     # Some calls go.
-    Fault("arrows/part", "not seen[id] and", "", "tests/server/test_part.py::test_a_repeated_call_changes_nothing"),
+    Fault("arrows/part", "not seen[id] and", ""),
     Fault("arrows/part", "and id ~= primary and", "and"),
     Fault("arrows/part", 'and redis.call("ZSCORE", key.callers(batch), id) then', "then"),
     Fault("arrows/part", "merging.better_lane(lane or its_lane, its_lane)", "its_lane"),

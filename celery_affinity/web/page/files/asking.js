@@ -1,0 +1,64 @@
+// Dialogs: a change is confirmed with what will happen, and what came of it is said.
+import { call, Refused } from "./api.js";
+import { el, fill } from "./dom.js";
+
+const said = document.getElementById("said");
+let until;
+
+export function say(text, bad = false) {
+  fill(said, text);
+  said.className = bad ? "bad" : "good";
+  clearTimeout(until);
+  until = setTimeout(() => fill(said), 8000);
+}
+
+// Opens a dialog with a title, words on what will happen, and fields. Returns the values, or null.
+function ask(dialog, title, words, fields, go) {
+  return new Promise((done) => {
+    const form = el(
+      "form",
+      { method: "dialog" },
+      el("h2", { id: `${dialog.id}-title` }, title),
+      ...words.map((each) => el("p", {}, each)),
+      ...fields.map(([name, label, attributes]) => el("label", {}, label, el("input", { name, ...attributes }))),
+      el(
+        "div",
+        { class: "buttons" },
+        el("button", { value: "", type: "button", onclick: () => dialog.close("") }, "Leave it"),
+        el("button", { value: "go", class: "main" }, go),
+      ),
+    );
+    fill(dialog, form);
+    dialog.returnValue = "";
+    dialog.onclose = () => done(dialog.returnValue === "go" ? Object.fromEntries(new FormData(form)) : null);
+    dialog.showModal();
+  });
+}
+
+export function askForToken(again) {
+  const words = [again ? "The server does not know the token." : "This server wants a token.", "It is kept in this tab alone."];
+  const fields = [["token", "Token", { type: "password", required: true, autocomplete: "off" }]];
+  return ask(document.getElementById("token"), "Token", words, fields, "Go on").then((values) => values?.token ?? null);
+}
+
+// A button for a change. what: { name, title, words, fields, method, path, body: (values) => body, done: (reply) => text }
+export function change(what) {
+  return el(
+    "button",
+    {
+      class: "change",
+      onclick: async () => {
+        const values = await ask(document.getElementById("confirm"), what.title, what.words, what.fields ?? [], what.name);
+        if (values === null) return;
+        try {
+          const reply = await call(what.method ?? "POST", what.path, what.body?.(values));
+          say(what.done?.(reply) ?? `${what.title}: done`);
+        } catch (error) {
+          say(error instanceof Refused ? error.message : `${what.title}: ${error.message}`, true);
+        }
+        what.after?.();
+      },
+    },
+    what.name,
+  );
+}

@@ -1,0 +1,76 @@
+// Lines along the last quarter of an hour, one for each type.
+import { el, fill } from "./dom.js";
+
+const COLOURS = ["#3b7dd8", "#c2791c", "#2f9e6b", "#9a6ee0", "#d0547e", "#1fa0ad", "#8a8f98", "#b0a01f"];
+const DASHES = [[], [6, 3], [2, 2], [10, 3, 2, 3]];
+
+// Most lines of one plot: the busiest types have their own, the others are one together.
+const MOST = 7;
+
+function ink() {
+  const style = getComputedStyle(document.documentElement);
+  return { axis: style.getPropertyValue("--soft").trim(), grid: style.getPropertyValue("--line").trim() };
+}
+
+// value: the place in a sample's pair, 0: waiting, 1: running.
+export function plot(title, value) {
+  const place = el("div", { class: "plot" });
+  const root = el("section", {}, el("h2", {}, title), place);
+  let made = null;
+  let of = "";
+
+  function names(samples) {
+    const most = new Map();
+    for (const { types } of samples) {
+      for (const [name, pair] of Object.entries(types)) most.set(name, Math.max(most.get(name) ?? 0, pair[value] ?? 0));
+    }
+    const all = [...most].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).map(([name]) => name);
+    return all.length > MOST ? { own: all.slice(0, MOST - 1).sort(), others: all.slice(MOST - 1) } : { own: all.sort(), others: [] };
+  }
+
+  function make(own, others, width, data) {
+    const { axis, grid } = ink();
+    const line = (label, nth) => ({
+      label,
+      stroke: COLOURS[nth % COLOURS.length],
+      dash: DASHES[Math.floor(nth / COLOURS.length) % DASHES.length],
+      width: 2,
+      points: { show: false },
+    });
+    const axes = { stroke: axis, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
+    const labels = others.length ? [...own, `${others.length} others`] : own;
+    made?.destroy();
+    fill(place);
+    made = new uPlot(
+      {
+        width,
+        height: 210,
+        series: [{ value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString() : "–") }, ...labels.map(line)],
+        axes: [axes, { ...axes, size: 52 }],
+        scales: { y: { range: (_, low, high) => [0, Math.max(4, high * 1.1)] } },
+        cursor: { y: false },
+        legend: { live: false },
+      },
+      data,
+      place,
+    );
+  }
+
+  root.update = (samples) => {
+    if (!samples.length) return;
+    const { own, others } = names(samples);
+    const data = [samples.map((each) => each.at), ...own.map((name) => samples.map((each) => each.types[name]?.[value] ?? 0))];
+    if (others.length) data.push(samples.map((each) => others.reduce((sum, name) => sum + (each.types[name]?.[value] ?? 0), 0)));
+    const width = place.clientWidth || 600;
+    const now = JSON.stringify([own, others.length, width, matchMedia("(prefers-color-scheme: dark)").matches]);
+    if (now === of && made) made.setData(data);
+    else {
+      of = now;
+      make(own, others, width, data);
+    }
+    root.setAttribute("aria-label", `${title}: ${own.map((name) => `${name} ${data[own.indexOf(name) + 1].at(-1)}`).join(", ")}`);
+  };
+  root.setAttribute("role", "img");
+  root.gone = () => made?.destroy();
+  return root;
+}

@@ -1,0 +1,58 @@
+// Dead letters: why they are there; to have them run again, or forgotten.
+import { get } from "../api.js";
+import { change, say } from "../asking.js";
+import { el, link, moment, table } from "../dom.js";
+
+function acts(letter, look) {
+  const id = encodeURIComponent(letter.job_id);
+  const replay = change({
+    name: "Run again",
+    title: `Run ${letter.task} again`,
+    words: ["The job is published again, with its arguments, as if it were new. Deliveries count from 0."],
+    path: `api/dead/${id}/replay`,
+    done: () => `${letter.task} waits again`,
+    after: look,
+  });
+  const drop = change({
+    name: "Forget",
+    title: `Forget ${letter.task}`,
+    words: ["The letter and its message are deleted, for good."],
+    method: "DELETE",
+    path: `api/dead/${id}`,
+    done: () => "It is forgotten",
+    after: look,
+  });
+  return el("div", { class: "slots" }, letter.replayable ? replay : null, drop);
+}
+
+export function dead() {
+  const look = () =>
+    get("api/dead?limit=200").then(
+      (found) => letters.update(found.letters ?? found),
+      (error) => say(error.message, true),
+    );
+  const letters = table(
+    "Dead letters",
+    [
+      { name: "ended", value: (row) => moment(row.ended_s) },
+      { name: "reason", value: (row) => row.reason },
+      { name: "task", value: (row) => row.task || "?", kind: "long" },
+      { name: "id", value: (row) => link(row.task_id || row.job_id), key: (row) => row.job_id },
+      { name: "type", value: (row) => row.type },
+      { name: "why", value: (row) => row.why ?? "", kind: "long" },
+      { name: "", value: (row) => acts(row, look), key: (row) => row.replayable },
+    ],
+    (row) => row.job_id,
+    "There are none.",
+  );
+  let count = null;
+  look();
+  return {
+    title: "Dead letters",
+    parts: [el("section", {}, letters)],
+    update({ status }) {
+      if (count !== null && count !== status.dead) look();
+      count = status.dead;
+    },
+  };
+}

@@ -1,0 +1,139 @@
+// One job: its whole explanation, drawn. Why it waits, who is ahead, which slots fit.
+import { get } from "../api.js";
+import { change } from "../asking.js";
+import { duration, el, fill, many, mode, moment, number, table } from "../dom.js";
+
+const LOOK_EVERY_MS = 2000;
+const TERMS = [
+  ["priority", "priority"],
+  ["age", "age"],
+  ["rarity", "rarity"],
+  ["on_demand", "on demand"],
+];
+
+function facts(job) {
+  const rows = [
+    ["task", job.task],
+    ["id", job.id],
+    ["type", job.type],
+    ["mode", job.mode === null ? null : `${mode(job.mode === "on_demand")}, priority ${job.priority}`],
+    ["enqueued", job.enqueued_s && moment(job.enqueued_s)],
+    ["waits until", job.state === "scheduled" ? moment(job.due_s) : null],
+    ["claimed", job.claimed_s && moment(job.claimed_s)],
+    ["started", job.started_s && moment(job.started_s)],
+    ["ended", job.ended_s && moment(job.ended_s)],
+    ["worker", job.worker],
+    ["came back", job.deliveries ? many(job.deliveries, "time") : null],
+    ["key", job.key],
+    ["merge key", job.merge_key],
+    ["shares its run", job.calls > 1 ? `with ${many(job.calls - 1, "other call")}` : null],
+    ["reason", job.reason],
+    ["why", job.why],
+    ["note", job.explanation?.note ?? job.note],
+    ["known by", job.source === "backend" ? "the result backend alone" : null],
+  ];
+  const found = rows.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return el("dl", {}, ...found.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))]));
+}
+
+function terms(score) {
+  const total = Math.max(1e-9, TERMS.reduce((sum, [name]) => sum + Math.max(0, score[name] ?? 0), 0));
+  const parts = TERMS.filter(([name]) => score[name] > 0);
+  return el(
+    "div",
+    {},
+    el(
+      "div",
+      { class: "terms", role: "img", "aria-label": `score ${number(Math.round(score.total))}: ${parts.map(([name, words]) => `${words} ${number(Math.round(score[name]))}`).join(", ")}` },
+      ...parts.map(([name, words]) => el("span", { class: name === "on_demand" ? "demand" : name, style: `width:${(100 * score[name]) / total}%` }, `${words} ${number(Math.round(score[name]))}`)),
+    ),
+    el("p", { class: "soft" }, `score ${number(Math.round(score.total))} = ${parts.map(([name, words]) => `${number(Math.round(score[name]))} ${words}`).join(" + ")}`),
+  );
+}
+
+function waiting(found) {
+  const ahead = table(
+    "Ahead",
+    [
+      { name: "jobs", value: (row) => number(row.jobs), kind: "number" },
+      { name: "type", value: (row) => row.type, kind: "long" },
+      { name: "mode", value: (row) => mode(row.on_demand) },
+      { name: "priority", value: (row) => String(row.priority), kind: "number" },
+      { name: "note", value: (row) => (row.kept_back ? "wait for keys" : "") },
+    ],
+    (row) => JSON.stringify([row.type, row.on_demand, row.priority, row.kept_back]),
+    "Nobody is ahead.",
+  );
+  ahead.update(found.ahead);
+  const slots = table(
+    "Slots that fit",
+    [
+      { name: "workers that serve", value: (row) => row.types.join(", "), kind: "long" },
+      { name: "workers", value: (row) => number(row.workers), kind: "number" },
+      { name: "slots", value: (row) => number(row.slots), kind: "number" },
+      { name: "free", value: (row) => number(row.free), kind: "number" },
+    ],
+    (row) => JSON.stringify(row),
+    "No live worker serves this type.",
+  );
+  slots.update(found.slots ?? []);
+  const guesses = [
+    found.estimate_s === null ? null : `It starts in about ${duration(found.estimate_s)}, as jobs took lately.`,
+    found.bound_s === null ? null : `No job that is published from now on starts before it once ${duration(found.bound_s)} are over.`,
+  ].filter((each) => each !== null);
+  const blocked = found.blocked_by?.length ? found.blocked_by.map((each) => each.why) : ["nothing: a slot has just become free"];
+  return [
+    el("section", {}, el("h2", {}, "Why it waits"), el("ul", {}, ...blocked.map((each) => el("li", {}, each))), terms(found.score), el("p", {}, `Rank ${number(found.rank_in_type)} of its type, ${number(found.rank)} of all that its slots could take.`), ...guesses.map((each) => el("p", {}, each))),
+    el("section", {}, ahead),
+    el("section", {}, slots),
+  ];
+}
+
+function acts(job, look) {
+  const path = `api/jobs/${encodeURIComponent(job.id)}`;
+  const found = [];
+  if (["scheduled", "pending", "claimed"].includes(job.state)) {
+    found.push(change({ name: "Cancel", title: "Cancel this job", words: ["It does not start, and its caller is told REVOKED."], method: "DELETE", path, done: (reply) => reply.note, after: look }));
+  }
+  if (job.state === "running") {
+    found.push(
+      change({ name: "Terminate", title: "Terminate this run", words: ["The process that runs it is killed, where the pool can do that; its caller is told REVOKED."], method: "DELETE", path: `${path}?terminate=true`, done: (reply) => reply.note, after: look }),
+    );
+  }
+  if (job.state === "dead") {
+    found.push(change({ name: "Run again", title: "Run it again", words: ["It is published again, with its arguments, as if it were new."], path: `${path}/retry`, done: (reply) => reply.note, after: look }));
+  }
+  return found.length ? el("div", { class: "buttons" }, ...found) : null;
+}
+
+export function job(id) {
+  const root = el("div", { class: "job", style: "display:grid;gap:16px" }, el("p", { class: "soft" }, "asking"));
+  let shown = "";
+  async function look() {
+    if (document.hidden || document.querySelector("dialog[open]")) return;
+    let found;
+    try {
+      found = await get(`api/jobs/${encodeURIComponent(id)}?explain=1`);
+    } catch (error) {
+      if (error.status !== 404) {
+        fill(root, el("section", {}, el("p", {}, error.message)));
+        return;
+      }
+      found = { id, state: "unknown", note: "never published here, or forgotten; the result backend does not know it either" };
+    }
+    const text = JSON.stringify(found);
+    if (text === shown) return;
+    shown = text;
+    const focused = document.activeElement?.textContent;
+    const since = found.explanation?.since_s ? ` for ${duration(found.explanation.now_s - found.explanation.since_s)}` : "";
+    fill(
+      root,
+      el("section", {}, el("h1", {}, found.task ?? "Job ", " ", el("span", { class: `state ${found.state}` }, found.state), since), facts(found), acts(found, look)),
+      ...(found.explanation?.waiting ? waiting(found.explanation.waiting) : []),
+    );
+    if (focused) [...root.querySelectorAll("button")].find((each) => each.textContent === focused)?.focus();
+  }
+  look();
+  const timer = setInterval(look, LOOK_EVERY_MS);
+  return { title: "Job", parts: [root], gone: () => clearInterval(timer) };
+}

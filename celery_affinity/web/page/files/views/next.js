@@ -1,0 +1,43 @@
+// What is next, and why: the pending jobs in the order of claims; and what waits because of a rule.
+import { duration, el, link, mode, number, table } from "../dom.js";
+import { notes } from "./now.js";
+
+export function next() {
+  const upcoming = table(
+    "Next",
+    [
+      { name: "", value: (row) => String(row.nth), kind: "number" },
+      { name: "task", value: (row) => row.task || "?", kind: "long" },
+      { name: "id", value: (row) => link(row.task_id), key: (row) => row.task_id },
+      { name: "type", value: (row) => row.type },
+      { name: "mode", value: (row) => mode(row.on_demand) },
+      { name: "priority", value: (row) => String(row.priority), kind: "number" },
+      { name: "waited", value: (row) => duration(row.waited_s), kind: "number" },
+      { name: "score", value: (row) => number(Math.round(row.score)), kind: "number" },
+      { name: "note", value: (row) => (row.served ? (row.kept_back ? "waits for a key" : "") : "✗ no live worker serves it"), kind: "note" },
+    ],
+    (row) => row.job_id,
+    "Nothing waits.",
+  );
+  const kept = table(
+    "What rules keep back",
+    [
+      { name: "type", value: (row) => row.type, kind: "long" },
+      { name: "waiting", value: (row) => number(row.pending), kind: "number" },
+      { name: "rule", value: notes, kind: "note" },
+    ],
+    (row) => row.type,
+    "No rule keeps anything back.",
+  );
+  return {
+    title: "Next",
+    parts: [el("section", {}, upcoming), el("section", {}, kept)],
+    update({ status, next: jobs }) {
+      upcoming.update(
+        jobs.map((each, nth) => ({ ...each, nth: nth + 1 })),
+        (row) => (row.served ? "" : "bad"),
+      );
+      kept.update(status.types.filter((each) => each.pending && (each.paused || each.kept_back || each.kept_back_by_reserves || each.unserved)));
+    },
+  };
+}

@@ -1,0 +1,93 @@
+// The fleet at a glance: what waits and what runs, by type, now and over the last quarter of an hour.
+import { change } from "../asking.js";
+import { duration, el, fill, number, table } from "../dom.js";
+import { plot } from "../plot.js";
+
+function tile(name, value, bad = false) {
+  return el("div", { class: bad ? "tile bad" : "tile" }, el("b", {}, number(value)), name);
+}
+
+export function notes(type) {
+  const found = [];
+  if (type.unserved) found.push("✗ no live worker serves it");
+  if (type.paused) found.push("paused");
+  if (type.kept_back) found.push(`${number(type.kept_back)} wait for a key`);
+  if (type.kept_back_by_reserves) found.push(`${number(type.kept_back_by_reserves)} wait so that slots stay free`);
+  for (const each of type.reserves ?? []) found.push(`kept free: ${each.kept} for ${each.for_whom}`);
+  return found.join("; ");
+}
+
+function pausing(type) {
+  if (type.paused) {
+    return change({
+      name: "Resume",
+      title: `Resume ${type.type}`,
+      words: ["Jobs of this type start again, as slots are free."],
+      path: `api/types/${encodeURIComponent(type.type)}/resume`,
+      done: () => `${type.type} goes on`,
+    });
+  }
+  return change({
+    name: "Pause",
+    title: `Pause ${type.type}`,
+    words: [
+      `No job of ${type.type} starts until somebody resumes it. ${number(type.pending)} wait now; what runs goes on.`,
+      "Publishing, ETA, expiry and revokes work as always. A restart does not end a pause.",
+    ],
+    fields: [
+      ["reason", "Reason, for others who ask", { maxlength: 200 }],
+      ["minutes", "Minutes after which it ends by itself (empty: never)", { type: "number", min: 1, max: 5256000 }],
+    ],
+    path: `api/types/${encodeURIComponent(type.type)}/pause`,
+    body: ({ reason, minutes }) => ({ reason, ...(minutes ? { for_s: Number(minutes) * 60 } : {}) }),
+    done: () => `${type.type} is paused`,
+  });
+}
+
+export function now() {
+  const tiles = el("div", { class: "tiles" });
+  const types = table(
+    "Types",
+    [
+      { name: "type", value: (row) => row.type, kind: "long" },
+      { name: "waiting", value: (row) => number(row.pending), kind: "number" },
+      { name: "of these on demand", value: (row) => number(row.on_demand), kind: "number" },
+      { name: "oldest waits", value: (row) => duration(row.oldest_wait_s), kind: "number" },
+      { name: "claimed", value: (row) => number(row.claimed), kind: "number" },
+      { name: "slots free", value: (row) => `${number(row.free)} of ${number(row.slots)}`, kind: "number" },
+      { name: "note", value: notes, kind: "note" },
+      { name: "", value: pausing, key: (row) => `${row.paused} ${row.pending}` },
+    ],
+    (row) => row.type,
+    "No type has jobs or workers.",
+  );
+  const waiting = plot("Waiting, last 15 minutes", 0);
+  const running = plot("Claimed by workers, last 15 minutes", 1);
+  return {
+    title: "Now",
+    parts: [tiles, el("div", { class: "plots" }, waiting, running), el("section", {}, types)],
+    update({ status }, samples) {
+      const sum = (name) => status.types.reduce((total, each) => total + (each[name] ?? 0), 0);
+      const unserved = status.types.filter((each) => each.unserved).length;
+      fill(
+        tiles,
+        tile("waiting", sum("pending")),
+        tile("of these on demand", sum("on_demand")),
+        tile("claimed", sum("claimed")),
+        tile("scheduled", status.scheduled),
+        tile("workers", status.workers.length, status.workers.length === 0),
+        tile("free slots", status.workers.reduce((total, each) => total + each.free, 0)),
+        tile("dead letters", status.dead, status.dead > 0),
+        unserved ? tile("types without a worker", unserved, true) : null,
+      );
+      const order = (a, b) => b.unserved - a.unserved || b.pending - a.pending || a.type.localeCompare(b.type);
+      types.update([...status.types].sort(order), (row) => (row.unserved ? "bad" : ""));
+      waiting.update(samples);
+      running.update(samples);
+    },
+    gone() {
+      waiting.gone();
+      running.gone();
+    },
+  };
+}

@@ -1,0 +1,79 @@
+// Workers by what they serve: their slots, and what runs there since when.
+import { change } from "../asking.js";
+import { duration, el, link, many, table } from "../dom.js";
+
+function slots(worker) {
+  const busy = worker.slots - worker.free;
+  const shown = Math.min(worker.slots, 40);
+  const marks = Array.from({ length: shown }, (_, nth) => el("i", { class: nth < (busy * shown) / Math.max(1, worker.slots) ? "busy" : "" }));
+  return el("div", { class: "slots", role: "img", "aria-label": `${busy} of ${worker.slots} slots are busy` }, ...marks, ` ${busy} of ${worker.slots}`);
+}
+
+function notes(worker) {
+  const found = [];
+  if (worker.draining) found.push("drains");
+  else if (!worker.types.length) found.push("takes no jobs");
+  if (worker.stalled) found.push("✗ its event loop stands still");
+  if (worker.withdrawn.length) found.push(`rate limit: takes no more ${worker.withdrawn.join(", ")} for a moment`);
+  return found.join("; ");
+}
+
+function draining(worker) {
+  const path = `api/workers/${encodeURIComponent(worker.name)}`;
+  if (worker.draining) {
+    return change({ name: "Resume", title: `Resume ${worker.name}`, words: ["It takes jobs again."], path: `${path}/resume`, done: () => `${worker.name} takes jobs again` });
+  }
+  return change({
+    name: "Drain",
+    title: `Drain ${worker.name}`,
+    words: ["It takes no new jobs; what it has not started goes back to others, and what runs there goes on to its end."],
+    path: `${path}/drain`,
+    done: (reply) => `${worker.name} drains, ${many(reply.running ?? reply.unfinished ?? 0, "job")} go on there`,
+  });
+}
+
+export function workers() {
+  const all = table(
+    "Workers",
+    [
+      { name: "worker", value: (row) => row.name, kind: "long" },
+      { name: "serves", value: (row) => row.types.join(", "), kind: "long" },
+      { name: "busy slots", value: slots, key: (row) => `${row.slots} ${row.free}` },
+      { name: "runs longest", value: (row) => row.longest, kind: "long" },
+      { name: "last beat", value: (row) => `${duration(row.last_beat_s)} ago`, kind: "number" },
+      { name: "note", value: notes, kind: "note" },
+      { name: "", value: draining, key: (row) => row.draining },
+    ],
+    (row) => row.id,
+    "No worker is alive.",
+  );
+  const claimed = table(
+    "What workers have",
+    [
+      { name: "task", value: (row) => row.task ?? "?", kind: "long" },
+      { name: "id", value: (row) => link(row.id), key: (row) => row.id },
+      { name: "type", value: (row) => row.type },
+      { name: "worker", value: (row) => row.worker ?? "?", kind: "long" },
+      { name: "state", value: (row) => row.state },
+      { name: "since", value: (row) => duration(row.for_s), kind: "number" },
+      { name: "calls", value: (row) => (row.calls > 1 ? String(row.calls) : ""), kind: "number" },
+    ],
+    (row) => row.job_id,
+    "Nothing runs.",
+  );
+  return {
+    title: "Workers",
+    parts: [el("section", {}, all), el("section", {}, claimed)],
+    update({ status, claimed: jobs, now_s }) {
+      const rows = jobs.map((each) => ({ ...each, for_s: Math.max(0, now_s - (each.started_s ?? each.claimed_s ?? now_s)) }));
+      rows.sort((a, b) => b.for_s - a.for_s);
+      const longest = new Map();
+      for (const row of rows) if (!longest.has(row.worker)) longest.set(row.worker, `${row.task}, ${duration(row.for_s)}`);
+      all.update(
+        status.workers.map((each) => ({ ...each, longest: longest.get(each.name) ?? "" })),
+        (row) => (row.stalled ? "bad" : ""),
+      );
+      claimed.update(rows);
+    },
+  };
+}

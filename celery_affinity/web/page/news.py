@@ -1,0 +1,149 @@
+"""News of the fleet: read once, whatever the number of viewers, and kept for a quarter of an hour.
+
+The broker is asked every 2 s while somebody looks, and every 10 s else, so that a page that is opened has a past. A
+viewer that is slow gets the newest news next, and misses those between.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ...observe import claim_order, job_lists
+from ...observe.as_json import as_json
+from ...observe.status import Report, Status
+from ...server.scheduler import Scheduler
+from ..site import Site
+
+logger = logging.getLogger(__name__)
+
+#: Interval, s, at which the broker is asked while somebody looks, and while nobody does.
+LOOKED_AT_S, ALONE_S = 2.0, 10.0
+
+#: Time, s, of which the history is kept.
+KEPT_S = 900.0
+
+#: Largest number of viewers; each holds a connection.
+MOST_VIEWERS = 200
+
+#: Jobs that are shown as next, and as claimed, at most.
+_NEXT, _CLAIMED = 50, 200
+
+#: Types, the busiest ones, that the history has, at most.
+_TYPES = 50
+
+#: Pause, s, after which a viewer hears that there is nothing new: proxies close silent connections.
+_SILENCE_S = 15.0
+
+
+class News:
+    """The news of *site*'s fleet, for any number of viewers on one event loop."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._history: deque[dict[str, Any]] = deque()
+        self._text = ""
+        self._number = 0
+        self._viewers = 0
+        self._changed = asyncio.Condition()
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more viewer may look."""
+        return self._viewers < MOST_VIEWERS
+
+    async def events(self) -> AsyncIterator[str]:
+        """Yield the history, and then the news, as server-sent events."""
+        self._viewers += 1
+        try:
+            self._start()
+            yield _event("history", json.dumps(list(self._history)))
+            seen = 0  # the number of the news that are none yet
+            while True:
+                if seen != self._number:
+                    seen = self._number
+                    yield self._text
+                elif not await self._has_changed(seen):
+                    yield ": nothing new\n\n"
+        finally:
+            self._viewers -= 1
+
+    async def _has_changed(self, seen: int) -> bool:
+        try:
+            async with asyncio.timeout(_SILENCE_S), self._changed:
+                await self._changed.wait_for(lambda: self._number != seen)
+        except TimeoutError:
+            return False
+        return True
+
+    def _start(self) -> None:
+        self._wanted.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._go_on())
+
+    async def _go_on(self) -> None:
+        """Look again and again; nobody looks for long after the last viewer has gone."""
+        alone_since_s = time.monotonic()
+        while time.monotonic() - alone_since_s < KEPT_S:
+            self._wanted.clear()
+            if self._viewers:
+                alone_since_s = time.monotonic()
+            await self._look()
+            if self._viewers:
+                await asyncio.sleep(LOOKED_AT_S)
+            else:
+                try:
+                    async with asyncio.timeout(ALONE_S):
+                        await self._wanted.wait()
+                except TimeoutError:
+                    continue
+        self._history.clear()
+
+    async def _look(self) -> None:
+        try:
+            found = await self._site.with_scheduler(_snapshot)
+        except Exception as exc:  # the broker is away, or says no: the page says so, and this goes on
+            logger.debug("No news: %s", exc)
+            await self._tell(_event("away", json.dumps({"at": time.time(), "why": str(exc)})))
+            return
+        self._history.append(found["sample"])
+        while self._history and found["sample"]["at"] - self._history[0]["at"] > KEPT_S:
+            self._history.popleft()
+        await self._tell(_event("news", json.dumps(found, ensure_ascii=False, separators=(",", ":"))))
+
+    async def _tell(self, text: str) -> None:
+        async with self._changed:
+            self._text = text
+            self._number += 1
+            self._changed.notify_all()
+
+
+def _event(name: str, data: str) -> str:
+    safe = data.encode(errors="replace").decode()  # JSON has no line breaks but escaped ones
+    return f"event: {name}\ndata: {safe}\n\n"
+
+
+def _snapshot(scheduler: Scheduler) -> dict[str, Any]:
+    reader = scheduler.reader
+    status = Report(reader).status()
+    upcoming = claim_order.next_jobs(reader, None, _NEXT)
+    claimed = job_lists.page_of(reader, job_lists.Filter("claimed"), _CLAIMED).jobs
+    running = job_lists.page_of(reader, job_lists.Filter("running"), _CLAIMED).jobs
+    now_s = reader.now_us() / 1e6
+    return {
+        "status": as_json(status),
+        "next": as_json(upcoming),
+        "claimed": as_json([*running, *claimed]),
+        "now_s": now_s,
+        "sample": _sample(status, now_s),
+    }
+
+
+def _sample(status: Status, now_s: float) -> dict[str, Any]:
+    busiest = sorted(status.types, key=lambda each: each.pending + (each.claimed or 0), reverse=True)[:_TYPES]
+    return {"at": now_s, "types": {each.type: [each.pending, each.claimed] for each in busiest}}

@@ -1,0 +1,147 @@
+"""The news of the page: the broker is asked once for all viewers, and what goes wrong is news as well."""
+
+import asyncio
+import json
+from contextlib import aclosing
+
+import pytest
+
+from celery_affinity.web.broker import BrokerAwayError
+from celery_affinity.web.page import news as news_module
+from celery_affinity.web.page.news import News
+
+TYPES = {"pdf": [1, 2]}
+
+
+class Asked:
+    """The part of a site that news need: counts the questions, and answers as it is told."""
+
+    def __init__(self):
+        self.times, self.error, self.answers = 0, None, asyncio.Event()
+        self.answers.set()
+
+    async def with_scheduler(self, _):
+        await self.answers.wait()
+        self.times += 1
+        if self.error:
+            raise self.error
+        return {"number": self.times, "sample": {"at": float(self.times), "types": TYPES}}
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(news_module, "LOOKED_AT_S", 0.01)
+    monkeypatch.setattr(news_module, "ALONE_S", 0.02)
+
+
+def run(test):
+    """Run *test*, a function of a site and its news, in an event loop that ends with it."""
+
+    async def whole():
+        site = Asked()
+        news = News(site)
+        try:
+            await asyncio.wait_for(test(site, news), 20)
+        finally:
+            if news._task:
+                news._task.cancel()
+
+    asyncio.run(whole())
+
+
+def parsed(event):
+    name, data = event.strip().split("\n")
+    return name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+
+
+async def first(events, number):
+    return [parsed(await anext(events)) for _ in range(number)]
+
+
+def test_a_viewer_gets_the_history_and_then_the_news():
+    async def test(site, news):
+        async with aclosing(news.events()) as events:
+            (history, _), *rest = await first(events, 4)
+            assert history == "history"
+            assert [name for name, _ in rest] == ["news"] * 3
+            numbers = [data["number"] for _, data in rest]
+            assert numbers == sorted(set(numbers))
+        async with aclosing(news.events()) as events:
+            ((_, history),) = await first(events, 1)
+            assert [each["at"] for each in history] == [float(nth) for nth in range(1, len(history) + 1)]
+            assert len(history) >= 3
+
+    run(test)
+
+
+def test_the_broker_is_asked_once_whatever_the_number_of_viewers():
+    async def test(site, news):
+        async def view():
+            async with aclosing(news.events()) as events:
+                return await first(events, 6)
+
+        await asyncio.gather(*(view() for _ in range(50)))
+        assert site.times < 60, "fifty viewers of five news each"
+
+    run(test)
+
+
+def test_a_slow_viewer_gets_the_newest_news_next():
+    async def test(site, news):
+        async with aclosing(news.events()) as events:
+            await first(events, 2)
+            so_far = site.times
+            while site.times < so_far + 5:
+                await asyncio.sleep(0.01)
+            ((_, data),) = await first(events, 1)
+            assert data["number"] >= so_far + 5
+
+    run(test)
+
+
+def test_a_broker_that_is_away_is_news_and_so_is_its_return():
+    async def test(site, news):
+        site.error = BrokerAwayError("the broker redis:// does not answer")
+        async with aclosing(news.events()) as events:
+            _, (name, data) = await first(events, 2)
+            assert (name, data["why"]) == ("away", "the broker redis:// does not answer")
+            site.error = None
+            while name != "news":
+                ((name, _),) = await first(events, 1)
+
+    run(test)
+
+
+def test_a_viewer_who_comes_before_any_news_waits_and_does_not_spin(monkeypatch):
+    async def test(site, news):
+        site.answers.clear()
+        waits = 0
+        has_changed = news._has_changed
+
+        async def counted(seen):
+            nonlocal waits
+            waits += 1
+            return await has_changed(seen)
+
+        monkeypatch.setattr(news, "_has_changed", counted)
+        async with aclosing(news.events()) as events:
+            await first(events, 1)
+            waiting = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(0.2)
+            assert waits <= 1
+            site.answers.set()
+            assert parsed(await waiting)[0] == "news"
+
+    run(test)
+
+
+def test_there_is_room_for_so_many_viewers():
+    async def test(site, news):
+        news._viewers = news_module.MOST_VIEWERS - 1
+        assert news.has_room
+        async with aclosing(news.events()) as events:
+            await first(events, 1)
+            assert not news.has_room
+        assert news.has_room
+
+    run(test)

@@ -1,0 +1,191 @@
+"""The page in headless Chromium: what it shows of a fleet, what it does, on a screen and on a phone, light and dark."""
+
+import os
+import re
+import shutil
+import sys
+
+import pytest
+
+from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.web import page
+
+from ..support.apps import APP
+from ..support.processes import Process, wait_until
+from ..support.scripted_fleet import ScriptedFleet
+
+FILES = page._FILES
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+
+
+# -- its files
+
+
+def test_every_file_is_served_with_its_type_and_no_other(valkey, web):
+    for path in FILES.rglob("*.*"):
+        name = path.relative_to(FILES).as_posix()
+        found = web.get(f"/page/{name}")
+        assert (found.status_code, found.headers["content-type"]) == (200, page._TYPES[path.suffix])
+        assert found.content == path.read_bytes()
+    assert web.get("/").content == (FILES / "index.html").read_bytes()
+    for name in ("none.js", "../__init__.py", "%2e%2e/news.py", "views", ""):
+        assert web.get(f"/page/{name}").status_code == 404
+
+
+def test_nothing_comes_from_another_host_and_what_is_named_is_there():
+    for path in FILES.rglob("*.*"):
+        if path.parent.name == "vendor":
+            continue
+        text = path.read_text().replace('xmlns="http://www.w3.org/2000/svg"', "")
+        assert not re.search(r"https?://|//[a-z]", text.replace("// ", "")), path
+    index = (FILES / "index.html").read_text()
+    for name in re.findall(r'(?:src|href)="page/([^"]+)"', index):
+        assert (FILES / name).is_file()
+    for path in FILES.rglob("*.js"):
+        for name in re.findall(r'from "(\.[^"]+)"', path.read_text()):
+            assert (path.parent / name).resolve().is_file()
+
+
+def test_the_page_learns_its_role(valkey, serve):
+    assert serve().get("/api/me").json() == {"app": "typed", "role": "admin"}
+    assert serve(read_only=True).get("/api/me").json()["role"] == "read"
+    tokens = {"t" * 20: "submit"}
+    assert serve(tokens=tokens).get("/api/me").status_code == 401
+    assert serve(tokens=tokens, token="t" * 20).get("/api/me").json()["role"] == "submit"
+
+
+# -- in a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def url(valkey, redis_client):
+    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "web", "--port", "0"]
+    server = Process("web", command, {"BROKER_URL": valkey.url, "LEDGER": os.devnull, "PYTHONUNBUFFERED": "1"})
+    return wait_until(lambda: re.search(r"web ready on (\S+)", server.log()), 30, f"it serves: {server.log()}")[1]
+
+
+@pytest.fixture
+def busy(redis_client):
+    """A fleet with a job that runs, jobs that wait, one of them of a type that nobody serves."""
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf", "excel")
+    fleet.publish("runs", "pdf")
+    fleet.publish("waits", "pdf", priority=3)
+    fleet.publish("alone", "drawing")
+    return fleet
+
+
+class Screen:
+    """A page in the browser; *errors*: what its console said."""
+
+    def __init__(self, browser, url, width=1300, height=900, scheme="light"):
+        self.errors = []
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        context.set_default_timeout(20_000)
+        self.page = context.new_page()
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.goto(url)
+        self.close = context.close
+
+    def row(self, table, text):
+        return self.page.locator("table", has=self.page.locator("caption", has_text=table)).locator("tr", has_text=text)
+
+    def sees(self, text):
+        self.page.get_by_text(text).first.wait_for()
+
+
+@pytest.fixture
+def look(browser, url, request):
+    def look(path="#/", **options):
+        screen = Screen(browser, url + path, **options)
+        request.addfinalizer(screen.close)
+        return screen
+
+    return look
+
+
+@in_a_browser
+def test_the_fleet_at_a_glance(busy, look):
+    screen = look()
+    screen.row("Types", "drawing").get_by_text("no live worker serves it").wait_for()
+    cells = screen.row("Types", "pdf").locator("td").all_inner_texts()
+    assert cells[:2] == ["pdf", "1"]
+    assert screen.page.locator("canvas").count() == 2
+    busy.publish("more", "pdf")
+    screen.row("Types", "pdf").locator("td").nth(1).get_by_text("2", exact=True).wait_for()
+    assert screen.errors == []
+
+
+@in_a_browser
+def test_a_type_is_paused_after_a_question_and_goes_on(busy, look):
+    screen = look()
+    screen.row("Types", "pdf").get_by_role("button", name="Pause").click()
+    dialog = screen.page.get_by_role("dialog")
+    dialog.get_by_text("No job of pdf starts until somebody resumes it").wait_for()
+    dialog.get_by_label("Reason").fill("db migration")
+    dialog.get_by_role("button", name="Pause").click()
+    screen.sees("pdf is paused")
+    screen.row("Types", "pdf").get_by_role("button", name="Resume").click()
+    screen.page.get_by_role("dialog").get_by_role("button", name="Leave it").click()
+    screen.page.goto(screen.page.url.replace("#/", "#/rules"))
+    screen.row("Pauses", "db migration").wait_for()
+    assert screen.errors == []
+
+
+@in_a_browser
+def test_a_job_is_found_by_its_id_explained_and_cancelled(busy, look):
+    screen = look()
+    screen.page.keyboard.press("/")
+    screen.page.keyboard.type("task-waits")
+    screen.page.keyboard.press("Enter")
+    screen.sees("Why it waits")
+    screen.page.get_by_role("img", name=re.compile("score .*: priority ")).wait_for()
+    screen.page.get_by_role("button", name="Cancel").click()
+    screen.page.get_by_role("dialog").get_by_text("its caller is told REVOKED").wait_for()
+    screen.page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    screen.page.locator(".state.revoked").wait_for()
+    assert screen.errors == []
+
+
+@in_a_browser
+def test_all_views_are_reached_by_keyboard_and_say_what_they_know(busy, look):
+    screen = look()
+    views = {"2": "What workers have", "3": "What rules keep back", "4": "Settings", "5": "Dead letters", "1": "Types"}
+    for key, text in views.items():
+        screen.page.keyboard.press(key)
+        screen.page.locator("caption", has_text=text).wait_for()
+    assert screen.errors == []
+
+
+@in_a_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_nothing_is_cut_off(busy, look, scheme):
+    screen = look(width=390, height=844, scheme=scheme)
+    for path in ("#/", "#/workers", "#/next", "#/rules", "#/job/task-waits"):
+        screen.page.goto(re.sub("#.*", path, screen.page.url))
+        screen.page.locator("main section").first.wait_for()
+        assert screen.page.evaluate("document.documentElement.scrollWidth") <= 390, path
+    assert screen.errors == []
+
+
+@in_a_browser
+def test_names_of_tasks_are_no_html(busy, look):
+    busy.scheduler.publish(Job("evil", "pdf", "message", task_id="evil", task_name="<img src=x onerror=alert(1)>"))
+    screen = look("#/next")
+    screen.sees("<img src=x onerror=alert(1)>")
+    assert screen.page.locator("main img").count() == 0
