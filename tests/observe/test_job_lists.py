@@ -35,10 +35,12 @@ def busy(fleet):
 
 
 def all_pages(reader, limit, **which):
-    cursor, found = None, []
+    cursor, found, cursors = None, [], set()
     while True:
         page = page_of(reader, Filter(**which), limit, cursor)
         assert len(page.jobs) <= limit
+        assert page.cursor not in cursors, "a page leads back"
+        cursors.add(page.cursor)
         found += page.jobs
         cursor = page.cursor
         if cursor is None:

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import redis
+from celery import Celery
 
 from celery_affinity.operate.submit import ACCEPTED, Request
 from celery_affinity.server.idempotency import key_of
@@ -208,6 +209,32 @@ def test_arguments_that_the_task_does_not_take_are_refused(fleet, web):
     reply = post(web, task=PDF)
     assert reply.status_code == 422
     assert "cannot be called so" in said(reply)
+
+
+def test_an_app_that_runs_tasks_where_they_are_called_runs_none_here(fleet, web, app):
+    app.conf.task_always_eager = True
+    try:
+        reply = post(web, 7)
+    finally:
+        app.conf.task_always_eager = False
+    assert reply.status_code == 422
+    assert "task_always_eager" in said(reply)
+
+
+def test_a_key_needs_a_queue_that_is_scheduled(valkey, redis_client, serve):
+    app = Celery("partly", broker=valkey.url, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", affinity_queues=["pdf"])
+    app.conf.task_routes = {"mail": {"queue": "mail"}}
+
+    @app.task(name="mail", shared=False)
+    def mail():
+        pass
+
+    web = serve(of=app)
+    refused = post(web, task="mail", key="order")
+    assert (refused.status_code, "queue 'mail' is kombu's own" in said(refused)) == (422, True)
+    assert post(web, task="mail").status_code == 201
+    assert redis_client.llen("mail") == 1
 
 
 def test_each_option_can_be_null(fleet, web):

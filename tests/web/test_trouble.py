@@ -5,9 +5,11 @@ import threading
 import time
 
 import pytest
+import redis
 from celery import Celery
 from celery.signals import before_task_publish
 
+from celery_affinity.server.reader import Reader
 from celery_affinity.web import asgi, broker, site
 from celery_affinity.web.threads import BusyError, Threads
 
@@ -82,6 +84,21 @@ def test_connections_that_the_server_closed_are_opened_anew(fleet, web, redis_cl
     assert len(web.get("/api/jobs").json()["jobs"]) == 4
 
 
+def test_a_connection_that_is_lost_midway_is_no_error(fleet, web, monkeypatch):
+    fleet.publish("job", "pdf")
+    ask, lost = Reader.ask, []
+
+    def breaks_once(reader, commands):
+        if not lost:
+            lost.append(commands)
+            raise redis.ConnectionError("gone")
+        return ask(reader, commands)
+
+    monkeypatch.setattr(Reader, "ask", breaks_once)
+    assert web.get("/api/jobs/task-job").status_code == 200
+    assert lost
+
+
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(site, "_FOREIGN_S", 0.3)
@@ -99,8 +116,10 @@ def test_a_result_backend_that_hangs_holds_up_nobody_else(fleet, app, serve, imp
     web = serve()
     fleet.publish("job", "pdf")
     monkeypatch.setattr(app.backend.__class__, "get_task_meta", lambda *_: never.wait())
+    since_s = time.monotonic()
     replies = web.together(*[("GET", f"/api/jobs/nobody{number}") for number in range(20)])
     assert {reply.status_code for reply in replies} == {503}
+    assert time.monotonic() - since_s < 10
     assert web.get("/api/jobs/task-job").status_code == 200
 
 
