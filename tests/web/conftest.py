@@ -50,7 +50,7 @@ def fleet(valkey, redis_client):
 
 
 @pytest.fixture
-def app(load_app):
+def app(valkey, load_app):
     return load_app(APP)
 
 
