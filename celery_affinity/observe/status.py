@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 from ..rules.keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
 from ..server.reader import Backlog, Reader, as_text
-from ..server.replies import RecurringRow
 from .job_row import read_jobs
 from .reserves import Reserved, reserved
 from .type_rules import Pause, pauses
 
 #: Largest number of claims whose types are read one by one: the cost of an observer must not grow with the fleet.
 MOST_CLAIMS_READ = 1000
+
+#: Largest number of recurring calls that are read for one figure: those that are due first.
+MOST_RECURRING_READ = 1000
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Report:
             {name: number_of(count) for name, count in sorted(read.hash("counters").items())},
             waiting_keys,
             paused,
-            _stale_s(read.recurring()),
+            _stale_s(read, now_us),
         )
 
     def _types(
@@ -216,5 +218,9 @@ def _free_by_type(profiles: dict[str, str], free_slots: dict[str, str]) -> dict[
     return free
 
 
-def _stale_s(calls: Sequence[RecurringRow]) -> float | None:
-    return max((row.matched_ago_s for row in calls if not row.is_suspended and row.matched_ago_s), default=None)
+def _stale_s(reader: Reader, now_us: int) -> float | None:
+    names = reader.ask_one("zrange", reader.key("recurring"), 0, MOST_RECURRING_READ - 1)
+    keys = [reader.key("recurring_call", text_of(name)) for name in names]
+    rows = reader.ask([("hmget", key, ["matched", "suspended"]) for key in keys])
+    ages_us = [now_us - number_of(matched) for matched, suspended in rows if matched and not suspended]
+    return max(0, *ages_us) / 1e6 if ages_us else None

@@ -34,6 +34,7 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
         "counters": {"lost": 5},
         "waiting_keys": 0,
         "pauses": [],
+        "stale_s": None,
     }
 
 

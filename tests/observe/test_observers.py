@@ -27,6 +27,8 @@ SHORT = {
     "held": {"ZCARD", "ZRANGE"},
     "waiting_keys": {"ZCARD", "ZRANGE"},
     "rates": {"ZSCORE"},
+    "recurring": {"ZRANGE"},
+    "recurring_call": {"HMGET"},
     "pauses|type_rules": {"HSCAN", "HMGET"},
     "limited": {"ZCARD"},
     "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations": {"HSCAN", "HMGET", "HGET"},

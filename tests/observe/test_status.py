@@ -3,7 +3,9 @@
 import pytest
 
 from celery_affinity.observe.status import Report
+from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
@@ -53,3 +55,19 @@ def test_claims_of_specialists_are_counted_not_read(valkey, fleet, redis_client)
     assert busy == idle
     (pdf,) = Report(Reader(redis_client, Keys())).status().types
     assert (pdf.claimed, pdf.pending) == (300, 0)
+
+
+def test_the_stalest_recurring_call_is_told(fleet):
+    report = Report(fleet.scheduler.reader)
+    assert report.status().stale_s is None
+    calls = [RecurringCall(name, "reroute", "route", name, 300_000_000) for name in ("hh", "b", "suspended", "new")]
+    fleet.scheduler.recur(calls)
+    assert report.status().stale_s is None, "nothing has put one off yet"
+    for name in ("suspended", "hh", "b"):
+        rules = f"merge={name} most=1000 bytes=1000000"
+        fleet.scheduler.publish(Job(f"{name}+", "route", "message", task_id=name, task_name="reroute", rules=rules))
+    fleet.scheduler.suspend("suspended", True)
+    rows = {row.name: row.matched_ago_s for row in fleet.scheduler.reader.recurring()}
+    stale_s = report.status().stale_s
+    assert rows["hh"] <= stale_s <= rows["hh"] + 5
+    assert stale_s > rows["b"]
