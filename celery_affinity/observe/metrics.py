@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from ..rules.protocol import LARGEST_BATCH_COUNTED
 from .dead_letters import REASONS
-from .status import Status, TypeStatus
+from .status import Batches, Status, TypeStatus
 
 #: Values of a metric's labels, and the metric's value; None (unknown) gives no sample.
 Sample = tuple[tuple[str, ...], float | None]
@@ -54,6 +56,10 @@ def _workers(status: Status) -> Iterable[Sample]:
 def _dead_lettered(status: Status) -> Iterable[Sample]:
     # Every reason has a sample from the start: Prometheus' `increase` misses an event with which a series begins.
     return [((reason,), status.counters.get(reason, 0)) for reason in REASONS]
+
+
+def _ran_merged(status: Status) -> Iterable[Sample]:
+    return [((each.type,), each.ran_merged) for each in status.types if each.ran_merged]
 
 
 _PREFIX = "celery_affinity_"
@@ -136,7 +142,25 @@ FIGURES = (
         (),
         lambda status: [((), status.counters.get("unserved", 0))],
     ),
+    Figure(f"{_PREFIX}merged_calls_total", "Calls that ran merged with others, in one run.", ("type",), _ran_merged),
 )
+
+#: Name of the histogram of the runs of merged calls.
+BATCH_SIZE = f"{_PREFIX}batch_size"
+
+
+def _batch_size(batches: Batches | None) -> HistogramMetricFamily:
+    """Return the histogram, by powers of two; without samples for None."""
+    family = HistogramMetricFamily(BATCH_SIZE, "Calls of a run of merged calls.")
+    if batches is not None:
+        size, runs, buckets = 2, 0, []
+        while size <= LARGEST_BATCH_COUNTED:
+            runs += batches.runs.get(str(size), 0)
+            buckets.append((str(float(size)), float(runs)))
+            size *= 2
+        buckets.append(("+Inf", float(runs + batches.runs.get("more", 0))))
+        family.add_metric((), buckets, sum_value=batches.calls)
+    return family
 
 
 class StatusCollector(Collector):
@@ -145,11 +169,12 @@ class StatusCollector(Collector):
     def __init__(self, latest: Callable[[], Status | None]) -> None:
         self._latest = latest
 
-    def describe(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def describe(self) -> Iterator[Metric]:
         """Return the families without samples: a registry asks for their names."""
-        return (figure.family() for figure in FIGURES)
+        yield from (figure.family() for figure in FIGURES)
+        yield _batch_size(None)
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         status = self._latest()
         if status is None:
             down = UP.family()
@@ -162,3 +187,4 @@ class StatusCollector(Collector):
                 if value is not None:
                     family.add_metric(labels, value)
             yield family
+        yield _batch_size(status.batches)

@@ -1,10 +1,11 @@
 """The state of a cohort: its types, its workers and its counts."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..rules.keys import decode, encode, unmarked
+from ..rules.protocol import BATCH_SIZE
 from ..rules.rows import number_of, text_of
 from ..server.reader import Backlog, Reader, as_text
 from .job_row import read_jobs
@@ -26,7 +27,8 @@ class TypeStatus:
     *oldest_wait_s*: None if no job is pending. *slots*, *free*: slots, and free ones, of the live workers that serve
     the type. *kept_back*: those of the *pending* jobs that keys keep back. *paused*: whether the type is paused, by
     itself or with all others. *kept_back_by_reserves*: those of the *pending* jobs that wait so that enough slots stay
-    free. *reserves*: for whom slots are kept free.
+    free. *reserves*: for whom slots are kept free. *ran_merged*: calls that ran with others, since workers serve the
+    type.
     """
 
     type: str
@@ -40,6 +42,7 @@ class TypeStatus:
     paused: bool = False
     kept_back_by_reserves: int = 0
     reserves: list[Reserved] = field(default_factory=list)
+    ran_merged: int = 0
 
     @property
     def busy(self) -> int:
@@ -71,13 +74,24 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True)
+class Batches:
+    """Runs of merged calls. *runs*: how many of them had up to so many calls, and more than half as many; "more": more
+    than the largest number. *calls*: of all runs.
+    """
+
+    runs: dict[str, int] = field(default_factory=dict)
+    calls: int = 0
+
+
+@dataclass(frozen=True)
 class Status:
     """The fleet at a glance.
 
     *scheduled*: number of jobs that wait for their ETA, or for more calls; *dead*: number of dead letters kept.
     *counters*: numbers since the cohort's first day, of jobs published for a type without a live worker ("unserved"),
     and of dead letters by reason. *waiting_keys*: number of keys for which jobs wait. *stale_s*: the
-    longest time since anything put off a recurring call, s; None if none is in force, or nothing has yet.
+    longest time since anything put off a recurring call, s; None if none is in force, or nothing has yet. *batches*:
+    runs of merged calls since the cohort's first day.
     """
 
     types: list[TypeStatus]
@@ -88,6 +102,7 @@ class Status:
     waiting_keys: int = 0
     pauses: list[Pause] = field(default_factory=list)
     stale_s: float | None = None
+    batches: Batches = Batches()
 
 
 class Report:
@@ -107,15 +122,17 @@ class Report:
         )
         workers = self._workers(profiles, now_us)
         paused = pauses(read)
+        counters, batches = _without_batches(read.hash("counters"))
         return Status(
             _with_pauses(self._types(read.capacity(), free, self._claimed(workers), now_us), paused),
             workers,
             scheduled,
             dead,
-            {name: number_of(count) for name, count in sorted(read.hash("counters").items())},
+            counters,
             waiting_keys,
             paused,
             _stale_s(read, now_us),
+            batches,
         )
 
     def _types(
@@ -123,6 +140,7 @@ class Report:
     ) -> list[TypeStatus]:
         backlogs = self._reader.backlogs()
         reserves, kept_back = reserved(self._reader, capacity, free)
+        ran_merged = self._reader.large_hash("batched")
         return [
             replace(
                 _type_status(
@@ -135,6 +153,7 @@ class Report:
                 ),
                 kept_back_by_reserves=kept_back.get(type_, 0),
                 reserves=reserves.get(type_, []),
+                ran_merged=number_of(ran_merged.get(type_)),
             )
             for type_ in sorted({*capacity, *claimed, *backlogs})
         ]
@@ -202,6 +221,13 @@ def _type_status(
         free=free,
         kept_back=backlog.kept_back if backlog else 0,
     )
+
+
+def _without_batches(counters: Mapping[str, str]) -> tuple[dict[str, int], Batches]:
+    """Return the counters, without those of runs of merged calls, and the latter."""
+    counted = {name: number_of(count) for name, count in sorted(counters.items())}
+    runs = {name.removeprefix(BATCH_SIZE): counted.pop(name) for name in list(counted) if name.startswith(BATCH_SIZE)}
+    return counted, Batches(runs, counted.pop("batched", 0))
 
 
 def _with_pauses(types: list[TypeStatus], found: list[Pause]) -> list[TypeStatus]:

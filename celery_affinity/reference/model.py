@@ -91,6 +91,8 @@ class Job:
     """Of a call that merged with others, and has not ended: its batch."""
     calls: int | None = None
     """Of a batch: how many calls it ever had."""
+    size: int | None = None
+    """Of a batch: how many calls it had when it was claimed last, without those that its run left to another."""
     callers: dict[str, int] = field(default_factory=dict)
     """Of a batch: its calls that have not ended, and do not know how they will, each with a number, the first first."""
     told_callers: dict[str, int] = field(default_factory=dict)
@@ -196,6 +198,8 @@ class Cohort:
     """Claims made that had a choice, since a share of them goes by age alone."""
     durations_us: dict[str, int] = field(default_factory=dict)
     """Type -> moving average of its jobs' time in a slot."""
+    batched: Counter[str] = field(default_factory=Counter)
+    """Type -> calls whose runs they were not alone in."""
     ahead: dict[str, str] = field(default_factory=dict)
     """Type -> the worker that took jobs of it beyond its slots last."""
     counters: Counter[str] = field(default_factory=Counter)

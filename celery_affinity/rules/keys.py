@@ -88,6 +88,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "'type merge-key key-rules task-name' -> the call, or the batch, that the next such call joins while it waits",
     ),
     "callers": ("lane:key:callers:%s", "zset", "batch -> its calls that have not ended, in their order"),
+    "batched": ("lane:key:batched", "hash", "type -> calls whose runs they were not alone in, while it has workers"),
     "told_callers": ("lane:key:told:%s", "zset", "batch that is dead -> its calls that know, in their order"),
     # And those of recurring calls: a call that matches one puts it off, whoever publishes the call.
     "recurring": ("lane:key:recurring", "zset", "recurring calls by when they are due, or handed out again, µs"),

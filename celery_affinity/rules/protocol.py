@@ -144,6 +144,12 @@ SAMPLED_ONE_IN = 8
 #: Number of durations that the moving average goes by: each new one counts for an eighth.
 AVERAGED_OVER = 8
 
+#: Calls of the largest run of merged calls that has a count of its own: runs are counted by powers of two.
+LARGEST_BATCH_COUNTED = 65_536
+
+#: Name of such a count among the counters, before the number of calls, or before "more".
+BATCH_SIZE = "batch_size "
+
 #: Seconds for which a job that has ended is known: a repeated publish changes nothing.
 ENDED_KEPT_S = 60
 

@@ -288,6 +288,7 @@ def _job_hash(job):
         "into": job.into,
         "primary": job.primary,
         "calls": job.calls and str(job.calls),
+        "size": job.size and str(job.size),
         "again": job.is_again and "1",
         "recurring": encode(job.recurring),
         "patient": job.patient_us and str(job.patient_us),
@@ -355,8 +356,14 @@ def _expect_counts(reference, entry):
             entry(["capacity"], encode(type_), str(slots))
     for name, value in reference.counters.items():
         entry(["counters"], name, str(value))
+    _expect_batched(reference, entry)
     for type_, average_us in reference.durations_us.items():
         entry(["durations"], encode(type_), str(average_us))
+
+
+def _expect_batched(reference, entry):
+    for type_, calls in reference.batched.items():
+        entry(["batched"], encode(type_), str(calls))
 
 
 def _expect_keys(reference, entry, standing):

@@ -24,6 +24,7 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
                 "kept_back_by_reserves": 0,
                 "reserves": [],
                 "paused": False,
+                "ran_merged": 0,
                 "busy": 0,
                 "unserved": True,
             }
@@ -35,6 +36,7 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
         "waiting_keys": 0,
         "pauses": [],
         "stale_s": None,
+        "batches": {"runs": {}, "calls": 0},
     }
 
 

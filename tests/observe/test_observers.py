@@ -31,7 +31,11 @@ SHORT = {
     "recurring_call": {"HMGET"},
     "pauses|type_rules": {"HSCAN", "HMGET"},
     "limited": {"ZCARD"},
-    "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations": {"HSCAN", "HMGET", "HGET"},
+    "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations|batched": {
+        "HSCAN",
+        "HMGET",
+        "HGET",
+    },
     "scheduled|dead": {"ZCARD"},
     "beats": {"ZSCAN"},
     "serving": {"ZRANGE"},

@@ -177,6 +177,7 @@ class Scene:
         for key in self.scheduler.keys.key("nudges", "w1"), self.scheduler.keys.key("nudges", "w3"):
             self.client.lpush(key, "")
         self.client.hset(self.scheduler.keys.key("ahead"), "pdf", "w1")
+        self.client.hset(self.scheduler.keys.key("batched"), "web", 5)  # as after some runs of merged calls
         self.client.zadd(self.scheduler.keys.key("pause_signs"), {"type:paused": 0})  # as with very many workers
         self.client.set(self.scheduler.keys.key("claim_number"), 3)
 

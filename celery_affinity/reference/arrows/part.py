@@ -41,6 +41,7 @@ def part(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence: int, n
         del batch.callers[call.id]
         parted.callers[call.id] = number
         call.into = parted.id
+    batch.size = (batch.size or 0) - len(calls)
     cohort.jobs[parted.id] = parted
     merging.open_if_none_is(cohort, parted)
     keyed.enter(cohort, parted, now_us)

@@ -30,6 +30,7 @@ def detach(cohort: Cohort, gone: Worker) -> None:
     for type_ in gone.types:
         if not sum(each.slots for each in others if type_ in each.types):
             cohort.durations_us.pop(type_, None)
+            cohort.batched.pop(type_, None)
             cohort.ahead.pop(type_, None)
 
 

@@ -1,5 +1,6 @@
 """How the run of a batch ended: for the call that was run, as its worker says; what of the others, is decided here."""
 
+from ...rules.protocol import BATCH_SIZE, LARGEST_BATCH_COUNTED
 from ..model import Cohort, Job
 from . import batches, callers, come_back, finished, keyed, recurring
 from .outcome import ENDED
@@ -15,6 +16,8 @@ def record(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[s
         if batch.callers and is_without_result:
             return _go_on(cohort, batch, now_us)
         batch.primary = None
+        if not is_without_result:
+            _count(cohort, batch)
         finished.record(cohort, batch, state, its_why, now_us)
         if how == "acked":
             recurring.run(cohort, batch, primary, now_us)
@@ -26,6 +29,18 @@ def record(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[s
         come_back.bury(cohort, batch, "rejected", now_us, why)
         return set()
     return come_back.put(cohort, batch, now_us, counted=how == "unsettled", why=why)
+
+
+def _count(cohort: Cohort, batch: Job) -> None:
+    """Count a run of several calls, and these: those of a type for as long as workers serve it."""
+    calls = batch.size or 0
+    if calls < 2:
+        return
+    size = 1 << (calls - 1).bit_length()
+    cohort.counters[f"{BATCH_SIZE}{size if size <= LARGEST_BATCH_COUNTED else 'more'}"] += 1
+    cohort.counters["batched"] += calls
+    if cohort.capacity(batch.type):
+        cohort.batched[batch.type] += calls
 
 
 def _go_on(cohort: Cohort, batch: Job, now_us: int) -> set[str]:

@@ -20,5 +20,5 @@ def choose(cohort: Cohort, batch: Job, now_us: int) -> Job | None:
         callers.vanish(cohort, batch, now_us)
         return None
     primary = cohort.jobs[next(iter(batch.callers))]
-    batch.primary, batch.task_id = primary.id, primary.task_id
+    batch.primary, batch.task_id, batch.size = primary.id, primary.task_id, len(batch.callers)
     return primary

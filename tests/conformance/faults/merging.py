@@ -77,6 +77,15 @@ FAULTS = (
     Fault("arrows/tick", "        if row[5] then", "        if false then"),
     Fault("arrows/tick", "if patient or marks.of(id)", "if marks.of(id)"),
     Fault("arrows/tick", '        redis.call("HDEL", key.job(id), "patient")\n', ""),
+    # Runs are counted.
+    Fault("jobs/primary", '"size", redis.call("ZCARD", key.callers(batch))', '"size", 2'),
+    Fault("arrows/part", 'redis.pcall("HINCRBY", key.job(batch), "size", -#ids)\n', ""),
+    Fault("jobs/batch_release", "        count(batch, known.type)\n", ""),
+    Fault("jobs/batch_release", "    if not is_without_result then\n", "    if true then\n"),
+    Fault("jobs/batch_release", "    if calls < 2 then", "    if calls < 1 then"),
+    Fault("jobs/batch_release", "while size < calls and", "while size <= calls and"),
+    Fault("jobs/batch_release", 'if redis.call("HEXISTS", key.capacity, type) == 1 then', "if true then"),
+    Fault("fleet/workers", '                redis.call("HDEL", key.batched, type)\n', ""),
     # Calls leave.
     Fault("jobs/callers", "== id then\n        redis.call", "then\n        redis.call"),
     Fault("jobs/callers", "if id == primary or (how", "if (how"),

@@ -58,6 +58,7 @@ if not part then
 end
 local type, name, rules = unpack(redis.call("HMGET", key.job(batch), "type", "name", "rules"))
 local lane, enqueued, bytes = move(ids, part)
+redis.pcall("HINCRBY", key.job(batch), "size", -#ids)
 redis.call("HSET", key.job(part), "type", type, "lane", lane, "enqueued", enqueued, "deliveries", 0, "task", "",
     "name", name or "", "state", "pending", "rules", rules or "", "calls", #ids, "bytes", clock.text(bytes))
 merging.open_if_none_is(part, type, rules, name)

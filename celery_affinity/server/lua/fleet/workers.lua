@@ -104,6 +104,7 @@ function workers.detach(worker)
             redis.call("ZREM", key.serving(type), profile)
             if redis.call("HEXISTS", key.capacity, type) == 0 then
                 redis.call("HDEL", key.durations, type)
+                redis.call("HDEL", key.batched, type)
                 redis.call("HDEL", key.ahead, type)
             end
         end

@@ -14,6 +14,24 @@ local function go_on(batch, known)
     return type
 end
 
+-- Counts a run of several calls, and these: those of a type for as long as workers serve it.
+local function count(batch, type)
+    local said = string.match(redis.call("HGET", key.job(batch), "size") or "", "^%d+$")
+    local calls = math.min(tonumber(said) or 0, 1e9)
+    if calls < 2 then
+        return
+    end
+    local size = 2
+    while size < calls and size < protocol.LARGEST_BATCH_COUNTED do
+        size = 2 * size
+    end
+    redis.call("HINCRBY", key.counters, protocol.BATCH_SIZE .. (calls <= size and size or "more"), 1)
+    redis.call("HINCRBY", key.counters, "batched", calls)
+    if redis.call("HEXISTS", key.capacity, type) == 1 then
+        redis.call("HINCRBY", key.batched, type, calls)
+    end
+end
+
 -- Records the end of a claim of `batch`, which was removed. `known`: what `claims.remove` returned.
 -- RETURNS the type, if the batch is pending again.
 function batch_release.record(batch, fence, known, how, why)
@@ -34,6 +52,9 @@ function batch_release.record(batch, fence, known, how, why)
     end
     redis.call("HDEL", key.job(batch), "primary")
     known.ran, known.is_doubtful = primary, known.is_doubtful or not primary
+    if not is_without_result then
+        count(batch, known.type or "")
+    end
     finished.record(batch, fence, known, state, its_why, has_others)
     if has_others then
         redis.call("ZADD", key.untold, clock.now, batch)

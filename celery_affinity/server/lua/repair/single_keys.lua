@@ -72,6 +72,7 @@ local function mend_single_keys()
     end
     keep_fields(key.counters, is_whole)
     keep_fields(key.durations, is_number)
+    keep_fields(key.batched, is_whole)
     keep_fields(key.settings, is_setting)
     for _, name in ipairs(redis.call("HKEYS", key.conf)) do
         local own = redis.call("HGET", key.conf, name)
