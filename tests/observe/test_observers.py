@@ -31,11 +31,8 @@ SHORT = {
     "recurring_call": {"HMGET"},
     "pauses|type_rules": {"HSCAN", "HMGET"},
     "limited": {"ZCARD"},
-    "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations|batched": {
-        "HSCAN",
-        "HMGET",
-        "HGET",
-    },
+    "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations|batched": {"HSCAN", "HMGET", "HGET"},
+    "recurring": {"ZRANGE"},
     "scheduled|dead": {"ZCARD"},
     "beats": {"ZSCAN"},
     "serving": {"ZRANGE"},

@@ -80,7 +80,7 @@ FAULTS = (
     # Runs are counted.
     Fault("jobs/primary", '"size", redis.call("ZCARD", key.callers(batch))', '"size", 2'),
     Fault("arrows/part", 'redis.pcall("HINCRBY", key.job(batch), "size", -#ids)\n', ""),
-    Fault("jobs/batch_release", "        count(batch, known.type)\n", ""),
+    Fault("jobs/batch_release", '        count(batch, known.type or "")\n', ""),
     Fault("jobs/batch_release", "    if not is_without_result then\n", "    if true then\n"),
     Fault("jobs/batch_release", "    if calls < 2 then", "    if calls < 1 then"),
     Fault("jobs/batch_release", "while size < calls and", "while size <= calls and"),

@@ -12,8 +12,8 @@ function primary.choose(batch)
         local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
         local has_expired = (tonumber(expires) or math.huge) <= clock.now_us
         if not has_expired or nth > protocol.MOST_MOVES then
-            redis.call("HSET", key.job(batch), "primary", id, "task", task or "",
-                "size", redis.call("ZCARD", key.callers(batch)))
+            redis.call("HSET", key.job(batch), "size", redis.call("ZCARD", key.callers(batch)), "primary", id,
+                "task", task or "")
             return id, expires
         end
         callers.remove(id, batch)
