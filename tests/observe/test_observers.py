@@ -32,7 +32,6 @@ SHORT = {
     "pauses|type_rules": {"HSCAN", "HMGET"},
     "limited": {"ZCARD"},
     "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations|batched": {"HSCAN", "HMGET", "HGET"},
-    "recurring": {"ZRANGE"},
     "scheduled|dead": {"ZCARD"},
     "beats": {"ZSCAN"},
     "serving": {"ZRANGE"},

@@ -84,7 +84,6 @@ FAULTS = (
     Fault("jobs/batch_release", "    if not is_without_result then\n", "    if true then\n"),
     Fault("jobs/batch_release", "    if calls < 2 then", "    if calls < 1 then"),
     Fault("jobs/batch_release", "while size < calls and", "while size <= calls and"),
-    Fault("jobs/batch_release", 'if redis.call("HEXISTS", key.capacity, type) == 1 then', "if true then"),
     Fault("fleet/workers", '                redis.call("HDEL", key.batched, type)\n', ""),
     # Calls leave.
     Fault("jobs/callers", "== id then\n        redis.call", "then\n        redis.call"),
