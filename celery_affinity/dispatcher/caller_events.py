@@ -5,7 +5,8 @@ The worker's own process sends those of the call whose message is run, and does 
 """
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +14,6 @@ from celery import Celery
 from celery.app.task import Context
 from celery.events.dispatcher import EventDispatcher
 from celery.utils.saferepr import saferepr
-from kombu import Producer
 from kombu.utils.encoding import safe_repr
 
 logger = logging.getLogger(__name__)
@@ -30,8 +30,20 @@ def are_sent(eventer: EventDispatcher | None) -> bool:
     return eventer is not None and eventer.enabled and (not eventer.groups or "task" in eventer.groups)
 
 
+class Collected:
+    """Takes the place of a worker's dispatcher of events: keeps them until all callers are told."""
+
+    enabled = True
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def send(self, type_: str, **fields: Any) -> None:
+        self.events.append((type_, {"timestamp": time.time(), **fields}))
+
+
 @contextmanager
-def collected(app: Celery, producer: Producer, request: Context) -> Iterator[EventDispatcher | None]:
+def collected(app: Celery, request: Context) -> Iterator[Collected | None]:
     """Yield what takes events of the callers of *request*; None if its worker sends none. Sends them in the end.
 
     Callers are told, whether or not events can be sent.
@@ -39,22 +51,33 @@ def collected(app: Celery, producer: Producer, request: Context) -> Iterator[Eve
     if not vars(request).get(SENDS_EVENTS):
         yield None
         return
-    events = app.events.Dispatcher(
-        producer.connection,
-        request.hostname,
-        channel=producer.channel,
-        buffer_while_offline=False,
-        buffer_group=frozenset({"task"}),
-        buffer_limit=_AT_ONCE,
-    )
+    kept = Collected()
     try:
-        yield events
+        yield kept
     finally:
         try:
-            events.flush()
+            if kept.events:
+                _send_all(app, request.hostname, kept.events)
         except Exception as exc:
             logger.warning("Events of the callers that task %s was merged with are not sent: %s", request.id, exc)
-        events.close()
+
+
+def _send_all(app: Celery, hostname: str | None, events: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    with app.producer_or_acquire() as producer:
+        dispatcher = app.events.Dispatcher(
+            producer.connection,
+            hostname,
+            channel=producer.channel,
+            buffer_while_offline=False,
+            buffer_group=frozenset({"task"}),
+            buffer_limit=_AT_ONCE,
+        )
+        try:
+            for type_, fields in events:
+                dispatcher.send(type_, **fields)
+            dispatcher.flush()
+        finally:
+            dispatcher.close()
 
 
 def send_start(request: Any, run_id: str) -> None:

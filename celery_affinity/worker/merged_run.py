@@ -247,13 +247,18 @@ def _read(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[str
 
 @contextmanager
 def _broker(task: Task) -> Iterator[tuple[Scheduler, Teller]]:
-    """Yield a scheduler on a connection of the app's pool, by which its tasks publish, and who tells callers."""
+    """Yield a scheduler on a connection of the app's pool, by which its tasks publish, and who tells callers.
+
+    The connection is back in the pool by then: what follows from a call is published by another of the pool's, and a
+    thread that held one while it waited for the next would wait for ever.
+    """
     app = task.app
     with app.producer_or_acquire() as producer:
         policy = app.conf.task_publish_retry_policy
         producer.connection.ensure_connection(**{name: policy[name] for name in _PAUSES if name in policy})
-        with collected(app, producer, task.request) as events:
-            yield producer.channel.scheduler, Teller(app, task.request.hostname or "", lambda: events)
+        scheduler = producer.channel.scheduler
+    with collected(app, task.request) as events:
+        yield scheduler, Teller(app, task.request.hostname or "", lambda: events)
 
 
 def _share_result(sender: Any = None, result: Any = None, **_: Any) -> None:

@@ -44,6 +44,17 @@ def test_calls_that_wait_together_are_one_run_whose_result_each_caller_gets(merg
     merging.leaves_nothing()
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_one_connection_in_the_pool_is_enough_to_tell_callers_and_to_call_what_follows(merging, pool):
+    add = merging.task("add")
+    results = [merging.task("fold").apply_async(("HH", [n]), link=add.s([9])) for n in range(3)]
+    merging.start(pool, concurrency=4, CONF='{"broker_pool_limit": 1}')
+    merging.go()
+    assert [each.get(timeout=SOON_S) for each in results] == [[0, 1, 2]] * 3
+    wait_until(lambda: len(merging.runs("add")) == 3, SOON_S, "each link is called")
+    merging.leaves_nothing()
+
+
 def test_a_run_has_the_arguments_of_the_first_call_of_the_last_one_or_all_of_them(merging):
     first = [merging.task("first").delay("HH", n) for n in range(3)]
     last = [merging.task("last").delay("HH", number=n) for n in range(3)]
