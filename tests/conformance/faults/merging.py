@@ -169,7 +169,6 @@ FAULTS = (
     # A batch is large.
     Fault("jobs/batches", '            redis.call("UNLINK", key.job(id), key.message(id))\n', "", _LARGE_PURGE),
     Fault("jobs/batches", '        redis.call("ZREMRANGEBYRANK", its_calls, 0, #ids - 1)\n', "", _LARGE_PURGE),
-    Fault("jobs/batches", "        most = most - #ids\n", "", _LARGE_PURGE),
     Fault(
         "jobs/batches",
         'redis.call("RENAME", key.callers(batch), key.told_callers(batch)) -- nobody is to be told',
