@@ -93,12 +93,21 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
         after_types = from_keys if self.reference.waiting_keys else after_keys
         last = [after_types, types[-1:], []]
         self.step("repair", last, first=from_types + max(0, PARTS * len(types) - 1), thorough=int(thorough))
-        if self.reference.waiting_keys:
-            self.step("repair", NothingFound(), first=from_keys, thorough=int(thorough))
+        for nth in range(len(self.reference.waiting_keys)):  # a call looks at one key at least
+            self.step("repair", NothingFound(), first=from_keys + nth, thorough=int(thorough))
+        self._have_turns_of_later_end()
         if self.reference.recurring:
             self.step("repair", [from_recurs, [], []], first=from_recurring, thorough=int(thorough))
             self.step("repair", [-1, [], []], first=from_recurs, thorough=int(thorough))
         self.compare()
+
+    def _have_turns_of_later_end(self):
+        """The clock was set back to before they began: `repair` has the next tick end them."""
+        reference, now_us = self.reference, self.now_us
+        for key, (_, since_us, _) in reference.turns.items():
+            agrees = reference.waiting_keys.get(key) == reference.settings.limits_revision
+            if since_us > now_us and agrees and reference.due_keys.get(key, now_us) > now_us:
+                reference.due_keys[key] = now_us
 
     @often(2)
     def the_memory_is_full_at_the_next_call(self):

@@ -3,6 +3,7 @@
 import pytest
 
 from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scripts.assembling import load
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
@@ -73,6 +74,22 @@ def test_a_turn_of_a_clock_that_was_set_back_ends(fleet):
     assert fleet.end("videos", video) == []
     fleet.scheduler.advance(-PATIENCE_S)
     fleet.publish("video!", "video", rules=KEYED)
+    assert len(fleet.jobs("videos")) == 1
+
+
+def test_a_repair_after_the_clock_was_set_back_finds_nothing_and_a_tick_ends_the_turn(fleet):
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    assert fleet.end("videos", video) == []
+    fleet.scheduler.advance(-PATIENCE_S)
+    fleet.scheduler.tick()
+    assert fleet.jobs("videos") == [], "the tick comes to the key when the turn was to be over"
+    first, found = 0, []
+    while first >= 0:
+        first, _, some = fleet.scheduler._run(load("repair"), first=first, thorough=1)
+        found += some
+    assert found == []
+    fleet.scheduler.tick()
     assert len(fleet.jobs("videos")) == 1
 
 

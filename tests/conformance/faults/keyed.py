@@ -23,6 +23,10 @@ _PATTERNS = "tests/server/test_keyed.py::test_of_the_patterns_that_match_a_key_t
 _LEFT_TO_A_TICK = "tests/server/test_keyed.py::test_a_retry_that_was_left_to_a_tick_starts_when_the_key_is_kept_for_it"
 _NO_TURN = "tests/server/test_keyed.py::test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides"
 _TURNS = "tests/server/test_key_patience.py::test_a_turn"
+_REPAIR_SET_BACK = (
+    "tests/server/test_key_patience.py"
+    "::test_a_repair_after_the_clock_was_set_back_finds_nothing_and_a_tick_ends_the_turn"
+)
 
 FAULTS = (
     Fault("jobs/key_room", "or #pattern > longest", "or #pattern < longest", _PATTERNS),
@@ -89,6 +93,9 @@ FAULTS = (
     Fault("jobs/key_turns", "waits = waits or sublane.type == its.turn", "waits = true"),
     Fault("jobs/key_turns", "not waits or ends_us <= clock.now_us or", "not waits or"),
     Fault("jobs/key_turns", "or began_us > clock.now_us then", "then", f"{_TURNS}_of_a_clock_that_was_set_back_ends"),
+    Fault("repair/keys", "and has_turn_of_later(its_key) then", "and false then", _REPAIR_SET_BACK),
+    Fault("repair/keys", '                redis.call("ZADD", key.due_keys, due, its_key)\n', "", _REPAIR_SET_BACK),
+    Fault("repair/keys", "return began and tonumber(began) > clock.now_us", "return began"),
     Fault("jobs/key_turns", 'redis.call("ZADD", key.due_keys, its.turn_ends, its_key)', ""),
     Fault(
         "jobs/key_turns",

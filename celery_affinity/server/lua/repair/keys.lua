@@ -90,6 +90,14 @@ local function mend_key(its_key)
     known[its_key] = nil
 end
 
+-- RETURNS whether the turn of a key begins later: the clock was set back. Nobody spoiled it, and a tick ends it; but
+-- ticks come to the key when the turn was to be over.
+local function has_turn_of_later(its_key)
+    local turn = redis.call("HGET", key.of_key(its_key), "turn")
+    local began = string.match(turn or "", "^%S+ (%d+) %d+$")
+    return began and tonumber(began) > clock.now_us
+end
+
 -- RETURNS the position of the first key that a repair looks at: there may be very many, and each has its turn.
 local function first_key()
     local turns = math.ceil(redis.call("ZCARD", key.waiting_keys) / MOST_REPAIRED)
@@ -112,6 +120,10 @@ local function mend_keys(from)
             spoiled.record("the revision of key " .. its_key)
         elseif tonumber(agreed) == now then
             local due = redis.call("ZSCORE", key.due_keys, its_key)
+            if due and tonumber(due) > clock.now_us and has_turn_of_later(its_key) then
+                due = clock.now
+                redis.call("ZADD", key.due_keys, due, its_key)
+            end
             -- The time alone changes a rate: a tick settles that, if it is to come to the key at all.
             local is_rate = string.find(its_key, "^rate%%3A")
             local stands = false
