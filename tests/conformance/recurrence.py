@@ -48,12 +48,19 @@ class Recurrence:
         calls = [job for job in reference.jobs.values() if merge_in(job.rules) and not is_batch(job.id)]
         states = {job.id: "pending" if job.is_patient else job.state for job in calls}
         self._see_tasks(reference)
-        for job_id in states.keys() | self._states.keys():
-            self._see_job(reference, job_id, self._states.get(job_id, ("", None))[0], states.get(job_id, ""))
+        changes = [
+            (job_id, self._before(job_id), states.get(job_id, "")) for job_id in states.keys() | self._states.keys()
+        ]
+        # One tick may have some become pending and end others: those count last, which say less.
+        for change in sorted(changes, key=lambda change: _has_ended_without_a_run(*change[1:])):
+            self._see_job(reference, *change)
         jobs = reference.jobs
         self._states = {job_id: (state, self._place(jobs[job_id])) for job_id, state in states.items()}
         self._tasks = Counter(job.task_id for job in jobs.values() if not is_batch(job.id) and _lives(reference, job))
         self._check(reference, now_us)
+
+    def _before(self, job_id):
+        return self._states.get(job_id, ("", None))[0]
 
     def _see_tasks(self, reference):
         """Find the new jobs whose tasks have others by then; of those of one call the first ones count for the rest."""
@@ -66,7 +73,7 @@ class Recurrence:
         self._ids = set(reference.jobs)
 
     def _see_job(self, reference, job_id, before, after):
-        if before in _TO_RUN and after in ("revoked", "expired", ""):
+        if _has_ended_without_a_run(before, after):
             for known in self._matching(self._states[job_id][1]):
                 known.is_taken_back = True
         elif before in ("", "scheduled") and after in _TO_RUN:
@@ -114,6 +121,10 @@ class Recurrence:
     def _matching(self, place):
         calls = ((known.call.type, known.call.merge_key, known.call.task) for known in self._known.values())
         return [known for known, its in zip(self._known.values(), calls, strict=True) if its == place]
+
+
+def _has_ended_without_a_run(before, after):
+    return before in _TO_RUN and after in ("revoked", "expired", "")
 
 
 def _interval(entry):

@@ -97,7 +97,7 @@ def test_many_jobs_with_keys_are_purged_some_in_a_call(fleet):
 
 def test_a_dead_batch_that_is_dropped_goes_when_its_callers_know(fleet):
     ids = dead(fleet)
-    assert fleet.scheduler.drop(["a0*"]) == 1
+    assert fleet.scheduler.drop(["a0*", "a0*"]) == 1, "named twice, it is one"
     assert not fleet.scheduler.client.exists(Keys().key("dead"))
     assert tell_all(fleet)["rejected"] == ids[1:]
     assert rows(fleet) == []

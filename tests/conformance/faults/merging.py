@@ -196,6 +196,12 @@ FAULTS = (
         _LARGE + "test_a_dead_batch_that_is_dropped_goes_when_its_callers_know",
     ),
     Fault("arrows/drop", 'and reason ~= "deleted"', "", _LARGE_DROP),
+    Fault(
+        "arrows/drop",
+        "and not is_seen[id]",
+        "",
+        _LARGE + "test_a_dead_batch_that_is_dropped_goes_when_its_callers_know",
+    ),
     Fault("arrows/replay", 'and reason ~= "deleted" ', "", _LARGE_DROP),
     Fault("arrows/told", "math.floor(protocol.MOST_SHARED / math.max(1, #ARGV - 2))", "1000000", _LARGE_DROP),
     Fault("jobs/batches", "if #ids == 2 * left then", "if false then", _LARGE_REPLAY),

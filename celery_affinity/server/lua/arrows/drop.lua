@@ -6,10 +6,11 @@
 -- @include jobs/come_back.lua
 
 -- ARGV[1..]: job ids
-local dropped = 0
+local dropped, is_seen = 0, {}
 for _, id in ipairs(ARGV) do
     local state, reason = unpack(redis.call("HMGET", key.job(id), "state", "reason"))
-    local is_dead = state == "dead" and reason ~= "deleted"
+    local is_dead = state == "dead" and reason ~= "deleted" and not is_seen[id]
+    is_seen[id] = true
     if is_dead and marks.of(id) == protocol.BATCH and redis.call("ZSCORE", key.untold, id) then
         redis.call("ZREM", key.dead, id)
         dropped = dropped + 1
