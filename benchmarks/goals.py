@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from .load import LOAD
 from .observers import OBSERVERS, USUAL_TYPES
 from .results import Part, Results, figure, ratio
-from .systems import AFFINITY, DRAMATIQ, KEYS, LOOKAHEAD, SLOTS, STOCK, Variant
+from .sharing import Sharer
+from .systems import AFFINITY, DRAMATIQ, KEYS, LOOKAHEAD, MERGED, SLOTS, STOCK, Variant
 
 Reached = Callable[[Results], float | None]
 
@@ -128,6 +129,16 @@ PUBLISHING = (
         ratio("publish", "rate", f"{AFFINITY}, publish_many", f"{STOCK}, delay"),
         note="delay",
     ),
+    *(
+        at_least(
+            limit,
+            f"publish, {way}",
+            ratio("publish", "rate", f"{AFFINITY}, {way}", f"{AFFINITY}, delay"),
+            note="our own delay",
+        )
+        for way, limit in ((MERGED["own_key"], 0.77), (MERGED["one_key"], 0.67))  # 1.3 and 1.5 times as long
+    ),
+    at_least(1_500, "results shared", figure("sharing", "rate", Sharer().name), "a second", "1,000 callers, on Redis"),
     at_most(1, "server CPU, publish to ack, solo", _server_cpu, note=_SAME),
 )
 

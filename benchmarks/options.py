@@ -33,6 +33,7 @@ class Options:
     live_rounds: int = 100
     looks: int = 20
     memory_jobs: int = 6000
+    shared_results: int = 1000
     kills: int = 50
     only: tuple[frozenset[str], ...] = ()
     before: Path | None = None
@@ -49,7 +50,7 @@ def _words(name: str) -> set[str]:
     return set(name.replace(",", " ").split())
 
 
-_QUICK_PARTS = ("publish", "drain", "latency", "idle", "load", "slots", "arrows", "observers", "memory")
+_QUICK_PARTS = ("publish", "drain", "latency", "idle", "load", "slots", "arrows", "observers", "memory", "sharing")
 
 FULL = Options(parts=(*_QUICK_PARTS, "loss"))
 

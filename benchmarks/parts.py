@@ -18,6 +18,7 @@ from .observers import scales as pending_scales
 from .options import Options
 from .publish import publish, ways
 from .results import Named, Part, Results
+from .sharing import Sharer, sharing
 from .systems import AFFINITY, BEFORE, DRAMATIQ, STOCK, Variant, variants
 
 #: An older server, which many still run; measured where it is installed.
@@ -101,6 +102,12 @@ def measure_memory(options: Options) -> Results:
         return {"memory": in_turn(options.chosen(stores), 1, lambda store: memory(store, options.memory_jobs))}
 
 
+def measure_sharing(options: Options) -> Results:
+    subjects = options.chosen([Sharer(results=options.shared_results)])
+    with Bench(options.server) as bench:
+        return {"sharing": in_turn(subjects, options.rounds, lambda sharer: sharing(bench, sharer))}
+
+
 def measure_loss(options: Options) -> Results:
     alike = [each for each in compared(_variants(options)) if each.pool != "threads"]
     with Bench(options.server) as bench:
@@ -126,5 +133,6 @@ PARTS: dict[str, Callable[[Options], Results]] = {
     "arrows": measure_arrows,
     "observers": measure_observers,
     "memory": measure_memory,
+    "sharing": measure_sharing,
     "loss": measure_loss,
 }

@@ -6,7 +6,7 @@ import celery_affinity
 
 from .bench import Bench, BenchmarkError
 from .meter import per_task
-from .systems import AFFINITY, DRAMATIQ, FLOOR, STOCK, Variant, waiting
+from .systems import AFFINITY, DRAMATIQ, FLOOR, MERGED, STOCK, Variant, messages, waiting
 
 _WARM_UP = 100
 
@@ -24,7 +24,13 @@ class Way:
 
     @property
     def beside(self) -> str | None:
+        if self.merges:
+            return f"{AFFINITY}, delay"
         return None if self.name == f"{STOCK}, delay" else f"{STOCK}, delay"
+
+    @property
+    def merges(self) -> bool:
+        return self.way in MERGED.values()
 
 
 def ways(before: Variant | None = None) -> list[Way]:
@@ -39,6 +45,7 @@ def ways(before: Variant | None = None) -> list[Way]:
     ]
     if hasattr(celery_affinity, "publish_many"):
         found.append(Way(Variant(AFFINITY, "solo"), "publish_many"))
+    found += [Way(Variant(AFFINITY, "solo"), way) for way in MERGED.values()]
     if before:
         found += [Way(before, "delay"), Way(before, "batch")]
     return found
@@ -53,9 +60,11 @@ def publish(bench: Bench, way: Way, tasks: int) -> dict[str, float]:
     before = meter.read()
     took = publisher.publish(tasks, way.way)
     after = meter.read()
-    found = waiting(way.variant.system, bench.client)
+    found = messages(bench.client) if way.merges else waiting(way.variant.system, bench.client)
     if found != _WARM_UP + tasks and way.variant.system != FLOOR:
         raise BenchmarkError(f"{way.name}: {found} messages wait, not {_WARM_UP + tasks}")
+    if way.way == MERGED["one_key"] and waiting(way.variant.system, bench.client) == found:
+        raise BenchmarkError(f"{way.name}: no calls merged")
     costs = per_task(before, after, tasks)
     del costs["worker_us"]
     return {"rate": tasks / took["seconds"], "client_us": 1e6 * took["cpu_s"] / tasks, **costs}

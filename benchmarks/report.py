@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
 
     @property
     def shown(self) -> str:
-        return "-" if self.value is None else f"{self.value:.3g} {self.goal.unit}"
+        return "-" if self.value is None else f"{_number(self.value)} {self.goal.unit}"
 
 
 def outcomes(results: Results) -> list[Outcome]:

@@ -34,6 +34,9 @@ LOOKAHEAD = 8
 #: Exclusive keys, one of which each job has, where the cost of keys is measured.
 KEYS = 1_000
 
+#: Tasks of which calls merge, and the ways to publish them: each call with a key of its own, or all with one.
+MERGED = {"own_key": "merged own key", "one_key": "merged one key"}
+
 #: Nothing but the work: no worker talks to others, and what they log costs nothing.
 _WORKER = ["--loglevel", "WARNING", "--without-mingle", "--without-gossip", "--without-heartbeat"]
 
@@ -135,6 +138,11 @@ def variants(before: Path | None = None) -> list[Variant]:
         ours = [each for each in found if each.system == AFFINITY and not each.keys]  # the other may not have keys
         found += [replace(each, system=BEFORE, source=before) for each in ours]
     return found
+
+
+def messages(client: redis.Redis) -> int:
+    """Return how many messages of ours are kept in the database of *client*: of calls that merged, each has its own."""
+    return sum(1 for _ in client.scan_iter(match=Keys().key("message", "*"), count=1000))
 
 
 def waiting(system: str, client: redis.Redis) -> int:

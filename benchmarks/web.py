@@ -25,6 +25,7 @@ _DRAWN = {
     "slots": {"used": "share of the slots' time"},
     "observers": {"median_ms": "median of a look, ms", "command_ms": "its longest command on the server, ms"},
     "memory": {"bytes": "bytes a pending job"},
+    "sharing": {"rate": "results a second"},
     "loss": {"lost": "tasks lost"},
 }
 

@@ -7,7 +7,7 @@ import time
 
 import celery_affinity
 from benchmarks.ledger import Ledger
-from benchmarks.systems import KEYS
+from benchmarks.systems import KEYS, MERGED
 
 BATCH = 1000
 
@@ -39,7 +39,21 @@ def celery_ways():
         for number in numbers:
             lasting.delay(number, 0.010)
 
-    return {"delay": delay, "batch": batch, "publish_many": many, "keyed": keyed, "lasting": lasting_10_ms}
+    found = {"delay": delay, "batch": batch, "publish_many": many, "keyed": keyed, "lasting": lasting_10_ms}
+    return {**found, **{way: merged_way(name) for name, way in MERGED.items()}, "shared": merged_way("shared")}
+
+
+def merged_way(name):
+    """Return the way to publish calls of a task that merges."""
+
+    def delay(numbers):
+        from . import merging_app  # only when it is asked for: stock's clients are to import nothing more
+
+        task = getattr(merging_app, name)
+        for number in numbers:
+            task.delay(number)
+
+    return delay
 
 
 def dramatiq_ways():

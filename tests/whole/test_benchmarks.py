@@ -79,6 +79,30 @@ def test_observers_are_measured_and_told(tmp_path):
     assert (tmp_path / "results.html").read_text().count("<svg") == 2
 
 
+def test_merged_calls_are_published_beside_ours_and_all_their_callers_get_the_result(tmp_path):
+    only = [word for words in ("affinity delay", "merged", "results") for word in ("--only", words)]
+    sizes = ["--rounds", "1", "--tasks", "50", "--output", tmp_path]
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "publish", "sharing", *sizes, *only],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    content = json.loads((tmp_path / "results.json").read_text())
+    published = content["parts"]["publish"]
+    own, one = "affinity, merged own key", "affinity, merged one key"
+    assert published["beside"] == {"affinity, delay": "stock, delay", own: "affinity, delay", one: "affinity, delay"}
+    reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
+    rates = {name: figures["rate"][0] for name, figures in published["figures"].items()}
+    for name in (own, one):
+        assert reached[f"publish, {name.removeprefix('affinity, ')}"] == rates[name] / rates["affinity, delay"]
+    (rate,) = content["parts"]["sharing"]["figures"]["affinity, 1,000 results"]["rate"]
+    assert 0 < rate == reached["results shared"]
+
+
 def test_a_lost_task_and_one_that_ran_twice_are_no_result():
     ran = [Record(number, number, START) for number in range(3)]
     check_each_ran_once(ran, 3, "all")

@@ -1,5 +1,6 @@
 """The program that measures a large queue, at a size for every run: the program works; speed does not count."""
 
+import re
 import subprocess
 import sys
 
@@ -8,9 +9,10 @@ from celery_affinity.server.scripts.assembling import ARROWS
 from ..support.processes import ROOT
 
 
-def test_every_script_and_report_is_measured():
+def _measured(*words):
+    """Return the rows of the tables that the program prints, by what they are of."""
     run = subprocess.run(
-        [sys.executable, "-m", "tests.whole.large", "--jobs", "2000", "--rounds", "21"],
+        [sys.executable, "-m", "tests.whole.large", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -18,5 +20,28 @@ def test_every_script_and_report_is_measured():
         check=False,
     )
     assert not run.stderr
-    measured = {line.split("|")[1].strip().strip("`") for line in run.stdout.splitlines() if line.startswith("|")}
-    assert measured >= {*ARROWS, "report: explain", "report: pending", "report: status"}
+    rows = [line.strip("| ").split(" | ") for line in run.stdout.splitlines() if line.startswith("|")]
+    return {row[0].strip("`"): row[1:] for row in rows}
+
+
+def test_every_script_and_report_is_measured():
+    measured = _measured("--jobs", "2000", "--rounds", "21")
+    assert measured.keys() >= {*ARROWS, "report: explain", "report: pending", "report: status"}
+    assert measured["a script that does nothing"][0] == "210", "calls, beside the rounds"
+    assert not [what for what in measured if "key" in what], "a scale of one's own is measured alone"
+
+
+def test_merged_calls_are_measured_beside_plain_jobs():
+    measured = _measured("--merging", "2000", "--calls", "2500")
+    found = {re.sub(r" within [\d.]+ s", "", what): row for what, row in measured.items() if "key" in what}
+    many, one = "2,000 keys with a call each", "2,500 calls of one key"
+    raised = f"{one}, `most` and `most_bytes` raised"
+    costs = ("`publish`, x plain", "memory of a call, x plain")
+    assert found.keys() == {
+        f"{many}: `release` and claim, x plain",
+        *(f"{what}: {cost}" for what in (many, one, raised) for cost in costs),
+        *(f"{what}: runs" for what in (one, raised)),
+    }
+    assert found[f"{one}: runs"] == ["<= 4", "4", "ok"], "one call starts at once, 2,499 are three runs"
+    assert found[f"{raised}: runs"] == ["<= 2", "2", "ok"]
+    assert all(float(row[1]) > 0 for row in found.values())

@@ -24,6 +24,9 @@ from celery_affinity.server.scripts.assembling import ARROWS, load
 #: slows the server down.
 NOTED_FROM_US = 100
 
+#: A script that does nothing, and its calls beside each round of `live`: what they take is the machine's own.
+NOTHING, NOTHING_CALLS = "return 0", 10
+
 #: Number of commands that go out together while the queue is filled.
 BATCH = 1000
 
@@ -66,6 +69,8 @@ class LargeFleet:
         self.sequence = 0
         self._numbers = count()
         self.took_ms = {name: [] for name in ARROWS}
+        self._nothing = client.script_load(NOTHING)
+        self._nothing_calls, self._nothing_ms = 0, []
 
     def fill(self, jobs, since=0):
         script = load("publish")
@@ -126,6 +131,7 @@ class LargeFleet:
             self.release("specialist")
             self.release("versatile")
             self.sync("versatile")
+            self.do_nothing()
             self.note_times()
             if round_ % 20 == 0:
                 self.join("short", self.served, 120)
@@ -260,24 +266,33 @@ class LargeFleet:
         self.client.hset(Keys().key("clock"), mapping={"ticked": now_us, "grace": now_us - 60_000_000})
         self.scheduler.tick()
 
+    def do_nothing(self):
+        for _ in range(NOTHING_CALLS):
+            self.client.evalsha(self._nothing, 0)
+        self._nothing_calls += NOTHING_CALLS
+
     # -- costs
 
     def note_times(self):
         """Take over the notes of the server, which keeps only so many."""
-        names = {load(name).sha: name for name in ARROWS}
+        took_ms = {load(name).sha: times for name, times in self.took_ms.items()} | {self._nothing: self._nothing_ms}
         for entry in self.client.slowlog_get(10_000):
             words = entry["command"].split()
             if words[0] == b"EVALSHA":
-                self.took_ms[names[words[1].decode()]].append(entry["duration"] / 1000)
+                took_ms[words[1].decode()].append(entry["duration"] / 1000)
         self.client.slowlog_reset()
 
     def script_times(self):
         """Return the times of each script; a call that was not noted took less than `NOTED_FROM_US`."""
         return {
-            name: _times([NOTED_FROM_US / 1000] * (self.scheduler.calls[name] - len(noted)) + noted)
+            name: _with_short(noted, self.scheduler.calls[name])
             for name, noted in self.took_ms.items()
             if self.scheduler.calls[name]
         }
+
+    def nothing_times(self):
+        """Return the times of a script that does nothing."""
+        return _with_short(self._nothing_ms, self._nothing_calls)
 
     def report_times(self):
         """Return the times of reports."""
@@ -300,6 +315,11 @@ class LargeFleet:
             if key.startswith(Keys().key("task", "").encode()):
                 found.add(key)
         return found
+
+
+def _with_short(noted, calls):
+    """Return the times of so many calls, of which those that took less than `NOTED_FROM_US` are not noted."""
+    return _times([NOTED_FROM_US / 1000] * (calls - len(noted)) + noted)
 
 
 def _times(values):

@@ -1,0 +1,58 @@
+"""How fast all callers of a merged run get its result, on a result backend of Redis."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from .bench import Bench, BenchmarkError
+from .systems import AFFINITY, Variant
+
+#: Database of the results, which no backlog takes: the last one of a server.
+RESULTS = 15
+
+_POLL_S = 0.002
+
+
+@dataclass(frozen=True)
+class Sharer(Variant):
+    """A worker that stores results. *results*: calls of its run."""
+
+    system: str = AFFINITY
+    pool: str = "solo"
+    results: int = 1000
+
+    @property
+    def name(self) -> str:
+        return f"{self.system}, {self.results:,} results"
+
+    @property
+    def beside(self) -> str | None:
+        return None
+
+    def command(self) -> list[str]:
+        return [word.replace("celery_app", "merging_app") for word in super().command()]
+
+    def environment(self, url: str, ledger: Path) -> dict[str, str]:
+        found = super().environment(url, ledger)
+        conf = {**json.loads(found["BENCHMARK_CONF"]), "result_backend": f"{url.rpartition('/')[0]}/{RESULTS}"}
+        return {**found, "BENCHMARK_CONF": json.dumps(conf)}
+
+
+def sharing(bench: Bench, sharer: Sharer) -> dict[str, float]:
+    """Return results a second, from the task's start to the last one. All calls must have been one run."""
+    bench.client.flushdb()
+    bench.ledger.clear()
+    with bench.client_of(RESULTS) as results:
+        results.flushdb()
+        bench.publisher(Variant(AFFINITY, sharer.pool)).publish(sharer.results, "shared")
+        with bench.worker(sharer) as worker:
+            bench.wait_for_tasks(worker, 1)
+            deadline_s = time.monotonic() + 60
+            while (found := results.dbsize()) < sharer.results and time.monotonic() < deadline_s:
+                time.sleep(_POLL_S)
+            ended_ns = time.monotonic_ns()
+    records = bench.ledger.records()
+    if found != sharer.results or len(records) != 1:
+        raise BenchmarkError(f"{sharer.name}: {found} results of {len(records)} runs")
+    return {"rate": sharer.results / (ended_ns - records[0].ns) * 1e9}
