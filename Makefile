@@ -31,7 +31,7 @@ conformance: $(VENV)/.test
 seeded-faults: $(VENV)/.test
 	$(BIN)/python -m tests.conformance.seeded_faults $(ARGS)
 
-# What each script and each report costs with a million jobs pending. Some ten minutes.
+# What each script and each report costs with a million jobs pending, and merged calls. Some 15 minutes.
 million: $(VENV)/.test
 	$(BIN)/python -m tests.whole.large $(ARGS)
 
