@@ -8,7 +8,7 @@ STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
 
-.PHONY: demo routes test conformance seeded-faults million bench bench-quick chaos soak parity matrix check format clean
+.PHONY: demo routes test slow conformance seeded-faults million bench bench-quick chaos soak parity matrix check format clean
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
@@ -21,6 +21,10 @@ routes: $(VENV)/.demo
 # ARGS="-n 3 tests/worker" where it is long.
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(if $(ARGS),0,3) --dist worksteal $(ARGS)
+
+# The tests of further pools, and of further moments of a death, which `make test` leaves out. Some ten minutes.
+slow: $(VENV)/.test
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m slow $(ARGS)
 
 # More of the random steps that `make test` makes 10,000 of, from a seed that it prints: SEED=... makes the same again.
 # Some 600 a second, on each server.

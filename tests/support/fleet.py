@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 
 import kombu.pools
+import pytest
 import redis
 from celery import Celery
 
@@ -21,6 +22,9 @@ from .processes import start_worker, wait_until, wait_until_it_listens
 
 #: Every pool of Celery's that runs tasks.
 POOLS = ("prefork", "threads", "solo", "gevent", "eventlet")
+
+#: The same, of which `make test` has the first one alone.
+POOLS_IN_TIME = [POOLS[0], *(pytest.param(pool, marks=pytest.mark.slow) for pool in POOLS[1:])]
 
 #: Settings of apps for which `pdf` and what begins with `exc` are scheduled, and nothing else.
 PARTLY_SCHEDULED = {"affinity_queues": ["pdf", "exc*"], "worker_prefetch_multiplier": 1}

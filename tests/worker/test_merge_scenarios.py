@@ -14,7 +14,7 @@ from celery_affinity.observe import dead_letters
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 
-from ..support.fleet import POOLS
+from ..support.fleet import POOLS_IN_TIME
 from ..support.merging import APP, SOON_S, Merging
 from ..support.processes import wait_until
 
@@ -31,7 +31,7 @@ def gets(results):
 # -- whatever follows from a call, in every pool
 
 
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("pool", POOLS_IN_TIME)
 def test_whatever_follows_from_a_call_does_so_after_its_worker_was_killed(merging, pool):
     fold, add, total = map(merging.task, ("fold_late", "add", "total"))
     calls = [fold.s("HH", [n], 60.0) for n in range(9)]

@@ -31,7 +31,7 @@ def merging(load_app, valkey, redis_client, tmp_path):
     return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
 
 
-@pytest.mark.parametrize("who", ["process", "worker"])
+@pytest.mark.parametrize("who", ["process", pytest.param("worker", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("place", "number", "is_done"), PLACES)
 def test_a_death_in_the_middle_of_telling_repeats_no_link(merging, place, number, is_done, who):
     told = merging.task("told")

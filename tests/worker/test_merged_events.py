@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from celery.events.state import State
 
-from ..support.fleet import POOLS
+from ..support.fleet import POOLS_IN_TIME
 from ..support.merging import APP, SOON_S, Merging
 from ..support.processes import wait_until
 
@@ -47,7 +47,7 @@ class Monitor:
         return {each.id: self.tasks[each.id].state for each in results if each.id in self.tasks}
 
 
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("pool", POOLS_IN_TIME)
 def test_a_monitor_sees_the_end_of_each_caller(merging, pool):
     results = [merging.task("fold").delay("HH", [n]) for n in range(3)]
     failures = [merging.task("fails").delay("HH", n) for n in range(2)]

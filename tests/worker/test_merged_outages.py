@@ -40,9 +40,9 @@ def killed(server):
     server.start()
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", pytest.param("threads", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["gated_early", "gated_late"])
-@pytest.mark.parametrize("outage", [stopped, killed])
+@pytest.mark.parametrize("outage", [stopped, pytest.param(killed, marks=pytest.mark.slow)])
 def test_a_run_whose_calls_cannot_be_read_waits_for_the_broker(broker, valkey, tmp_path, outage, name, pool):
     with (
         redis.Redis.from_url(broker.url) as client,

@@ -15,7 +15,9 @@ def merging(load_app, valkey, redis_client, tmp_path):
     return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+@pytest.mark.parametrize(
+    "pool", ["prefork", *(pytest.param(pool, marks=pytest.mark.slow) for pool in ("threads", "solo"))]
+)
 def test_the_calls_from_the_refused_one_on_are_the_next_run(merging, pool):
     results = [merging.task("overlaps").delay("HH", [n]) for n in (0, 1, 5, 6, 9)]
     two = [merging.task("overlaps").delay("B", [n]) for n in (0, 2)]

@@ -12,7 +12,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.command import affinity
-from ..support.fleet import POOLS
+from ..support.fleet import POOLS_IN_TIME
 from ..support.processes import start_worker, wait_until
 
 APP = "tests.support.apps.recurring"
@@ -51,7 +51,7 @@ def recurring(load_app, valkey, redis_client, tmp_path):
     return Recurring(load_app(APP), valkey, redis_client, tmp_path / "ledger")
 
 
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("pool", POOLS_IN_TIME)
 def test_a_call_of_the_configuration_is_made_when_nothing_like_it_comes(recurring, pool):
     recurring.start(pool, CONF)
     wait_until(lambda: len(recurring.runs()) > 1, 3 * (STALE_S + LATE_S), "it is made twice")
