@@ -9,7 +9,6 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.merging import APP, SOON_S, Merging
-from ..support.processes import wait_until
 
 
 @pytest.fixture
@@ -39,17 +38,3 @@ def test_a_call_on_demand_starts_the_run_at_once(merging):
     alone = merging.task("very_patient").apply_async(("HH", [4]), on_demand=True)
     assert alone.get(timeout=SOON_S) == [4]
     merging.leaves_nothing()
-
-
-def test_a_retry_is_patient_again(merging):
-    merging.start("threads")
-    first = merging.task("very_patient").delay("HH", [0], True)
-    waiting = explain(Reader(merging.redis, Keys()), first.id)
-    merging.task("very_patient").apply_async(("HH", [1], True), on_demand=True)
-    wait_until(lambda: merging.runs("very_patient"), SOON_S, "it runs")
-
-    def is_patient_again():
-        found = explain(Reader(merging.redis, Keys()), first.id)
-        return found.job_id != waiting.job_id and found.state == "scheduled" and found.patient_until_s
-
-    wait_until(is_patient_again, SOON_S, "the retry of the first one waits")
