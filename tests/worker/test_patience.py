@@ -38,3 +38,10 @@ def test_a_call_on_demand_starts_the_run_at_once(merging):
     alone = merging.task("very_patient").apply_async(("HH", [4]), on_demand=True)
     assert alone.get(timeout=SOON_S) == [4]
     merging.leaves_nothing()
+
+
+def test_a_retry_is_patient_again(merging):
+    merging.start("threads")
+    assert merging.task("patient_again").delay("HH").get(timeout=SOON_S) == "HH"
+    (_, first_s), (_, again_s) = merging.runs("patient_again")
+    assert again_s - first_s > 1.9, "of 2 s, by another clock"

@@ -67,12 +67,18 @@ def patient(city, changes):
     return changes
 
 
-@merged("very_patient", Merge("{city}", fold=union, wait=600), bind=True, max_retries=1)
-def very_patient(self, city, changes, retries=False):
+@merged("very_patient", Merge("{city}", fold=union, wait=600))
+def very_patient(city, changes):
     note("very_patient", city, changes)
-    if retries and not self.request.retries:
-        raise self.retry(countdown=0)
     return changes
+
+
+@merged("patient_again", Merge("{city}", keep="last", wait=2), bind=True, max_retries=1)
+def patient_again(self, city):
+    note("patient_again", city, time.time())
+    if not self.request.retries:
+        raise self.retry(countdown=0)
+    return city
 
 
 @merged("fold_late", Merge("{city}", fold=union), bind=True, acks_late=True)
