@@ -105,6 +105,20 @@ class Filter:
         )
 
 
+class _Held(Filter):
+    """All jobs that workers hold, whether they have started or not."""
+
+    leaves_out = False
+
+    def admits(self, job: Job) -> bool:
+        return True
+
+
+def held(reader: Reader, limit: int) -> list[Job]:
+    """Return *limit* jobs at most that workers hold, in states "claimed" and "running"."""
+    return page_of(reader, _Held("claimed"), limit).jobs
+
+
 def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
     """Return *limit* jobs at most that *which* admits, from *cursor* on. Raises OptionError."""
     if not (isinstance(limit, int) and 1 <= limit <= MOST):

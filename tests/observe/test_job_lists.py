@@ -7,7 +7,7 @@ import random
 import pytest
 
 from celery_affinity.errors import OptionError
-from celery_affinity.observe.job_lists import MOST, Filter, page_of
+from celery_affinity.observe.job_lists import MOST, Filter, held, page_of
 from celery_affinity.observe.jobs import get
 
 
@@ -144,3 +144,19 @@ def test_a_cursor_is_one_that_a_page_said(reader, cursor):
 def test_a_limit_is_refused(reader, limit):
     with pytest.raises(OptionError, match="limit must be a whole number from 1 to 1,000"):
         page_of(reader, Filter(), limit)
+
+
+def test_what_workers_hold_is_read_once(busy, commands_sent):
+    reader = busy.scheduler.reader
+    by_state = {each.id: each for state in ("claimed", "running") for each in all_pages(reader, MOST, state=state)}
+    before = commands_sent()
+    found = held(reader, 200)
+    assert {each.id for each in found} == by_state.keys()
+    assert len(found) > 5
+    assert commands_sent() - before < 3 * len(found) + 20
+    assert len(held(reader, 2)) == 2
+
+
+@pytest.fixture
+def commands_sent(redis_client):
+    return lambda: redis_client.info("stats")["total_commands_processed"]

@@ -132,13 +132,11 @@ def _snapshot(scheduler: Scheduler) -> dict[str, Any]:
     reader = scheduler.reader
     status = Report(reader).status()
     upcoming = claim_order.next_jobs(reader, None, _NEXT)
-    claimed = job_lists.page_of(reader, job_lists.Filter("claimed"), _CLAIMED).jobs
-    running = job_lists.page_of(reader, job_lists.Filter("running"), _CLAIMED).jobs
     now_s = reader.now_us() / 1e6
     return {
         "status": as_json(status),
         "next": as_json(upcoming),
-        "claimed": as_json([*running, *claimed]),
+        "claimed": as_json(job_lists.held(reader, _CLAIMED)),
         "now_s": now_s,
         "sample": _sample(status, now_s),
     }
