@@ -11,6 +11,7 @@ from .errors import (
     NotMerged,
     OptionError,
     PublishError,
+    QueueFull,
     ResultLostError,
     SchemaError,
     SettingError,
@@ -20,6 +21,7 @@ from .observe.explain import Explanation
 from .observe.jobs import Job
 from .operate.jobs import Jobs, jobs
 from .rules.affinity import Affinity
+from .rules.bounds import Bound
 from .rules.keyed import Exclusive, Rate
 from .rules.merging import Call, Merge
 from .transport.reach import explain, recur, stop
@@ -29,6 +31,7 @@ from .worker import install as _worker  # connects the signal handler that adds 
 __all__ = [
     "Affinity",
     "AffinityError",
+    "Bound",
     "Call",
     "Exclusive",
     "Explanation",
@@ -38,6 +41,7 @@ __all__ = [
     "NotMerged",
     "OptionError",
     "PublishError",
+    "QueueFull",
     "Rate",
     "ResultLostError",
     "SchemaError",

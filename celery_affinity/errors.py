@@ -17,7 +17,7 @@ class SettingError(AffinityError, ValueError):
 
 
 class SchemaError(AffinityError):
-    """The data on the server has another schema number than this process writes: see docs/explanation/versions.md."""
+    """The data on the server has another schema number than this process uses: see docs/explanation/versions.md."""
 
 
 class TransportError(AffinityError):
@@ -25,11 +25,12 @@ class TransportError(AffinityError):
 
 
 class PublishError(AffinityError):
-    """`publish_many` ended midway.
+    """`publish_many` failed midway. Call it again with the same calls and this error as ``resume``.
 
-    *published*: number of calls, from the first, that are published for sure; the next 500 may be. *publish_id*: the
-    root of the calls' ids. ``__cause__``: the error that came midway. Another `publish_many` with the same calls, and
-    this error as ``resume``, publishes the rest, and no call twice.
+    The second `publish_many` publishes the remaining calls, and no call twice.
+
+    *published*: number of calls, from the first, that are certainly published. The next 500 calls may be published,
+    too. *publish_id*: the root of the calls' ids. ``__cause__``: the original error.
     """
 
     def __init__(self, message: str, publish_id: str, published: int) -> None:
@@ -41,12 +42,27 @@ class PublishError(AffinityError):
         return str(self.args[0])
 
 
+class QueueFull(AffinityError):  # noqa: N818 - the word that users of bounded queues know
+    """The call was not published, because `affinity_max_pending` jobs of its type wait.
+
+    *type*: the full type; *pending*: the number of its waiting jobs; *most*: the largest number that is allowed.
+    """
+
+    def __init__(self, type: str, pending: int, most: int) -> None:
+        super().__init__(type, pending, most)
+        self.type, self.pending, self.most = type, pending, most
+
+    def __str__(self) -> str:
+        full = f"type {self.type!r} is full: {self.pending} of its jobs wait"
+        return f"{full}, and affinity_max_pending allows {self.most}"
+
+
 class ResultLostError(AffinityError):
-    """The run of a merged call has ended, and nobody knows its result any more: it is the result of the call."""
+    """The result of a merged call: its run has ended, and the run's own result is lost."""
 
 
 class NotMerged(AffinityError):  # noqa: N818 - no error of anybody: the word of a `fold` for a call that it leaves out
-    """Raised by a `fold` of a Merge: the second call, and all after it, do not go into this run; they are the next."""
+    """Raised by a `fold` of a `Merge`: the second call and all later calls form the next run, not this one."""
 
 
 def refuse(option: str, accepted: str, got: object) -> OptionError:

@@ -25,7 +25,7 @@ class App:
     Celery's own priority. *void*: settings of Celery's that were changed, but have no effect here, with their values.
     *hiredis*: whether redis-py has its fast parser. *merges_twice*: tasks that merge, each with the class of another
     package that merges, or drops, its calls as well. *not_recurring*: what is wrong with entries of
-    ``affinity_recurring``, with their names.
+    ``affinity_recurring``, with their names. *bounds*: the patterns of types in ``affinity_max_pending``.
     """
 
     broker: str = "redis://localhost:6379/0"
@@ -53,6 +53,7 @@ class App:
     hiredis: bool = True
     merges_twice: Mapping[str, str] = field(default_factory=dict)
     not_recurring: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

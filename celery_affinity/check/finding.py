@@ -67,6 +67,7 @@ LEVELS = {
     "type-waits": Level.ERROR,
     "type-unserved": Level.WARNING,
     "type-misspelt": Level.WARNING,
+    "bound-of-no-type": Level.WARNING,
     "stock-messages": Level.ERROR,
     "stock-producer": Level.NOTE,
     "nobody-ticks": Level.ERROR,

@@ -85,6 +85,7 @@ def gather_app(app: Celery) -> App:
         versions=versions(),
         hiredis=bool(HIREDIS_AVAILABLE),
         merges_twice=dict(_merges_twice(app, own)),
+        bounds=tuple(own.max_pending),
         not_recurring=tuple(_not_recurring(app)) if not refused and not not_imported else (),
     )
 

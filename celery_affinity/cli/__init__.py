@@ -7,15 +7,19 @@ Read `look` first, where reports become commands. A new command is added to the 
 import click
 
 from ..worker import remote_control  # noqa: F401  # so that `celery inspect` knows our commands
+from .acting import cancel, move, prioritise
 from .check import check_command
 from .dead import dead
 from .jobs import jobs
 from .keys import keys
 from .look import explain, pending, status, top
+from .metrics import metrics
 from .pauses import pause, resume
 from .recurring import recurring
 from .run import dispatcher
+from .scale import scale, scale_in
 from .settings import settings
+from .up import up
 from .web import web
 
 
@@ -30,6 +34,9 @@ for command in (
     pending,
     top,
     jobs,
+    cancel,
+    move,
+    prioritise,
     keys,
     recurring,
     pause,
@@ -37,7 +44,11 @@ for command in (
     dead,
     check_command,
     settings,
+    scale,
+    scale_in,
     dispatcher,
     web,
+    metrics,
+    up,
 ):
     affinity.add_command(command)

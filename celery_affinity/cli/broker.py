@@ -53,6 +53,11 @@ def scheduler_of(ctx: click.Context, *, patient_until: threading.Event | None = 
             raise click.ClickException(str(exc)) from exc
 
 
+def connection_of(ctx: click.Context) -> Connection:
+    """Return a connection to the app's broker, which is not open yet; ends the command if there is none."""
+    return _connection(ctx.obj.app)
+
+
 def _connection(app: Celery) -> Connection:
     try:
         return app.connection_for_write()

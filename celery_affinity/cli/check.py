@@ -1,6 +1,7 @@
 """``celery -A proj affinity check``: say what is wrong or risky, and how to mend it."""
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
@@ -9,33 +10,58 @@ from ..check import LEVELS, Finding, Level, check
 from ..check.as_json import as_json as outcome_as_json
 from ..check.gather import gather
 from . import text
-from .broker import AS_JSON, print_json
+from .broker import AS_JSON, print_json, scheduler_of
+from .words import printable
 
 #: Exit codes. An unreadable command line ends with 2 as well.
 FINE, WARNED, FAILED = 0, 1, 2
 
 
 @click.command("check", cls=CeleryCommand)
-@click.option("--strict", is_flag=True, help="End with 1 if there are warnings.")
-@click.option("--no-fleet", is_flag=True, help="Look at app and server alone: where no workers run, as in CI.")
-@click.option("--ignore", metavar="ID", multiple=True, type=click.Choice(sorted(LEVELS)), help="Leave this out.")
+@click.option("--repair", is_flag=True, help="Do not check: make wrong counts and broken keys in Redis again.")
+@click.option("--dry-run", is_flag=True, help="With --repair, only show what is wrong.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if there are warnings.")
+@click.option(
+    "--no-fleet", is_flag=True, help="Check the app and the server only, for places without workers, such as CI."
+)
+@click.option(
+    "--ignore",
+    metavar="ID",
+    multiple=True,
+    type=click.Choice(sorted(LEVELS)),
+    help="Leave out this finding. Can be repeated.",
+)
 @click.option(
     "--timeout",
     default=1.0,
     show_default=True,
     type=click.FloatRange(min=0.1),
-    help="Seconds that workers are given to answer.",
+    help="Seconds to wait for answers of workers.",
 )
 @AS_JSON
 @click.pass_context
 @handle_preload_options
 def check_command(
-    ctx: click.Context, strict: bool, no_fleet: bool, ignore: tuple[str, ...], timeout: float, as_json: bool
+    ctx: click.Context,
+    repair: bool,
+    dry_run: bool,
+    strict: bool,
+    no_fleet: bool,
+    ignore: tuple[str, ...],
+    timeout: float,
+    as_json: bool,
 ) -> None:
-    """Look at app, server and fleet, and say what is wrong or risky.
+    """Check app, server and fleet, and report errors and risks.
 
-    Ends with 2 if there are errors, with 1 if there are warnings and --strict is given, else with 0.
+    Exits with 2 if there are errors, with 1 if there are warnings and --strict is given, else with 0.
+
+    With --repair, counts, heads and free slots in Redis are compared with the claims and lanes that they come from, and
+    made again where they differ; a running fleet goes on. Exits with 1 if --dry-run finds something, else with 0.
     """
+    if dry_run and not repair:
+        raise click.UsageError("--dry-run goes with --repair")
+    if repair:
+        _repair(ctx, dry_run=dry_run, as_json=as_json)
     facts = gather(ctx.obj.app, fleet=not no_fleet, answers_within_s=timeout)
     found = [finding for finding in check(facts) if finding.id not in ignore]
     code = exit_code(found, strict)
@@ -44,6 +70,19 @@ def check_command(
     else:
         click.echo(text.findings(facts, found))
     ctx.exit(code)
+
+
+def _repair(ctx: click.Context, *, dry_run: bool, as_json: bool) -> NoReturn:
+    with scheduler_of(ctx) as scheduler:
+        found = scheduler.repair(thorough=True, says_only=dry_run)
+    if as_json:
+        print_json({"found": found, "repaired": not dry_run})
+    else:
+        for each in found:
+            click.echo(printable(each))
+        did = "nothing was changed" if dry_run else "all was repaired"
+        click.echo(f"{len(found)} found: {did}" if found else "All keys agree: there is nothing to repair.")
+    ctx.exit(WARNED if dry_run and found else FINE)
 
 
 def exit_code(found: Sequence[Finding], strict: bool) -> int:

@@ -10,11 +10,12 @@ from ..observe import dead_letters
 from ..observe.dead_letters import Filter
 from . import text
 from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
+from .times import seconds
 
 
 @click.group()
 def dead() -> None:
-    """Look at the dead letters, jobs that will not run again; replay or drop them."""
+    """List, replay or drop dead letters: jobs that will not run again."""
 
 
 class _Chosen(TypedDict):
@@ -32,12 +33,13 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--older-than",
             "older_than_s",
-            type=click.FloatRange(min=0),
-            help="Only what ended so many seconds ago or more.",
+            callback=seconds,
+            metavar="TIME",
+            help="Only jobs that ended at least this long ago: 90s, 30m, 2h, 1d.",
         ),
-        click.option("--task", help="Only of tasks of this name; * stands for anything."),
+        click.option("--task", help="Only tasks of this name; * stands for anything."),
         click.option("--type", help="Only of this type."),
-        click.option("--reason", type=click.Choice(dead_letters.REASONS), help="Only what ended so."),
+        click.option("--reason", type=click.Choice(dead_letters.REASONS), help="Only letters with this reason."),
     ):
         command = option(command)
     return command
@@ -45,7 +47,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dead.command("list", cls=CeleryCommand)
 @_filters
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="Show at most so many.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="Largest number to show.")
 @AS_JSON
 @click.pass_context
 @handle_preload_options
@@ -77,7 +79,7 @@ _IDS = click.argument("ids", metavar="[ID]...", nargs=-1)
 def _filter_of(ids: tuple[str, ...], all_: bool, chosen: _Chosen) -> Filter:
     which = Filter(ids, **chosen)
     if which.is_empty != all_:
-        raise click.UsageError("say which: ids of tasks or jobs, filters, or --all")
+        raise click.UsageError("give ids of tasks or jobs, filters, or --all")
     return which
 
 
@@ -89,9 +91,9 @@ def _filter_of(ids: tuple[str, ...], all_: bool, chosen: _Chosen) -> Filter:
 @click.pass_context
 @handle_preload_options
 def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: bool, **chosen: Unpack[_Chosen]) -> None:
-    """Have dead letters run again, as if they were published now.
+    """Run dead letters again, as if they were published now.
 
-    Lost ones, which may have done their work before their worker died, only by their ids or with --reason lost.
+    Lost jobs may have done their work before their worker died: they are replayed only by id or with --reason lost.
     """
     which = _filter_of(ids, all_, chosen)
     with scheduler_of(ctx) as scheduler:
@@ -116,14 +118,14 @@ def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: b
 @_IDS
 @_filters
 @_ALL
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @AS_JSON
 @click.pass_context
 @handle_preload_options
 def drop_dead(
     ctx: click.Context, ids: tuple[str, ...], all_: bool, yes: bool, as_json: bool, **chosen: Unpack[_Chosen]
 ) -> None:
-    """Delete dead letters, for good."""
+    """Delete dead letters for ever."""
     which = _filter_of(ids, all_, chosen)
     with scheduler_of(ctx) as scheduler:
         found = [letter.job_id for letter in dead_letters.find(scheduler.reader, which)]

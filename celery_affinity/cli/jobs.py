@@ -1,4 +1,4 @@
-"""``celery -A proj affinity jobs ...``: list jobs in every state that has a list, and cancel one."""
+"""``celery -A proj affinity jobs ...``: list jobs in every state that has a list."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,26 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 from ..observe import job_lists
 from ..observe.job_lists import Filter, Page
 from ..observe.jobs import Job
-from ..operate.jobs import Jobs
-from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
+from ..operate.choosing import before
+from .broker import AS_JSON, reader_of, show
 from .lists_by_default import ListsByDefault
+from .times import seconds
 from .words import many, mode, moment, table
+
+STAMP = click.option("--stamp", metavar="NAME=VALUE", help="Only jobs with this stamp.")
+OLDER_THAN = click.option(
+    "--older-than",
+    "older_than_s",
+    callback=seconds,
+    metavar="TIME",
+    help="Only jobs that were enqueued at least this long ago: 90s, 30m, 2h, 1d.",
+)
 
 
 @click.group(cls=ListsByDefault)
 def jobs() -> None:
-    """List jobs, page by page; cancel one. `explain` says more of one job, `dead` of those that are dead.
+    """List jobs, page by page. `explain` shows more about one job, and `dead` about dead letters. `cancel`, `move`
+    and `prioritise` change jobs.
 
     `jobs` is `jobs list`.
     """
@@ -25,9 +36,11 @@ def jobs() -> None:
 @jobs.command("list", cls=CeleryCommand)
 @click.option("--state", type=click.Choice(job_lists.LISTED), help="Only jobs in this state.")
 @click.option("--type", help="Only jobs of this type.")
-@click.option("--task", help="Only of tasks of this name; * stands for anything.")
+@click.option("--task", help="Only tasks of this name; * stands for anything.")
+@STAMP
+@OLDER_THAN
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, job_lists.MOST), help="Jobs on a page.")
-@click.option("--cursor", help="Go on where another page ended, which says its cursor.")
+@click.option("--cursor", help="Continue from the cursor that the page before printed.")
 @AS_JSON
 @click.pass_context
 @handle_preload_options
@@ -36,46 +49,28 @@ def list_jobs(
     state: str | None,
     type: str | None,
     task: str | None,
+    stamp: str | None,
+    older_than_s: float | None,
     limit: int,
     cursor: str | None,
     as_json: bool,
 ) -> None:
-    """List the jobs that have not ended, and the dead letters; `pending` has those that are next, in their order."""
+    """List unfinished jobs and dead letters. For the next jobs in their order, see `pending`."""
     with reader_of(ctx) as reader:
-        found = job_lists.page_of(reader, Filter(state, type, task), limit, cursor)
+        found = job_lists.page_of(reader, Filter(state, type, task, stamp, before(reader, older_than_s)), limit, cursor)
     show(found, _page, json=as_json)
 
 
-@jobs.command("cancel", cls=CeleryCommand)
-@click.argument("id_", metavar="ID")
-@click.option("--terminate", is_flag=True, help="End it if it runs, where the pool can.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
-def cancel(ctx: click.Context, id_: str, terminate: bool, as_json: bool) -> None:
-    """Revoke a job: one that waits ends at once, one that a worker holds does not start.
-
-    Ends with 1 if nothing was done.
-    """
-    with scheduler_of(ctx):  # says what is wrong with the broker, if something is
-        change = Jobs(ctx.obj.app).cancel(id_.strip(), terminate)
-    if as_json:
-        print_json({"id": change.id, "found": change.found, "done": change.done, "note": change.note})
-    else:
-        click.echo(f"{change.id} ({change.found}): {change.note}")
-    if not change.done:
-        ctx.exit(1)
-
-
 def _page(page: Page) -> str:
-    lines = [_table(page.jobs)] if page.jobs else ["no such job" if page.cursor is None else "no such job so far"]
+    lines = [table_of(page.jobs)] if page.jobs else ["no such job" if page.cursor is None else "no such job so far"]
     if page.cursor is not None:
         why = f"{job_lists.MOST:,} jobs were read" if page.partial else many(len(page.jobs), "job")
         lines.append(f"{why}; there may be more: --cursor {page.cursor}")
     return "\n".join(lines)
 
 
-def _table(found: Sequence[Job]) -> str:
+def table_of(found: Sequence[Job]) -> str:
+    """Return jobs as a table."""
     rows = [
         (
             each.id,

@@ -18,7 +18,7 @@ _LIMITS = "limits"
 
 @click.group(cls=ListsByDefault)
 def keys() -> None:
-    """Look at keys, of which a limited number of jobs run together; change their limits.
+    """Show keys and change their limits. A limited number of jobs of one key run together.
 
     `keys [PATTERN]` is `keys list [PATTERN]`.
     """
@@ -26,12 +26,12 @@ def keys() -> None:
 
 @keys.command("list", cls=CeleryCommand)
 @click.argument("pattern", default="*")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Show at most so many.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Largest number to show.")
 @AS_JSON
 @click.pass_context
 @handle_preload_options
 def list_keys(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
-    """List the keys that jobs hold or wait for; * in the PATTERN of a key stands for any characters."""
+    """List the keys that jobs hold or wait for. * in PATTERN stands for any characters."""
     with reader_of(ctx) as reader:
         found = keys_in_use.find(reader, pattern, limit)
     show(found, text.keys, json=as_json)
@@ -43,7 +43,7 @@ def list_keys(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> No
 @click.pass_context
 @handle_preload_options
 def show_key(ctx: click.Context, key: str, as_json: bool) -> None:
-    """Show a key: its limit, who holds it, who waits for it."""
+    """Show a key: its limit, its holders, and the jobs that wait for it."""
     with reader_of(ctx) as reader:
         found = keys_in_use.show(reader, key)
     if found is None:
@@ -58,9 +58,10 @@ def show_key(ctx: click.Context, key: str, as_json: bool) -> None:
 @click.pass_context
 @handle_preload_options
 def set_limit(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
-    """Set how many jobs of each key that matches PATTERN may run together; 0 closes the key.
+    """Set how many jobs of each key that matches PATTERN may run together. 0 closes the key.
 
-    In force at once, for what waits too, and kept until it is reset. It wins over what tasks state.
+    The limit takes effect at once, also for waiting jobs, and stays until it is reset. It overrides the tasks'
+    limits.
     """
     with scheduler_of(ctx) as scheduler:
         own = settings_of(ctx.obj.app)
@@ -75,7 +76,7 @@ def set_limit(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> No
 @click.pass_context
 @handle_preload_options
 def reset_limit(ctx: click.Context, pattern: str, as_json: bool) -> None:
-    """Take back the limit that was set for PATTERN: what app.conf says counts again, else what tasks state."""
+    """Remove the limit that was set for PATTERN: the limit of app.conf, or else of the tasks, counts again."""
     with scheduler_of(ctx) as scheduler:
         own = settings_of(ctx.obj.app)
         found, conf = _limits(scheduler, own)

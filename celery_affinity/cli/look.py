@@ -6,15 +6,18 @@ from contextlib import suppress
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
+from ..client.of_app import settings_of
 from ..observe import explain as explanation
 from ..observe.claim_order import next_jobs
+from ..observe.job_lists import held
 from ..observe.status import Report
 from ..rules.keys import decode, encode
+from ..rules.score import MICRO
 from . import text
 from .broker import AS_JSON, reader_of, show
 
 _LIMIT = click.option(
-    "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Show at most so many."
+    "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Largest number to show."
 )
 
 
@@ -25,7 +28,7 @@ _LIMIT = click.option(
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show types (pending, oldest wait, slots) and workers."""
     with reader_of(ctx) as reader:
-        found = Report(reader).status()
+        found = Report(reader, settings_of(ctx.obj.app).max_pending).status()
     show(found, text.status, json=as_json)
 
 
@@ -35,9 +38,9 @@ def status(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 @handle_preload_options
 def explain(ctx: click.Context, task_id: str, as_json: bool) -> None:
-    """Say where a task is and, if it waits, why and for how long.
+    """Show where a task is and, if it waits, why and for how long.
 
-    Ends with 1 if the task is unknown.
+    Exits with 1 if the task is unknown.
     """
     with reader_of(ctx) as reader:
         found = explanation.explain(reader, task_id.strip())  # ids copied from a log have blanks around them
@@ -53,7 +56,7 @@ def explain(ctx: click.Context, task_id: str, as_json: bool) -> None:
 @click.pass_context
 @handle_preload_options
 def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """List the pending jobs that are next, in the order in which they would be claimed now."""
+    """List the next pending jobs, in the order in which they would be claimed now."""
     with reader_of(ctx) as reader:
         found = next_jobs(reader, [encode(type_) for type_ in types] or None, limit)
         served = {decode(type_) for type_ in reader.capacity()} if types and not found else set()
@@ -63,17 +66,21 @@ def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: boo
 @click.command(cls=CeleryCommand)
 @_LIMIT
 @click.option(
-    "--interval", default=2.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between looks."
+    "--interval", default=2.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between refreshes."
 )
-@click.option("--count", type=click.IntRange(min=1), help="Look so often, then end. Without it: until Ctrl-C.")
+@click.option(
+    "--count", type=click.IntRange(min=1), help="Refresh N times, then exit. Default: until Ctrl-C.", metavar="N"
+)
 @click.pass_context
 @handle_preload_options
 def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> None:
-    """Show types, workers and the next jobs, live."""
+    """Show types, workers, what they hold since when, and the next jobs, live."""
     looks = 0
     with reader_of(ctx) as reader, suppress(KeyboardInterrupt):
         while looks != count:
-            page = f"{text.status(Report(reader).status())}\n\n{text.upcoming(next_jobs(reader, None, limit))}"
+            state = Report(reader, settings_of(ctx.obj.app).max_pending).status()
+            running = text.running(held(reader, limit), reader.now_us() / MICRO)
+            page = f"{text.status(state)}\n\n{running}\n\n{text.upcoming(next_jobs(reader, None, limit))}"
             click.clear()  # does nothing without a terminal
             click.echo(page)
             looks += 1

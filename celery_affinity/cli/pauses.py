@@ -1,7 +1,5 @@
 """``celery -A proj affinity pause`` and ``resume``: no job of a type, of a key, or of any type starts for a while."""
 
-import re
-
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
@@ -9,30 +7,14 @@ from ..observe.type_rules import Kind, Pause, address, pauses
 from ..rules.keys import decode
 from ..rules.type_name import ACCEPTED, did_you_mean, is_type
 from .broker import AS_JSON, reader_of, scheduler_of, show
+from .times import seconds
 from .words import moment
-
-_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-
-#: Longest time of a pause with an end, s: ten years.
-_LONGEST_S = 3_650 * _UNITS_S["d"]
-
-
-def _seconds(_ctx: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    """Return the time in *text*, s. Raises BadParameter."""
-    if text is None:
-        return None
-    said = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
-    seconds = int(said[1]) * _UNITS_S[said[2]] if said else 0
-    if not 0 < seconds <= _LONGEST_S:
-        accepted = "a whole number above 0 of s, m, h or d is accepted, such as 30m, up to 3650d"
-        raise click.BadParameter(f"{accepted}, got: {text!r}")
-    return seconds
 
 
 def _what(type_: str | None, key: str | None, everything: bool) -> tuple[Kind, str]:
     """Return what is meant. Raises UsageError unless it is one thing."""
     if (type_ is not None) + (key is not None) + everything != 1:
-        raise click.UsageError("say one of: a TYPE, --key KEY, or --all")
+        raise click.UsageError("give one of: a TYPE, --key KEY, or --all")
     if everything:
         return "all", ""
     if key == "":
@@ -52,8 +34,10 @@ _ALL = click.option("--all", "everything", is_flag=True, help="The jobs of all t
 @click.argument("type_", metavar="[TYPE]", required=False)
 @_KEY
 @_ALL
-@click.option("--reason", default="", metavar="WHY", help="What others are told who ask, and logs.")
-@click.option("--for", "for_s", callback=_seconds, metavar="TIME", help="The pause ends by itself: 90s, 30m, 2h, 1d.")
+@click.option("--reason", default="", metavar="WHY", help="Reason, shown by `status`, `explain` and the logs.")
+@click.option(
+    "--for", "for_s", callback=seconds, metavar="TIME", help="End the pause after this time: 90s, 30m, 2h, 1d."
+)
 @AS_JSON
 @click.pass_context
 @handle_preload_options
@@ -66,11 +50,11 @@ def pause(
     for_s: float | None,
     as_json: bool,
 ) -> None:
-    """Let no job of a TYPE, of a key, or of any type start until `resume`. Without arguments: list the pauses.
+    """Pause a TYPE, a key, or all types until `resume`. Without arguments, list the pauses.
 
-    What runs goes on; jobs that workers have got and not started go back to their places. Publishing, ETA, expiry and
-    revokes work as always. A pause is kept in Redis: no restart of workers ends it. `status`, `explain` and the logs of
-    workers say what is paused, since when, and why.
+    No paused job starts. Running jobs go on. Claimed jobs that have not started go back to their places. Publishing,
+    ETA, expiry and revokes work as always. Redis stores the pause, so a restart of workers does not end it. `status`,
+    `explain` and the workers' logs show what is paused, since when, and why.
     """
     if type_ is None and key is None and not everything:
         with reader_of(ctx) as reader:
@@ -94,9 +78,9 @@ def pause(
 @click.pass_context
 @handle_preload_options
 def resume(ctx: click.Context, type_: str | None, key: str | None, everything: bool) -> None:
-    """End the pause of a TYPE, of a key, or of all types, and list the pauses that are left.
+    """End the pause of a TYPE, of a key, or of all types, and list the remaining pauses.
 
-    --all ends the pause that `pause --all` began: types and keys that were paused by themselves stay so.
+    --all ends the pause of `pause --all`. Types and keys that were paused separately stay paused.
     """
     kind, name = _what(type_, key, everything)
     with scheduler_of(ctx) as scheduler:
@@ -105,7 +89,7 @@ def resume(ctx: click.Context, type_: str | None, key: str | None, everything: b
     what = Pause(kind, name, 0, None, "")
     if not was_paused:
         paused = "; ".join(map(str, left)) if left else "nothing"
-        raise click.ClickException(f"{what} was not paused by itself; paused: {paused}")
+        raise click.ClickException(f"{what} itself is not paused; paused: {paused}")
     click.echo("\n".join([f"resumed: {what}", *map(sentence, left)]))
 
 

@@ -6,8 +6,9 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..dispatcher.recurring_calls import fire as fire_call
+from ..observe.recurring import RecurringRow, recurring_rows
 from ..rules.spelling import closest
-from ..server.replies import DueCall, RecurringRow
+from ..server.replies import DueCall
 from ..server.scheduler import Scheduler
 from .broker import AS_JSON, reader_of, scheduler_of, show
 from .lists_by_default import ListsByDefault
@@ -16,7 +17,7 @@ from .words import about, duration, table
 
 @click.group(cls=ListsByDefault)
 def recurring() -> None:
-    """Look at the calls that are made when none like them came for a while; make, pause or remove one.
+    """List, make, pause or remove recurring calls: calls that are made when no matching call came for a while.
 
     `recurring` is `recurring list`.
     """
@@ -27,9 +28,9 @@ def recurring() -> None:
 @click.pass_context
 @handle_preload_options
 def list_calls(ctx: click.Context, as_json: bool) -> None:
-    """List the recurring calls: what they match, what came last, when they are made."""
+    """List the recurring calls: what they match, the last match, and the next firing."""
     with reader_of(ctx) as reader:
-        found = reader.recurring()
+        found = recurring_rows(reader)
     show(found, _listed, json=as_json)
 
 
@@ -38,13 +39,13 @@ def list_calls(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 @handle_preload_options
 def fire(ctx: click.Context, name: str) -> None:
-    """Make the call NAME now; the next one follows its interval later, as after any call like it."""
+    """Make the call NAME now. The next one follows after the interval, as after any matching call."""
     app = ctx.obj.app
     app.loader.import_default_modules()
     with scheduler_of(ctx) as scheduler:
         found = _find(scheduler, name)
         if found.task not in app.tasks:
-            raise click.ClickException(f"the app has no task {found.task!r}, which recurring call {name!r} is of")
+            raise click.ClickException(f"the app has no task {found.task!r}, the task of recurring call {name!r}")
         fire_call(app, scheduler, DueCall(name, "", found.task, found.signature))
     click.echo(f"made: {name}; again in {duration(found.stale_after_s)} unless something like it comes")
 
@@ -54,7 +55,7 @@ def fire(ctx: click.Context, name: str) -> None:
 @click.pass_context
 @handle_preload_options
 def remove(ctx: click.Context, name: str) -> None:
-    """Make the call NAME no more. One that affinity_recurring says comes back when that setting has changed."""
+    """Remove the call NAME. A call in affinity_recurring comes back when that setting has changed."""
     with scheduler_of(ctx) as scheduler:
         found = _find(scheduler, name)
         scheduler.stop(name)
@@ -67,7 +68,7 @@ def remove(ctx: click.Context, name: str) -> None:
 @click.pass_context
 @handle_preload_options
 def pause(ctx: click.Context, name: str) -> None:
-    """Do not make the call NAME until `recurring resume NAME`."""
+    """Pause the call NAME until `recurring resume NAME`."""
     with scheduler_of(ctx) as scheduler:
         _find(scheduler, name)
         scheduler.suspend(name, True)
@@ -79,7 +80,7 @@ def pause(ctx: click.Context, name: str) -> None:
 @click.pass_context
 @handle_preload_options
 def resume(ctx: click.Context, name: str) -> None:
-    """Make the call NAME again: at once, if nothing like it came meanwhile."""
+    """Resume the call NAME. It is made at once if no matching call came meanwhile."""
     with scheduler_of(ctx) as scheduler:
         _find(scheduler, name)
         scheduler.suspend(name, False)
@@ -87,7 +88,7 @@ def resume(ctx: click.Context, name: str) -> None:
 
 
 def _find(scheduler: Scheduler, name: str) -> RecurringRow:
-    rows = {row.name: row for row in scheduler.reader.recurring()}
+    rows = {row.name: row for row in recurring_rows(scheduler.reader)}
     if name not in rows:
         close = closest(name, rows)
         question = f"; did you mean {close!r}?" if close else ""

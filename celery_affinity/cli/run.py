@@ -18,11 +18,11 @@ from .broker import scheduler_of
 
 
 @click.command(cls=CeleryCommand)
-@click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="What is logged.")
+@click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log.")
 @click.pass_context
 @handle_preload_options
 def dispatcher(ctx: click.Context, loglevel: int) -> None:
-    """Run a dispatcher alone, for fleets that scale to zero workers. Ctrl-C or SIGTERM ends it."""
+    """Run a dispatcher without a worker, for fleets that scale to zero workers. Ctrl-C or SIGTERM ends it."""
     ended = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: ended.set())

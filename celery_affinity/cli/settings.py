@@ -26,7 +26,7 @@ def settings(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 @handle_preload_options
 def set_settings(ctx: click.Context, pairs: tuple[str, ...], as_json: bool) -> None:
-    """Change settings at run time: in force for the next claim, kept until they are reset."""
+    """Change settings at run time. A change counts from the next claim on, and stays until it is reset."""
     if len(pairs) % 2:
         raise click.UsageError(f"a value is missing for {pairs[-1]!r}: give names and values in turn")
     typed = dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -42,7 +42,7 @@ def set_settings(ctx: click.Context, pairs: tuple[str, ...], as_json: bool) -> N
 @click.pass_context
 @handle_preload_options
 def reset_settings(ctx: click.Context, names: tuple[str, ...], all_: bool, as_json: bool) -> None:
-    """Have settings go back to what app.conf says."""
+    """Reset settings to the values of app.conf."""
     if bool(names) == all_:
         raise click.UsageError("give the names of settings, or --all")
     with scheduler_of(ctx) as scheduler:

@@ -9,8 +9,11 @@ from ..check import Facts, Finding, Level
 from ..observe.claim_order import Group, Next
 from ..observe.dead_letters import DeadLetter, Shown
 from ..observe.explain import Explanation
+from ..observe.jobs import Job
 from ..observe.status import Status, TypeStatus, WorkerStatus
+from ..observe.trend import Trend
 from ..observe.waiting import Slots, Waiting
+from ..rules.bounds import Bound
 from ..rules.settings import PREFIX, Settings, Value
 from ..rules.shared_settings import NAME_IN_REDIS, from_redis, shared
 from ..rules.type_name import did_you_mean
@@ -18,12 +21,15 @@ from ..server.runtime_settings import RuntimeSetting
 from .pauses import sentence
 from .words import about, duration, many, mode, moment, paragraph, printable, table
 
+_SLOTS = ("free slots", "busy slots")
+
 
 def status(found: Status) -> str:
     """Return types, workers and counts as text."""
+    is_any_merged = any(each.further_calls for each in found.types)
     types = table(
-        ("type", "pending", "on demand", "oldest wait", "free slots", "busy slots", ""),
-        [_type_row(each) for each in found.types],
+        ("type", "pending", *(["calls"] if is_any_merged else []), "on demand", "oldest wait", *_SLOTS, ""),
+        [_type_row(each, is_any_merged) for each in found.types],
         red=[each.unserved for each in found.types],
     )
     workers = table(
@@ -33,20 +39,35 @@ def status(found: Status) -> str:
     return f"{types}\n\n{workers}\n\nscheduled for later: {found.scheduled}   dead letters: {found.dead}{paused}"
 
 
-def _type_row(each: TypeStatus) -> tuple[str, ...]:
+def _type_row(each: TypeStatus, has_calls: bool) -> tuple[str, ...]:
     wait = "-" if each.oldest_wait_s is None else duration(each.oldest_wait_s)
     notes = ["paused"] if each.paused else []
     notes += [f"of which {many(each.kept_back, 'waits', 'wait')} for a key"] if each.kept_back else []
     notes += [f"kept free: {kept.kept} for {kept.for_whom}" for kept in each.reserves]
     notes += [f"{many(each.kept_back_by_reserves, 'waits', 'wait')} for that"] if each.kept_back_by_reserves else []
+    notes += [_fill(each.pending, each.bound)] if each.bound else []
+    notes += [_trend(each.trend)] if each.trend and (each.trend.grows or each.trend.shrinks) else []
     notes += ["no live worker serves it"] if each.unserved else []
     note = "; ".join(notes)
-    return each.type, str(each.pending), str(each.on_demand), wait, str(each.free), str(each.busy), note
+    waiting = [each.pending, each.calls] if has_calls else [each.pending]
+    return each.type, *map(str, [*waiting, each.on_demand]), wait, str(each.free), str(each.busy), note
+
+
+def _trend(each: Trend) -> str:
+    by = abs(each.now - each.before)
+    how = f"{'grows' if each.grows else 'shrinks'} by {by:,} in {duration(each.seconds)}"
+    return f"{how}: {each.published:,} came, {each.ended:,} ended"
+
+
+def _fill(pending: int, bound: Bound) -> str:
+    full = "refuses" if bound.refuses else f"{bound.full.replace('-', 's the ')}"
+    return f"{pending * 100 // bound.most} % of the {bound.most:,} that may wait, then {full}"
 
 
 def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
     notes = ["drains"] if each.draining else ["takes no jobs"] if not each.types else []
     notes += ["its event loop stands still"] if each.stalled else []
+    notes += [f"slow: its jobs take {each.pace:.1f} times as long as on average"] if each.pace and each.is_slow else []
     notes += [f"rate limit: takes no more {', '.join(each.withdrawn)} for a moment"] if each.withdrawn else []
     note = "; ".join(notes)
     beat = f"{duration(each.last_beat_s)} ago"
@@ -57,6 +78,20 @@ def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
 _WHY_IN_A_ROW = 80
 
 _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
+
+
+def running(jobs: Sequence[Job], now_s: float) -> str:
+    """Return the jobs that workers hold as a table, those that began first at the top."""
+    if not jobs:
+        return "no worker holds a job"
+    ordered = sorted(jobs, key=lambda each: each.started_s or each.claimed_s or now_s)
+    return table(("worker", "for", "type", "task", "task id", ""), [_running_row(each, now_s) for each in ordered])
+
+
+def _running_row(each: Job, now_s: float) -> tuple[str, ...]:
+    since_s = each.started_s or each.claimed_s or now_s
+    note = "" if each.state == "running" else "claimed"
+    return each.worker or "", duration(max(0.0, now_s - since_s)), each.type or "", each.task or "", each.id, note
 
 
 def findings(facts: Facts, found: Sequence[Finding]) -> str:

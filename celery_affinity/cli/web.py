@@ -7,12 +7,30 @@ from ..errors import AffinityError
 
 
 @click.command(cls=CeleryCommand)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", default=5556, show_default=True, type=click.IntRange(0, 65_535), help="0: any that is free.")
-@click.option("--token-file", metavar="FILE", help="Lines of a role (read, submit, admin), a blank and a token.")
-@click.option("--read-only", is_flag=True, help="Nothing can be changed.")
-@click.option("--allow", multiple=True, default=["*"], metavar="PATTERN", help="Tasks that can be submitted.")
-@click.option("--name", "names", multiple=True, metavar="HOST", help="Name by which clients reach this host.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    default=5556,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="File with a line for each token: role (read, submit or admin), a blank, token.",
+)
+@click.option("--read-only", is_flag=True, help="Allow no changes.")
+@click.option(
+    "--allow",
+    multiple=True,
+    default=["*"],
+    metavar="PATTERN",
+    help="Tasks that can be submitted; * stands for anything. Can be repeated.",
+)
+@click.option(
+    "--name", "names", multiple=True, metavar="HOST", help="Name by which clients reach this host. Can be repeated."
+)
 @click.pass_context
 @handle_preload_options
 def web(
@@ -26,7 +44,7 @@ def web(
 ) -> None:
     """Serve jobs, types and workers over HTTP: needs the extra `celery-affinity[web]`.
 
-    Without tokens this machine alone gets an answer, and may do everything.
+    Without tokens, only clients on this machine get an answer, and they may do everything.
     """
     try:
         from ..web.serve import serve  # not at the top: other commands do without the extra

@@ -11,6 +11,7 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps, loads
 
 from ..errors import OptionError
+from ..rules.bounds import of_type
 from ..rules.job_fields import Job
 from . import revokes
 from .stamp import Message, Stamp
@@ -35,10 +36,10 @@ _SAY_NOTHING: dict[str, Any] = {
 
 def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
     """Return the job of *message* in *queue*. Raises OptionError if a field of it is not accepted."""
-    headers = message["headers"]
+    headers, type_ = message["headers"], stamp.type or queue
     return Job(
         stamp.job_id(queue),
-        stamp.type or queue,
+        type_,
         as_text(message, stamp),
         on_demand=bool(stamp.on_demand),
         priority=stamp.priority,
@@ -48,6 +49,7 @@ def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
         expires_us=stamp.expires_us(),
         stamps=revokes.stamps_of(headers),
         rules=stamp.rules,
+        bound=of_type(type_, stamp.bounds) if stamp.bounds else None,
     ).checked()
 
 

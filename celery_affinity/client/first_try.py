@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from celery._state import get_current_task
-from celery.app.task import Task
+from celery.app.task import Context, Task
 
 from ..clock import now_s
 from ..errors import OptionError
 from ..rules.affinity import Affinity
 from ..rules.keyed import are_rules
 from .stamp import PROPERTY, Message
+
+#: Name of the trace that says that somebody gave the job another type, mode or priority than the call had.
+_MOVED = "moved"
 
 
 class Until(NamedTuple):
@@ -72,6 +75,24 @@ def mode_in(left: object) -> bool | None:
         return Affinity(on_demand=left.get("on_demand")).on_demand
     except OptionError:
         return None
+
+
+def moved(left: object, on_demand: bool) -> dict[str, object]:
+    """Return *left* as the traces of a job that somebody moved, and that is on demand or not."""
+    before = left if isinstance(left, dict) else {}
+    mode = {"on_demand": on_demand} if bool(before.get("on_demand")) != on_demand else {}
+    return {**before, **mode, _MOVED: True}
+
+
+def move_as(run: Context, other: Context) -> None:
+    """Have the retry of *other*, a call that is run with *run*, be moved as that was, if somebody moved it."""
+    left = (run.properties or {}).get(PROPERTY)
+    if not isinstance(left, Mapping) or not left.get(_MOVED):
+        return
+    place = {name: run.delivery_info[name] for name in ("exchange", "routing_key", "priority")}
+    other.delivery_info = {**(other.delivery_info or {}), **place}
+    properties = other.properties or {}
+    other.properties = {**properties, PROPERTY: moved(properties.get(PROPERTY), bool(mode_in(left)))}
 
 
 def rules_in(left: object) -> str | None:

@@ -164,8 +164,8 @@ def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], setti
 def warn_of_queue(task_name: str, queue: str) -> None:
     """Log, once for each task and queue, that a job has no key where it goes."""
     logger.warning(
-        "Jobs of task %r have a key, which counts for nothing on queue %r: it is not scheduled (affinity_queues), "
-        "so they run whenever a worker takes them",
+        "Jobs of task %r have a key, which has no effect on queue %r: the queue is not scheduled "
+        "(affinity_queues), so the jobs run whenever a worker takes them",
         task_name,
         queue,
     )

@@ -78,7 +78,8 @@ class PublishBatch:
     def flush(self) -> None:
         """Send the jobs and commands that wait. Raises BatchPublishError if the server may or may not have them.
 
-        Jobs then stay in the batch, and another flush sends them under the same ids: none is published twice.
+        Jobs then stay in the batch, and another flush sends them under the same ids: none is published twice. Raises
+        QueueFull for jobs that find no room: these stay as well.
         """
         self._check_usable()
         self._send()
@@ -112,6 +113,7 @@ class PublishBatch:
                 f"{len(self._jobs)} jobs may have been published, or not: flush again, which repeats none ({exc})"
             ) from exc
         sent, self._sent = self._sent, []
+        self._jobs = [job for job, each in zip(sent, published, strict=True) if each.full] + self._jobs
         for job, each in zip(sent, published, strict=True):
             each.check(job)
             if not each.served:  # a handler of the log may publish in this batch: its lists are in order by now

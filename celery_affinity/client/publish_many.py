@@ -18,8 +18,9 @@ from celery.result import AsyncResult, EagerResult
 from celery.utils.saferepr import saferepr
 from kombu import compression, serialization
 
-from ..errors import OptionError, PublishError
+from ..errors import OptionError, PublishError, QueueFull
 from ..rules.job_fields import Job
+from ..server.calls import TOGETHER
 from . import unserved_warning
 from .envelope import as_job, shortened, written
 from .of_app import is_ours
@@ -28,6 +29,9 @@ from .stamping import Capture, Captured
 
 #: Number of calls that are sent in one round trip, and of messages that are held in memory at a time.
 _TOGETHER = 500
+
+#: Of calls to a type that may refuse them, at most this part of its bound is sent at a time: each time all, or none.
+_PART_OF_BOUND = 4
 
 
 class TaskIds(Sequence[str]):
@@ -76,12 +80,12 @@ def publish_many(
     """Call *task* once for each of *calls*, 500 in one round trip. Return the task ids.
 
     *calls*: for each call a tuple or list of positional arguments, a mapping of keyword arguments, or a signature of
-    *task* without options. The calls are read one by one as needed, so a generator may yield millions. *options*: those
-    of ``apply_async`` but ``task_id``, the same for all calls; ``countdown``, in s, counts from now.
+    *task* without options. The calls are read as they are needed, so a generator may yield millions. *options*: the
+    options of ``apply_async`` except ``task_id``, for all calls; ``countdown`` counts in s from now.
 
-    Raises PublishError, which says how many calls were published, if an error comes midway. The same calls, with that
-    PublishError as *resume*, publish the rest, and none twice. As long as nothing is sent, errors are raised as they
-    are: OptionError for *options* and calls that are not accepted, and whatever ``apply_async`` or *calls* raise.
+    Raises PublishError, with the number of published calls, if publishing fails midway. Pass that error as *resume*,
+    with the same calls, to publish the remaining calls, and no call twice. Errors before the first call is sent are
+    raised unchanged: OptionError for invalid *options* or calls, and any error of ``apply_async`` or *calls*.
     """
     if not isinstance(task, Task):
         raise OptionError(f"publish_many takes a task, got: {task!r}")
@@ -155,7 +159,8 @@ def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: 
                 yield call.number + 1
             return
         calls = chain([first], calls)
-        while some := list(islice(calls, _TOGETHER)):
+        together = min((pattern.most_together for pattern in patterns), default=_TOGETHER)
+        while some := list(islice(calls, together)):
             jobs = [pattern.job(call, ids) for call in some for pattern in patterns]
             _send(task, producer, jobs, some[0].number, ids, options)
             yield some[-1].number + 1
@@ -193,6 +198,14 @@ class _Pattern:
         self._levels = task.app.conf.get("task_repr_maxlevels", 3)
         self._longest_args = None if "argsrepr" in options else task.app.amqp.argsrepr_maxsize
         self._longest_kwargs = None if "kwargsrepr" in options else task.app.amqp.kwargsrepr_maxsize
+
+    @property
+    def most_together(self) -> int:
+        """How many calls are sent at a time."""
+        bound = self._job.bound
+        if bound is None or not bound.refuses:
+            return _TOGETHER
+        return max(1, min(TOGETHER, bound.most // _PART_OF_BOUND))
 
     def job(self, call: _Call, ids: TaskIds) -> Job:
         """Return the job of another call."""
@@ -249,6 +262,12 @@ def _send(task: Any, producer: Any, jobs: list[Job], published: int, ids: TaskId
 
     try:
         producer.connection.ensure(producer, send, **policy)()
+    except QueueFull as exc:
+        if not published:
+            raise
+        raise PublishError(
+            f"{published} calls of {task.name} were published: {exc}", ids.publish_id, published
+        ) from exc
     except Exception as exc:
         raise PublishError(
             f"{published} calls of {task.name} were published, and perhaps some of the next {len(jobs)}: {exc}",

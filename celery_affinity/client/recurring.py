@@ -41,7 +41,7 @@ def of_signature(
     check_since(since)
     stale_after_us = round(check_stale_after(stale_after) * MICRO)
     if not is_ours(app.conf.broker_transport):
-        raise OptionError(f"recurring {name!r}: calls recur with celery_affinity as broker_transport alone")
+        raise OptionError(f"recurring {name!r}: a recurring call needs broker_transport 'celery_affinity:Transport'")
     if not isinstance(signature, Signature) or signature.subtask_type:
         raise refuse(f"recurring {name!r}", "a signature of one task, such as reroute.s('HH')", signature)
     for option in _NOT_ACCEPTED:
@@ -98,7 +98,7 @@ def _written(name: str, signature: Signature) -> str:
     try:
         text = str(dumps(dict(signature)))
     except (TypeError, ValueError) as exc:
-        raise OptionError(f"recurring {name!r} must be a signature that JSON can say: {exc}") from exc
+        raise OptionError(f"recurring {name!r} must be a signature that JSON can represent: {exc}") from exc
     if len(text) > MOST_SIGNATURE:
         raise OptionError(f"recurring {name!r} must have at most {MOST_SIGNATURE:,} characters, got: {len(text):,}")
     return text
@@ -121,7 +121,9 @@ def job_of(app: Celery, due: DueCall) -> Job:
     _matching(app, name, signature)  # before Celery sends it: elsewhere it would go out at each try
     signature.apply_async(task_id=task_id, add_to_parent=False, **_urgency(app, signature), **{PROPERTY: capture})
     if not capture:
-        raise OptionError(f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues): it went elsewhere")
+        raise OptionError(
+            f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues): the call went elsewhere"
+        )
     found = capture[0]
     return as_job(found.queue, found.message, replace(found.stamp, publish_id=publish_id))
 
@@ -132,7 +134,7 @@ def _read(app: Celery, due: DueCall) -> Signature:
     except ValueError:
         found = None
     if not isinstance(found, Mapping) or found.get("task") != due.task:
-        raise OptionError(f"recurring {due.name!r}: what Redis has of it is no signature of {due.task}")
+        raise OptionError(f"recurring {due.name!r}: its signature in Redis is not a call of {due.task}")
     return Signature.from_dict(dict(found), app=app)
 
 

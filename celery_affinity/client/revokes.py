@@ -87,7 +87,7 @@ def read(mailbox: str, message: Message) -> Revoked | None:
         if command.get("method") == "revoke_by_stamped_headers":
             return Revoked([], _stamps(_as_mapping(arguments.get("headers"))))
     except (AttributeError, TypeError, ValueError) as exc:
-        logger.warning("A revoke ends no job that waits: %s. Its arguments are %s", exc, shown(arguments))
+        logger.warning("A revoke cannot end waiting jobs: %s. Its arguments are %s", exc, shown(arguments))
     return None
 
 
@@ -127,7 +127,7 @@ def _named(what: str, several: object) -> list[str]:
     found = maybe_list(several) or ()
     for each in found:
         if not _is_name(each):
-            logger.warning("A revoke names what can be no %s: %s", what, shown(each))
+            logger.warning("A revoke names an invalid %s: %s", what, shown(each))
     return [str(each) for each in found if _is_name(each)]
 
 

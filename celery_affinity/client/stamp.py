@@ -4,7 +4,7 @@ import base64
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from celery import Celery
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from ..rules import marks
+from ..rules.bounds import Bound
 from ..rules.job_rules import parts_of
 from ..rules.protocol import MAX_PRIORITY
 from ..rules.settings import Settings
@@ -35,7 +36,8 @@ class Stamp:
     *type* None: the name of the queue that the message is sent to; any other is sent elsewhere. *priority*: 10 is the
     highest; *counted*: the priority as the app counts it. *on_demand* None: nobody said so. *due*, *expires*: Unix
     times in s, None for now and for never. *rules*: of its key, as `rules.keyed` writes them. *keeps_rules*: whether a
-    retry is to find *rules* even if they are "": the call wants none.
+    retry is to find *rules* even if they are "": the call wants none. *bounds*: the setting
+    ``affinity_max_pending``, if it concerns the call.
     """
 
     publish_id: str
@@ -47,6 +49,7 @@ class Stamp:
     counted: int = 0
     rules: str = ""
     keeps_rules: bool = False
+    bounds: Mapping[str, int | Bound] = field(default_factory=dict)
 
     def job_id(self, queue: str) -> str:
         """Return the id of the copy for *queue*: the same each time this publish is repeated."""

@@ -18,8 +18,10 @@ from celery.signals import before_task_publish
 from kombu import Connection
 
 from ..rules.affinity import Affinity, as_affinity, check_on_demand, check_priority, of_task
+from ..rules.bounds import Bound
 from ..rules.settings import Settings
 from . import destination, first_try, job_rules, misspelt, publishing_app
+from .accepted_work import is_fresh
 from .destination import Routed
 from .following_ids import new_publish_id
 from .job_rules import JobRule
@@ -28,6 +30,8 @@ from .of_app import is_ours, settings_of, tasks_of
 from .publishing_app import Sender
 from .queue_binding import bind_once
 from .stamp import PROPERTY, Message, Stamp, as_counted, moment
+
+_NO_BOUNDS: dict[str, int | Bound] = {}
 
 
 class Captured(NamedTuple):
@@ -110,6 +114,7 @@ class Sending(str):
                 counted,
                 rules,
                 self.rule is not None and self.rule.said,
+                settings.max_pending if settings.max_pending and is_fresh(headers) else _NO_BOUNDS,
             )
         return self._stamp
 

@@ -73,7 +73,9 @@ class Announcer:
         hanging = self._threads.stop(_PATIENCE_S)
         if hanging:
             tasks = ", ".join(each.ending.task_id for each in tuple(self._telling.values()))
-            logger.warning("%d thread(s) that tell how tasks ended are not waited for; tasks: %s", hanging, tasks)
+            logger.warning(
+                "Not waiting for %d thread(s) that tell callers the outcome of tasks; tasks: %s", hanging, tasks
+            )
 
     def _add_one_if_all_hang(self) -> None:
         hanging = sum(busy_for_s > LATE_AFTER_S for busy_for_s in self._threads.busy_for_s)
@@ -85,8 +87,9 @@ class Announcer:
         now_s = self._now_s()
         if self._next_added_s is None:
             logger.error(
-                "All %d threads that tell how tasks ended hang, in the result backend or in handlers of signals. "
-                "Callers of other such tasks are not told, unless another process can; jobs go on",
+                "All %d threads that tell callers the outcome of tasks hang, in the result backend or in signal "
+                "handlers. Callers of further such tasks are not told, unless another process tells them. Jobs go "
+                "on",
                 hanging,
             )
             self._next_added_s = now_s + self._pause_s
@@ -109,14 +112,17 @@ class Announcer:
                 pass
             elif not ending.how:
                 scheduler.set_aside([ending.job_id])
-                logger.error("Job %s has ended, but not how: its caller cannot be told. It is set aside", ending.job_id)
+                logger.error(
+                    "Job %s has ended with an unknown outcome: its caller cannot be told. The job is set aside",
+                    ending.job_id,
+                )
             elif not ending.for_anyone and not self._teller.knows(ending.task_name):
                 scheduler.leave_to_others(identity, [ending.job_id])
             else:
                 self._tell(scheduler, ending)
         except (RedisError, OSError) as exc:
             if not self._in_trouble:
-                logger.warning("The broker does not answer, or not as it should: ends are told later: %s", exc)
+                logger.warning("The broker does not answer, or answers unexpectedly: callers are told later: %s", exc)
             self._in_trouble = True
             return False
         self._in_trouble = False
@@ -140,9 +146,14 @@ class Announcer:
                 self._teller.tell(ending, message, record)
         except Exception:
             if telling.is_known:
-                logger.exception("The caller of task %s is told that it is %s, others are not", *_named(ending))
+                logger.exception(
+                    "The caller of task %s is told that the task is %s, but a signal, link or chord failed",
+                    *_named(ending),
+                )
             else:
-                logger.exception("Cannot tell that task %s is %s; tried again later", *_named(ending))
+                logger.exception(
+                    "Cannot tell the caller of task %s that the task is %s; retrying later", *_named(ending)
+                )
         finally:
             del self._telling[threading.get_ident()]
 
@@ -154,12 +165,12 @@ def _named(ending: Ending) -> tuple[str, str]:
 def _say_what_is_late(telling: _Telling) -> None:
     if telling.is_known:
         logger.warning(
-            "The caller of task %s is told that it is %s, but a handler of a signal does not return: it keeps a thread",
+            "The caller of task %s is told that the task is %s, but a signal handler hangs and keeps a thread",
             *_named(telling.ending),
         )
     else:
         logger.warning(
-            "The caller of task %s is not told yet that it is %s: the result backend does not return. Other ends are "
-            "told meanwhile, and this one by another process if it can",
+            "The caller of task %s is not told yet that the task is %s: the result backend hangs. Other callers "
+            "are told meanwhile, and another process may tell this one",
             *_named(telling.ending),
         )

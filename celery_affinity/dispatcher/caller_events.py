@@ -59,7 +59,7 @@ def collected(app: Celery, request: Context) -> Iterator[Collected | None]:
             if kept.events:
                 _send_all(app, request.hostname, kept.events)
         except Exception as exc:
-            logger.warning("Events of the callers that task %s was merged with are not sent: %s", request.id, exc)
+            logger.warning("Events of the calls merged with task %s are not sent: %s", request.id, exc)
 
 
 def _send_all(app: Celery, hostname: str | None, events: Sequence[tuple[str, dict[str, Any]]]) -> None:

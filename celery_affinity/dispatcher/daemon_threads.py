@@ -100,5 +100,5 @@ class DaemonThreads:
         try:
             return self._work()
         except (Exception, SystemExit):
-            logger.exception("%s: an error that was not expected; tried again soon", self._name)
+            logger.exception("%s: unexpected error; retrying soon", self._name)
             return False

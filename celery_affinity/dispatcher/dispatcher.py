@@ -21,6 +21,7 @@ from .ingest import Ingest
 from .recurring_calls import RecurringCalls
 from .repeating import Repeating
 from .reserve_warnings import ReserveWarnings
+from .trend_notes import TrendNotes
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class Dispatcher:
         self._hangs_in_a_message = False
         self._repairs_at_s = time.monotonic() + _REPAIRS_EVERY_S * random.random()  # noqa: S311  # not all at once
         self._reserves = ReserveWarnings()
+        self._trend = TrendNotes()
         self._ticking = Repeating("affinity-dispatcher", self._tick, pause_s)
 
     @property
@@ -95,7 +97,7 @@ class Dispatcher:
         self._announcer.stop()
         self._recurring.stop()
         if self._mover.stop(_PATIENCE_S):
-            logger.warning("Messages of stock producers are being moved still; that is not waited for")
+            logger.warning("Not waiting for messages of stock producers that are still being moved")
 
     def wake(self) -> None:
         """Tick now."""
@@ -128,6 +130,7 @@ class Dispatcher:
             due = reader.has_due() if ticked is None else ticked.recurring
             if ticked is not None:
                 self._repair_now_and_then()
+                self._trend.write(self._scheduler)
         except (RedisError, OSError) as exc:
             if not self._in_trouble:
                 logger.warning("The broker does not answer the dispatcher, scheduled jobs wait: %s", exc)
@@ -160,7 +163,7 @@ class Dispatcher:
             self._mover.call()  # the system had no room for a thread
         elif busy_for_s[0] > _MOVES_WITHIN_S and not self._hangs_in_a_message:
             self._hangs_in_a_message = True
-            logger.error("Reading a message of stock producers does not end: those of lists %s wait", self._to_move)
+            logger.error("Reading a message of a stock producer hangs: the messages in lists %s wait", self._to_move)
         return []
 
     def _move(self) -> bool:

@@ -87,7 +87,7 @@ class Ingest:
                 name for name, count in counts.items() if count == MOST_MOVES or (count and name in self._reads_one)
             ]
         if moved:
-            logger.info("%d message(s) of stock Celery's producers are scheduled from now on", moved)
+            logger.info("Took over %d message(s) of stock Celery's producers", moved)
         return bool(lists)
 
     def _move_some(self, scheduler: Scheduler, name: str) -> int:
@@ -102,7 +102,9 @@ class Ingest:
             raise  # no single list is to blame
         except ResponseError as exc:
             self._left_alone[name] = time.monotonic() + _LEFT_ALONE_S
-            logger.warning("The list %r is left alone for %d s, what is sent stays there: %s", name, _LEFT_ALONE_S, exc)
+            logger.warning(
+                "The list %r is left alone for %d s, and its messages stay there: %s", name, _LEFT_ALONE_S, exc
+            )
             return 0
 
     def _as_job(self, queue: str, message: bytes) -> Job:
@@ -114,7 +116,7 @@ class Ingest:
             return job
         except Exception as exc:  # any: a worker would stumble over the same message
             # Left in its list, the message would hold up all others behind it. A stock worker drops it, and breaks.
-            logger.warning("A message of queue %r cannot be read, it goes to the dead letters: %r", queue, exc)
+            logger.warning("A message of queue %r cannot be read and becomes a dead letter: %r", queue, exc)
             return Job(job_id, queue, message, readable=False)
 
 

@@ -60,7 +60,7 @@ class RecurringCalls:
     def stop(self) -> None:
         """Begin no further call, and wait 1 s for the one that is being made."""
         if self._threads.stop(_PATIENCE_S):
-            logger.warning("A recurring call is being made still; that is not waited for")
+            logger.warning("Not waiting for a recurring call that is still being made")
 
     # -- in the thread
 
@@ -90,17 +90,17 @@ class RecurringCalls:
             if isinstance(found, RecurringCall):
                 entries.append(found)
             else:
-                logger.error("%srecurring[%r] is not in force: %s", PREFIX, name, found)
+                logger.error("%srecurring[%r] has no effect: %s", PREFIX, name, found)
         app = self._app.main or NAMELESS
         try:
             replaced = scheduler.recur(entries, app=app)
         except OptionError as exc:
-            logger.error("%srecurring is not in force as a whole: %s", PREFIX, exc)
+            logger.error("%srecurring has no effect at all: %s", PREFIX, exc)
             return
         for name in replaced:
             logger.warning(
-                "Recurring call %r was said otherwise by another app, or at run time: it is now as %srecurring of %s "
-                "has it, which changed last",
+                "Recurring call %r was declared differently by another app, or at run time: from now on "
+                "%srecurring of %s counts, which changed last",
                 name,
                 PREFIX,
                 app,
@@ -123,7 +123,7 @@ class RecurringCalls:
             self._say(due, exc)
             return True
         if fired:
-            logger.info("Recurring call %r: nothing like it became pending in time, so it did", due.name)
+            logger.info("Recurring call %r is made: no matching call became pending in time", due.name)
         return True
 
     def _say(self, due: DueCall, exc: Exception) -> None:
@@ -131,7 +131,7 @@ class RecurringCalls:
         if now_s - self._said_s.get(due.name, -_SAID_AGAIN_S) >= _SAID_AGAIN_S:
             self._said_s[due.name] = now_s
             known = exc if not isinstance(exc, AffinityError) else None
-            logger.error("Recurring call %r cannot be made, and is tried again: %s", due.name, exc, exc_info=known)
+            logger.error("Recurring call %r failed and will be retried: %s", due.name, exc, exc_info=known)
 
 
 def fire(app: Celery, scheduler: Scheduler, due: DueCall) -> bool:

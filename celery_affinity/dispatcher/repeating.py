@@ -42,7 +42,7 @@ class Repeating:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_PATIENCE_S)
             if self._thread.is_alive():
-                logger.warning("%s: what it does takes longer than %g s, it is not waited for", self._name, _PATIENCE_S)
+                logger.warning("%s: not waiting for work that takes longer than %g s", self._name, _PATIENCE_S)
 
     def _run(self) -> None:
         pause_s: float | None = None
@@ -55,5 +55,5 @@ class Repeating:
                 pause_s = self._call()
             except Exception:
                 # A thread that ended here would end a worker's beats: the healthy worker would be taken for dead.
-                logger.exception("A beat failed; the next one is tried in %s s", _PAUSE_AFTER_ERROR_S)
+                logger.exception("A heartbeat failed; the next attempt is in %s s", _PAUSE_AFTER_ERROR_S)
                 pause_s = _PAUSE_AFTER_ERROR_S

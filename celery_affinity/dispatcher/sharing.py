@@ -13,18 +13,19 @@ from typing import Any, NamedTuple
 from celery import Celery, group, states
 from celery._state import _task_stack
 from celery.app.task import Context, Task
-from celery.backends.redis import RedisBackend
 from celery.canvas import maybe_signature
 from celery.exceptions import Retry, TaskRevokedError
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
+from ..client import first_try
 from ..client.following_ids import following
 from ..client.of_app import merge_of
 from ..errors import ResultLostError
 from ..server.replies import Caller, Ending
 from ..server.scheduler import Scheduler
 from .caller_events import send_failure, send_retry, send_success
+from .chord_parts import ChordIsClaimedError, count_again
 from .teller import Teller, why
 
 logger = logging.getLogger(__name__)
@@ -96,8 +97,8 @@ def share(
     return _tell_all(scheduler, batch, tell, state="failed" if isinstance(end, Failed) else "done")
 
 
-def retry(teller: Teller, batch: Batch, exc: Retry, *, scheduler: Scheduler) -> None:
-    """Retry the other calls of *batch*, whose run is retried: each for itself, and they may merge again.
+def retry(teller: Teller, batch: Batch, exc: Retry, run: Context, *, scheduler: Scheduler) -> None:
+    """Retry the other calls of *batch*, whose *run* is retried: each for itself, and they may merge again.
 
     A call that cannot be retried now has the end of the run that follows. Raises what the broker raises.
     """
@@ -109,6 +110,7 @@ def retry(teller: Teller, batch: Batch, exc: Retry, *, scheduler: Scheduler) -> 
             raise ValueError("its message cannot be read")
         task, context = request.task, request._context
         context.args, context.kwargs = request.args, request.kwargs
+        first_try.move_as(run, context)
         with _current(task, context), following(caller.job_id):
             task.signature_from_request(context, retries=context.retries + 1, **when).apply_async()
         send_retry(request, batch.run_id, exc)
@@ -162,16 +164,14 @@ def _end_in_backend(teller: Teller, scheduler: Scheduler, ending: Ending) -> Suc
     except NotImplementedError:
         meta, has_backend = {"status": states.PENDING}, False
     if meta["status"] == states.SUCCESS and _splits(task):
-        return Failed(
-            ResultLostError("the run of this call ended well, and its part of the result is not known any more")
-        )
+        return Failed(ResultLostError("the run of this call succeeded, but the call's part of the result is lost"))
     if meta["status"] == states.SUCCESS:
         return Succeeded(lambda _: meta["result"])
     if meta["status"] in states.EXCEPTION_STATES - {states.RETRY}:
         return Failed(meta["result"], meta.get("traceback"))
     if scheduler.reader.lives(ending.task_id) or (has_backend and ending.since_s < LOST_AFTER_S):
         return None
-    return Failed(ResultLostError("the run of this call ended, and its result is not known any more"))
+    return Failed(ResultLostError("the run of this call ended, but its result is lost"))
 
 
 def _splits(task: Task) -> bool:
@@ -193,20 +193,16 @@ def _end_of(teller: Teller, task_name: str, caller: Caller) -> Succeeded | Faile
     return Failed(meta["result"], meta.get("traceback")) if meta["status"] in states.READY_STATES else None
 
 
-def _counts_once(backend: Any) -> bool:
-    """Return whether a part of a chord may be counted again: by the id of its task, or by the part itself."""
-    return isinstance(backend, RedisBackend) and bool(
-        hasattr(backend, "_chord_part_return_script") or backend._chord_zset
-    )
-
-
 def _told(caller: Caller, tell: Callable[[Caller], None]) -> bool:
     try:
         tell(caller)
     except AWAY:
         raise  # no other caller can be told either
+    except ChordIsClaimedError as exc:
+        logger.info("The caller of task %s is told later: %s", caller.task_id, exc)
+        return False
     except Exception:
-        logger.exception("The caller of task %s cannot be told how the merged run ended; tried again", caller.task_id)
+        logger.exception("The caller of task %s cannot be told the outcome of the merged run; retrying", caller.task_id)
         return False
     return True
 
@@ -220,8 +216,8 @@ def _tell(teller: Teller, batch: Batch, caller: Caller, end: Succeeded | Failed,
         return
     task, context = request.task, request._context
     ignores = task.ignore_result if context.ignore_result is None else context.ignore_result
-    if is_stored and not _counts_once(task.backend):
-        context.chord = None  # it may have been counted
+    if is_stored:
+        count_again(task.backend, context)
     with _current(task, context):
         if isinstance(end, Failed):
             stores = task.store_errors_even_if_ignored or not ignores
@@ -234,7 +230,8 @@ def _tell(teller: Teller, batch: Batch, caller: Caller, end: Succeeded | Failed,
         result = end.result_of(caller.job_id)
         if not is_stored:
             _publish_what_follows(teller.app, caller.job_id, result, context)
-        with following(f"{caller.job_id} chord", context.chord):
+        counts_in = context.group if context.chord else caller.job_id  # each part of a chord may be the last one
+        with following(f"{counts_in} chord", context.chord):
             task.backend.mark_as_done(caller.task_id, result, context, not (ignores or is_stored))
         send_success(request, batch.run_id, result)
 

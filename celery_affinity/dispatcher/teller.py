@@ -20,6 +20,8 @@ from kombu.serialization import prepare_accept_content
 from kombu.utils.encoding import safe_repr
 
 from ..client import envelope
+from ..client.accepted_work import tells_an_end
+from ..rules.protocol import DROPPED
 from ..server.replies import Ending
 
 logger = logging.getLogger(__name__)
@@ -49,20 +51,22 @@ class Teller:
         """Return whether the app has the task: an app that lacks the task may have another result backend."""
         return task_name in self.app.tasks
 
+    @tells_an_end
     def tell(self, ending: Ending, message: bytes, is_known: Callable[[], None]) -> None:
         """Tell *ending*. Calls *is_known*, perhaps twice, once the caller can know: before handlers of signals run."""
         request = self.request_of(ending.task_name, ending.task_id, message, is_known)
-        if ending.how in ("revoked", "expired"):
+        if ending.how in ("revoked", "expired", DROPPED):
             self._revoke(ending, request)
         else:
             self._fail(ending, request, is_known)
         is_known()  # a second call does no harm
 
     def _revoke(self, ending: Ending, request: Any) -> None:
+        reason = f"dropped: too many jobs of type {ending.type} waited" if ending.how == DROPPED else ending.how
         if request is None:
-            self.app.backend.mark_as_revoked(ending.task_id, ending.how, request=_context(ending))
+            self.app.backend.mark_as_revoked(ending.task_id, reason, request=_context(ending))
         else:
-            request._announce_revoked(ending.how, False, None, ending.how == "expired")
+            request._announce_revoked(reason, False, None, ending.how == "expired")
 
     def _fail(self, ending: Ending, request: Any, is_known: Callable[[], None]) -> None:
         exc = why(ending)
@@ -105,7 +109,7 @@ class Teller:
             )
             _ = request.args, request._context  # decoded now, not in the middle of telling
         except Exception:
-            logger.exception("The message of task %s cannot be read: its caller alone is told", task_id)
+            logger.exception("The message of task %s cannot be read: only its caller is told", task_id)
             return None
         return request
 

@@ -60,7 +60,7 @@ def reap(process: "subprocess.Popen[bytes]") -> None:
     try:
         process.wait(_ENDS_WITHIN_S)
     except subprocess.TimeoutExpired:
-        logger.warning("Process %d does not end, though it was killed; that is not waited for", process.pid)
+        logger.warning("Not waiting for process %d, which was killed but does not end", process.pid)
     assert process.stdin is not None, "opened by start"
     with process.stdin as pipe, suppress(BrokenPipeError):  # broken: the launcher ended before
         pipe.write(_IN_ORDER)

@@ -45,7 +45,7 @@ def _tls(connection: Any) -> TLS | None:
     if not hasattr(connection, "cert_reqs"):
         return None
     if connection.ssl_validate_ocsp or connection.ssl_validate_ocsp_stapled:
-        raise ValueError("It cannot ask for a certificate's status (OCSP), as the worker is told to.")
+        raise ValueError("It cannot check a certificate's status (OCSP), which the worker's settings require.")
     authorities = connection.ca_data
     return {
         "check_hostname": connection.check_hostname,

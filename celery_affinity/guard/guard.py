@@ -147,13 +147,17 @@ class Guard:
                     self._tell(Change(server=address_of(scheduler.client.connection_pool)))
             except Exception as exc:
                 self._pause()
-                logger.warning("No guard: this worker's death will be noticed by silence. %s", exc)
+                logger.warning(
+                    "No guard: this worker's death will be noticed only after affinity_worker_timeout. %s", exc
+                )
 
     def dismiss(self) -> None:
         """End the guard, for good. Only for a worker that has left, since the guard alone reports a death at once."""
         self._dismissed = True
         if not self._lock.acquire(timeout=_LEAVES_WITHIN_S):  # `tend` may wait for a password or a fork
-            logger.warning("The guard is being seen to for over %g s: it ends with this process", _LEAVES_WITHIN_S)
+            logger.warning(
+                "The guard has been restarting for over %g s: it will end with this process", _LEAVES_WITHIN_S
+            )
             return
         try:
             process, self._process = self._process, None
@@ -176,7 +180,7 @@ class Guard:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_LEAVES_WITHIN_S)
                 return
-            logger.warning("The guard, pid %d, does not end, though it was killed; that is not waited for", process.pid)
+            logger.warning("Not waiting for the guard, pid %d, which was killed but does not end", process.pid)
 
     # -- starting and telling it
 

@@ -8,8 +8,8 @@ from typing import Protocol
 #: Outcomes of a message. After the last two the job is pending again; UNSETTLED counts as a delivery, RETURNED as none.
 ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
 
-#: Ends of a job whose message was acked, except a good end.
-FAILED, REVOKED, EXPIRED = "failed", "revoked", "expired"
+#: Ends of a job whose message was acked, except a good end. IGNORED: the task alone knows whether it succeeded.
+FAILED, REVOKED, EXPIRED, IGNORED = "failed", "revoked", "expired", "ignored"
 
 #: Separator of job id and fencing number in a delivery tag. The tags of stock messages are uuids, which have no colon.
 _SEPARATOR = ":"
@@ -57,8 +57,9 @@ class Request(Protocol):
 class Held:
     """A claim. *request*: Celery's request for the task; None until Celery has made one.
 
-    *outcome*: what became of the message. *how*: `FAILED`, `REVOKED` or `EXPIRED` if the message was acked and the job
-    did not end well. *why*: the error, in words. *void*: whether the claim is known to be the worker's no more.
+    *outcome*: what became of the message. *how*: `FAILED`, `REVOKED`, `EXPIRED` or `IGNORED` if the message was acked
+    and the job did not end well. *why*: the error, in words. *void*: whether the claim is known to be the worker's no
+    more.
     """
 
     job_id: str

@@ -260,7 +260,11 @@ class Membership:
             self.telling.flush_all()
             self._reconciling.returned += self.scheduler.leave(self.id)
         except (RedisError, OSError) as exc:
-            logger.warning("The broker does not answer: it will notice by silence that this worker left: %s", exc)
+            logger.warning(
+                "The broker does not answer: the fleet will notice only after affinity_worker_timeout that this "
+                "worker left: %s",
+                exc,
+            )
         else:
             has_left = True
         if self._guard is not None:
@@ -309,6 +313,6 @@ class Membership:
         if synced.known:
             self._dispatcher.use(self.scheduler, quiet=not synced.ticker)
         elif not self.claims.is_closed:
-            logger.warning("The broker had taken this worker for dead: it joins again")
+            logger.warning("The broker had declared this worker dead: the worker joins again")
             self._join()
             self._dispatcher.declare_again()

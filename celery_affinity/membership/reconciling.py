@@ -55,8 +55,8 @@ class Reconciling:
         self._renew_lease(asked_at_s)
         for setting in joined.replaced:
             logger.warning(
-                "%s is another in our app.conf than it was so far: ours counts for all workers from now on. "
-                "Another app, or another version of this one, that is still running has the old value",
+                "%s in our app.conf differs from the value so far: our value counts for all workers from now on. "
+                "Another app, or another version of this app, may still be running with the old value",
                 PREFIX + setting.removesuffix("_us"),
             )
         if joined.namesake:

@@ -169,7 +169,7 @@ class Telling:
     def note_trouble(self, exc: BaseException) -> None:
         """Have the beats' thread tell from now on, until `note_answer`: the server does not answer."""
         if not self._in_trouble:
-            logger.warning("The broker does not answer; what ended meanwhile is told when it does: %s", exc)
+            logger.warning("The broker does not answer; jobs that end meanwhile will be reported when it does: %s", exc)
             self._in_trouble = True
             self._beats.wake()
 

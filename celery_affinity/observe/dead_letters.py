@@ -13,7 +13,7 @@ from ..server.reader import Reader
 from .job_row import JobRow, read_jobs
 
 #: Reasons for which a job becomes a dead letter.
-REASONS = ("rejected", "max_deliveries", "lost", "unreadable")
+REASONS = ("rejected", "failed", "max_deliveries", "lost", "unreadable")
 
 #: Number of letters that one round trip reads.
 _PAGE = 500

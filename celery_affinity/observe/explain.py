@@ -25,17 +25,17 @@ _TRIES = 5
 
 @dataclass(frozen=True)
 class Explanation:
-    """The place of a task's newest job.
+    """The state of a task's newest job, and the reasons why it waits.
 
-    *state*: "scheduled", "pending", "claimed", "running", "done", "failed", "dead", "revoked", "expired", or "unknown",
-    which leaves all fields but *note* empty. *since_s*, the time of the last change of state, and *now_s*, the time of
-    this answer, are Unix times by the server's clock. *priority*: 0..10, 10 highest. *deliveries*: number of times that
-    the job came back from a worker that died. *due_s*: Unix time of the ETA. *patient_until_s*: Unix time until which a
-    scheduled job waits for more calls that merge with it. *reason*: of a dead job, one of
-    `dead_letters.REASONS`. *why*: of a failed or dead job, the type of the exception and the first 200 characters of
+    *state*: "scheduled", "pending", "claimed", "running", "done", "failed", "dead", "revoked", "expired" or "unknown".
+    For "unknown", all fields but *note* are empty. *since_s*, the time of the last change of state, and *now_s*, the
+    time of this answer, are Unix times by the server's clock. *priority*: 0..10, 10 highest. *deliveries*: number of
+    times that the job came back from a worker that died. *due_s*: Unix time of the ETA. *patient_until_s*: Unix time
+    until which a scheduled job waits for more calls to merge with. *reason*: for a dead job, one of
+    `dead_letters.REASONS`. *why*: for a failed or dead job, the type of the exception and the first 200 characters of
     its message, if a worker sent them. *other_jobs*: jobs of the same task that have not ended (copies for other
-    queues, a try before a retry). *calls*: the number of calls that share its run; state, reasons and worker are those
-    of the run. *recurring*: the name of the recurring call that made it.
+    queues, the job before a retry). *calls*: the number of calls that share the run; state, reasons and worker are
+    those of the run. *recurring*: the name of the recurring call that made the job.
     """
 
     task_id: str
@@ -95,7 +95,7 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
     worker = reader.ask_one("hget", reader.key("worker", run.worker), "name") if run.worker else None
     calls = number_of(reader.ask_one("zcard", reader.key("callers", run.job_id)), 1) if run is not job else 1
     if calls > 1:
-        merged = f"merged with {calls - 1} other call(s) of {merge_key_in(job.rules)!r}"
+        merged = f"merged with {calls - 1} other call(s) of {merge_key_in(run.rules)!r}"
         note = f"{merged}; {note}" if note else merged
     return Explanation(
         task_id=task_id,

@@ -1,10 +1,10 @@
-"""Flower's broker page, its API and its metrics, with the pending and claimed jobs counted in.
+"""Flower's broker page, its API and its metrics, with the pending and claimed jobs counted in; tasks with their run.
 
 Flower reads the length of a list for each queue, and has no plugins. But Flower's process opens our transport, which
-wraps two of Flower's methods, if they look as in the tested versions (2.0 to 2.2).
+wraps two of Flower's methods, if they look as in the tested versions (2.0 to 2.2). Of a task Flower shows the fields
+that Celery's `Task` names: of a merged call it is to show the run.
 """
 
-import asyncio
 import functools
 import inspect
 import logging
@@ -12,19 +12,14 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from typing import Any
 
 from kombu import Connection
 
-from .status import Report, Status, TypeStatus
+from .observer import Observer
+from .status import Status, TypeStatus
 
 logger = logging.getLogger(__name__)
-
-#: Longest waits, s, for a connection and for a reply, unless the transport options say otherwise: as long as Flower
-#: waits.
-_CONNECT_TIMEOUT_S = 1.0
-_REPLY_TIMEOUT_S = 2.0
 
 #: A row of Flower's broker page.
 Row = dict[str, Any]
@@ -54,6 +49,7 @@ def install(connection: Connection) -> None:
 def _wrap(observer: "Observer") -> None:
     """Wrap both methods or none. Raises ImportError, AttributeError or TypeError if they are not as expected."""
     # Not at the top: only Flower's process has these modules.
+    from celery.events.state import Task
     from flower.utils.broker import RedisBase
     from flower.views.monitor import Metrics
 
@@ -64,71 +60,8 @@ def _wrap(observer: "Observer") -> None:
         inspect.signature(method).bind(*arguments)
     RedisBase.queues = _queues_with_ours(queues, observer)
     Metrics.get = _metrics_with_ours(get, observer)
-
-
-class Observer:
-    """Reads the state of the fleet in threads, so that a slow broker does not hold up other pages of Flower."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._origin = connection
-        self._connection: Connection | None = None
-        self._lock = threading.Lock()
-        self._in_trouble = False
-        self.latest: Status | None = None
-        """The status as last read; None if the broker did not answer."""
-
-    async def read(self) -> Status | None:
-        """Return the state of the fleet; None, with a line in the log, if the broker gives none: Flower must go on."""
-        return await asyncio.get_running_loop().run_in_executor(None, self._read_or_log)
-
-    def _read_or_log(self) -> Status | None:
-        with self._lock:
-            try:
-                self.latest = self._read()
-            except Exception as exc:  # any: Flower's own part must still work
-                self._forget_connection()
-                self.latest = None
-                if not self._in_trouble:
-                    logger.warning("Flower shows no figures of celery_affinity, the broker gives none: %s", exc)
-                self._in_trouble = True
-            else:
-                if self._in_trouble:
-                    logger.info("Flower shows the figures of celery_affinity again")
-                self._in_trouble = False
-            return self.latest
-
-    def _read(self) -> Status:
-        if self._connection is not None:
-            with suppress(Exception):
-                return self._status()
-            self._forget_connection()  # perhaps closed as idle; or another URL of a failover list answers now
-        self._connection = _connected(self._origin)
-        return self._status()
-
-    def _status(self) -> Status:
-        assert self._connection is not None, "made by _read"
-        return Report(self._connection.default_channel.scheduler.reader).status()
-
-    def _forget_connection(self) -> None:
-        if self._connection is not None:
-            with suppress(Exception):
-                self._connection.release()
-            self._connection = None
-
-
-def _connected(origin: Connection) -> Connection:
-    options = {
-        "socket_connect_timeout": _CONNECT_TIMEOUT_S,
-        "socket_timeout": _REPLY_TIMEOUT_S,
-        **origin.transport_options,
-    }
-    connection = origin.clone(transport_options=options)
-    try:
-        # One try for each URL: a person waits for the page.
-        return connection.ensure_connection(max_retries=len(connection.alt), interval_start=0, interval_step=0)
-    except BaseException:
-        connection.release()
-        raise
+    Task._fields = (*Task._fields, "merged_into")
+    Task.merged_into = None
 
 
 # -- the broker page and /api/queues/length
@@ -202,14 +135,14 @@ def _register(observer: Observer) -> None:
     # Not at the top: prometheus_client comes with Flower alone.
     from prometheus_client import REGISTRY
 
-    from .metrics import StatusCollector
+    from .collector import StatusCollector
 
     REGISTRY.register(StatusCollector(lambda: observer.latest))
 
 
 @functools.cache
 def _warn_once(reason: str) -> None:
-    logger.warning("This Flower is none that celery_affinity knows, and shows no figures of it: %s", reason)
+    logger.warning("This version of Flower is unknown and shows no figures of celery_affinity: %s", reason)
 
 
 def _warn_of_another_flower(exc: Exception) -> None:

@@ -14,7 +14,10 @@ from typing import NamedTuple
 
 from ..errors import OptionError, refuse
 from ..rules.keys import encode
+from ..rules.protocol import ENDED_KEPT_S
 from ..rules.rows import text_of
+from ..rules.score import MICRO
+from ..rules.shared_settings import complete
 from ..rules.type_name import ACCEPTED, is_type
 from ..server.reader import LANE_NAMES, Reader
 from ..server.received import is_text
@@ -28,8 +31,17 @@ _INDEXES = {
     "pending": ("lanes", "kept_lanes"),
     "scheduled": ("scheduled",),
     "dead": ("dead",),
+    "done": ("ended",),
+    "failed": ("ended",),
+    "revoked": ("untold", "ended"),
+    "expired": ("untold", "ended"),
 }
-_ALL = ("claims", "lanes", "kept_lanes", "scheduled", "dead")
+_OF_STATES = ("claims", "lanes", "kept_lanes", "scheduled", "dead")
+_OF_STAMPS = ("stamped",)
+_ALL = (*_OF_STATES, *_OF_STAMPS, "untold", "ended")
+
+#: States of which there is a list only if `affinity_keep` is more than a minute.
+_KEPT = ("done", "failed", "revoked", "expired")
 
 #: States of which there is a list.
 LISTED = tuple(_INDEXES)
@@ -43,10 +55,10 @@ _TOGETHER = 100
 
 @dataclass(frozen=True)
 class Page:
-    """Jobs of a list. *cursor*: the argument for the next page; None if this is the last one.
+    """A page of a list of jobs. *cursor*: the argument for the next page; None on the last page.
 
-    *partial*: whether the page ended before its limit, since as many jobs were read as one page may: other jobs may
-    follow that match.
+    *partial*: whether the page stopped before its limit because it had read as many jobs as one page may read. More
+    matching jobs may follow.
     """
 
     jobs: list[Job]
@@ -76,11 +88,16 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Filter:
-    """The jobs that are meant. *type*: a name; *task*: a name or a pattern, ``*`` stands for anything."""
+    """The jobs that are meant. *type*: a name; *task*: a name or a pattern, ``*`` stands for anything.
+
+    *stamp*: "name=value", as Celery's commands have it. *before_s*: Unix time; only jobs that were enqueued before.
+    """
 
     state: str | None = None
     type: str | None = None
     task: str | None = None
+    stamp: str | None = None
+    before_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.state is not None and self.state not in LISTED:
@@ -90,18 +107,30 @@ class Filter:
             raise refuse("state", known, self.state)
         if self.type is not None and not is_type(self.type):
             raise refuse("type", ACCEPTED, self.type)
+        if self.stamp is not None and not (is_text(self.stamp) and "=" in self.stamp):
+            raise refuse("stamp", "a name and a value, name=value", self.stamp)
 
     @property
     def leaves_out(self) -> bool:
         """Whether the index of a state has jobs that are not meant."""
         of_type = self.type is not None and self.state != "pending"
-        return of_type or self.task is not None or self.state in ("claimed", "running")
+        further = self.task is not None or self.stamp is not None or self.before_s is not None
+        return of_type or further or self.state in ("claimed", "running", *_KEPT)
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The indexes that have the jobs."""
+        if self.stamp is not None:
+            return _OF_STAMPS
+        return _OF_STATES if self.state is None else _INDEXES[self.state]
 
     def admits(self, job: Job) -> bool:
         return (
             self.state in (None, job.state)
+            and (self.state is not None or job.state not in _KEPT)
             and self.type in (None, job.type)
             and (self.task is None or fnmatchcase(job.task or "", self.task))
+            and (self.before_s is None or (job.enqueued_s or 0) <= self.before_s)
         )
 
 
@@ -123,6 +152,8 @@ def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None 
     """Return *limit* jobs at most that *which* admits, from *cursor* on. Raises OptionError."""
     if not (isinstance(limit, int) and 1 <= limit <= MOST):
         raise refuse("limit", f"a whole number from 1 to {MOST:,}", limit)
+    if which.state in _KEPT:
+        _check_kept(reader, which.state)
     at: _At | None = _At(0) if cursor is None else _read_cursor(cursor)
     found: list[Job] = []
     read = 0
@@ -145,17 +176,28 @@ def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None 
     return Page(found, None if at is None else _cursor(at))
 
 
+def _check_kept(reader: Reader, state: str) -> None:
+    keep_us = complete(reader.fields("settings", ["keep_us"]))["keep_us"]
+    if int(keep_us) <= ENDED_KEPT_S * MICRO:
+        always = ", ".join(each for each in LISTED if each not in _KEPT)
+        raise refuse("state", f"one of {always} (others have lists if affinity_keep is above {ENDED_KEPT_S} s)", state)
+
+
 def _next(reader: Reader, which: Filter, at: _At, most: int) -> tuple[list[tuple[str, _At]], _At | None]:
     """Return job ids from *at* on, each with the position after it, and the position after all; None at the end."""
-    wanted = _ALL if which.state is None else _INDEXES[which.state]
-    if _ALL[at.nth] not in wanted:
+    if _ALL[at.nth] not in which.indexes:
         return [], _following(at.nth)
     name = _ALL[at.nth]
     if name == "claims":
         places, chunk = _workers(reader, at.chunk)
         found = _members(reader, places, at, most)
     else:
-        places, chunk = _lanes(reader, name, which.type, at.chunk) if "lanes" in name else _one(reader, name)
+        if "lanes" in name:
+            places, chunk = _lanes(reader, name, which.type, at.chunk)
+        elif which.stamp is not None:
+            places, chunk = _of_stamp(reader, which.stamp)
+        else:
+            places, chunk = _one(reader, name)
         found = _by_score(reader, places, at, most)
     if len(found) == most:
         return found, found[-1][1]
@@ -171,6 +213,11 @@ def _following(index: int) -> _At | None:
 
 def _one(reader: Reader, name: str) -> tuple[list[_Place], int]:
     return [_Place(name, reader.key(name))], 0
+
+
+def _of_stamp(reader: Reader, given: str) -> tuple[list[_Place], int]:
+    name, _, value = given.partition("=")
+    return [_Place("stamped", reader.key("stamped", f"{encode(name)}:{encode(value)}"))], 0
 
 
 def _workers(reader: Reader, first: int) -> tuple[list[_Place], int]:
@@ -269,5 +316,5 @@ def _read_cursor(text: str) -> _At:
     except (ValueError, TypeError, RecursionError):
         good = False
     if not good:
-        raise OptionError(f"cursor must be one that a page said, got: {text[:100]!r}")
+        raise OptionError(f"cursor must be the cursor of a page, got: {text[:100]!r}")
     return at

@@ -17,7 +17,8 @@ class JobRow:
 
     *lane*: the lane where the job waits or would wait, with the job's enqueue time and type (encoded). *published_us*:
     only of a job with an ETA, whose enqueue time is the ETA. *worker*: the id of the worker that holds the job.
-    *reason*: the reason of a dead letter. *why*: the exception that ended the job, if its worker sent it. *rules*: as
+    *reason*: the reason of a dead letter. *why*: the exception that ended the job, if its worker sent it; of any other
+    dead letter what its reason means. *rules*: as
     the scripts read them. *into*: the id of the batch that it was merged into. *patient_us*: the time until which it
     waits for more calls that merge, while it is scheduled. *recurring*: name of the recurring call that made it.
     """
@@ -84,12 +85,25 @@ def parsed(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         acked=row.get("acked") == "1",
         ended_us=number_of(row.get("ended")),
         reason=row.get("reason"),
-        why=row.get("why", "")[:_LONGEST_WHY] or None,
+        why=row.get("why", "")[:_LONGEST_WHY] or _why_dead(row),
         rules=row.get("rules", ""),
         into=row.get("into", ""),
         patient_us=_time_in(row, "patient"),
         recurring=decode(row["recurring"]) if "recurring" in row else None,
     )
+
+
+def _why_dead(row: Mapping[str, str]) -> str | None:
+    """Return in words why a job is a dead letter of which no worker said more; None for any other job."""
+    if row.get("state") != "dead":
+        return None
+    times = number_of(row.get("deliveries"))
+    return {
+        "rejected": "the task rejected it, and gave no reason",
+        "max_deliveries": f"its workers died, or gave it back, {times} times (affinity_max_deliveries)",
+        "lost": "its worker died after it had acked the message: the job may have done its work",
+        "unreadable": "nobody can read its message, or somebody deleted what was known of it",
+    }.get(row.get("reason", ""))
 
 
 def _time_in(row: Mapping[str, str], name: str) -> int | None:

@@ -35,16 +35,16 @@ _SETTINGS = ("priority_reversed", "heartbeat_interval_us")
 
 @dataclass(frozen=True)
 class Job:
-    """The facts of the newest job of a task; of a call that was merged with others those of their run.
+    """The facts of the newest job of a task. For a merged call, these are the facts of its run.
 
-    *id*: that of the task. *state*: one of `STATES`. *source*: "broker", or "backend" if only the result backend knows
-    the job. Times are Unix times by the server's clock, None if unknown: *due_s* is the ETA, *claimed_s* the time of
-    the last claim. *mode*: "queued" or "on_demand". *priority*: 0..10, 10 highest. *deliveries*: number of times that
-    the job came back from a worker that died. *worker*: name of the worker that holds, or held, the job. *reason*: of a
-    dead job, one of `dead_letters.REASONS`. *why*: of a failed or dead job, the type of the exception and the first 200
-    characters of its message. *calls*: number of calls that share the run. *patient_until_s*: the time until which a
-    scheduled job waits for calls that merge with it. *recurring*: the name of the recurring call that made the job.
-    *other_jobs*: ids of jobs of the same task that have not ended.
+    *id*: the id of the task. *state*: one of `STATES`. *source*: "broker", or "backend" if only the result backend
+    knows the job. Times are Unix times by the server's clock, None if unknown: *due_s* is the ETA, *claimed_s* the time
+    of the last claim. *mode*: "queued" or "on_demand". *priority*: 0..10, 10 highest. *deliveries*: number of times
+    that the job came back from a worker that died. *worker*: name of the worker that holds, or held, the job. *reason*:
+    for a dead job, one of `dead_letters.REASONS`. *why*: for a failed or dead job, the type of the exception and the
+    first 200 characters of its message. *calls*: number of calls that share the run. *patient_until_s*: the time until
+    which a scheduled job waits for more calls to merge with. *recurring*: the name of the recurring call that made the
+    job. *other_jobs*: ids of jobs of the same task that have not ended.
     """
 
     id: str
@@ -146,7 +146,7 @@ def described(
                 source="broker",
                 job_id=row.job_id,
                 task=row.task,
-                type=row.type,
+                type=run.type,
                 mode="on_demand" if run.lane.on_demand else "queued",
                 priority=read_priority(run.lane.priority),
                 deliveries=run.deliveries,

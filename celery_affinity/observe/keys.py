@@ -36,7 +36,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Starts:
-    """The rate at which jobs of a key start: *most* in *period_s*. *next_s*: time until one may, 0 if one may now."""
+    """The rate at which jobs of a key start: *most* in *period_s*. *next_s*: time until the next start."""
 
     most: int
     period_s: float
@@ -47,10 +47,10 @@ class Starts:
 class Key:
     """A key that jobs hold or wait for.
 
-    *limit*: number of jobs that may hold the key at once; None if nothing says one any more, or if the key has *starts*
-    instead, which no job holds. *holder*: the one of the *held* jobs that has held the key longest. *kept_for*: the id
-    of the task whose retry is the next one to get the key; *turn*: the type that is the next one. *waiting*: jobs that
-    wait, those that may start now included; *oldest_wait_s*: None if none does.
+    *limit*: number of jobs that may hold the key at once; None if nothing sets a limit any more, or if the key has
+    *starts*: no job holds such a key. *holder*: of the *held* jobs, the one that has held the key longest. *kept_for*:
+    the id of the task whose retry gets the key next. *turn*: the type that gets the key next. *waiting*: number of
+    waiting jobs, including those that may start now. *oldest_wait_s*: None if no job waits.
     """
 
     key: str

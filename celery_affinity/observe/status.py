@@ -1,34 +1,41 @@
 """The state of a cohort: its types, its workers and its counts."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..rules.bounds import Bound, of_type
 from ..rules.keys import decode, encode, unmarked
-from ..rules.protocol import BATCH_SIZE
+from ..rules.protocol import BATCH_SIZE, DROPPED_OF, REFUSED_OF
 from ..rules.rows import number_of, text_of
+from ..rules.score import MICRO
 from ..server.reader import Backlog, Reader, as_text
 from .job_row import read_jobs
+from .recurring import stale_s
 from .reserves import Reserved, reserved
+from .trend import Trend, trends
 from .type_rules import Pause, pauses
 
 #: Largest number of claims whose types are read one by one: the cost of an observer must not grow with the fleet.
 MOST_CLAIMS_READ = 1000
 
-#: Largest number of recurring calls that are read for one figure: those that are due first.
-MOST_RECURRING_READ = 1000
+
+#: Pace from which on a worker is called slow: its jobs take so many times as long as on average.
+SLOW_PACE = 2.0
 
 
 @dataclass(frozen=True)
 class TypeStatus:
     """A type with pending or claimed jobs, or live workers.
-
     *claimed*: number of jobs that workers hold; None if versatile workers hold more than `MOST_CLAIMS_READ`.
     *oldest_wait_s*: None if no job is pending. *slots*, *free*: slots, and free ones, of the live workers that serve
     the type. *kept_back*: those of the *pending* jobs that keys keep back. *paused*: whether the type is paused, by
     itself or with all others. *kept_back_by_reserves*: those of the *pending* jobs that wait so that enough slots stay
     free. *reserves*: for whom slots are kept free. *ran_merged*: calls that ran with others, since workers serve the
-    type.
+    type. *further_calls*: calls that merged and wait, without one for each pending job. *bound*: how many jobs may
+    wait, by the app.conf that was asked; None: any number, or no app was asked. *limit*: how many may run together;
+    *average_s*: average time in a slot, None if none has ended.
     """
 
     type: str
@@ -43,10 +50,20 @@ class TypeStatus:
     kept_back_by_reserves: int = 0
     reserves: list[Reserved] = field(default_factory=list)
     ran_merged: int = 0
+    trend: Trend | None = None
+    further_calls: int = 0
+    bound: Bound | None = None
+    limit: int | None = None
+    average_s: float | None = None
 
     @property
     def busy(self) -> int:
         return self.slots - self.free
+
+    @property
+    def calls(self) -> int:
+        """The number of calls that the pending jobs are: a job of calls that merged is several."""
+        return self.pending + self.further_calls
 
     @property
     def unserved(self) -> bool:
@@ -59,7 +76,9 @@ class WorkerStatus:
     """A live worker.
 
     *last_beat_s*: time since the last beat. *withdrawn*: those of *types* of which the worker takes no jobs for a
-    moment, since too many wait there for a rate limit. *stalled*: the event loop stands still.
+    moment, since too many wait there for a rate limit. *stalled*: the event loop stands still. *lent*: slots that jobs
+    leave to others while they wait for a rate limit. *held*: jobs that the worker holds. *pace*: how many times as long
+    as on average its jobs take lately, type by type; None if it has ended too few.
     """
 
     name: str
@@ -71,6 +90,19 @@ class WorkerStatus:
     last_beat_s: float
     withdrawn: list[str]
     stalled: bool = False
+    lent: int = 0
+    held: int = 0
+    pace: float | None = None
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether the worker takes jobs: it is not about to end, and was not drained."""
+        return not self.draining and set(self.withdrawn) != set(self.types)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether jobs take much longer here than they take on average."""
+        return self.pace is not None and self.pace >= SLOW_PACE
 
 
 @dataclass(frozen=True)
@@ -91,7 +123,8 @@ class Status:
     *counters*: numbers since the cohort's first day, of jobs published for a type without a live worker ("unserved"),
     and of dead letters by reason. *waiting_keys*: number of keys for which jobs wait. *stale_s*: the
     longest time since anything put off a recurring call, s; None if none is in force, or nothing has yet. *batches*:
-    runs of merged calls since the cohort's first day.
+    runs of merged calls since the cohort's first day. *refused*, *dropped*: by type, the jobs that were refused, or
+    dropped, since as many waited as might.
     """
 
     types: list[TypeStatus]
@@ -103,13 +136,21 @@ class Status:
     pauses: list[Pause] = field(default_factory=list)
     stale_s: float | None = None
     batches: Batches = Batches()
+    refused: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+def _with_trends(reader: Reader, types: list[TypeStatus], now_us: int) -> list[TypeStatus]:
+    found = trends(reader, {each.type: each.pending for each in types}, now_us)
+    return [replace(each, trend=found.get(each.type)) for each in types]
 
 
 class Report:
-    """Report the state of one cohort."""
+    """Report the state of one cohort. *bounds*: the setting ``affinity_max_pending`` of an app."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, bounds: Mapping[str, int | Bound] | None = None) -> None:
         self._reader = reader
+        self._bounds = bounds or {}
 
     def status(self) -> Status:
         """Return types, workers and counts, which are read one after the other, not at one instant."""
@@ -123,24 +164,30 @@ class Report:
         workers = self._workers(profiles, now_us)
         paused = pauses(read)
         counters, batches = _without_batches(read.hash("counters"))
+        refused, dropped = (_by_type(counters, name) for name in (REFUSED_OF, DROPPED_OF))
         return Status(
-            _with_pauses(self._types(read.capacity(), free, self._claimed(workers), now_us), paused),
+            _with_trends(
+                read, _with_pauses(self._types(read.capacity(), free, self._claimed(workers), now_us), paused), now_us
+            ),
             workers,
             scheduled,
             dead,
             counters,
             waiting_keys,
             paused,
-            _stale_s(read, now_us),
+            stale_s(read, now_us),
             batches,
+            refused,
+            dropped,
         )
 
     def _types(
         self, capacity: dict[str, int], free: dict[str, int], claimed: dict[str, int | None], now_us: int
     ) -> list[TypeStatus]:
         backlogs = self._reader.backlogs()
+        averages_us, rules = (self._reader.large_hash(name) for name in ("durations", "type_rules"))
         reserves, kept_back = reserved(self._reader, capacity, free)
-        ran_merged = self._reader.large_hash("batched")
+        ran_merged, waiting = (self._reader.large_hash(name) for name in ("batched", "waiting_calls"))
         return [
             replace(
                 _type_status(
@@ -154,6 +201,10 @@ class Report:
                 kept_back_by_reserves=kept_back.get(type_, 0),
                 reserves=reserves.get(type_, []),
                 ran_merged=number_of(ran_merged.get(type_)),
+                further_calls=max(0, number_of(waiting.get(type_))),
+                bound=of_type(decode(type_), self._bounds),
+                limit=_limit_in(rules.get(type_, "")),
+                average_s=number_of(averages_us[type_]) / MICRO if type_ in averages_us else None,
             )
             for type_ in sorted({*capacity, *claimed, *backlogs})
         ]
@@ -179,9 +230,13 @@ class Report:
                     last_beat_s=max(0.0, now_us - seen_us) / 1e6,
                     withdrawn=[decode(unmarked(type_)) for type_ in types if type_ != unmarked(type_)],
                     stalled=row.get("stalled") == "1",
+                    lent=max(0, -number_of(row.get("other"))),
+                    pace=number_of(row["pace"]) / 1000 if "pace" in row else None,
                 )
             )
-        return sorted(workers, key=lambda worker: (worker.name, worker.id))
+        held = read.held([worker.id for worker in workers])
+        with_claims = [replace(worker, held=claims) for worker, claims in zip(workers, held, strict=True)]
+        return sorted(with_claims, key=lambda worker: (worker.name, worker.id))
 
     def _claimed(self, workers: Sequence[WorkerStatus]) -> dict[str, int | None]:
         """Return the number of claimed jobs by type (encoded); None for types with too many to read.
@@ -190,16 +245,16 @@ class Report:
         read; there are no more of them than slots.
         """
         read = self._reader
-        held = read.held([worker.id for worker in workers])
         claimed: Counter[str] = Counter()
         versatile: list[WorkerStatus] = []
         to_read = 0
-        for worker, claims in zip(workers, held, strict=True):
+        for worker in workers:
+            claims = worker.held
             if claims and len(worker.types) == 1:
                 claimed[encode(worker.types[0])] += claims
             elif claims:
                 versatile.append(worker)
-                to_read += claims
+                to_read += worker.held
         if to_read > MOST_CLAIMS_READ:
             return {**claimed, **{encode(type_): None for worker in versatile for type_ in worker.types}}
         jobs = read.ask([("hkeys", read.key("claims", worker.id)) for worker in versatile])
@@ -230,6 +285,16 @@ def _without_batches(counters: Mapping[str, str]) -> tuple[dict[str, int], Batch
     return counted, Batches(runs, counted.pop("batched", 0))
 
 
+def _by_type(counters: dict[str, int], name: str) -> dict[str, int]:
+    """Return the counters whose names begin with *name*, by the type that follows there, and take them out."""
+    return {decode(each.removeprefix(name)): counters.pop(each) for each in list(counters) if each.startswith(name)}
+
+
+def _limit_in(words: str) -> int | None:
+    said = re.match(r"limit=(\d+)", words)
+    return int(said[1]) if said else None
+
+
 def _with_pauses(types: list[TypeStatus], found: list[Pause]) -> list[TypeStatus]:
     named = {each.name for each in found if each.kind == "type"}
     is_all = any(each.kind == "all" for each in found)
@@ -242,11 +307,3 @@ def _free_by_type(profiles: dict[str, str], free_slots: dict[str, str]) -> dict[
         for type_ in types.split():
             free[type_] = free.get(type_, 0) + number_of(free_slots.get(profile))
     return free
-
-
-def _stale_s(reader: Reader, now_us: int) -> float | None:
-    names = reader.ask_one("zrange", reader.key("recurring"), 0, MOST_RECURRING_READ - 1)
-    keys = [reader.key("recurring_call", text_of(name)) for name in names]
-    rows = reader.ask([("hmget", key, ["matched", "suspended"]) for key in keys])
-    ages_us = [now_us - number_of(matched) for matched, suspended in rows if matched and not suspended]
-    return max(0, *ages_us) / 1e6 if ages_us else None

@@ -29,7 +29,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Slots:
-    """The slots of the workers that serve just *types*. *free* leaves out a draining worker, even an idle one."""
+    """The slots of the workers that serve exactly *types*. *free* leaves out a draining worker, even an idle one."""
 
     types: list[str]
     workers: int
@@ -43,9 +43,9 @@ _BEFORE_KEYS = ("pause", "type limit")
 
 @dataclass(frozen=True)
 class Block:
-    """A rule that keeps a job pending. *why*: in words.
+    """A rule that keeps a job pending. *why*: the reason in words.
 
-    *rule*: "type" (nobody serves it), "rate limit", "slots", "key", "pause", "type limit" or "reserve".
+    *rule*: "type" (no live worker serves it), "rate limit", "slots", "key", "pause", "type limit" or "reserve".
     """
 
     rule: str
@@ -56,13 +56,13 @@ class Block:
 class Waiting:
     """The reasons why a pending job waits.
 
-    *rank_in_type*, *rank*: the job's place among the jobs of its type, and among all jobs that the slots could take; 1
-    is next. Jobs that keys keep back have no place, unless this job is one. *ahead*: the jobs before it, by type, mode
-    and priority. *blocked_by*: all rules that keep it pending; none if a slot has just become free. *bound_s*: only
-    jobs published less than so many seconds after the job can pass it; from *passed_until_s* (Unix time) on no new job
-    can. Both are None while a rule keeps the job back. *estimate_s*: a guess at the wait to come, from the time that
-    jobs held slots lately; None if nothing is known. *key*: None for a job without one. *kept_back*: whether the key
-    keeps the job back; else the job may start while the key has room.
+    *rank_in_type*, *rank*: the job's place among the jobs of its type, and among all jobs that the fitting slots could
+    take; 1 is next. Jobs that keys keep back have no place, unless this job is one of them. *ahead*: the jobs before
+    it, by type, mode and priority. *blocked_by*: all rules that keep the job pending; empty if a slot has just become
+    free. *bound_s*: only jobs that are published less than this time after the job can pass it; no new job can pass it
+    from *passed_until_s* (Unix time) on. Both are None while a rule keeps the job back. *estimate_s*: an estimate of
+    the remaining wait, from recent run times; None if nothing is known. *key*: None for a job without a key.
+    *kept_back*: whether the key keeps the job back; if not, the job may start while the key has room.
     """
 
     score: Points

@@ -14,7 +14,7 @@ from .keys import Key, read_keys
 
 @dataclass(frozen=True)
 class KeyWait:
-    """The key of a job that waits. *before*: jobs of the key that go before the job. *run_s*: how long they take."""
+    """The key of a waiting job. *before*: number of jobs of the key that go before it. *run_s*: the usual run time."""
 
     key: Key
     before: int

@@ -1,4 +1,5 @@
 """``celery_affinity.jobs(app)``: jobs by id."""
+# A reason for the length: each thing that is done to a job is a method, and what it says is beside it.
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from ..observe.job_lists import Filter, Page
 from ..observe.jobs import Job
 from ..server.scheduler import Scheduler
 from ..transport.reach import scheduler_of
-from . import backend
+from . import backend, moving
+from .choosing import before
+from .moving import Wish
 
 #: The way to the scheduler of an app, which is open for a while.
 Reach = Callable[[], AbstractContextManager[Scheduler]]
@@ -23,9 +26,9 @@ Reach = Callable[[], AbstractContextManager[Scheduler]]
 
 @dataclass(frozen=True)
 class Change:
-    """What came of a change of a job: whether it was *done*, and the state in which the job was *found*.
+    """The outcome of a change of a job: whether it was *done*, and the state in which the job was *found*.
 
-    *note*: in words what was done, or why nothing was.
+    *note*: in words what was done, or why nothing was done.
     """
 
     id: str
@@ -35,7 +38,7 @@ class Change:
 
 
 class Jobs:
-    """The jobs of *app*'s broker. *reach*: the way there; None: a connection of the app's own pool.
+    """The jobs of *app*'s broker. *reach*: a connection to the broker; None: one of the app's own pool.
 
     Each method raises TransportError if the app uses another transport, and kombu's OperationalError if the broker
     does not answer: after 5 s, plus ``broker_connection_timeout`` at most.
@@ -48,18 +51,18 @@ class Jobs:
     def get(self, id: str) -> Job:
         """Return the facts of the newest job of the task *id*.
 
-        Of a job that Redis has forgotten the app's result backend is asked; one that neither knows is "unknown".
+        If Redis has forgotten the job, the app's result backend is asked. A job that neither knows is "unknown".
         """
         found = self.known(id)
         return found if found.source else backend.job(self.app, id)
 
     def known(self, id: str) -> Job:
-        """Return what `get` does, without the result backend: of an ended job only for a minute."""
+        """Return what `get` returns, but without asking the result backend: an ended job is known for a minute."""
         with self._reach() as scheduler:
             return facts.get(scheduler.reader, id)
 
     def known_many(self, ids: Sequence[str]) -> Sequence[Job]:
-        """Return what `known` does of each of *ids*, in as many round trips as of one."""
+        """Return what `known` returns for each of *ids*, in as few round trips as for one."""
         with self._reach() as scheduler:
             return facts.get_many(scheduler.reader, ids)
 
@@ -70,20 +73,24 @@ class Jobs:
         task: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        stamp: str | None = None,
+        older_than_s: float | None = None,
     ) -> Page:
         """Return a page of the jobs that have not ended, and of the dead letters.
 
-        *state*: one of `job_lists.LISTED`. *task*: a name, ``*`` stands for anything; of the jobs of all tasks 1,000 at
-        most are read for one page, which then says that it is `partial`. *cursor*: that of the page before. Calls that
-        were merged are listed as their run. Raises OptionError.
+        *state*: one of `job_lists.LISTED`. *task*: a name, in which ``*`` stands for anything. *cursor*: the cursor of
+        the page before. *stamp*: "name=value"; merged calls are then listed one by one, otherwise as one run.
+        *older_than_s*: only jobs that were enqueued at least so many seconds ago. With a filter, one page reads 1,000
+        jobs at most, and is `partial` if it stopped there. Raises OptionError.
         """
         with self._reach() as scheduler:
-            return job_lists.page_of(scheduler.reader, Filter(state, type, task), limit, cursor)
+            before_s = before(scheduler.reader, older_than_s)
+            return job_lists.page_of(scheduler.reader, Filter(state, type, task, stamp, before_s), limit, cursor)
 
     def cancel(self, id: str, terminate: bool = False, *, connection: Connection | None = None) -> Change:
-        """Revoke a job: one that waits ends at once, one that a worker holds does not start.
+        """Revoke a job: a waiting job ends at once, and a job that a worker holds does not start.
 
-        *terminate*: one that runs is ended as well, where the pool can. *connection*: the one to tell workers by.
+        *terminate*: end a running job as well, where the pool supports it. *connection*: for telling the workers.
         """
         job = self.known(id)
         if job.state == "unknown" or job.has_ended:
@@ -95,8 +102,34 @@ class Jobs:
         ends = "its worker was told to end it" if job.state == "running" else "it does not start"
         return Change(id, job.state, True, f"revoked: {ends}")
 
+    def move(self, id: str, type: str) -> Change:
+        """Change the *type* of a waiting job, which keeps its first enqueue time.
+
+        A retry of the task has the new type, too. Merged calls move with their run. Raises OptionError.
+        """
+        return self.change(id, Wish(type=type))
+
+    def prioritise(self, id: str, priority: int | None = None, on_demand: bool | None = None) -> Change:
+        """Change the *priority* (0..10, 10 highest) or the mode of a waiting job, or both; otherwise as `move`."""
+        return self.change(id, Wish(priority=priority, on_demand=on_demand))
+
+    def change(self, id: str, wish: Wish) -> Change:
+        """Change type, priority and mode of a waiting job as *wish* says: `move` and `prioritise` in one."""
+        job = self.known(id)
+        if job.state not in ("scheduled", "pending") or job.job_id is None:
+            return Change(id, job.state, False, _cannot_be_moved(job))
+        with self._reach() as scheduler:
+            outcome = moving.move(self.app, scheduler, [job.job_id], wish)
+        (found,) = outcome.found
+        if not found.waits:  # it went on just now
+            job = self.known(id)
+            return Change(id, job.state, False, _cannot_be_moved(job))
+        with_it = f"; it is a run of {found.calls} calls, which go together" if found.calls > 1 else ""
+        warning = f"; {outcome.warning}" if outcome.warning else ""
+        return Change(id, job.state, True, f"moved: {wish}{with_it}{warning}")
+
     def retry(self, id: str) -> Change:
-        """Have a dead letter run again, as if it were published now."""
+        """Run a dead letter again, as if it were published now."""
         job = self.known(id)
         if job.state != "dead" or job.job_id is None:
             return Change(id, job.state, False, _CANNOT_BE_RETRIED.get(job.state, "it has not ended"))
@@ -104,6 +137,15 @@ class Jobs:
             replayed = scheduler.replay([job.job_id])
         note = "published again" if replayed else "its message is gone"
         return Change(id, job.state, bool(replayed), note)
+
+
+def _cannot_be_moved(job: Job) -> str:
+    if job.state in ("claimed", "running"):
+        holder = f" {job.worker}" if job.worker else ""
+        return f"worker{holder} has it already: {job.state}"
+    if job.state == "dead":
+        return "it is a dead letter, which waits for nothing"
+    return _NEVER if job.state == "unknown" else f"it has ended: {job.state}"
 
 
 _NEVER = "never published here, or forgotten"
@@ -116,8 +158,10 @@ _CANNOT_BE_RETRIED = {
     "unknown": _NEVER,
     **{
         state: f"it has ended: {state}; its message is gone, and only dead letters can be retried"
-        for state in ("done", "failed", "revoked", "expired")
+        for state in ("done", "revoked", "expired")
     },
+    "failed": "it has ended: failed; its message is gone, and only dead letters can be retried: with "
+    "affinity_keep_failed what failed is one",
 }
 
 

@@ -153,7 +153,7 @@ def _jobs(app: Celery, request: Request, ids: Ids, connection: Connection) -> li
     except OptionError:
         raise
     except _BAD_CALL as exc:
-        raise OptionError(f"task {request.task} cannot be called so: {str(exc)[:500]}") from exc
+        raise OptionError(f"task {request.task} cannot be called with these arguments: {str(exc)[:500]}") from exc
     return [as_job(each.queue, each.message, replace(each.stamp, publish_id=ids.publish_id)) for each in capture]
 
 
@@ -190,7 +190,7 @@ def _either(*tests: Callable[[object], bool]) -> Callable[[object], bool]:
 
 
 _A_TEXT = ("a text of up to 1,000 characters", _text)
-_TIME = "a number of seconds from 0 on"
+_TIME = "a number of seconds, 0 or more"
 _ISO = "a time as ISO 8601 has it"
 
 #: Options that a request may have: what each accepts, in words, and a test of that.

@@ -1,25 +1,26 @@
 """What a cohort holds: jobs, workers, and what is known of them together. Times are µs of the server's clock."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ..rules.job_rules import Rate
-from ..rules.protocol import MOST_BYTES
+from ..rules.protocol import ENDED_KEPT_S, MOST_BYTES
 from ..rules.recurring_call import RecurringCall
 from .base.settings_in_force import InForce
 
 State = Literal["scheduled", "pending", "merged", "claimed", "done", "failed", "dead", "revoked", "expired"]
 
-#: How a claimed job ended. Settled: "acked", "failed", "revoked" (its worker was told), "expired" (before its start).
-#: Refused for good: "rejected". Neither: "unsettled". Sent back by a worker that did not start it: "returned". Why may
-#: follow, after a blank: "failed ValueError: no such page".
+#: How a claimed job ended. Settled: "acked", "ignored" (the task alone knows whether it succeeded), "failed",
+#: "revoked" (its worker was told), "expired" (before its start). Refused for good: "rejected". Neither: "unsettled".
+#: Sent back by a worker that did not start it: "returned". Why may follow, after a blank: "failed ValueError: no such
+#: page".
 Outcome = str
 
 #: Why a job is among the dead letters.
 #: "deleted": a batch that somebody deleted, and some of whose calls are still to go.
-Reason = Literal["rejected", "max_deliveries", "lost", "unreadable", "deleted"]
+Reason = Literal["rejected", "failed", "max_deliveries", "lost", "unreadable", "deleted"]
 
 
 class Delivery(NamedTuple):
@@ -33,6 +34,8 @@ class Delivery(NamedTuple):
     message: str
     expires_us: int | None = None
     """When it ends if it has not started; None: never."""
+    lane: tuple[bool, int] | None = None
+    """Of a job that was moved: whether it is on demand, and its priority. Else its message says so."""
 
     @property
     def size(self) -> int:
@@ -64,6 +67,8 @@ class Job:
     """When it was published, if it had to wait for its time."""
     deliveries: int = 0
     """Times that it came back, without those that do not count."""
+    is_moved: bool = False
+    """Whether somebody gave it another type, mode or priority than its message says."""
     acked: bool = False
     is_limited: bool = False
     """Whether a limit of its type, or a reserve, counts its claim."""
@@ -74,6 +79,10 @@ class Job:
     started_us: int | None = None
     """When its task started, as its worker said; None until it has."""
     ended_us: int | None = None
+    forgotten_us: int | None = None
+    """When a server forgets it, once it has ended and its caller knows."""
+    keep_s: int = ENDED_KEPT_S
+    """For how long that was then."""
     reason: Reason | None = None
     why: str = ""
     """What its worker said of the error, of a job that failed or is dead."""
@@ -89,6 +98,10 @@ class Job:
     """While it is scheduled: until when it waits for more calls, if it does; not for its own time."""
     into: str | None = None
     """Of a call that merged with others, and has not ended: its batch."""
+    has_merged: bool = False
+    """Whether it merged with others ever: then its row leaves out what its batch says as well."""
+    has_rules_of_its_own: bool = True
+    """Whether its row has its rules: of a batch with very many calls the first ones do, and those that have a key."""
     calls: int | None = None
     """Of a batch: how many calls it ever had."""
     size: int | None = None
@@ -159,12 +172,18 @@ class Worker:
     """Whether jobs are placed on it."""
     stalled: bool = False
     """Whether its event loop stands still: then no jobs are placed, whatever `accepting` says."""
+    keep_s: int = ENDED_KEPT_S
+    """For how long jobs are known that end here."""
+    keeps_failed: bool = False
+    """Whether jobs that fail here are dead letters."""
     free: int = 0
     free_since_us: int = 0
     claims: dict[str, int] = field(default_factory=dict)
     """Job id -> fencing number, in the order they were granted."""
     inbox: list[Delivery | str] = field(default_factory=list)
     """Claimed jobs and signs that it has not read, the oldest first."""
+    pace: int | None = None
+    """Thousandths of the average time that its jobs take lately; None: it has not ended any that could be compared."""
     sequence: str | None = None
     """The number of its last release."""
     granted: list[tuple[str, int]] = field(default_factory=list)
@@ -203,6 +222,10 @@ class Cohort:
     ahead: dict[str, str] = field(default_factory=dict)
     """Type -> the worker that took jobs of it beyond its slots last."""
     counters: Counter[str] = field(default_factory=Counter)
+    figures: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """Type -> what is counted of its jobs (`rules/figures`); of one without slots a server forgets it later."""
+    ended: dict[str, int] = field(default_factory=dict)
+    """Jobs that have ended, and are known for longer than a minute -> when they ended, µs."""
     untold: dict[str, int] = field(default_factory=dict)
     """Jobs whose end their callers do not know -> when the callers are to be told, µs."""
     merging: dict[tuple[str, str, str, str], str] = field(default_factory=dict)

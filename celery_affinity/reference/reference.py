@@ -58,6 +58,7 @@ class Reference(Cohort):
 
     # A person asks for it.
     purge = arrows.purge.purge
+    move = arrows.move.move
     replay = arrows.replay.replay
     drop = arrows.drop.drop
     configure = arrows.configure.configure

@@ -15,7 +15,7 @@ NONE: Set[str] = frozenset()
 class Published(NamedTuple):
     """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled, 3 revoked before, or expired, 5 refused.
 
-    And 6: merged with others that wait.
+    And 6: merged with others that wait. 7: as many wait as the type in *refused* may have: all of the call is refused.
 
     Of `ingest` also -1: the message is not next in its list, and 4: it is a dead letter.
 
@@ -144,6 +144,21 @@ class Replayed(NamedTuple):
 
     more: Set[str]
     job_ids: list[str]
+
+
+class WasFound(NamedTuple):
+    """The *state* of a job, or of the batch that it was merged into; "": not known. *calls*: those of the batch."""
+
+    state: str
+    calls: int
+
+
+class Moved(NamedTuple):
+    """*served*: whether a live worker serves the type. *found*: what was known of each job before."""
+
+    more: Set[str]
+    served: bool
+    found: list[WasFound]
 
 
 class DueCall(NamedTuple):

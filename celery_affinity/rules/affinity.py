@@ -16,11 +16,12 @@ from .type_name import ACCEPTED, is_type
 class Affinity:
     """The needs of a task: a *type* of worker, and an urgency.
 
-    *type* is a Celery queue name; None leaves the queue that the task is routed to. *priority* is 0..10, 10 highest
-    (with ``affinity_priority_order = "lower-first"`` 0 is); None leaves the task's own. *on_demand*: a user waits for
-    the answer; None leaves it to the caller. *exclusive*: jobs of its key do not run together; a text is the key, or
-    its template (`Exclusive`). *rate*: jobs of its key start at a limited rate (`Rate`). A job has one key, so one of
-    the two. *merge*: calls of its key that wait together are one run (`Merge`); a task alone can say it.
+    *type*: the name of a Celery queue; None keeps the queue to which the task is routed. *priority*: 0..10, 10 is the
+    highest (0 with ``affinity_priority_order = "lower-first"``); None keeps the task's own priority. *on_demand*:
+    whether a user waits for the answer; None leaves the choice to the caller. *exclusive*: a limited number of jobs
+    with the same key run at a time; a text is the key or its template (`Exclusive`). *rate*: jobs with the same key
+    start at a limited rate (`Rate`). A job has one key, so give *exclusive* or *rate*. *merge*: waiting calls with
+    the same key become one run (`Merge`); only a task can set it, not a call.
 
     Raises OptionError (a ValueError) for anything else.
     """
@@ -71,7 +72,7 @@ class Affinity:
 
 def of_task_alone(merge: Merge) -> OptionError:
     """Return the error for a call whose ``affinity=`` has what only a task can say."""
-    return OptionError(f"merge is for a task to say; a call says its key alone, merge_key=, got: {merge!r}")
+    return OptionError(f"merge belongs to a task; a call can only give its key, with merge_key=, got: {merge!r}")
 
 
 #: What may be said of tasks by their names.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..errors import OptionError, refuse
 from . import keys, marks
+from .bounds import Bound
 from .job_rules import parts_of
 from .protocol import (
     BATCH,
@@ -96,7 +97,7 @@ FIELDS: dict[str, Field] = {
         rf"(?=[^\n]{{0,{MOST_STAMP_BYTES}}}(?:\n|\Z)) *(?:{_STAMP}(?: +{_STAMP}){{0,{MOST_STAMPS - 1}}} *)?",
         "",
     ),
-    "rules": Field(  # "rules" has them, if there are any; then the id ends with a mark (`marks`)
+    "rules": Field(  # "rules" has them (`job_rules.as_kept`), if there are any; then the id ends with a mark (`marks`)
         "merge, exclusive or rate of the task, or of the call",
         f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
         f"whose id has {MERGES!r} at its end (N of calls at least 2), or 'key=K limit=N', 'key=K limit=1 order=1' or "
@@ -154,7 +155,8 @@ class Job:
     """A job to publish. *delay_us*: time until the job is due. *expires_us*: time until it ends if it still waits.
 
     *stamps*: words by which the job can be revoked, as `revokes.stamp` writes them. *rules*: the job's key, as `keyed`
-    writes it. *readable*: False if only the message and the list that it was found in are known. Raises OptionError for
+    writes it. *readable*: False if only the message and the list that it was found in are known. *bound*: how many jobs
+    of the type may wait; None: any number, or the job is part of work that was accepted before. Raises OptionError for
     a value that is no text, or none in UTF-8.
     """
 
@@ -170,6 +172,7 @@ class Job:
     stamps: Sequence[str] = ()
     rules: str = ""
     readable: bool = True
+    bound: Bound | None = None
     arguments: tuple[str | bytes | int, ...] = field(init=False, repr=False)
     """Arguments of the scripts that make a job, in the order of `FIELDS`: on_demand is their "mode"."""
 

@@ -5,10 +5,12 @@ limit=N``, ``wait=`` only where a call waits for others. The scripts read the sa
 (``server/lua/jobs/merging.lua``, ``patience.lua``, ``key_rows.lua``). `keyed` writes what they say of a key.
 """
 
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
 from .patterns import matches
+from .protocol import USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
 
 
 class Rate(NamedTuple):
@@ -53,12 +55,18 @@ class Merge(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def merge_in(text: str) -> Merge | None:
-    """Return how the job merges whose rules are *text*, which is one that `job_fields.FIELDS` accepts; None: not."""
+    """Return how the job merges whose rules are *text*, which `job_fields.FIELDS` accepts, or `as_kept`; None: not."""
     if not text.startswith("merge="):
         return None
     said = dict(word.split("=", 1) for word in parts_of(text)[0].split(" "))
     wait_us, _, at_most_us = said.get("wait", "0/0").partition("/")
-    return Merge(said["merge"], int(said["most"]), int(said["bytes"]), int(wait_us), int(at_most_us))
+    most, most_bytes = said.get("most", USUAL_MOST), said.get("bytes", USUAL_MOST_BYTES)
+    return Merge(said["merge"], int(most), int(most_bytes), int(wait_us), int(at_most_us))
+
+
+def as_kept(text: str) -> str:
+    """Return what a job's row keeps of the rules *text*: the usual bounds of a run go without saying."""
+    return re.sub(rf"{USUAL_BOUNDS}(?!\d)", "", text, count=1)
 
 
 def key_part(text: str) -> str:

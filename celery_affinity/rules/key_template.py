@@ -66,7 +66,7 @@ def parsed(option: str, template: str) -> tuple[str | Field, ...]:
                 raise ValueError(f"got: {{{written}}}")
             found.append(Field(name, int(position[1]) if position else None))
     except ValueError as exc:
-        raise OptionError(f'{option} "{template}": what stands in braces must be {_ACCEPTED}; {exc}') from None
+        raise OptionError(f'{option} "{template}": the text in braces must be {_ACCEPTED}; {exc}') from None
     return tuple(found)
 
 

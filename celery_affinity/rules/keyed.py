@@ -29,16 +29,16 @@ _RATE = re.compile(rf"([1-9][0-9]{{0,{LONGEST_NUMBER - 1}}})/([smh])")
 
 @dataclass(frozen=True)
 class Exclusive(Named):
-    """At most *limit* jobs of one *key* run at a time, of whatever task and type. The others wait in their places.
+    """At most *limit* jobs of one *key* run at a time, whatever their tasks and types. The others wait in their places.
 
-    *key*: a template, filled for each call: ``"city:{city}"`` by an argument of the task, ``"{args[0]}"`` by position,
-    ``"{task}"`` by the task's name (``{{`` and ``}}`` are braces); or a function ``(args, kwargs) -> str | None``. A
-    call has no key, and runs beside any other, if an argument named in the template, or what the function returns, is
-    None. A job holds its key from its claim to its end, but not between its tries, unless *keep_order*: then only the
-    retry may have the key next; that goes with a limit of 1 alone.
+    *key*: a template that each call fills, or a function ``(args, kwargs) -> str | None``. In a template,
+    ``"city:{city}"`` refers to an argument of the task by name, ``"{args[0]}"`` by position, and ``"{task}"`` to the
+    task's name; write ``{{`` and ``}}`` for braces. If an argument in the template is None, or the function returns
+    None, the call has no key and no limit. A job holds its key from its claim to its end, but not between a failure
+    and its retry. *keep_order*: the key is reserved for the retry meanwhile; this requires a limit of 1.
 
     Raises OptionError (a ValueError) for anything else: an empty key, a key that begins with ``rate:`` or ``type:``, a
-    limit that is no whole number above 0.
+    limit that is not a whole number above 0.
     """
 
     key: str | KeyFunction
@@ -73,11 +73,11 @@ class Exclusive(Named):
 
 @dataclass(frozen=True)
 class Rate(Named):
-    """Jobs of one *key* start at a given *rate* in the whole fleet. The others take no slot while they wait.
+    """Jobs of one *key* start at a given *rate* in the whole fleet. Waiting jobs take no slot.
 
-    *rate*: as Celery's ``rate_limit``, ``"100/s"``, ``"100/m"`` or ``"100/h"``, with a whole number above 0. That many
-    jobs may start at once if none did for the whole of the period; each start is free again after its share of it.
-    *key*: as that of `Exclusive`.
+    *rate*: as Celery's ``rate_limit``, ``"100/s"``, ``"100/m"`` or ``"100/h"``, with a whole number above 0. After a
+    full period without starts, that many jobs may start at once; then starts become free again evenly over the
+    period. *key*: as the *key* of `Exclusive`.
 
     Raises OptionError (a ValueError) for anything else.
     """

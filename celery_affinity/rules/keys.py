@@ -89,6 +89,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     ),
     "callers": ("lane:key:callers:%s", "zset", "batch -> its calls that have not ended, in their order"),
     "batched": ("lane:key:batched", "hash", "type -> calls whose runs they were not alone in, while it has workers"),
+    "waiting_calls": ("lane:key:calls", "hash", "type -> calls that wait in batches, but for one of each batch"),
     "told_callers": ("lane:key:told:%s", "zset", "batch that is dead -> its calls that know, in their order"),
     # And those of recurring calls: a call that matches one puts it off, whoever publishes the call.
     "recurring": ("lane:key:recurring", "zset", "recurring calls by when they are due, or handed out again, µs"),
@@ -112,6 +113,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "keys of rules that have waiting jobs, by the revision of the limits that they agree with",
     ),
     "scheduled": ("scheduled", "zset", "job ids that wait for their time, or for more calls, by due time, µs"),
+    "ended": (
+        "ended",
+        "zset",
+        "job ids that have ended, and are known for over a minute, by when they ended, µs",
+    ),
     "dead": ("dead", "zset", "job ids that will not run again, by the time they ended, µs"),
     "task": (
         "task:%s",
@@ -160,6 +166,14 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "hash",
         "type -> moving average of its jobs' time in a slot, µs; of those under 0.1 s one in eight is counted",
     ),
+    # The name begins like a lane's: who publishes a job may place it, and counts its wait.
+    "figures": (
+        "lane:key:figures:%s",
+        "hash",
+        "type -> jobs published, by their waits, by their times in a slot and ends; until a day after its workers",
+    ),
+    "trend": ("trend", "list", "what waited, was published and ended by type, as JSON, in each of the last 15 minutes"),
+    "trend_turn": ("trend_turn", "string", "whether that was noted within the last minute"),
     "counters": ("counters", "hash", "events since the start, by name"),
     "spoiled": ("spoiled", "list", "what was found deleted or overwritten, until a dispatcher's log says it"),
     "idempotency": (

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from ..errors import OptionError, refuse
 from .job_rules import merge_in
 from .keys import decode
-from .protocol import LONGEST_NUMBER
+from .protocol import LONGEST_NUMBER, USUAL_MOST, USUAL_MOST_BYTES
 from .rule_key import KeyFunction, Named, check_template, encoded_key, is_whole
 from .score import MICRO
 
@@ -34,11 +34,11 @@ _WAYS = 'one of keep="first", "last", "all", or fold='
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a merged run, as `fold`, `split` and a task that keeps all of them see it.
+    """One call of a merged run, as passed to `fold`, to `split`, and to a task that keeps all calls.
 
-    *args*, *kwargs*: its arguments; if the task's function has a name for each, and the task does not keep all calls,
-    *kwargs* has all of them, with their defaults. *task_id*: the id under which its caller waits. *priority*,
-    *headers*: as its message has them.
+    *args*, *kwargs*: the arguments. If the task's function names all of its arguments, and the task does not keep all
+    calls, *kwargs* has every argument, with defaults. *task_id*: the id of the caller's task. *priority*, *headers*:
+    from the call's message.
     """
 
     args: tuple[Any, ...]
@@ -49,7 +49,7 @@ class Call:
     headers: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def replace(self, *args: Any, **kwargs: Any) -> "Call":
-        """Return this call with other arguments: *args* instead of its own, if there are any; *kwargs* by name."""
+        """Return this call with other arguments: *args* replace its positional ones, if given; *kwargs* by name."""
         return replace(self, args=args or self.args, kwargs={**self.kwargs, **kwargs})
 
 
@@ -62,16 +62,17 @@ Split = Callable[[Any, Sequence[Call]], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Merge(Named):
-    """Calls of a task with one *key* that wait together are one run, and each caller gets the result of that run.
+    """Waiting calls of a task with the same *key* become one run, and each caller gets the result of that run.
 
-    *key*: as that of `Exclusive`; a call without a key runs alone. *keep*: the run has the arguments of the "first"
-    call or of the "last" one, or, for "all", one argument, the list of the calls (`Call`). *fold*, instead of *keep*: a
-    function that makes one call of two, and is associative; it runs in the worker, just before the task. A run takes at
-    most *most* calls, and *most_bytes* of their messages: a call beyond begins the next run. *wait*: time, s, for which
-    the first call waits for more, and each further one has the run wait anew, up to *at_most* after the first, 5 times
-    *wait* if not said; a call on demand, or one that fills the run, ends the patience. *split*: a function of the
-    result and the list of calls that returns a result for each of them; without it all get the same one. A function may
-    be given by its dotted name, which the worker imports.
+    *key*: as the *key* of `Exclusive`; a call without a key runs alone. *keep*: which arguments the run gets: those of
+    the "first" call, those of the "last" call, or, with "all", one argument: the list of the calls (`Call`). *fold*,
+    instead of *keep*: an associative function that combines two calls into one; the worker calls it just before the
+    task. *most*, *most_bytes*: the largest number of calls of a run, and the largest size of their messages; further
+    calls begin the next run. *wait*: seconds for which a run waits for more calls, counted anew from each call, but
+    at most *at_most* seconds after the first call (by default 5 times *wait*); an on-demand call, or a call that fills
+    the run, ends the wait. *split*: a function of the result and the list of calls, which returns one result for each
+    call; without it all calls get the same result. A function may be given by its dotted name, which the worker
+    imports.
 
     Raises OptionError (a ValueError) for anything else.
     """
@@ -80,8 +81,8 @@ class Merge(Named):
     keep: Literal["first", "last", "all"] | None = None
     _: KW_ONLY
     fold: Fold | str | None = None
-    most: int = 1000
-    most_bytes: int = 1_000_000
+    most: int = USUAL_MOST
+    most_bytes: int = USUAL_MOST_BYTES
     wait: float = 0.0
     at_most: float | None = None
     split: Split | str | None = None

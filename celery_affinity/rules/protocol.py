@@ -40,13 +40,18 @@ MOST_OPENED = 50
 #: Jobs of each kind, pending and scheduled, that one call of `purge` deletes at most; and as how many jobs one counts
 #: that has a key, or a call of a batch.
 MOST_PURGED = 50
-KEYED_COUNTS_AS = 3
+KEYED_COUNTS_AS = 4
 
 #: Largest number of values that a script passes to one command: Lua's `unpack` fails near 8,000.
 MOST_UNPACKED = 1_000
 
 #: Largest number of profiles with a free slot that are compared for one job.
 MOST_COMPARED = 100
+
+#: Largest number of pending jobs of a type whose calls `repair` counts again, and number of those that take it the time
+#: of one thorough look.
+MOST_RECOUNTED = 500
+RECOUNTED_IN_A_LOOK = 25
 
 #: Bytes of the longest argument in which `repair` sees a name: a longer one is a message.
 LONGEST_NAME = 1_000
@@ -74,6 +79,12 @@ MARK = "!"
 #: End of the id of a call that merges with others, and of a batch of such calls; `MARK` may follow.
 MERGES = "+"
 BATCH = "*"
+
+#: Calls of one run, and bytes of their messages, at most, if a task says nothing of them; and what `rules` say of these
+#: bounds. A job's row, of which there may be very many, leaves that out.
+USUAL_MOST = 1_000
+USUAL_MOST_BYTES = 1_000_000
+USUAL_BOUNDS = f" most={USUAL_MOST} bytes={USUAL_MOST_BYTES}"
 
 #: Largest number of stamps of one message, and of bytes that they take as `revokes.stamp` writes them: a waiting job
 #: can be found by each stamp, which costs a few commands when the job comes and when it ends.
@@ -110,6 +121,19 @@ IS_REFUSED = 5
 #: State of a call that joined others which wait: they are one run.
 IS_MERGED = 6
 
+#: State of all jobs of a call that was refused, since as many jobs wait as their type may have. Nothing has changed.
+IS_FULL = 7
+
+#: Names of counters, before a type: jobs that were refused so, and jobs that were dropped for the same reason.
+REFUSED_OF = "refused "
+DROPPED_OF = "dropped "
+
+#: First word of the reason that is kept of a job that was dropped, and how its end is announced.
+DROPPED = "dropped"
+
+#: First jobs of each lane among which the oldest one is found that may be dropped.
+MOST_DROPPED_FROM = 10
+
 # -- the fleet
 
 #: Largest number of types that one worker serves, since the cost of placing a job grows with them. A tick takes out no
@@ -144,13 +168,36 @@ SAMPLED_ONE_IN = 8
 #: Number of durations that the moving average goes by: each new one counts for an eighth.
 AVERAGED_OVER = 8
 
+#: Number of durations that the pace of a worker goes by, and the largest pace of one: thousandths of the time that jobs
+#: of the type take on average.
+PACE_AVERAGED_OVER = 16
+SLOWEST_PACE = 100_000
+
+#: Longest time, µs, in the smallest bucket of times: 1/256 s. Each further bucket has times twice as long.
+SMALLEST_BUCKET_US = 3906.25
+
+#: Number of the largest bucket but one, whose longest time is 12 days: bucket 0 is the smallest.
+LARGEST_BUCKET = 28
+
+#: Number of times in a bucket up to which each is added to the sum; from then on one in `SAMPLED_ONE_IN` is, as often.
+EXACT_UP_TO = 8
+
+#: Which one of these: in the middle, so that a sum is neither behind nor ahead on average.
+SAMPLE_AT = 4
+
+#: Seconds for which the figures of a type are known that no live worker serves.
+FIGURES_KEPT_S = 86_400
+
 #: Calls of the largest run of merged calls that has a count of its own: runs are counted by powers of two.
 LARGEST_BATCH_COUNTED = 65_536
 
 #: Name of such a count among the counters, before the number of calls, or before "more".
 BATCH_SIZE = "batch_size "
 
-#: Seconds for which a job that has ended is known: a repeated publish changes nothing.
+#: Jobs that one tick takes out of the index of those that have ended.
+MOST_TRIMMED = 100
+
+#: Seconds for which a job that has ended is known at least: a repeated publish changes nothing. ``affinity_keep``.
 ENDED_KEPT_S = 60
 
 #: Seconds for which task ids and stamps stay revoked: as long as Celery's workers remember them (``REVOKE_EXPIRES``).

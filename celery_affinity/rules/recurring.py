@@ -57,7 +57,7 @@ def as_recurring(value: object) -> Recurring:
         raise refuse("a recurring call", accepted, value)
     for name in ("task", "stale_after"):
         if name not in value:
-            raise OptionError(f"a recurring call must say its {name}: {accepted}, got: {value!r}")
+            raise OptionError(f"a recurring call must have a {name}: {accepted}, got: {value!r}")
     return Recurring(**value)
 
 

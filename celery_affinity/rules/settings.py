@@ -14,9 +14,11 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionError, SettingError
-from . import beats, key_limits, reserves, spelling
+from . import beats, bounds, key_limits, reserves, spelling
 from .affinity import Affinity, of_name
+from .bounds import Bound
 from .key_limits import NONE
+from .protocol import CONF_KEPT_S, ENDED_KEPT_S
 from .recurring import Recurring, as_recurring, check_name
 from .type_name import ACCEPTED, is_type
 
@@ -111,42 +113,60 @@ class Settings:
     """Every setting, checked when built. Raises SettingError with the setting, what it accepts and what came."""
 
     worker_timeout: float = _shared(30, _SECONDS, in_us=True)
-    """Seconds of silence after which a worker is dead: its jobs are pending again."""
+    """Seconds of silence after which the server declares a worker dead and makes its jobs pending again."""
     heartbeat_interval: float = _shared(5, _SECONDS, in_us=True, at_run_time=False)
-    """Seconds between two beats, by which a worker says that it lives, and which jobs it holds."""
+    """Seconds between two heartbeats of a worker. A heartbeat tells the server that the worker lives, and its jobs."""
     guard: bool = _setting(True, _yes_or_no)
-    """Whether a small process of its own beats for each worker, and reports its death at once."""
+    """Whether each worker has a guard: a small process that sends heartbeats and reports a death at once."""
     priority_order: str = _shared(HIGHER_FIRST, _one_of(HIGHER_FIRST, "lower-first"))
-    """Whether 10 or 0 is the highest priority; stock Redis has 0."""
+    """Whether 10 or 0 is the highest priority. On stock Redis, 0 is the highest."""
     priority_percentage: int = _shared(100, _whole("a whole number from 0 to 100", lambda value: 0 <= value <= 100))
-    """Claims of each hundred that go by score; the others take the oldest job."""
+    """Percentage of claims that take the job with the best score. The other claims take the oldest job."""
     priority_weight: float = _shared(1024, _WEIGHT)
+    """Points of the score for each step of priority."""
     age_weight: float = _shared(16, _number("a number of points a second, above 0", lambda value: value > 0))
+    """Points for each second that a job has waited."""
     rarity_weight: float = _shared(500, _WEIGHT)
+    """Points for a job that only one slot fits. With several fitting slots, the points are divided by their number."""
     on_demand_weight: float = _shared(4096, _WEIGHT)
+    """Points for an on-demand job."""
     on_demand_age_weight: float = _shared(32, _WEIGHT)
+    """Additional points for each second that an on-demand job has waited, up to ``affinity_on_demand_age_cap``."""
     on_demand_age_cap: float = _shared(
         256, _number("a number of seconds, 0 or more", lambda value: value >= 0), in_us=True
     )
-    """Seconds of age from which on an on-demand job gains no more than a queued one: so queued jobs do not starve."""
+    """Age in seconds after which an on-demand job gains no more than a queued job, so queued jobs do not starve."""
     rarity: str = _shared("capacity", _one_of("capacity", "free"))
-    """Whether rarity counts the live slots that serve a type, or the slots free now."""
+    """Whether rarity counts all live slots that serve a type, or only the slots that are free now."""
     max_deliveries: int = _shared(20, _whole("a whole number above 0", lambda value: value > 0))
-    """Times that a job comes back, since its worker died, before it goes to the dead letters."""
+    """Number of times that a job may come back after a worker's death before it becomes a dead letter."""
     dead_max: int = _shared(10_000, _whole("a whole number, 0 or more", lambda value: value >= 0))
-    """Dead letters kept; the oldest go first."""
+    """Largest number of dead letters. Beyond it the oldest are deleted."""
+    keep: float = _shared(
+        ENDED_KEPT_S,
+        _number(
+            f"a number of seconds from {ENDED_KEPT_S} to {CONF_KEPT_S:,}",
+            lambda value: ENDED_KEPT_S <= value <= CONF_KEPT_S,
+        ),
+        in_us=True,
+    )
+    """Seconds for which a job that has ended is known; there are lists of these only if it is more than a minute."""
+    keep_max: int = _shared(10_000, _whole("a whole number, 0 or more", lambda value: value >= 0))
+    """Ended jobs that are known for longer than a minute; the oldest go first."""
+    keep_failed: bool = _shared(False, _yes_or_no, at_run_time=False)
+    """Whether a job whose task failed for good is a dead letter with its message, so that it can be run again."""
     limits: Mapping[str, int] | str = field(
         default_factory=dict, metadata={"check": key_limits.check, "in_redis": "", "at_run_time": True}
     )
-    """Pattern of keys, or ``type:`` and a type -> jobs that may run together; wins over the tasks' own limits."""
+    """Pattern of keys, or ``type:`` and a type -> number of jobs that may run together. Overrides tasks' limits."""
     reserve: Mapping[str, Mapping[str, int | str]] | str = field(
         default_factory=dict, metadata={"check": reserves.check, "in_redis": "", "at_run_time": True}
     )
-    """Pattern of types -> class of jobs -> slots that fit, or a share of them, that the class leaves free."""
+    """Pattern of types -> class of jobs -> number or share of fitting slots that the class leaves free."""
     reserve_patience: float | str | None = _shared(None, _seconds_or_none, in_us=True)
-    """Seconds of age from which on a job ignores reserves; None: never."""
+    """Age in seconds after which a job ignores reserves; None: never."""
     key_patience: float | str | None = _shared(30, _seconds_or_none, in_us=True)
-    """Seconds after which a key is kept for a type that waits for it while others get it; None: never."""
+    """Seconds after which a key is reserved for a type that waits while other types get the key; None: never."""
     task_types: Mapping[str, str] = field(
         default_factory=dict, metadata={"check": _task_types, "in_redis": None, "at_run_time": False}
     )
@@ -154,25 +174,30 @@ class Settings:
     task_rules: Mapping[str, Affinity] = field(
         default_factory=dict, metadata={"check": _task_rules, "in_redis": None, "at_run_time": False}
     )
-    """Task name pattern -> rules, for producers that do not have the tasks' code: the first pattern that fits counts.
+    """Task name pattern -> rules, for producers that do not have the tasks' code. The first matching pattern counts.
 
-    The value is ``{"exclusive": ...}`` or ``{"rate": ...}``, as in an `Affinity`, alone or beside ``{"merge": ...}``,
-    whose functions are dotted names, or ``{}`` for none.
+    A value is ``{"exclusive": ...}`` or ``{"rate": ...}``, as in an `Affinity`, or ``{"merge": ...}``, alone or beside
+    one of these. Functions of ``merge`` are dotted names. ``{}`` means no rules.
     """
     recurring: Mapping[str, Recurring] = field(
         default_factory=dict, metadata={"check": _recurring, "in_redis": None, "at_run_time": False}
     )
-    """Name -> call that is made when none like it became pending for ``stale_after`` seconds (`Recurring`)."""
+    """Name -> call that is made when no matching call became pending for ``stale_after`` seconds (`Recurring`)."""
     queues: Sequence[str] = _setting(("*",), _queues)
-    """Patterns of the queues that are scheduled; all other queues are kombu's own, as without this transport."""
+    """Patterns of the queues to schedule: all queues by default. Unlisted queues keep Celery's stock behaviour."""
     ingest: bool = _setting(True, _yes_or_no)
-    """Whether what stock Celery's producers send to a scheduled queue is scheduled."""
+    """Whether workers take over and schedule messages that stock producers send to a scheduled queue."""
+
+    max_pending: Mapping[str, Bound | int] = field(
+        default_factory=dict, metadata={"check": bounds.check, "in_redis": None, "at_run_time": False}
+    )
+    """Pattern of types -> number of jobs that may wait. Beyond it, a call is refused or a job is dropped (`Bound`)."""
 
     lookahead: int = _setting(0, _whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000))
-    """Jobs that a worker holds beyond its slots, for very short tasks."""
+    """Number of jobs that a worker holds beyond its slots, for very short tasks."""
 
     idempotency: float = _setting(86_400, _number("a number of seconds, 1 or more", lambda value: value >= 1))
-    """Seconds for which a request over HTTP is known by its Idempotency-Key: a repeated one is the same job."""
+    """Seconds for which the HTTP server remembers an Idempotency-Key. A repeated request gets the first one's job."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -187,7 +212,7 @@ class Settings:
         if beats.is_too_short(self.worker_timeout, self.heartbeat_interval):
             raise SettingError(
                 f"{PREFIX}heartbeat_interval must be at most half of {PREFIX}worker_timeout ({self.worker_timeout} s), "
-                f"or one late beat looks like death, got: {self.heartbeat_interval!r}"
+                f"or one late heartbeat would look like a death, got: {self.heartbeat_interval!r}"
             )
 
     def schedules(self, queue: str) -> bool:
@@ -250,7 +275,9 @@ def changeable(word: str) -> str:
     if name in CHANGEABLE:
         return name
     if name in _FIELDS:
-        raise SettingError(f"{PREFIX}{name} is set in app.conf alone; at run time: {', '.join(CHANGEABLE)}")
+        raise SettingError(
+            f"{PREFIX}{name} can only be set in app.conf; changeable at run time: {', '.join(CHANGEABLE)}"
+        )
     raise SettingError(f"unknown setting {PREFIX + name!r}{_did_you_mean(name)}")
 
 

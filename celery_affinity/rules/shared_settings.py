@@ -37,6 +37,8 @@ def to_redis(name: str, value: Any, order: str = HIGHER_FIRST) -> str:
         return reserves.encoded(value, lower_first=order != HIGHER_FIRST)
     if NAME_IN_REDIS[name] != name:
         return "0" if value in (None, NONE) else str(round(float(value) * MICRO))
+    if isinstance(value, bool):
+        return str(int(value))
     return value if isinstance(value, str) else repr(value)
 
 
@@ -48,6 +50,8 @@ def from_redis(name: str, text: str, order: str = HIGHER_FIRST) -> Value:
         return reserves.shown(text, lower_first=order != HIGHER_FIRST) if reserves.check(text) is None else text
     if name in ("reserve_patience", "key_patience") and text == "0":
         return NONE
+    if name == "keep_failed":
+        return {"0": False, "1": True}.get(text, text)
     value = number_or_text(text)
     return value / MICRO if NAME_IN_REDIS[name] != name and not isinstance(value, str) else value
 

@@ -5,6 +5,8 @@ from typing import TypeVar
 
 from redis.exceptions import InvalidResponse
 
+from ..rules import bounds
+from ..rules.bounds import Bound
 from ..rules.job_fields import Job
 from ..rules.protocol import MOST_BYTES, MOST_MOVES
 from ..rules.recurring_call import RecurringCall
@@ -18,22 +20,33 @@ Call = tuple[Script, list[Argument]]
 Item = TypeVar("Item")
 
 #: Largest number of jobs in one call of `publish`, which takes some 20 µs for each, and places `MOST_MOVES` at most.
-_TOGETHER = 25
+TOGETHER = 25
 
 
 def publishing(jobs: Iterable[Job]) -> Iterator[Call]:
-    """Yield the calls that publish *jobs*, in their order."""
+    """Yield the calls that publish *jobs*, in their order. The jobs of a call all have a bound, or none has one."""
     script = load("publish")
     arguments: list[Argument] = []
+    bounded: dict[str, Bound] = {}
     count = size = 0
     for job in jobs:
+        is_other = (job.bound is None) == bool(bounded) or bounded.get(job.type, job.bound) != job.bound
+        if arguments and is_other:
+            yield script, _with_bounds(arguments, bounded)
+            arguments, bounded, count, size = [], {}, 0, 0
         arguments += job.arguments
+        if job.bound is not None:
+            bounded[job.type] = job.bound
         count, size = count + 1, size + len(job.message)
-        if count == _TOGETHER or size > MOST_BYTES:
-            yield script, arguments
-            arguments, count, size = [], 0, 0
+        if count == TOGETHER or size > MOST_BYTES:
+            yield script, _with_bounds(arguments, bounded)
+            arguments, bounded, count, size = [], {}, 0, 0
     if arguments:
-        yield script, arguments
+        yield script, _with_bounds(arguments, bounded)
+
+
+def _with_bounds(arguments: list[Argument], bounded: dict[str, Bound]) -> list[Argument]:
+    return [*arguments, bounds.in_words(bounded)] if bounded else arguments
 
 
 def ingesting(list_: str, jobs: Iterable[Job]) -> list[Call]:
@@ -49,7 +62,7 @@ def declaring(entries: Iterable[RecurringCall]) -> Iterator[list[Argument]]:
     for entry in entries:
         arguments += entry.arguments
         count, size = count + 1, size + len(entry.signature)
-        if count == _TOGETHER or size > MOST_BYTES:
+        if count == TOGETHER or size > MOST_BYTES:
             yield arguments
             arguments, count, size = [], 0, 0
     if arguments:

@@ -7,15 +7,12 @@ from itertools import repeat
 from typing import Any, NamedTuple, cast
 
 import redis
-from redis.exceptions import NoPermissionError
 
-from ..rules.keys import SEVERAL, Keys, decode, encode, marked, unmarked
+from ..rules.keys import SEVERAL, Keys, encode, marked, unmarked
 from ..rules.protocol import MAX_PRIORITY
 from ..rules.rows import LARGEST, number_of, text_of
-from ..rules.score import MICRO
 from .connections import pipelined
 from .connections.kept import Reply
-from .replies import RecurringRow
 
 #: Largest number of commands in one round trip: an observer must not hold the server up.
 _CHUNK = 200
@@ -34,24 +31,6 @@ _NOTHING: dict[str, Reply] = {
     "zcard": 0,
     "zcount": 0,
 }
-
-#: Largest number of recurring calls that are shown, and number of those whose signatures are read together.
-_RECURRING = 5_000
-_SIGNATURES = 20
-
-#: Fields of the hash of a recurring call, in the order of `_recurring_row`.
-_OF_RECURRING = (
-    "task",
-    "type",
-    "merge",
-    "stale",
-    "since",
-    "due",
-    "suspended",
-    "matched",
-    "by",
-    "app",
-)
 
 #: Number of scheduled jobs that are read together where they are counted.
 _COUNTED = 500
@@ -277,28 +256,6 @@ class Reader:
         """Return whether there are ends that nobody has told yet."""
         return bool(self._client.exists(self.key("untold")))
 
-    def recurring(self) -> list[RecurringRow]:
-        """Return the recurring calls, those that are due first, suspended ones last; some thousand at most.
-
-        Who may not read signatures gets "" for each.
-        """
-        now_us = self.now_us()
-        names = [text_of(name) for name in self.ask_one("zrange", self.key("recurring"), 0, _RECURRING - 1)]
-        commands = [("hmget", self.key("recurring_call", name), _OF_RECURRING) for name in names]
-        rows = self.ask(commands)
-        signatures = self._signatures(names)
-        found = (_recurring_row(*each, now_us) for each in zip(names, rows, signatures, strict=True))
-        return [row for row in found if row is not None]
-
-    def _signatures(self, names: Sequence[str]) -> list[bytes | None]:
-        found: list[bytes | None] = []
-        try:
-            for first in range(0, len(names), _SIGNATURES):
-                found += self.ask([("get", self.key("signature", each)) for each in names[first : first + _SIGNATURES]])
-        except NoPermissionError:
-            return [None] * len(names)
-        return found
-
     def has_due(self) -> bool:
         """Return whether there are recurring calls that are due, and not handed out."""
         first = self._client.zrange(self.key("recurring"), 0, 0, withscores=True)
@@ -335,30 +292,6 @@ class Reader:
 
     def lane_key(self, lane: Lane) -> str:
         return self.key("kept_back" if lane.is_kept_back else "lane", lane.type, lane.name)
-
-
-def _recurring_row(
-    name: str, fields: Sequence[bytes | None], signature: bytes | None, now_us: int
-) -> RecurringRow | None:
-    """Return the row of a recurring call; None if it is spoiled."""
-    task, type_, merge_key, stale, since, due, suspended, matched, by, app = map(text_of, fields)
-    stale_us, due_us, matched_us = number_of(stale), number_of(due, -1), number_of(matched, -1)
-    if not type_ or stale_us <= 0 or due_us < 0:
-        return None
-    return RecurringRow(
-        name=decode(name),
-        task=task,
-        type=decode(type_),
-        merge_key=decode(merge_key),
-        stale_after_s=stale_us / MICRO,
-        since=since,
-        fires_in_s=None if suspended else (due_us - now_us) / MICRO,
-        matched_ago_s=None if matched_us < 0 else max(0, now_us - matched_us) / MICRO,
-        matched_by=decode(by),
-        app=decode(app),
-        is_suspended=bool(suspended),
-        signature=text_of(signature),
-    )
 
 
 def as_text(raw: dict[bytes, bytes]) -> dict[str, str]:

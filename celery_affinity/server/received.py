@@ -33,4 +33,4 @@ def drop(source: str, what: object, why: object) -> None:
 
     *what*: None if the data is not known.
     """
-    logger.error("What came from %r cannot be read, it is dropped: %s. It was: %s", source, why, shown(what))
+    logger.error("A message from %r cannot be read and is dropped: %s. It was: %s", source, why, shown(what))

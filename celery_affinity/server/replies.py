@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..errors import QueueFull
 from ..rules import job_fields, keys
 from ..rules.job_fields import Job
-from ..rules.protocol import IS_MERGED, IS_REFUSED
+from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED
 from ..rules.recurring_call import RecurringCall as RecurringCall  # what a caller of `Scheduler.recur` makes
 from ..rules.rows import text_of
 from .connections.kept import Reply
@@ -22,7 +23,8 @@ LONGEST_FENCE = 19
 class Claim(NamedTuple):
     """A job as a worker got it. The fencing number tells this delivery from every other one of the job.
 
-    *expires_us*: time when the job ends if it has not started, by the server's clock; None: never.
+    *expires_us*: time when the job ends if it has not started, by the server's clock; None: never. *urgency*: whether
+    the job is on demand, and its priority, if the job was moved; None: the message says that.
     """
 
     job_id: str
@@ -32,18 +34,24 @@ class Claim(NamedTuple):
     enqueued_us: int
     message: bytes
     expires_us: int | None = None
+    urgency: tuple[bool, int] | None = None
 
     @classmethod
     def parse(cls, payload: bytes) -> "Claim":
         """Return the claim in *payload*: a line of facts, then the message. Raises ValueError if it is none."""
         facts, _, message = payload.partition(b"\n")
-        job_id, fence, type_, deliveries, enqueued, *expires = facts.decode().split(" ")
+        job_id, fence, type_, deliveries, enqueued, *further = facts.decode().split(" ")
         if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= LONGEST_FENCE and int(fence)):
             raise ValueError("it has no job id, or no fencing number")
-        if len(expires) > 1:
+        if len(further) > 2:
             raise ValueError("it has more facts than there are")
-        expires_us = int(expires[0]) if expires else None
-        return cls(job_id, fence, keys.decode(type_), int(deliveries), int(enqueued), message, expires_us)
+        expires = further[0] if further else "-"
+        urgency = None
+        if len(further) == 2:
+            mode, _, priority = further[1].partition(".")
+            urgency = mode == "demand", int(priority)
+        expires_us = None if expires == "-" else int(expires)
+        return cls(job_id, fence, keys.decode(type_), int(deliveries), int(enqueued), message, expires_us, urgency)
 
 
 def parsed_claims(payloads: Iterable[bytes]) -> list[Claim]:
@@ -53,9 +61,7 @@ def parsed_claims(payloads: Iterable[bytes]) -> list[Claim]:
         try:
             found.append(Claim.parse(payload))
         except ValueError as exc:
-            logger.error(
-                "A job that the server gave cannot be read, it is given back: %s. It was %r", exc, payload[:200]
-            )
+            logger.error("A job from the server cannot be read and is given back: %s. It was %r", exc, payload[:200])
     return found
 
 
@@ -99,23 +105,32 @@ class Published(NamedTuple):
     """The outcome of a job's publish. *fresh*: whether the id was new. *served*: whether a live worker serves the type.
 
     *refused*: the field for which the server refused the job; None if it did not. *merged*: whether the call joined
-    others that wait.
+    others that wait. *full*: the error, if the job, or another of its call, found no room: none is published.
     """
 
     fresh: bool
     served: bool
     refused: str | None = None
     merged: bool = False
+    full: QueueFull | None = None
 
     @classmethod
     def parse(cls, state: int, served: Reply) -> "Published":
-        """Return the outcome in a script's reply for one job. *served*: for a refused job, the name of the field."""
+        """Return the outcome in a script's reply for one job.
+
+        *served*: for a refused job, the name of the field; for one without room, type, jobs that wait, and its bound.
+        """
         if state == IS_REFUSED:
             return cls(False, True, served.decode())
+        if state == IS_FULL:
+            type_, pending, most = served.decode().split(" ")
+            return cls(False, True, full=QueueFull(keys.decode(type_), int(pending), int(most)))
         return cls(bool(state), bool(served), merged=state == IS_MERGED)
 
     def check(self, job: Job) -> None:
-        """Raise OptionError if *job* was refused."""
+        """Raise OptionError if *job* was refused; QueueFull if it found no room."""
+        if self.full is not None:
+            raise self.full
         if self.refused is not None:
             raise job_fields.refused(self.refused, job.arguments)
 
@@ -158,6 +173,25 @@ class Synced(NamedTuple):
     returned: int
 
 
+class WasFound(NamedTuple):
+    """The *state* of a job, or of the run that it was merged into; "": it is not known. *calls*: those of the run."""
+
+    state: str
+    calls: int
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a slot, or for its time."""
+        return self.state in ("pending", "scheduled")
+
+
+class Moved(NamedTuple):
+    """The outcome of `move`. *served*: whether a live worker serves the type. *found*: each job as it was before."""
+
+    served: bool
+    found: list[WasFound]
+
+
 class Ticked(NamedTuple):
     """The reply to a tick. *next_due_s*: the time until a scheduled job, or a recurring call, is due; None: none is.
 
@@ -189,28 +223,6 @@ class DueCall(NamedTuple):
         return cls(keys.decode(name), due, task, signature)
 
 
-@dataclass(frozen=True)
-class RecurringRow:
-    """A recurring call, as it stands. *app*: that whose app.conf has it; "": it was declared at run time.
-
-    *fires_in_s*: 0 or less if it is due; None while it is suspended. *matched_ago_s*: the time since a call, or the end
-    of a run, put it off; None if none has. *matched_by*: the id of that task.
-    """
-
-    name: str
-    task: str
-    type: str
-    merge_key: str
-    stale_after_s: float
-    since: str
-    fires_in_s: float | None
-    matched_ago_s: float | None
-    matched_by: str
-    app: str
-    is_suspended: bool
-    signature: str
-
-
 class Caller(NamedTuple):
     """A call of a batch. *message*: as kombu sent it, b"" if it is gone."""
 
@@ -237,7 +249,7 @@ class Callers(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """A job that ended without a worker. *how*: "revoked", "expired", "lost" or "max_deliveries"; "" if nothing but
+    """A job that ended without a worker. *how*: "revoked", "expired", "dropped", "lost" or "max_deliveries"; "" if only
     the id can be read. Of a batch also "rejected", and "shared": its run has ended, calls do not know their result.
 
     *since_s*: the time since the end. *for_anyone*: whether an app that does not know the task tells the end as well.

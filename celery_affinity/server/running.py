@@ -94,24 +94,30 @@ class ScriptRunner:
             (more,) = self._run(load("claim"), rest=types[:MOST_GAINED])
             types = [*more.split(), *types[MOST_GAINED:]]
 
-    def repair(self, failed: Sequence[Argument] | None = None) -> list[str]:
+    def repair(
+        self, failed: Sequence[Argument] | None = None, *, thorough: bool = False, says_only: bool = False
+    ) -> list[str]:
         """Set aside or make again keys that somebody else deleted or overwrote. Return, and log, a line for each.
 
-        *failed*: the arguments of a call that failed.
+        *failed*: the arguments of a call that failed. *thorough*: look at all, as if one had. *says_only*: look
+        at all, change nothing, and log nothing.
         """
+        how = 2 if says_only else int(thorough or failed is not None)
         names = [each for each in failed or () if len(str(each)) <= LONGEST_NAME]
         found: list[str] = []
         types: list[bytes] = []
         first = 0
         while first >= 0:
             rest = names if first == 0 else ()
-            arguments = load("repair").arguments(rest, first=first, thorough=int(failed is not None))
+            arguments = load("repair").arguments(rest, first=first, thorough=how)
             (reply,) = self._attempt([(load("repair"), arguments)])
             first, some, what = reply
             types += some
             found += [each.decode(errors="replace") for each in what]
+        if says_only:
+            return list(dict.fromkeys(found))
         for each in found:
-            logger.error("Somebody else deleted or overwrote what is in Redis: %s", each)
+            logger.error("Another program deleted or overwrote the fleet's data in Redis: %s", each)
         if found:
             for page in pages(types):
                 self._go_on(b" ".join(page))

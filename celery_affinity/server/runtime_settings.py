@@ -66,7 +66,7 @@ def _value(name: str, found: Mapping[str, str], otherwise: Mapping[str, str], ow
 
 @cache
 def _warn_of_no_value(name: str, text: str) -> None:
-    logger.warning("The setting %s in Redis is none that it can be, and counts for nothing: %r", PREFIX + name, text)
+    logger.warning("The setting %s in Redis is invalid and has no effect: %r", PREFIX + name, text)
 
 
 def change(scheduler: Scheduler, own: Settings, typed: Mapping[str, str]) -> list[RuntimeSetting]:
@@ -99,7 +99,7 @@ def _check_together(own: Settings, values: Mapping[str, Value]) -> None:
     if isinstance(timeout_s, str) or beats.is_too_short(timeout_s, interval_s):
         raise SettingError(
             f"{PREFIX}worker_timeout must be at least twice {PREFIX}heartbeat_interval ({interval_s} s), "
-            f"or one late beat looks like death, got: {timeout_s!r}"
+            f"or one late heartbeat would look like a death, got: {timeout_s!r}"
         )
 
 
@@ -133,12 +133,12 @@ class SettingsLog:
         name = PREFIX + now.name
         if now.disputed and now.conf != before.conf:
             logger.warning(
-                "%s is %r in the app.conf of another app (or of another version of this one) and %r in ours: "
-                "all workers share one value, the one that changed last",
+                "%s is %r in the app.conf of another app (or of another version of this app) and %r in ours. All "
+                "workers share one value: the one that was changed last",
                 name,
                 now.conf,
                 now.own,
             )
         if now.value != before.value:
             why = "changed at run time" if now.changed_at_run_time else "as app.conf has it"
-            logger.info("%s is now %r (%s), it was %r", name, now.value, why, before.value)
+            logger.info("%s is now %r (%s); it was %r", name, now.value, why, before.value)

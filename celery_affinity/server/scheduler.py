@@ -32,11 +32,13 @@ from .replies import (
     Ending,
     Joined,
     Joining,
+    Moved,
     Published,
     RecurringCall,
     Running,
     Synced,
     Ticked,
+    WasFound,
     parsed_claims,
 )
 from .running import ScriptRunner
@@ -329,7 +331,7 @@ class Scheduler(ScriptRunner):
                 self._run(load("stop"), page, app=encoded)
         if refused:
             accepted = f"among the first {MOST_ALIKE} that match the same task, type and merge key"
-            raise OptionError(f"recurring calls must be {accepted}, got besides: {', '.join(map(repr, refused))}")
+            raise OptionError(f"recurring calls must be {accepted}, got also: {', '.join(map(repr, refused))}")
         return replaced
 
     def due(self, identity: str, *, again_s: float) -> DueCall | None:
@@ -390,6 +392,32 @@ class Scheduler(ScriptRunner):
             count, _ = self._run(load("purge"), type=encoded, rest=waiting)
             deleted += int(count)
         return deleted
+
+    def move(
+        self,
+        job_ids: Sequence[str],
+        *,
+        type_: str | None = None,
+        on_demand: bool | None = None,
+        priority: int | None = None,
+    ) -> Moved:
+        """Give jobs that wait another type, mode or priority; None: the one that each has. They stay as old as before.
+
+        *priority*: 10 is the highest by the order of the app.conf. Calls that were merged move with their run.
+        """
+        served, found = True, list[WasFound]()
+        wanted = {
+            "new_type": "" if type_ is None else key_names.encode(type_),
+            "new_mode": "" if on_demand is None else "demand" if on_demand else "queued",
+            "new_priority": "" if priority is None else priority,
+        }
+        for page in pages(job_ids):
+            more, served, *states = self._run(load("move"), rest=page, **wanted)
+            found += [
+                WasFound(text_of(state), int(calls)) for state, calls in zip(states[::2], states[1::2], strict=True)
+            ]
+            self._go_on(more)
+        return Moved(bool(served), found)
 
     def replay(self, job_ids: Sequence[str]) -> list[str]:
         """Have dead letters run again, as if published now. Return the ids of those that still have a message."""

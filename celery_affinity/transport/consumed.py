@@ -1,14 +1,17 @@
 """A message as its consumer gets it: the body of a claimed job, or an entry of a list, completed for kombu."""
 
+from typing import Any
+
 from celery.utils.time import maybe_iso8601
 
-from ..client import envelope
-from ..client.stamp import PROPERTY, Message
+from ..client import envelope, first_try
+from ..client.stamp import PROPERTY, Message, as_counted
+from ..rules.settings import Settings
 from ..server.replies import Claim
 
 
-def of_claim(claim: Claim, tag: str) -> Message:
-    """Return the message of a claimed job, with *tag* as its delivery tag.
+def of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
+    """Return the message of a claimed job, with *tag* as its delivery tag. *settings*: those of the app that reads it.
 
     The message has no ETA any more: the time has come, and a worker whose clock is behind would wait again with the
     slot held. The caller's ETA stays in our property. Raises any error of the decoding for a text that is no message.
@@ -26,7 +29,16 @@ def of_claim(claim: Claim, tag: str) -> Message:
         ours = properties.get(PROPERTY)
         properties[PROPERTY] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
         headers["eta"] = None
+    if claim.urgency is not None:
+        _move(properties, claim.type, *claim.urgency, settings)
     return message
+
+
+def _move(properties: dict[str, Any], type_: str, on_demand: bool, priority: int, settings: Settings) -> None:
+    """Have a message say the type, mode and priority to which somebody moved its job: those are its retry's as well."""
+    properties["delivery_info"].update(exchange="", routing_key=type_)
+    properties["priority"] = as_counted(priority, settings)  # this is its own inverse
+    properties[PROPERTY] = first_try.moved(properties.get(PROPERTY), on_demand)
 
 
 def of_list(message: object, queue: str) -> object:

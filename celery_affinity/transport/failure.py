@@ -41,10 +41,18 @@ def error_of(failure: object) -> BaseException | None:
 
     None if there is none, or if the task has not failed: a Retry or an Ignore.
     """
-    exc = failure.exception if isinstance(failure, ExceptionInfo) else failure
-    if isinstance(exc, ExceptionWithTraceback):
-        exc = exc.exc
+    exc = _bare(failure)
     return exc if isinstance(exc, BaseException) and not isinstance(exc, (Ignore, Retry)) else None
+
+
+def is_ignored(failure: object) -> bool:
+    """Return whether the exception in *failure* says that the task itself knows how it ended."""
+    return isinstance(_bare(failure), Ignore)
+
+
+def _bare(failure: object) -> object:
+    exc = failure.exception if isinstance(failure, ExceptionInfo) else failure
+    return exc.exc if isinstance(exc, ExceptionWithTraceback) else exc
 
 
 def why_refused() -> str:

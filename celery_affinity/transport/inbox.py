@@ -14,6 +14,8 @@ import redis
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
+from ..client import publishing_app
+from ..client.of_app import settings_of
 from ..membership.held import FAILED, REJECTED, RETURNED
 from ..membership.telling import Telling
 from ..server import received
@@ -221,11 +223,12 @@ class InboxChannel(ConnectedChannel):
             telling.settle(tag, RETURNED)
             return
         try:
-            consume(consumed.of_claim(claim, tag))
+            settings = settings_of(publishing_app.that_made(self.connection.client))
+            consume(consumed.of_claim(claim, tag, settings))
         except received.LOST:
             raise  # not kombu's own list of errors, by which even a KeyError is a lost connection
         except Exception as exc:
-            logger.exception("Job %s of type %r cannot be read: it goes to the dead letters", claim.job_id, claim.type)
+            logger.exception("Job %s of type %r cannot be read and becomes a dead letter", claim.job_id, claim.type)
             why = words(exc)
             telling.settle(tag, REJECTED, why)
             telling.end(tag, FAILED, why)  # whatever Celery made of the job so far

@@ -51,7 +51,7 @@ class QoS(stock.QoS):
         except received.LOST:
             raise
         except Exception as exc:  # a bad entry must neither keep the worker from starting, nor hold back the others
-            logger.error("What lies unacknowledged under %s cannot be restored: %r", received.shown(tag), exc)
+            logger.error("The unacknowledged messages under %s cannot be restored: %r", received.shown(tag), exc)
 
     def _settle(self, delivery_tag: str, outcome: str) -> None:
         inbox = self.channel.inbox

@@ -51,7 +51,7 @@ def scheduler_of(app: Celery) -> Iterator[Scheduler]:
 
 
 def explain(app: Celery, task_id: str) -> Explanation:
-    """Return where the newest job of *task_id* is, and why it waits if it does. Nothing is written.
+    """Return the state of the newest job of *task_id*, and why it waits. Read only.
 
     Raises TransportError if *app* uses another transport, and kombu's OperationalError if the broker does not answer:
     after 5 s, plus ``broker_connection_timeout`` at most.
@@ -61,13 +61,13 @@ def explain(app: Celery, task_id: str) -> Explanation:
 
 
 def recur(name: str, signature: Signature, *, stale_after: float, since: str = "enqueue") -> None:
-    """Have *signature* called whenever nothing like it became pending for *stale_after* s. The same name replaces.
+    """Call *signature* whenever no matching call became pending for *stale_after* s.
 
-    *signature*: a call of a task with ``merge=``; like it is every call of the same task, type and merge key, merged or
-    not, whoever makes it. *since*: "end" counts from the end of the last run that succeeded. Workers, and
-    `celery affinity dispatcher`, make the calls until `stop`.
+    A second `recur` with the same name replaces the first. *signature*: a call of a task with ``merge=``. A call
+    matches if it has the same task, type and merge key, merged or not, whoever makes it. *since*: "end" counts from the
+    end of the last successful run. Workers and `celery affinity dispatcher` make the calls until `stop`.
 
-    Raises OptionError for what cannot recur, and what `explain` raises.
+    Raises OptionError for a call that cannot recur, and the errors of `explain`.
     """
     app = signature.app if isinstance(signature, Signature) else publishing_app.current()
     call = recurring.of_signature(app, name, signature, stale_after=stale_after, since=since)
@@ -76,10 +76,10 @@ def recur(name: str, signature: Signature, *, stale_after: float, since: str = "
 
 
 def stop(name: str, app: Celery | None = None) -> bool:
-    """Have the recurring call *name* made no more. Return whether there was one. *app*: the current app by default.
+    """Stop the recurring call *name*. Return whether there was one. *app*: the current app by default.
 
-    A call in ``affinity_recurring`` is declared again when that setting has changed and a worker starts. Raises what
-    `explain` does.
+    A call in ``affinity_recurring`` is declared again when a worker starts after that setting has changed. Raises the
+    errors of `explain`.
     """
     check_name(name)
     with scheduler_of(app or publishing_app.current()) as scheduler:

@@ -50,7 +50,7 @@ class Transport(stock.Transport):
     - ``master_name``, ``sentinel_kwargs``: of ``sentinel://``.
 
     ``visibility_timeout`` counts only for queues that are not scheduled (``affinity_queues``). The app's own settings
-    are listed in README.md under "Settings".
+    are listed in docs/reference/settings.md.
     """
 
     Channel = Channel
@@ -104,7 +104,7 @@ class Transport(stock.Transport):
             elif self.on_revoked is None:
                 raise  # a client's own consumer may raise on purpose; a worker would end
             else:
-                logger.exception("What %r brought is dropped, it failed: %s", queue, received.shown(message))
+                logger.exception("A message from %r failed and is dropped: %s", queue, received.shown(message))
                 self._refuse(message)
 
     def _revoke(self, message: dict[str, Any], queue: str) -> None:

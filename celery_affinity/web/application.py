@@ -10,7 +10,7 @@ from ..errors import SettingError
 from ..versions import versions
 from . import page
 from .replies import add_handlers
-from .routes import dead, figures, jobs, keys, recurring, settings, submitting, types, workers
+from .routes import dead, figures, jobs, keys, recurring, scale, settings, submitting, types, workers
 from .security import Guard
 from .site import Site
 from .tokens import Tokens
@@ -24,6 +24,11 @@ def build(
         raise SettingError(f"allow and names must be lists, got: {allow!r}, {names!r}")
     app.loader.import_default_modules()
     app.finalize()
+    return Guard(routes_of(app, allow), None if tokens is None else Tokens(tokens), read_only, names)
+
+
+def routes_of(app: Celery, allow: Iterable[str] = ()) -> FastAPI:
+    """Return all routes, with nothing before them: whoever reaches these may do everything."""
     site = Site(app, tuple(allow))
     api = FastAPI(
         title="celery_affinity",
@@ -34,6 +39,6 @@ def build(
         openapi_url="/openapi.json",
     )
     add_handlers(api)
-    for each in (figures, submitting, jobs, types, workers, settings, keys, recurring, dead, page):
+    for each in (figures, submitting, jobs, types, workers, scale, settings, keys, recurring, dead, page):
         each.add(api, site)
-    return Guard(api, None if tokens is None else Tokens(tokens), read_only, names)
+    return api

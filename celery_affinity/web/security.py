@@ -89,7 +89,7 @@ class Guard:
         role = self._role(scope, headers)
         scope[ROLE] = "read" if self._read_only else role
         if not includes(role, needed):
-            raise _NoError(403, f"this takes the role {needed!r}, the token has {role!r}")
+            raise _NoError(403, f"this requires the role {needed!r}, the token has {role!r}")
         if method not in _READS:
             self._check_change(headers, host)
 

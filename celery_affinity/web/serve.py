@@ -32,7 +32,7 @@ def serve(
     """Serve until SIGINT or SIGTERM. *on_ready* is called with the URL. Raises SettingError, OSError."""
     tokens = read_tokens(token_file)
     if tokens is None and not _is_this_machine(host):
-        raise SettingError(f"--host {host} lets others in: --token-file or ${VARIABLE} must say who they are")
+        raise SettingError(f"--host {host} admits other machines: --token-file or ${VARIABLE} must name their tokens")
     wildcard = host in ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
     site = asgi(app, tokens=tokens, read_only=read_only, allow=allow, names=[*names, *([] if wildcard else [host])])
     config = uvicorn.Config(

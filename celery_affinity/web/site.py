@@ -1,14 +1,16 @@
 """What all routes share: the app, its jobs, its broker, and the threads in which requests wait."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from celery import Celery
 
+from ..client.of_app import settings_of
 from ..observe.jobs import Job
 from ..operate.jobs import Jobs
+from ..rules.bounds import Bound
 from .broker import Broker
 from .threads import Threads
 from .together import Together
@@ -22,15 +24,20 @@ _OF_FOREIGN, _FOREIGN_S = 8, 10.0
 
 @dataclass
 class Site:
-    """The HTTP interface of *app*. *allow*: patterns of the tasks that can be submitted."""
+    """The HTTP interface of *app*. *allow*: patterns of the tasks that can be submitted.
+
+    *bounds*: the setting ``affinity_max_pending``.
+    """
 
     app: Celery
     allow: tuple[str, ...]
     broker: Broker = field(init=False)
     jobs: Jobs = field(init=False)
+    bounds: Mapping[str, int | Bound] = field(init=False)
 
     def __post_init__(self) -> None:
         self.broker = Broker(self.app)
+        self.bounds = settings_of(self.app).max_pending
         self.jobs = Jobs(self.app, self.broker.reach)
         self._threads = Threads("affinity-web", _OF_BROKER, _BROKER_S)
         self._together = Together(lambda ids: self.ask(self.jobs.known_many, ids))

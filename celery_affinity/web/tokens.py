@@ -65,7 +65,7 @@ def read_tokens(path: str | None) -> dict[str, str] | None:
         if not words or line.startswith("#"):
             continue
         if len(words) != 2 or words[0] not in ROLES or len(words[1]) < _SHORTEST:
-            raise SettingError(f"{where} must have {_ACCEPTED}; line {number} is none")
+            raise SettingError(f"{where} must have {_ACCEPTED}; line {number} is wrong")
         roles[words[1]] = words[0]
     if path and not roles:
         raise SettingError(f"{where} must have {_ACCEPTED}; it has none")

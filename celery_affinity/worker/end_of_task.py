@@ -19,18 +19,29 @@ from billiard.einfo import ExceptionInfo
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery.app.task import Task
 from celery.concurrency.base import BasePool
-from celery.exceptions import TaskRevokedError, WorkerShutdown, WorkerTerminate
+from celery.exceptions import Reject, TaskRevokedError, WorkerShutdown, WorkerTerminate
 from celery.utils.imports import symbol_by_name
 from celery.worker.state import active_requests, reserved_requests, task_ready
 
-from ..membership.held import EXPIRED, FAILED, REVOKED
+from ..client.accepted_work import tells_an_end
+from ..membership.held import EXPIRED, FAILED, IGNORED, RETURNED, REVOKED
 from ..server.received import LOST
-from ..transport.failure import error_of, words
+from ..transport.failure import error_of, is_ignored, words
 from . import runs
 from .claimed_request import ClaimedRequest
 from .pools import forks
 
 logger = logging.getLogger(__name__)
+
+
+class NotBegunError(Reject):
+    """Raised in place of a task's body, which cannot begin now: the job waits again, and this counts as no delivery."""
+
+    def __init__(self, reason: str, requeue: bool = True) -> None:
+        super().__init__(reason, requeue)
+
+    def __str__(self) -> str:
+        return str(self.reason)
 
 
 class EndOfTask(ClaimedRequest):
@@ -75,7 +86,10 @@ class EndOfTask(ClaimedRequest):
         self._is_spared = bool(found)
         return found
 
+    @tells_an_end
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._telling is not None and isinstance(error_of(exc_info), NotBegunError):
+            self._telling.settle(self._tag, RETURNED)
         try:
             return None if self._is_fenced else super().on_failure(exc_info, *args, **kwargs)
         except (MemoryError, *LOST):
@@ -86,11 +100,12 @@ class EndOfTask(ClaimedRequest):
         finally:
             self._end(exc_info)
 
+    @tells_an_end
     def on_timeout(self, soft: bool, timeout: float) -> Any:
         try:
             return super().on_timeout(soft, timeout)
         except Exception:
-            logger.exception("Task %s[%s]: what follows its time limit failed", self.name, self.id)
+            logger.exception("Task %s[%s]: an action after its time limit failed", self.name, self.id)
             if self.task.acks_late and not soft:
                 self._settle_after_a_timeout()
         finally:
@@ -116,6 +131,7 @@ class EndOfTask(ClaimedRequest):
             self._revoked_as = before  # the task runs on
             raise
 
+    @tells_an_end
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> Any:
         self._revoked_as = EXPIRED if expired else REVOKED
         try:
@@ -123,7 +139,7 @@ class EndOfTask(ClaimedRequest):
         except Exception:
             if self._telling is None:
                 raise  # the dispatcher, which tells ends without a worker, tells this one again
-            logger.exception("Task %s[%s] is revoked, which could not be announced", self.name, self.id)
+            logger.exception("Task %s[%s] is revoked, but this could not be announced", self.name, self.id)
             self.acknowledge()  # else the job would come again and again, until the result backend works
             self._already_revoked = True
         finally:
@@ -137,7 +153,7 @@ class EndOfTask(ClaimedRequest):
         try:
             self._accept(pid, time_accepted)
         except Exception:
-            logger.exception("Task %s[%s] starts, which could not be announced", self.name, self.id)
+            logger.exception("Task %s[%s] starts, but this could not be announced", self.name, self.id)
         except BaseException as exc:
             if not forks(self._pool):
                 self._end(exc)  # the task does not run
@@ -160,7 +176,7 @@ class EndOfTask(ClaimedRequest):
         """
         if self._telling is not None and not forks(self._pool) and not self._telling.may_start(self._tag):
             self.is_called_off = True
-            logger.info("Task %s[%s] is not started: it may be run by another worker by now", self.name, self.id)
+            logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
 
     def fence(self) -> None:
         """Stop the task, where the pool can, and tell nothing of it: another worker has the job by now.
@@ -174,11 +190,11 @@ class EndOfTask(ClaimedRequest):
             self._pool.terminate_job(self.worker_pid, getattr(signal, TERM_SIGNAME))
         except NotImplementedError:
             return  # threads and the solo pool run the task to its end
-        logger.warning("Task %s[%s] is stopped: it is run by another worker by now", self.name, self.id)
+        logger.warning("Task %s[%s] is stopped: another worker runs it by now", self.name, self.id)
 
     def end_unnoticed(self) -> None:
         """Free the slot of a task whose end nobody noticed. Nobody knows whether the task ended well."""
-        self._end(WorkerLostError("nobody noticed its end, and it is nowhere in its worker"))
+        self._end(WorkerLostError("its end went unnoticed, and it does not run in its worker"))
 
     def _give_to(self, pool: BasePool, give: Callable[..., Any], **kwargs: Any) -> Any:
         """Give the task to *pool* with *give*. A task that the pool does not take is rejected."""
@@ -202,7 +218,7 @@ class EndOfTask(ClaimedRequest):
 
     def _give_up_unless_it_may_start(self) -> None:
         if self._telling is not None and not self._telling.may_start(self._tag):
-            logger.info("Task %s[%s] is not started: it may be run by another worker by now", self.name, self.id)
+            logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
             task_ready(self)
             raise TaskRevokedError(self.id)  # Celery goes on without the task
 
@@ -217,6 +233,8 @@ class EndOfTask(ClaimedRequest):
             self._telling.end(self._tag, self._revoked_as)
         elif error is not None:
             self._telling.end(self._tag, FAILED, words(error))
+        elif is_ignored(failure):
+            self._telling.end(self._tag, IGNORED)
         else:
             self._telling.end(self._tag)
 
@@ -234,7 +252,7 @@ def _ending_on_success(generated: Any) -> Any:
         except (WorkerShutdown, WorkerTerminate):
             raise
         except (Exception, SystemExit):  # a SystemExit of a signal's handler would end a green pool's worker
-            logger.exception("Task %s[%s] has ended, and what follows its end failed", self.name, self.id)
+            logger.exception("Task %s[%s] has ended, but an action after its end failed", self.name, self.id)
         finally:
             self._end(_failure_of(failed__retval__runtime))
 

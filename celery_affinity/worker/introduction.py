@@ -24,7 +24,11 @@ def of_joining(
     *guard*: a process id. *timeout_s*: the silence that looks like death. *prefix*: of all keys. *uri*: the broker's
     URL as users write it, without a password.
     """
-    guarded = f"guarded by process {guard}" if guard is not None else f"no guard: {timeout_s:g} s of silence are death"
+    guarded = (
+        f"guarded by process {guard}"
+        if guard is not None
+        else f"no guard: declared dead after {timeout_s:g} s of silence"
+    )
     where = f"namespace {namespace!r}" + (f" behind prefix {prefix!r}" if prefix else "")
     own = versions()["celery_affinity"]
     return (
@@ -40,7 +44,7 @@ def of_joining_again(*, anew: bool, unfinished: int) -> str:
     """
     if anew:
         return "celery_affinity: joined again, as a new member"
-    return f"celery_affinity: joined again; what it holds goes on: {_count(unfinished, 'job')}"
+    return f"celery_affinity: joined again; still holds {_count(unfinished, 'job')}"
 
 
 def of_leaving(given_back: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from celery import Celery
 from celery.app.task import Context, Task
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Ignore, Retry
 from celery.signals import task_failure, task_success
 
 from ..client.first_try import mode_of
@@ -29,6 +29,7 @@ from ..membership.held import claim_in
 from ..rules.marks import is_batch
 from ..rules.merging import Call, Merge
 from ..server.scheduler import Scheduler
+from .end_of_task import NotBegunError
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callabl
             result = _run(run, merge, list(calls.values()), folded, args, kwargs)
         except Retry as exc:
             if batch is not None and _is_for_one_call(exc, request):
-                _at_the_broker(task, partial(retry, batch=batch, exc=exc))
+                _at_the_broker(task, partial(retry, batch=batch, exc=exc, run=request))
             raise
         if merge.split is None:
             return result
@@ -220,7 +221,7 @@ def _once_the_broker_answers(task: Task, ask: Callable[[], _T], what: str) -> _T
                 is_said = True
             if time.monotonic() >= deadline_s:
                 if task.acks_late:
-                    raise Reject(f"the calls {what % task.request.id}: {exc}", requeue=True) from exc
+                    raise NotBegunError(f"the calls {what % task.request.id}: {exc}") from exc
                 raise
         time.sleep(_PAUSE_S)
 
@@ -288,4 +289,4 @@ def _at_the_broker(task: Task, tell: Callable[..., object]) -> None:
         with _broker(task) as (scheduler, teller):
             tell(teller, scheduler=scheduler)
     except AWAY as exc:
-        logger.warning("The callers that task %s was merged with are told by the dispatcher: %s", task.request.id, exc)
+        logger.warning("The dispatcher will tell the callers merged with task %s: %s", task.request.id, exc)

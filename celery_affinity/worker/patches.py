@@ -1,6 +1,6 @@
 """The changes to Celery's, billiard's and kombu's objects in a worker on this transport; `PATCHED` names each.
 
-``docs/explanation/patches.md`` gives the reasons. A change that needs to know more has a module of its own.
+``docs/internals/patches.md`` gives the reasons. A change that needs to know more has a module of its own.
 """
 
 import logging
@@ -103,7 +103,7 @@ def _surviving(callback: Any) -> Any:
         except received.LOST:
             raise
         except Exception:
-            logger.exception("What was to be done in the event loop failed: %r", callback)
+            logger.exception("A call in the event loop failed: %r", callback)
             return None
 
     return call

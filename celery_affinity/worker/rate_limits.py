@@ -96,7 +96,7 @@ class Limits:
             if held is None or wait_s <= _HOLDS_A_KEY_S or not request.holds_a_key:
                 stay.append(each)
                 continue
-            logger.info("Task %s[%s] is given back: its key is free while it would wait", request.name, request.id)
+            logger.info("Task %s[%s] is given back: others may use its key while it waits", request.name, request.id)
             self._give_back([request])
             if held.type not in self._avoided:
                 self._avoided.add(held.type)
@@ -119,7 +119,9 @@ class Limits:
                 try:
                     request.revoked()
                 except Exception:  # of a result backend, or of a signal's handler: the other jobs go on all the same
-                    logger.exception("Cannot tell that task %s[%s] has expired", request.name, request.id)
+                    logger.exception(
+                        "Cannot tell the caller of task %s[%s] that the task has expired", request.name, request.id
+                    )
 
     def _return_what_is_recalled(self, bucket: "TokenBucket") -> None:
         """Give back jobs that wait since before a pause."""

@@ -78,4 +78,4 @@ class Reconnecting:
         try:
             read_results(self._consumer.pool)
         except Exception:
-            logger.exception("The ends of tasks are read when the event loop turns again")
+            logger.exception("Ended tasks are noticed only when the event loop goes on")

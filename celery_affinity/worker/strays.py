@@ -49,7 +49,7 @@ class Strays:
         except RuntimeError:
             return _SEARCHES_AGAIN_S  # a table changed while it was searched
         except Exception:
-            logger.exception("What is held and runs nowhere cannot be found")
+            logger.exception("The search for jobs that are held but do not run failed")
         return _SEARCHES_AGAIN_S if self._since_s else None
 
     def _search(self) -> None:
@@ -93,7 +93,7 @@ class Strays:
     def _free(self, each: Any, held: Held | None) -> None:
         what = f"Job {held.job_id}" if isinstance(each, str) and held is not None else f"Task {each.name}[{each.id}]"
         logger.error(
-            "%s is held, and runs nowhere in this worker for %g s: nobody noticed its end. Its slot is freed%s",
+            "%s is held but has not run in this worker for %g s: its end went unnoticed. Its slot is freed%s",
             what,
             NOWHERE_FOR_S,
             "" if held is None or held.outcome == ACKED or held.void else "; it was not acked, so it is pending again",

@@ -28,7 +28,7 @@ def transport(facts: Facts) -> Iterator[Finding]:
     if facts.app.transport_fails:
         yield Finding(
             "transport",
-            f"broker_transport is {facts.app.transport}, which is no transport: {facts.app.transport_fails}. Every "
+            f"broker_transport is {facts.app.transport}, which is not a transport: {facts.app.transport_fails}. Every "
             "call fails, and no worker starts.",
             'Set app.conf.broker_transport = "celery_affinity:Transport", with a capital T.',
         )
@@ -36,7 +36,7 @@ def transport(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "transport",
             f"broker_transport is {facts.app.transport}: this app publishes and works with stock Celery's transport, "
-            "and nothing of celery_affinity is in force.",
+            "and celery_affinity has no effect.",
             'Set app.conf.broker_transport = "celery_affinity:Transport" where the app is made, for producers and '
             "workers alike.",
         )
@@ -59,7 +59,9 @@ def settings(facts: Facts) -> Iterator[Finding]:
 def misspelt_options(facts: Facts) -> Iterator[Finding]:
     for words in facts.app.misspelt:
         yield Finding(
-            "option-misspelt", words, "Correct it: what it asks for would be lost, so the calls that have it fail."
+            "option-misspelt",
+            words,
+            "Correct it: calls with a misspelt option fail, so that no option is lost silently.",
         )
 
 
@@ -73,7 +75,7 @@ def keys(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "settings",
             f"broker_transport_options: {facts.app.keys_refused}.",
-            "Correct it: every call fails, and no worker starts. Server and fleet were not looked at.",
+            "Correct it: every call fails, and no worker starts. Server and fleet were not checked.",
         )
 
 
@@ -82,7 +84,7 @@ def imports(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "imports",
             f"The modules of the app's tasks cannot be imported: {facts.app.not_imported}.",
-            "Correct it: no worker would start. What the tasks declare was not looked at.",
+            "Correct it: no worker would start. The options of the tasks were not checked.",
         )
 
 
@@ -93,7 +95,7 @@ def unknown_option(facts: Facts) -> Iterator[Finding]:
         if close:
             yield Finding(
                 "unknown-option",
-                f"broker_transport_options has {option!r}, which nobody reads.",
+                f"broker_transport_options has {option!r}, which no transport reads.",
                 f"Did you mean {close[0]!r}?",
             )
 
@@ -103,9 +105,9 @@ def void_options(facts: Facts) -> Iterator[Finding]:
     if void and facts.app.schedules_all:
         yield Finding(
             "void-options",
-            f"broker_transport_options has what does nothing for jobs here: {listed(void, 20)}.",
-            "Take it out once no worker and no producer has stock Celery's transport: no job is run again because of a "
-            "time that ran out, and the score alone says what is next.",
+            f"broker_transport_options has options without effect on scheduled jobs: {listed(void, 20)}.",
+            "Remove them once no worker and no producer uses stock Celery's transport: no job runs again because of a "
+            "timeout, and only the score decides which job is next.",
         )
 
 
@@ -115,7 +117,7 @@ def priority_order(facts: Facts) -> Iterator[Finding]:
     if users and not facts.app.priority_order_is_set:
         yield Finding(
             "priority-order",
-            f"This app uses Celery's priorities ({listed(users)}) and does not say which end is the highest: "
+            f"This app uses Celery's priorities ({listed(users)}) and does not say which priority is the highest: "
             "on stock Redis 0 is, here 10 is.",
             'Set affinity_priority_order: "lower-first" if the app was written for stock Redis, else "higher-first".',
         )
@@ -126,8 +128,8 @@ def prefetch(facts: Facts) -> Iterator[Finding]:
         given = listed(f"{name} = {value!r}" for name, value in facts.app.void.items())
         yield Finding(
             "prefetch",
-            f"{given}: without effect here. A job is claimed for a free slot, so nothing is prefetched.",
-            "Take it out.",
+            f"{given}: without effect. A job is claimed only for a free slot, so nothing is prefetched.",
+            "Remove it.",
         )
 
 
@@ -136,7 +138,7 @@ def cancel_on_loss(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "cancel-on-loss",
             "worker_cancel_long_running_tasks_on_connection_loss is on: each lost connection cancels running tasks "
-            "with acks_late, which would go on here and be acked after the reconnect.",
+            "with acks_late, which would otherwise go on and be acked after the reconnect.",
             "Set it to False.",
         )
 
@@ -145,8 +147,8 @@ def tls(facts: Facts) -> Iterator[Finding]:
     if facts.app.tls_unverified:
         yield Finding(
             "tls-unverified",
-            f"The certificate of {facts.app.broker} is not verified: anybody in between can read and write jobs.",
-            "Take ssl_cert_reqs out of the URL and of broker_use_ssl, or give ssl_ca_certs.",
+            f"The certificate of {facts.app.broker} is not verified: a third party can read and write jobs.",
+            "Remove ssl_cert_reqs from the URL and from broker_use_ssl, or give ssl_ca_certs.",
         )
 
 
@@ -155,9 +157,9 @@ def results_never_expire(facts: Facts) -> Iterator[Finding]:
     if backend is not None and not backend.expires_s:
         yield Finding(
             "results-never-expire",
-            "result_expires says that results are kept for ever, and they are on the broker's server: once it is full, "
+            "result_expires keeps results for ever, and the results are on the broker's server: once it is full, "
             "publishing fails.",
-            "Set result_expires, set ignore_result on tasks whose result nobody reads, or give results a server of "
+            "Set result_expires, set ignore_result on tasks whose results are not read, or give results a server of "
             "their own.",
         )
 
@@ -194,7 +196,7 @@ def hiredis(facts: Facts) -> Iterator[Finding]:
     if not facts.app.hiredis:
         yield Finding(
             "hiredis",
-            "hiredis is not installed here: redis-py reads replies in Python, which takes longer.",
+            "hiredis is not installed: redis-py parses replies in Python, which is slower.",
             "pip install celery-affinity[hiredis], for workers and producers.",
         )
 

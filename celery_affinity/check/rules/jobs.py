@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ...rules.patterns import matches
 from ...rules.type_name import alike, did_you_mean, misspelt
 from ..facts import App, Fleet
 from ..finding import Finding, listed
@@ -46,10 +47,23 @@ def type_misspelt(fleet: Fleet, app: App) -> Iterator[Finding]:
         if meant is not None and type_ not in fleet.served and not fleet.pending.get(type_):
             yield Finding(
                 "type-misspelt",
-                f"Type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}, differs in "
-                f"{'case or blanks' if alike(type_, [meant]) else 'one letter'} alone from {meant!r}, which live "
-                "workers serve: to Celery these are two queues.",
+                f"Type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}, differs only in "
+                f"{'case or blanks' if alike(type_, [meant]) else 'one letter'} from {meant!r}, which live "
+                "workers serve: to Celery these are different queues.",
                 f"Write {meant!r} there, or start a worker with -Q '{type_}'.",
+            )
+
+
+@of_fleet_and_app
+def bound_of_no_type(fleet: Fleet, app: App) -> Iterator[Finding]:
+    known = fleet.served | app.declared.keys() | fleet.pending.keys()
+    for pattern in app.bounds:
+        if not any(matches(pattern, type_) for type_ in known):
+            yield Finding(
+                "bound-of-no-type",
+                f"affinity_max_pending[{pattern!r}] matches no type that a task declares, a live worker serves, or a "
+                f"job waits for{did_you_mean(pattern, known) or '.'}",
+                "Use the spelling of tasks and workers, or remove the bound.",
             )
 
 
@@ -80,9 +94,9 @@ def nobody_ticks(fleet: Fleet) -> Iterator[Finding]:
         since = "never" if fleet.ticked_s is None else f"not for {fleet.ticked_s:,.0f} s"
         yield Finding(
             "nobody-ticks",
-            f"No dispatcher has worked here ({since}): {fleet.scheduled:,} scheduled job(s) stay past their time, and "
-            "the jobs of workers that died stay with them.",
-            "Each live worker embeds a dispatcher; for a fleet without any, run `celery -A ... affinity dispatcher`.",
+            f"No dispatcher has worked here ({since}): {fleet.scheduled:,} scheduled job(s) wait past their time, and "
+            "the jobs of dead workers do not come back.",
+            "Each live worker has a dispatcher. For a fleet without workers, run `celery -A ... affinity dispatcher`.",
         )
 
 
@@ -92,7 +106,7 @@ def dead_letters(fleet: Fleet) -> Iterator[Finding]:
         yield Finding(
             "dead-letters",
             f"{fleet.dead:,} job(s) are dead letters: they will not run again by themselves.",
-            "See `celery -A ... affinity dead list` for why; then `dead replay` or `dead drop`.",
+            "`celery -A ... affinity dead list` shows the reasons. Then use `dead replay` or `dead drop`.",
         )
 
 
@@ -102,7 +116,7 @@ def unserved(fleet: Fleet) -> Iterator[Finding]:
         yield Finding(
             "unserved",
             f"{fleet.unserved:,} job(s) were published, since the first day, while no live worker served their type.",
-            "A count that grows: a type is misspelt, or its workers come and go.",
+            "If the count grows, a type is misspelt, or its workers come and go.",
         )
 
 
@@ -118,8 +132,8 @@ def settings_differ(fleet: Fleet) -> Iterator[Finding]:
         if each.conf != each.own:
             yield Finding(
                 "settings-differ",
-                f"affinity_{each.name} is {each.own!r} in this app.conf, and {each.conf!r} in that of the worker that "
-                "joined last with another: all share one value.",
+                f"affinity_{each.name} is {each.own!r} in this app.conf, and {each.conf!r} in the app.conf of the "
+                "worker that changed it last: all workers share one value.",
                 "Give all apps on this broker one value, or each its own namespace in broker_transport_options.",
             )
 
@@ -131,7 +145,7 @@ def settings_changed(fleet: Fleet) -> Iterator[Finding]:
             yield Finding(
                 "settings-changed",
                 f"affinity_{each.name} is {each.value!r}, changed at run time; app.conf says {each.conf!r}.",
-                f"If it is to stay, write it to app.conf; else `celery -A ... affinity settings reset {each.name}`.",
+                f"To keep it, write it to app.conf; otherwise `celery -A ... affinity settings reset {each.name}`.",
             )
 
 
@@ -139,6 +153,7 @@ RULES = (
     type_waits,
     type_unserved,
     type_misspelt,
+    bound_of_no_type,
     stock_messages,
     nobody_ticks,
     dead_letters,

@@ -34,9 +34,9 @@ def away(facts: Facts) -> Iterator[Finding]:
     if facts.away is not None:
         yield Finding(
             "broker-away",
-            f"The broker {facts.app.broker} does not answer as it should: {facts.away}.",
-            "See whether the server runs and can be reached from here, and whether user and password are right. "
-            "Nothing else of server and workers was looked at.",
+            f"The broker {facts.app.broker} does not answer correctly: {facts.away}.",
+            "Check that the server runs, that this machine can reach it, and that user and password are right. "
+            "Nothing else of server and workers was checked.",
         )
 
 
@@ -45,7 +45,7 @@ def unknown(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "server-unknown",
             f"This user may not ask the server for its state ({facts.server.refused}): version, memory, eviction and "
-            "persistence were not looked at.",
+            "persistence were not checked.",
             "Run this with a user that has +info, and +config|get for persistence.",
         )
 
@@ -91,9 +91,9 @@ def schema(facts: Facts) -> Iterator[Finding]:
     if facts.server is not None and facts.server.schema not in (None, str(SCHEMA)):
         yield Finding(
             "schema",
-            f"What stands on the server was written with schema {facts.server.schema}, this process writes {SCHEMA}: "
-            "processes of this version refuse to work with it. Workers and jobs were not looked at.",
-            "Bring all processes to versions of celery_affinity that write one schema.",
+            f"The data on the server has schema {facts.server.schema}, and this process uses schema {SCHEMA}: "
+            "processes of this version refuse to work with it. Workers and jobs were not checked.",
+            "Use versions of celery_affinity with the same schema in all processes.",
         )
 
 
@@ -102,17 +102,17 @@ def eviction(server: Server) -> Iterator[Finding]:
     if server.policy.startswith("allkeys"):
         yield Finding(
             "eviction",
-            f"maxmemory-policy is {server.policy}: once its memory is full the server drops jobs, without a word.",
+            f"maxmemory-policy is {server.policy}: once its memory is full, the server silently drops jobs.",
             "CONFIG SET maxmemory-policy noeviction, and in its configuration: publishing then fails with a clear "
-            "error, and all that runs goes on.",
+            "error, and running jobs go on.",
         )
 
 
 @_of_server
 def memory(server: Server) -> Iterator[Finding]:
     todo = (
-        "See what fills it (waiting jobs: `celery affinity status`; results: result_expires; dead letters: "
-        "`celery affinity dead list`), add workers, or give it more."
+        "Find out what fills it (waiting jobs: `celery affinity status`; results: result_expires; dead letters: "
+        "`celery affinity dead list`), add workers, or give it more memory."
     )
     limit, of_what = (
         (server.maxmemory, "maxmemory") if server.maxmemory else (server.of_machine, "the machine's memory")
@@ -126,7 +126,7 @@ def memory(server: Server) -> Iterator[Finding]:
         yield Finding(
             "memory-unlimited",
             "The server has no maxmemory: if jobs pile up, the kernel may end it.",
-            "Set maxmemory, with noeviction, below what the machine has (snapshots need room as well).",
+            "Set maxmemory, with noeviction, below the memory of the machine (snapshots need memory as well).",
         )
 
 
@@ -138,16 +138,16 @@ def persistence(server: Server) -> Iterator[Finding]:
     if server.save == "":
         yield Finding(
             "persistence-off",
-            "The server keeps nothing on disk: a crash or a restart of it loses every waiting job, and running ones "
-            "that end meanwhile are not known to have ended.",
+            "The server keeps nothing on disk: a crash or a restart loses every waiting job, and the ends of jobs that "
+            "run meanwhile.",
             todo,
         )
     else:
         often = f" ({server.save})" if server.save else ""
         yield Finding(
             "snapshots-only",
-            f"The server has no append-only file: a crash of it loses what came since its last snapshot{often}, and "
-            "runs again what ended since.",
+            f"The server has no append-only file: a crash of it loses all changes since its last snapshot{often}, and "
+            "jobs that ended since then run again.",
             todo,
         )
 
@@ -159,7 +159,7 @@ def persistence_fails(server: Server) -> Iterator[Finding]:
             "persistence-fails",
             f"The server could not write its {server.failing} the last time it tried: it refuses writes "
             "(MISCONF) until it can.",
-            "See its log; most often its disk is full, or it has no memory left to fork.",
+            "See its log. The usual cause is a full disk, or too little memory for a fork.",
         )
 
 
@@ -168,7 +168,7 @@ def connections(server: Server) -> Iterator[Finding]:
     if server.max_clients and server.clients >= server.max_clients * NEARLY_FULL:
         yield Finding(
             "connections-nearly-full",
-            f"The server has {server.clients} of at most {server.max_clients} connections: soon it takes no more.",
+            f"The server has {server.clients} of at most {server.max_clients} connections: soon it accepts no more.",
             "Raise maxclients, or see who holds them (CLIENT LIST): each worker needs some six.",
         )
 

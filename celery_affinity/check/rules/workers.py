@@ -38,9 +38,9 @@ def remote_control(fleet: Fleet) -> Iterator[Finding]:
     if fleet.not_asked is not None:
         yield Finding(
             "remote-control",
-            f"The workers could not be asked ({fleet.not_asked}): a worker with stock Celery's transport, other "
-            "versions and clocks would not be seen.",
-            "Run this with a user that may use remote control: the one of the workers can.",
+            f"The workers could not be asked ({fleet.not_asked}): workers with stock Celery's transport, other "
+            "versions and wrong clocks remain unseen.",
+            "Run this with a user that may use remote control, such as the workers' user.",
         )
 
 
@@ -49,8 +49,8 @@ def no_workers(fleet: Fleet, app: App) -> Iterator[Finding]:
     if not fleet.members:
         yield Finding(
             "no-workers",
-            f"No worker is alive in namespace {fleet.namespace!r} of {app.broker}: whatever is published waits.",
-            "Start one: celery -A ... worker -Q " + ",".join(sorted(app.declared) or ["celery"]),
+            f"No worker is alive in namespace {fleet.namespace!r} of {app.broker}: published jobs wait.",
+            "Start a worker: celery -A ... worker -Q " + ",".join(sorted(app.declared) or ["celery"]),
         )
 
 
@@ -62,9 +62,9 @@ def stock_worker(fleet: Fleet, app: App) -> Iterator[Finding]:
         if not answer.ours and shared:
             yield Finding(
                 "stock-worker",
-                f"Worker {answer.name} consumes {listed(shared)} with another transport than this: it gets none of "
-                "these jobs, only what comes from producers like it while it is free.",
-                'Start it again with broker_transport = "celery_affinity:Transport", as the others have it.',
+                f"Worker {answer.name} consumes {listed(shared)} with another transport: it gets no scheduled "
+                "jobs. While it is free, it gets messages from producers with that transport.",
+                'Start it again with broker_transport = "celery_affinity:Transport", as the other workers have it.',
             )
 
 
@@ -87,9 +87,9 @@ def worker_silent(fleet: Fleet) -> Iterator[Finding]:
         if beats.is_late(member.last_beat_s, fleet.heartbeat_s):
             yield Finding(
                 "worker-silent",
-                f"Worker {member.name} was last heard of {member.last_beat_s:.0f} s ago; it is to beat every "
-                f"{fleet.heartbeat_s:g} s. Past affinity_worker_timeout its jobs go to others.",
-                "See whether its machine is gone, suspended, cut off, or out of CPU.",
+                f"Worker {member.name} was last heard of {member.last_beat_s:.0f} s ago; heartbeats are due every "
+                f"{fleet.heartbeat_s:g} s. After affinity_worker_timeout its jobs go to other workers.",
+                "Check whether its machine is gone, suspended, cut off, or out of CPU.",
             )
 
 
@@ -99,10 +99,10 @@ def worker_stalled(fleet: Fleet) -> Iterator[Finding]:
         if member.stalled:
             yield Finding(
                 "worker-stalled",
-                f"The event loop of worker {member.name} stands still: it lives and keeps what it runs, but gets no "
-                "new jobs.",
-                "See what blocks its main process (py-spy dump): a signal handler, a control command, a full disk "
-                "under its log. Start it again if it stays so.",
+                f"The event loop of worker {member.name} stands still: the worker lives and keeps its running jobs, "
+                "but gets no new jobs.",
+                "Find out what blocks its main process (py-spy dump): a signal handler, a control command, a full disk "
+                "under its log. If it stays blocked, restart the worker.",
             )
 
 
@@ -115,9 +115,9 @@ def worker_mute(fleet: Fleet) -> Iterator[Finding]:
     if mute:
         yield Finding(
             "worker-mute",
-            f"Alive, but not answering remote control: {listed(mute)}. Versions and clocks there are unknown.",
-            "A solo pool answers between two tasks; worker_enable_remote_control = False never does. Else give it "
-            "longer: --timeout.",
+            f"Alive, but not answering remote control: {listed(mute)}. Their versions and clocks are unknown.",
+            "A solo pool answers between two tasks; with worker_enable_remote_control = False, a worker never answers. "
+            "Otherwise wait longer, with --timeout.",
         )
 
 
@@ -130,7 +130,7 @@ def worker_idle(fleet: Fleet, app: App) -> Iterator[Finding]:
     for member in fleet.members:
         # A worker that consumes more than it serves is drained, or has queues that are not scheduled.
         if member.id in queues and wanted.isdisjoint(member.types) and set(queues[member.id]) <= set(member.types):
-            serves = f"serves {listed(member.types)}, which no task of this app declares and nothing waits for"
+            serves = f"serves {listed(member.types)}, which no task of this app declares and no job waits for"
             yield Finding(
                 "worker-idle",
                 f"Worker {member.name} {serves if member.types else 'serves no type'}: it has nothing to do.",
@@ -146,7 +146,7 @@ def namesakes(fleet: Fleet) -> Iterator[Finding]:
             "namesakes",
             f"{names.count(name)} live workers have the node name {name}: remote control and logs cannot tell them "
             "apart.",
-            "Give each its own -n, such as -n pdf1@%h.",
+            "Give each worker its own -n, such as -n pdf1@%h.",
         )
 
 
@@ -158,7 +158,7 @@ def no_guard(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "no-guard",
             f"{whose}. A worker that is killed is noticed after affinity_worker_timeout, not within a second.",
-            "Set affinity_guard = True, unless some 15 MB for each worker are too much.",
+            "Set affinity_guard = True, unless some 15 MB per worker are too much.",
         )
 
 
@@ -170,7 +170,7 @@ def affinity_versions(fleet: Fleet, app: App) -> Iterator[Finding]:
 @of_fleet_and_app
 def other_versions(fleet: Fleet, app: App) -> Iterator[Finding]:
     packages = tuple(name for name in app.versions if name != "celery_affinity")
-    todo = "Fine during an upgrade; else install the same versions everywhere, from one lock file."
+    todo = "This is fine during an upgrade. Otherwise install the same versions everywhere, from one lock file."
     yield from _other_versions(fleet, app, "versions", packages, todo)
 
 
@@ -194,9 +194,9 @@ def clock_worker(fleet: Fleet) -> Iterator[Finding]:
             yield Finding(
                 "clock-worker",
                 f"The clock of worker {answer.name} is {apart(answer.clock_ahead_s)} the server's: times in events and "
-                "logs, an absolute eta= or expires= of what it publishes, and both of what it takes over from stock "
-                "producers are that much off. Scheduling is not: the server's clock counts.",
-                "Have both machines keep time (NTP).",
+                "logs, an absolute eta= or expires= of jobs that it publishes or takes over from stock producers are "
+                "off by that time. Scheduling is not affected: it uses the server's clock.",
+                "Synchronise the clocks of both machines (NTP).",
             )
 
 

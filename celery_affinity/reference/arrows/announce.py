@@ -4,13 +4,14 @@ from collections.abc import Collection
 
 from ...rules import marks
 from ...rules.protocol import (
+    DROPPED,
     LONGEST_ANNOUNCED,
     LONGEST_PAUSE_US,
     MOST_ENDS_LOOKED_AT,
     OTHERS_HAVE_US,
     OTHERS_WHO_TRY_HAVE_US,
 )
-from ..model import Cohort
+from ..model import Cohort, Job
 from ..replies import Ending
 
 
@@ -33,7 +34,7 @@ def announce(cohort: Cohort, *, app: str, telling: Collection[str] = (), again_u
         message = job.message or ""
         return Ending(
             job_id,
-            how=job.reason or ("shared" if marks.is_batch(job_id) else job.state),
+            how=_how(job),
             type=job.type,
             task_id=job.task_id,
             task_name=job.task_name,
@@ -43,3 +44,9 @@ def announce(cohort: Cohort, *, app: str, telling: Collection[str] = (), again_u
             message=message if len(message.encode()) <= LONGEST_ANNOUNCED else None,
         )
     return None
+
+
+def _how(job: Job) -> str:
+    if job.state == "revoked" and job.why.startswith(DROPPED):
+        return DROPPED
+    return job.reason or ("shared" if marks.is_batch(job.id) else job.state)

@@ -40,6 +40,7 @@ def join(
         worker.name, worker.types, worker.slots, worker.other = name, frozenset(types), slots, other
         worker.app = app
         worker.seen_us, worker.accepting, worker.stalled, worker.free = now_us, True, False, 0
+    workers.say_what_is_kept(cohort, worker)
     free_slots.recount(worker, now_us)
     keyed.recheck(cohort, now_us)
     more = fill(cohort, worker.types, now_us)

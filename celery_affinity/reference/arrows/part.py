@@ -13,8 +13,9 @@ def part(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence: int, n
     """Have calls of a batch wait again as a batch of their own, in their order, as old as the oldest of them.
 
     *fence*: the number of the caller's claim of the batch. The call whose message the worker has stays, and so do those
-    that have ended. The new batch has the best mode and priority of its calls, waits for no more of them, and is open
-    for others if nothing else is. Return how many calls went; -1 if the batch is not the caller's.
+    that have ended. The new batch has the best mode and priority of its calls, or those to which the batch was moved;
+    it waits for no more of them, and is open for others if nothing else is. Return how many calls went; -1 if the batch
+    is not the caller's.
     """
     batch = cohort.jobs.get(batch_id)
     if batch is None or not batches.is_its_own(cohort, batch, fence):
@@ -34,9 +35,12 @@ def part(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence: int, n
         message=None,
         task_name=batch.task_name,
         rules=batch.rules,
-        bytes=sum(call.bytes or 0 for call in calls),
+        bytes=sum(len((call.message or "").encode()) for call in calls),
         calls=len(calls),
+        is_moved=batch.is_moved,
     )
+    if batch.is_moved:
+        parted.on_demand, parted.priority = batch.on_demand, batch.priority
     for number, call in enumerate(calls, 1):
         del batch.callers[call.id]
         parted.callers[call.id] = number

@@ -1,22 +1,34 @@
 """publish: client -> pending, or scheduled if its time is still to come."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from ...rules.bounds import Bound
 from ...rules.job_fields import Job
-from ...rules.protocol import IS_MERGED, IS_PENDING, IS_REFUSED
-from ..jobs import enter, keyed
+from ...rules.protocol import IS_FULL, IS_MERGED, IS_PENDING, IS_REFUSED
+from ..jobs import bounds, enter, keyed
 from ..model import Cohort
 from ..placing import reserves
 from ..placing.fill import fill
 from ..replies import NONE, Published
 
 
-def publish(cohort: Cohort, jobs: Sequence[Job | str], *, now_us: int, recurring: str = "") -> list[Published]:
+def publish(
+    cohort: Cohort,
+    jobs: Sequence[Job | str],
+    *,
+    now_us: int,
+    recurring: str = "",
+    bounded: Mapping[str, Bound] | None = None,
+) -> list[Published]:
     """Add *jobs*. A known id changes nothing. The first reply says `more`.
 
     They stay in order: each is enqueued 1 µs after the one before. In the place of a job stands the name of its field
     for which it is refused (`job_fields.bad`), if there is one. *recurring*: the call that they are firings of.
+    *bounded*: how many jobs of some types may wait.
     """
+    full = bounds.full(cohort, jobs, bounded, now_us) if bounded else None
+    if full is not None:
+        return [Published(IS_FULL, NONE, True, full) for _ in jobs]
     published: list[Published] = []
     types: set[str] = set()
     fresh: set[str] = set()
@@ -26,6 +38,8 @@ def publish(cohort: Cohort, jobs: Sequence[Job | str], *, now_us: int, recurring
             continue
         others_wait = bool(keyed.standing(cohort, {job.type}))
         reply = enter.put(cohort, job, now_us + nth, now_us, recurring=recurring)
+        if bounded:
+            reply = reply._replace(state=bounds.keep(cohort, job, reply.state, bounded, now_us))
         published.append(reply)
         if reply.state == IS_PENDING:
             fresh.add(job.id)

@@ -61,13 +61,13 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
         how, why = read_outcome(outcome)
         if marks.is_batch(job.id):
             again |= batch_release.record(cohort, job, how, why, now_us)
+        elif (how == "rejected" and not job.acked) or (how == "failed" and worker.keeps_failed):
+            come_back.drop(cohort, job, now_us)
+            come_back.bury(cohort, job, "rejected" if how == "rejected" else "failed", now_us, why)
         elif how in ENDED or job.acked:
             finished.record(cohort, job, ENDED.get(how, "done"), why if how in ENDED else "", now_us)
             if how == "acked":
                 recurring.run(cohort, job, job, now_us)
-        elif how == "rejected":
-            come_back.drop(cohort, job, now_us)
-            come_back.bury(cohort, job, "rejected", now_us, why)
         else:
             again |= come_back.put(cohort, job, now_us, counted=how == "unsettled", why=why)
     return again

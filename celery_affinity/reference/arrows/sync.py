@@ -31,6 +31,7 @@ def sync(
         return Synced(False, False, NONE, [], [], 0, now_us, 0)
     lowers_reserves = slots < worker.slots and reserves.in_force(cohort)  # those that are shares of the live slots
     worker.seen_us, worker.slots, worker.other = now_us, slots, other
+    workers.say_what_is_kept(cohort, worker)
     if draining:
         workers.close(worker, now_us)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from ...rules.protocol import MOST_MOVES, MOST_TYPES, SILENCE_COUNTS_US
 from ..fleet.take_back import TakenBack, take_back
 from ..jobs import ends, keyed, merging, recurring, recurring_recheck
+from ..jobs.ended_trim import trim_ended
 from ..model import Cohort, Job
 from ..placing import type_changes
 from ..placing.fill import fill
@@ -29,8 +30,9 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
         end_pause(cohort, what, now_us)
     type_changes.recount(cohort)
     has_more_keys = keyed.recheck(cohort, now_us)
+    has_more_ended = trim_ended(cohort, now_us)
     more = fill(cohort, types, now_us)
-    again = MOST_MOVES in (expired, len(due), taken.jobs, len(ended)) or has_more_keys
+    again = MOST_MOVES in (expired, len(due), taken.jobs, len(ended)) or has_more_keys or has_more_ended
     untold = any(when_us <= now_us for when_us in cohort.untold.values())
     filled = [each for each in lists if cohort.lists.get(each)]
     handed_out_us = [each.handed_out_us for each in cohort.recurring.values() if each.handed_out_us is not None]

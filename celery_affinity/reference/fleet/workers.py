@@ -1,6 +1,7 @@
 """Who is alive, with which types and how many slots."""
 
 from ...rules.protocol import TICKED_LATELY_US, TICKERS
+from ..jobs import ended
 from ..model import Cohort, Worker
 from ..placing import free_slots, reserves
 
@@ -15,6 +16,11 @@ def stall(worker: Worker, now_us: int) -> None:
     """Place no job on *worker* until its event loop turns again."""
     worker.stalled = True
     free_slots.recount(worker, now_us)
+
+
+def say_what_is_kept(cohort: Cohort, worker: Worker) -> None:
+    """Have *worker* know how long jobs are known that end there, and whether those that fail are kept."""
+    worker.keep_s, worker.keeps_failed = ended.keep_s(cohort), cohort.settings.get("keep_failed") == "1"
 
 
 def detach(cohort: Cohort, gone: Worker) -> None:

@@ -2,7 +2,7 @@
 
 from ...rules import marks
 from ..model import Cohort, Job, Reason, State
-from . import callers, ends, find_by
+from . import callers, ended, ends, find_by
 
 
 def is_its_own(cohort: Cohort, batch: Job, fence: int | None) -> bool:
@@ -20,6 +20,7 @@ def end_caller(cohort: Cohort, caller: Job, state: State, why: str, now_us: int)
     callers.remove(cohort, caller)
     find_by.remove(cohort, caller, keeps_last=True)
     caller.state, caller.why, caller.ended_us, caller.message = state, why, now_us, None
+    ended.remember(cohort, caller, ended.keep_s(cohort), now_us)
 
 
 def meanwhile(cohort: Cohort, batch: Job, now_us: int) -> bool:
@@ -66,4 +67,4 @@ def wait_again(cohort: Cohort, batch: Job) -> None:
     for job_id in batch.callers:
         caller = cohort.jobs[job_id]
         find_by.fade(cohort, caller)
-        caller.expires_us, caller.stamps = None, ()
+        caller.expires_us, caller.stamps, caller.is_moved = None, (), False

@@ -3,14 +3,16 @@
 from ...rules import marks
 from ..model import Cohort, Delivery, Job, Worker
 from ..placing import free_slots, type_rules
-from . import ends, keyed, primary
+from . import ends, figures, keyed, primary
 
 
 def payload(cohort: Cohort, job: Job) -> Delivery:
     """Return what a worker reads of a claimed job; of a batch, the message of the call that is run."""
     assert job.fence is not None
     run = cohort.jobs[job.primary] if job.primary else job
-    return Delivery(job.id, job.fence, job.type, job.deliveries, job.enqueued_us, run.message or "", run.expires_us)
+    lane = (job.on_demand, job.priority) if job.is_moved else None
+    facts = (job.id, job.fence, job.type, job.deliveries, job.enqueued_us)
+    return Delivery(*facts, run.message or "", run.expires_us, lane)
 
 
 def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | None:
@@ -26,6 +28,7 @@ def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | N
         return None
     job.state, job.worker, job.fence = "claimed", worker.id, cohort.fence
     worker.claims[job.id] = cohort.fence
+    figures.count(cohort, job.type, "demand" if job.on_demand else "queued", now_us - job.enqueued_us)
     keyed.hold(cohort, job, now_us)
     type_rules.hold(cohort, job)
     free_slots.recount(worker, now_us)

@@ -47,10 +47,12 @@ def bury(cohort: Cohort, job: Job, reason: Reason, now_us: int, why: str = "") -
     """Put a job among the dead letters, of which the newest are kept."""
     job.state, job.reason, job.why, job.ended_us = "dead", reason, why, now_us
     cohort.counters[reason] += 1
+    if cohort.capacity(job.type):
+        cohort.figures[job.type][reason] += 1
     callers.close(cohort, job)
     if marks.is_batch(job.id):
         batches.bury(cohort, job, reason, now_us)
-    elif reason not in ("rejected", "unreadable"):
+    elif reason not in ("rejected", "unreadable", "failed"):
         cohort.untold[job.id] = now_us
     _trim_dead(cohort, now_us)
 
@@ -74,7 +76,7 @@ def told(cohort: Cohort, job: Job, now_us: int, most: int = MOST_FORGOTTEN) -> N
     del cohort.untold[job.id]
     job.left, job.tries = (), 0
     if job.state != "dead":
-        ends.told(cohort, job)
+        ends.told(cohort, job, now_us)
     elif not job.is_listed:
         forget(cohort, job, now_us, most)
 

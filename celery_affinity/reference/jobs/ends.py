@@ -3,7 +3,7 @@
 from typing import Literal
 
 from ..model import Cohort, Job
-from . import callers, find_by, keyed, recurring
+from . import callers, ended, find_by, keyed, recurring
 
 How = Literal["revoked", "expired"]
 
@@ -15,6 +15,8 @@ def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
     job.state, job.ended_us = how, now_us
     cohort.untold[job.id] = now_us
     cohort.counters[how] += 1
+    if cohort.capacity(job.type):
+        cohort.figures[job.type][how] += 1
     find_by.fade(cohort, job)
     callers.close(cohort, job)
 
@@ -40,7 +42,8 @@ def meanwhile(cohort: Cohort, job: Job, now_us: int) -> How | None:
     return "revoked" if find_by.is_revoked(cohort, job.task_id, job.stamps, job.enqueued_us) else None
 
 
-def told(cohort: Cohort, job: Job) -> None:
+def told(cohort: Cohort, job: Job, now_us: int) -> None:
     """The caller of *job* knows: keep only what is known of the job."""
     job.message = None
     find_by.remove(cohort, job, keeps_last=True)
+    ended.remember(cohort, job, ended.keep_s(cohort), now_us)

@@ -3,6 +3,7 @@
 from typing import cast
 
 from ...rules import job_fields
+from ...rules.figures import PUBLISHED
 from ...rules.job_rules import merge_in
 from ...rules.keys import withdrawn
 from ...rules.protocol import HAS_ENDED, IS_KNOWN, IS_MERGED, IS_PENDING, IS_SCHEDULED, TICK_US
@@ -38,6 +39,8 @@ def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int, *, r
     if is_revoked or (new.expires_us is not None and new.expires_us <= 0):
         ends.record(cohort, job, "revoked" if is_revoked else "expired", now_us)
         return Published(HAS_ENDED, NONE, True)
+    if cohort.capacity(job.type):
+        cohort.figures[job.type][PUBLISHED] += 1
     if not is_due:
         job.published_us = now_us
         job.is_again = is_again and merge_in(new.rules) is not None

@@ -1,27 +1,40 @@
 """A job that its worker ended: only what is known of it is kept, and for a while."""
 
-from ...rules.protocol import AVERAGED_OVER, SAMPLED_ONE_IN, SHORT_US
-from ..model import Cohort, Job, State
+import math
+
+from ...rules.protocol import AVERAGED_OVER, PACE_AVERAGED_OVER, SAMPLED_ONE_IN, SHORT_US, SLOWEST_PACE
+from ..model import Cohort, Job, State, Worker
 from ..placing import type_rules
-from . import callers, find_by, keyed
+from . import callers, ended, figures, find_by, keyed
 
 
 def record(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> None:
     """Record how a claimed job ended: a repeated publish changes nothing until a server forgets the job."""
     assert job.worker is not None
     assert job.fence is not None
-    _count_duration(cohort, job.type, max(0, now_us - (job.claimed_us or 0)), job.fence)
+    keep_s = cohort.workers[job.worker].keep_s
+    duration_us = max(0, now_us - (job.claimed_us or 0))
+    _count_duration(cohort, job.type, duration_us, job.fence, cohort.workers[job.worker])
+    figures.count(cohort, job.type, state, duration_us)
     del cohort.workers[job.worker].claims[job.id]
     type_rules.free(cohort, job)
     keyed.free(cohort, job, now_us)
     find_by.remove(cohort, job, keeps_last=True)
     callers.close(cohort, job)
     job.state, job.why, job.ended_us, job.message = state, why, now_us, None
+    ended.remember(cohort, job, keep_s, now_us)
 
 
-def _count_duration(cohort: Cohort, type_: str, duration_us: int, fence: int) -> None:
-    """Average how long a slot was taken by jobs of a type, unless nobody serves the type any more."""
+def _count_duration(cohort: Cohort, type_: str, duration_us: int, fence: int, worker: Worker) -> None:
+    """Average how long a slot was taken by jobs of a type, unless nobody serves the type any more.
+
+    And how long compared with that it was taken on this worker.
+    """
     is_known = type_ in cohort.durations_us or cohort.capacity(type_)
     if is_known and (duration_us >= SHORT_US or fence % SAMPLED_ONE_IN == 0):
+        if type_ in cohort.durations_us:
+            pace = 1000 if worker.pace is None else worker.pace
+            its = math.floor(min(duration_us * 1000 / max(cohort.durations_us[type_], 1), SLOWEST_PACE))
+            worker.pace = pace + (its - pace) // PACE_AVERAGED_OVER
         average_us = cohort.durations_us.get(type_, duration_us)
         cohort.durations_us[type_] = average_us + (duration_us - average_us) // AVERAGED_OVER

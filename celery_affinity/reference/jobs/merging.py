@@ -5,7 +5,8 @@ which they would wait: what is open for them waits itself, and was never deliver
 """
 
 from ...rules import marks
-from ...rules.job_rules import Merge, merge_in
+from ...rules.job_rules import Merge, key_part, merge_in
+from ...rules.protocol import MOST_MOVES
 from ..model import Cohort, Job
 from . import callers, keyed, patience
 
@@ -32,10 +33,9 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
     batch = other if marks.is_batch(other.id) else _batch_of(cohort, other, now_us)
     assert batch.calls is not None
     assert batch.bytes is not None
-    job.into = batch.id
     batch.calls += 1
     batch.bytes += job.bytes or 0
-    batch.callers[job.id] = batch.calls
+    _add(job, batch, batch.calls)
     on_demand, priority = batch.on_demand or job.on_demand, max(batch.priority, job.priority)
     enqueued_us = min(batch.enqueued_us, job.enqueued_us)
     if batch.state == "scheduled":
@@ -48,6 +48,12 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
         batch.state = "pending"
         keyed.enter(cohort, batch, now_us)
     return True
+
+
+def _add(call: Job, batch: Job, number: int) -> None:
+    call.into, call.has_merged, call.bytes = batch.id, True, None
+    call.has_rules_of_its_own = number <= MOST_MOVES or bool(key_part(call.rules))
+    batch.callers[call.id] = number
 
 
 def open_if_none_is(cohort: Cohort, batch: Job) -> None:
@@ -83,10 +89,11 @@ def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
         rules=first.rules,
         bytes=first.bytes,
         calls=1,
-        callers={first.id: 1},
+        is_moved=first.is_moved,
     )
     batch.patient_us, first.patient_us = first.patient_us, None
-    first.state, first.into = "merged", batch.id
+    first.state = "merged"
+    _add(first, batch, 1)
     keyed.leave(cohort, first, now_us)
     cohort.jobs[batch.id] = batch
     cohort.merging[callers.place(batch)] = batch.id

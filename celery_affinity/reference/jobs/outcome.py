@@ -6,7 +6,13 @@ from ...rules.protocol import MOST_WHY_BYTES
 from ..model import Outcome, State
 
 #: Outcome of a claimed job that was settled -> the state of the job then.
-ENDED: Mapping[str, State] = {"acked": "done", "failed": "failed", "revoked": "revoked", "expired": "expired"}
+ENDED: Mapping[str, State] = {
+    "acked": "done",
+    "ignored": "done",
+    "failed": "failed",
+    "revoked": "revoked",
+    "expired": "expired",
+}
 
 
 def read_outcome(outcome: Outcome) -> tuple[str, str]:

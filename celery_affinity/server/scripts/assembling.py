@@ -38,6 +38,7 @@ ARROWS = (
     "configure",
     "pause",
     "resume",
+    "move",
     "replay",
     "drop",
     "revoke",

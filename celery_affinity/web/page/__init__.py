@@ -54,7 +54,7 @@ def add(api: FastAPI, site: Site) -> None:
     @api.get("/api/events", summary="News of the fleet as server-sent events, every 2 s")
     async def events() -> Response:
         if not news.has_room:
-            raise RefusedError(503, "too many viewers look already")
+            raise RefusedError(503, "too many viewers already")
         return StreamingResponse(news.events(), media_type="text/event-stream", headers=_EVENTS)
 
 

@@ -9,14 +9,17 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from ...observe import claim_order, job_lists
 from ...observe.as_json import as_json
+from ...observe.figures import figures_of
 from ...observe.status import Report, Status
+from ...rules.bounds import Bound
 from ...server.scheduler import Scheduler
 from ..site import Site
+from .recent_waits import RecentWaits
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +48,7 @@ class News:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._history: deque[dict[str, Any]] = deque()
+        self._waits = RecentWaits(KEPT_S)
         self._text = ""
         self._number = 0
         self._viewers = 0
@@ -103,15 +107,17 @@ class News:
                 except TimeoutError:
                     continue
         self._history.clear()
+        self._waits = RecentWaits(KEPT_S)
 
     async def _look(self) -> None:
         try:
-            found = await self._site.with_scheduler(_snapshot)
+            found = await self._site.with_scheduler(_snapshot, self._site.bounds)
         except Exception as exc:  # the broker is away, or says no: the page says so, and this goes on
             logger.debug("No news: %s", exc)
             await self._tell(_event("away", json.dumps({"at": time.time(), "why": str(exc)})))
             return
         self._history.append(found["sample"])
+        found["times"] = self._waits.add(found["sample"]["at"], found.pop("figures", []))
         while self._history and found["sample"]["at"] - self._history[0]["at"] > KEPT_S:
             self._history.popleft()
         await self._tell(_event("news", json.dumps(found, ensure_ascii=False, separators=(",", ":"))))
@@ -128,17 +134,19 @@ def _event(name: str, data: str) -> str:
     return f"event: {name}\ndata: {safe}\n\n"
 
 
-def _snapshot(scheduler: Scheduler) -> dict[str, Any]:
+def _snapshot(scheduler: Scheduler, bounds: Mapping[str, int | Bound]) -> dict[str, Any]:
     reader = scheduler.reader
-    status = Report(reader).status()
+    status = Report(reader, bounds).status()
     upcoming = claim_order.next_jobs(reader, None, _NEXT)
     now_s = reader.now_us() / 1e6
+    sample = _sample(status, now_s)
     return {
         "status": as_json(status),
         "next": as_json(upcoming),
         "claimed": as_json(job_lists.held(reader, _CLAIMED)),
         "now_s": now_s,
-        "sample": _sample(status, now_s),
+        "sample": sample,
+        "figures": figures_of(reader, sample["types"]),
     }
 
 

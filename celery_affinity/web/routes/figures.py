@@ -1,12 +1,14 @@
 """The state of the fleet, its figures for Prometheus, and what probes ask."""
 
+from collections.abc import Mapping
+
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
-from ...observe.metrics import StatusCollector
+from ...observe.exposition import CONTENT_TYPE
+from ...observe.metrics import Metrics, as_text, read_metrics
 from ...observe.status import Report, Status
+from ...rules.bounds import Bound
 from ...server.scheduler import Scheduler
 from ..broker import BrokerAwayError
 from ..replies import reply
@@ -14,24 +16,26 @@ from ..site import Site
 from ..threads import BusyError
 
 
-def status_of(scheduler: Scheduler) -> Status:
-    return Report(scheduler.reader).status()
+def status_of(scheduler: Scheduler, bounds: Mapping[str, int | Bound] | None = None) -> Status:
+    return Report(scheduler.reader, bounds).status()
+
+
+def _metrics_of(scheduler: Scheduler, bounds: Mapping[str, int | Bound]) -> Metrics:
+    return read_metrics(scheduler.reader, bounds)
 
 
 def add(api: FastAPI, site: Site) -> None:
     @api.get("/api/status", summary="Types, workers, pauses and counts: what `celery affinity status --json` prints")
     async def status() -> Response:
-        return reply(await site.with_scheduler(status_of))
+        return reply(await site.with_scheduler(status_of, site.bounds))
 
     @api.get("/metrics", summary="Figures for Prometheus")
     async def metrics() -> Response:
         try:
-            found = await site.with_scheduler(status_of)
+            found = await site.with_scheduler(_metrics_of, site.bounds)
         except (BrokerAwayError, BusyError):
             found = None  # the figure `up` says so
-        registry = CollectorRegistry()
-        registry.register(StatusCollector(lambda: found))
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(as_text(found), media_type=CONTENT_TYPE)
 
     @api.get("/healthz", summary="Whether this server lives")
     async def healthz() -> Response:

@@ -1,16 +1,19 @@
-"""Jobs by id: asked, listed, waited for, cancelled, retried."""
+"""Jobs by id: asked, listed, waited for, cancelled, moved, retried."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import FastAPI, Query
+from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
+from ...errors import OptionError
 from ...observe import explain
 from ...observe.as_json import as_json
 from ...observe.job_lists import MOST
 from ...observe.jobs import Job
 from ...operate import backend
 from ...operate.jobs import Change
+from ...operate.moving import Wish
 from ...server.scheduler import Scheduler
 from ..replies import RefusedError, reply
 from ..site import Site
@@ -18,6 +21,15 @@ from ..waits import Waits
 
 _Limit = Annotated[int, Query(ge=1, le=MOST)]
 _Wait = Annotated[float, Query(ge=0, le=60)]
+
+
+class Moving(BaseModel):
+    """What a job is to have; null: what it has. *priority*: 0 to 10, 10 highest, as lists show it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    type: str | None = None
+    priority: int | None = None
+    mode: Literal["queued", "on_demand"] | None = None
 
 
 def add(api: FastAPI, site: Site) -> None:
@@ -30,8 +42,10 @@ def add(api: FastAPI, site: Site) -> None:
         task: str | None = None,
         limit: _Limit = 100,
         cursor: str | None = None,
+        stamp: str | None = None,
+        older_than: float | None = None,
     ) -> Response:
-        return reply(await site.ask(site.jobs.list, state, type, task, limit, cursor))
+        return reply(await site.ask(site.jobs.list, state, type, task, limit, cursor, stamp, older_than))
 
     @api.get("/api/jobs/{id:path}", summary="A job: state, times, worker; its whole explanation; wait until it ends")
     async def job(id: str, explain: bool = False, wait: _Wait = 0) -> Response:
@@ -47,6 +61,15 @@ def add(api: FastAPI, site: Site) -> None:
     @api.delete("/api/jobs/{id:path}", summary="Revoke a job; with terminate also one that runs", status_code=202)
     async def cancel(id: str, terminate: bool = False) -> Response:
         return _of_change(await site.foreign(_cancel, site, id, terminate))
+
+    @api.patch("/api/jobs/{id:path}", summary="Give a job that waits another type, priority or mode", status_code=202)
+    async def move(id: str, moving: Moving) -> Response:
+        try:
+            on_demand = None if moving.mode is None else moving.mode == "on_demand"
+            wish = Wish(moving.type, moving.priority, on_demand)
+            return _of_change(await site.ask(site.jobs.change, id, wish))
+        except OptionError as exc:
+            raise RefusedError(422, str(exc)) from exc
 
     @api.post("/api/jobs/{id:path}/retry", summary="Have a dead letter run again", status_code=202)
     async def retry(id: str) -> Response:

@@ -4,8 +4,9 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from ...dispatcher.recurring_calls import fire as fire_call
+from ...observe.recurring import RecurringRow, recurring_rows
 from ...rules.spelling import closest
-from ...server.replies import DueCall, RecurringRow
+from ...server.replies import DueCall
 from ...server.scheduler import Scheduler
 from ..replies import RefusedError, reply
 from ..site import Site
@@ -20,7 +21,7 @@ def add(api: FastAPI, site: Site) -> None:
     async def fire(name: str) -> Response:
         found = await site.with_scheduler(_find, name)
         if found.task not in site.app.tasks:
-            raise RefusedError(409, f"the app has no task {found.task!r}, which recurring call {name!r} is of")
+            raise RefusedError(409, f"the app has no task {found.task!r}, the task of recurring call {name!r}")
         await site.foreign(_fire, site, found)
         return reply(await site.with_scheduler(_find, name), 202)
 
@@ -38,7 +39,7 @@ def add(api: FastAPI, site: Site) -> None:
 
 
 def _rows(scheduler: Scheduler) -> list[RecurringRow]:
-    return scheduler.reader.recurring()
+    return recurring_rows(scheduler.reader)
 
 
 def _find(scheduler: Scheduler, name: str) -> RecurringRow:

@@ -39,5 +39,5 @@ def add(api: FastAPI, site: Site) -> None:
 
     @api.get("/api/reserves", summary="Slots that are kept free, by type")
     async def reserves() -> Response:
-        types = (await site.with_scheduler(status_of)).types
+        types = (await site.with_scheduler(status_of, site.bounds)).types
         return reply([reserve for each in types for reserve in each.reserves])

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Header, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from ...errors import OptionError
+from ...errors import OptionError, QueueFull
 from ...observe.jobs import Job, unknown
 from ...operate import submit
 from ..broker import BrokerAwayError
@@ -37,7 +37,7 @@ def add(api: FastAPI, site: Site) -> None:
         try:
             asked = submit.Request(call.task, call.args, call.kwargs, call.options, idempotency_key)
             task_id, is_new = await site.foreign(_submit, site, asked, submit.Ids.of(asked.name))
-        except submit.UsedBeforeError as exc:
+        except (submit.UsedBeforeError, QueueFull) as exc:
             raise RefusedError(409, str(exc)) from exc
         except OptionError as exc:
             raise RefusedError(422, str(exc)) from exc

@@ -26,7 +26,7 @@ class Pausing(BaseModel):
 def add(api: FastAPI, site: Site) -> None:
     @api.get("/api/types", summary="Types with jobs or workers")
     async def types() -> Response:
-        return reply((await site.with_scheduler(status_of)).types)
+        return reply((await site.with_scheduler(status_of, site.bounds)).types)
 
     @api.get("/api/pauses", summary="What is paused")
     async def paused() -> Response:
@@ -40,7 +40,7 @@ def add(api: FastAPI, site: Site) -> None:
     @api.post("/api/types/{type_:path}/resume", summary="End the pause of a type", status_code=202)
     async def resume(type_: str) -> Response:
         if not await site.with_scheduler(_resume, _checked(type_)):
-            raise RefusedError(409, f"type {type_!r} was not paused by itself")
+            raise RefusedError(409, f"type {type_!r} itself is not paused")
         return reply(await site.with_scheduler(_pauses), 202)
 
 

@@ -15,7 +15,7 @@ _ANSWER_S = 3.0
 def add(api: FastAPI, site: Site) -> None:
     @api.get("/api/workers", summary="Live workers")
     async def workers() -> Response:
-        return reply((await site.with_scheduler(status_of)).workers)
+        return reply((await site.with_scheduler(status_of, site.bounds)).workers)
 
     @api.post("/api/workers/{name:path}/drain", summary="Have a worker take no new jobs", status_code=202)
     async def drain(name: str) -> Response:

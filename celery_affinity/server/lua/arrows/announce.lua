@@ -2,10 +2,10 @@
 -- is not reported in time is announced to another process, each time after a pause twice as long: a process that tells
 -- an end may hang, and so may the others.
 -- RETURNS {id, how, type, task id, task name, deliveries, µs since the job ended, for anyone, message}; {id} of a job
--- whose row cannot be read; {} if no end is to be told. how: "revoked", "expired", or why the job is dead; of a
--- batch also "shared": its run has ended, and some calls do not know their result (`callers`). for anyone:
--- 1 if an app that does not know the task tells the end as well. message: "" if it is gone, nil if it is so large that
--- the process reads it by itself.
+-- whose row cannot be read; {} if no end is to be told. how: "revoked", "expired", "dropped", or why the job is dead;
+-- of a batch also "shared": its run has ended, and some calls do not know their result (`callers`). for anyone: 1 if an
+-- app that does not know the task tells the end as well. message: "" if it is gone, nil if it is so large that the
+-- process reads it by itself.
 -- Cost: at most MOST_ENDS_LOOKED_AT jobs, and a message of LONGEST_ANNOUNCED bytes.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
@@ -41,8 +41,8 @@ end
 for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0,
     protocol.MOST_ENDS_LOOKED_AT)) do
     local row = redis.pcall("HMGET", key.job(id),
-        "state", "reason", "type", "task", "name", "deliveries", "ended", "left", "tries")
-    local state, reason, type, task, name, deliveries, ended, left, tries_so_far = unpack(row)
+        "state", "reason", "type", "task", "name", "deliveries", "ended", "left", "tries", "why")
+    local state, reason, type, task, name, deliveries, ended, left, tries_so_far, why = unpack(row)
     local ended_us = not row.err and tonumber(ended)
     if not ended_us then
         come_again(id, again_us)
@@ -55,8 +55,11 @@ for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "
         come_again(id, math.min(again_us * 2 ^ tries, protocol.LONGEST_PAUSE_US))
         redis.call("HSET", key.job(id), "tries", tries + 1)
         local how = state == "dead" and reason or marks.of(id) == protocol.BATCH and "shared" or state
+        local is_dropped = state == "revoked" and string.find(why or "", protocol.DROPPED, 1, true) == 1
+        how = is_dropped and protocol.DROPPED or how
         local anyone = is_for_anyone and 1 or 0
-        return { id, how, type, task, name, deliveries, clock.text(since_us), anyone, message_of(id) }
+        -- A call that merged was delivered with its batch, if at all.
+        return { id, how, type, task, name, deliveries or "0", clock.text(since_us), anyone, message_of(id) }
     end
 end
 return {}

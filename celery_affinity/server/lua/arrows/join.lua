@@ -43,6 +43,7 @@ redis.call("HSET", key.worker(worker), "name", name, "profile", profile, "slots"
 redis.call("ZADD", key.beats, now, worker)
 redis.call("ZADD", key.joined, "NX", now, worker)
 workers.attach(worker, profile, types)
+workers.say_what_is_kept(worker)
 
 rule_changes.recheck()
 local more = fill(types, "", read_settings(), which_slot.view())[1]

@@ -1,6 +1,7 @@
 -- part: claimed -> pending, for calls of a batch that its run cannot take. They are a run of their own, in order,
--- as old as the oldest of them, and of the best mode and priority. It waits for no more calls; others may join if
--- nothing else is open. The call whose message the worker has stays, and so do those that have ended.
+-- as old as the oldest of them, and of the best mode and priority, or those to which the batch was moved. It waits for
+-- no more calls; others may join if nothing else is open. The call whose message the worker has stays, and so do those
+-- that have ended.
 -- RETURNS {calls, more}; calls: how many went; -1 if the batch is not the caller's. more: as `fill` returns it.
 -- Cost: O(calls given), some 5 µs for each, and that of `fill`.
 -- @include generated/keys.lua
@@ -36,7 +37,7 @@ end
 local function move(ids, part)
     local lane, enqueued, bytes = nil, nil, 0
     for number, id in ipairs(ids) do
-        local its_lane, its_enqueued, its_bytes = unpack(redis.call("HMGET", key.job(id), "lane", "enqueued", "bytes"))
+        local its_lane, its_enqueued = unpack(redis.call("HMGET", key.job(id), "lane", "enqueued"))
         redis.call("ZREM", key.callers(batch), id)
         redis.call("ZADD", key.callers(part), number, id)
         redis.call("HSET", key.job(id), "into", part)
@@ -44,7 +45,7 @@ local function move(ids, part)
             lane = merging.better_lane(lane or its_lane, its_lane)
         end
         enqueued = math.min(enqueued or math.huge, tonumber(its_enqueued) or clock.now_us)
-        bytes = bytes + (tonumber(its_bytes) or 0)
+        bytes = bytes + redis.call("STRLEN", key.message(id))
     end
     return lane or "queued.0", clock.text(enqueued), bytes
 end
@@ -56,11 +57,16 @@ local ids, part = going()
 if not part then
     return { #ids > 0 and -1 or 0, "" }
 end
-local type, name, rules = unpack(redis.call("HMGET", key.job(batch), "type", "name", "rules"))
+local type, name, rules, is_moved, its_lane =
+    unpack(redis.call("HMGET", key.job(batch), "type", "name", "rules", "moved", "lane"))
 local lane, enqueued, bytes = move(ids, part)
 redis.pcall("HINCRBY", key.job(batch), "size", -#ids)
 redis.call("HSET", key.job(part), "type", type, "lane", lane, "enqueued", enqueued, "deliveries", 0, "task", "",
     "name", name or "", "state", "pending", "rules", rules or "", "calls", #ids, "bytes", clock.text(bytes))
+if is_moved and lanes.is_one(its_lane) then
+    lane = its_lane
+    redis.call("HSET", key.job(part), "lane", lane, "moved", 1, "claimed", "") -- see `claims.grant`
+end
 merging.open_if_none_is(part, type, rules, name)
 with_rules.wait(part, type, lane, enqueued)
 return { #ids, fill({ type }, "", read_settings(), which_slot.view())[1] }

@@ -34,9 +34,10 @@ local function as_many_as_go(ids)
     return some
 end
 
+-- Deletes a job, which is in no lane by now; one with a key may be kept back.
 local function forget(id, lane)
     if lane and has_rules(id) then
-        with_rules.leave(id, type, lane)
+        ruled("leave", id, type, lane)
     end
     if marks.of(id) == protocol.MERGES or marks.of(id) == protocol.BATCH then
         local state, rules, name, enqueued, patient =
@@ -44,6 +45,9 @@ local function forget(id, lane)
         callers.close(id, type, rules, name)
         if state == "pending" or patient then
             recurs("take_back", type, rules, name, enqueued)
+        end
+        if state ~= "scheduled" then
+            waiting_calls.add(type, -waiting_calls.of(id))
         end
         come_back.forget(id)
     else

@@ -17,11 +17,11 @@ local worker = ARGV[1]
 local sequence = ARGV[2]
 local caller = ARGV[3] == "1" and worker or "" -- the worker that gets jobs inline
 local most_ahead = tonumber(ARGV[4]) -- jobs that it holds beyond its slots at most, inline
--- ARGV[5..]: job id, fencing number, outcome of each: "acked", "failed", "revoked", "expired", "rejected", "unsettled"
--- or "returned"; after a blank why may follow, in words
+-- ARGV[5..]: job id, fencing number, outcome of each: "acked", "ignored", "failed", "revoked", "expired", "rejected",
+-- "unsettled" or "returned"; after a blank why may follow, in words
 
-local SEQUENCE, TYPES_SERVED = 7, 8 -- positions in `row`, after those of each worker's row
-local row = free_slots.row(worker, "sequence", "types")
+local SEQUENCE, TYPES_SERVED, KEEPS = 7, 8, 9 -- positions in `row`, after those of each worker's row
+local row = free_slots.row(worker, "sequence", "types", "keeps")
 
 if row[SEQUENCE] == sequence then
 -- @deferred jobs/claims.lua
@@ -43,13 +43,17 @@ for i = 5, #ARGV, 3 do
     local id, fence, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     local known = claims.remove(worker, id, fence)
     holds_less = holds_less or known
+    if known and row[KEEPS] then
+        known.keep_s = tonumber(string.match(row[KEEPS], "^%d+"))
+    end
     if known and outcome == "acked" and marks.of(id) ~= protocol.BATCH then
         finished.record(id, fence, known, "done", "")
     elseif known then
 -- @deferred jobs/outcome.lua
         local how, why = read_outcome(outcome)
-        known.is_doubtful = how ~= "acked" -- the worker had acked it, and lost it
-        local is_settled = (ENDED[how] or known.acked) and marks.of(id) ~= protocol.BATCH
+        known.is_doubtful = how ~= "acked" -- the worker had acked it, and lost it; or the task says that it was ignored
+        local is_kept = how == "failed" and row[KEEPS] and string.find(row[KEEPS], "failed", 1, true)
+        local is_settled = (ENDED[how] or known.acked) and marks.of(id) ~= protocol.BATCH and not is_kept
         if is_settled then
             finished.record(id, fence, known, ENDED[how] or "done", ENDED[how] and why or "")
         else
@@ -60,9 +64,9 @@ for i = 5, #ARGV, 3 do
                 if type then
                     again[type] = true
                 end
-            elseif how == "rejected" then
+            elseif how == "rejected" or is_kept then
                 come_back.drop(worker, id)
-                come_back.bury(id, "rejected", settings, why)
+                come_back.bury(id, how, settings, why)
             else
                 local type = come_back.put(worker, id, how == "unsettled", settings, why)
                 if type then

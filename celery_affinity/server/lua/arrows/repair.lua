@@ -6,6 +6,7 @@
 -- and keys fewer if there are MOST_LOOKS jobs with keys to look at. O(workers) if sums are made because an arrow failed
 -- or they do not agree.
 -- @include generated/keys.lua
+-- @include repair/says_only.lua
 -- @include base/full_memory.lua
 -- @include repair/single_keys.lua
 -- @include repair/named.lua
@@ -15,46 +16,57 @@
 -- @include repair/recurring.lua
 
 local first = tonumber(ARGV[1]) -- 0, or what the last call returned
-local thorough = ARGV[2] == "1" -- whether an arrow failed
+local thorough = ARGV[2] ~= "0" -- whether an arrow failed, or a person asks; 2: nothing is to change (says_only)
 -- ARGV[3..]: what that arrow was called with
 
-local WORKERS_AT, TYPES_AT, KEYS_AT = 1, 1000000000000, 2000000000000 -- `first` of the first worker, type and key
-local RECURRING_AT, RECURS_AT = 3000000000000, 4000000000000 -- of the first recurring call, and of what puts these off
+-- `first` of the first worker, type, key and recurring call, and of what puts these off. One table: the script has
+-- nearly as many local names as Lua allows.
+local AT
+AT = { WORKERS = 1, TYPES = 1000000000000, KEYS = 2000000000000, RECURRING = 3000000000000, RECURS = 4000000000000,
+    -- RETURNS what follows the keys.
+    after_keys = function()
+        return redis.call("EXISTS", key.recurring, key.recurs) > 0 and AT.RECURRING or -1
+    end }
+local next_first, types = AT.WORKERS, {}
 
--- RETURNS what follows the keys.
-local function after_keys()
-    return redis.call("EXISTS", key.recurring, key.recurs) > 0 and RECURRING_AT or -1
+local function mend()
+    if first >= AT.RECURS then
+        local cursor = mend_recurs(first - AT.RECURS)
+        next_first = cursor and AT.RECURS + cursor or -1
+    elseif first >= AT.RECURRING then
+        local position = mend_recurring(first - AT.RECURRING)
+        next_first = position and AT.RECURRING + position or AT.RECURS
+    elseif first >= AT.KEYS then
+        local position
+        position, types = mend_keys(first - AT.KEYS)
+        next_first = position and AT.KEYS + position or AT.after_keys()
+    elseif first >= AT.TYPES then
+        local position
+        position, types = mend_types(first - AT.TYPES, thorough)
+        local has_keys = redis.call("EXISTS", key.waiting_keys) == 1
+        next_first = position and AT.TYPES + position or has_keys and AT.KEYS + first_key() or AT.after_keys()
+    elseif first >= AT.WORKERS then
+        local position = mend_workers(first - AT.WORKERS, thorough)
+        next_first = position and AT.WORKERS + position or AT.TYPES
+    else
+        mend_single_keys()
+        if thorough then
+            mend_named(ARGV, 3)
+        end
+        if thorough or not do_sums_agree() then
+            make_sums()
+        end
+    end
 end
 
-local next_first, types = WORKERS_AT, {}
-if first >= RECURS_AT then
-    local cursor = mend_recurs(first - RECURS_AT)
-    next_first = cursor and RECURS_AT + cursor or -1
-elseif first >= RECURRING_AT then
-    local position = mend_recurring(first - RECURRING_AT)
-    next_first = position and RECURRING_AT + position or RECURS_AT
-elseif first >= KEYS_AT then
-    local position
-    position, types = mend_keys(first - KEYS_AT)
-    next_first = position and KEYS_AT + position or after_keys()
-elseif first >= TYPES_AT then
-    local position
-    position, types = mend_types(first - TYPES_AT, thorough)
-    local has_keys = redis.call("EXISTS", key.waiting_keys) == 1
-    next_first = position and TYPES_AT + position or has_keys and KEYS_AT + first_key() or after_keys()
-elseif first >= WORKERS_AT then
-    local position = mend_workers(first - WORKERS_AT, thorough)
-    next_first = position and WORKERS_AT + position or TYPES_AT
-else
-    mend_single_keys()
-    if thorough then
-        mend_named(ARGV, 3)
-    end
-    if thorough or not do_sums_agree() then
-        make_sums()
-    end
+if not redis.found then
+    mend()
+elseif not pcall(mend) then -- it met what it would have mended
+    redis.found[#redis.found + 1] = "more, perhaps: it shows once the rest is repaired"
+    next_first = first < AT.WORKERS and AT.WORKERS or first < AT.TYPES and AT.TYPES
+        or first < AT.RECURRING and AT.after_keys() or -1
 end
-local what = redis.call("LRANGE", key.spoiled, 0, -1)
+local what = redis.found or redis.call("LRANGE", key.spoiled, 0, -1)
 if #what > 0 then
     redis.call("UNLINK", key.spoiled)
     redis.call("HINCRBY", key.counters, "spoiled", #what)

@@ -37,6 +37,7 @@ if app then
     settings_in_force.keep(app)
 end
 workers.resize(worker, slots_in_all)
+workers.say_what_is_kept(worker)
 if draining then
     workers.close(worker)
 end

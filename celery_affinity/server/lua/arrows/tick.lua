@@ -154,6 +154,11 @@ local expired = end_expired()
 local due = promote_due()
 local recovered, dead = recover_the_dead(grace)
 local have_rules_more = rule_changes.tick()
+local has_more_ended = false
+if redis.call("EXISTS", key.ended) == 1 then
+-- @deferred jobs/ended_trim.lua
+    has_more_ended = trim_ended(settings)
+end
 local more = fill(types, "", settings, which_slot.view())[1]
 
 local next_due = redis.call("ZRANGE", key.scheduled, 0, 0, "WITHSCORES")[2]
@@ -175,7 +180,7 @@ if next_due_us == math.huge then
     next_due_us = -1 -- no publish wrote that; or all recurring calls are suspended
 end
 local is_full = expired == protocol.MOST_MOVES or due == protocol.MOST_MOVES or recovered == protocol.MOST_MOVES
-    or have_rules_more or has_more_to_recheck
+    or have_rules_more or has_more_to_recheck or has_more_ended
 local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", clock.now, "LIMIT", 0, 1)
 return {
     is_full and 1 or 0, clock.text(next_due_us), due, recovered, dead, #untold, is_any_due and 1 or 0,

@@ -14,6 +14,19 @@ function workers.split(types)
     return list
 end
 
+-- Writes how long jobs are known that end on a worker, s, if that is more than a minute, and whether those that fail
+-- are kept as dead letters: a release, which reads the row anyway, goes by this.
+function workers.say_what_is_kept(worker)
+    local keep_us, keeps_failed = unpack(redis.call("HMGET", key.settings, "keep_us", "keep_failed"))
+    local keep_s = math.floor((tonumber(keep_us) or 0) / 1000000)
+    local words = (keep_s > protocol.ENDED_KEPT_S and keep_s or "") .. (keeps_failed == "1" and " failed" or "")
+    if words ~= "" then
+        redis.call("HSET", key.worker(worker), "keeps", words)
+    else
+        redis.call("HDEL", key.worker(worker), "keeps")
+    end
+end
+
 function workers.types_of(worker)
     return workers.split(redis.call("HGET", key.worker(worker), "types"))
 end
@@ -29,8 +42,12 @@ local function change_capacity(types, by)
                 error("spoiled capacity of type " .. type)
             elseif sum + by > 0 then
                 fields[#fields + 1], fields[#fields + 2] = type, sum + by
+                if not slots then
+                    redis.call("PERSIST", key.figures(type))
+                end
             else
                 gone[#gone + 1] = type
+                redis.call("EXPIRE", key.figures(type), protocol.FIGURES_KEPT_S)
             end
         end
         if #fields > 0 then

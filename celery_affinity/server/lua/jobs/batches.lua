@@ -2,6 +2,7 @@
 -- @include base/clock.lua
 -- @include jobs/find_by.lua
 -- @include jobs/spoiled.lua
+-- @include jobs/ended.lua
 local batches = {}
 
 -- RETURNS whether somebody tells the calls of a batch: the worker whose claim has the number `fence`; "": whoever tells
@@ -20,12 +21,11 @@ end
 function batches.end_caller(id, batch, state, why)
     callers.remove(id, batch)
     redis.call("UNLINK", key.message(id))
-    find_by.remove(id, protocol.ENDED_KEPT_S)
     redis.call("HSET", key.job(id), "state", state, "ended", clock.now)
     if why ~= "" then
         redis.call("HSET", key.job(id), "why", why)
     end
-    redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
+    remember(id)
 end
 
 -- `batch` comes back from its worker: ends the call that was run, if it is to end. RETURNS whether others are left.
@@ -116,7 +116,7 @@ function batches.wait_again(batch, most)
         local id = ids[nth]
         local stamps, expires, claimed = unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "claimed"))
         find_by.fade(id, stamps, expires)
-        redis.call("HDEL", key.job(id), "stamps", "expires", claimed == "" and "claimed" or "expires")
+        redis.call("HDEL", key.job(id), "stamps", "expires", "moved", claimed == "" and "claimed" or "expires")
         after = ids[nth + 1]
     end
     if #ids == 2 * left then

@@ -48,6 +48,8 @@ function callers.let_go(id, how)
             with_rules.leave(batch, type, lane)
         end
         callers.vanish(batch)
+    elseif state == "pending" and type then
+        waiting_calls.add(type, -1)
     end
     return true
 end

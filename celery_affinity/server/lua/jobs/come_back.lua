@@ -58,9 +58,9 @@ local function trim_dead(dead_max)
     end
 end
 
--- Makes a job a dead letter. The caller of a rejected job is told by its worker, the caller of an unreadable job is not
--- known, and the callers of the others are told by a process that asks (`announce`). `why`: what the worker said of the
--- error, in words; nil or "" if nothing.
+-- Makes a job a dead letter. The caller of a job that was rejected, or failed, is told by its worker, the caller of an
+-- unreadable job is not known, and the callers of the others are told by a process that asks (`announce`). `why`: what
+-- the worker said of the error, in words; nil or "" if nothing.
 function come_back.bury(id, reason, settings, why)
     local now = clock.now
     redis.call("HSET", key.job(id), "state", "dead", "reason", reason, "ended", now)
@@ -69,12 +69,16 @@ function come_back.bury(id, reason, settings, why)
     end
     redis.call("ZADD", key.dead, now, id)
     redis.call("HINCRBY", key.counters, reason, 1)
+    local type = redis.call("HGET", key.job(id), "type")
+    if type and redis.call("HEXISTS", key.capacity, type) == 1 then
+        redis.call("HINCRBY", key.figures(type), reason, 1)
+    end
     if marks.of(id) == protocol.MERGES or marks.of(id) == protocol.BATCH then
         callers.close(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
     end
     if marks.of(id) == protocol.BATCH then
         of_batch("bury", id, reason)
-    elseif reason ~= "rejected" and reason ~= "unreadable" then
+    elseif reason ~= "rejected" and reason ~= "unreadable" and reason ~= "failed" then
         redis.call("ZADD", key.untold, now, id)
     end
     trim_dead(settings.dead_max)

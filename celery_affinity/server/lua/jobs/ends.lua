@@ -6,6 +6,7 @@
 -- @include jobs/callers.lua
 -- @include jobs/recurs.lua
 -- @include jobs/find_by.lua
+-- @include jobs/ended.lua
 local ends = {}
 
 -- Ends a job that is in no lane and has no slot. `how`: "revoked" or "expired".
@@ -22,7 +23,11 @@ function ends.record(id, how)
     redis.call("HSET", key.job(id), "state", how, "ended", now)
     redis.call("ZADD", key.untold, now, id)
     redis.call("HINCRBY", key.counters, how, 1)
-    find_by.fade(id, unpack(redis.call("HMGET", key.job(id), "stamps", "expires")))
+    local stamps, expires, type = unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "type"))
+    if type and redis.call("HEXISTS", key.capacity, type) == 1 then
+        redis.call("HINCRBY", key.figures(type), how, 1)
+    end
+    find_by.fade(id, stamps, expires)
 end
 
 -- Ends a job that waits. RETURNS whether it did wait: a claimed job is its worker's.
@@ -55,6 +60,5 @@ end
 -- Deletes the message of a job whose caller has been told, and keeps the rest for a while.
 function ends.told(id)
     redis.call("UNLINK", key.message(id))
-    find_by.remove(id, protocol.ENDED_KEPT_S)
-    redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
+    remember(id)
 end

@@ -7,19 +7,23 @@
 -- @include jobs/ends.lua
 -- @include jobs/callers.lua
 -- @include jobs/recurs.lua
+-- @include jobs/merges.lua
 
 -- Writes the row of `job`, and its message. A full server may refuse the first write.
 local function write_job(job, lane, enqueued, state)
     if job.rules == "" then
         redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state))
     elseif marks.of(job.id) == protocol.MERGES then
-        redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state), "rules", job.rules,
+        local rules = string.gsub(job.rules, protocol.USUAL_BOUNDS .. "%f[%D]", "", 1)
+        redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state), "rules", rules,
             "bytes", #job.message)
     else
         redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state), "rules", job.rules)
     end
     redis.call("SET", key.message(job.id), job.message)
 end
+
+local published = {} -- type -> jobs, for the figures of types that live workers serve
 
 -- Writes `job`, a table: field -> value, and puts it where it waits: mode and priority name its lane. A firing also has
 -- the name of its recurring call (`recurring`). `enqueued_us`: when it was published. `is_only`: whether the call has
@@ -52,6 +56,10 @@ local function put(job, enqueued_us, is_only)
         return protocol.HAS_ENDED, 1, false
     end
 
+    local slots = redis.call("HGET", key.capacity, type)
+    if slots then
+        published[type] = (published[type] or 0) + 1
+    end
     if delay_us > 0 then
         redis.call("HSET", key.job(id), "published", clock.now)
         if is_again and job.rules ~= "" and marks.of(id) == protocol.MERGES then
@@ -68,8 +76,7 @@ local function put(job, enqueued_us, is_only)
     local alone
     local is_merged, is_patient
     if job.rules ~= "" and marks.of(id) == protocol.MERGES then
--- @deferred jobs/merging.lua
-        is_merged, is_patient = merging.enter(id, type, lane, due, job.rules, job.task_name, #job.message)
+        is_merged, is_patient = merges("enter", id, type, lane, due, job.rules, job.task_name, #job.message)
         if not is_again then
             recurs("match", type, job.rules, job.task_name, job.task_id, job.recurring)
         end
@@ -86,7 +93,7 @@ local function put(job, enqueued_us, is_only)
     else
         alone = { id = id, type = type, lane = lane, enqueued = due }
     end
-    local is_served = redis.call("HGET", key.capacity, type) or redis.call("HGET", key.capacity, WITHDRAWN .. type)
+    local is_served = slots or redis.call("HGET", key.capacity, WITHDRAWN .. type)
     local state = is_merged and protocol.IS_MERGED or protocol.IS_PENDING
     if not is_served then
         redis.call("HINCRBY", key.counters, "unserved", 1)
@@ -101,6 +108,9 @@ end
 -- seen.
 local function place(their_types, messages, alone)
     local fitting, left = 0, ""
+    for type, number in pairs(published) do
+        redis.call("HINCRBY", key.figures(type), "published", number)
+    end
     if moved then
         their_types, left = with_rules.and_gained(their_types) -- a job may state a higher limit for others
     end

@@ -3,17 +3,27 @@
 -- @include jobs/find_by.lua
 -- @include jobs/callers.lua
 -- @include jobs/recurs.lua
+-- @include jobs/figures.lua
+-- @include jobs/marks.lua
 local finished = {}
 
--- Counts how long a job of `type` took, for the moving average that explains when slots become free. Of short jobs,
--- which are many, a sample is averaged.
-local function count_duration(type, duration_us, fence)
+-- Counts how long a job of `type` took, for the moving average that explains when slots become free, and for the pace
+-- of its worker: how many thousandths of that average its jobs take. Of short jobs, which are many, a sample is
+-- averaged.
+local function count_duration(type, duration_us, fence, worker)
     if duration_us < protocol.SHORT_US and fence % protocol.SAMPLED_ONE_IN ~= 0 then
         return
     end
     local average_us = tonumber(redis.call("HGET", key.durations, type))
     if not average_us and redis.call("HEXISTS", key.capacity, type) == 0 then
         return -- no worker serves the type any more: the average went with the last worker that did
+    end
+    local pace, profile = unpack(average_us and redis.call("HMGET", key.worker(worker), "pace", "profile") or {})
+    if profile then -- somebody may have deleted the worker's row
+        pace = tonumber(pace) or 1000
+        local its = math.floor(math.min(duration_us * 1000 / math.max(average_us, 1), protocol.SLOWEST_PACE))
+        pace = pace + math.floor((its - pace) / protocol.PACE_AVERAGED_OVER)
+        redis.call("HSET", key.worker(worker), "pace", string.format("%.0f", pace))
     end
     average_us = average_us or duration_us
     average_us = average_us + math.floor((duration_us - average_us) / protocol.AVERAGED_OVER)
@@ -22,7 +32,8 @@ end
 
 -- Ends a job whose claim was removed. `known`: what `claims.remove` returned. `state`: how the job ended. `why`: why,
 -- in words; "" if nothing is said. `known.is_doubtful`: whether nobody knows that the task succeeded; `known.ran`: of
--- a batch, the call that was run. `stays`: whether somebody is still to be told; else nil.
+-- a batch, the call that was run; `known.keep_s`: for how long the job is known, nil for a minute. `stays`: whether
+-- somebody is still to be told; else nil.
 function finished.record(id, fence, known, state, why, stays)
     redis.call("UNLINK", key.message(id))
     if not known.claimed then
@@ -30,9 +41,15 @@ function finished.record(id, fence, known, state, why, stays)
         return
     end
     if known.type and string.find(known.claimed, "^%d+$") then
-        count_duration(known.type, math.max(0, clock.now_us - tonumber(known.claimed)), tonumber(fence))
+        local duration_us = math.max(0, clock.now_us - tonumber(known.claimed))
+        count_duration(known.type, duration_us, tonumber(fence), known.worker)
+        if figures.count(known.type, state, duration_us) == 1
+            and redis.call("HEXISTS", key.capacity, known.type) == 0 then
+            redis.call("EXPIRE", key.figures(known.type), protocol.FIGURES_KEPT_S)
+        end
     end
-    find_by.forget(id, known.task, known.stamps, known.expires, protocol.ENDED_KEPT_S)
+    local keep_s = known.keep_s or protocol.ENDED_KEPT_S
+    find_by.forget(id, known.task, known.stamps, known.expires, keep_s)
     if known.rules then
         callers.close(id, known.type, known.rules, known.name)
         if state == "done" and not known.is_doubtful then
@@ -44,6 +61,9 @@ function finished.record(id, fence, known, state, why, stays)
         redis.call("HSET", key.job(id), "why", why)
     end
     if not stays then
-        redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
+        redis.call("EXPIRE", key.job(id), keep_s)
+        if known.keep_s and marks.of(id) ~= protocol.BATCH then
+            redis.call("ZADD", key.ended, clock.now, id)
+        end
     end
 end

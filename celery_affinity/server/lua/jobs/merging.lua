@@ -8,16 +8,27 @@
 -- @include placing/lanes.lua
 local merging = {}
 
+-- Adds call `id` to `batch`, as its call with that number. What the batch says as well the call need not: there may be
+-- very many. Of the first calls a batch is made again whose row somebody deletes.
+local function add(id, batch, number)
+    local is_needless = number > protocol.MOST_MOVES and not has_rules(id)
+    redis.call("HSET", key.job(id), "state", "merged", "into", batch)
+    redis.call("HDEL", key.job(id), "bytes", "deliveries", is_needless and "rules" or "bytes")
+    redis.call("ZADD", key.callers(batch), number, id)
+end
+
 -- Makes the batch of `first`, which waits, from what is known of both. The batch waits instead. RETURNS its id.
 local function make_batch(first, type, row, rules, name)
     local batch = marks.batch_of(first)
-    redis.call("HSET", key.job(first), "state", "merged", "into", batch)
     if not row.patient or has_rules(first) then
         with_rules.leave(first, type, row.lane) -- of one that is patient a key may be kept for it
     end
-    redis.call("ZADD", key.callers(batch), 1, first)
+    add(first, batch, 1)
     redis.call("HSET", key.job(batch), "type", type, "lane", row.lane, "enqueued", row.enqueued, "deliveries", 0,
         "task", "", "name", name, "state", row.state, "rules", rules, "calls", 1, "bytes", row.bytes)
+    if row.is_moved then
+        redis.call("HSET", key.job(batch), "moved", 1, "claimed", "") -- see `claims.grant`
+    end
     if row.patient then
         patience.hand_over(first, batch, row.patient)
     else
@@ -49,33 +60,54 @@ function merging.open_if_none_is(batch, type, rules, name)
     end
 end
 
--- RETURNS what is open for a call that joins `field`: its id, and what is known of it; nil if nothing is, or has room
--- for `bytes` more. What has none waits for no more calls.
-local function open_for(field, rules, bytes)
+-- RETURNS whether what has so many `calls`, of so many bytes, has room for one more of `more` bytes, by its `rules`.
+function merging.has_room(calls, bytes, more, rules)
+    local most, most_bytes = string.match(rules, " most=(%d+) bytes=(%d+)") -- nil: the usual bounds
+    return calls < tonumber(most or protocol.USUAL_MOST)
+        and bytes + more <= tonumber(most_bytes or protocol.USUAL_MOST_BYTES)
+end
+
+-- RETURNS what calls that join `field` find open: its id, and what is known of it; nil if nothing is. Whether it has
+-- room is another question; what is_alone never has: a batch that it made lives on without it.
+function merging.find(field)
     local id = redis.call("HGET", key.merging, field)
     if not id then
         return nil
     end
-    local state, deliveries, lane, enqueued, calls, its_bytes, its_rules, patient =
+    local state, deliveries, lane, enqueued, calls, its_bytes, its_rules, patient, is_moved =
         unpack(redis.call("HMGET", key.job(id), "state", "deliveries", "lane", "enqueued", "calls", "bytes", "rules",
-            "patient"))
+            "patient", "moved"))
     patient = state == "scheduled" and tonumber(patient) or nil
-    local most, most_bytes = string.match(rules, " most=(%d+) bytes=(%d+)")
-    local bytes_in_all = (tonumber(its_bytes) or math.huge) + bytes
     local is_good = lanes.is_one(lane) and its_rules and string.find(enqueued or "", "^%d+$")
     if not is_open(state, patient, deliveries) or not is_good then
         return nil
     end
-    if (tonumber(calls) or 1) >= tonumber(most) or bytes_in_all > tonumber(most_bytes)
-        or (marks.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(marks.batch_of(id))) == 1) then
-        if patient then
-            patience.finish(id, patient)
+    return id, { state = state, patient = patient, lane = lane, enqueued = enqueued, calls = tonumber(calls) or 1,
+        bytes = its_bytes, rules = its_rules, is_moved = is_moved,
+        is_alone = marks.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(marks.batch_of(id))) == 1 }
+end
+
+-- RETURNS what is open for a call that joins `field`: its id, and what is known of it; nil if nothing is, or has room
+-- for `bytes` more. What has none waits for no more calls.
+local function open_for(field, rules, bytes)
+    local id, row = merging.find(field)
+    if not id then
+        return nil
+    end
+    local its_bytes = tonumber(row.bytes) or math.huge
+    if row.is_alone or not merging.has_room(row.calls, its_bytes, bytes, rules) then
+        if row.patient then
+            patience.finish(id, row.patient)
         end
         return nil
     end
-    local is_full = (tonumber(calls) or 1) + 1 >= tonumber(most) or bytes_in_all >= tonumber(most_bytes)
-    return id, { state = state, patient = patient, lane = lane, enqueued = enqueued, calls = tonumber(calls) or 1,
-        bytes = its_bytes, rules = its_rules, is_full = is_full }
+    row.is_full = not merging.has_room(row.calls + 1, its_bytes + bytes, 1, rules)
+    return id, row
+end
+
+-- RETURNS whether a call that finds nothing open waits for others first.
+function merging.would_wait(lane, enqueued, rules, bytes)
+    return patience.of_first(lane, enqueued, rules, bytes) ~= nil
 end
 
 -- Has call `id`, which is to wait in `lane`, join what is open for calls like it. RETURNS the batch; nil if none is,
@@ -95,16 +127,15 @@ function merging.enter(id, type, lane, enqueued, rules, name, bytes)
         batch = make_batch(batch, type, row, row.rules, name)
         redis.call("HSET", key.merging, field, batch)
     end
-    local calls = row.calls + 1
-    redis.call("HSET", key.job(id), "state", "merged", "into", batch)
-    redis.call("ZADD", key.callers(batch), calls, id)
-    redis.call("HSET", key.job(batch), "calls", calls, "bytes", clock.text(row.bytes + bytes))
     local lane_now = merging.better_lane(row.lane, lane)
     local enqueued_now = tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued
     local is_changed = lane_now ~= row.lane or enqueued_now ~= row.enqueued
     if is_changed and not row.patient then
         with_rules.leave(batch, type, row.lane)
     end
+    local calls = row.calls + 1
+    add(id, batch, calls)
+    redis.call("HSET", key.job(batch), "calls", calls, "bytes", clock.text(row.bytes + bytes))
     if is_changed then
         redis.call("HSET", key.job(batch), "lane", lane_now, "enqueued", enqueued_now)
     end
@@ -113,6 +144,8 @@ function merging.enter(id, type, lane, enqueued, rules, name, bytes)
         patience.go_on(batch, row.patient, row)
     elseif is_changed then
         with_rules.wait(batch, type, lane_now, enqueued_now)
+    else
+        waiting_calls.add(type, 1)
     end
     return batch
 end

@@ -18,12 +18,19 @@ local function wait(id, time)
     redis.call("ZADD", key.scheduled, text, id)
 end
 
--- Has call `id`, the first of its kind, wait for more, unless somebody waits for it or it has waited enough. RETURNS
--- whether it does.
-function patience.begin(id, lane, enqueued, rules, bytes)
+-- RETURNS until when a call waits for more that is the first of its kind; nil if it does not: somebody waits for it, or
+-- it has waited enough.
+function patience.of_first(lane, enqueued, rules, bytes)
     local time = until_when(rules, enqueued)
-    if not time or time <= clock.now_us or string.sub(lane, 1, 6) == "demand"
-        or bytes >= tonumber(string.match(rules, " bytes=(%d+)")) then
+    local waits = time and time > clock.now_us and string.sub(lane, 1, 6) ~= "demand"
+        and bytes < tonumber(string.match(rules, " bytes=(%d+)") or protocol.USUAL_MOST_BYTES)
+    return waits and time or nil
+end
+
+-- Has call `id`, the first of its kind, wait for more. RETURNS whether it does.
+function patience.begin(id, lane, enqueued, rules, bytes)
+    local time = patience.of_first(lane, enqueued, rules, bytes)
+    if not time then
         return false
     end
     redis.call("HSET", key.job(id), "state", "scheduled")

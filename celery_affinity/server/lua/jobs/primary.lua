@@ -4,10 +4,11 @@
 -- @include jobs/callers.lua
 local primary = {}
 
--- Chooses the call that is run: the first that has not expired. Those before it end. A script chooses among MOST_MOVES
--- at most; if all of these have expired, the next one is for the worker to look at. RETURNS the call, and when it
--- expires; nil if none is left, and then the batch is gone.
-function primary.choose(batch)
+-- Chooses the call that is run of a batch that was popped from its lane: the first that has not expired. Those before
+-- it end. A script chooses among MOST_MOVES at most; if all of these have expired, the next one is for the worker to
+-- look at. RETURNS the call, and when it expires; nil if none is left, and then the batch is gone.
+function primary.choose(batch, type)
+    waiting_calls.add(type, -waiting_calls.of(batch))
     for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES)) do
         local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
         local has_expired = (tonumber(expires) or math.huge) <= clock.now_us

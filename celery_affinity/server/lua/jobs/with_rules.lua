@@ -1,6 +1,7 @@
 -- with_rules: where a job with rules goes another way than others. The end of its id says so (`protocol.MARK`): who has
 -- an id alone knows that there is more to do, and a job without rules costs one comparison.
 -- @include jobs/ruled.lua
+-- @include jobs/waiting_calls.lua
 local with_rules = {}
 
 -- Has a job wait: in its lane, unless a rule keeps it back. `fresh`: the job as it was published just now; nil for one
@@ -11,10 +12,16 @@ function with_rules.wait(id, type, lane, enqueued, fresh)
     else
         lanes.add(id, type, lane, enqueued)
     end
+    if marks.of(id) == protocol.BATCH then
+        waiting_calls.add(type, waiting_calls.of(id))
+    end
 end
 
 -- Removes a job that waits from where it waits.
 function with_rules.leave(id, type, lane)
+    if marks.of(id) == protocol.BATCH then
+        waiting_calls.add(type, -waiting_calls.of(id))
+    end
     if has_rules(id) then
         ruled("leave", id, type, lane)
     else

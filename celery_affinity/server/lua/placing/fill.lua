@@ -6,6 +6,7 @@
 -- A reason for the length: jobs and slots are chosen in other parts; the move itself is one subject.
 -- @include jobs/claims.lua
 -- @include jobs/ends.lua
+-- @include jobs/figures.lua
 -- @include placing/heads.lua
 -- @include generated/settings.lua
 -- @include placing/free_slots.lua
@@ -174,16 +175,16 @@ local function fill_from(waiting, caller, view, fresh)
             break
         end
         local run, run_expires -- of a batch
-        local fence, deliveries, expires, has_row
+        local fence, deliveries, expires, has_row, is_moved
         if may_start then
             waiting.pop(job)
             if marks.of(id) == protocol.BATCH then
 -- @deferred jobs/primary.lua
-                run, run_expires = primary.choose(id)
+                run, run_expires = primary.choose(id, job.type)
             end
         end
         if may_start and (run or marks.of(id) ~= protocol.BATCH) then
-            fence, deliveries, expires, has_row = claims.grant(id, worker, view)
+            fence, deliveries, expires, has_row, is_moved = claims.grant(id, worker, view)
         end
         if is_ruled and may_start then
             with_its_rules(waiting, fence and "hold" or "leave", id, job.type, job.lane, fence)
@@ -199,9 +200,11 @@ local function fill_from(waiting, caller, view, fresh)
                 redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)
             end
             local message = fresh and fresh[id]
-            local payload =
-                claims.payload(id, fence, job.type, deliveries, job.enqueued, run_expires or expires, message, run)
+            local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, run_expires or expires,
+                message, run, is_moved and job.lane)
             job.fence, bytes = fence, bytes + #payload
+            local mode = string.sub(job.lane, 1, 6) -- "queued" or "demand"
+            figures.count(job.type, mode, clock.now_us - (tonumber(job.enqueued) or clock.now_us))
             if waiting.count then
                 waiting.count(job)
             end

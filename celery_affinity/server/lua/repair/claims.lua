@@ -43,7 +43,7 @@ local function mend_claims(worker, thorough)
             mend_job(id)
         end
         mend_claim(worker, id, fence)
-        if redis.call("HGET", key.claims(worker), id) == fence then
+        if is_whole(fence) and redis.call("HGET", key.claims(worker), id) == fence then
             mend_held(id, fence)
         end
     end

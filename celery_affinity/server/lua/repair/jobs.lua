@@ -54,7 +54,8 @@ local function mend_call(id)
     if state == "merged" and batch and spoiled.can_wait(type, lane, enqueued, "0")
         and redis.call("EXISTS", key.job(batch), key.callers(batch)) == 0 then
         redis.call("HDEL", key.job(id), "into")
-        redis.call("HSET", key.job(id), "state", "pending")
+        redis.call("HSET", key.job(id), "state", "pending", "deliveries", 0,
+            "bytes", redis.call("STRLEN", key.message(id)))
         with_rules.wait(id, type, lane, enqueued)
         spoiled.record("job " .. id .. ", of whose batch nothing was left")
     end

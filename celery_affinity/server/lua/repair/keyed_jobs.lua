@@ -5,7 +5,7 @@
 -- @include placing/lanes.lua
 -- @include repair/types.lua
 local MOST_LOOKED_AT = 2 -- jobs of one place in a call, twice that if it has more, while they are as they should be
-local MOST_LOOKS = 30 -- jobs of all places, after which a call goes on with no other lanes or key
+local MOST_LOOKS = 24 -- jobs of all places, after which a call goes on with no other lanes or key
 local looks = 0
 local MOST_MENDED = 1000
 moved = {}

@@ -6,16 +6,14 @@
 -- @include repair/keyed_jobs.lua
 local LANES_IN_A_PART = 3
 local PARTS = 9 -- of the work on a type: its 22 lanes, then its heads
-local MOST_TYPES = 8 -- that are read of a hash at once, or some more
-local FEW_TYPES = 1000 -- to be sorted in each call
--- Positions in the first of three hashes begin at PLACE_AT, in the second at twice that, ...; of a cursor, at PAGE_AT.
+-- Positions in the first of four hashes begin at PLACE_AT, in the second at twice that, ...; of a cursor, at PAGE_AT.
 local PLACE_AT = 100000000000
 local PAGE_AT = 1000
 
--- RETURNS the types that have pending jobs, or workers, in their order.
+-- RETURNS the types that have pending jobs, or workers, or calls that wait in batches, in their order.
 local function known_types()
     local types, seen = {}, {}
-    for _, name in ipairs({ key.heads, key.capacity }) do
+    for _, name in ipairs({ key.heads, key.capacity, key.waiting_calls }) do
         for _, type in ipairs(redis.call("HKEYS", name)) do
             if type ~= "!" and not seen[type] then
                 types[#types + 1], seen[type] = type, true
@@ -50,22 +48,13 @@ local function put_back_what_waits(type, heads)
     end
 end
 
--- RETURNS whether two texts have the same heads, in any order.
-local function have_same_heads(text, other)
-    local expected, number = {}, 0
-    for lane, enqueued, id in lanes.each(text) do
-        expected[lane .. " " .. enqueued .. " " .. id] = true
-    end
-    for lane, enqueued, id in lanes.each(other) do
-        number = number + (expected[lane .. " " .. enqueued .. " " .. id] and 0 or 1)
-    end
-    return number == 0 and #text == #other
-end
-
 -- Mends the types of the keys of `type`, and puts back what waits in no lane.
 local function mend_places(type)
     for _, lane in ipairs(lane_names()) do
         has_type(key.lane(type, lane), "zset")
+    end
+    if has_type(key.figures(type), "hash") then
+        keep_fields(key.figures(type), is_whole)
     end
     local kind = redis.call("TYPE", key.limited(type)).ok
     if kind ~= "none" and not has_type(key.limited(type), "zset") then
@@ -81,18 +70,57 @@ local function mend_places(type)
     put_back_what_waits(type, redis.call("HGET", key.heads, type) or "")
 end
 
+-- Makes the heads of a type again, unless they are as they should be, in whatever order.
 local function mend_heads(type)
-    local before, heads = redis.call("HGET", key.heads, type) or "", {}
+    local before, heads, expected = redis.call("HGET", key.heads, type) or "", {}, {}
     for _, lane in ipairs(lane_names()) do
         local head = lanes.with_new_head(type, lane, "", 1, 0)
         if head ~= "" then
-            heads[#heads + 1] = head
+            heads[#heads + 1], expected[head] = head, true
         end
     end
     local text = table.concat(heads, " ")
-    if not have_same_heads(text, before) then
+    local is_good = #text == #before
+    for lane, enqueued, id in lanes.each(before) do
+        is_good = is_good and expected[lane .. " " .. enqueued .. " " .. id]
+    end
+    if not is_good then
         lanes.rewrite(type, text, before)
         spoiled.record("the heads of type " .. type .. ", made again")
+    end
+end
+
+-- Counts the calls of a type that wait in batches, unless very many jobs wait: then another repair does.
+local function mend_waiting_calls(type)
+    local places, jobs = {}, 0
+    for lane in lanes.each(redis.call("HGET", key.heads, type) or "") do
+        places[#places + 1] = key.lane(type, lane)
+    end
+    local fields = {}
+    for nth, lane in ipairs(lane_names()) do
+        fields[nth] = type .. " " .. lane
+    end
+    for nth, is_kept in ipairs(redis.call("HMGET", key.kept_lanes, unpack(fields))) do
+        places[#places + 1] = is_kept and key.kept_back(type, lane_names()[nth]) or nil
+    end
+    for _, place in ipairs(places) do
+        jobs = jobs + (has_type(place, "zset") and redis.call("ZCARD", place) or 0)
+    end
+    if jobs > protocol.MOST_RECOUNTED then
+        return
+    end
+    local calls = 0
+    for _, place in ipairs(places) do
+        for _, id in ipairs(has_type(place, "zset") and redis.call("ZRANGE", place, 0, -1) or {}) do
+            local is_batch = marks.of(id) == protocol.BATCH and has_type(key.callers(id), "zset")
+            calls = calls + (is_batch and waiting_calls.of(id) or 0)
+        end
+    end
+    looks = looks + math.ceil(jobs / protocol.RECOUNTED_IN_A_LOOK)
+    local counted = tonumber(redis.call("HGET", key.waiting_calls, type)) or 0
+    if counted ~= calls then
+        waiting_calls.add(type, calls - counted)
+        spoiled.record("the calls of type " .. type .. " that wait, counted again")
     end
 end
 
@@ -103,6 +131,7 @@ local function mend_part(type, part, thorough)
         mend_places(type)
     elseif part == PARTS - 1 then
         mend_heads(type)
+        mend_waiting_calls(type)
         return
     end
     local names = lane_names()
@@ -133,7 +162,8 @@ end
 -- Mends the lanes of some of very many types, in the order of hashes: those in two of these twice. RETURNS what
 -- `mend_types` does.
 local function mend_types_by_place(from, thorough)
-    local places = { key.heads, key.capacity, key.kept_lanes } -- the fields of each begin with a type
+    local MOST_TYPES = 8 -- that are read of a hash at once, or some more
+    local places = { key.heads, key.capacity, key.kept_lanes, key.waiting_calls } -- by type first
     local nth, cursor_before = math.floor(from / PLACE_AT), math.floor(from % PLACE_AT / PAGE_AT)
     local cursor, fields = unpack(redis.call("HSCAN", places[nth], clock.text(cursor_before), "COUNT", MOST_TYPES))
     local types, mended = {}, {}
@@ -155,6 +185,7 @@ end
 -- Mends the lanes of types from the position `from` on. RETURNS the position to go on from, nil if those were all; and
 -- the types whose lanes are done.
 local function mend_types(from, thorough)
+    local FEW_TYPES = 1000 -- to be sorted in each call
     if from == 0 and redis.call("HLEN", key.heads) + redis.call("HLEN", key.capacity) > FEW_TYPES then
         from = PLACE_AT
     end

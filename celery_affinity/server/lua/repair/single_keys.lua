@@ -7,21 +7,11 @@
 
 local WORDS = { ["higher-first"] = true, ["lower-first"] = true, ["capacity"] = true, ["free"] = true }
 
--- RETURNS whether a text is made of words "pattern=number".
-local function are_limits(text)
-    return string.gsub(text, "%S+=%d+ *", "") == ""
-end
-
--- RETURNS whether a text is made of words "pattern:class=reserve".
-local function are_reserves(text)
-    return string.gsub(text, "[^%s:]+:[%w_-]+=%d+%%? *", "") == ""
-end
-
 local function is_setting(value, name)
-    if name == "limits" then
-        return are_limits(value)
-    elseif name == "reserve" then
-        return are_reserves(value)
+    if name == "limits" then -- words "pattern=number"
+        return string.gsub(value, "%S+=%d+ *", "") == ""
+    elseif name == "reserve" then -- words "pattern:class=reserve"
+        return string.gsub(value, "[^%s:]+:[%w_-]+=%d+%%? *", "") == ""
     elseif type(default_of(name)) == "string" then
         return WORDS[value]
     end
@@ -73,6 +63,7 @@ local function mend_single_keys()
     keep_fields(key.counters, is_whole)
     keep_fields(key.durations, is_number)
     keep_fields(key.batched, is_whole)
+    keep_fields(key.waiting_calls, is_whole)
     keep_fields(key.settings, is_setting)
     for _, name in ipairs(redis.call("HKEYS", key.conf)) do
         local own = redis.call("HGET", key.conf, name)

@@ -36,7 +36,7 @@ function ask(dialog, title, words, fields, go) {
 }
 
 export function askForToken(again) {
-  const words = [again ? "The server does not know the token." : "This server wants a token.", "It is kept in this tab alone."];
+  const words = [again ? "The server rejected the token." : "This server requires a token.", "The token is kept only in this tab."];
   const fields = [["token", "Token", { type: "password", required: true, autocomplete: "off" }]];
   return ask(document.getElementById("token"), "Token", words, fields, "Go on").then((values) => values?.token ?? null);
 }

@@ -36,7 +36,7 @@ function show() {
 function hear(name, data) {
   known.heard = Date.now();
   if (name === "history") known.samples = data;
-  if (name === "away") isAway(`The broker does not answer: ${data.why}. What is shown is as it was; this page comes back by itself.`);
+  if (name === "away") isAway(`The broker does not answer: ${data.why}. The page shows the last known state and resumes by itself.`);
   if (name === "news") {
     isAway(null);
     known.news = data;
@@ -58,7 +58,7 @@ function tell() {
   if (!known.news) return;
   const { status } = known.news;
   const ago = (Date.now() - known.heard) / 1000;
-  fill(state, `${many(status.workers.length, "worker")}, ${ago < 6 ? "up to date" : `heard ${duration(ago)} ago`}`);
+  fill(state, `${many(status.workers.length, "worker")}, ${ago < 6 ? "up to date" : `updated ${duration(ago)} ago`}`);
 }
 
 document.getElementById("search").addEventListener("submit", (event) => {
@@ -90,4 +90,4 @@ get("api/me").then(
   },
   () => document.body.classList.add("reads"),
 );
-listen(hear, (words) => isAway(`The server of this page is not there: ${words}. It is tried again.`));
+listen(hear, (words) => isAway(`The server of this page does not answer: ${words}. The page keeps trying.`));

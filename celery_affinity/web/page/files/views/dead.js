@@ -8,18 +8,18 @@ function acts(letter, look) {
   const replay = change({
     name: "Run again",
     title: `Run ${letter.task} again`,
-    words: ["The job is published again, with its arguments, as if it were new. Deliveries count from 0."],
+    words: ["The job is published again with the same arguments, as a new job. Deliveries count from 0."],
     path: `api/dead/${id}/replay`,
     done: () => `${letter.task} waits again`,
     after: look,
   });
   const drop = change({
-    name: "Forget",
-    title: `Forget ${letter.task}`,
-    words: ["The letter and its message are deleted, for good."],
+    name: "Delete",
+    title: `Delete the dead letter of ${letter.task}`,
+    words: ["The dead letter and its message are deleted. This cannot be undone."],
     method: "DELETE",
     path: `api/dead/${id}`,
-    done: () => "It is forgotten",
+    done: () => "The dead letter is deleted",
     after: look,
   });
   return el("div", { class: "slots" }, letter.replayable ? replay : null, drop);
@@ -43,7 +43,7 @@ export function dead() {
       { name: "", value: (row) => acts(row, look), key: (row) => row.replayable },
     ],
     (row) => row.job_id,
-    "There are none.",
+    "There are no dead letters.",
   );
   let count = null;
   look();

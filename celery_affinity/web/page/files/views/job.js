@@ -26,11 +26,11 @@ function facts(job) {
     ["came back", job.deliveries ? many(job.deliveries, "time") : null],
     ["key", job.key],
     ["merge key", job.merge_key],
-    ["shares its run", job.calls > 1 ? `with ${many(job.calls - 1, "other call")}` : null],
+    ["merged", job.calls > 1 ? `with ${many(job.calls - 1, "other call")}` : null],
     ["reason", job.reason],
     ["why", job.why],
     ["note", job.explanation?.note ?? job.note],
-    ["known by", job.source === "backend" ? "the result backend alone" : null],
+    ["known by", job.source === "backend" ? "only the result backend" : null],
   ];
   const found = rows.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return el("dl", {}, ...found.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))]));
@@ -62,13 +62,13 @@ function waiting(found) {
       { name: "note", value: (row) => (row.kept_back ? "wait for keys" : "") },
     ],
     (row) => JSON.stringify([row.type, row.on_demand, row.priority, row.kept_back]),
-    "Nobody is ahead.",
+    "No jobs are ahead.",
   );
   ahead.update(found.ahead);
   const slots = table(
     "Slots that fit",
     [
-      { name: "workers that serve", value: (row) => row.types.join(", "), kind: "long" },
+      { name: "workers for", value: (row) => row.types.join(", "), kind: "long" },
       { name: "workers", value: (row) => number(row.workers), kind: "number" },
       { name: "slots", value: (row) => number(row.slots), kind: "number" },
       { name: "free", value: (row) => number(row.free), kind: "number" },
@@ -78,8 +78,8 @@ function waiting(found) {
   );
   slots.update(found.slots ?? []);
   const guesses = [
-    found.estimate_s === null ? null : `It starts in about ${duration(found.estimate_s)}, as jobs took lately.`,
-    found.bound_s === null ? null : `No job that is published from now on starts before it once ${duration(found.bound_s)} are over.`,
+    found.estimate_s === null ? null : `Estimate from recent run times: the job starts in about ${duration(found.estimate_s)}.`,
+    found.bound_s === null ? null : `Jobs that are published more than ${duration(found.bound_s)} after this one cannot pass it.`,
   ].filter((each) => each !== null);
   const blocked = found.blocked_by?.length ? found.blocked_by.map((each) => each.why) : ["nothing: a slot has just become free"];
   return [
@@ -93,15 +93,27 @@ function acts(job, look) {
   const path = `api/jobs/${encodeURIComponent(job.id)}`;
   const found = [];
   if (["scheduled", "pending", "claimed"].includes(job.state)) {
-    found.push(change({ name: "Cancel", title: "Cancel this job", words: ["It does not start, and its caller is told REVOKED."], method: "DELETE", path, done: (reply) => reply.note, after: look }));
+    found.push(change({ name: "Cancel", title: "Cancel this job", words: ["The job will not start. Its caller gets REVOKED."], method: "DELETE", path, done: (reply) => reply.note, after: look }));
+  }
+  if (["scheduled", "pending"].includes(job.state)) {
+    const moved = { method: "PATCH", path, done: (reply) => reply.note, after: look };
+    const together = job.calls > 1 ? [`The job is a run of ${number(job.calls)} merged calls. All of them change together.`] : [];
+    const stays = "The job keeps its place in time. A retry keeps the change.";
+    found.push(
+      change({ name: "Move", title: "Move this job to another type", words: ["Workers that serve the new type will run the job.", stays, ...together], fields: [["type", "Type", { required: true, value: job.type, maxlength: 255 }]], body: (values) => ({ type: values.type }), ...moved }),
+      change({ name: "Priority", title: "Give this job another priority", words: ["10 is the highest.", stays, ...together], fields: [["priority", "Priority", { type: "number", required: true, min: 0, max: 10, value: job.priority }]], body: (values) => ({ priority: Number(values.priority) }), ...moved }),
+      job.mode === "on_demand"
+        ? change({ name: "Queue", title: "Make this a queued job", words: [stays, ...together], body: () => ({ mode: "queued" }), ...moved })
+        : change({ name: "On demand", title: "Make this an on-demand job", words: ["On-demand jobs go before queued jobs of the same age.", stays, ...together], body: () => ({ mode: "on_demand" }), ...moved }),
+    );
   }
   if (job.state === "running") {
     found.push(
-      change({ name: "Terminate", title: "Terminate this run", words: ["The process that runs it is killed, where the pool can do that; its caller is told REVOKED."], method: "DELETE", path: `${path}?terminate=true`, done: (reply) => reply.note, after: look }),
+      change({ name: "Terminate", title: "Terminate this run", words: ["The process that runs the job is killed, if the pool supports it. The caller gets REVOKED."], method: "DELETE", path: `${path}?terminate=true`, done: (reply) => reply.note, after: look }),
     );
   }
   if (job.state === "dead") {
-    found.push(change({ name: "Run again", title: "Run it again", words: ["It is published again, with its arguments, as if it were new."], path: `${path}/retry`, done: (reply) => reply.note, after: look }));
+    found.push(change({ name: "Run again", title: "Run this job again", words: ["The job is published again with the same arguments, as a new job."], path: `${path}/retry`, done: (reply) => reply.note, after: look }));
   }
   return found.length ? el("div", { class: "buttons" }, ...found) : null;
 }
@@ -119,7 +131,7 @@ export function job(id) {
         fill(root, el("section", {}, el("p", {}, error.message)));
         return;
       }
-      found = { id, state: "unknown", note: "never published here, or forgotten; the result backend does not know it either" };
+      found = { id, state: "unknown", note: "never published here, or forgotten; also unknown to the result backend" };
     }
     const text = JSON.stringify(found);
     if (text === shown) return;

@@ -17,17 +17,17 @@ export function next() {
       { name: "note", value: (row) => (row.served ? (row.kept_back ? "waits for a key" : "") : "✗ no live worker serves it"), kind: "note" },
     ],
     (row) => row.job_id,
-    "Nothing waits.",
+    "No jobs wait.",
   );
   const kept = table(
-    "What rules keep back",
+    "Jobs that rules keep back",
     [
       { name: "type", value: (row) => row.type, kind: "long" },
       { name: "waiting", value: (row) => number(row.pending), kind: "number" },
       { name: "rule", value: notes, kind: "note" },
     ],
     (row) => row.type,
-    "No rule keeps anything back.",
+    "No rule keeps a job back.",
   );
   return {
     title: "Next",

@@ -7,14 +7,29 @@ function tile(name, value, bad = false) {
   return el("div", { class: bad ? "tile bad" : "tile" }, el("b", {}, number(value)), name);
 }
 
+function trend(found, how) {
+  const by = number(Math.abs(found.now - found.before));
+  return `${how} by ${by} in ${duration(found.seconds)}: ${number(found.published)} came, ${number(found.ended)} ended`;
+}
+
+const short = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(seconds * 1000))} ms` : duration(seconds));
+
+const WHAT = { run: "ran", queued: "waited, queued", on_demand: "waited, on demand" };
+
 export function notes(type) {
   const found = [];
   if (type.unserved) found.push("✗ no live worker serves it");
   if (type.paused) found.push("paused");
+  if (type.trend?.grows) found.push(trend(type.trend, "grows"));
+  if (type.trend?.shrinks) found.push(trend(type.trend, "shrinks"));
   if (type.kept_back) found.push(`${number(type.kept_back)} wait for a key`);
-  if (type.kept_back_by_reserves) found.push(`${number(type.kept_back_by_reserves)} wait so that slots stay free`);
+  if (type.kept_back_by_reserves) found.push(`${number(type.kept_back_by_reserves)} wait because of a reserve`);
   for (const each of type.reserves ?? []) found.push(`kept free: ${each.kept} for ${each.for_whom}`);
   return found.join("; ");
+}
+
+function waiting_jobs(type) {
+  return type.calls > type.pending ? `${number(type.pending)} (${number(type.calls)} calls)` : number(type.pending);
 }
 
 function pausing(type) {
@@ -22,21 +37,21 @@ function pausing(type) {
     return change({
       name: "Resume",
       title: `Resume ${type.type}`,
-      words: ["Jobs of this type start again, as slots are free."],
+      words: ["Jobs of this type start again when slots are free."],
       path: `api/types/${encodeURIComponent(type.type)}/resume`,
-      done: () => `${type.type} goes on`,
+      done: () => `${type.type} is resumed`,
     });
   }
   return change({
     name: "Pause",
     title: `Pause ${type.type}`,
     words: [
-      `No job of ${type.type} starts until somebody resumes it. ${number(type.pending)} wait now; what runs goes on.`,
+      `No job of ${type.type} starts until the type is resumed. Running jobs go on. Waiting now: ${number(type.pending)}.`,
       "Publishing, ETA, expiry and revokes work as always. A restart does not end a pause.",
     ],
     fields: [
-      ["reason", "Reason, for others who ask", { maxlength: 200 }],
-      ["minutes", "Minutes after which it ends by itself (empty: never)", { type: "number", min: 1, max: 5256000 }],
+      ["reason", "Reason, shown to others", { maxlength: 200 }],
+      ["minutes", "Resume after this many minutes (empty: never)", { type: "number", min: 1, max: 5256000 }],
     ],
     path: `api/types/${encodeURIComponent(type.type)}/pause`,
     body: ({ reason, minutes }) => ({ reason, ...(minutes ? { for_s: Number(minutes) * 60 } : {}) }),
@@ -50,9 +65,9 @@ export function now() {
     "Types",
     [
       { name: "type", value: (row) => row.type, kind: "long" },
-      { name: "waiting", value: (row) => number(row.pending), kind: "number" },
-      { name: "of these on demand", value: (row) => number(row.on_demand), kind: "number" },
-      { name: "oldest waits", value: (row) => duration(row.oldest_wait_s), kind: "number" },
+      { name: "waiting", value: waiting_jobs, kind: "number" },
+      { name: "on demand", value: (row) => number(row.on_demand), kind: "number" },
+      { name: "longest wait", value: (row) => duration(row.oldest_wait_s), kind: "number" },
       { name: "claimed", value: (row) => number(row.claimed), kind: "number" },
       { name: "slots free", value: (row) => `${number(row.free)} of ${number(row.slots)}`, kind: "number" },
       { name: "note", value: notes, kind: "note" },
@@ -61,18 +76,30 @@ export function now() {
     (row) => row.type,
     "No type has jobs or workers.",
   );
+  const times = table(
+    "Waits and run times, last 15 minutes",
+    [
+      { name: "type", value: (row) => row.type, kind: "long" },
+      { name: "jobs", value: (row) => WHAT[row.what] },
+      { name: "how many", value: (row) => number(row.jobs), kind: "number" },
+      { name: "half of them up to", value: (row) => short(row.p50_s), kind: "number" },
+      { name: "95 % up to", value: (row) => short(row.p95_s), kind: "number" },
+    ],
+    (row) => `${row.type} ${row.what}`,
+    "No job has started or ended since this server is looked at.",
+  );
   const waiting = plot("Waiting, last 15 minutes", 0);
   const running = plot("Claimed by workers, last 15 minutes", 1);
   return {
     title: "Now",
-    parts: [tiles, el("div", { class: "plots" }, waiting, running), el("section", {}, types)],
-    update({ status }, samples) {
+    parts: [tiles, el("div", { class: "plots" }, waiting, running), el("section", {}, types), el("section", {}, times)],
+    update({ status, times: lately }, samples) {
       const sum = (name) => status.types.reduce((total, each) => total + (each[name] ?? 0), 0);
       const unserved = status.types.filter((each) => each.unserved).length;
       fill(
         tiles,
         tile("waiting", sum("pending")),
-        tile("of these on demand", sum("on_demand")),
+        tile("on demand", sum("on_demand")),
         tile("claimed", sum("claimed")),
         tile("scheduled", status.scheduled),
         tile("workers", status.workers.length, status.workers.length === 0),
@@ -82,6 +109,7 @@ export function now() {
       );
       const order = (a, b) => b.unserved - a.unserved || b.pending - a.pending || a.type.localeCompare(b.type);
       types.update([...status.types].sort(order), (row) => (row.unserved ? "bad" : ""));
+      times.update([...(lately?.rows ?? [])].sort((a, b) => a.type.localeCompare(b.type)), () => "");
       waiting.update(samples);
       running.update(samples);
     },

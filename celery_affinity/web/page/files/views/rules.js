@@ -10,7 +10,7 @@ export function rules() {
     [
       { name: "what", value: (row) => (row.kind === "all" ? "every type" : `${row.kind} ${row.name}`), kind: "long" },
       { name: "since", value: (row) => moment(row.since) },
-      { name: "until", value: (row) => (row.until === null ? "somebody resumes it" : moment(row.until)) },
+      { name: "until", value: (row) => (row.until === null ? "resumed by hand" : moment(row.until)) },
       { name: "why", value: (row) => row.why, kind: "long" },
     ],
     (row) => `${row.kind} ${row.name}`,
@@ -22,7 +22,7 @@ export function rules() {
       { name: "key", value: (row) => row.key, kind: "long" },
       { name: "held", value: (row) => (row.limit === null ? number(row.held) : `${number(row.held)} of ${number(row.limit)}`), kind: "number" },
       { name: "waiting", value: (row) => number(row.waiting), kind: "number" },
-      { name: "oldest waits", value: (row) => duration(row.oldest_wait_s), kind: "number" },
+      { name: "longest wait", value: (row) => duration(row.oldest_wait_s), kind: "number" },
       { name: "held longest by", value: (row) => (row.holder ? `${row.holder.task}, ${duration(row.holder.held_s)}` : ""), kind: "long" },
     ],
     (row) => row.key,
@@ -37,7 +37,7 @@ export function rules() {
       { name: "note", value: (row) => (row.changed_at_run_time ? "changed at run time" : ""), kind: "note" },
     ],
     (row) => row.name,
-    "Settings are not known.",
+    "The settings are unknown.",
   );
   const recurring = table(
     "Recurring calls",
@@ -50,7 +50,7 @@ export function rules() {
       { name: "fires in", value: (row) => (row.is_suspended ? "paused" : duration(row.fires_in_s)), kind: "number" },
     ],
     (row) => row.name,
-    "Nothing recurs.",
+    "There are no recurring calls.",
   );
 
   async function look() {

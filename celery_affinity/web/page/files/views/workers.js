@@ -14,21 +14,22 @@ function notes(worker) {
   if (worker.draining) found.push("drains");
   else if (!worker.types.length) found.push("takes no jobs");
   if (worker.stalled) found.push("✗ its event loop stands still");
-  if (worker.withdrawn.length) found.push(`rate limit: takes no more ${worker.withdrawn.join(", ")} for a moment`);
+  if (worker.is_slow) found.push(`slow: its jobs take ${worker.pace.toFixed(1)} times as long as on average`);
+  if (worker.withdrawn.length) found.push(`rate limit: refuses ${worker.withdrawn.join(", ")} for the moment`);
   return found.join("; ");
 }
 
 function draining(worker) {
   const path = `api/workers/${encodeURIComponent(worker.name)}`;
   if (worker.draining) {
-    return change({ name: "Resume", title: `Resume ${worker.name}`, words: ["It takes jobs again."], path: `${path}/resume`, done: () => `${worker.name} takes jobs again` });
+    return change({ name: "Resume", title: `Resume ${worker.name}`, words: ["The worker takes jobs again."], path: `${path}/resume`, done: () => `${worker.name} takes jobs again` });
   }
   return change({
     name: "Drain",
     title: `Drain ${worker.name}`,
-    words: ["It takes no new jobs; what it has not started goes back to others, and what runs there goes on to its end."],
+    words: ["The worker takes no new jobs. Jobs that have not started go back to the queue. Running jobs finish."],
     path: `${path}/drain`,
-    done: (reply) => `${worker.name} drains, ${many(reply.running ?? reply.unfinished ?? 0, "job")} go on there`,
+    done: (reply) => `${worker.name} drains, ${many(reply.running ?? reply.unfinished ?? 0, "job")} still running there`,
   });
 }
 
@@ -39,8 +40,8 @@ export function workers() {
       { name: "worker", value: (row) => row.name, kind: "long" },
       { name: "serves", value: (row) => row.types.join(", "), kind: "long" },
       { name: "busy slots", value: slots, key: (row) => `${row.slots} ${row.free}` },
-      { name: "runs longest", value: (row) => row.longest, kind: "long" },
-      { name: "last beat", value: (row) => `${duration(row.last_beat_s)} ago`, kind: "number" },
+      { name: "longest run", value: (row) => row.longest, kind: "long" },
+      { name: "last heartbeat", value: (row) => `${duration(row.last_beat_s)} ago`, kind: "number" },
       { name: "note", value: notes, kind: "note" },
       { name: "", value: draining, key: (row) => row.draining },
     ],
@@ -48,7 +49,7 @@ export function workers() {
     "No worker is alive.",
   );
   const claimed = table(
-    "What workers have",
+    "Jobs that workers hold",
     [
       { name: "task", value: (row) => row.task ?? "?", kind: "long" },
       { name: "id", value: (row) => link(row.id), key: (row) => row.id },
@@ -59,7 +60,7 @@ export function workers() {
       { name: "calls", value: (row) => (row.calls > 1 ? String(row.calls) : ""), kind: "number" },
     ],
     (row) => row.job_id,
-    "Nothing runs.",
+    "No jobs run.",
   );
   return {
     title: "Workers",

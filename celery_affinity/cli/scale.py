@@ -1,0 +1,115 @@
+"""``celery -A proj affinity scale`` and ``scale-in``: how many slots there should be, and which worker can go."""
+
+import time
+
+import click
+from celery.bin.base import CeleryCommand, handle_preload_options
+
+from ..observe.scale import Scale, name_of, scale_of, scales
+from ..observe.status import Report, WorkerStatus
+from ..rules.scaling import TARGET_WAIT_S
+from ..server.scheduler import Scheduler
+from .broker import AS_JSON, scheduler_of, show
+from .words import table
+
+#: Exit codes of `scale-in`: the worker is drained (and, with --wait, holds nothing); it still works, or does not
+#: answer; there is none.
+DRAINED, BUSY, NONE = 0, 1, 2
+
+#: Time, s, that a worker has for its answer, and the pause between two looks at it.
+_ANSWER_S, _LOOK_EVERY_S = 5.0, 0.5
+
+#: Longest wait, s, until the server knows that a worker drains: the worker says so with a beat.
+_KNOWN_WITHIN_S = 15.0
+
+
+@click.command(cls=CeleryCommand)
+@click.argument("types", metavar="[TYPE]...", nargs=-1)
+@click.option(
+    "--target-wait",
+    default=TARGET_WAIT_S,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds within which what waits now should have started.",
+)
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def scale(ctx: click.Context, types: tuple[str, ...], target_wait: float, as_json: bool) -> None:
+    """Show how many slots there should be: for each group of workers, or for those that serve exactly TYPEs."""
+    with scheduler_of(ctx) as scheduler:
+        status = Report(scheduler.reader).status()
+    found = [scale_of(status, types, target_wait)] if types else scales(status, target_wait)
+    show(found, _as_text, json=as_json)
+
+
+def _as_text(found: list[Scale]) -> str:
+    rows = [
+        (each.profile, each.slots, each.running, f"{each.waiting:g}", f"{each.work_s:g} s", each.wanted_slots)
+        for each in found
+    ]
+    head = ("types", "slots", "running", "waiting", "work", "wanted slots")
+    return table(head, [tuple(map(str, row)) for row in rows])
+
+
+@click.command("scale-in", cls=CeleryCommand)
+@click.option("--drain", is_flag=True, help="Drain the worker; without it only its name is shown.")
+@click.option("--profile", metavar="TYPES", help="Choose among the workers that serve exactly these types: pdf,excel")
+@click.option("--worker", metavar="NAME", help="Take this worker, such as the one of a pod that is to end.")
+@click.option(
+    "--wait", metavar="SECONDS", type=click.FloatRange(min=0), help="Wait for its jobs to end, so long at most."
+)
+@click.pass_context
+@handle_preload_options
+def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str | None, wait: float | None) -> None:
+    """Pick the worker with the least work left, drain it, and say when it holds no job any more.
+
+    Exits with 0 if it is drained and, with --wait, empty; with 1 if it still has jobs, or does not answer; with 2 if
+    there is none to go.
+    """
+    with scheduler_of(ctx) as scheduler:
+        chosen = _least_busy(scheduler, profile, worker)
+        if chosen is None:
+            click.echo("no live worker that could go", err=True)
+            ctx.exit(NONE)
+        click.echo(chosen.name)
+        if drain:
+            replies = ctx.obj.app.control.broadcast(
+                "affinity_drain", destination=[chosen.name], reply=True, timeout=_ANSWER_S, limit=1
+            )
+            if not any("ok" in each.get(chosen.name, ()) for each in replies or ()):
+                click.echo(f"no answer within {_ANSWER_S:g} s: whether it drains is not known", err=True)
+                ctx.exit(BUSY)
+            _wait_until_known(scheduler, chosen)
+        if drain and wait is not None:
+            left = _wait_until_empty(scheduler, chosen, wait)
+            click.echo(f"{left} job(s) left" if left else "empty", err=True)
+            ctx.exit(BUSY if left else DRAINED)
+
+
+def _least_busy(scheduler: Scheduler, profile: str | None, name: str | None) -> WorkerStatus | None:
+    """Return the worker that holds the fewest jobs; of several the first by name. One that drains already is none."""
+    wanted = None if profile is None else name_of(profile.split(","))
+    workers = [
+        each
+        for each in Report(scheduler.reader).status().workers
+        if (each.name == name if name else each.takes_jobs) and (wanted is None or name_of(each.types) == wanted)
+    ]
+    return min(workers, key=lambda each: (each.held, each.name), default=None)
+
+
+def _wait_until_known(scheduler: Scheduler, worker: WorkerStatus) -> None:
+    """Wait until the server knows that *worker* drains, so that the next call picks another one."""
+    until = time.monotonic() + _KNOWN_WITHIN_S
+    while time.monotonic() < until:
+        if not any(each.id == worker.id and each.takes_jobs for each in Report(scheduler.reader).status().workers):
+            return
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _wait_until_empty(scheduler: Scheduler, worker: WorkerStatus, wait_s: float) -> int:
+    """Return how many jobs *worker* holds after *wait_s* seconds at most."""
+    until = time.monotonic() + wait_s
+    while (left := scheduler.reader.held([worker.id])[0]) and time.monotonic() < until:
+        time.sleep(_LOOK_EVERY_S)
+    return left

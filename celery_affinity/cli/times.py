@@ -1,0 +1,22 @@
+"""Times that a person writes: 90s, 30m, 2h, 1d."""
+
+import re
+
+import click
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+#: Longest time, s: ten years.
+_LONGEST_S = 3_650 * _UNITS_S["d"]
+
+
+def seconds(_ctx: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    """Return the time in *text*, s. Raises BadParameter."""
+    if text is None:
+        return None
+    said = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
+    found = int(said[1]) * _UNITS_S[said[2]] if said else 0
+    if not 0 < found <= _LONGEST_S:
+        accepted = "a whole number above 0 of s, m, h or d is accepted, such as 30m, up to 3650d"
+        raise click.BadParameter(f"{accepted}, got: {text!r}")
+    return found

@@ -1,0 +1,66 @@
+"""What has happened to the jobs of each type: counts that only grow, and the times that jobs waited and ran."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..rules import figures
+from ..rules.figures import Times, times_of
+from ..rules.keys import encode
+from ..rules.rows import number_of
+from ..server.reader import Reader, as_text
+
+
+@dataclass(frozen=True)
+class TypeFigures:
+    """What has happened to the jobs of a type since it has figures: they go a day after its last worker.
+
+    *published*: jobs, while live workers served the type. *queued*, *on_demand*: waits of the jobs that were claimed,
+    a job that came back at each claim. *runs*: times in a slot. *ended*: jobs by how they ended.
+    """
+
+    type: str
+    published: int = 0
+    queued: Times = field(default_factory=Times)
+    on_demand: Times = field(default_factory=Times)
+    runs: Times = field(default_factory=Times)
+    ended: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def started(self) -> int:
+        return self.queued.number + self.on_demand.number
+
+    def since(self, before: "TypeFigures") -> "TypeFigures":
+        """Return what came after *before*."""
+        return TypeFigures(
+            self.type,
+            _grown(self.published, before.published),
+            self.queued.since(before.queued),
+            self.on_demand.since(before.on_demand),
+            self.runs.since(before.runs),
+            {how: _grown(number, before.ended.get(how, 0)) for how, number in self.ended.items()},
+        )
+
+
+def _grown(now: int, before: int) -> int:
+    return now - before if now >= before else now
+
+
+def figures_of(reader: Reader, types: Iterable[str]) -> list[TypeFigures]:
+    """Return the figures of *types*; none of a type without any."""
+    named = list(types)
+    rows = reader.ask([("hgetall", reader.key("figures", encode(type_))) for type_ in named])
+    return [_figures(type_, as_text(row)) for type_, row in zip(named, rows, strict=True) if row]
+
+
+def _figures(type_: str, row: Mapping[str, str]) -> TypeFigures:
+    ended = {kind: times_of(row, kind).number for kind in figures.RUNS}
+    for how in figures.OTHER_ENDS:
+        ended[how] = ended.get(how, 0) + max(0, number_of(row.get(how)))
+    return TypeFigures(
+        type_,
+        max(0, number_of(row.get(figures.PUBLISHED))),
+        times_of(row, "queued"),
+        times_of(row, "demand"),
+        times_of(row, *figures.RUNS),
+        ended,
+    )

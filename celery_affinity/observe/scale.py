@@ -1,0 +1,68 @@
+"""How many slots each part of the fleet should have: the answer of ``celery affinity scale``."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..rules.scaling import TARGET_WAIT_S, Load, wanted_slots
+from .status import Status, TypeStatus
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The slots of the workers that serve just *types*, and those that there should be.
+
+    *profile*: the types, with commas between them. *waiting*: jobs of these types that could start if a slot were free,
+    *running*: slots in use. *work_s*: the time that all of that takes in one slot. Of a type that others serve as well,
+    the part counts that these workers have of the slots.
+    """
+
+    profile: str
+    types: list[str]
+    slots: int
+    running: int
+    waiting: float
+    work_s: float
+    target_wait_s: float
+    wanted_slots: int
+
+
+def name_of(types: Iterable[str]) -> str:
+    """Return the name of the profile of *types*."""
+    return ",".join(sorted(set(types)))
+
+
+def scales(status: Status, target_wait_s: float = TARGET_WAIT_S) -> list[Scale]:
+    """Return the scale of every profile that live workers have, and of each type that nobody serves."""
+    profiles = {name_of(each.types): each.types for each in status.workers if each.types}
+    profiles |= {each.type: [each.type] for each in status.types if each.unserved}
+    return [scale_of(status, types, target_wait_s) for _, types in sorted(profiles.items())]
+
+
+def scale_of(status: Status, types: Iterable[str], target_wait_s: float = TARGET_WAIT_S) -> Scale:
+    """Return the scale of the workers that serve just *types*, whether there are any or not."""
+    names = sorted(set(types))
+    own = [each for each in status.workers if sorted(each.types) == names]
+    slots = sum(each.slots for each in own if each.takes_jobs)
+    running = sum(min(each.held, each.slots) for each in own)
+    loads = [_load(each, slots) for each in status.types if each.type in names]
+    return Scale(
+        profile=name_of(names),
+        types=names,
+        slots=slots,
+        running=running,
+        waiting=round(sum(each.waiting for each in loads), 3),
+        work_s=round(sum(each.work_s for each in loads), 3),
+        target_wait_s=target_wait_s,
+        wanted_slots=wanted_slots(loads, running, target_wait_s),
+    )
+
+
+def _load(each: TypeStatus, own_slots: int) -> Load:
+    """Return the part of the load of a type that workers with *own_slots* have to take."""
+    part = max(1, own_slots) / max(1, own_slots, each.slots)
+    kept_back = each.pending if each.paused else each.kept_back + each.kept_back_by_reserves
+    waiting = max(0, each.pending - kept_back)
+    running = each.busy if each.claimed is None else each.claimed
+    if each.limit is not None:
+        waiting = min(waiting, max(0, each.limit - running))
+    return Load(waiting * part, running * part, each.average_s)

@@ -1,0 +1,92 @@
+"""Choose jobs by what they are: all those of a customer, a type, a task, or an age, in any number."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import NamedTuple
+
+from ..errors import refuse
+from ..observe.job_lists import MOST, Filter, page_of
+from ..observe.job_row import read_jobs
+from ..observe.jobs import Job
+from ..rules.marks import is_batch
+from ..rules.rows import text_of
+from ..rules.score import MICRO
+from ..server.reader import Reader
+
+#: Number of chosen jobs that are kept whole, to be shown.
+MOST_SHOWN = 5
+
+#: Calls of a run that are read together.
+_PAGE = 1_000
+
+
+class Chosen(NamedTuple):
+    """A job that was chosen: the id of its task, its own, and its state then."""
+
+    id: str
+    job_id: str
+    state: str
+
+
+@dataclass
+class Choice:
+    """What was chosen. *shown*: the first ones, whole. *calls*: number of calls, of which several may be one run."""
+
+    chosen: list[Chosen] = field(default_factory=list)
+    shown: list[Job] = field(default_factory=list)
+    calls: int = 0
+
+
+def before(reader: Reader, older_than_s: float | None) -> float | None:
+    """Return the Unix time before which jobs were enqueued that are older than *older_than_s*. Raises OptionError."""
+    if older_than_s is None:
+        return None
+    if not 0 <= older_than_s < 1e12:
+        raise refuse("older_than", "a number of seconds, 0 or more", older_than_s)
+    return reader.now_us() / MICRO - older_than_s
+
+
+def choose(reader: Reader, which: Filter, states: Iterable[str]) -> Choice:
+    """Return the jobs of *states* that *which* admits. Jobs that start meanwhile may be among them, or not."""
+    choice, seen = Choice(), set[str]()
+    for state in states:
+        for job in _all(reader, replace(which, state=state)):
+            if job.job_id is None or job.job_id in seen:
+                continue
+            seen.add(job.job_id)
+            choice.chosen.append(Chosen(job.id, job.job_id, job.state))
+            choice.calls += job.calls if is_batch(job.job_id) else 1
+            if len(choice.shown) < MOST_SHOWN:
+                choice.shown.append(job)
+    return choice
+
+
+def _all(reader: Reader, which: Filter) -> Iterator[Job]:
+    cursor: str | None = None
+    while True:
+        page = page_of(reader, which, MOST, cursor)
+        yield from page.jobs
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def task_ids(reader: Reader, chosen: Sequence[Chosen]) -> Iterator[str]:
+    """Yield the ids of the tasks of *chosen*; of a run of merged calls those of all of them."""
+    for each in chosen:
+        if not is_batch(each.job_id):
+            yield each.id
+            continue
+        key, first = reader.key("callers", each.job_id), 0
+        while found := reader.ask_one("zrange", key, first, first + _PAGE - 1):
+            rows = read_jobs(reader, [text_of(call) for call in found], ("task",))
+            yield from (row.task_id for row in rows if row.task_id)
+            first += _PAGE
+
+
+def pages(ids: Iterable[str], most: int) -> Iterator[list[str]]:
+    """Yield *ids*, *most* together."""
+    left = iter(ids)
+    while page := list(islice(left, most)):
+        yield page

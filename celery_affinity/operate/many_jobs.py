@@ -1,0 +1,69 @@
+"""Cancel or move very many jobs, some in each call: other callers of the server are served in between."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from celery import Celery
+from kombu import Connection
+
+from ..observe import jobs as facts
+from ..rules.protocol import MOST_MOVES, REVOKED_KEPT_S
+from ..server.scheduler import Scheduler
+from . import moving
+from .choosing import Chosen, pages, task_ids
+from .moving import Wish
+
+#: Number of jobs of which one broadcast of remote control tells workers.
+_TOLD_TOGETHER = 100
+
+#: Number of jobs that are moved before it is looked at what came of them.
+_MOVED_TOGETHER = 100 * MOST_MOVES
+
+
+class Done(NamedTuple):
+    """What was done. *done*: number of jobs, or of calls. *left*: number of the others by their states; *warning*."""
+
+    done: int
+    left: dict[str, int]
+    warning: str | None = None
+
+
+def move(app: Celery, scheduler: Scheduler, chosen: Sequence[Chosen], wish: Wish) -> Done:
+    """Have those of *chosen* that still wait be as *wish* says. Raises OptionError."""
+    done, left, warning = 0, Counter[str](), None
+    for page in pages((each.job_id for each in chosen), _MOVED_TOGETHER):
+        outcome = moving.move(app, scheduler, page, wish)
+        warning = warning or outcome.warning
+        for found in outcome.found:
+            done += found.waits
+            left[found.state or "unknown"] += not found.waits
+    return Done(done, +left, warning)
+
+
+def cancel(
+    app: Celery,
+    scheduler: Scheduler,
+    chosen: Sequence[Chosen],
+    terminate: bool = False,
+    *,
+    connection: Connection | None = None,
+) -> Done:
+    """Revoke *chosen*, calls of merged runs one by one: what waits ends at once, what workers hold does not start.
+
+    *terminate*: what runs is ended as well, where the pool can. Workers are told only of what they hold: they remember
+    50,000 revokes, so others would be forgotten.
+    """
+    done, left = 0, Counter[str]()
+    for page in pages(task_ids(scheduler.reader, chosen), _TOLD_TOGETHER):
+        done += scheduler.revoke(page, [], keep_s=REVOKED_KEPT_S)
+        held = []
+        for job in facts.get_many(scheduler.reader, page):
+            if job.state == "claimed" or (terminate and job.state == "running"):
+                held.append(job.id)
+            elif job.state != "revoked":
+                left[job.state] += 1
+        if held:
+            app.control.revoke(held, terminate=terminate, connection=connection)
+        done += len(held)
+    return Done(done, +left)

@@ -1,0 +1,71 @@
+"""Give jobs that wait another type, priority or mode, and say what came of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from celery import Celery
+
+from ..client.of_app import settings_of
+from ..errors import OptionError, refuse
+from ..observe.jobs import settings_command
+from ..rules.affinity import check_on_demand, check_priority
+from ..rules.keys import decode, unmarked
+from ..rules.score import Weights
+from ..rules.type_name import ACCEPTED, did_you_mean, is_type
+from ..server.replies import WasFound
+from ..server.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class Wish:
+    """New type, priority and mode of jobs; None: unchanged. *priority*: 0..10, 10 highest. Raises OptionError."""
+
+    type: str | None = None
+    priority: int | None = None
+    on_demand: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.type is None and self.priority is None and self.on_demand is None:
+            raise OptionError("give the jobs a new type, priority or mode")
+        if self.type is not None and not is_type(self.type):
+            raise refuse("type", ACCEPTED, self.type)
+        if self.priority is not None:
+            check_priority(self.priority)
+        if self.on_demand is not None:
+            check_on_demand(self.on_demand)
+
+    def __str__(self) -> str:
+        words = [f"type {self.type!r}"] if self.type is not None else []
+        words += [f"priority {self.priority}"] if self.priority is not None else []
+        words += [("on demand" if self.on_demand else "queued")] if self.on_demand is not None else []
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a move. *found*: each job as it was before. *warning*: what may be wrong with the type; or None."""
+
+    found: list[WasFound]
+    warning: str | None
+
+
+def move(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], wish: Wish) -> Outcome:
+    """Have those of *job_ids* that wait be as *wish* says, with the time at which they were enqueued.
+
+    Raises OptionError for a type that *app* does not schedule.
+    """
+    if wish.type is not None and not settings_of(app).schedules(wish.type):
+        raise refuse("type", "the name of a queue that is scheduled (affinity_queues)", wish.type)
+    priority = None if wish.priority is None else _as_scripts_count(scheduler, int(wish.priority))
+    moved = scheduler.move(job_ids, type_=wish.type, on_demand=wish.on_demand, priority=priority)
+    warning = None
+    if wish.type is not None and not moved.served and any(each.waits for each in moved.found):
+        served = {decode(unmarked(type_)) for type_ in scheduler.reader.capacity()}
+        warning = f"no live worker serves type {wish.type!r}{did_you_mean(wish.type, served)}"
+    return Outcome(moved.found, warning)
+
+
+def _as_scripts_count(scheduler: Scheduler, priority: int) -> int:
+    """Return *priority*, which has 10 as the highest, as the scripts count it at the moment."""
+    is_reversed, _ = scheduler.reader.ask_one(*settings_command(scheduler.reader))
+    return Weights(priority_reversed=is_reversed == b"1").read(priority)

@@ -1,0 +1,104 @@
+"""The fields of the hash in which a type's figures are: counts of jobs, and of the times that these took.
+
+Times are counted by powers of two: field ``queued 11`` has the queued jobs that waited longer than 4 s and up to 8 s.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .protocol import EXACT_UP_TO, LARGEST_BUCKET, SAMPLE_AT, SAMPLED_ONE_IN, SMALLEST_BUCKET_US
+from .rows import number_of
+from .score import MICRO
+
+#: Field of the jobs that were published while live workers served the type.
+PUBLISHED = "published"
+
+#: Kinds of waits, by mode, and of times in a slot, by how the job ended there.
+WAITS = ("queued", "demand")
+RUNS = ("done", "failed", "revoked", "expired")
+
+#: Ends of jobs that no slot's time is counted for, since they ended before, or are dead letters.
+OTHER_ENDS = ("revoked", "expired", "rejected", "max_deliveries", "lost", "unreadable")
+
+#: Longest times, s, of the buckets, the shortest first. One more bucket has all that are longer.
+BOUNDS_S: tuple[float, ...] = tuple(SMALLEST_BUCKET_US * (1 << number) / MICRO for number in range(LARGEST_BUCKET + 1))
+
+_LONGEST_US = int(SMALLEST_BUCKET_US * (1 << LARGEST_BUCKET))
+
+
+def field(kind: str, bucket: int) -> str:
+    """Return the field of the times of a kind in a bucket."""
+    return f"{kind} {bucket:02}"
+
+
+def bucket_of(time_us: int) -> int:
+    """Return the number of the bucket of a time."""
+    if time_us <= SMALLEST_BUCKET_US:
+        return 0
+    fraction, bucket = math.frexp(time_us / SMALLEST_BUCKET_US)
+    return min(bucket - (fraction == 0.5), LARGEST_BUCKET + 1)  # a bucket has its longest time
+
+
+def sum_field(kind: str) -> str:
+    return f"{kind} sum"
+
+
+def counts_as(time_us: int, nth: int) -> int | None:
+    """Return what the *nth* time of a bucket adds to the sum, µs: the first ones count, and then one in eight for all.
+
+    None: nothing.
+
+    The times of a bucket differ by a factor of two at most, so the sum is right within a few percent.
+    """
+    within_us = max(0, min(time_us, _LONGEST_US))
+    if nth <= EXACT_UP_TO:
+        return within_us
+    return SAMPLED_ONE_IN * within_us if nth % SAMPLED_ONE_IN == SAMPLE_AT else None
+
+
+@dataclass(frozen=True)
+class Times:
+    """Times by powers of two. *counts*: of each of `BOUNDS_S`, then of all that were longer. *sum_s*: nearly exact."""
+
+    counts: tuple[int, ...] = (0,) * (len(BOUNDS_S) + 1)
+    sum_s: float = 0.0
+
+    @property
+    def number(self) -> int:
+        return sum(self.counts)
+
+    def plus(self, other: "Times") -> "Times":
+        counts = tuple(one + another for one, another in zip(self.counts, other.counts, strict=True))
+        return Times(counts, self.sum_s + other.sum_s)
+
+    def since(self, before: "Times") -> "Times":
+        """Return the times that were added after *before*; all of them if the server began anew meanwhile."""
+        counts = tuple(now - was for now, was in zip(self.counts, before.counts, strict=True))
+        if min(counts) < 0:
+            return self
+        return Times(counts, max(0.0, self.sum_s - before.sum_s))
+
+    def quantile(self, share: float) -> float | None:
+        """Return the time, s, within which *share* of the times are, guessed within its bucket; None of no times.
+
+        As Prometheus' ``histogram_quantile`` does it: times of a bucket count as spread evenly, and those beyond the
+        largest bound as long as that.
+        """
+        rank = share * self.number
+        if not self.number:
+            return None
+        seen, lower = 0, 0.0
+        for count, bound in zip(self.counts, BOUNDS_S, strict=False):
+            if count and seen + count >= rank:
+                return lower + (bound - lower) * (rank - seen) / count
+            seen, lower = seen + count, bound
+        return BOUNDS_S[-1]
+
+
+def times_of(row: Mapping[str, str], *kinds: str) -> Times:
+    """Return the times of *kinds* in a hash of figures."""
+    buckets = range(LARGEST_BUCKET + 2)
+    counts = (sum(max(0, number_of(row.get(field(kind, bucket)))) for kind in kinds) for bucket in buckets)
+    sum_us = sum(max(0, number_of(row.get(sum_field(kind)))) for kind in kinds)
+    return Times(tuple(counts), sum_us / MICRO)
