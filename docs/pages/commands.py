@@ -1,0 +1,51 @@
+"""The page of the commands, from their own help."""
+
+from collections.abc import Iterator
+
+import click
+
+from celery_affinity.cli import affinity
+
+from .markdown import MADE, table
+
+BEFORE = """# Commands
+
+`celery -A shop affinity COMMAND`. `-A` names the app, as with every command of Celery. `--json` prints the same facts
+for scripts, in the same form as [HTTP](http.md) and [Python](python.md).
+
+| exit code | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | the broker does not answer, nothing was found, or what was asked for was refused: the last line says which |
+| 2 | a word on the command line is not known |
+
+`check` has exit codes of its own.
+
+"""
+
+
+def page() -> str:
+    text = MADE + BEFORE
+    commands = list(_each(affinity, ()))
+    text += table(
+        ("command", "what it does"),
+        ((f"[`{' '.join(names)}`](#{'-'.join(names)})", each.get_short_help_str(200)) for names, each in commands),
+    )
+    for names, each in commands:
+        text += f"\n## {' '.join(names)}\n\n```text\n{_help(names, each)}\n```\n"
+    return text
+
+
+def _each(group: click.Group, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in sorted(group.commands.items()):
+        if command.hidden:
+            continue
+        yield (*names, name), command
+        if isinstance(command, click.Group):
+            yield from _each(command, (*names, name))
+
+
+def _help(names: tuple[str, ...], command: click.Command) -> str:
+    context = click.Context(command, info_name=f"celery -A shop affinity {' '.join(names)}", max_content_width=110)
+    context.terminal_width = 110
+    return command.get_help(context)

@@ -1,0 +1,84 @@
+"""The page of the settings, from their dataclass."""
+
+import ast
+import inspect
+import re
+from dataclasses import MISSING, Field, fields
+from itertools import pairwise
+
+from celery_affinity.rules import settings
+from celery_affinity.rules.settings import CHANGEABLE, Settings
+
+from .markdown import MADE, prose, table
+
+BEFORE = """# Settings
+
+Settings are set in `app.conf` or in Celery's configuration file, in lower case. With a namespace such as `CELERY`, their names are
+`CELERY_AFFINITY_WORKER_TIMEOUT` and so on. Times are in seconds. A worker with an unknown setting or an invalid value does not start: it ends
+with a `SettingError` that names what is accepted.
+
+**At run time**: `celery -A shop affinity settings set NAME VALUE` changes the setting for the whole fleet, without a
+restart. Also change `app.conf`, so that the new value is there for workers that start later. [The commands](commands.md).
+
+"""
+
+AFTER = """
+## What installs the transport
+
+| setting | value | meaning |
+| --- | --- | --- |
+| `broker_transport` | `"celery_affinity:Transport"` | installs celery_affinity, in publishers and workers |
+| `broker_url` | `redis://`, `rediss://`, `sentinel://` or `socket:///path`, or a list of them | where Redis or Valkey is |
+| `broker_transport_options` | the options of kombu's Redis transport, and `namespace` | fleets with different namespaces can share a server |
+
+"""
+
+
+def page() -> str:
+    named = [(f"affinity_{each.name}", each) for each in fields(Settings)]
+    rows = (
+        (f"[`{name}`](#{name})", f"`{_default(each)}`", "yes" if each.name in CHANGEABLE else "")
+        for name, each in named
+    )
+    text = MADE + BEFORE + table(("setting", "default", "changes at run time"), rows)
+    for name, each in named:
+        text += (
+            f"\n## {name}\n\n{_MEANINGS[each.name]}\n\n- Default: `{_default(each)}`\n- Accepted: {_accepted(each)}\n"
+        )
+    return text + AFTER
+
+
+def _default(each: Field) -> str:
+    value = each.default if each.default_factory is MISSING else each.default_factory()
+    return repr(list(value) if isinstance(value, tuple) else value)
+
+
+def _accepted(each: Field) -> str:
+    words = each.metadata["check"](_Nothing())
+    assert words, each.name
+    return _VALUE.sub(r"`\g<0>`", words)
+
+
+#: A value of Python in a sentence: a mapping (of mappings), a list, or a text.
+_VALUE = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}|\[[^\]]*\]|'[^']*'")
+
+
+class _Nothing:
+    """A value that no setting accepts."""
+
+
+def _docstrings() -> dict[str, str]:
+    """Return by name the text below each field of the dataclass."""
+    (body,) = (each.body for each in ast.parse(inspect.getsource(settings)).body if _is_the_class(each))
+    found = {}
+    for field, text in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            found[field.target.id] = prose(text.value.value).replace("->", "→")
+    return found
+
+
+def _is_the_class(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ClassDef) and node.name == Settings.__name__
+
+
+_MEANINGS = _docstrings()
