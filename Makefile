@@ -8,7 +8,7 @@ STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
 
-.PHONY: demo routes test slow conformance seeded-faults million bench bench-quick chaos soak parity matrix check format clean
+.PHONY: demo routes docs test slow conformance seeded-faults million bench bench-quick chaos soak parity matrix check format clean
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
@@ -16,6 +16,12 @@ demo: $(VENV)/.demo
 
 routes: $(VENV)/.demo
 	@$(BIN)/python -m examples.routes
+
+# The site of the docs, in build/docs; first what the code says of itself is written into docs/reference.
+docs: $(VENV)/.docs
+	$(BIN)/python -m docs.pages
+	$(BIN)/sphinx-build -W --keep-going -n -q -b html docs build/docs
+	@echo "The site is in build/docs: open build/docs/index.html"
 
 # All: three at a time, since most of them wait. A part, ARGS=tests/rules, runs in one process, which starts at once;
 # ARGS="-n 3 tests/worker" where it is long.
@@ -62,7 +68,7 @@ parity: $(VENV)/.parity
 	$(BIN)/python -m tests.whole.parity $(ARGS)
 
 # The oldest and the newest packages and Pythons that are supported, each in an environment of its own under build/matrix.
-# Some seven minutes each; ARGS=oldest runs one, ARGS=--write-docs all of them, for the README.
+# Some seven minutes each; ARGS=oldest runs one, ARGS=--write-docs all of them, for the docs.
 matrix: $(VENV)/.test
 	$(BIN)/python -m tests.whole.matrix $(ARGS)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.support.pages import write_block
 
-from . import report
+from . import for_users, report
 from .options import FULL, QUICK, Options
 from .parts import PARTS
 from .results import Results
@@ -23,6 +23,7 @@ from .run import Run
 from .systems import ROOT
 
 OUTPUT = ROOT / "build" / "bench"
+MEASUREMENTS = ROOT / "docs" / "internals" / "measurements.md"
 PERFORMANCE = ROOT / "docs" / "explanation" / "performance.md"
 
 
@@ -41,7 +42,8 @@ def main(words: Sequence[str] | None = None) -> int:
     print(report.as_text(report.goal_rows(shown)))
     run.write(arguments.output, results, found)
     if arguments.write_docs:
-        write_block(PERFORMANCE, "bench", run.as_markdown(found))
+        write_block(MEASUREMENTS, "bench", run.as_markdown(found))
+        write_block(PERFORMANCE, "bench", for_users.table(found))
     return int(arguments.goals and any(each.verdict != "ok" for each in found))
 
 
@@ -65,7 +67,7 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--before", type=Path, help="another checkout of this project, measured in turn with this one")
     parser.add_argument("--server", help="an executable other than Valkey's from the package index: redis-server")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="directory for the results; build/bench")
-    parser.add_argument("--write-docs", action="store_true", help=f"write the table of goals into {PERFORMANCE.name}")
+    parser.add_argument("--write-docs", action="store_true", help="write the tables into docs")
     parser.add_argument("--goals", action="store_true", help="end with 1 unless every goal is reached")
     arguments = parser.parse_args(words)
     for part in arguments.parts:

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 import redis
 from kombu import Connection
-from prometheus_client import CollectorRegistry, generate_latest
 
 from celery_affinity.cli import text
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.flower import Observer, merged
-from celery_affinity.observe.metrics import StatusCollector
+from celery_affinity.observe.metrics import as_text, read_metrics
 from celery_affinity.observe.status import Report
 from celery_affinity.server.reader import Reader
 from celery_affinity.transport.reach import scheduler_on
@@ -115,13 +114,11 @@ def looks(pending: Pending, executable: str | None) -> Iterator[list[Look]]:
         reader = scheduler_on(connection, _TRANSPORT).reader
         task = _in_the_middle(fleet, pending.jobs)
         observer = Observer(connection)
-        registry = CollectorRegistry()
-        registry.register(StatusCollector(lambda: Report(reader).status()))
         calls: dict[str, Callable[[], object]] = {
             "status": lambda: text.status(Report(reader).status()),
             "pending": lambda: text.upcoming(next_jobs(reader, None, 20)),
             "explain": lambda: text.explanation(explain(reader, task)),
-            "metrics": lambda: generate_latest(registry),
+            "metrics": lambda: as_text(read_metrics(reader)),
             "Flower's page": lambda: _rows(loop, observer),
         }
         yield [Look(f"{name}, {pending.name}", calls[name], client) for name in OBSERVERS]

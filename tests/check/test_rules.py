@@ -55,7 +55,7 @@ CASES = [
     ("prefetch", app(void={"worker_prefetch_multiplier": 1}), "worker_prefetch_multiplier = 1"),
     ("cancel-on-loss", app(cancels_on_connection_loss=True), "cancels running tasks"),
     ("tls-unverified", app(tls_unverified=True), "not verified"),
-    ("results-never-expire", Facts(replace(APP, backend=Backend("redis://", None))), "kept for ever"),
+    ("results-never-expire", Facts(replace(APP, backend=Backend("redis://", None))), "keeps results for ever"),
     ("results-share-memory", app(backend=Backend("redis://", 3600.0)), "publishing then fails"),
     ("merges-twice", app(merges_twice={"shop.plan": "celery_once.QueueOnce"}), "celery_once.QueueOnce refuses"),
     ("hiredis", app(hiredis=False), "not installed"),
@@ -92,6 +92,7 @@ CASES = [
     ("type-waits", fleet(pending={"drawing": 3}), "3 job(s) of type 'drawing'"),
     ("type-unserved", app(declared=OWN_NOT_SERVED), "'drawing', which task shop.draw declares"),
     ("type-misspelt", app(declared={"pdf": ("task shop.render",), "Pdf": ("task shop.draw",)}), "'Pdf', which task"),
+    ("bound-of-no-type", app(bounds=("pfd",)), "affinity_max_pending['pfd'] matches no type"),
     ("stock-messages", fleet(stock_messages={"drawing": 2}), "queue 'drawing'"),
     ("stock-producer", fleet(stock_messages={"pdf": 2}), "queue 'pdf'"),
     ("nobody-ticks", fleet(ticked_s=60.0, scheduled=4), "not for 60 s"),
@@ -198,7 +199,7 @@ def test_a_server_without_a_limit_is_measured_by_its_machine():
 def test_a_transport_that_is_none_and_keys_that_cannot_be_are_named():
     (transport,) = check(app(transport="'celery_affinity:transport'", transport_fails="the name leads to <module>"))
     assert (transport.id, transport.level) == ("transport", Level.ERROR)
-    assert "which is no transport: the name leads to <module>" in transport.what
+    assert "which is not a transport: the name leads to <module>" in transport.what
     (keys,) = check(app(keys_refused="namespace must be a str that holds no braces, got: '{x}'"))
     assert (keys.id, keys.level) == ("settings", Level.ERROR)
     assert "namespace must be a str that holds no braces" in keys.what
@@ -214,7 +215,7 @@ def test_a_type_that_is_served_but_for_a_letter_is_misspelt(meant, declared, dif
     facts = Facts(replace(APP, declared={"pdf": ("task shop.render",), declared: ("task shop.draw",)}), SERVER, fleet)
     (finding,) = check(facts)
     assert finding.id == "type-misspelt"
-    assert finding.what.startswith(f"Type {declared!r}, which task shop.draw declares, differs in {differs} alone from")
+    assert finding.what.startswith(f"Type {declared!r}, which task shop.draw declares, differs only in {differs} from")
     assert repr(meant) in finding.what
 
 

@@ -43,6 +43,18 @@ def test_status_shows_types_and_workers(valkey, fleet):
     assert "scheduled for later: 1   dead letters: 0" in run.stdout
 
 
+def test_status_shows_calls_beside_pending_jobs_where_calls_have_merged(valkey, fleet):
+    fleet.publish("plain", "excel")
+    assert "calls" not in affinity(valkey.url, "status").stdout
+    rules = "merge=city most=1000 bytes=1000000"
+    fleet.scheduler.publish(*fleet.made(["a+", "b+", "c+"], "pdf", task_name="tests.task", rules=rules))
+    head, *lines = affinity(valkey.url, "status").stdout.splitlines()
+    assert head.split()[:3] == ["type", "pending", "calls"]
+    assert [line.split()[:3] for line in lines[:2]] == [["excel", "1", "1"], ["pdf", "1", "3"]]
+    (excel, pdf) = json.loads(affinity(valkey.url, "status", "--json").stdout)["types"]
+    assert (excel["calls"], pdf["calls"]) == (1, 3)
+
+
 def test_a_type_that_nobody_serves_is_red(valkey, fleet):
     fleet.publish("unserved", "drawing")
     fleet.publish("served", "pdf")

@@ -34,7 +34,7 @@ def test_a_type_is_paused_and_resumed(valkey, fleet):
     assert affinity(valkey.url, "resume", "pdf").stdout == "resumed: type 'pdf'\n"
     assert fleet.jobs("worker") == ["job"]
     again = affinity(valkey.url, "resume", "pdf")
-    said = "Error: type 'pdf' was not paused by itself; paused: nothing\n"
+    said = "Error: type 'pdf' itself is not paused; paused: nothing\n"
     assert (again.returncode, again.stderr) == (1, said)
     assert affinity(valkey.url, "pause").stdout == "nothing is paused\n"
 
@@ -85,7 +85,7 @@ def test_a_limit_of_a_type_is_explained(valkey, fleet):
         (("pdf", "--for", "soon"), "a whole number above 0 of s, m, h or d is accepted, such as 30m, up to 3650d"),
         (("pdf", "--for", "3651d"), "up to 3650d, got: '3651d'"),
         (("--key", ""), "a key is a text that is not empty, got: ''"),
-        (("pdf", "--all"), "say one of: a TYPE, --key KEY, or --all"),
+        (("pdf", "--all"), "give one of: a TYPE, --key KEY, or --all"),
         (("",), "got: ''"),
     ],
 )

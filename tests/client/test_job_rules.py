@@ -484,5 +484,5 @@ def test_a_queue_that_is_not_scheduled_knows_no_keys_and_a_warning_says_so_once(
         app.send_task("far", exclusive="k", rate=False)
     for message in map(json.loads, redis_client.lrange("celery", 0, -1)):
         assert not {"exclusive", "rate", PROPERTY} & message["properties"].keys()
-    assert caplog.text.count("Jobs of task 'far' have a key, which counts for nothing on queue 'celery'") == 1
+    assert caplog.text.count("Jobs of task 'far' have a key, which has no effect on queue 'celery'") == 1
     app.close()

@@ -10,6 +10,7 @@ from celery_affinity import Affinity, Exclusive, Merge, OptionError, publish_man
 from celery_affinity.client import job_rules
 from celery_affinity.client.options import check_app
 from celery_affinity.client.stamp import PROPERTY
+from celery_affinity.rules.job_rules import as_kept
 
 from ..support.misspellings import refused, task
 
@@ -28,9 +29,10 @@ def jobs(app):
         if b"*" not in key:  # a batch
             assert re.search(r"[\w-]" + re.escape(marks) + "$", key.decode())
             message = json.loads(app.redis.get(key.replace(b"job:", b"message:")))
-            assert message["properties"].get(PROPERTY, {}).get("rules", "") == rules
+            said = message["properties"].get(PROPERTY, {}).get("rules", "")
+            assert as_kept(said) == rules
             assert "merge_key" not in message["properties"]
-            found.append(rules)
+            found.append(said)
     app.redis.flushdb()
     return sorted(found)
 
@@ -135,7 +137,7 @@ def test_what_a_call_must_not_say_is_refused(app, new_task):
     for value in ("", True, 5):
         with pytest.raises(OptionError, match="merge_key"):
             plain.apply_async(("HH",), merge_key=value)
-    with refused("merge is for a task to say; a call says its key alone, merge_key=, got: Merge("):
+    with refused("merge belongs to a task; a call can only give its key, with merge_key=, got: Merge("):
         plain.apply_async(("HH",), affinity=Affinity(merge=LAST))
     assert jobs(app) == []
 
@@ -160,4 +162,4 @@ def test_a_queue_that_is_not_scheduled_merges_nothing_and_a_warning_says_so_once
     for message in map(json.loads, redis_client.lrange("celery", 0, -1)):
         assert not {"merge_key", PROPERTY} & message["properties"].keys()
     assert redis_client.llen("celery") == 2
-    assert caplog.text.count("Jobs of task 'far' have a key, which counts for nothing on queue 'celery'") == 1
+    assert caplog.text.count("Jobs of task 'far' have a key, which has no effect on queue 'celery'") == 1

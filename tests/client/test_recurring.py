@@ -100,7 +100,7 @@ def test_a_call_with_a_time_or_an_id_of_its_own_does_not_recur(app, reroute, opt
 
 
 def test_a_signature_that_json_cannot_say_or_that_is_too_long_does_not_recur(app, reroute):
-    with refused("recurring 'hh' must be a signature that JSON can say"):
+    with refused("recurring 'hh' must be a signature that JSON can represent"):
         entry(app, reroute.s("HH", force=object()))
     with refused("recurring 'hh' must have at most 100,000 characters, got: "):
         entry(app, reroute.s("HH", force="x" * 100_000))
@@ -112,7 +112,7 @@ def test_a_queue_that_is_not_scheduled_and_another_transport_have_no_recurring_c
         entry(app, reroute.s("HH"))
     stock = new_app(transport="redis")
     task = stock.task(name="x", shared=False)(plan)
-    with refused("recurring 'hh': calls recur with celery_affinity as broker_transport alone"):
+    with refused("recurring 'hh': a recurring call needs broker_transport 'celery_affinity:Transport'"):
         entry(stock, task.s())
 
 

@@ -4,11 +4,11 @@ import zlib
 from itertools import count
 
 from celery_affinity.reference.replies import NONE
-from celery_affinity.rules import job_fields
+from celery_affinity.rules import bounds, job_fields
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.marks import has_key, merges
-from celery_affinity.rules.protocol import KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
+from celery_affinity.rules.protocol import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
 
 from .mirror import KEYS, payload, profile
 from .side_by_side import REFUSED, Named, SideBySide
@@ -115,8 +115,11 @@ class Both(SideBySide):
     def _publish(self, job_id, *job):
         return self._publish_together([(job_id, *job)])
 
-    def _publish_together(self, jobs, spoilt=()):
-        """Publish *jobs* in one call. *spoilt*: (the index of a job, a field, a value that is not accepted there)."""
+    def _publish_together(self, jobs, spoilt=(), bounded=None):
+        """Publish *jobs* in one call. *spoilt*: (the index of a job, a field, a value that is not accepted there).
+
+        *bounded*: how many jobs of some types may wait.
+        """
         given, arguments = map(list, zip(*(job_of(*job) for job in jobs), strict=True))
         for nth, field, value in spoilt:
             arguments[nth][field] = value
@@ -126,7 +129,14 @@ class Both(SideBySide):
         if self.full_next and not all(each in self.reference.jobs for each in good):
             self.step("publish", REFUSED, *rest)
             return NONE
-        first, *further = self.reference.publish(given, now_us=self.now_us)
+        if bounded:
+            rest.append(bounds.in_words(bounded))
+        first, *further = self.reference.publish(given, now_us=self.now_us, bounded=bounded)
+        if first.state == IS_FULL:
+            words = f"{encode(first.refused)} {len(self.reference.pending({first.refused}))}"
+            words = f"{words} {bounded[first.refused].most}"
+            self.step("publish", [IS_FULL, "", words] + [IS_FULL, words] * len(further), *rest)
+            return NONE
         pairs = (value for each in further for value in (each.state, each.refused or each.served))
         reply = [first.state, Named(first.more), first.refused or first.served, *pairs]
         self.step("publish", reply, *rest)

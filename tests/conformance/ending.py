@@ -11,6 +11,7 @@ from .vocabulary import (
     GONE,
     SECOND_US,
     STAMPS,
+    TYPES,
     indexes,
     some_indexes,
     types,
@@ -52,7 +53,6 @@ class Ending(Both):
         choices = [list(self.reference.untold), [*self.reference.jobs, "no-job"]]
         picks = [choices[0] if choices[0] and index < GONE else choices[1] for index in some_indexes]
         ids = [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
-        self.told_at_us |= {job_id: self.now_us for job_id in ids if job_id in self.reference.untold}
         self.step("told", self.reference.told(ids, now_us=self.now_us), *ids, how="told", app="")
         self.compare()
 
@@ -120,8 +120,6 @@ class Ending(Both):
         self.compare(reply.more)
 
     def _share(self, batch, ids, fence=None, state="done"):
-        if batch in self.reference.untold:
-            self.told_at_us[batch] = self.now_us
         left = self.reference.shared(batch, ids, fence=fence, state=state, now_us=self.now_us)
         self.step("shared", left, *ids, batch=batch, fence="" if fence is None else fence, state=state)
         self.compare()
@@ -132,6 +130,31 @@ class Ending(Both):
         waiting = [job.id for job in self.reference.jobs.values() if job.state == "scheduled"] or known
         picks = [waiting if index < GONE else known for index in some_indexes]
         self._purge(type_, [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)])
+
+    @often(
+        6,
+        some_indexes=some_indexes,
+        type_=draw.sampled_from([None, None, *TYPES]),
+        on_demand=draw.sampled_from([None, None, None, True, False]),
+        priority=draw.sampled_from([None, None, 0, 5, 10]),
+    )
+    def move(self, some_indexes, type_, on_demand, priority):
+        """Give jobs that wait another type, mode or priority, and now and then others."""
+        waiting = [job.id for job in self.reference.jobs.values() if job.state in ("pending", "scheduled", "merged")]
+        others = [*self.reference.jobs, "no-job"]
+        picks = [waiting if waiting and index < GONE else others for index in some_indexes]
+        ids = [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
+        given = {"type_": type_, "on_demand": on_demand, "priority": priority}
+        reply = self.reference.move(ids, **given, now_us=self.now_us)
+        self.step(
+            "move",
+            [Named(reply.more), reply.served, *(part for each in reply.found for part in each)],
+            *ids,
+            new_type="" if type_ is None else encode(type_),
+            new_mode="" if on_demand is None else "demand" if on_demand else "queued",
+            new_priority="" if priority is None else priority,
+        )
+        self.compare(reply.more)
 
     @often(2, indexes=some_indexes)
     def replay(self, indexes):

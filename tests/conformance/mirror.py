@@ -7,16 +7,21 @@ Both are a dictionary by key, in the same spelling, so that two states are equal
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache, lru_cache
 
 from celery_affinity.reference.jobs import key_rows, keyed
 from celery_affinity.rules import keys
 from celery_affinity.rules.job_fields import FIELDS
+from celery_affinity.rules.job_rules import as_kept
 from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.protocol import FIGURES_KEPT_S
 from celery_affinity.server.replies import Joining
 
 from ..support.clocked import CLOCK
+
+#: Seconds for which jobs that have ended are known in the walks.
+KEPT_S = (60, 600)
 
 KEYS = Keys()
 
@@ -25,6 +30,7 @@ key = cache(KEYS.key)
 encode, decode = cache(keys.encode), cache(keys.decode)
 
 CONF_OF = key("conf_of", "")
+FIGURES = key("figures", "")
 
 #: Fields of a job that are in its hash unchanged; encoding leaves the names of tasks here alone.
 KEPT = [(name, field.kept) for name, field in FIELDS.items() if field.kept]
@@ -73,16 +79,20 @@ def _parsed(line):
     if name.startswith(CONF_OF):
         assert ttl_s > 60, f"{name} is to be forgotten in {ttl_s} s"
         ttl_s = -1
-    assert (ttl_s == -1) or 30 < ttl_s <= 60, f"{name} is to be forgotten in {ttl_s} s"
+    elif name.startswith(FIGURES) and ttl_s != -1:
+        assert FIGURES_KEPT_S - 30 < ttl_s <= FIGURES_KEPT_S, f"{name} is to be forgotten in {ttl_s} s"
+        ttl_s = 60
+    kept_s = next((kept_s for kept_s in KEPT_S if kept_s - 30 < ttl_s <= kept_s), 0)
+    assert ttl_s == -1 or kept_s, f"{name} is to be forgotten in {ttl_s} s"
     value = _PARSED[type_](value)
     if name == key("heads"):
         value = {lanes_of: packed if lanes_of == "!" else _lanes(packed) for lanes_of, packed in value.items()}
     if name == key("recurs"):
         value = {place: set(names.split(" ")) for place, names in value.items()}
     if ttl_s != -1 and type_ == "hash":
-        value["forgotten in 60 s"] = True
+        value[f"forgotten in {kept_s} s"] = True
     elif ttl_s != -1:
-        value += " (forgotten in 60 s)"
+        value += f" (forgotten in {kept_s} s)"
     return name, value
 
 
@@ -120,8 +130,11 @@ def lane(job):
 def payload(delivery):
     if isinstance(delivery, str):
         return delivery  # a sign
-    job_id, fence, type_, deliveries, enqueued_us, message, expires_us = delivery
+    job_id, fence, type_, deliveries, enqueued_us, message, expires_us, its_lane = delivery
     expires = "" if expires_us is None else f" {expires_us}"
+    if its_lane is not None:
+        on_demand, priority = its_lane
+        expires = f"{expires or ' -'} {'demand' if on_demand else 'queued'}.{priority}"
     return f"{job_id} {fence} {encode(type_)} {deliveries} {enqueued_us}{expires}\n{message}"
 
 
@@ -173,6 +186,8 @@ def _expect_names(reference, entry):
 
 
 def _expect_traces(reference, state, entry):
+    for job_id, at_us in reference.ended.items():
+        entry(["ended"], job_id, at_us)
     for job_id, when_us in reference.untold.items():
         entry(["untold"], job_id, when_us)
     for job_id, at_us in reference.expiring.items():
@@ -188,7 +203,8 @@ def _expect_traces(reference, state, entry):
 
 def _expect_tasks(reference, state):
     for task, jobs in reference.tasks.items():
-        ended = " (forgotten in 60 s)" if any(reference.is_fading(reference.jobs[job]) for job in jobs) else ""
+        fading = [reference.jobs[job] for job in jobs if reference.is_fading(reference.jobs[job])]
+        ended = f" (forgotten in {fading[0].keep_s} s)" if fading else ""
         state[key("task", encode(task))] = ("+" if len(jobs) > 1 else next(iter(jobs))) + ended
         if len(jobs) > 1:
             state[key("jobs_of_task", encode(task))] = dict(jobs)
@@ -262,7 +278,7 @@ def _expect_job(job, entry, stands):
 def _times(job):
     times_us = {name: getattr(job, f"{name}_us") for name in ("published", "claimed", "started", "expires")}
     found = {name: str(at_us) for name, at_us in times_us.items() if at_us is not None}
-    if job.expires_us is not None:
+    if job.expires_us is not None or job.is_moved:
         found.setdefault("claimed", "")  # so that a claim knows that there is more to look at
     return found
 
@@ -272,7 +288,7 @@ def _job_hash(job):
         **{field: encode(getattr(job, name)) for name, field in KEPT},
         "lane": lane(job),
         "enqueued": str(job.enqueued_us),
-        "deliveries": str(job.deliveries),
+        **({} if job.has_merged else {"deliveries": str(job.deliveries)}),
         "state": job.state,
         **_times(job),
     }
@@ -280,9 +296,10 @@ def _job_hash(job):
         found |= {"worker": job.worker, "fence": str(job.fence)}
     if_any = {
         "acked": job.acked and "1",
+        "moved": job.is_moved and "1",
         "limited": job.is_limited and "1",
         "stamps": " ".join(job.stamps),
-        "rules": job.rules,
+        "rules": job.has_rules_of_its_own and as_kept(job.rules),
         "left": " ".join(map(encode, job.left)),
         "tries": job.tries and str(job.tries),
         "into": job.into,
@@ -306,7 +323,7 @@ def _job_hash(job):
 
 
 def _if_forgotten(reference, job):
-    return {"forgotten in 60 s": True} if reference.is_fading(job) else {}
+    return {f"forgotten in {job.keep_s} s": True} if reference.is_fading(job) else {}
 
 
 def _expect_worker(worker, entry):
@@ -322,6 +339,11 @@ def _expect_worker(worker, entry):
     }
     if worker.stalled:
         fields["stalled"] = "1"
+    if worker.pace is not None:
+        fields["pace"] = str(worker.pace)
+    keeps = (str(worker.keep_s) if worker.keep_s > KEPT_S[0] else "") + (" failed" if worker.keeps_failed else "")
+    if keeps:
+        fields["keeps"] = keeps
     if worker.sequence is not None:
         granted = "".join(f"{job} {fence} " for job, fence in worker.granted)
         fields |= {"sequence": worker.sequence, "granted": granted}
@@ -357,6 +379,8 @@ def _expect_counts(reference, entry):
     for name, value in reference.counters.items():
         entry(["counters"], name, str(value))
     _expect_batched(reference, entry)
+    _expect_waiting_calls(reference, entry)
+    _expect_figures(reference, entry)
     for type_, average_us in reference.durations_us.items():
         entry(["durations"], encode(type_), str(average_us))
 
@@ -364,6 +388,23 @@ def _expect_counts(reference, entry):
 def _expect_batched(reference, entry):
     for type_, calls in reference.batched.items():
         entry(["batched"], encode(type_), str(calls))
+
+
+def _expect_waiting_calls(reference, entry):
+    calls = Counter()
+    for job in reference.jobs.values():
+        if job.state == "pending":
+            calls[job.type] += max(0, len(job.callers) - 1)
+    for type_, number in (+calls).items():
+        entry(["waiting_calls"], encode(type_), str(number))
+
+
+def _expect_figures(reference, entry):
+    for type_, counted in reference.figures.items():
+        for field, number in counted.items():
+            entry(["figures", encode(type_)], field, str(number))
+        if counted and not reference.capacity(type_):
+            entry(["figures", encode(type_)], "forgotten in 60 s", True)
 
 
 def _expect_keys(reference, entry, standing):

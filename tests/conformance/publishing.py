@@ -1,5 +1,6 @@
 """Moves that bring jobs."""
 
+from celery_affinity.rules.bounds import Bound
 from celery_affinity.rules.marks import is_batch
 
 from . import draw
@@ -77,6 +78,35 @@ class Publishing(Both):
         """Publish jobs, some of which have a value that is not accepted."""
         jobs = [(f"{letter}{next(self.job_numbers)}", type_, False, 1, delay_us) for letter in letters]
         self.compare(self._publish_together(jobs, [(nth % len(jobs), *each) for nth, each in spoilt]))
+
+    @often(
+        8,
+        letters=draw.lists(draw.sampled_from("abcp"), min_size=1, max_size=6),
+        some_marks=draw.lists(marks, min_size=1, max_size=3),
+        type_indexes=some_indexes,
+        delay_us=delays_us,
+        expires_us=expiries_us,
+        most=draw.sampled_from([1, 1, 2, 3, 5, 8]),
+        full=draw.sampled_from(["refuse", "refuse", "drop-oldest", "drop-oldest", "drop-newest"]),
+        full_of_others=draw.sampled_from(["refuse", "drop-oldest", "drop-newest"]),
+        known=draw.sampled_from([False, False, False, True]),
+    )
+    def publish_bounded(
+        self, letters, some_marks, type_indexes, delay_us, expires_us, most, full, full_of_others, known
+    ):
+        """Publish jobs of types of which so many may wait. The first job has times; some are known at times."""
+        ids = [
+            f"{letter}{next(self.job_numbers)}{some_marks[nth % len(some_marks)]}" for nth, letter in enumerate(letters)
+        ]
+        ids += (ids[:1] + self.known_calls()[-1:]) if known else []
+        if self.is_full or self.full_next:
+            return  # what a full server refuses, or drops, is not modelled
+        jobs = [
+            (job_id, TYPES[type_indexes[nth % len(type_indexes)] % len(TYPES)], nth % 4 == 3, nth % 2, 0)
+            for nth, job_id in enumerate(ids)
+        ]
+        bounded = {TYPES[0]: Bound(most, full), TYPES[1]: Bound(most + 1, full_of_others)}
+        self.compare(self._publish_together([(*jobs[0][:4], delay_us, expires_us), *jobs[1:]], bounded=bounded))
 
     @often(1, index=draw.integers(0, 20), type_=types, delay_us=delays_us)
     def publish_again(self, index, type_, delay_us):

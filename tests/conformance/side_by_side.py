@@ -18,7 +18,7 @@ from .invariants import (
     check_that_reserves_are_kept,
     claimed_batches,
 )
-from .mirror import KEYS, expected, key, read
+from .mirror import CONF_OF, FIGURES, KEYS, expected, key, read
 from .recurrence import Recurrence
 from .wire import FEW_BYTES
 
@@ -63,7 +63,6 @@ class SideBySide:
         self.now_us, self.told_us = START_US, None
         self.awaited = []  # (what was called, what the reference answered) of each call whose reply is not read yet
         self.granted = []  # (worker, job id, fencing number) of every claim there was
-        self.told_at_us = {}
         self.claimed_batches = {}
         self.recurrence = Recurrence()
         self.goes_on = False  # whether callers go on at once where a reply names types as `more`
@@ -134,11 +133,10 @@ class SideBySide:
         return known is not None and known.claims.get(job_id) == fence
 
     def pass_time(self, by_us):
-        """Let time pass, and forget jobs that ended a minute ago, which the server would do by its own clock."""
+        """Let time pass, and forget jobs that ended long ago, which the server would do by its own clock."""
         self.now_us += by_us
         for job in [*self.reference.jobs.values()]:
-            ended_us = self.told_at_us.get(job.id, job.ended_us)
-            if self.reference.is_fading(job) and self.now_us - ended_us >= _FORGOTTEN_AFTER_US:
+            if self.reference.is_fading(job) and self.now_us >= job.forgotten_us:
                 self._forget(job)
         for name, revoked in (("revoked", self.reference.revoked), ("revoked_stamp", self.reference.revoked_stamps)):
             for each, at_us in [*revoked.items()]:
@@ -158,7 +156,7 @@ class SideBySide:
         self.compare()
         self.see_all_end()
         left = self.state.keys() - {key(name) for name in STAYS}
-        assert not {name for name in left if not name.startswith(key("conf_of", ""))}, f"this is left: {left}"
+        assert not {name for name in left if not name.startswith((CONF_OF, FIGURES))}, f"this is left: {left}"
 
     def see_all_end(self):
         """Have all workers go, and all jobs end and be forgotten."""

@@ -53,7 +53,7 @@ class Conformance(Stories):
 
     def see_all_end(self):
         self.full_next = self.is_full = self.goes_on = False
-        self._configure({"limits": " ", "reserve": " "})
+        self._configure({"limits": " ", "reserve": " ", "keep_us": "60000000"})
         for what in [*self.reference.pauses]:
             self._resume(what)
         for worker in sorted(self.reference.workers):
@@ -69,14 +69,13 @@ class Conformance(Stories):
         for app in [*self.reference.recurring_of]:
             self._stop([*self.reference.recurring_of[app]], app)
         self._stop([*self.reference.recurring])
-        self.told_at_us |= dict.fromkeys(self.reference.untold, self.now_us)
         for batch in [each for each in self.reference.untold if self.reference.jobs[each].callers]:
             self._share(batch, [*self.reference.jobs[batch].callers])
         self._tell_all()
         ids = list(self.reference.jobs)
         self.step("drop", self.reference.drop(ids, now_us=self.now_us), *ids)
-        self.pass_time(64 * SECOND_US)
-        if self.reference.rates or self.reference.recounts:
+        self.pass_time((64 if not self.reference.ended else 664) * SECOND_US)
+        if self.reference.rates or self.reference.recounts or self.reference.ended:
             self.pass_time(max(0, *self.reference.rates.values(), self.now_us) - self.now_us)
             self.tick()
         self.compare()

@@ -30,6 +30,7 @@ ONLY_IN_PYTHON |= {
     "gain",
     "limits_in",
     "in_force",
+    "keep_s",
 }
 
 

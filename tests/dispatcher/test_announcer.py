@@ -110,7 +110,7 @@ def test_what_hangs_is_named_once_and_when_it_comes_back_it_is_told(announcer, t
     for _ in range(3):
         announcer.announce(server, untold=False)
     (record,) = caplog.records
-    assert "hangs is not told yet that it is expired" in record.getMessage()
+    assert "hangs is not told yet that the task is expired" in record.getMessage()
     teller.let_go.set()
     wait_until(lambda: server.known == ["other", "hangs"], 10, "the late one is told as well")
 
@@ -122,7 +122,7 @@ def test_what_hangs_in_a_signal_is_told_before_and_named_as_such(announcer, tell
     clock.at_s += LATE_AFTER_S + 1
     announcer.announce(server, untold=False)
     (record,) = caplog.records
-    assert "a handler of a signal does not return" in record.getMessage()
+    assert "a signal handler hangs" in record.getMessage()
 
 
 def test_when_all_threads_hang_it_is_said_and_one_more_is_tried_after_pauses_that_double(
@@ -142,7 +142,7 @@ def test_when_all_threads_hang_it_is_said_and_one_more_is_tried_after_pauses_tha
     for _ in range(3):
         announcer.announce(server, untold=True)
     assert [record.levelname for record in caplog.records].count("ERROR") == 1
-    assert "All 4 threads that tell how tasks ended hang" in caplog.text
+    assert "All 4 threads that tell callers the outcome of tasks hang" in caplog.text
     for pause_s in (1000, 2000):
         before = hanging()
         clock.at_s += pause_s - 1
@@ -164,7 +164,7 @@ def test_an_error_of_the_backend_holds_up_no_other_end(announcer, teller, clock,
     teller.fails = {"fails"}
     look_until(announcer, server, clock, lambda: server.known == ["other"])
     assert teller.begun == ["fails", "other"]
-    assert "Cannot tell that task fails is expired" in caplog.text
+    assert "Cannot tell the caller of task fails that the task is expired" in caplog.text
 
 
 def test_an_end_of_an_unknown_task_is_left_to_others_until_it_is_for_anyone(announcer, teller, clock):
@@ -220,7 +220,7 @@ def test_a_row_that_cannot_be_read_is_set_aside_and_the_next_is_told(
     look_until(announcer, scheduler, clock, lambda: not scheduler.reader.has_untold())
     assert teller.begun == ["sound"]
     (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
-    assert "Job spoiled has ended, but not how" in record.getMessage()
+    assert "Job spoiled has ended with an unknown outcome" in record.getMessage()
 
 
 def test_a_message_that_is_none_is_as_good_as_gone(scheduler, redis_client):

@@ -163,5 +163,5 @@ def test_a_row_that_is_spoiled_holds_up_neither_other_ends_nor_messages_of_stock
         sent = stock.send_task(f"{APP}.pdf", ("stock",), queue="pdf")
         wait_for_state(end_of(fleet, "healthy"), "REVOKED", SOON_S)
         assert sent.get(timeout=SOON_S) == "stock"
-    wait_until(lambda: f"Job {job.decode()} has ended, but not how" in worker.log(), SOON_S, worker.log())
+    wait_until(lambda: f"Job {job.decode()} has ended with an unknown outcome" in worker.log(), SOON_S, worker.log())
     assert spoiled.state == "PENDING"

@@ -11,6 +11,7 @@ from celery_affinity.client.of_app import settings_of
 from celery_affinity.client.recurring import of_signature
 from celery_affinity.dispatcher.recurring_calls import RecurringCalls
 from celery_affinity.dispatcher.teller import Teller
+from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
@@ -51,7 +52,7 @@ def test_a_call_that_is_due_is_made_once(app, scheduler, calls):
     calls.look(scheduler, due=True)
     wait_until(lambda: pending(scheduler) == 1, 10, "it is made")
     calls.look(scheduler, due=True)
-    (row,) = scheduler.reader.recurring()
+    (row,) = recurring_rows(scheduler.reader)
     assert row.fires_in_s > 0
     assert pending(scheduler) == 1
 
@@ -83,7 +84,7 @@ def test_a_call_that_cannot_be_made_is_told_once_and_others_go_on(app, scheduler
 
     monkeypatch.setattr(app.amqp, "send_task_message", fails)
     wait_until(lambda: calls.look(scheduler, due=True) or pending(scheduler) == 1, 10, "the good one is made")
-    wait_until(lambda: "Recurring call 'bad' cannot be made, and is tried again" in caplog.text, 10, "the log says so")
+    wait_until(lambda: "Recurring call 'bad' failed and will be retried" in caplog.text, 10, "the log says so")
     assert "a handler of the user's" in caplog.text
 
 
@@ -117,12 +118,12 @@ def test_calls_of_the_configuration_are_declared_once_and_again_when_asked(app, 
     monkeypatch.delitem(of_app._SETTINGS, app, raising=False)
     assert settings_of(app).recurring
     calls.look(scheduler, due=False)
-    wait_until(lambda: [row.app for row in scheduler.reader.recurring()] == ["recurring"], 10, "it is declared")
+    wait_until(lambda: [row.app for row in recurring_rows(scheduler.reader)] == ["recurring"], 10, "it is declared")
     scheduler.client.flushall()
     calls.look(scheduler, due=False)
     calls.declare_again()
     calls.look(scheduler, due=False)
-    wait_until(lambda: len(scheduler.reader.recurring()) == 1, 10, "it is declared again")
+    wait_until(lambda: len(recurring_rows(scheduler.reader)) == 1, 10, "it is declared again")
     of_app._SETTINGS.pop(app, None)
 
 
@@ -130,6 +131,6 @@ def test_a_task_that_merges_no_more_is_no_call_that_recurs(app, scheduler, calls
     declare(app, scheduler)
     monkeypatch.setattr(app.tasks["reroute"], "affinity", Affinity("route"))
     calls.look(scheduler, due=True)
-    words = "Recurring call 'hh' cannot be made, and is tried again: recurring 'hh' needs a task with a merge key"
+    words = "Recurring call 'hh' failed and will be retried: recurring 'hh' needs a task with a merge key"
     wait_until(lambda: words in caplog.text, 10, "the log says so")
     assert pending(scheduler) == 0

@@ -63,3 +63,9 @@ def test_every_file_that_a_page_names_exists(page):
     assert {each for each in named if not any(path.endswith(f"/{each}") for path in known)} == set()
     folders = set(re.findall(r"`((?:celery_affinity|tests|docs|examples|benchmarks)/[\w/]*)`", text))
     assert {each for each in folders if not (ROOT / each).exists()} == set()
+
+
+def test_the_page_of_the_arrows_names_every_arrow():
+    page = (ROOT / "docs/internals/arrows.md").read_text()
+    named = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    assert named == {path.stem for path in (PACKAGE / "server/lua/arrows").glob("*.lua")}

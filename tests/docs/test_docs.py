@@ -3,11 +3,9 @@
 import json
 import os
 import re
-import runpy
 import shlex
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -22,9 +20,8 @@ from celery_affinity.cli import text
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
 from celery_affinity.rules import overtaking
-from celery_affinity.rules.keys import KEYS, Keys
+from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.score import Weights
-from celery_affinity.rules.settings import Settings
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
@@ -126,9 +123,7 @@ def test_the_examples_of_the_scheduling_page():
     exec(compile(code, "scheduling.md", "exec"), {})
 
 
-def test_the_scheduling_page_draws_and_states_what_the_code_computes():
-    drawn = runpy.run_path(str(ROOT / "docs/score_lines.py"))["draw"]()
-    assert drawn == (ROOT / "docs/explanation/score-lines.svg").read_text(), "run python docs/score_lines.py"
+def test_the_scheduling_page_states_what_the_code_computes():
     page = (ROOT / "docs/explanation/scheduling.md").read_text()
     assert f"{overtaking.seconds(0, False, Weights()):,} s for P0" in page
     assert f"{overtaking.seconds(0, True, Weights()):,} s for P0" in page
@@ -208,21 +203,6 @@ def test_the_ways_to_publish_a_lot(valkey, redis_client, monkeypatch):
         exec(page["batch"], names)
         assert pending() == {"pdf": 3200, "index": 1000}
     app.close()
-
-
-def test_the_design_lists_every_key():
-    page = (ROOT / "docs/explanation/design.md").read_text()
-    for template, kind, content in KEYS.values():
-        assert f"| `{template.replace('%s', '…')}` | {kind} | {content.replace('->', '→')} |" in page
-
-
-def test_the_readme_lists_every_setting_with_its_default():
-    page = (ROOT / "README.md").read_text()
-    for each in fields(Settings):
-        assert f"`affinity_{each.name}`" in page
-    for name, default in [("worker_timeout", "30"), ("heartbeat_interval", "5"), ("max_deliveries", "20")]:
-        assert f"| `affinity_{name}` | {default} |" in page
-        assert getattr(Settings(), name) == int(default)
 
 
 def test_the_readmes_commands_are_targets_of_the_makefile():

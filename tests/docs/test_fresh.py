@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
@@ -32,7 +33,7 @@ def test_the_plan_is_made_again_and_again(shop, valkey, redis_client, tmp_path):
         return int(redis_client.hget("{affinity:default}:counters", "recurring_fired") or 0)
 
     wait_until(lambda: fired() > 1, 20, "it fires, and fires again")
-    (row,) = reader.recurring()
+    (row,) = recurring_rows(reader)
     assert (row.name, row.task, row.merge_key, row.stale_after_s) == ("plan-hamburg", "shop.plan", "Hamburg", 2.0)
     shown = affinity(valkey.url, "recurring", "--json", app="shop", PYTHONPATH=str(tmp_path))
     assert json.loads(shown.stdout)[0]["name"] == "plan-hamburg"
@@ -40,7 +41,7 @@ def test_the_plan_is_made_again_and_again(shop, valkey, redis_client, tmp_path):
 
 def test_a_call_recurs_from_run_time_until_it_is_stopped(shop, redis_client):
     exec(blocks(PAGE)["at-run-time"].partition("\nstop(")[0], shop)
-    (row,) = Scheduler(redis_client, Keys()).reader.recurring()
+    (row,) = recurring_rows(Scheduler(redis_client, Keys()).reader)
     assert (row.name, row.stale_after_s, row.app) == ("plan-bremen", 300.0, "")
     exec(blocks(PAGE)["at-run-time"], shop)
-    assert Scheduler(redis_client, Keys()).reader.recurring() == []
+    assert recurring_rows(Scheduler(redis_client, Keys()).reader) == []

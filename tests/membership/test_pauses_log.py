@@ -37,7 +37,7 @@ def test_a_pause_is_logged_once_when_it_begins_and_once_when_it_ends(scheduler, 
     scheduler.configure({"dead_max": "7"})
     assert logged() == []
     scheduler.resume("type:pdf")
-    assert logged() == [("INFO", "Type 'pdf' is paused no more")]
+    assert logged() == [("INFO", "Type 'pdf' is no longer paused")]
 
 
 def test_pauses_of_keys_and_of_everything_concern_every_worker_and_other_types_none(scheduler, logged):
@@ -57,7 +57,7 @@ def test_the_end_of_a_pause_that_ends_by_itself_is_logged(scheduler, logged):
     scheduler.pause("type:pdf", for_s=0.001)
     assert logged()
     scheduler.tick()
-    assert logged() == [("INFO", "Type 'pdf' is paused no more")]
+    assert logged() == [("INFO", "Type 'pdf' is no longer paused")]
 
 
 def test_what_cannot_be_read_is_logged_once_and_ends_nothing(scheduler, logged):

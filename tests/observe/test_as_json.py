@@ -25,7 +25,11 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
                 "reserves": [],
                 "paused": False,
                 "ran_merged": 0,
+                "further_calls": 0,
+                "bound": None,
+                "trend": None,
                 "busy": 0,
+                "calls": 2,
                 "unserved": True,
             }
         ],
@@ -37,6 +41,8 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
         "pauses": [],
         "stale_s": None,
         "batches": {"runs": {}, "calls": 0},
+        "refused": {},
+        "dropped": {},
     }
 
 

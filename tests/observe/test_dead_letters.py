@@ -42,7 +42,7 @@ def test_letters_are_listed_the_newest_first_and_by_what_they_are(valkey, mixed)
     assert found(valkey.url, "--type", "excel") == ["sheet"]
     assert found(valkey.url, "--task", "tests.*") == ["lost", "sheet", "bad"]
     assert found(valkey.url, "--task", "other.*") == []
-    assert found(valkey.url, "--older-than", "3600") == []
+    assert found(valkey.url, "--older-than", "1h") == []
     lines = affinity(valkey.url, "dead", "list").stdout.splitlines()
     assert "task-lost" in lines[1]
 
@@ -144,7 +144,7 @@ def test_which_letters_has_to_be_said(valkey, mixed, command):
     for words in ([], ["task-bad", "--all"]):
         run = affinity(valkey.url, "dead", command, *words)
         assert run.returncode == 2
-        assert "say which: ids of tasks or jobs, filters, or --all" in run.stderr
+        assert "give ids of tasks or jobs, filters, or --all" in run.stderr
     assert len(found(valkey.url)) == 3
 
 

@@ -55,9 +55,7 @@ def test_another_version_of_flower_is_left_as_it_is(reason, valkey, fleet, redis
     assert lengths == flower.lengths()
     assert list(lengths["celery"].values()) == [1]
     assert "flower_events" in flower.get("/metrics")
-    (warning,) = [
-        line for line in flower.process.log().splitlines() if "This Flower is none that celery_affinity knows" in line
-    ]
+    (warning,) = [line for line in flower.process.log().splitlines() if "This version of Flower is unknown" in line]
     assert reason in warning
 
 
@@ -65,7 +63,7 @@ def test_other_processes_import_nothing_of_it(valkey, redis_client):
     code = (
         f"import sys; from {APP} import app; app.connection().default_channel.scheduler; "
         "print([name for name in sys.modules if name.split('.')[0] in ('flower', 'prometheus_client')]"
-        "+ [name for name in ('flower', 'metrics') if f'celery_affinity.observe.{name}' in sys.modules])"
+        "+ [name for name in ('flower', 'collector') if f'celery_affinity.observe.{name}' in sys.modules])"
     )
     env = {**os.environ, "BROKER_URL": valkey.url}
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=True)
@@ -76,7 +74,7 @@ def test_a_command_beside_an_installed_flower_has_no_metrics(valkey, redis_clien
     code = (
         f"import sys, flower.command; from {APP} import app; app.connection().default_channel.scheduler; "
         "import prometheus_client; found = prometheus_client.generate_latest().decode(); "
-        "print('celery_affinity' in found, 'celery_affinity.observe.metrics' in sys.modules)"
+        "print('celery_affinity' in found, 'celery_affinity.observe.collector' in sys.modules)"
     )
     env = {**os.environ, "BROKER_URL": valkey.url}
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=True)

@@ -116,7 +116,7 @@ def test_merged_calls_are_one_run(fleet, reader):
 
 @pytest.mark.parametrize("state", ["done", "failed", "revoked", "expired"])
 def test_a_state_without_a_list_is_refused(reader, state):
-    with pytest.raises(OptionError, match=r"scheduled.*found by their id alone, got: '" + state):
+    with pytest.raises(OptionError, match=r"scheduled.*affinity_keep is above 60 s\), got: '" + state):
         page_of(reader, Filter(state=state))
 
 
@@ -136,7 +136,7 @@ SPOILED = [
 
 @pytest.mark.parametrize("cursor", ["", "x", "W10", "ä", "[]", "W1tdXQ", *(written(*each) for each in SPOILED)])
 def test_a_cursor_is_one_that_a_page_said(reader, cursor):
-    with pytest.raises(OptionError, match="cursor must be one that a page said"):
+    with pytest.raises(OptionError, match="cursor must be the cursor of a page"):
         page_of(reader, Filter(), 10, cursor)
 
 

@@ -6,9 +6,10 @@ from prometheus_client import CollectorRegistry
 from celery_affinity.cli import text, text_of_keys
 from celery_affinity.dispatcher.reserve_warnings import ReserveWarnings
 from celery_affinity.observe.claim_order import next_jobs
+from celery_affinity.observe.collector import StatusCollector
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.keys_in_use import show
-from celery_affinity.observe.metrics import StatusCollector
+from celery_affinity.observe.metrics import Metrics
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import KEYS, Keys
 
@@ -39,7 +40,7 @@ def test_status_and_metrics_count_them(fleet, reader):
     lines = unstyle(text.status(status)).splitlines()
     assert [line.partition("of which")[2] for line in lines[1:4]] == [" 1 waits for a key", " 4 wait for a key", ""]
     registry = CollectorRegistry()
-    registry.register(StatusCollector(lambda: status))
+    registry.register(StatusCollector(lambda: Metrics.of(status)))
     assert registry.get_sample_value("celery_affinity_kept_back_jobs", {"type": "pdf", "rule": "key"}) == 4
     assert registry.get_sample_value("celery_affinity_keys_waiting") == 1
     assert registry.get_sample_value("celery_affinity_pending_jobs", {"type": "pdf", "mode": "queued"}) == 3
@@ -56,7 +57,7 @@ def test_status_and_metrics_say_what_is_paused_and_count_each_job_once(fleet, re
     pdf = next(line for line in unstyle(text.status(status)).splitlines() if line.startswith("pdf"))
     assert pdf.endswith("paused; of which 4 wait for a key")
     registry = CollectorRegistry()
-    registry.register(StatusCollector(lambda: status))
+    registry.register(StatusCollector(lambda: Metrics.of(status)))
     kept_back = {
         (type_, rule): registry.get_sample_value("celery_affinity_kept_back_jobs", {"type": type_, "rule": rule})
         for type_ in ("pdf", "excel")
@@ -294,7 +295,7 @@ def test_status_and_metrics_say_what_is_kept_free_and_who_waits_for_that(fleet, 
         status
     )
     registry = CollectorRegistry()
-    registry.register(StatusCollector(lambda: status))
+    registry.register(StatusCollector(lambda: Metrics.of(status)))
     values = [
         registry.get_sample_value("celery_affinity_kept_back_jobs", {"type": type_, "rule": "reserve"})
         for type_ in ("pdf", "index")

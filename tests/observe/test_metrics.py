@@ -2,13 +2,14 @@
 
 import re
 
-import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
-from celery_affinity.observe.metrics import BATCH_SIZE, FIGURES, StatusCollector
+from celery_affinity.observe.collector import StatusCollector
+from celery_affinity.observe.figures import _figures
+from celery_affinity.observe.metrics import BATCH_SIZE, FIGURES, Metrics, as_text
 from celery_affinity.observe.status import MOST_CLAIMS_READ, Batches, Status, TypeStatus
 
 from ..support.flower import PREFIX
-from ..support.pages import blocks
 from ..support.processes import ROOT
 
 PAGE = ROOT / "docs/how-to/flower.md"
@@ -20,6 +21,7 @@ def test_names_of_figures_say_their_unit():
         assert figure.name.endswith(
             (
                 "_jobs",
+                "_calls",
                 "_seconds",
                 "_slots",
                 "_workers",
@@ -29,21 +31,22 @@ def test_names_of_figures_say_their_unit():
                 "_paused",
                 "_total",
                 "_up",
+                "_batch_size",
             )
         )
 
 
-def test_the_page_lists_every_metric():
+def test_the_page_names_metrics_that_there_are():
     page = PAGE.read_text()
-    listed = re.findall(rf"^\| `({PREFIX}\w+)`", page, re.MULTILINE)
-    assert listed == [*(figure.name for figure in FIGURES), BATCH_SIZE]
-    for figure in FIGURES:
-        assert f"| `{figure.name}` | {', '.join(f'`{label}`' for label in figure.labels)} | {figure.help} |" in page
+    listed = set(re.findall(rf"`({PREFIX}\w+)", page))
+    assert listed
+    assert listed <= {*(figure.name for figure in FIGURES), BATCH_SIZE}
     assert f"more than {MOST_CLAIMS_READ:,} in all" in page
 
 
 def samples(status):
-    families = StatusCollector(lambda: status).collect()
+    metrics = status if isinstance(status, Metrics) else Metrics.of(status)
+    families = StatusCollector(lambda: metrics).collect()
     return {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
 
 
@@ -63,12 +66,30 @@ def test_only_types_whose_calls_merge_have_a_figure_of_that():
     }
 
 
-def test_the_pages_alerts_name_metrics_and_labels_that_there_are():
-    labels = {figure.name: set(figure.labels) for figure in FIGURES}
-    (group,) = yaml.safe_load(blocks(PAGE)["alerts.yml"])["groups"]
-    for rule in group["rules"]:
-        named = set(re.findall(rf"{PREFIX}\w+", rule["expr"]))
-        assert named
-        assert named <= labels.keys(), rule["alert"]
-        used = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
-        assert used <= set.union(*(labels[name] for name in named)), rule["alert"]
+def test_what_grows_is_counted_by_type_and_waits_are_histograms():
+    waits = {"queued 00": "1", "queued 09": "2", "queued sum": "4000000"}
+    runs = {"done 08": "1", "done sum": "900000", "failed 08": "1", "failed sum": "700000"}
+    figures = _figures("pdf", {"published": "4", "revoked": "3", **waits, **runs})
+    found = samples(Metrics.of(Status([], [], 0, 0, {}), [figures]))
+
+    def value(name, *labels):
+        return found[f"celery_affinity_{name}", *labels]
+
+    assert value("published_jobs_total", "pdf") == 4
+    assert value("started_jobs_total", "pdf", "queued") == value("wait_seconds_count", "pdf", "queued") == 3
+    assert [value("wait_seconds_bucket", "pdf", "queued", le) for le in ("1.0", "2.0", "4.0", "+Inf")] == [1, 3, 3, 3]
+    assert value("wait_seconds_sum", "pdf", "queued") == 4
+    assert (value("run_seconds_count", "pdf"), value("run_seconds_sum", "pdf")) == (2, 1.6)
+    assert [value("ended_jobs_total", "pdf", how) for how in ("done", "failed", "revoked", "lost")] == [1, 1, 3, 0]
+
+
+def test_the_text_is_what_prometheus_reads():
+    types = [TypeStatus('a "b"\\\n', 1, 0, 0, 2.5, 1, 1)]
+    metrics = Metrics.of(Status(types, [], 0, 0, {}), [_figures("pdf", {"queued 03": "5", "queued sum": "1500"})])
+    families = list(text_string_to_metric_families(as_text(metrics)))
+    collected = list(StatusCollector(lambda: metrics).collect())
+    assert {each.name: each.type for each in families} == {each.name: each.type for each in collected}
+    for one, other in zip(families, collected, strict=True):
+        assert {(each.name, *each.labels.items(), each.value) for each in one.samples} == {
+            (each.name, *each.labels.items(), each.value) for each in other.samples
+        }

@@ -5,13 +5,12 @@ from collections import Counter
 
 import pytest
 import redis
-from prometheus_client import CollectorRegistry, generate_latest
 
 from celery_affinity.cli import text
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.flower import merged
-from celery_affinity.observe.metrics import StatusCollector
+from celery_affinity.observe.metrics import as_text, read_metrics
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import KEYS, Keys
 from celery_affinity.server.reader import Reader
@@ -31,7 +30,10 @@ SHORT = {
     "recurring_call": {"HMGET"},
     "pauses|type_rules": {"HSCAN", "HMGET"},
     "limited": {"ZCARD"},
-    "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations|batched": {"HSCAN", "HMGET", "HGET"},
+    "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations": {"HSCAN", "HMGET", "HGET"},
+    "batched|waiting_calls": {"HSCAN"},
+    "figures": {"HGETALL"},
+    "trend": {"LRANGE"},
     "scheduled|dead": {"ZCARD"},
     "beats": {"ZSCAN"},
     "serving": {"ZRANGE"},
@@ -52,9 +54,7 @@ def _status(reader):
 
 
 def _metrics(reader):
-    registry = CollectorRegistry()
-    registry.register(StatusCollector(lambda: Report(reader).status()))
-    return generate_latest(registry)
+    return as_text(read_metrics(reader))
 
 
 def _page(reader):

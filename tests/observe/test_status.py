@@ -2,6 +2,7 @@
 
 import pytest
 
+from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
@@ -67,7 +68,7 @@ def test_the_stalest_recurring_call_is_told(fleet):
         rules = f"merge={name} most=1000 bytes=1000000"
         fleet.scheduler.publish(Job(f"{name}+", "route", "message", task_id=name, task_name="reroute", rules=rules))
     fleet.scheduler.suspend("suspended", True)
-    rows = {row.name: row.matched_ago_s for row in fleet.scheduler.reader.recurring()}
+    rows = {row.name: row.matched_ago_s for row in recurring_rows(fleet.scheduler.reader)}
     stale_s = report.status().stale_s
     assert rows["hh"] <= stale_s <= rows["hh"] + 5
     assert stale_s > rows["b"]

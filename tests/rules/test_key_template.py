@@ -171,14 +171,14 @@ def test_without_the_task_a_call_says_what_is_named():
     ],
 )
 def test_what_is_no_field_is_refused(template, got):
-    accepted = "what stands in braces must be {name} of an argument, {args[0]} or {task}"
+    accepted = "the text in braces must be {name} of an argument, {args[0]} or {task}"
     with pytest.raises(OptionError, match="^" + re.escape(f'rate "{template}": {accepted}; got: {got}')):
         parsed("rate", template)
 
 
 @pytest.mark.parametrize("template", ["{", "}", "{city", "city}", "{{}", "{a{b}}"])
 def test_braces_that_do_not_match_are_refused(template):
-    with pytest.raises(OptionError, match=re.escape(f'exclusive "{template}": what stands in braces must be ')):
+    with pytest.raises(OptionError, match=re.escape(f'exclusive "{template}": the text in braces must be ')):
         parsed("exclusive", template)
 
 

@@ -126,7 +126,7 @@ def test_an_affinity_takes_a_merge_alone():
 
 
 def test_a_merge_is_not_written_into_a_message():
-    with refused("merge is for a task to say; a call says its key alone, merge_key=, got: Merge("):
+    with refused("merge belongs to a task; a call can only give its key, with merge_key=, got: Merge("):
         dumps(Affinity(merge=Merge("{city}", keep="last")))
 
 

@@ -297,4 +297,4 @@ def test_a_sync_of_a_worker_with_very_many_types_chooses_among_some(fleet):
     assert f"job-of-{TYPES[-1]}" in fleet.jobs("worker"), "what is on demand is looked at first"
     fleet.sync("worker", slots=500)
     assert len(fleet.claims("worker")) == 500
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MOST_COMMANDS + 500, "each counts its wait"

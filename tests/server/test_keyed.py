@@ -8,6 +8,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_KEYS
 from celery_affinity.server.scheduler import Scheduler
 
+from ..support.keys_left import keys_of_rules
 from ..support.processes import wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -115,7 +116,7 @@ def test_a_key_without_jobs_leaves_nothing(fleet, redis_client, how, rules):
         fleet.join("worker", "pdf")
         fleet.scheduler.leave("worker")
         fleet.scheduler.purge("pdf")
-    wait_until(lambda: not (fleet.scheduler.tick() and redis_client.keys("*lane:k*")), 5, "nothing is left of the key")
+    wait_until(lambda: fleet.scheduler.tick() is not None and not keys_of_rules(redis_client), 5, "nothing is left")
 
 
 def test_no_job_starts_of_a_key_whose_limit_was_lowered_and_that_no_tick_has_got_to_yet(fleet):

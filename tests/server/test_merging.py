@@ -2,7 +2,9 @@
 
 import pytest
 
+from celery_affinity.observe.explain import explain
 from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_rules import as_kept, merge_in
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_SHARED
 from celery_affinity.server.replies import End
@@ -54,6 +56,34 @@ def test_another_merge_key_task_type_or_key_is_another_run(fleet):
     assert not publish(fleet, "c+!", rules=f"{RULES} key=k limit=1")[0].merged
     made = Job("d+", "pdf", "m", task_name="another.task", rules=RULES), Job("e+", "excel", "m", rules=RULES)
     assert not any(each.merged for each in fleet.scheduler.publish(*made))
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("merge=k most=1000 bytes=1000000", "merge=k"),
+        ("merge=k most=1000 bytes=1000000 wait=5/9", "merge=k wait=5/9"),
+        ("merge=k most=1000 bytes=10000000", "merge=k most=1000 bytes=10000000"),
+        ("merge=k most=10000 bytes=1000000", "merge=k most=10000 bytes=1000000"),
+    ],
+)
+def test_usual_bounds_of_a_run_go_without_saying(fleet, said, kept):
+    publish(fleet, "a+", rules=said)
+    row = fleet.scheduler.client.hget(Keys().key("job", "a+"), "rules").decode()
+    assert row == kept == as_kept(said)
+    assert merge_in(row) == merge_in(said)
+
+
+def test_a_call_among_many_that_leaves_its_rules_to_the_batch_is_explained_and_told_as_any(fleet):
+    ids = [f"{name}+" for name in "abcdefghijkl"]
+    publish(fleet, *ids)
+    assert not fleet.scheduler.client.hexists(Keys().key("job", "l+"), "rules")
+    found = explain(fleet.scheduler.reader, "task-l+")
+    assert (found.state, found.calls, found.deliveries) == ("pending", 12, 0)
+    assert found.note == "merged with 11 other call(s) of 'city'"
+    fleet.scheduler.revoke(["task-l+"], [], keep_s=60)
+    ending = fleet.scheduler.announce("app", again_s=5)
+    assert (ending.job_id, ending.how, ending.task_name, ending.deliveries) == ("l+", "revoked", "tests.task", 0)
 
 
 def test_the_calls_are_read_in_pages_and_told_one_by_one(fleet):

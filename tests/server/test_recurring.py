@@ -6,6 +6,7 @@ import pytest
 import redis
 
 from celery_affinity.errors import OptionError
+from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_ALIKE, MOST_RECHECKED, MOST_SIGNATURE, TICK_US
@@ -30,7 +31,7 @@ def job(job_id, *, rules=RULES, type_="route", task_name=TASK, **fields):
 
 
 def rows(fleet):
-    return {row.name: row for row in ClockedReader(fleet.scheduler).recurring()}
+    return {row.name: row for row in recurring_rows(ClockedReader(fleet.scheduler))}
 
 
 def fires_in_s(fleet, name="hh"):
@@ -425,7 +426,7 @@ def test_a_call_that_is_suspended_stays_so_whatever_is_declared(fleet):
 
 def test_as_many_as_match_alike(fleet):
     fleet.scheduler.recur([entry(str(number)) for number in range(MOST_ALIKE)])
-    with pytest.raises(OptionError, match=rf"among the first {MOST_ALIKE} that match .*, got besides: 'one more'"):
+    with pytest.raises(OptionError, match=rf"among the first {MOST_ALIKE} that match .*, got also: 'one more'"):
         fleet.scheduler.recur([entry("one more")])
     fleet.scheduler.recur([entry("another key", merge_key="B"), entry("0", stale_s=9)])
     assert len(rows(fleet)) == MOST_ALIKE + 1
@@ -496,7 +497,7 @@ def test_who_may_not_read_messages_sees_no_signature(fleet, redis_client):
     )
     try:
         with redis.Redis(connection_pool=pool) as client:
-            (row,) = Reader(client, Keys()).recurring()
+            (row,) = recurring_rows(Reader(client, Keys()))
     finally:
         redis_client.execute_command("ACL", "DELUSER", "looks")
     assert (row.name, row.signature) == ("hh", "")

@@ -180,7 +180,11 @@ def test_settings_survive_a_restart_of_the_server_with_its_data(tmp_path):
         ("priority_percentage", "9.5", "affinity_priority_percentage must be a whole number from 0 to 100, got: '9.5'"),
         ("rarity", "none", "affinity_rarity must be 'capacity' or 'free', got: 'none'"),
         ("rarity", "5", "affinity_rarity must be 'capacity' or 'free', got: '5'"),
-        ("heartbeat_interval", "5", "affinity_heartbeat_interval is set in app.conf alone; at run time: "),
+        (
+            "heartbeat_interval",
+            "5",
+            "affinity_heartbeat_interval can only be set in app.conf; changeable at run time: ",
+        ),
         ("worker_timeout", "9", "affinity_worker_timeout must be at least twice affinity_heartbeat_interval (5 s)"),
         ("age_wait", "9", "unknown setting 'affinity_age_wait'; did you mean 'affinity_age_weight'?"),
     ],
@@ -236,7 +240,7 @@ def test_workers_log_what_changes_and_which_apps_disagree(valkey, fleet, redis_c
     first.wait_for("affinity_age_weight is now 8 (changed at run time), it was 16", 10)
 
     second = start_worker(APP, valkey.url, ["pdf"], pool="solo", env={**env, "MAX_DELIVERIES": "3"})
-    second.wait_for("affinity_max_deliveries is another in our app.conf than it was so far", 20)
+    second.wait_for("affinity_max_deliveries in our app.conf differs from the value so far", 20)
     first.wait_for("affinity_max_deliveries is 3 in the app.conf of another app", 10)
     first.wait_for("and 20 in ours", 1)
 

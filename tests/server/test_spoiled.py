@@ -17,7 +17,7 @@ from ..support.scripted_fleet import ScriptedFleet
 TELLS_OF_JOBS = {"expires", "job", "message", "lane", "scheduled", "callers", "told_callers"}
 
 #: Keys that no fault test makes: faults leave these keys behind.
-LEFT = {"spoiled", "set_aside", "idempotency"}
+LEFT = {"spoiled", "set_aside", "idempotency", "trend", "trend_turn"}
 
 
 def _delete(client, key, kind):
@@ -98,6 +98,29 @@ def test_where_nothing_is_spoiled_nothing_is_found(redis_client):
     scene = Scene(redis_client)
     assert scene.scheduler.repair() == []
     assert scene.scheduler.repair(["j1", "w1"]) == []
+
+
+#: Keys of each kind, one by one or for all, and made again in several ways.
+SOME = ("beats", "capacity", "claims", "counters", "fence", "free", "heads", "held", "inbox", "job", "joined", "lane")
+OTHERS = ("leaders", "of_key", "profiles", "scheduled", "serving", "settings", "slots", "type_rules", "worker")
+
+
+@pytest.mark.parametrize("name", [*SOME, *OTHERS])
+def test_a_repair_that_only_says_what_is_wrong_changes_nothing(valkey, redis_client, name):
+    for fault in ("deleted", "another type", "x"):
+        redis_client.flushall()
+        scene = Scene(redis_client)
+        for key in scene.keys_of(name):
+            FAULTS[fault](redis_client, key, KEYS[name][1])
+        before = everything(redis_client)
+        said = scene.scheduler.repair(thorough=True, says_only=True)
+        assert everything(redis_client) == before, fault
+        found = scene.scheduler.repair(thorough=True)
+        assert bool(said) == bool(found), (fault, said, found)
+
+
+def everything(client):
+    return {key: client.dump(key) for key in client.scan_iter()}
 
 
 def test_what_is_found_is_told_counted_and_kept_for_a_while(redis_client, caplog):
@@ -183,4 +206,4 @@ def test_a_real_worker_goes_on_while_keys_are_spoiled(load_app, valkey, tmp_path
     assert worker.is_running
     assert client.zscore(key("untold"), "ghost") is None
     assert set(ledger.ends().values()) == {1}, "no job ran twice"
-    assert "Somebody else deleted or overwrote" in worker.log()
+    assert "Another program deleted or overwrote" in worker.log()

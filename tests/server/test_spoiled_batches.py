@@ -82,6 +82,37 @@ def test_a_batch_that_is_claimed_and_given_back_runs_with_all_its_calls(fleet, l
 
 
 @each_fault
+def test_a_batch_of_many_calls_is_made_again_as_it_was_and_others_join_it(fleet, lose):
+    publish(fleet, *(f"{name}+" for name in "abcdefghijklmno"))
+    client = fleet.scheduler.client
+    before = client.hmget(ROW, "type", "lane", "enqueued", "name", "rules", "calls")
+    lose(client)
+    fleet.scheduler.repair()
+    assert client.hmget(ROW, "type", "lane", "enqueued", "name", "rules", "calls") == before
+    assert not client.hexists(Keys().key("job", "o+"), "rules")
+    fleet.scheduler.purge("pdf")
+    assert not client.exists(Keys().key("merging"))
+
+
+@each_fault
+def test_calls_of_a_batch_that_came_back_are_revoked_one_by_one(fleet, lose):
+    publish(fleet, "a+", "b+", "c+")
+    fleet.join("worker", "pdf")
+    lose(fleet.scheduler.client)
+    fleet.scheduler.leave("worker")
+    assert fleet.state(BATCH) == "pending"
+    assert fleet.scheduler.revoke(["task-b+"], [], keep_s=60) == 1
+    assert fleet.state("b+") == "revoked"
+
+
+def test_a_claim_makes_the_row_again_of_what_the_calls_say(fleet):
+    publish(fleet, "a+", "b+")
+    fleet.scheduler.client.delete(ROW)
+    fleet.join("worker", "pdf")
+    assert fleet.scheduler.client.hmget(ROW, "name", "task", "rules") == [b"tests.task", b"task-a%2B", b"merge=city"]
+
+
+@each_fault
 @pytest.mark.parametrize("outcome", ["acked", "failed", "rejected"])
 def test_calls_of_a_run_that_has_ended_are_to_be_told(fleet, lose, outcome):
     publish(fleet, "a+", "b+", "c+")

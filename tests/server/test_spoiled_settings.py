@@ -35,4 +35,4 @@ def test_settings_that_are_none_do_not_reach_the_lease(redis_client, caplog):
     log = runtime_settings.SettingsLog(Settings())
     log.update(scheduler, revision=1)
     assert log.worker_timeout_s == 30
-    assert "affinity_worker_timeout in Redis is none" in caplog.text
+    assert "affinity_worker_timeout in Redis is invalid" in caplog.text

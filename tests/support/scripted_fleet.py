@@ -98,14 +98,17 @@ class ScriptedFleet:
         state = self.scheduler.client.hget(self.scheduler.keys.key("job", job), "state")
         return state and state.decode()
 
+    def ack(self, worker, claim):
+        self.sequence += 1
+        self.scheduler.tell_ends(worker, acks=[claim[:2]], ends=[], sequence=self.sequence, inline=False)
+
     def bury(self, job, type_="pdf", *, outcome="rejected", acked=False):
         """Make a dead letter of a new job: it ends with *outcome*, or its worker is gone after it *acked* it."""
         self.join("worker", type_)
         self.publish(job, type_)
         (claim,) = self.inbox("worker")
         if acked:
-            self.sequence += 1
-            self.scheduler.tell_ends("worker", acks=[claim[:2]], ends=[], sequence=self.sequence, inline=False)
+            self.ack("worker", claim)
             self.scheduler.leave("worker")
         else:
             self.end("worker", claim, outcome=outcome)

@@ -20,7 +20,7 @@ def test_a_type_is_paused_and_resumed(fleet, web):
     assert web("POST", "/api/types/a%2Fb%20c/resume").status_code == 202
     assert fleet.jobs("worker") == ["job"]
     again = web("POST", "/api/types/a%2Fb%20c/resume")
-    assert (again.status_code, said(again)) == (409, "type 'a/b c' was not paused by itself")
+    assert (again.status_code, said(again)) == (409, "type 'a/b c' itself is not paused")
 
 
 @pytest.mark.parametrize("body", [{"for_s": 0}, {"for_s": 1e30}, {"reason": "x" * 1001}, {"why": ""}, [], "x"])
@@ -42,6 +42,37 @@ def test_a_job_is_cancelled_and_that_says_what_was_found(fleet, web):
     fleet.inbox("worker")
     assert web("DELETE", "/api/jobs/task-held").status_code == 409
     assert web("DELETE", "/api/jobs/task-held?terminate=1").status_code == 202
+
+
+def test_a_job_is_moved_and_that_says_what_is_so_now(fleet, web):
+    fleet.publish("job", "pfd", priority=1)
+    reply = web("PATCH", "/api/jobs/task-job", json={"type": "pdf", "priority": 9, "mode": "on_demand"})
+    words = "moved: type 'pdf', priority 9, on demand; no live worker serves type 'pdf'"
+    assert (reply.status_code, reply.json()["note"]) == (202, words)
+    found = web.get("/api/jobs/task-job").json()
+    assert (found["type"], found["priority"], found["mode"]) == ("pdf", 9, "on_demand")
+    assert web("PATCH", "/api/jobs/task-job", json={"mode": "queued"}).status_code == 202
+    fleet.join("worker", "pdf")
+    held = web("PATCH", "/api/jobs/task-job", json={"priority": 1})
+    assert (held.status_code, "has it already" in said(held)) == (409, True)
+    assert web("PATCH", "/api/jobs/nobody", json={"priority": 1}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({}, 422, "give the jobs a new type, priority or mode"),
+        ({"priority": 11}, 422, "priority must be a whole number from 0 to 10, got: 11"),
+        ({"type": "a,b"}, 422, "type must be the name of a queue"),
+        ({"mode": "soon"}, 400, "mode: Input should be 'queued' or 'on_demand', got: 'soon'"),
+        ({"priority": "9"}, 400, "priority: "),
+        ({"prio": 9}, 400, "prio: "),
+    ],
+)
+def test_a_bad_move_says_what_is_accepted(fleet, web, body, status, words):
+    fleet.publish("job", "pdf")
+    reply = web("PATCH", "/api/jobs/task-job", json=body)
+    assert (reply.status_code, words in said(reply)) == (status, True)
 
 
 def test_a_dead_letter_is_retried_by_its_job_or_as_a_letter(fleet, web):

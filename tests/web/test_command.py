@@ -78,7 +78,7 @@ def test_another_host_takes_tokens(valkey, tmp_path):
     for words in (["--host", "0.0.0.0"], ["--host", "::"], ["--host", "10.0.0.7"]):
         run = affinity(valkey.url, "web", *words)
         assert run.returncode == 1
-        assert "--token-file or $CELERY_AFFINITY_WEB_TOKENS must say who they are" in run.stderr
+        assert "--token-file or $CELERY_AFFINITY_WEB_TOKENS must name their tokens" in run.stderr
     path = tmp_path / "tokens"
     path.write_text(f"read {TOKEN}\n")
     web = start(valkey.url, "--host", "0.0.0.0", "--token-file", str(path))

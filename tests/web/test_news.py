@@ -16,11 +16,13 @@ TYPES = {"pdf": [1, 2]}
 class Asked:
     """The part of a site that news need: counts the questions, and answers as it is told."""
 
+    bounds = ()
+
     def __init__(self):
         self.times, self.error, self.answers = 0, None, asyncio.Event()
         self.answers.set()
 
-    async def with_scheduler(self, _):
+    async def with_scheduler(self, *_):
         await self.answers.wait()
         self.times += 1
         if self.error:

@@ -136,7 +136,7 @@ def test_a_type_is_paused_after_a_question_and_goes_on(busy, look):
     screen = look()
     screen.row("Types", "pdf").get_by_role("button", name="Pause").click()
     dialog = screen.page.get_by_role("dialog")
-    dialog.get_by_text("No job of pdf starts until somebody resumes it").wait_for()
+    dialog.get_by_text("No job of pdf starts until the type is resumed").wait_for()
     dialog.get_by_label("Reason").fill("db migration")
     dialog.get_by_role("button", name="Pause").click()
     screen.sees("pdf is paused")
@@ -156,17 +156,33 @@ def test_a_job_is_found_by_its_id_explained_and_cancelled(busy, look):
     screen.sees("Why it waits")
     screen.page.get_by_role("img", name=re.compile("score .*: priority ")).wait_for()
     screen.page.get_by_role("button", name="Cancel").click()
-    screen.page.get_by_role("dialog").get_by_text("its caller is told REVOKED").wait_for()
+    screen.page.get_by_role("dialog").get_by_text("Its caller gets REVOKED").wait_for()
     screen.page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     screen.page.locator(".state.revoked").wait_for()
     assert screen.errors == []
 
 
 @in_a_browser
+def test_a_job_that_waits_is_moved(busy, look):
+    screen = look("#/job/task-waits")
+    for button, label, value in (("Move", "Type", "movies"), ("Priority", "Priority", "7"), ("On demand", None, None)):
+        screen.page.get_by_role("button", name=button, exact=True).click()
+        dialog = screen.page.get_by_role("dialog")
+        dialog.get_by_text("The job keeps its place in time").wait_for()
+        if label:
+            dialog.get_by_label(label).fill(value)
+        dialog.get_by_role("button", name=button, exact=True).click()
+        dialog.wait_for(state="hidden")
+    screen.page.get_by_text("on demand, priority 7").wait_for()
+    screen.page.locator("dd", has_text="movies").wait_for()
+    assert screen.errors == []
+
+
+@in_a_browser
 def test_all_views_are_reached_by_keyboard_and_say_what_they_know(busy, look):
     screen = look()
-    views = {"2": "What workers have", "3": "What rules keep back", "4": "Settings", "5": "Dead letters", "1": "Types"}
-    for key, text in views.items():
+    views = {"2": "Jobs that workers hold", "3": "Jobs that rules keep back", "4": "Settings", "5": "Dead letters"}
+    for key, text in {**views, "1": "Types"}.items():
         screen.page.keyboard.press(key)
         screen.page.locator("caption", has_text=text).wait_for()
     assert screen.errors == []
@@ -181,6 +197,19 @@ def test_on_a_phone_nothing_is_cut_off(busy, look, scheme):
         screen.page.locator("main section").first.wait_for()
         assert screen.page.evaluate("document.documentElement.scrollWidth") <= 390, path
     assert screen.errors == []
+
+
+@in_a_browser
+def test_the_page_says_how_long_jobs_waited_lately(browser, url, busy):
+    screen = Screen(browser, url)
+    screen.row("Types", "pdf").wait_for()  # the first look, with which later ones are compared
+    (claim,) = busy.inbox("worker")
+    busy.end("worker", claim)
+    row = screen.row("Waits and run times", "pdf")
+    row.get_by_text("waited, queued").wait_for()
+    row.get_by_text("ran").wait_for()
+    assert screen.errors == []
+    screen.close()
 
 
 @in_a_browser

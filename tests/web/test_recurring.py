@@ -6,6 +6,7 @@ import pytest
 
 from celery_affinity import recur
 from celery_affinity.observe.as_json import as_json
+from celery_affinity.observe.recurring import recurring_rows
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def test_a_recurring_call_is_listed_made_paused_resumed_and_removed(fleet, web, 
     recur("plan/a", app.tasks["reroute"].s("HH"), stale_after=300)
     (found,) = web.get("/api/recurring").json()
     assert (found["name"], found["task"], found["is_suspended"]) == ("plan/a", "reroute", False)
-    (row,) = json.loads(json.dumps(as_json(fleet.scheduler.reader.recurring())))
+    (row,) = json.loads(json.dumps(as_json(recurring_rows(fleet.scheduler.reader))))
     assert set(found) == set(row)
     assert web("POST", "/api/recurring/plan%2Fa/fire").status_code == 202
     (job,) = web.get("/api/jobs").json()["jobs"]

@@ -7,7 +7,9 @@ import pytest
 import redis
 from celery import Celery
 
+from celery_affinity.client import of_app
 from celery_affinity.operate.submit import ACCEPTED, Request
+from celery_affinity.rules.settings import Settings
 from celery_affinity.server.idempotency import key_of
 from celery_affinity.server.scheduler import Scheduler
 
@@ -208,7 +210,7 @@ def test_an_option_that_is_refused_is_named(fleet, web, options, words):
 def test_arguments_that_the_task_does_not_take_are_refused(fleet, web):
     reply = post(web, task=PDF)
     assert reply.status_code == 422
-    assert "cannot be called so" in said(reply)
+    assert "cannot be called with these arguments" in said(reply)
 
 
 def test_an_app_that_runs_tasks_where_they_are_called_runs_none_here(fleet, web, app):
@@ -246,3 +248,19 @@ def test_a_digest_is_of_what_is_asked_for_however_it_is_written():
     assert one.digest == Request("t", [1], {"b": 2, "a": 1}, {"priority": 1}, "key").digest
     others = [Request("t", [2], {"a": 1, "b": 2}, {"priority": 1}), Request("u", [1], {"a": 1, "b": 2})]
     assert len({one.digest, *(each.digest for each in others)}) == 3
+
+
+def test_a_full_queue_is_a_conflict_and_the_key_may_be_used_again(fleet, serve, app, monkeypatch):
+    monkeypatch.setitem(of_app._SETTINGS, app, Settings(max_pending={"pdf": 1}))
+    web = serve()
+    assert post(web, 1).status_code == 201
+    for key in (None, "mine"):
+        reply = post(web, 2, key=key)
+        assert (reply.status_code, said(reply)) == (
+            409,
+            "type 'pdf' is full: 1 of its jobs wait, and affinity_max_pending allows 1",
+        )
+    (of_type,) = web.get("/api/types").json()
+    assert (of_type["pending"], of_type["bound"]["most"]) == (1, 1)
+    fleet.join("worker", "pdf")
+    assert post(web, 2, key="mine").status_code == 201

@@ -88,7 +88,7 @@ def main() -> int:
     table = _table(results)
     print(table)
     if options.write_docs:
-        write_block(ROOT / "README.md", "matrix", table)
+        write_block(ROOT / "docs/explanation/versions.md", "matrix", table)
     return int(any(result.failed for result in results))
 
 
@@ -158,7 +158,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.whole.matrix", description=__doc__)
     parser.add_argument("corners", nargs="*", help="oldest, middle, newest; all of them by default")
     parser.add_argument("--tests", nargs="+", help="other tests than those that count")
-    parser.add_argument("--write-docs", action="store_true", help="write the table into README.md")
+    parser.add_argument("--write-docs", action="store_true", help="write the table into docs/explanation/versions.md")
     parser.add_argument("--last", action="store_true", help="run nothing: show what came of the last run of each")
     options = parser.parse_args()
     if options.write_docs and (options.corners or options.tests):

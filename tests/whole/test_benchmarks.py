@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
+from benchmarks import for_users
 from benchmarks.bench import BenchmarkError
 from benchmarks.drain import check_each_ran_once
-from benchmarks.goals import at_least, at_most
+from benchmarks.goals import GOALS, at_least, at_most
 from benchmarks.ledger import END, START, Record
 from benchmarks.load import slot_use
 from benchmarks.observers import OBSERVERS
@@ -135,3 +136,12 @@ def test_slots_are_used_while_tasks_run():
     first, second = [Record(0, 1, START), Record(60, 1, END)], [Record(20, 2, START), Record(100, 2, END)]
     assert slot_use(sorted([*first, *second]), slots=2) == (60 + 80) / 200
     assert slot_use(sorted([*first, second[0]]), slots=2) == (60 + 40) / 120, "one that still runs counts up to the end"
+
+
+def test_what_users_ask_for_is_shown_as_stock_is_1():
+    assert for_users.ASKED_FOR.keys() <= {goal.name for goal in GOALS}
+    found = [Outcome(goal, 2.04 if goal.unit == "x" else 0) for goal in GOALS]
+    lines = for_users.table(found).splitlines()
+    assert len(lines) == 2 + len(for_users.ASKED_FOR)
+    assert lines[2] == "| empty tasks a second, 8 threads | 2 | late acks, prefetch 1 |"
+    assert "| 0 tasks |" in lines[-1]

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from ..support.pages import RELIABILITY, write_block
+from ..support.pages import FAULTS, write_block
 from ..support.processes import ROOT
 from .chaos import figures
 from .chaos.campaign import Outcome
@@ -37,10 +37,10 @@ def test_a_seed_is_a_plan_and_every_storm_comes():
 
 def test_the_docs_hold_the_figures_of_a_run(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(RELIABILITY.read_text())
+    page.write_text(FAULTS.read_text())
     run = figures.summed_up([Outcome("mixed", 1, 1, {"worker": 2}, {})], "seed-of-a-test", 60)
     write_block(page, figures.BLOCK, figures.as_markdown(run))
-    before, after = RELIABILITY.read_text(), page.read_text()
+    before, after = FAULTS.read_text(), page.read_text()
     assert "seed-of-a-test" in after
     assert after.partition("<!--")[0] == before.partition("<!--")[0]
     assert after.rpartition("chaos: end -->")[2] == before.rpartition("chaos: end -->")[2]

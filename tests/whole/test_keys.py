@@ -13,6 +13,7 @@ from celery.exceptions import TaskRevokedError, WorkerLostError
 from celery_affinity import Exclusive, Rate
 from celery_affinity.rules.keys import Keys
 
+from ..support.keys_left import keys_of_rules
 from ..support.processes import wait_until
 
 #: Longest time, s, until a job starts whose key is free: far below the time after which a worker is taken for dead.
@@ -47,7 +48,7 @@ def starts(fleet, job, within_s=AT_ONCE_S):
 
 
 def forgets_its_keys(fleet):
-    wait_until(lambda: not fleet.redis.keys("*lane:k*"), 5, f"no key is left: {fleet.redis.keys('*lane:k*')}")
+    wait_until(lambda: not keys_of_rules(fleet.redis), 5, "no key is left")
 
 
 def test_no_more_run_at_once_than_a_key_says_whatever_the_pools_and_acks(fleet):

@@ -123,7 +123,7 @@ def test_an_end_that_nobody_notices_is_found_and_a_long_task_is_left_alone(tmp_p
         reader = Reader(redis_client, Keys())
         lost = [sent[f"lost-early-{pool}"] for pool in POOLS]
         wait_until(
-            lambda: all("nobody noticed its end" in (explain(reader, each).why or "") for each in lost),
+            lambda: all("its end went unnoticed" in (explain(reader, each).why or "") for each in lost),
             50,
             f"what was acked early counts as failed\n{pools.logs()}",
         )

@@ -83,10 +83,10 @@ def test_a_worker_says_how_it_came_back_and_nowhere_the_password(tmp_path):
             worker.term()
             worker.wait(20)
         first, *again, last = said(worker)
-        assert "serves pdf with 1 slot; no guard: 30 s of silence are death; namespace" in first
+        assert "serves pdf with 1 slot; no guard: declared dead after 30 s of silence; namespace" in first
         assert "on Valkey 9" in first
         assert first.endswith(f"at {server.url.replace(PASSWORD, '**')}"), first
-        assert again[0] == "celery_affinity: joined again; what it holds goes on: 0 jobs"
+        assert again[0] == "celery_affinity: joined again; still holds 0 jobs"
         assert "celery_affinity: joined again, as a new member" in again
         assert last == "celery_affinity: left the fleet; 0 jobs given back"
         assert PASSWORD not in worker.log()
@@ -113,7 +113,10 @@ def test_a_worker_of_many_types_names_some():
     )
     given["prefix"] = "mine:"
     none = introduction.of_joining(types=[], slots=1, namespace="a", **given)
-    assert "serves no scheduled queue with 1 slot; no guard: 30 s of silence are death; namespace 'a' behind" in none
+    assert (
+        "serves no scheduled queue with 1 slot; no guard: declared dead after 30 s of silence; namespace 'a' behind"
+        in none
+    )
     assert "behind prefix 'mine:' on Redis 7 at redis://host:6379/0" in none
 
 

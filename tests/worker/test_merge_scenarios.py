@@ -177,7 +177,37 @@ def test_a_chord_of_the_same_call_gets_a_result_for_each(merging):
     assert len(merging.runs("pair")) == 1
 
 
+def test_chains_that_begin_with_the_same_call_all_go_on(merging):
+    pair, add = merging.task("pair"), merging.task("add")
+    begun = [chain(pair.si(1), add.s([n]))() for n in range(2)]
+    goes_through = [chain(add.si("a", "b"), pair.si(1), add.s([n]))() for n in (2, 3)]
+    merging.start("threads")
+    merging.go()
+    assert gets([*begun, *goes_through]) == [[1, 2, n] for n in range(4)]
+    assert gets([each.parent for each in [*begun, *goes_through]]) == [[1, 2]] * 4
+    assert merging.runs("pair")[0] == [1, 2]
+    assert len(merging.runs("pair")) <= 3
+
+
 # -- celery-batches
+
+
+@pytest.mark.parametrize("pool", ["prefork", pytest.param("threads", marks=pytest.mark.slow)])
+def test_all_calls_are_one_run_with_one_set_of_signals(merging, pool):
+    names = ["task_prerun", "task_postrun", "task_success", "task_failure", "task_retry", "task_revoked"]
+    sums, stores = merging.task("sums"), merging.task("stores")
+    results = [sums.delay(1), sums.delay(2, 3), sums.delay(a=4, b=5), sums.apply_async(kwargs={"a": 6})]
+    stored = [stores.delay(n) for n in range(3)]
+    merging.start(pool, SIGNALS=" ".join(names))
+    merging.go()
+    assert gets(results) == [21] * 4
+    assert gets(stored) == [0, 10, 20], "the task stored them itself"
+    merging.leaves_nothing()
+    assert merging.runs("sums") == [[4, "sums"]]
+    wait_until(lambda: len(merging.runs("signal")) >= 6, SOON_S, "all signals")
+    assert sorted(merging.runs("signal")) == sorted(
+        [name, task, task] for name in names[:3] for task in ("sums", "stores")
+    )
 
 
 def test_a_run_takes_so_many_calls_and_the_rest_is_the_next_run(merging):

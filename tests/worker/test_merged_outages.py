@@ -1,5 +1,6 @@
 """A broker that goes away before a merged run has read its calls: the run waits, and no caller loses anything."""
 
+import json
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from celery import Celery
 
 from celery_affinity.embedded import EmbeddedServer
 
+from ..support.fleet import POOLS
 from ..support.merging import APP, SOON_S, Merging
 from ..support.processes import wait_until
 
@@ -40,26 +42,68 @@ def killed(server):
     server.start()
 
 
-@pytest.mark.parametrize("pool", ["prefork", pytest.param("threads", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["gated_early", "gated_late"])
-@pytest.mark.parametrize("outage", [stopped, pytest.param(killed, marks=pytest.mark.slow)])
-def test_a_run_whose_calls_cannot_be_read_waits_for_the_broker(broker, valkey, tmp_path, outage, name, pool):
+@pytest.fixture
+def merging(broker, valkey, tmp_path):
+    """Merged calls whose results are on another server."""
     with (
         redis.Redis.from_url(broker.url) as client,
         Celery("far", broker=broker.url, backend=valkey.url, set_as_current=False) as far,
     ):
         far.conf.broker_transport = "celery_affinity:Transport"
-        merging = Merging(far, broker, client, tmp_path / "ledger")
-        results = [far.send_task(name, ("HH", [n]), affinity="merging", merge_key="HH") for n in range(3)]
-        worker = merging.start(pool, RESULT_URL=valkey.url)
-        merging.go()
-        wait_until(lambda: merging.runs("gate"), SOON_S, worker.log())
-        with outage(broker):
-            merging.ledger.with_name("ledger.gate").touch()
-            wait_until(lambda: "cannot be read yet" in worker.log(), 60, worker.log())
-            time.sleep(OUTAGE_S)  # the outage
-        assert [each.get(timeout=60) for each in results] == [[0, 1, 2]] * 3
-        assert merging.runs(name) == [["HH", [0, 1, 2]]]
+        yield Merging(far, broker, client, tmp_path / "ledger")
+
+
+def send(merging, name, *numbers):
+    send_task = merging.app.send_task
+    return [send_task(name, ("HH", [n]), affinity="merging", merge_key="HH") for n in numbers]
+
+
+def go_into(merging, outage, broker, worker, until, seconds=OUTAGE_S):
+    """Let the calls start, and the gate open while *broker* is away: *until* the worker says so, and *seconds* more."""
+    merging.go()
+    wait_until(lambda: merging.runs("gate"), 60, "it runs")
+    with outage(broker):
+        merging.ledger.with_name("ledger.gate").touch()
+        wait_until(lambda: until in worker.log(), 60, worker.log())
+        time.sleep(seconds)  # the outage
+
+
+@pytest.mark.parametrize("pool", ["prefork", pytest.param("threads", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["gated_early", "gated_late"])
+@pytest.mark.parametrize("outage", [stopped, pytest.param(killed, marks=pytest.mark.slow)])
+def test_a_run_whose_calls_cannot_be_read_waits_for_the_broker(merging, broker, valkey, outage, name, pool):
+    results = send(merging, name, 0, 1, 2)
+    worker = merging.start(pool, RESULT_URL=valkey.url)
+    go_into(merging, outage, broker, worker, "cannot be read yet")
+    assert [each.get(timeout=60) for each in results] == [[0, 1, 2]] * 3
+    assert merging.runs(name) == [["HH", [0, 1, 2]]]
+
+
+@pytest.mark.parametrize("pool", ["prefork", pytest.param("threads", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["overlaps_gated_late", pytest.param("overlaps_gated_early", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("outage", [killed, pytest.param(stopped, marks=pytest.mark.slow)])
+def test_calls_that_are_refused_while_the_broker_is_away_are_the_next_run(merging, broker, valkey, outage, name, pool):
+    results = send(merging, name, 0, 1, 5, 6)
+    worker = merging.start(pool, RESULT_URL=valkey.url)
+    go_into(merging, outage, broker, worker, "cannot be sent back yet")
+    assert [each.get(timeout=60) for each in results] == [[0, 1], [0, 1], [5, 6], [5, 6]]
+    assert merging.runs(name) == [["HH", [0, 1]], ["HH", [5, 6]]]
+    merging.leaves_nothing()
+
+
+@pytest.mark.parametrize("pool", ["prefork", *(pytest.param(each, marks=pytest.mark.slow) for each in POOLS[1:])])
+@pytest.mark.parametrize("name", ["overlaps_gated_late", pytest.param("gated_late", marks=pytest.mark.slow)])
+def test_a_run_that_has_waited_too_long_is_given_back_with_all_its_calls_and_has_counted_for_none(
+    merging, broker, valkey, name, pool
+):
+    results = send(merging, name, 0, 1, 2, 5)
+    conf = json.dumps({"affinity_max_deliveries": 1})
+    worker = merging.start(pool, RESULT_URL=valkey.url, PATIENCE_S="1", CONF=conf)
+    go_into(merging, killed, broker, worker, "NotBegunError", seconds=0)
+    whole = [[0, 1, 2, 5]] * 4 if name == "gated_late" else [[0, 1, 2]] * 3 + [[5]]
+    assert [each.get(timeout=60) for each in results] == whole
+    runs = [["HH", [0, 1, 2, 5]]] if name == "gated_late" else [["HH", [0, 1, 2]], ["HH", [5]]]
+    assert merging.runs(name) == runs
 
 
 def test_a_run_whose_claim_is_gone_does_not_run_for_a_part_of_its_calls(load_app, valkey, redis_client, tmp_path):

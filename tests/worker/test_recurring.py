@@ -8,6 +8,7 @@ import pytest
 
 from celery_affinity import recur, stop
 from celery_affinity.observe.explain import explain
+from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
@@ -40,7 +41,7 @@ class Recurring:
         return [run for run in map(json.loads, lines) if run["city"] == city]
 
     def rows(self):
-        return {row.name: row for row in self.scheduler.reader.recurring()}
+        return {row.name: row for row in recurring_rows(self.scheduler.reader)}
 
     def counter(self, name):
         return int(self.redis.hget(self.scheduler.keys.key("counters"), name) or 0)
@@ -100,7 +101,7 @@ def test_an_entry_that_is_gone_from_the_configuration_is_removed_at_the_next_sta
 def test_an_entry_that_cannot_be_made_is_told_and_others_are_in_force(recurring):
     conf = {"affinity_recurring": {**CONF["affinity_recurring"], "gone": {"task": "proj.gone", "stale_after": 1}}}
     worker = recurring.start(conf=conf)
-    words = "affinity_recurring['gone'] is not in force: affinity_recurring: the app has no task 'proj.gone'"
+    words = "affinity_recurring['gone'] has no effect: affinity_recurring: the app has no task 'proj.gone'"
     wait_until(lambda: words in worker.log(), 20, "the log says so")
     wait_until(lambda: set(recurring.rows()) == {"hh"}, 20, "the other one is declared")
 
@@ -123,6 +124,17 @@ def test_the_end_of_the_last_run_counts_if_the_entry_says_so(recurring):
     recurring.start(concurrency=2)
     wait_until(lambda: len(recurring.runs("B")) > 2, 40, "it is made three times")
     assert all(other["at"] - one["end"] > 0.9 for one, other in pairwise(recurring.runs("B")))
+
+
+@pytest.mark.parametrize("how", ["fails", "ignores"])
+def test_a_run_that_did_not_say_that_it_succeeded_puts_off_nothing_that_counts_from_the_end(recurring, how):
+    recur("b", recurring.reroute.s("B"), stale_after=300, since="end")
+    recurring.start()
+    bad = recurring.reroute.delay("B", **{how: True})
+    wait_until(lambda: explain(recurring.scheduler.reader, bad.id).state in ("done", "failed"), 60, "it has ended")
+    assert recurring.counter("recurring_reset") == 0
+    recurring.reroute.delay("B")
+    wait_until(lambda: recurring.counter("recurring_reset"), 60, "one that succeeds counts")
 
 
 def test_a_fleet_that_is_down_makes_one_call_when_it_is_back(recurring):

@@ -1,6 +1,6 @@
 """The faults that the conformance test must notice, by the folder of the Lua file that they break."""
 
-from . import arrows, base, fleet, jobs, keyed, merging, placing, recurring, repair, reserves
+from . import arrows, base, bounds, fleet, jobs, keyed, merging, placing, recurring, repair, reserves
 from .fault import LUA, ROOT, Fault
 
 FAULTS = (
@@ -14,6 +14,7 @@ FAULTS = (
     *merging.FAULTS,
     *recurring.FAULTS,
     *reserves.FAULTS,
+    *bounds.FAULTS,
 )
 
 __all__ = ["FAULTS", "LUA", "ROOT", "Fault"]

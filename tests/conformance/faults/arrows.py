@@ -37,7 +37,7 @@ FAULTS = (
     Fault("arrows/release", "(ENDED[how] or known.acked) and marks", "ENDED[how] and marks"),
     Fault("arrows/release", 'known, ENDED[how] or "done",', 'known, "done",'),
     Fault("arrows/release", 'how == "unsettled"', "true"),
-    Fault("arrows/release", '"rejected", settings, why)', '"rejected", settings)'),
+    Fault("arrows/release", "come_back.bury(id, how, settings, why)", "come_back.bury(id, how, settings)"),
     Fault("arrows/release", 'ARGV[3] == "1" and', 'ARGV[3] ~= "" and'),
     Fault("arrows/release", "local fits_others = next(again) ~= nil", "local fits_others = false"),
     Fault("arrows/release", "    free_slots.recount(worker)\n", ""),
@@ -141,4 +141,10 @@ FAULTS = (
     Fault("arrows/told", 'left and left .. " " .. app or app', "app"),
     Fault("arrows/told", '"tries", -1) == 0', '"tries", -1) == 1'),
     Fault("jobs/come_back", '"left", "tries")\n    if redis.call("HGET"', '"left")\n    if redis.call("HGET"'),
+    Fault(
+        "arrows/move", 'if state == "pending" then\n        with_rules.leave', "if false then\n        with_rules.leave"
+    ),
+    Fault("arrows/move", 'redis.call("HSETNX", key.job(id), "claimed", "") -- see `claims.grant`', ""),
+    Fault("arrows/move", "if its_type ~= type then", "if false then"),
+    Fault("arrows/move", 'local id = state == "merged" and into or ARGV[i]', "local id = ARGV[i]"),
 )

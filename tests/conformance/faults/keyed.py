@@ -143,7 +143,7 @@ FAULTS = (
     Fault("placing/fill", 'fence and "hold" or "leave"', '"hold"'),
     Fault("placing/fill", "if view.is_ahead and (is_ruled or has_limit) then", "if view.is_ahead and has_limit then"),
     Fault("arrows/release", "fits_others = fits_others or free_slots.free_for(type) > 0", ""),
-    Fault("arrows/purge", "with_rules.leave(id, type, lane)", ""),
+    Fault("arrows/purge", 'ruled("leave", id, type, lane)', ""),
     Fault("arrows/configure", "rule_changes.recheck()", ""),
     Fault("arrows/join", "rule_changes.recheck()", ""),
     Fault("placing/fill", "if view.is_ahead and (is_ruled or has_limit) then", "if view.is_ahead and is_ruled then"),

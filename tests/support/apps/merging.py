@@ -3,11 +3,13 @@
 import json
 import os
 import time
+from functools import partial
 
-from celery import Celery
+from celery import Celery, signals
 from celery.exceptions import Ignore, Reject
 
 from celery_affinity import Affinity, Merge, NotMerged
+from celery_affinity.worker import merged_run
 
 url = os.environ["BROKER_URL"]
 app = Celery("merging", broker=url, backend=os.environ.get("RESULT_URL", url))
@@ -19,6 +21,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
 )
 app.conf.update(json.loads(os.environ.get("CONF", "{}")))
+merged_run._PATIENCE_S = float(os.environ.get("PATIENCE_S", merged_run._PATIENCE_S))
 
 
 def union(a, b):
@@ -28,6 +31,20 @@ def union(a, b):
 def note(task, *values):
     with open(os.environ["LEDGER"], "a") as ledger:  # one write: lines do not mix
         ledger.write(json.dumps([task, *values]) + "\n")
+
+
+def note_signal(name, sender=None, **_):
+    note("signal", name, getattr(sender, "name", sender), getattr(app.current_task, "name", None))
+
+
+for signal in os.environ.get("SIGNALS", "").split():
+    getattr(signals, signal).connect(partial(note_signal, signal), weak=False)
+
+
+def wait_at_the_gate(who):
+    note("gate", who)
+    while not os.path.exists(os.environ["LEDGER"] + ".gate"):
+        time.sleep(0.01)
 
 
 def merged(name, merge, **options):
@@ -58,6 +75,27 @@ def overlaps_late(self, city, changes):
     note("overlaps_late", city, changes)
     if not self.request.delivery_info["redelivered"]:
         time.sleep(600 if changes[0] == 0 else 0)
+    return changes
+
+
+def beside_gated(a, b):
+    """Do as `beside`, and wait, before a call is refused, until a file is there."""
+    try:
+        return beside(a, b)
+    except NotMerged:
+        wait_at_the_gate("fold")
+        raise
+
+
+@merged("overlaps_gated_early", Merge("{city}", fold=beside_gated))
+def overlaps_gated_early(city, changes):
+    note("overlaps_gated_early", city, changes)
+    return changes
+
+
+@merged("overlaps_gated_late", Merge("{city}", fold=beside_gated), acks_late=True)
+def overlaps_gated_late(city, changes):
+    note("overlaps_gated_late", city, changes)
     return changes
 
 
@@ -101,9 +139,7 @@ class Gated(app.Task):
     abstract = True
 
     def before_start(self, *_):
-        note("gate", self.name)
-        while not os.path.exists(os.environ["LEDGER"] + ".gate"):
-            time.sleep(0.01)
+        wait_at_the_gate(self.name)
 
 
 @merged("gated_early", Merge("{city}", fold=union), base=Gated)
@@ -177,6 +213,20 @@ def pair(a, b=2, other=None):
 def few(calls):
     note("few", len(calls))
     return [each.args[0] for each in calls]
+
+
+@merged("sums", Merge("calls", keep="all"), typing=False)
+def sums(calls):
+    """Add all arguments of all calls."""
+    note("sums", len(calls), app.current_task.name)
+    return sum(sum(each.args) + sum(each.kwargs.values()) for each in calls)
+
+
+@merged("stores", Merge("calls", keep="all"))
+def stores(calls):
+    """Store the result of each call itself, as tasks for celery-batches do."""
+    for each in calls:
+        app.backend.mark_as_done(each.task_id, each.args[0] * 10)
 
 
 @merged("rejects", Merge("{city}", keep="last"), bind=True, acks_late=True)

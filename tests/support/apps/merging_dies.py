@@ -1,7 +1,8 @@
-"""The app `merging`, in which a process dies by ``kill -9`` in the middle of telling callers, once.
+"""The app `merging`, in which somebody dies by ``kill -9`` in the middle of telling callers, once.
 
-``DIES``, as JSON: the place (a method of the result backend, or "publish" of the task `add`), the number of the call of
-it that counts, whether the call is done before the death, and who dies: "process" (of the pool) or "worker" (both).
+``DIES``, as JSON: the place (a method of the result backend, "shared" of the broker, or "publish" of the task `add`, or
+"body", the same of `total`), the number of the call of it that counts, whether the call is done before the death, and
+who dies: "process" (of the pool), "worker" (both), or the process id of a server.
 """
 
 import itertools
@@ -15,6 +16,7 @@ from celery.backends.redis import RedisBackend
 from celery.signals import after_task_publish, before_task_publish
 
 from celery_affinity import Merge
+from celery_affinity.server.scheduler import Scheduler
 
 from .merging import app, merged, note, union
 
@@ -28,25 +30,29 @@ _numbers = itertools.count(1)
 def die():
     with suppress(FileExistsError):
         os.close(os.open(os.environ["LEDGER"] + ".died", os.O_CREAT | os.O_EXCL))
+        if isinstance(WHO, int):
+            os.kill(WHO, signal.SIGKILL)
+            return
         if WHO == "worker":
             os.kill(os.getppid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def count(*_, sender=None, **__):
-    if sender == "add" and next(_numbers) == NUMBER:
+    if sender == {"publish": "add", "body": "total"}[PLACE] and next(_numbers) == NUMBER:
         die()
 
 
-if PLACE == "publish":
+if PLACE in ("publish", "body"):
     (after_task_publish if IS_DONE else before_task_publish).connect(count, weak=False)
 elif PLACE != "nowhere":
-    method = getattr(RedisBackend, PLACE)
+    owner = Scheduler if PLACE == "shared" else RedisBackend
+    method = getattr(owner, PLACE)
 
     @wraps(method)
     def dying(*args, **kwargs):
         request = kwargs.get("request") or args[1]
-        dies = request.task == "told" and next(_numbers) == NUMBER
+        dies = (owner is Scheduler or request.task == "told") and next(_numbers) == NUMBER
         if dies and not IS_DONE:
             die()
         result = method(*args, **kwargs)
@@ -54,7 +60,7 @@ elif PLACE != "nowhere":
             die()
         return result
 
-    setattr(RedisBackend, PLACE, dying)
+    setattr(owner, PLACE, dying)
 
 
 @merged("told", Merge("{city}", fold=union), acks_late=True)

@@ -5,6 +5,7 @@ import os
 import time
 
 from celery import Celery
+from celery.exceptions import Ignore
 
 from celery_affinity import Affinity, Merge
 
@@ -20,11 +21,13 @@ app.conf.update(
 
 
 @app.task(name="reroute", affinity=Affinity("route", merge=Merge("{city}", keep="last")))
-def reroute(city, seconds=0.0, fails=False):
+def reroute(city, seconds=0.0, fails=False, ignores=False):
     line = {"city": city, "at": time.time()}
     time.sleep(seconds)
     with open(os.environ["LEDGER"], "a") as ledger:  # one write: lines do not mix
         ledger.write(json.dumps({**line, "end": time.time()}) + "\n")
     if fails:
         raise ValueError(city)
+    if ignores:
+        raise Ignore
     return city

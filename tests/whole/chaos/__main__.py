@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 from time import monotonic
 
-from ...support.pages import RELIABILITY, write_block
+from ...support.pages import FAULTS, write_block
 from . import figures
 from .campaign import Campaign, Outcome
 from .storms import STORMS, Storm, plan
@@ -32,7 +32,7 @@ def main() -> int:
     figures.write(result, options.output)
     print(figures.as_markdown(result))
     if options.write_docs:
-        write_block(RELIABILITY, figures.BLOCK, figures.as_markdown(result))
+        write_block(FAULTS, figures.BLOCK, figures.as_markdown(result))
     return int(any(outcome.verdict.violations for outcome in outcomes))
 
 
@@ -69,9 +69,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=_JOBS_A_SECOND, help="jobs published a second")
     parser.add_argument("--only", default="", help="storms whose name holds this")
     parser.add_argument("--output", type=Path, help="where the ledger, the logs and the figures go")
-    parser.add_argument(
-        "--write-docs", action="store_true", help="write the figures into docs/explanation/reliability.md"
-    )
+    parser.add_argument("--write-docs", action="store_true", help="write the figures into docs/internals/faults.md")
     options = parser.parse_args()
     options.seed = options.seed or str(SystemRandom().randrange(10**6))
     options.output = options.output or Path(tempfile.mkdtemp(prefix="celery-affinity-chaos-"))

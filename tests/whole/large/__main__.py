@@ -19,7 +19,7 @@ import redis
 
 from celery_affinity.embedded import EmbeddedServer
 
-from ...support.pages import RELIABILITY, write_block
+from ...support.pages import MILLION_JOBS, write_block
 from . import merging
 from .fleet import BATCH, NOTED_FROM_US, LargeFleet
 
@@ -72,7 +72,7 @@ def main():
         parser.add_argument(f"--{each.name}", type=int, default=None, help=f"{each.default:,} by default")
     parser.add_argument("--merging", type=int, help=f"number of merge keys; {MERGE_KEYS:,} without a scale")
     parser.add_argument("--calls", type=int, default=CALLS_OF_ONE_KEY, help="calls of one key; 10,000 by default")
-    parser.add_argument("--write-docs", action="store_true", help=f"write the figures into {RELIABILITY.name}")
+    parser.add_argument("--write-docs", action="store_true", help=f"write the figures into {MILLION_JOBS.name}")
     arguments = parser.parse_args()
     given = {each.name: value for each in fields(Scale) if (value := getattr(arguments, each.name)) is not None}
     keys = arguments.merging or (0 if given else MERGE_KEYS)
@@ -82,7 +82,7 @@ def main():
     text = "\n".join([*(as_markdown(*each) for each in measured), *([merging.as_markdown(merged)] if merged else [])])
     print(text)
     if arguments.write_docs:
-        write_block(RELIABILITY, "million", text)
+        write_block(MILLION_JOBS, "million", text)
     slowest_ms = max((times.high for _, scripts, *_ in measured for times in scripts.values()), default=0)
     explained_ms = max((reports["explain"].median for _, _, reports, _ in measured), default=0)
     is_good = slowest_ms <= GOAL_SCRIPT_MS and explained_ms <= GOAL_EXPLAIN_MS

@@ -147,6 +147,8 @@ class LargeFleet:
         self.scheduler.replay(found[:10])
         self.scheduler.drop(found[10:])
         self.scheduler.requeue("versatile", self.claims("versatile")[:50], counted=False)
+        waiting = [lane.job_id for lane in self.reader.lanes(self.types[:50])]
+        self.scheduler.move(waiting, type_=self.types[0], on_demand=True, priority=9)
         self.merge(300)
         self.recur(2_000)
         self.scheduler.revoke([f"task-{number}" for number in range(100)], [], keep_s=60)

@@ -1,0 +1,34 @@
+"""The few figures that a user of the scheduler asks for first, in a user's words."""
+
+from collections.abc import Sequence
+
+from .report import Outcome, as_markdown
+
+#: Goal -> its words.
+ASKED_FOR = {
+    "drain, threads 8": "empty tasks a second, 8 threads",
+    "drain, prefork 2, one job per slot": "empty tasks a second, prefork, 2 processes",
+    "drain, solo, one job per slot": "empty tasks a second, solo",
+    "drain, prefork, look-ahead 8": "empty tasks a second, prefork, `affinity_lookahead = 8`",
+    "publish, delay": "`delay` calls a second",
+    "publish, publish_many": "calls a second by `publish_many`",
+    "idle latency, prefork, p50": "time from `delay` to the task's first line, idle worker, prefork",
+    "server CPU, publish to ack, solo": "the server's CPU time for a task",
+    "memory of a pending job, valkey": "the server's memory for a job that waits",
+    "tasks lost in 50 kills, prefork": "tasks lost in 50 kills (`kill -9`) of a busy worker",
+}
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Return what was measured of them, in their order."""
+    found = {each.goal.name: each for each in outcomes}
+    rows = [
+        (words, _shown(found[name]), found[name].goal.note)
+        for name, words in ASKED_FOR.items()
+        if found[name].value is not None
+    ]
+    return as_markdown([("what", "stock Celery = 1", "stock Celery runs with"), *rows])
+
+
+def _shown(outcome: Outcome) -> str:
+    return f"{outcome.value:.2g}" if outcome.goal.unit == "x" else outcome.shown

@@ -1,0 +1,81 @@
+"""`celery affinity scale` and `scale-in`, and the same over HTTP."""
+
+import json
+import re
+
+import pytest
+
+from celery_affinity.observe.scale import scale_of, scales
+from celery_affinity.observe.status import Report
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.apps import APP
+from ..support.command import affinity
+from ..support.fleet import Fleet
+from ..support.processes import wait_until
+from ..support.scripted_fleet import ScriptedFleet
+
+
+@pytest.fixture
+def scripted(valkey, redis_client):
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
+    fleet.join("specialist", "pdf", slots=2)
+    redis_client.hset(Keys().key("durations"), mapping={"pdf": 12_000_000, "excel": 60_000_000})
+    return fleet
+
+
+def scale(fleet, *types):
+    status = Report(fleet.scheduler.reader).status()
+    return {each.profile: each for each in ([scale_of(status, types)] if types else scales(status))}
+
+
+def test_what_waits_and_runs_says_how_many_slots_there_should_be(valkey, scripted):
+    for number in range(12):
+        scripted.publish(f"job{number}", "pdf")
+    run = affinity(valkey.url, "scale", "--json", "--target-wait", "12")
+    (found,) = json.loads(run.stdout)
+    assert (found["slots"], found["running"], found["waiting"], found["work_s"]) == (2, 2, 10, 144)
+    assert (found["profile"], found["wanted_slots"]) == ("pdf", 12)
+    assert scale(scripted)["pdf"].wanted_slots == 5
+    assert re.search(r"^pdf +2 +2 +10 +144 s +5$", affinity(valkey.url, "scale").stdout, re.M)
+
+
+def test_what_a_rule_keeps_back_is_no_need_for_slots(scripted):
+    for number in range(12):
+        scripted.publish(f"job{number}!", "pdf", rules="key=one limit=1")
+    assert scale(scripted)["pdf"].wanted_slots == 1
+    scripted.scheduler.pause("type:excel")
+    for number in range(9):
+        scripted.publish(f"excel{number}", "excel")
+    assert scale(scripted, "excel")["excel"].wanted_slots == 0
+    scripted.scheduler.resume("type:excel")
+    assert scale(scripted)["excel"].wanted_slots == 9, "nobody serves it, and it can be asked for"
+    scripted.scheduler.configure({"limits": "type%3Aexcel=2"})
+    assert scale(scripted, "excel")["excel"].wanted_slots == 2
+
+
+def test_a_type_of_several_groups_of_workers_is_shared_by_their_slots(scripted):
+    scripted.join("versatile", "excel", "pdf", slots=6)
+    for number in range(48):
+        scripted.publish(f"job{number}", "pdf")
+    found = scale(scripted)
+    assert (found["pdf"].waiting, found["excel,pdf"].waiting) == (10, 30)
+
+
+def test_the_worker_with_the_least_work_is_drained_and_said_to_be_empty(valkey, redis_client, tmp_path, load_app):
+    fleet = Fleet(valkey, redis_client, tmp_path, load_app(APP))
+    fleet.start("busy", "pdf", pool="threads", concurrency=2)
+    fleet.tasks["pdf"].delay("held", 3600)
+    wait_until(lambda: any(each.held for each in fleet.report.status().workers), 30, "it runs")
+    fleet.start("idle", "pdf", pool="threads", concurrency=2)
+    wait_until(lambda: len(fleet.report.status().workers) == 2, 30, "both are there")
+    (idle,) = (each.name for each in fleet.report.status().workers if not each.held)
+    assert affinity(valkey.url, "scale-in", "--profile", "pdf").stdout == f"{idle}\n"
+    run = affinity(valkey.url, "scale-in", "--drain", "--profile", "pdf", "--wait", "20")
+    assert (run.returncode, run.stdout, run.stderr) == (0, f"{idle}\n", "empty\n")
+    run = affinity(valkey.url, "scale-in", "--drain", "--wait", "0.1")
+    assert (run.returncode, run.stderr) == (1, "1 job(s) left\n"), "the next one, which works on"
+    run = affinity(valkey.url, "scale-in", "--drain", "--wait", "0.1")
+    assert (run.returncode, run.stderr) == (2, "no live worker that could go\n")
+    assert affinity(valkey.url, "scale-in", "--profile", "excel").returncode == 2

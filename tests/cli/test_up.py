@@ -1,0 +1,58 @@
+"""`celery affinity up`: a server, the page and a worker in one command, which ends without leaving anything."""
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+
+import httpx
+import psutil
+
+from ..support.processes import Process, wait_until
+
+APP = """
+from celery import Celery
+
+app = Celery("shop")
+app.conf.broker_transport = "celery_affinity:Transport"
+
+@app.task(affinity="pdf")
+def render(page):
+    return f"{page} rendered"
+"""
+
+
+def test_the_job_of_the_first_curl_runs_and_nothing_is_left(tmp_path):
+    (tmp_path / "shop.py").write_text(APP)
+    data = tmp_path / "data"
+    words = ["up", "--port", "0", "--dir", str(data)]
+    command = [sys.executable, "-m", "celery", "-A", "shop", "affinity", *words]
+    process = Process("up", command, {"PYTHONUNBUFFERED": "1"}, cwd=tmp_path)
+    process.wait_for("not for production", 60)
+    curl = shlex.split(re.search(r"^  (curl .*)$", process.log(), re.M)[1])
+    assert curl[0] == "curl"
+    header, body = curl[curl.index("-H") + 1], curl[curl.index("-d") + 1]
+    reply = httpx.post(curl[1], content=body, headers=dict([header.split(": ")]), timeout=30)
+    assert reply.status_code == 201, reply.text
+    job = reply.json()
+    assert (job["task"], job["type"]) == ("shop.render", "pdf")
+    found = httpx.get(f"{curl[1]}/{job['id']}?wait=30", timeout=60).json()
+    assert found["state"] == "done", process.log()
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert children, "the server, and the guard"
+    process.signal(signal.SIGTERM)
+    wait_until(lambda: not process.is_running, 30, f"it ends: {process.log()}")
+    wait_until(lambda: not any(each.is_running() for each in children), 30, "nothing is left behind")
+    assert list(data.glob("appendonlydir/*")), "the data are kept"
+    assert "Traceback" not in process.log()
+
+
+def test_an_app_without_the_transport_is_refused(tmp_path):
+    (tmp_path / "stock.py").write_text("from celery import Celery\napp = Celery('stock')\n")
+    words = ["-m", "celery", "-A", "stock", "affinity", "up", "--port", "0"]
+    done = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert 'broker_transport must be "celery_affinity:Transport"' in done.stderr

@@ -1,0 +1,101 @@
+"""Waits in a fleet of specialists and versatile workers, simulated: by the scheduler's rules in a few lines, and by its
+specification, which must come to the same.
+
+All calls have the same priority, and all types as many slots: of what waits, the oldest goes first, and of the workers
+with a free slot the most specialised one.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from random import Random
+from typing import NamedTuple
+
+from celery_affinity.reference.reference import Reference
+from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.score import MICRO
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.shared_settings import shared
+
+TYPES = ("pdf", "excel", "index")
+
+#: Types that a worker serves -> its slots.
+Slots = Mapping[tuple[str, ...], int]
+
+
+class Call(NamedTuple):
+    at_us: int
+    type: str
+    run_us: int
+
+
+def fleet_of(specialists: int, versatile: int) -> Slots:
+    """Return the slots of a fleet: *specialists* for each type, *versatile* ones for all types."""
+    found = {(type_,): specialists for type_ in TYPES if specialists}
+    return found | ({TYPES: versatile} if versatile else {})
+
+
+def calls_at_random(count: int, *, per_s: float, run_s: float, seed: int = 1) -> list[Call]:
+    """Return calls that come independently of each other, with exponential times in a slot of the mean *run_s*."""
+    random, at_s, found = Random(seed), 0.0, []
+    for _ in range(count):
+        at_s += random.expovariate(per_s)
+        found.append(Call(round(at_s * MICRO), random.choice(TYPES), round(random.expovariate(1 / run_s) * MICRO)))
+    return found
+
+
+def waits_s(slots: Slots, calls: Sequence[Call]) -> list[float]:
+    """Return how long each call waits for a slot, s."""
+    free, waiting = dict(slots), {type_: deque() for type_ in TYPES}
+    waits, ends, started = [0.0] * len(calls), [], 0
+
+    def start(number, types, now_us):
+        free[types] -= 1
+        waits[number] = (now_us - calls[number].at_us) / MICRO
+        heappush(ends, (now_us + calls[number].run_us, types))
+
+    while started < len(calls) or any(waiting.values()):
+        if started < len(calls) and (not ends or calls[started].at_us <= ends[0][0]):
+            call = calls[started]
+            fitting = [types for types in free if call.type in types and free[types]]
+            if fitting:
+                start(started, min(fitting, key=len), call.at_us)
+            else:
+                waiting[call.type].append(started)
+            started += 1
+        else:
+            now_us, types = heappop(ends)
+            free[types] += 1
+            oldest = [waiting[type_] for type_ in types if waiting[type_]]
+            if oldest:
+                start(min(oldest, key=lambda queue: queue[0]).popleft(), types, now_us)
+    return waits
+
+
+def waits_by_specification_s(slots: Slots, calls: Sequence[Call]) -> list[float]:
+    """Return what `waits_s` returns, as the scheduler's specification has it."""
+    fleet, waits, ends, published = Reference(), [0.0] * len(calls), [], 0
+    for number, (types, count) in enumerate(slots.items()):
+        name, settings = f"worker-{number}", shared(Settings())
+        fleet.join(name, name=name, types=types, slots=count, other=0, app="shop", settings=settings, now_us=0)
+    while published < len(calls) or ends:
+        if published < len(calls) and (not ends or calls[published].at_us <= ends[0][0]):
+            now_us = calls[published].at_us
+            fleet.publish([Job(str(published), calls[published].type, "{}")], now_us=now_us)
+            published += 1
+        else:
+            now_us, worker, delivery = heappop(ends)
+            end = (delivery.job_id, delivery.fence, "acked")
+            fleet.release(worker, delivery.job_id, [end], inline=False, now_us=now_us)
+            del fleet.jobs[delivery.job_id]
+        for worker, delivery in _started(fleet):
+            number = int(delivery.job_id)
+            waits[number] = (now_us - calls[number].at_us) / MICRO
+            heappush(ends, (now_us + calls[number].run_us, worker, delivery))
+    return waits
+
+
+def _started(fleet: Reference) -> Iterator:
+    for worker in fleet.workers.values():
+        while worker.inbox:
+            yield worker.id, worker.inbox.pop(0)

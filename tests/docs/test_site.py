@@ -1,0 +1,85 @@
+"""The site of the docs: made of pages that are up to date, complete, and without anything from another host."""
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+
+import click
+import pytest
+
+from celery_affinity.cli import affinity
+from docs.pages.all_of_them import made
+
+from ..support.processes import ROOT
+
+MADE = made()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"^\$ celery (?:-A \S+ )?affinity (.*)$", re.MULTILINE)
+
+
+def name(page):
+    return str(page.relative_to(ROOT))
+
+
+def code(page, language):
+    for indent, found, text in _FENCE.findall(page.read_text()):
+        if found == language:
+            yield re.sub(f"^{indent}", "", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", MADE, ids=name)
+def test_what_is_made_from_the_code_is_up_to_date(path):
+    assert path.read_text() == MADE[path], "run make docs"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    target = tmp_path_factory.mktemp("site")
+    words = ["-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html", "docs", str(target)]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def test_the_site_is_made_without_a_warning_and_has_every_page(site):
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").exists(), name(page)
+
+
+def test_every_table_is_a_table_on_the_site(site):
+    for path in site.rglob("*.html"):
+        assert re.findall(r"<p>\|[^\n]*", path.read_text()) == [], f"{path}: a table is broken, by a blank line perhaps"
+
+
+def test_the_site_loads_nothing_from_another_host(site):
+    for path in site.rglob("*.html"):
+        loaded = re.findall(r"<(?:script|img|iframe|source)[^>]* src=\"([^\"]+)", path.read_text())
+        loaded += re.findall(r"<link[^>]* href=\"([^\"]+)", path.read_text())
+        assert [each for each in loaded if "//" in each] == [], path
+    for path in site.rglob("*.css"):
+        assert not re.search(r"(url\(|@import )[\"']?(https?:)?//", path.read_text()), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_on_a_page_is_python(page):
+    for text in code(page, "python"):
+        ast.parse(text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_on_a_page_exist_with_their_options(page):
+    for text in code(page, "console"):
+        for line in _COMMAND.findall(text):
+            words = shlex.split(line, comments=True)
+            command, context = affinity, click.Context(affinity)
+            while isinstance(command, click.Group) and words and words[0] in command.commands:
+                command = command.commands[words.pop(0)]
+            try:
+                command.parse_args(click.Context(command, parent=context), words)
+            except click.exceptions.Exit:
+                pass  # --help
+            except click.UsageError as exc:
+                pytest.fail(f"{line}: {exc.format_message()}")

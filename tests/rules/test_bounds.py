@@ -1,0 +1,39 @@
+"""Bounds of queues: what the setting accepts, and which bound a type has."""
+
+import pytest
+
+from celery_affinity import Bound, SettingError
+from celery_affinity.rules.bounds import in_words, of_type
+from celery_affinity.rules.settings import Settings
+
+
+def test_the_longest_pattern_that_matches_counts():
+    bounds = Settings(max_pending={"*": 9, "crawl.*": Bound(5, full="drop-oldest"), "crawl.fast": 7}).max_pending
+    assert of_type("crawl.fast", bounds) == Bound(7, "refuse")
+    assert of_type("crawl.slow", bounds) == Bound(5, "drop-oldest")
+    assert of_type("pdf", bounds) == Bound(9)
+    assert of_type("pdf", {"excel": 3}) is None
+
+
+def test_a_publish_says_them_in_words_without_blanks():
+    assert in_words({"a b": Bound(5), "pdf": Bound(7, "drop-newest")}) == "a%20b=5/refuse pdf=7/drop-newest"
+
+
+@pytest.mark.parametrize(
+    "value", [7, {"pdf": 0}, {"pdf": -1}, {"pdf": True}, {"pdf": "7"}, {"": 1}, {7: 1}, {"a": 1.5}]
+)
+def test_a_bad_setting_is_refused(value):
+    with pytest.raises(SettingError, match=r"affinity_max_pending must be a mapping of types.*, got: "):
+        Settings(max_pending=value)
+
+
+@pytest.mark.parametrize(
+    ("most", "full", "said"),
+    [
+        (0, "refuse", "most of a Bound must be a whole number, 1 or more, got: 0"),
+        (5, "drop", "full of a Bound must be 'refuse' or 'drop-oldest' or 'drop-newest', got: 'drop'"),
+    ],
+)
+def test_a_bad_bound_is_refused(most, full, said):
+    with pytest.raises(SettingError, match=said):
+        Bound(most, full)

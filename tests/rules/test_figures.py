@@ -1,0 +1,54 @@
+"""Times by powers of two: in which bucket each is, and what is read of them."""
+
+import random
+
+import pytest
+
+from celery_affinity.rules.figures import BOUNDS_S, Times, bucket_of, counts_as, field, sum_field, times_of
+
+
+@pytest.mark.parametrize(
+    ("time_us", "longest_s"),
+    [(-5, 1 / 256), (0, 1 / 256), (3_906, 1 / 256), (3_907, 1 / 128), (1_000_000, 1), (1_000_001, 2), (2_000_000, 2)],
+)
+def test_a_bucket_has_its_longest_time(time_us, longest_s):
+    assert BOUNDS_S[bucket_of(time_us)] == longest_s
+
+
+def test_the_last_bucket_has_all_that_is_longer():
+    longest_us = int(BOUNDS_S[-1] * 1e6)
+    assert bucket_of(longest_us) == len(BOUNDS_S) - 1
+    assert bucket_of(longest_us + 1) == bucket_of(10**18) == len(BOUNDS_S)
+
+
+def written(times_us, kind="queued"):
+    row = {}
+    for time_us in times_us:
+        name = field(kind, bucket_of(time_us))
+        row[name] = row.get(name, 0) + 1
+        row[sum_field(kind)] = row.get(sum_field(kind), 0) + (counts_as(time_us, row[name]) or 0)
+    return {name: str(value) for name, value in row.items()}
+
+
+def test_few_times_have_an_exact_sum():
+    assert times_of(written([1_500_000] * 3 + [60_000_000]), "queued").sum_s == 64.5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_sum_of_many_times_is_right_within_a_few_percent(seed):
+    draw = random.Random(seed)
+    times_us = [round(draw.lognormvariate(13, 2)) for _ in range(3_000)]
+    assert times_of(written(times_us), "queued").sum_s == pytest.approx(sum(times_us) / 1e6, rel=0.1)
+
+
+def test_a_quantile_is_in_its_bucket():
+    times = times_of(written([100_000] * 90 + [3_000_000] * 10), "queued")
+    assert 0.06 < times.quantile(0.5) <= 0.125
+    assert 2 < times.quantile(0.95) <= 4
+    assert Times().quantile(0.5) is None
+
+
+def test_what_came_since_a_look_is_a_difference_unless_the_server_began_anew():
+    before, now = (times_of(written([1_000_000] * number), "queued") for number in (3, 8))
+    assert now.since(before).number == 5
+    assert before.since(now) == before

@@ -1,0 +1,93 @@
+"""Jobs that have ended: for how long they are known, and which of them are listed."""
+
+import pytest
+
+from celery_affinity.errors import OptionError
+from celery_affinity.observe import dead_letters, jobs
+from celery_affinity.observe.job_lists import Filter, page_of
+from celery_affinity.rules.keys import Keys
+
+from ..support.clocked import ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+
+
+def run(fleet, *names, outcome="acked"):
+    """Run jobs one after the other on a worker."""
+    for name in names:
+        fleet.publish(name, "pdf")
+        fleet.end("worker", *fleet.inbox("worker"), outcome=outcome, inline=False)
+        fleet.scheduler.advance(1)
+
+
+def listed(fleet, state):
+    return [job.job_id for job in page_of(fleet.scheduler.reader, Filter(state)).jobs]
+
+
+def test_what_has_ended_is_listed_by_its_state_until_it_is_forgotten(fleet):
+    fleet.join("worker", "pdf", settings={"keep": HOUR_S})
+    run(fleet, "good", "better")
+    run(fleet, "bad", outcome="failed ValueError: no such page")
+    fleet.publish("tired", "excel", expires_s=1)
+    fleet.publish("unwanted", "excel")
+    fleet.scheduler.revoke(["task-unwanted"], [], keep_s=60)
+    assert listed(fleet, "revoked") == ["unwanted"]  # its caller does not know yet
+    fleet.scheduler.advance(2)
+    fleet.scheduler.tick()
+    while ending := fleet.scheduler.announce("app", again_s=1):
+        fleet.scheduler.told([ending.job_id])
+    wanted = {"done": ["good", "better"], "failed": ["bad"], "revoked": ["unwanted"], "expired": ["tired"]}
+    assert {state: listed(fleet, state) for state in wanted} == wanted
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key
+    assert all(HOUR_S - 60 < client.ttl(key("job", job)) <= HOUR_S for each in wanted.values() for job in each)
+    assert jobs.get(fleet.scheduler.reader, "task-bad").why == "ValueError: no such page"
+    fleet.scheduler.advance(HOUR_S + 3)
+    fleet.scheduler.tick()
+    assert not client.exists(key("ended"))
+
+
+def test_of_too_many_the_oldest_go(fleet):
+    fleet.join("worker", "pdf", settings={"keep": HOUR_S, "keep_max": 2})
+    run(fleet, "one", "two", "three", "four")
+    fleet.scheduler.tick()
+    assert listed(fleet, "done") == ["three", "four"]
+    assert fleet.scheduler.client.ttl(fleet.scheduler.keys.key("job", "one")) <= 60
+
+
+def test_a_change_at_run_time_counts_after_a_beat_and_a_minute_has_no_lists(fleet):
+    fleet.join("worker", "pdf")
+    run(fleet, "early")
+    with pytest.raises(OptionError, match="others have lists if affinity_keep is above 60 s"):
+        listed(fleet, "done")
+    fleet.scheduler.configure({"keep_us": str(HOUR_S * 1_000_000)})
+    fleet.sync("worker", {})
+    run(fleet, "late")
+    assert listed(fleet, "done") == ["late"]
+
+
+def test_a_job_that_failed_for_good_is_a_dead_letter_that_runs_again(fleet):
+    fleet.join("worker", "pdf", settings={"keep_failed": True})
+    run(fleet, "job", outcome="failed ValueError: no such page")
+    (letter,) = dead_letters.find(fleet.scheduler.reader, dead_letters.Filter(reason="failed"))
+    assert (letter.job_id, letter.why, letter.replayable) == ("job", "ValueError: no such page", True)
+    assert fleet.scheduler.announce("app", again_s=1) is None, "its caller was told by its worker"
+    assert fleet.scheduler.replay(["job"]) == ["job"]
+    (claim,) = fleet.inbox("worker")
+    assert claim.message == b"message of job"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "why"),
+    [("rejected", "gave no reason"), ("rejected Reject: no such customer", "Reject: no such customer")],
+)
+def test_each_dead_letter_says_why_it_is_one(fleet, outcome, why):
+    fleet.bury("job", outcome=outcome)
+    assert why in jobs.get(fleet.scheduler.reader, "task-job").why
+    fleet.bury("acked", acked=True)
+    assert "may have done its work" in jobs.get(fleet.scheduler.reader, "task-acked").why

@@ -1,0 +1,119 @@
+"""Figures of types: published, waited, ran, ended; and what they cost."""
+
+import pytest
+
+from celery_affinity.observe.status import Report
+from celery_affinity.rules.figures import times_of
+from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.protocol import FIGURES_KEPT_S
+from celery_affinity.server.reader import Reader
+from celery_affinity.server.replies import End
+
+from ..support.clocked import ClockedScheduler
+from ..support.counting import Counting
+from ..support.scripted_fleet import ScriptedFleet
+
+#: Most commands of a call: what a feature adds for those who do not use it is added here, and to the table in
+#: docs/internals/measurements.md.
+BUDGET = {"publish": 9, "publish that is placed": 23, "release that claims": 21}
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+
+
+def figures(fleet, type_="pdf"):
+    row = fleet.scheduler.client.hgetall(Keys().key("figures", type_))
+    return {name.decode(): value.decode() for name, value in row.items()}
+
+
+def test_waits_and_runs_are_counted_with_their_times(fleet):
+    fleet.join("worker", "pdf")
+    for name in ("a", "b"):
+        fleet.publish(name, "pdf", on_demand=name == "b")
+    (first,) = fleet.inbox("worker")
+    fleet.scheduler.advance(3)
+    (second,) = fleet.end("worker", first)
+    fleet.scheduler.advance(0.5)
+    fleet.end("worker", second, outcome="failed")
+    found = figures(fleet)
+    assert found.pop("published") == "2"
+    assert times_of(found, "queued").sum_s == 0
+    assert times_of(found, "demand").sum_s == times_of(found, "done").sum_s == 3
+    assert times_of(found, "failed").sum_s == 0.5
+    assert all(times_of(found, kind).number == 1 for kind in ("queued", "demand", "done", "failed"))
+
+
+def test_figures_outlive_the_workers_of_a_type_by_a_day(fleet, redis_client):
+    fleet.join("worker", "pdf")
+    fleet.publish("a", "pdf")
+    key = Keys().key("figures", "pdf")
+    assert redis_client.ttl(key) == -1
+    fleet.scheduler.leave("worker")
+    assert FIGURES_KEPT_S - 60 < redis_client.ttl(key) <= FIGURES_KEPT_S
+    fleet.join("another", "pdf")
+    assert redis_client.ttl(key) == -1
+
+
+def test_a_job_that_outlives_its_types_workers_leaves_no_figures_for_good(fleet, redis_client):
+    fleet.join("worker", "pdf")
+    fleet.publish("a", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.join("worker", "excel")
+    redis_client.delete(Keys().key("figures", "pdf"))
+    fleet.end("worker", claim)
+    assert 0 < redis_client.ttl(Keys().key("figures", "pdf")) <= FIGURES_KEPT_S
+
+
+def test_jobs_that_nobody_serves_have_no_figures(fleet):
+    fleet.publish("a", "pdf")
+    fleet.scheduler.revoke(["task-a"], [], keep_s=60)
+    assert figures(fleet) == {}
+
+
+def test_the_pace_of_a_worker_says_how_long_its_jobs_take_beside_those_of_others(fleet):
+    for worker in ("quick", "slow"):
+        fleet.join(worker, "pdf")
+    ends_at, took_s, held = {}, {"quick": 1, "slow": 6}, {}
+    for number in range(200):
+        fleet.publish(f"a{number}", "pdf")
+    now_s = 0
+    for worker in took_s:
+        (held[worker],) = fleet.inbox(worker)
+        ends_at[worker] = took_s[worker]
+    for _ in range(120):
+        worker = min(ends_at, key=ends_at.get)
+        fleet.scheduler.advance(ends_at[worker] - now_s)
+        now_s = ends_at[worker]
+        (held[worker],) = fleet.end(worker, held[worker])
+        ends_at[worker] += took_s[worker]
+    found = {each.name: each for each in Report(Reader(fleet.scheduler.client, Keys())).status().workers}
+    assert found["slow@host"].pace > 2.5 > 1.2 > found["quick@host"].pace
+    assert found["slow@host"].is_slow
+    assert not found["quick@host"].is_slow
+
+
+def test_each_arrow_keeps_to_its_budget_of_commands(redis_client):
+    """Mostly: one time in eight also grows a sum, and one short duration in eight the average."""
+    fleet = ScriptedFleet(Counting(redis_client, Keys()))
+    scheduler, costs = fleet.scheduler, {name: [] for name in BUDGET}
+
+    def note(name):
+        costs[name].append(sum(scheduler.calls[-1][1].values()))
+
+    fleet.join("worker", "pdf")
+    for number in range(60):
+        fleet.publish(f"a{number}", "pdf")
+        note("publish")
+    (claim,) = fleet.inbox("worker")
+    for number in range(40):
+        ends = [End(claim.job_id, claim.fence, "acked")]
+        (claim,) = scheduler.tell_ends("worker", acks=[], ends=ends, sequence=number, inline=True)
+        note("release that claims")
+    fleet.join("other", "excel", slots=40)
+    for number in range(40):
+        scheduler.publish(Job(f"b{number}", "excel", "message", task_id=f"t{number}"))
+        note("publish that is placed")
+    assert {name: min(each) for name, each in costs.items()} == BUDGET

@@ -1,0 +1,50 @@
+"""An app of which two jobs of a type may wait. Tasks that retry, and tasks that others follow."""
+
+import json
+import os
+import time
+
+from celery import Celery
+
+from celery_affinity import Bound
+
+url = os.environ["BROKER_URL"]
+app = Celery("bounded", broker=url, backend=url)
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    broker_connection_retry_on_startup=True,
+    affinity_max_pending={"pdf": 2, "log": Bound(2, full="drop-oldest")},
+    **json.loads(os.environ.get("CONF", "{}")),
+)
+
+
+def wait_until_free(free):
+    """Wait until the test makes the file *free*."""
+    until = time.monotonic() + 60
+    while not os.path.exists(free) and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+@app.task(affinity="pdf", bind=True, max_retries=1)
+def flaky(self, free):
+    wait_until_free(free)
+    if not self.request.retries:
+        raise self.retry(countdown=0)
+    return "at the second try"
+
+
+@app.task(affinity="pdf")
+def render(page, free=None):
+    if free:
+        wait_until_free(free)
+    return page
+
+
+@app.task(affinity="pdf")
+def joined(pages):
+    return pages
+
+
+@app.task(affinity="log")
+def log(line):
+    return line

@@ -1,0 +1,38 @@
+"""Waits of the last minutes, from figures that only grow."""
+
+from celery_affinity.observe.figures import TypeFigures
+from celery_affinity.rules.figures import times_of
+from celery_affinity.web.page.recent_waits import RecentWaits
+
+
+def pdf(waited=0, long=0, ran=0):
+    waits = times_of({"queued 03": str(waited), "queued 12": str(long)}, "queued")
+    return TypeFigures("pdf", queued=waits, runs=times_of({"done 08": str(ran)}, "done"))
+
+
+def test_only_what_has_come_since_counts():
+    waits = RecentWaits(900)
+    assert waits.add(0, [pdf(100, 5, 90)]) == {"seconds": 0, "rows": []}
+    found = waits.add(20, [pdf(108, 7, 93)])
+    assert found["seconds"] == 20
+    run, queued = found["rows"]
+    assert (run["what"], run["jobs"]) == ("run", 3)
+    assert (queued["what"], queued["jobs"]) == ("queued", 10)
+    assert queued["p50_s"] < 0.04
+    assert 8 < queued["p95_s"] <= 16
+
+
+def test_looks_go_when_they_are_old_and_a_new_server_is_no_trouble():
+    waits = RecentWaits(100)
+    for number in range(30):
+        waits.add(number * 10, [pdf(number)])
+    found = waits.add(300, [pdf(30)])
+    assert found["seconds"] == 100
+    assert found["rows"][0]["jobs"] == 10
+    assert waits.add(310, [pdf(4)])["rows"][0]["jobs"] == 4
+
+
+def test_a_type_that_comes_later_counts_from_its_beginning():
+    waits = RecentWaits(900)
+    waits.add(0, [])
+    assert waits.add(20, [pdf(3)])["rows"][0]["jobs"] == 3
