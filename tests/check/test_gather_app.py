@@ -79,7 +79,7 @@ def test_what_an_app_gets_wrong(new_app):
     (misspelt,) = (
         f for f in check(gather(new_app(url, broker_transport="celery_afinity:Transport"))) if f.id == "transport"
     )
-    assert "is no transport: ModuleNotFoundError" in misspelt.what
+    assert "is not a transport: ModuleNotFoundError" in misspelt.what
     assert ids(new_app(url, broker_transport_options={"global_keyprefix": None})) == set()
     for namespace in ("{x}", 5):
         assert ids(new_app(url, broker_transport_options={"namespace": namespace})) == {"settings"}

@@ -34,6 +34,9 @@ QUIET = SimpleNamespace(look=lambda *_, **__: None, stop=lambda: None)
 class Ticked:
     """The part of a scheduler that a dispatcher needs; counts ticks."""
 
+    #: A server on which another process has written the notes of what waits.
+    client, keys = SimpleNamespace(set=lambda *_, **__: None), Keys()
+
     def __init__(self):
         self.ticks, self.looked_in, self.reader = 0, [], None
 

@@ -27,6 +27,8 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
                 "ran_merged": 0,
                 "further_calls": 0,
                 "bound": None,
+                "limit": None,
+                "average_s": None,
                 "trend": None,
                 "busy": 0,
                 "calls": 2,

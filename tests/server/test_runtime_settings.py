@@ -237,7 +237,7 @@ def test_workers_log_what_changes_and_which_apps_disagree(valkey, fleet, redis_c
     first = start_worker(APP, valkey.url, ["pdf"], pool="solo", env=env)
     wait_until(lambda: redis_client.zcard(Keys().key("beats")) == 1, 20, first.log())
     change(fleet, age_weight=8)
-    first.wait_for("affinity_age_weight is now 8 (changed at run time), it was 16", 10)
+    first.wait_for("affinity_age_weight is now 8 (changed at run time); it was 16", 10)
 
     second = start_worker(APP, valkey.url, ["pdf"], pool="solo", env={**env, "MAX_DELIVERIES": "3"})
     second.wait_for("affinity_max_deliveries in our app.conf differs from the value so far", 20)

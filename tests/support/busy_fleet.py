@@ -15,7 +15,7 @@ from celery_affinity.server.replies import End, Joining, RecurringCall
 from .clocked import ClockedScheduler
 from .scripted_fleet import ScriptedFleet
 
-SETTINGS = shared(Settings(heartbeat_interval=1, worker_timeout=4, dead_max=5))
+SETTINGS = shared(Settings(heartbeat_interval=1, worker_timeout=4, dead_max=5, keep=120))
 STAMP = stamp("tenant", "a")
 
 #: Rules of jobs that run one at a time; and of such jobs whose retry goes first.

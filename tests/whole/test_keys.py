@@ -242,7 +242,7 @@ def test_a_job_that_waits_for_celerys_rate_limit_holds_no_key_meanwhile(fleet, o
     worker, _ = start(fleet, ("limited", "mail", limited, *others), ("other", "pdf", {"pool": "solo"}))
     fleet.tasks["mail"].delay("mail-first").get(timeout=AT_ONCE_S)
     mails = [fleet.tasks["mail"].apply_async((f"mail-{key}",), exclusive=key) for key in ("a", "b")]
-    wait_until(lambda: "its key is free" in worker.log(), 5, "they come back")
+    wait_until(lambda: "is given back" in worker.log(), 5, "they come back")
     for key in ("a", "b"):
         send(fleet, f"pdf-{key}", key=key)
     for key in ("a", "b"):

@@ -134,6 +134,6 @@ def test_an_end_that_nobody_notices_is_found_and_a_long_task_is_left_alone(tmp_p
         wait_until(pools.all_slots_are_free, 20, f"all slots are free\n{pools.logs()}")
         assert pools.active() == []
         for pool, worker in pools.workers.items():
-            found = [line for line in worker.log().splitlines() if "runs nowhere" in line]
+            found = [line for line in worker.log().splitlines() if "has not run in this worker" in line]
             assert len(found) == 2, f"{pool}: {found}"
             assert sum("so it is pending again" in line for line in found) == 1
