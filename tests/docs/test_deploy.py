@@ -49,7 +49,7 @@ def started(name):
         return shlex.split(unit()["Service"]["ExecStart"].replace("%%", "%").replace("%i", "1"))
     if name == "compose.yaml":
         return shlex.split(yaml.safe_load(BLOCKS[name])["services"]["pdf"]["command"])
-    return container(name)["command"]
+    return [*container(name)["command"], *container(name).get("args", [])]
 
 
 def accept(words):
