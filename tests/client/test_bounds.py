@@ -32,7 +32,8 @@ def test_a_call_beyond_the_bound_is_refused_and_leaves_no_trace(app, bounded):
     render.delay("a")
     render.delay("b")
     before = app.redis.dbsize()
-    with pytest.raises(QueueFull, match=r"type .pdf. is full: 2 of its jobs wait, and affinity_max_pending allows 2") as refused:
+    full = r"type .pdf. is full: 2 of its jobs wait, and affinity_max_pending allows 2"
+    with pytest.raises(QueueFull, match=full) as refused:
         render.apply_async(("c",), retry=True, retry_policy={"max_retries": 3, "interval_start": 30})
     assert (refused.value.type, refused.value.pending, refused.value.most) == ("pdf", 2, 2)
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
