@@ -155,7 +155,7 @@ def test_the_scheduling_page_shows_what_explain_prints(valkey, redis_client):
 def test_the_commands_of_the_scheduling_page_work(valkey, redis_client):
     page = (ROOT / "docs/explanation/scheduling.md").read_text()
     commands_shown = [shlex.split(line, comments=True)[4:] for line in page.splitlines() if line.startswith("$ celery")]
-    assert len(commands_shown) == 7
+    assert len(commands_shown) == 8
     (task_id,) = [words[-1] for words in commands_shown if "explain" in words]
     ScriptedFleet(Scheduler(redis_client, Keys())).publish("job", "pdf", task_id=task_id)
     for words in commands_shown:

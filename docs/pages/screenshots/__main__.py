@@ -1,0 +1,95 @@
+"""Start a fleet, have it work for a minute and a half, and take docs/how-to/page-now.png and page-job.png."""
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from celery_affinity.embedded import EmbeddedServer
+
+PAGES = Path(__file__).parents[2] / "how-to"
+APP = "docs.pages.screenshots.shop"
+WORKERS = {
+    "pdf": ("pdf", 5),
+    "office": ("excel,pdf,route", 3),
+    "versatile": ("excel,pdf,route,video", 2),
+    "video": ("video", 1),
+}
+
+#: Time, s, for which jobs come before the pictures are taken, and the pause between two of them.
+LOAD_S, PAUSE_S = 90.0, 0.22
+
+
+def main() -> None:
+    with EmbeddedServer() as server, ExitStack() as ended:
+        os.environ["BROKER_URL"] = server.url
+        for name, (types, slots) in WORKERS.items():
+            ended.enter_context(_celery("worker", "-Q", types, "-c", str(slots), "-P", "threads", "-n", f"{name}@shop"))
+        url = _address(ended.enter_context(_celery("affinity", "web", "--port", "0")))
+        with sync_playwright() as playwright:
+            chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1280, "height": 820}, color_scheme="light")
+            page.goto(url)  # the charts begin with the first viewer
+            waits = _load()
+            page.wait_for_timeout(2500)  # the page asks every 2 s
+            page.screenshot(path=PAGES / "page-now.png")
+            page.goto(f"{url}/#/job/{waits}")
+            page.get_by_text("Why it waits").wait_for()
+            page.wait_for_timeout(1000)
+            page.screenshot(path=PAGES / "page-job.png")
+            browser.close()
+
+
+def _load() -> str:
+    """Publish for a while, with more of everything in the middle. Return the id of a task that waits for its key."""
+    from . import shop  # reads the server's address from the environment
+
+    while len(shop.app.control.ping(timeout=1)) < len(WORKERS):
+        pass
+    chance = random.Random(7)  # noqa: S311 - a picture, no secret
+    videos = [shop.encode.delay(f"customer {number % 3}", 8).id for number in range(24)]
+    for _ in range(4):
+        shop.draw.delay()
+    began = time.monotonic()
+    while (since := time.monotonic() - began) < LOAD_S:
+        busy = 1 + (30 < since < 60)
+        for _ in range(busy):
+            shop.render.apply_async((chance.uniform(0.4, 1.6),), on_demand=chance.random() < 0.1)
+        if chance.random() < 0.4:
+            shop.tabulate.delay(chance.uniform(0.38, 1.2))
+        if chance.random() < 0.3:
+            shop.plan.delay(chance.uniform(0.4, 1.4))
+        time.sleep(PAUSE_S)
+    return videos[-1]
+
+
+@contextmanager
+def _celery(*words: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-u", "-m", "celery", "-A", APP, *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603 - ours
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _address(web: subprocess.Popen[str]) -> str:
+    assert web.stdout is not None
+    for line in web.stdout:
+        if found := re.search(r"web ready on (\S+)", line):
+            return found[1]
+    raise RuntimeError("the page is not served")
+
+
+if __name__ == "__main__":
+    main()
