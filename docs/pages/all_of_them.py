@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from . import commands, errors, http, keys, log, metrics, python, settings
+from . import commands, errors, http, keys, log, metrics, options, python, settings
 from .pictures import a_death, architecture, life_of_a_job, score_lines, specialist, terminal
 
 DOCS = Path(__file__).parents[1]
@@ -13,6 +13,7 @@ def made() -> dict[Path, str]:
     reference = DOCS / "reference"
     return {
         reference / "settings.md": settings.page(),
+        reference / "options.md": options.page(),
         reference / "commands.md": commands.page(),
         reference / "metrics.md": metrics.page(),
         reference / "errors.md": errors.page(),

@@ -19,6 +19,7 @@ with a `SettingError` that names what is accepted.
 
 **At run time**: `celery -A shop affinity settings set NAME VALUE` changes the setting for the whole fleet, without a
 restart. Also change `app.conf`, so that the new value is there for workers that start later. [The commands](commands.md).
+[Precedence](options.md) says which value counts if several are given.
 
 """
 

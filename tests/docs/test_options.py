@@ -1,0 +1,114 @@
+"""The page of precedence: of the places in a row, each counts more than all that follow it; a retry keeps its value."""
+
+import pytest
+from celery import Celery
+from celery.exceptions import Retry
+from kombu import pools
+from kombu.utils.json import loads
+
+from celery_affinity import Affinity, Merge
+from docs.pages.options import FIRST_TRY, PLACES
+
+from ..support.messages import running
+
+#: How an `Affinity` sets an option.
+AFFINITY = {
+    "type": Affinity,
+    "priority": lambda value: Affinity(priority=value),
+    "mode": lambda value: Affinity(on_demand=value),
+    "key": lambda value: Affinity(exclusive=value),
+    "merge key": lambda value: Affinity(merge=Merge(value, keep="last")),
+}
+NAMES = {
+    "affinity_task_types": lambda value: value,
+    "affinity_task_rules": lambda value: {"exclusive": value},
+}
+ROWS = [pytest.param(option, places[:-1], id=option) for option, places in PLACES.items()]
+
+
+def render():
+    pass
+
+
+@pytest.fixture
+def publish(valkey, redis_client):
+    """Return a function that publishes, with values by place, a call of a new app, or a retry of *first_try*."""
+
+    def options_of(option, values, who):
+        said = {by: value for (whose, by), value in values.items() if whose == who}
+        return {by: AFFINITY[option](value) if by == "affinity" else value for by, value in said.items()}
+
+    def publish(option, values, first_try=None):
+        pools.reset()
+        app = Celery("docs", broker=valkey.url, set_as_current=False)
+        app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
+        app.conf.task_routes = {"shop.render": options_of(option, values, "route")}
+        for setting, value in options_of(option, values, "name").items():
+            rule = {"merge": Merge(value, keep="last")} if option == "merge key" else NAMES[setting](value)
+            app.conf[setting] = {"shop.*": rule}
+        own = options_of(option, values, "task")
+        if option == "merge key" and not own and not app.conf.get("affinity_task_rules"):
+            own = {"affinity": AFFINITY[option]("other")}  # a call may say a key only where calls merge
+        task = app.task(name="shop.render", shared=False, **own)(render)
+        call = options_of(option, values, "call")
+        if first_try is None:
+            task.apply_async(**call)
+        else:
+            with running(task, first_try), pytest.raises(Retry):
+                task.retry(countdown=0, **call)
+        (job,) = redis_client.scan_iter("*job:*")
+        row = {name.decode(): value.decode() for name, value in redis_client.hgetall(job).items()}
+        message = loads(redis_client.get(job.replace(b"job:", b"message:")).decode())
+        redis_client.flushdb()
+        app.close()
+        mode, priority = row["lane"].split(".")
+        rules = row.get("rules", "").partition("=")[2].partition(" ")[0]
+        found = {"type": row["type"], "priority": int(priority), "mode": mode == "demand", "key": rules}
+        return found.get(option, rules), message
+
+    return publish
+
+
+def valued(option, places):
+    """Return a value for each place; of a mode, which has two, the first place has another than all that follow."""
+    if option == "priority":
+        return {place: number for number, place in enumerate(places, 1)}
+    return {place: number == 0 if option == "mode" else f"v{number}" for number, place in enumerate(places)}
+
+
+@pytest.mark.filterwarnings("ignore:[\\s\\S]*task attribute is deprecated")
+@pytest.mark.parametrize(("option", "places"), ROWS)
+def test_a_place_counts_more_than_all_that_follow(publish, option, places):
+    places = [place for place in places if place != FIRST_TRY]
+    for number in range(len(places)):
+        values = valued(option, places[number:])
+        assert publish(option, values)[0] == values[places[number]], places[number]
+
+
+@pytest.mark.filterwarnings("ignore:[\\s\\S]*task attribute is deprecated")
+@pytest.mark.parametrize(("option", "places"), ROWS)
+def test_a_first_try_has_its_place_among_the_others(publish, option, places):
+    if option == "key":
+        places = [place for place in places if place != ("call", "affinity")]
+    for number in range(places.index(FIRST_TRY) + 1):
+        values = valued(option, places[number:])
+        value = values.pop(FIRST_TRY)
+        _, first_try = publish(option, {places[0]: value})
+        expected = value if places[number] == FIRST_TRY else values[places[number]]
+        assert publish(option, values, first_try)[0] == expected, places[number]
+
+
+def test_an_affinity_of_a_retry_may_say_another_key(publish):
+    _, first_try = publish("key", {("call", "exclusive"): "first"})
+    assert publish("key", {("call", "affinity"): "second"}, first_try)[0] == "second"
+
+
+def test_what_nobody_says_has_the_value_at_the_end_of_its_row(publish):
+    found = {option: publish(option, {})[0] for option in ("type", "priority", "mode", "key")}
+    assert found == {"type": "celery", "priority": 0, "mode": False, "key": ""}
+
+
+def test_a_priority_of_a_route_counts_only_for_a_task_without_one(publish):
+    route, task = ("route", "priority"), ("task", "affinity")
+    assert publish("priority", {route: 3, task: 5})[0] == 3
+    assert publish("priority", {route: 3, task: 5, ("task", "priority"): 7})[0] == 5
