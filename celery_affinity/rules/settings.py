@@ -196,6 +196,9 @@ class Settings:
     lookahead: int = _setting(0, _whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000))
     """Number of jobs that a worker holds beyond its slots, for very short tasks."""
 
+    traces: bool = _setting(False, _yes_or_no)
+    """Whether workers record the wait of each job as a span of OpenTelemetry; this needs the extra ``[otel]``."""
+
     idempotency: float = _setting(86_400, _number("a number of seconds, 1 or more", lambda value: value >= 1))
     """Seconds for which the HTTP server remembers an Idempotency-Key. A repeated request gets the first one's job."""
 

@@ -9,6 +9,9 @@ from ..client.stamp import PROPERTY, Message, as_counted
 from ..rules.settings import Settings
 from ..server.replies import Claim
 
+#: Name of a message property that has what a worker says of a job's wait; no message has it outside of a worker.
+WAIT = "celery_affinity_wait"
+
 
 def of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
     """Return the message of a claimed job, with *tag* as its delivery tag. *settings*: those of the app that reads it.
@@ -29,6 +32,8 @@ def of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
         ours = properties.get(PROPERTY)
         properties[PROPERTY] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
         headers["eta"] = None
+    if settings.traces:
+        properties[WAIT] = {"type": claim.type, "enqueued_us": claim.enqueued_us, "deliveries": claim.deliveries}
     if claim.urgency is not None:
         _move(properties, claim.type, *claim.urgency, settings)
     return message

@@ -1,6 +1,7 @@
 """A request that Celery makes of a claimed job: the claim, the times, and checks of the message's values."""
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import InvalidTaskError
@@ -15,6 +16,7 @@ from ..membership.held import claim_in, is_claim
 from ..membership.telling import Telling
 from ..rules.keyed import Exclusive, option_of
 from ..rules.marks import is_batch
+from ..transport.consumed import WAIT
 from ..transport.inbox import Inbox
 from . import unclaimed
 
@@ -54,6 +56,7 @@ class ClaimedRequest(_Request):
             self._show_its_eta()
             self._say_until_when()
             self._say_whether_events_are_sent()
+            self._say_when_it_waited()
             self._telling.claims.bind(tag, self)
         else:
             unclaimed.add(self)
@@ -113,6 +116,18 @@ class ClaimedRequest(_Request):
         claim = claim_in(self._tag)
         if claim is not None and is_batch(claim[0]):
             self._request_dict[SENDS_EVENTS] = self.task.send_events and are_sent(self._eventer)
+
+    def _say_when_it_waited(self) -> None:
+        """Have the process that records the wait know its begin and end by this host's clock, in Unix time, ns."""
+        assert self._telling is not None, "it is a claim"
+        wait = self._request_dict["properties"].get(WAIT)
+        held = self._telling.claims.find(self._tag)
+        if wait is None or held is None:
+            return
+        here_us = round((time.monotonic() - held.held_since_s) * 1e6)  # with lookahead, it came some time ago
+        waited_us = max(0, self._telling.claims.clock.now_us() - here_us - wait["enqueued_us"])
+        until_ns = time.time_ns() - here_us * 1000
+        wait.update(since_ns=until_ns - waited_us * 1000, until_ns=until_ns)
 
     def maybe_expire(self) -> Any:
         """Return whether the job has expired since its claim, by the server's clock: this host's may be wrong."""

@@ -7,7 +7,7 @@ from celery.worker import WorkController
 
 from ..client import options
 from ..client.of_app import is_ours, settings_of
-from ..errors import AffinityError, TransportError
+from ..errors import AffinityError, SettingError, TransportError
 from ..guard.guard import Kin, orphans_end
 from ..rules.keys import Keys
 from ..transport import urls
@@ -37,10 +37,20 @@ def install(worker: WorkController) -> None:
     Keys.of_options(app.conf.broker_transport_options or {})
     options.check_app(app)
     merged_run.install(app)  # before a pool forks
+    if settings_of(app).traces:
+        _install_wait_spans()
     worker_process_init.connect(orphans_end(), weak=False)
     worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked
     app.steps["consumer"].add(AffinityStep)
     remote_control.replace()
+
+
+def _install_wait_spans() -> None:
+    try:
+        from . import wait_spans  # not at the top: it needs the extra [otel]
+    except ImportError as exc:
+        raise SettingError(f"affinity_traces needs OpenTelemetry: pip install 'celery-affinity[otel]' ({exc})") from exc
+    wait_spans.install()
 
 
 @worker_init.connect

@@ -1,0 +1,98 @@
+"""The wait of a job as a span of OpenTelemetry, `wait TYPE`, in the process of the pool: providers live there.
+
+The trace is that of the call: opentelemetry-instrumentation-celery writes the call's context into the message's
+headers, and makes the spans of the publish and of the run. A span of the wait is made once its job is run, with times
+of the past. Errors of a provider reach Celery's signals, which log them, and the task runs.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from celery.app.task import Context as Request
+from celery.signals import task_postrun, task_prerun
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+
+from ..client.first_try import mode_of
+from ..membership.held import claim_in
+from ..rules.marks import is_batch
+from ..transport.consumed import WAIT
+from .merged_run import calls_of
+
+#: Tracer of whatever provider this process has when the first span is made.
+_tracer = trace.get_tracer("celery_affinity")
+
+
+def install() -> None:
+    """Record the waits of all jobs that bring their times, in this process and in those that it forks."""
+    task_prerun.connect(_before_the_run, weak=False, dispatch_uid="celery_affinity: record a wait")
+    task_postrun.connect(_after_the_run, weak=False, dispatch_uid="celery_affinity: record a wait of merged calls")
+
+
+def _before_the_run(task: Any = None, **_: Any) -> None:
+    if not _is_merged(task.request):
+        _record(task)
+
+
+def _after_the_run(task: Any = None, **_: Any) -> None:
+    if _is_merged(task.request):  # by now the run has read its other calls, and left out those that its `fold` refused
+        _record(task)
+
+
+def _is_merged(request: Request) -> bool:
+    claim = claim_in((request.properties or {}).get("delivery_tag"))
+    return claim is not None and is_batch(claim[0])
+
+
+def _record(task: Any) -> None:
+    """Make the span of the wait of the job that *task* runs, if its worker says when that was."""
+    request: Request = task.request
+    wait = (request.properties or {}).get(WAIT)
+    if request.called_directly or not isinstance(wait, dict) or "until_ns" not in wait:
+        return
+    context = propagate.extract(request.headers or {})
+    is_first = not _has_a_span(context)
+    span = _tracer.start_span(
+        f"wait {wait['type']}",
+        None if is_first else context,  # None: the span of the run, if that is there
+        attributes=_attributes(task, wait),
+        links=_links(calls_of(request)[1:]),
+        start_time=wait["since_ns"],
+    )
+    if is_first and not _has_a_span(None):
+        _have_the_run_follow(request, span)
+    span.end(wait["until_ns"])
+
+
+def _has_a_span(context: Context | None) -> bool:
+    return trace.get_current_span(context).get_span_context().is_valid
+
+
+def _have_the_run_follow(request: Request, span: trace.Span) -> None:
+    """Have the run of a call that has no trace, since its producer makes none, be in the trace of *span*."""
+    headers: dict[str, str] = {}
+    propagate.inject(headers, trace.set_span_in_context(span))
+    for name, value in headers.items():
+        setattr(request, name, value)
+
+
+def _attributes(task: Any, wait: dict[str, Any]) -> dict[str, str | int]:
+    request = task.request
+    said = {
+        "celery.task_name": task.name,
+        "messaging.message.id": request.id,
+        "messaging.destination.name": wait["type"],
+        "celery_affinity.mode": "on demand" if mode_of(request.properties) else "queued",
+        "celery_affinity.priority": (request.delivery_info or {}).get("priority") or 0,
+        "celery_affinity.worker": request.hostname,
+        "celery_affinity.deliveries": wait["deliveries"],
+        "celery_affinity.key": request.affinity.key,
+        "celery_affinity.calls": request.affinity.merged,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _links(calls: Iterable[Any]) -> list[trace.Link]:
+    """Return links to the publishes of *calls*, as far as these are in a trace."""
+    spans = (trace.get_current_span(propagate.extract(call.headers)) for call in calls)
+    return [trace.Link(each.get_span_context()) for each in spans if each.get_span_context().is_valid]

@@ -1,0 +1,77 @@
+"""An app whose workers write the spans that they make to a file, outside of Redis, as whole lines of JSON."""
+
+import json
+import os
+import time
+
+from celery import Celery
+from celery.signals import worker_init, worker_process_init
+from opentelemetry import trace
+from opentelemetry.instrumentation.celery import CeleryInstrumentor
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
+
+from celery_affinity import Affinity, Merge
+
+url = os.environ["BROKER_URL"]
+app = Celery("traced", broker=url, backend=url)
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    broker_connection_retry_on_startup=True,
+    affinity_traces=True,
+    affinity_worker_timeout=5.0,
+    affinity_heartbeat_interval=1.0,
+)
+app.conf.update(json.loads(os.environ.get("CONF", "{}")))
+
+FAULT = os.environ.get("FAULT", "")
+
+
+class ToFile(SpanExporter):
+    """Writes each span; with `FAULT` it fails, or hangs."""
+
+    def export(self, spans):
+        if FAULT == "raises":
+            raise RuntimeError("the exporter is broken")
+        if FAULT == "hangs":
+            time.sleep(600)
+        with open(os.environ["LEDGER"], "a") as ledger:  # one write: lines do not mix
+            ledger.write("".join(span.to_json(indent=None) + "\n" for span in spans))
+
+
+class Broken(SpanProcessor):
+    def on_start(self, span, parent_context=None):
+        raise RuntimeError("the processor is broken")
+
+
+def instrument(**_):
+    """Make spans from now on: in a forked process, or, where the pool has none, in the worker's own."""
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(ToFile()))
+    if FAULT == "cannot start":
+        provider.add_span_processor(Broken())
+    trace.set_tracer_provider(provider)
+    if not os.environ.get("WITHOUT_CELERY"):
+        CeleryInstrumentor().instrument()
+
+
+if os.environ.get("POOL") == "prefork":
+    worker_process_init.connect(instrument, weak=False)
+elif os.environ.get("POOL"):
+    worker_init.connect(instrument, weak=False)
+
+
+@app.task(affinity="pdf", shared=False)
+def render(path):
+    return path
+
+
+@app.task(affinity="pdf", bind=True, max_retries=1, shared=False)
+def again(self):
+    if not self.request.retries:
+        raise self.retry(countdown=0)
+
+
+@app.task(affinity=Affinity("pdf", merge=Merge("{city}", keep="last")), shared=False)
+def merged(city):
+    return city
