@@ -232,7 +232,7 @@ def _row(job: str, lane: str, enqueued: str, state: str) -> str:
     """Return the fields of *job*'s hash and what they hold: the arguments of HSET after the key."""
     # The type goes first: a server looks for the fields of a small hash from the first one on.
     first, *others = (f'"{field.kept}", {job}.{name}' for name, field in FIELDS.items() if field.kept)
-    fixed = f'"lane", {lane}, "enqueued", {enqueued}, "deliveries", 0'
+    fixed = f'"lane", {lane}, "enqueued", {enqueued}'
     return ", ".join([first, fixed, *others, f'"state", {state}'])
 
 

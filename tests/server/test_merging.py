@@ -77,7 +77,8 @@ def test_usual_bounds_of_a_run_go_without_saying(fleet, said, kept):
 def test_a_call_among_many_that_leaves_its_rules_to_the_batch_is_explained_and_told_as_any(fleet):
     ids = [f"{name}+" for name in "abcdefghijkl"]
     publish(fleet, *ids)
-    assert not fleet.scheduler.client.hexists(Keys().key("job", "l+"), "rules")
+    says_rules = [fleet.scheduler.client.hexists(Keys().key("job", each), "rules") for each in ids]
+    assert says_rules == [number <= MOST_MOVES for number in range(1, 13)]
     found = explain(fleet.scheduler.reader, "task-l+")
     assert (found.state, found.calls, found.deliveries) == ("pending", 12, 0)
     assert found.note == "merged with 11 other call(s) of 'city'"

@@ -3,6 +3,7 @@
 from .fault import Fault
 
 _TESTS = "tests/server/test_merging.py::"
+_MANY = _TESTS + "test_a_call_among_many_that_leaves_its_rules_to_the_batch_is_explained_and_told_as_any"
 _PATIENT = "tests/server/test_patience.py::"
 _SPOILED = "tests/server/test_spoiled_batches.py::"
 _COUNTS = "tests/server/test_waiting_calls.py::"
@@ -24,7 +25,7 @@ FAULTS = (
     ),
     Fault("jobs/merging", "has_room(row.calls, its_bytes, bytes, rules)", "has_room(row.calls, its_bytes, 0, rules)"),
     Fault("jobs/merging", "        with_rules.leave(first, type, row.lane) ", "        type(first) "),
-    Fault("jobs/merging", 'redis.call("HSET", key.merging, field, batch)\n    end\n    local', "end\n    local"),
+    Fault("jobs/merging", 'redis.call("HSET", key.merging, row.field, batch)\n    end', "end"),
     Fault("jobs/merging", 'redis.call("HSET", key.merging, field, id)', 'redis.call("HSETNX", key.merging, field, id)'),
     Fault("jobs/merging", '(mode == "demand" or its_mode == "demand") and "demand" or mode', "mode"),
     Fault("jobs/merging", "math.max(tonumber(priority), tonumber(its_priority))", "tonumber(priority)"),
@@ -33,7 +34,13 @@ FAULTS = (
     Fault("jobs/merging", '"calls", calls, "bytes", clock.text(row.bytes + bytes)', '"calls", calls'),
     Fault("jobs/merging", "local calls = row.calls + 1", 'local calls = 1 + redis.call("ZCARD", key.callers(batch))'),
     Fault("jobs/enter", '"bytes", #job.message)', '"bytes", 0)'),
-    Fault("jobs/enter", "is_merged and protocol.IS_MERGED or protocol.IS_PENDING", "protocol.IS_PENDING"),
+    Fault("jobs/enter", "and delay_us <= 0 and not (is_expired or is_revoked)", "and delay_us <= 0 and not is_expired"),
+    Fault("jobs/enter", "and delay_us <= 0 and not (is_expired or is_revoked)", "and not (is_expired or is_revoked)"),
+    Fault("jobs/enter", 'merges("says_rules", job.id, number)', "false"),
+    Fault("jobs/enter", '"merged"), "into", batch, "rules", rules)', '"merged"), "rules", rules)'),
+    Fault("jobs/enter", "open and open.calls + 1)", "open and 1)", _MANY),
+    Fault("jobs/merging", "number <= protocol.MOST_MOVES or", "number < protocol.MOST_MOVES or", _MANY),
+    Fault("jobs/enter", "batch and protocol.IS_MERGED or protocol.IS_PENDING", "protocol.IS_PENDING"),
     Fault("arrows/publish", "fresh[batch] = fresh[first]", "fresh[batch] = fresh[job.id]"),
     Fault("arrows/publish", "fresh[batch] = fresh[first]", ""),
     Fault("arrows/tick", "marks.of(id) ~= protocol.MERGES or not merge(id, type, lane, enqueued)", "true"),
@@ -46,11 +53,13 @@ FAULTS = (
         _PATIENT + "test_a_key_is_kept_for_no_retry_that_has_merged",
     ),
     Fault("jobs/merging", "            patience.finish(id, row.patient)\n", ""),
-    Fault("jobs/merging", "row.is_full = not merging.has_room(row.calls + 1,", "row.is_full = not merging.has_room(0,"),
+    Fault(
+        "jobs/merging", "row.patient and not merging.has_room(row.calls + 1,", "row.patient and not merging.has_room(0,"
+    ),
     Fault("jobs/merging", "its_bytes + bytes, 1, rules)", "its_bytes + bytes, 0, rules)"),
     Fault("jobs/merging", "if is_changed and not row.patient then", "if is_changed then"),
     Fault("jobs/merging", "        row.lane, row.enqueued = lane_now, enqueued_now\n", ""),
-    Fault("jobs/merging", "nil, patience.begin(id", "nil, false and patience.begin(id"),
+    Fault("jobs/merging", "return patience.begin(id", "return false and patience.begin(id"),
     Fault("jobs/patience", "tonumber(enqueued) + tonumber(at_most_us)", "math.huge"),
     Fault("jobs/patience", "time - clock.now_us < protocol.TICK_US and", ""),
     Fault(
@@ -115,8 +124,7 @@ FAULTS = (
     Fault("jobs/come_back", "        callers.close(id, unpack", "        type(unpack"),
     Fault("arrows/purge", "        callers.close(id, type, rules, name)\n", ""),
     # A call leaves to its batch what both say.
-    Fault("jobs/merging", "number > protocol.MOST_MOVES and not has_rules(id)", "number > protocol.MOST_MOVES"),
-    Fault("jobs/merging", "number > protocol.MOST_MOVES and", "number >= protocol.MOST_MOVES and"),
+    Fault("jobs/merging", "number <= protocol.MOST_MOVES or has_rules(id)", "number <= protocol.MOST_MOVES"),
     Fault("jobs/merging", "most or protocol.USUAL_MOST)", "most or 2)"),
     Fault("jobs/merging", "most_bytes or protocol.USUAL_MOST_BYTES)", "most_bytes or 2000)"),
     Fault("arrows/part", "bytes = bytes + redis", "bytes = 0 * redis"),

@@ -9,16 +9,24 @@
 -- @include jobs/recurs.lua
 -- @include jobs/merges.lua
 
--- Writes the row of `job`, and its message. A full server may refuse the first write.
-local function write_job(job, lane, enqueued, state)
-    if job.rules == "" then
-        redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state))
+-- Writes the row of `job`, and its message. A full server may refuse the first write. `batch`, `number`: that the job
+-- joins, and as which of its calls; nil for none.
+local function write_job(job, lane, enqueued, state, batch, number)
+    local its, rules = key.job(job.id), job.rules
+    if marks.of(job.id) == protocol.MERGES then
+        rules = string.gsub(rules, protocol.USUAL_BOUNDS .. "%f[%D]", "", 1)
+    end
+    if rules == "" then
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state), "deliveries", 0)
+    elseif batch and merges("says_rules", job.id, number) then
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, "merged"), "into", batch, "rules", rules)
+    elseif batch then
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, "merged"), "into", batch)
     elseif marks.of(job.id) == protocol.MERGES then
-        local rules = string.gsub(job.rules, protocol.USUAL_BOUNDS .. "%f[%D]", "", 1)
-        redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state), "rules", rules,
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state), "deliveries", 0, "rules", rules,
             "bytes", #job.message)
     else
-        redis.call("HSET", key.job(job.id), job_fields.row(job, lane, enqueued, state), "rules", job.rules)
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state), "deliveries", 0, "rules", rules)
     end
     redis.call("SET", key.message(job.id), job.message)
 end
@@ -46,9 +54,14 @@ local function put(job, enqueued_us, is_only)
     end
 
     local due, lane = clock.text(enqueued_us + math.max(0, delay_us)), lanes.name(job.mode, job.priority)
-    write_job(job, lane, due, delay_us > 0 and "scheduled" or "pending")
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
     local is_revoked = is_heard_of and find_by.is_revoked(job.task_id)
+    local is_merging = marks.of(id) == protocol.MERGES and delay_us <= 0 and not (is_expired or is_revoked)
+    local batch, open
+    if is_merging then
+        batch, open = merges("open_for", type, job.rules, job.task_name, #job.message)
+    end
+    write_job(job, lane, due, delay_us > 0 and "scheduled" or "pending", batch, open and open.calls + 1)
     local expires = expires_us ~= "" and clock.text(clock.now_us + tonumber(expires_us)) or ""
     local is_again = find_by.add(id, job.task_id, job.stamps, expires)
     if is_expired or is_revoked then
@@ -74,17 +87,19 @@ local function put(job, enqueued_us, is_only)
     end
     local heads, has_type_rules = unpack(redis.call("HMGET", key.heads, type, "!"))
     local alone
-    local is_merged, is_patient
-    if job.rules ~= "" and marks.of(id) == protocol.MERGES then
-        is_merged, is_patient = merges("enter", id, type, lane, due, job.rules, job.task_name, #job.message)
-        if not is_again then
-            recurs("match", type, job.rules, job.task_name, job.task_id, job.recurring)
-        end
+    local is_patient
+    if batch then
+        merges("join", id, type, lane, due, job.task_name, #job.message, batch, open, true)
+    elseif is_merging then
+        is_patient = merges("begin", id, type, lane, due, job.rules, job.task_name, #job.message)
+    end
+    if is_merging and not is_again then
+        recurs("match", type, job.rules, job.task_name, job.task_id, job.recurring)
     end
     if is_patient then
         return protocol.IS_SCHEDULED, 1, false
     end
-    if is_merged then
+    if batch then
         heads = heads or "" -- others wait
     elseif has_rules(id) then
         with_rules.wait(id, type, lane, due, job)
@@ -94,7 +109,7 @@ local function put(job, enqueued_us, is_only)
         alone = { id = id, type = type, lane = lane, enqueued = due }
     end
     local is_served = slots or redis.call("HGET", key.capacity, WITHDRAWN .. type)
-    local state = is_merged and protocol.IS_MERGED or protocol.IS_PENDING
+    local state = batch and protocol.IS_MERGED or protocol.IS_PENDING
     if not is_served then
         redis.call("HINCRBY", key.counters, "unserved", 1)
         return state, 0, false, alone

@@ -9,7 +9,8 @@ local ways_of_merging -- the functions of merging.lua, once a call has met a job
 local function merges(does, ...)
     if not ways_of_merging then
 -- @deferred jobs/merging.lua
-        ways_of_merging = { enter = merging.enter, find = merging.find, has_room = merging.has_room,
+        ways_of_merging = { begin = merging.begin, find = merging.find, has_room = merging.has_room,
+            join = merging.join, open_for = merging.open_for, says_rules = merging.says_rules,
             would_wait = merging.would_wait }
     end
     return ways_of_merging[does](...)

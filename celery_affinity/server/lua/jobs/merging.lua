@@ -8,12 +8,16 @@
 -- @include placing/lanes.lua
 local merging = {}
 
--- Adds call `id` to `batch`, as its call with that number. What the batch says as well the call need not: there may be
--- very many. Of the first calls a batch is made again whose row somebody deletes.
+-- RETURNS whether the row of the call with that number says its rules. What the batch says as well the call need not:
+-- there may be very many. Of the first calls a batch is made again whose row somebody deletes.
+function merging.says_rules(id, number)
+    return number <= protocol.MOST_MOVES or has_rules(id)
+end
+
+-- Adds call `id`, which waits elsewhere or is scheduled, to `batch`, as its call with that number.
 local function add(id, batch, number)
-    local is_needless = number > protocol.MOST_MOVES and not has_rules(id)
     redis.call("HSET", key.job(id), "state", "merged", "into", batch)
-    redis.call("HDEL", key.job(id), "bytes", "deliveries", is_needless and "rules" or "bytes")
+    redis.call("HDEL", key.job(id), "bytes", "deliveries", merging.says_rules(id, number) and "bytes" or "rules")
     redis.call("ZADD", key.callers(batch), number, id)
 end
 
@@ -39,6 +43,9 @@ end
 
 -- RETURNS the lane of a batch of `lane` that a call of another lane joins: each has the better mode and priority.
 function merging.better_lane(lane, other)
+    if lane == other then
+        return lane
+    end
     local mode, priority = string.match(lane, "^(%l+)%.(%d+)$")
     local its_mode, its_priority = string.match(other, "^(%l+)%.(%d+)$")
     return lanes.name((mode == "demand" or its_mode == "demand") and "demand" or mode,
@@ -87,9 +94,13 @@ function merging.find(field)
         is_alone = marks.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(marks.batch_of(id))) == 1 }
 end
 
--- RETURNS what is open for a call that joins `field`: its id, and what is known of it; nil if nothing is, or has room
--- for `bytes` more. What has none waits for no more calls.
-local function open_for(field, rules, bytes)
+-- RETURNS the batch that such a call is to join, and what is known of that, or of the call with which it is to be made;
+-- nil if nothing is open, or has room for `bytes` more. What has none waits for no more calls.
+function merging.open_for(type, rules, name, bytes)
+    local field = callers.place(type, rules, name)
+    if not field then
+        return nil
+    end
     local id, row = merging.find(field)
     if not id then
         return nil
@@ -101,8 +112,9 @@ local function open_for(field, rules, bytes)
         end
         return nil
     end
-    row.is_full = not merging.has_room(row.calls + 1, its_bytes + bytes, 1, rules)
-    return id, row
+    row.is_full = row.patient and not merging.has_room(row.calls + 1, its_bytes + bytes, 1, rules)
+    row.id, row.field = id, field
+    return marks.of(id) == protocol.BATCH and id or marks.batch_of(id), row
 end
 
 -- RETURNS whether a call that finds nothing open waits for others first.
@@ -110,22 +122,23 @@ function merging.would_wait(lane, enqueued, rules, bytes)
     return patience.of_first(lane, enqueued, rules, bytes) ~= nil
 end
 
--- Has call `id`, which is to wait in `lane`, join what is open for calls like it. RETURNS the batch; nil if none is,
--- and then the call is what is open from now on; also whether the call waits for more (`patience`). The batch keeps the
--- oldest enqueue time, and the best mode and priority, of all calls that ever joined.
-function merging.enter(id, type, lane, enqueued, rules, name, bytes)
+-- Call `id`, which is to wait in `lane`, is what is open for calls like it from now on. RETURNS whether it waits for
+-- more (`patience`).
+function merging.begin(id, type, lane, enqueued, rules, name, bytes)
     local field = callers.place(type, rules, name)
     if not field then
-        return nil
+        return false
     end
-    local batch, row = open_for(field, rules, bytes)
-    if not batch then
-        redis.call("HSET", key.merging, field, id)
-        return nil, patience.begin(id, lane, enqueued, rules, bytes)
-    end
-    if marks.of(batch) ~= protocol.BATCH then
-        batch = make_batch(batch, type, row, row.rules, name)
-        redis.call("HSET", key.merging, field, batch)
+    redis.call("HSET", key.merging, field, id)
+    return patience.begin(id, lane, enqueued, rules, bytes)
+end
+
+-- Has call `id`, which is to wait in `lane`, join `batch`, of which `open_for` says `row`. The batch keeps the oldest
+-- enqueue time, and the best mode and priority, of all calls that ever joined. `is_written`: the call's row says so.
+function merging.join(id, type, lane, enqueued, name, bytes, batch, row, is_written)
+    if row.id ~= batch then
+        make_batch(row.id, type, row, row.rules, name)
+        redis.call("HSET", key.merging, row.field, batch)
     end
     local lane_now = merging.better_lane(row.lane, lane)
     local enqueued_now = tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued
@@ -134,7 +147,11 @@ function merging.enter(id, type, lane, enqueued, rules, name, bytes)
         with_rules.leave(batch, type, row.lane)
     end
     local calls = row.calls + 1
-    add(id, batch, calls)
+    if is_written then
+        redis.call("ZADD", key.callers(batch), calls, id)
+    else
+        add(id, batch, calls)
+    end
     redis.call("HSET", key.job(batch), "calls", calls, "bytes", clock.text(row.bytes + bytes))
     if is_changed then
         redis.call("HSET", key.job(batch), "lane", lane_now, "enqueued", enqueued_now)
@@ -147,5 +164,15 @@ function merging.enter(id, type, lane, enqueued, rules, name, bytes)
     else
         waiting_calls.add(type, 1)
     end
+end
+
+-- Has call `id`, whose row is written and which is to wait in `lane`, join what is open for calls like it. RETURNS the
+-- batch; nil if none is, and then the call is what is open from now on; also whether the call waits for more.
+function merging.enter(id, type, lane, enqueued, rules, name, bytes)
+    local batch, row = merging.open_for(type, rules, name, bytes)
+    if not batch then
+        return nil, merging.begin(id, type, lane, enqueued, rules, name, bytes)
+    end
+    merging.join(id, type, lane, enqueued, name, bytes, batch, row)
     return batch
 end
