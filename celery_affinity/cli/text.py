@@ -253,7 +253,7 @@ def _state(found: Explanation) -> str:
 
 def _waits_for(found: Explanation) -> str:
     if found.patient_until_s is None:
-        return moment(found.due_s or 0)
+        return "the next tick of a dispatcher" if found.due_s is None else moment(found.due_s)
     return f"more calls until {moment(found.patient_until_s)}"
 
 

@@ -20,7 +20,8 @@ class JobRow:
     *reason*: the reason of a dead letter. *why*: the exception that ended the job, if its worker sent it; of any other
     dead letter what its reason means. *rules*: as
     the scripts read them. *into*: the id of the batch that it was merged into. *patient_us*: the time until which it
-    waits for more calls that merge, while it is scheduled. *recurring*: name of the recurring call that made it.
+    waits for more calls that merge, while it is scheduled; None once it waits for no more, and for the next tick alone.
+    *recurring*: name of the recurring call that made it.
     """
 
     job_id: str
@@ -88,7 +89,7 @@ def parsed(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         why=row.get("why", "")[:_LONGEST_WHY] or _why_dead(row),
         rules=row.get("rules", ""),
         into=row.get("into", ""),
-        patient_us=_time_in(row, "patient"),
+        patient_us=_time_in(row, "patient") or None,  # `AT_ONCE_US`
         recurring=decode(row["recurring"]) if "recurring" in row else None,
     )
 

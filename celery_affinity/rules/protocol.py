@@ -156,6 +156,9 @@ SILENCE_COUNTS_US = 3_000_000
 #: Time, µs, written as the last beat of a worker whose jobs are being recovered: no later beat stops the recovery.
 GIVEN_UP_US = 0
 
+#: Time, µs, at which something is due that the next tick is to do, even if the clock is set back before that tick.
+AT_ONCE_US = 0
+
 # -- how a job ended
 
 #: Largest number of bytes that are kept of a worker's words about an error.

@@ -12,6 +12,7 @@ from celery_affinity.reference.jobs.keyed import standing_ids
 from celery_affinity.rules.job_rules import Rate
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.marks import is_batch
+from celery_affinity.rules.protocol import AT_ONCE_US
 
 from .mirror import KEYS
 
@@ -65,12 +66,15 @@ def check_that_no_slot_is_idle(reference):
 
 
 def eligible(reference):
-    """Yield the pending jobs that no rule keeps back, each rule by itself; but for keys that the next tick settles."""
+    """Yield the pending jobs that no rule keeps back, each rule by itself; but for those that are left to a tick."""
     held, standing = held_keys(reference), standing_ids(reference)
+    left = left_to_a_tick(reference, standing)
     for job in reference.jobs.values():
         rules = rules_of(job)
         is_paused = "*" in reference.pauses or f"type:{encode(job.type)}" in reference.pauses
-        if job.state != "pending" or is_paused or (rules and rules.key in reference.due_keys):
+        if job.state != "pending" or is_paused or job.type in left:
+            continue
+        if rules and rules.key in reference.due_keys and may_wait_for_its_key(reference, rules):
             continue
         if job.type in reference.counting or is_at_its_limit(reference, job.type):
             continue
@@ -85,6 +89,18 @@ def eligible(reference):
             has_room = held[rules.key] < limit_of(reference, rules.key)
             if has_room and kept_for in (None, job.id):
                 yield job
+
+
+def left_to_a_tick(reference, standing):
+    """Return the types of which a job stands that nobody fills but the next tick: others of its type wait behind it."""
+    jobs = [job for job in reference.jobs.values() if job.id in standing and rules_of(job)]
+    return {job.type for job in jobs if reference.due_keys.get(rules_of(job).key) == AT_ONCE_US}
+
+
+def may_wait_for_its_key(reference, rules):
+    """Return whether a tick settles the key at once, or at a known time: a turn's end, or what its rate says."""
+    is_soon = reference.due_keys[rules.key] == AT_ONCE_US
+    return is_soon or rules.key in reference.turns or isinstance(rules.stated, Rate)
 
 
 def is_kept_back(reference, job):

@@ -308,7 +308,7 @@ def _job_hash(job):
         "size": job.size and str(job.size),
         "again": job.is_again and "1",
         "recurring": encode(job.recurring),
-        "patient": job.patient_us and str(job.patient_us),
+        "patient": None if job.patient_us is None else str(job.patient_us),
     }
     if job.bytes is not None:
         found["bytes"] = str(job.bytes)

@@ -1,7 +1,7 @@
 """Moves of time and of settings, and longer moves, for states that single moves reach too rarely."""
 
 from celery_affinity.rules.keys import encode
-from celery_affinity.rules.protocol import MOST_MOVES
+from celery_affinity.rules.protocol import AT_ONCE_US, MOST_MOVES
 
 from . import draw
 from .both import often
@@ -107,7 +107,7 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
         for key, (_, since_us, _) in reference.turns.items():
             agrees = reference.waiting_keys.get(key) == reference.settings.limits_revision
             if since_us > now_us and agrees and reference.due_keys.get(key, now_us) > now_us:
-                reference.due_keys[key] = now_us
+                reference.due_keys[key] = AT_ONCE_US
 
     @often(2)
     def the_memory_is_full_at_the_next_call(self):

@@ -68,6 +68,18 @@ def test_a_turn_that_no_slot_can_use_ends_and_others_go_on(fleet):
     assert [each.job_id for each in fleet.end("reports", report)] != ["report!"]
 
 
+@pytest.mark.parametrize("later_s", [1, -3600])
+def test_a_turn_ends_at_the_next_tick_once_nobody_waits_for_it(fleet, later_s):
+    """Even if the clock is set back before that tick: the others would wait for the end of the turn."""
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    assert fleet.end("videos", video) == [], "the key is kept for the report"
+    fleet.scheduler.revoke(["task-report!"], [], keep_s=60)
+    fleet.scheduler.advance(later_s)
+    fleet.scheduler.tick()
+    assert fleet.jobs("videos") == ["video-1!"]
+
+
 def test_a_turn_of_a_clock_that_was_set_back_ends(fleet):
     fleet.scheduler.advance(PATIENCE_S)
     (video,) = fleet.inbox("videos")

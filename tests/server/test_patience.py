@@ -138,6 +138,24 @@ def test_a_call_joins_what_waits_for_a_slot_and_has_nothing_to_wait_for(fleet):
     assert fleet.jobs("worker") == ["a*"]
 
 
+def test_a_run_that_waits_for_nothing_runs_at_the_next_tick_even_if_the_clock_is_set_back(fleet, redis_client):
+    publish(fleet, "a+", "b+", rules=RULES.replace("1000 ", "2 "))
+    publish(fleet, "c+", rules=RULES.replace("1000 ", "2 "))
+    fleet.scheduler.advance(-3600)
+    found = explain(Reader(redis_client, Keys()), "task-a+")
+    assert (found.state, found.patient_until_s, found.due_s) == ("scheduled", None, None)
+    assert runs(fleet) == ["a*"]
+
+
+def test_a_run_whose_patience_has_ended_runs_even_if_the_clock_is_set_back_after_another_began(fleet):
+    rules = RULES.replace("1000000", "25", 1)  # bytes: of one message and a half
+    publish(fleet, "a+", rules=rules)
+    fleet.scheduler.advance(2)
+    assert not publish(fleet, "b+", rules=rules)[0].merged
+    fleet.scheduler.advance(-3600)
+    assert runs(fleet) == ["a+"]
+
+
 def test_a_call_is_patient_once_its_own_time_has_come(fleet):
     publish(fleet, "a+", delay_us=3 * MICRO)
     publish(fleet, "b+")

@@ -57,6 +57,6 @@ def _change(cohort: Cohort, job: Job, type_: str, on_demand: bool, priority: int
         del cohort.merging[former_place]
         merging.open_if_none_is(cohort, job)
         if cohort.merging[callers.place(job)] != job.id:
-            patience.finish(cohort, job, now_us)
+            patience.finish(cohort, job)
     if job.is_patient and on_demand:
-        patience.finish(cohort, job, now_us)
+        patience.finish(cohort, job)

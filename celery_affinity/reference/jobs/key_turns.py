@@ -5,6 +5,7 @@ never get it.
 """
 
 from ...rules.keys import encode
+from ...rules.protocol import AT_ONCE_US
 from ..model import Cohort, Job
 from ..placing import type_rules
 from .key_rows import waiting
@@ -14,7 +15,7 @@ def end_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
     """*job* got *key*: if it was the turn of its type, the turn is over."""
     if cohort.turns.get(key, ("",))[0] == job.type:
         del cohort.turns[key]
-        cohort.due_keys[key] = now_us  # others may have room now
+        cohort.due_keys[key] = AT_ONCE_US  # others may have room now
     if any(other.type != job.type for other in waiting(cohort, key)):
         cohort.had_key.setdefault(key, {})[job.type] = now_us
 
@@ -38,8 +39,11 @@ def give_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
         cohort.had_key.setdefault(key, {})[type_] = now_us
 
 
-def end_turn_in_vain(cohort: Cohort, key: str, now_us: int) -> None:
-    """Have a turn end that is over, or in which nobody waits. Else a tick looks at *key* when it is over."""
+def end_turn_in_vain(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:
+    """Have a turn end that is over, or in which nobody waits. Else a tick looks at *key* when it is over.
+
+    Not *gains*: nobody fills the types that may have room then, until the next tick does.
+    """
     if key not in cohort.turns:
         return
     type_, since_us, until_us = cohort.turns[key]
@@ -47,5 +51,7 @@ def end_turn_in_vain(cohort: Cohort, key: str, now_us: int) -> None:
     if not is_its_time or not any(job.type == type_ for job in waiting(cohort, key)):
         del cohort.turns[key]
         cohort.had_key.setdefault(key, {})[type_] = now_us
+        if not gains:
+            cohort.due_keys[key] = AT_ONCE_US
     else:
         cohort.due_keys[key] = min(until_us, cohort.due_keys.get(key, until_us))

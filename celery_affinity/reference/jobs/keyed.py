@@ -6,7 +6,7 @@ Here the jobs of a key that may start are found by looking at all; scripts keep 
 from collections.abc import Collection
 
 from ...rules.job_rules import Rate
-from ...rules.protocol import MOST_KEYS, MOST_MOVES, TICK_US
+from ...rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, TICK_US
 from ..fleet import workers
 from ..model import Cohort, Job
 from ..placing import type_rules
@@ -34,7 +34,7 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
     if rules is None:
         return
     if cohort.kept_for.pop(rules.key, None):
-        cohort.due_keys[rules.key] = now_us  # others may have room now: the next tick fills their types
+        cohort.due_keys[rules.key] = AT_ONCE_US  # others may have room now: the next tick fills their types
     rate = key_room.rate_of(cohort, rules.key)
     if rate:
         cohort.rates[rules.key] = max(key_room.free_at(cohort, rules.key, rate, now_us), now_us) + rate.interval_us
@@ -50,7 +50,7 @@ def leave(cohort: Cohort, job: Job, now_us: int) -> None:
         return
     if cohort.kept_for.get(rules.key) == job.id:
         del cohort.kept_for[rules.key]
-        cohort.due_keys[rules.key] = now_us  # the arrow may fill no slots: the next tick does
+        cohort.due_keys[rules.key] = AT_ONCE_US  # the arrow may fill no slots: the next tick does
     settle(cohort, rules.key, now_us, gains=False)
 
 
@@ -82,7 +82,7 @@ def settle(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> set[str]:
     """
     before = {job.id for job in _standing_of(cohort, key)}
     cohort.open_keys.pop(key, None)
-    key_turns.end_turn_in_vain(cohort, key, now_us)
+    key_turns.end_turn_in_vain(cohort, key, now_us, gains=gains)
     if not waiting(cohort, key):
         cohort.waiting_keys.pop(key, None)
         cohort.due_keys.pop(key, None)

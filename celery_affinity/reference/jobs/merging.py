@@ -25,7 +25,7 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
     if other is None:
         before = cohort.jobs.get(cohort.merging.get(callers.place(job), ""))
         if before is not None:
-            patience.finish(cohort, before, now_us)
+            patience.finish(cohort, before)
         cohort.merging[callers.place(job)] = job.id
         patience.begin(cohort, job, merge, now_us)
         return False

@@ -4,7 +4,7 @@ Meanwhile it is scheduled, or its batch is. The rules of the first call say how 
 """
 
 from ...rules.job_rules import Merge, merge_in
-from ...rules.protocol import TICK_US
+from ...rules.protocol import AT_ONCE_US, TICK_US
 from ..fleet import workers
 from ..model import Cohort, Job
 
@@ -22,15 +22,15 @@ def go_on(cohort: Cohort, batch: Job, merge: Merge, now_us: int) -> None:
     """A call that merges as *merge* says has joined *batch*: have the batch wait anew, unless it is full or urgent."""
     is_full = (batch.calls or 0) >= merge.most or (batch.bytes or 0) >= merge.most_bytes
     if is_full or batch.on_demand:
-        finish(cohort, batch, now_us)
+        finish(cohort, batch)
     elif (batch.patient_us or 0) > now_us:  # else it is due, and the next tick sees it
         batch.patient_us = max(now_us, _until_us(batch, now_us))  # a tick that comes too early learns the new time
 
 
-def finish(cohort: Cohort, job: Job, now_us: int) -> None:
-    """Have *job* wait for no more calls, if it does."""
-    if job.state == "scheduled" and (job.patient_us or 0) > now_us:
-        job.patient_us = now_us
+def finish(cohort: Cohort, job: Job) -> None:
+    """Have *job* wait for no more calls, if it does: it is due from now on, even if the clock is set back."""
+    if job.is_patient and job.patient_us != AT_ONCE_US:
+        job.patient_us = AT_ONCE_US
         workers.have_one_tick(cohort)
 
 

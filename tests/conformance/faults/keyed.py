@@ -77,7 +77,7 @@ FAULTS = (
     Fault("jobs/key_rows", "    its[what] = nil\n", ""),
     Fault(
         "jobs/key_rows",
-        '    its[what] = nil\n    redis.call("ZADD", key.due_keys, clock.now, its_key)',
+        '    its[what] = nil\n    redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key)',
         "    its[what] = nil",
     ),
     Fault("jobs/keyed", '        keep_for_nobody(its_key, its, "retry")\n        its.waits = true\n', ""),

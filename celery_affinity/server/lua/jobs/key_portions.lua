@@ -69,7 +69,7 @@ local function changed_now(its_key, wanted)
     end
     if #changed < number then
         is_unfinished = true
-        if redis.call("ZADD", key.due_keys, clock.now, its_key) == 1 then
+        if redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key) == 1 then
             workers.have_one_tick()
         end
     end

@@ -87,5 +87,5 @@ end
 local function keep_for_nobody(its_key, its, what)
     redis.call("HDEL", key.of_key(its_key), what)
     its[what] = nil
-    redis.call("ZADD", key.due_keys, clock.now, its_key)
+    redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key)
 end

@@ -43,16 +43,21 @@ local function end_turn(its_key, its, type)
     end
 end
 
--- Has a turn end that is over, or in which nobody waits. Else a tick looks at the key when it is over.
-local function end_turn_in_vain(its_key, its)
+-- Has a turn end that is over, or in which nobody waits. Else a tick looks at the key when it is over. `gains`: whether
+-- the types that may have room then are to be filled; if not, the next tick does.
+local function end_turn_in_vain(its_key, its, gains)
     local began_us, ends_us, waits = tonumber(its.turn_began), tonumber(its.turn_ends), false
     for _, sublane in pairs(its.sublanes) do
         waits = waits or sublane.type == its.turn
     end
     if not waits or ends_us <= clock.now_us or began_us > clock.now_us then -- the clock may have been set back
         record_had(its_key, its, its.turn)
-        redis.call("HDEL", key.of_key(its_key), "turn")
-        its.turn = nil
+        if gains then
+            redis.call("HDEL", key.of_key(its_key), "turn")
+            its.turn = nil
+        else
+            keep_for_nobody(its_key, its, "turn")
+        end
     elseif ends_us < (tonumber(redis.call("ZSCORE", key.due_keys, its_key)) or math.huge) then
         redis.call("ZADD", key.due_keys, its.turn_ends, its_key)
     end

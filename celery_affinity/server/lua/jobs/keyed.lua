@@ -97,7 +97,7 @@ end
 local function settle(its_key, gains)
     local its = read_key(its_key)
     if its.turn then
-        end_turn_in_vain(its_key, its)
+        end_turn_in_vain(its_key, its, gains)
     end
     if not next(its.sublanes) then
         forget(its_key, its)

@@ -48,10 +48,10 @@ function patience.hand_over(first, batch, time)
     wait(batch, time)
 end
 
--- Has job `id` wait for no more calls; it did until `time`.
+-- Has job `id` wait for no more calls; it did until `time`. It is due from now on, even if the clock is set back.
 function patience.finish(id, time)
-    if time > clock.now_us then
-        wait(id, clock.now_us)
+    if time > protocol.AT_ONCE_US then
+        wait(id, protocol.AT_ONCE_US)
         workers.have_one_tick()
     end
 end

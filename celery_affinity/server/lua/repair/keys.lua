@@ -121,7 +121,7 @@ local function mend_keys(from)
         elseif tonumber(agreed) == now then
             local due = redis.call("ZSCORE", key.due_keys, its_key)
             if due and tonumber(due) > clock.now_us and has_turn_of_later(its_key) then
-                due = clock.now
+                due = protocol.AT_ONCE_US
                 redis.call("ZADD", key.due_keys, due, its_key)
             end
             -- The time alone changes a rate: a tick settles that, if it is to come to the key at all.
