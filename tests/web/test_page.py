@@ -1,12 +1,15 @@
 """The page in headless Chromium: what it shows of a fleet, what it does, on a screen and on a phone, light and dark."""
 
+import json
 import os
 import re
 import shutil
 import sys
 
 import pytest
+import redis
 
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
@@ -72,11 +75,16 @@ def browser():
         found.close()
 
 
+def serve(broker_url, **env):
+    """Start the server of the page; return its URL."""
+    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "web", "--port", "0"]
+    server = Process("web", command, {"BROKER_URL": broker_url, "LEDGER": os.devnull, "PYTHONUNBUFFERED": "1", **env})
+    return wait_until(lambda: re.search(r"web ready on (\S+)", server.log()), 30, f"it serves: {server.log()}")[1]
+
+
 @pytest.fixture
 def url(valkey, redis_client):
-    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "web", "--port", "0"]
-    server = Process("web", command, {"BROKER_URL": valkey.url, "LEDGER": os.devnull, "PYTHONUNBUFFERED": "1"})
-    return wait_until(lambda: re.search(r"web ready on (\S+)", server.log()), 30, f"it serves: {server.log()}")[1]
+    return serve(valkey.url)
 
 
 @pytest.fixture
@@ -210,6 +218,40 @@ def test_the_page_says_how_long_jobs_waited_lately(browser, url, busy):
     row.get_by_text("ran").wait_for()
     assert screen.errors == []
     screen.close()
+
+
+@in_a_browser
+def test_a_bounded_type_says_how_full_it_is_and_what_comes_then(valkey, browser, busy):
+    bounds = {"affinity_max_pending": {"pdf": 4, "drawing": 1}}
+    screen = Screen(browser, serve(valkey.url, CONF=json.dumps(bounds)))
+    screen.row("Types", "pdf").get_by_text("25 % of the 4 that may wait, then refuses").wait_for()
+    screen.row("Types", "drawing").get_by_text("100 % of the 1 that may wait, then refuses").wait_for()
+    busy.publish("more", "pdf")
+    screen.row("Types", "pdf").get_by_text("50 % of the 4 that may wait").wait_for()
+    assert screen.errors == []
+    screen.close()
+
+
+@in_a_browser
+def test_a_broker_that_is_away_is_said_and_the_page_comes_back_by_itself(browser):
+    with EmbeddedServer() as server:
+        screen = Screen(browser, serve(server.url))
+        _publish(server, "drawing")
+        screen.row("Types", "drawing").wait_for()
+        server.kill()
+        screen.page.get_by_role("alert").get_by_text("The broker does not answer").wait_for()
+        assert screen.row("Types", "drawing").is_visible(), "the last known state stays"
+        server.start()
+        _publish(server, "movies")
+        screen.row("Types", "movies").wait_for()
+        screen.page.get_by_text("The broker does not answer").wait_for(state="hidden")
+        assert screen.errors == []
+        screen.close()
+
+
+def _publish(server, type_):
+    with redis.Redis.from_url(server.url) as client:
+        ScriptedFleet(Scheduler(client, Keys())).publish(f"job of {type_}".replace(" ", "-"), type_)
 
 
 @in_a_browser

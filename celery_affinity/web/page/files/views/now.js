@@ -16,10 +16,17 @@ const short = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(seconds * 10
 
 const WHAT = { run: "ran", queued: "waited, queued", on_demand: "waited, on demand" };
 
+// How full a bounded type is, in words; the same as `celery affinity status` says.
+function fullness({ pending, bound }) {
+  const then = bound.full === "refuse" ? "refuses" : bound.full.replace("-", "s the ");
+  return `${Math.floor((pending * 100) / bound.most)} % of the ${number(bound.most)} that may wait, then ${then}`;
+}
+
 export function notes(type) {
   const found = [];
   if (type.unserved) found.push("✗ no live worker serves it");
   if (type.paused) found.push("paused");
+  if (type.bound) found.push(fullness(type));
   if (type.trend?.grows) found.push(trend(type.trend, "grows"));
   if (type.trend?.shrinks) found.push(trend(type.trend, "shrinks"));
   if (type.kept_back) found.push(`${number(type.kept_back)} wait for a key`);
