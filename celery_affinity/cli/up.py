@@ -14,6 +14,7 @@ import click
 from celery import Celery
 from celery.bin.base import LOG_LEVEL, CeleryCommand, CommaSeparatedList, handle_preload_options
 from celery.concurrency import get_implementation
+from celery.worker import state
 
 from ..check.gather_app import gather_app
 from ..client.of_app import is_ours
@@ -106,7 +107,7 @@ def _serve(app: Celery, port: int) -> str:
 
 
 def _work(app: Celery, types: list[str], concurrency: int, loglevel: str) -> int:
-    """Run a worker until a signal ends it. Return its exit code."""
+    """Run a worker until a signal ends it. Return its exit code: 0 as well after Ctrl-C, for which Celery has 1."""
     worker = app.Worker(
         hostname="up@%h",
         pool_cls=get_implementation("threads"),
@@ -118,7 +119,8 @@ def _work(app: Celery, types: list[str], concurrency: int, loglevel: str) -> int
         without_mingle=True,
     )
     worker.start()
-    return int(worker.exitcode or 0)
+    ended_as_asked = state.should_stop is not None and not state.should_terminate
+    return 0 if ended_as_asked else int(worker.exitcode or 0)
 
 
 def _welcome(app: Celery, url: str, server: str, types: list[str], directory: Path | None) -> str:

@@ -1,5 +1,6 @@
 """`celery affinity up`: a server, the page and a worker in one command, which ends without leaving anything."""
 
+import os
 import re
 import shlex
 import signal
@@ -8,6 +9,7 @@ import sys
 
 import httpx
 import psutil
+import pytest
 
 from ..support.processes import Process, wait_until
 
@@ -21,6 +23,28 @@ app.conf.broker_transport = "celery_affinity:Transport"
 def render(page):
     return f"{page} rendered"
 """
+
+#: A task that has begun, and ends when a file is there.
+SLOW = """
+
+@app.task(affinity="pdf", acks_late={late})
+def slow(name):
+    import pathlib, time
+    pathlib.Path(name + " began").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    pathlib.Path(name + " ended").touch()
+    return name
+"""
+
+
+def start(directory, *words):
+    """Start the command, which keeps its data. Return the process and the URL of its jobs."""
+    words = ["up", "--port", "0", "--dir", str(directory / "data"), *words]
+    command = [sys.executable, "-m", "celery", "-A", "shop", "affinity", *words]
+    process = Process("up", command, {"PYTHONUNBUFFERED": "1"}, cwd=directory)
+    process.wait_for("not for production", 60)
+    return process, re.search(r"curl (\S+)", process.log())[1]
 
 
 def test_the_job_of_the_first_curl_runs_and_nothing_is_left(tmp_path):
@@ -46,6 +70,32 @@ def test_the_job_of_the_first_curl_runs_and_nothing_is_left(tmp_path):
     wait_until(lambda: not any(each.is_running() for each in children), 30, "nothing is left behind")
     assert list(data.glob("appendonlydir/*")), "the data are kept"
     assert "Traceback" not in process.log()
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("number", "send"),
+    [(signal.SIGINT, os.killpg), (signal.SIGINT, os.kill), (signal.SIGTERM, os.kill), (signal.SIGTERM, os.killpg)],
+    ids=["Ctrl-C", "SIGINT", "SIGTERM", "SIGTERM of all"],
+)
+def test_a_signal_ends_it_when_the_running_task_has_ended_and_nothing_is_lost(tmp_path, number, send, late):
+    (tmp_path / "shop.py").write_text(APP + SLOW.format(late=late))
+    process, jobs = start(tmp_path, "--concurrency", "1")
+    ids = [httpx.post(jobs, json={"task": "shop.slow", "args": [name]}).json()["id"] for name in ("first", "next")]
+    wait_until((tmp_path / "first began").exists, 30, "it runs")
+    children = psutil.Process(process.pid).children(recursive=True)
+    send(process.pid, number)
+    process.wait_for("Warm shutdown", 30)
+    (tmp_path / "go").touch()
+    assert process.wait(30) == 0, process.log()
+    assert (tmp_path / "first ended").exists(), process.log()
+    assert not (tmp_path / "next began").exists(), "the worker took no new job"
+    wait_until(lambda: not any(each.is_running() for each in children), 30, "nothing is left behind")
+    assert "Traceback" not in process.log()
+    _, jobs = start(tmp_path)
+    for each in ids:
+        assert httpx.get(f"{jobs}/{each}?wait=30", timeout=60).json()["state"] == "done"
+    assert (tmp_path / "next ended").exists()
 
 
 def test_an_app_without_the_transport_is_refused(tmp_path):
