@@ -1,0 +1,134 @@
+"""Lists in pages are disjoint and complete, and REST, the command and Python give the same JSON, whatever the jobs."""
+
+import json
+
+import pytest
+from celery.bin.base import CLIContext
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as draw
+
+from celery_affinity import jobs
+from celery_affinity.cli import affinity
+from celery_affinity.observe.as_json import as_json
+from celery_affinity.observe.job_lists import LISTED
+
+TYPES = ("pdf", "excel", "nobody's")
+
+#: How a job ends that a worker got; None: it is held.
+OUTCOMES = (None, "acked", "failed ValueError: no such page", "rejected Reject: bad")
+
+some_jobs = draw.lists(
+    draw.fixed_dictionaries(
+        {
+            "type_": draw.sampled_from(TYPES),
+            "priority": draw.integers(0, 10),
+            "on_demand": draw.booleans(),
+            "delay_s": draw.sampled_from([0, 0, 0, 60]),
+            "key": draw.sampled_from([None, None, "a", "b"]),
+            "outcome": draw.sampled_from(OUTCOMES),
+            "is_revoked": draw.sampled_from([False, False, False, True]),
+        }
+    ),
+    max_size=25,
+)
+
+
+class Asked:
+    """The same question, asked over HTTP, by the command and in Python."""
+
+    def __init__(self, app, web):
+        self.app, self.web = app, web
+        self.jobs = jobs(app)
+
+    def page(self, **options):
+        by_rest = self.web.get("/api/jobs", params=options)
+        assert by_rest.status_code == 200, by_rest.text
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        found = by_rest.json()
+        assert found == self.by_command("jobs", "list", *words)
+        assert found == as_json(self.jobs.list(**options))
+        return found
+
+    def by_command(self, *words):
+        context = CLIContext(app=self.app, no_color=True, workdir=None)
+        done = CliRunner().invoke(affinity, [*words, "--json"], obj=context, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    def all_pages(self, limit, **which):
+        """Return the ids of the jobs on all pages."""
+        found, cursor = [], {}
+        while True:
+            page = self.page(limit=limit, **which, **cursor)
+            assert len(page["jobs"]) <= limit
+            found += [each["job_id"] for each in page["jobs"]]
+            if page["cursor"] is None:
+                return found
+            cursor = {"cursor": page["cursor"]}
+
+    def one(self, id):
+        by_rest = self.web.get(f"/api/jobs/{id}").json()
+        assert by_rest == as_json(self.jobs.get(id))
+        whole = self.web.get(f"/api/jobs/{id}?explain=1").json()
+        if "explanation" in whole:
+            explained = self.by_command("explain", id)
+            moving = {name for name in explained if name.endswith(("_s", "score"))}  # what grows with the time
+            assert _without(whole.pop("explanation"), moving) == _without(explained, moving)
+            assert whole == by_rest
+        return by_rest
+
+
+def _without(found, names):
+    if isinstance(found, dict):
+        return {name: _without(value, names) for name, value in found.items() if name not in names}
+    return [_without(each, names) for each in found] if isinstance(found, list) else type(found)
+
+
+def fill(fleet, drawn):
+    """Publish what is drawn; two workers get some of it, and end some of that. Return the ids of all jobs."""
+    fleet.scheduler.client.flushall()
+    ids, outcomes = [], {}
+    for worker, types in (("one", ("pdf",)), ("two", ("pdf", "excel"))):
+        fleet.join(worker, *types, slots=2, settings={"keep": 3600.0})
+    for number, each in enumerate(drawn):
+        name = f"job{number}{'!' if each['key'] else ''}"
+        rules = f"key={each['key']} limit=1" if each["key"] else ""
+        options = {option: each[option] for option in ("priority", "on_demand", "delay_s")}
+        fleet.publish(name, each["type_"], rules=rules, **options)
+        ids.append(name)
+        outcomes[name] = each["outcome"]
+    for worker in ("one", "two"):
+        for claim in fleet.inbox(worker):
+            if outcomes[claim.job_id]:
+                fleet.end(worker, claim, outcome=outcomes[claim.job_id], inline=False)
+    fleet.scheduler.revoke(
+        [f"task-{name}" for name, each in zip(ids, drawn, strict=True) if each["is_revoked"]], [], keep_s=60
+    )
+    return ids
+
+
+@pytest.fixture
+def asked(app, web):
+    return Asked(app, web)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=some_jobs, limit=draw.sampled_from([1, 3, 7, 1000]))
+def test_pages_by_state_are_disjoint_and_complete_and_all_ways_agree(asked, fleet, drawn, limit):
+    ids = fill(fleet, drawn)
+    found = [(state, job_id) for state in LISTED for job_id in asked.all_pages(limit, state=state)]
+    assert sorted(job_id for _, job_id in found) == sorted(ids)
+    for state, job_id in found[:: max(1, len(found) // 4)]:
+        assert asked.one(f"task-{job_id}")["state"] == state
+    for type_ in TYPES:
+        of_type = [name for name, each in zip(ids, drawn, strict=True) if each["type_"] == type_]
+        listed = [each for state in LISTED for each in asked.all_pages(limit, state=state, type=type_)]
+        assert sorted(listed) == sorted(of_type)
+    live = {job_id for state, job_id in found if state not in ("done", "failed", "revoked", "expired")}
+    assert sorted(asked.all_pages(limit, task="tests.*")) == sorted(live)
+    assert asked.all_pages(limit, task="others.*") == []
+
+
+def test_a_job_that_nobody_knows_is_unknown_in_all_ways(asked, fleet):
+    assert asked.one("nobody")["state"] == "unknown"
