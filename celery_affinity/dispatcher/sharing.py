@@ -26,6 +26,7 @@ from ..server.replies import Caller, Ending
 from ..server.scheduler import Scheduler
 from .caller_events import send_failure, send_retry, send_success
 from .chord_parts import ChordIsClaimedError, count_again
+from .failure import words
 from .teller import Teller, why
 
 logger = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ def share(
         if not (isinstance(known, Failed) and isinstance(known.error, TaskRevokedError)):
             _tell(teller, batch, caller, known or end, is_stored=known is not None)
 
-    return _tell_all(scheduler, batch, tell, state="failed" if isinstance(end, Failed) else "done")
+    return _tell_all(scheduler, batch, tell, outcome=_outcome_of(end))
 
 
 def retry(teller: Teller, batch: Batch, exc: Retry, run: Context, *, scheduler: Scheduler) -> None:
@@ -115,11 +116,15 @@ def retry(teller: Teller, batch: Batch, exc: Retry, run: Context, *, scheduler: 
             task.signature_from_request(context, retries=context.retries + 1, **when).apply_async()
         send_retry(request, batch.run_id, exc)
 
-    _tell_all(scheduler, batch, tell, state="done")
+    _tell_all(scheduler, batch, tell, outcome="acked")
 
 
-def _tell_all(scheduler: Scheduler, batch: Batch, tell: Callable[[Caller], None], *, state: str) -> bool:
-    """Tell all callers of *batch* with *tell*, and end in *state* the calls that know. Return whether all do."""
+def _outcome_of(end: Succeeded | Failed) -> str:
+    return f"failed {words(end.error)}" if isinstance(end, Failed) else "acked"
+
+
+def _tell_all(scheduler: Scheduler, batch: Batch, tell: Callable[[Caller], None], *, outcome: str) -> bool:
+    """Tell all callers of *batch* with *tell*, and end the calls that know, with *outcome*. Return whether all do."""
     knows_all = True
     for page in pages_of(scheduler, batch):
         told: list[str] = []
@@ -127,7 +132,7 @@ def _tell_all(scheduler: Scheduler, batch: Batch, tell: Callable[[Caller], None]
             told.extend(caller.job_id for caller in page if _told(caller, tell))
         finally:
             if told:
-                scheduler.shared(batch.job_id, told, fence=batch.fence, state=state)
+                scheduler.shared(batch.job_id, told, fence=batch.fence, outcome=outcome)
         knows_all = knows_all and len(told) == len(page)
     return knows_all
 

@@ -289,15 +289,15 @@ class Scheduler(ScriptRunner):
         self._go_on(more)
         return int(parted)
 
-    def shared(self, batch: str, callers: Sequence[str], *, fence: str = "", state: str = "done") -> int:
+    def shared(self, batch: str, callers: Sequence[str], *, fence: str = "", outcome: str = "acked") -> int:
         """Say that these calls of *batch* know its result. Return how many others do not; -1: see below.
 
-        Those of a batch that is no dead letter end in *state*, "done" or "failed". *fence*: as in `callers`; -1 means
-        what None does there. An announced batch of which all know is told of, as by `told`.
+        Those of a batch that is no dead letter end as *outcome* says: "acked", or "failed" and why, in words. *fence*:
+        as in `callers`; -1 means what None does there. An announced batch of which all know is told of, as by `told`.
         """
         left = -1
         for page in pages(callers, MOST_SHARED):
-            left = int(self._run(load("shared"), batch=batch, fence=fence, state=state, rest=page))
+            left = int(self._run(load("shared"), batch=batch, fence=fence, outcome=outcome, rest=page))
         return left
 
     def told(self, job_ids: Sequence[str]) -> None:

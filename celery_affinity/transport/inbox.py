@@ -16,13 +16,13 @@ from kombu.utils.json import loads
 
 from ..client import publishing_app
 from ..client.of_app import settings_of
+from ..dispatcher.failure import words
 from ..membership.held import FAILED, REJECTED, RETURNED
 from ..membership.telling import Telling
 from ..server import received
 from ..server.replies import Claim
 from . import checked_message, consumed
 from .connections import REPLY_TIMEOUT_S, ConnectedChannel
-from .failure import words
 from .qos import QoS
 
 logger = logging.getLogger(__name__)

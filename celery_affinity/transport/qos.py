@@ -5,9 +5,9 @@ from typing import Any
 
 from kombu.transport import redis as stock
 
+from ..dispatcher.failure import why_refused
 from ..membership.held import ACKED, REJECTED, UNSETTLED, is_claim
 from ..server import received
-from .failure import why_refused
 
 logger = logging.getLogger(__name__)
 

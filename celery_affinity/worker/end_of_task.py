@@ -24,9 +24,9 @@ from celery.utils.imports import symbol_by_name
 from celery.worker.state import active_requests, reserved_requests, task_ready
 
 from ..client.accepted_work import tells_an_end
+from ..dispatcher.failure import error_of, is_ignored, words
 from ..membership.held import EXPIRED, FAILED, IGNORED, RETURNED, REVOKED
 from ..server.received import LOST
-from ..transport.failure import error_of, is_ignored, words
 from . import runs
 from .claimed_request import ClaimedRequest
 from .pools import forks

@@ -80,16 +80,16 @@ class Ending(Both):
         index=indexes,
         fence=draw.sampled_from([None, 1]),
         some_indexes=some_indexes,
-        state=draw.sampled_from(["done", "done", "failed"]),
+        outcome=draw.sampled_from(["acked", "acked", "failed", "failed ValueError: no such page"]),
     )
-    def share(self, index, fence, some_indexes, state):
+    def share(self, index, fence, some_indexes, outcome):
         """Say that some calls of a batch know their result, and now and then other jobs."""
         batch, fence = self.pick_batch(index, fence)
         of_batch = [*self.reference.jobs[batch].callers] if batch in self.reference.jobs else []
         others = [*self.reference.jobs, "no-job"]
         picks = [of_batch if of_batch and each < GONE else others for each in some_indexes]
         self._share(
-            batch, [choice[i % len(choice)] for choice, i in zip(picks, some_indexes, strict=True)], fence, state
+            batch, [choice[i % len(choice)] for choice, i in zip(picks, some_indexes, strict=True)], fence, outcome
         )
 
     @often(
@@ -119,9 +119,9 @@ class Ending(Both):
         self.step("part", [reply.calls, Named(reply.more)], *ids, batch=batch, fence=fence or 0)
         self.compare(reply.more)
 
-    def _share(self, batch, ids, fence=None, state="done"):
-        left = self.reference.shared(batch, ids, fence=fence, state=state, now_us=self.now_us)
-        self.step("shared", left, *ids, batch=batch, fence="" if fence is None else fence, state=state)
+    def _share(self, batch, ids, fence=None, outcome="acked"):
+        left = self.reference.shared(batch, ids, fence=fence, outcome=outcome, now_us=self.now_us)
+        self.step("shared", left, *ids, batch=batch, fence="" if fence is None else fence, outcome=outcome)
         self.compare()
 
     @often(1, type_=types, some_indexes=some_indexes)

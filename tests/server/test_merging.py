@@ -2,6 +2,7 @@
 
 import pytest
 
+from celery_affinity.observe import jobs
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.job_rules import as_kept, merge_in
@@ -95,9 +96,10 @@ def test_the_calls_are_read_in_pages_and_told_one_by_one(fleet):
     assert names(scheduler.callers(batch.job_id, fence=batch.fence, after=page.after)) == ["c+", "d+"]
     assert [(each.task_id, each.message) for each in page.callers] == [("task-b+", b"message of b+")]
     assert scheduler.shared(batch.job_id, ["b+", "c+"], fence=batch.fence) == 1
-    assert scheduler.shared(batch.job_id, ["d+"], fence=batch.fence, state="failed") == 0
+    assert scheduler.shared(batch.job_id, ["d+"], fence=batch.fence, outcome="failed KeyError: d") == 0
     fleet.end("worker", batch)
     assert [fleet.state(job) for job in ("a+", "b+", "c+", "d+", "a*")] == ["done", "done", "done", "failed", "done"]
+    assert [jobs.get(scheduler.reader, f"task-{each}+").why for each in "bcd"] == [None, None, "KeyError: d"]
     assert scheduler.announce("app", again_s=5) is None
 
 
@@ -117,7 +119,7 @@ def test_calls_that_were_not_told_are_announced_as_one_end(fleet):
     fleet.scheduler.told(["a*"])
     fleet.scheduler.advance(6)
     assert fleet.scheduler.announce("app", again_s=5).job_id == "a*", "its calls do not know"
-    assert fleet.scheduler.shared("a*", ["b+", "c+"], state="failed") == 0
+    assert fleet.scheduler.shared("a*", ["b+", "c+"], outcome="failed") == 0
     fleet.scheduler.advance(60)
     assert fleet.scheduler.announce("app", again_s=5) is None
     assert [fleet.state(job) for job in ("a+", "b+", "c+")] == ["failed"] * 3

@@ -7,12 +7,12 @@ from celery.exceptions import NotRegistered, Reject
 from celery.utils.serialization import UnpickleableExceptionWrapper
 from celery.worker.request import Request
 
+from celery_affinity.dispatcher.failure import words
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_WHY_BYTES
 from celery_affinity.server.reader import Reader
-from celery_affinity.transport.failure import words
 
 from ..support.fleet import POOLS, Pools, closing
 from ..support.members import telling_of

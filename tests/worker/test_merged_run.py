@@ -7,6 +7,7 @@ import pytest
 from celery import Celery, chain, chord
 from celery.exceptions import InvalidTaskError, Reject, TaskRevokedError, TimeLimitExceeded, WorkerLostError
 
+from celery_affinity import jobs
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.keys import Keys
@@ -91,6 +92,25 @@ def test_a_failure_is_that_of_each_caller(merging, name):
         with pytest.raises((ValueError, ZeroDivisionError)):
             each.get(timeout=SOON_S)
     assert len(merging.runs(name)) == (name == "fails")
+
+
+@pytest.mark.parametrize(
+    ("name", "pool", "error"), [("fails", "threads", "ValueError"), ("too_long", "prefork", "TimeLimitExceeded")]
+)
+@pytest.mark.parametrize("keeps", [False, True])
+def test_each_caller_of_a_run_that_failed_is_found_as_failed_with_the_reason(merging, name, pool, error, keeps):
+    arguments = ("HH", 1) if name == "fails" else ("HH",)
+    results = [merging.task(name).apply_async(arguments) for _ in range(3)]
+    merging.start(pool, CONF=json.dumps({"affinity_keep_failed": keeps, "affinity_keep": 3600})).wait_ready(SOON_S)
+    merging.go()
+    found = jobs(merging.app)
+    ids = [each.id for each in results]
+    wait_until(lambda: {each.id for each in found.list("failed").jobs} == set(ids), SOON_S, f"{found.known_many(ids)}")
+    assert {each.state for each in found.known_many(ids)} == {"failed"}
+    assert all(each.why.startswith(error) for each in found.known_many(ids)), found.known_many(ids)
+    assert dead_letters.find(Reader(merging.redis, Keys()), dead_letters.Filter()) == [], (
+        "their messages go as they are told"
+    )
 
 
 def test_a_call_that_comes_while_its_like_run_is_not_lost(merging):
@@ -190,7 +210,10 @@ def test_a_run_that_is_rejected_for_good_is_the_failure_of_each_caller(merging):
         with pytest.raises(Reject):
             each.get(timeout=SOON_S)
     (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.Filter())
-    assert letter.reason == "rejected"
+    assert (letter.reason, letter.why) == ("rejected", "Reject: HH")
+    for each in results:
+        job = jobs(merging.app).known(each.id)
+        assert (job.state, job.reason, job.why) == ("dead", "rejected", "Reject: HH")
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])

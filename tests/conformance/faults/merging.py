@@ -230,6 +230,7 @@ FAULTS = (
     Fault("arrows/callers", "#page == 2 * tonumber(most) and tonumber(page[#page]) or -1", "-1"),
     Fault("arrows/shared", "id ~= primary and", ""),
     Fault("arrows/shared", 'number and batch_state == "dead" then', "false then"),
+    Fault("arrows/shared", "id, batch, ENDED[how], why)", 'id, batch, ENDED[how], "")'),
     Fault("arrows/shared", "    return left - 1\n", "    return left\n"),
     Fault("arrows/shared", "    come_back.told(batch)\n", ""),
     Fault("arrows/replay", 'of_batch("wait_again", id, calls_left)', "true, 0"),

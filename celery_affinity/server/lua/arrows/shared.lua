@@ -5,15 +5,17 @@
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include jobs/come_back.lua
+-- @include jobs/outcome.lua
 
 local batch = ARGV[1] -- id
 local fence = ARGV[2] -- number of the caller's claim of the batch; "": it is one whose end is to be told
-local state = ARGV[3] -- how the calls ended: "done" or "failed"
+local outcome = ARGV[3] -- how the calls ended: "acked" or "failed"; after a blank why may follow, in words
 -- ARGV[4..]: ids of calls
 
 if not of_batch("is_its_own", batch, fence) then
     return -1
 end
+local how, why = read_outcome(outcome)
 local batch_state, primary = unpack(redis.call("HMGET", key.job(batch), "state", "primary"))
 for i = 4, #ARGV do
     local id = ARGV[i]
@@ -22,7 +24,7 @@ for i = 4, #ARGV do
         redis.call("ZREM", key.callers(batch), id)
         redis.call("ZADD", key.told_callers(batch), number, id)
     elseif number then
-        of_batch("end_caller", id, batch, state, "")
+        of_batch("end_caller", id, batch, ENDED[how], why)
     end
 end
 local left = redis.call("ZCARD", key.callers(batch))
