@@ -47,7 +47,7 @@ def fire(ctx: click.Context, name: str) -> None:
         if found.task not in app.tasks:
             raise click.ClickException(f"the app has no task {found.task!r}, the task of recurring call {name!r}")
         fire_call(app, scheduler, DueCall(name, "", found.task, found.signature))
-    click.echo(f"made: {name}; again in {duration(found.stale_after_s)} unless something like it comes")
+    click.echo(f"made: {name}; again in {duration(found.stale_after_s)} unless a matching call comes")
 
 
 @recurring.command("remove", cls=CeleryCommand)
@@ -59,7 +59,7 @@ def remove(ctx: click.Context, name: str) -> None:
     with scheduler_of(ctx) as scheduler:
         found = _find(scheduler, name)
         scheduler.stop(name)
-    of_conf = f"; affinity_recurring of app {found.app!r} still says it" if found.app else ""
+    of_conf = f"; affinity_recurring of app {found.app!r} still has it" if found.app else ""
     click.echo(f"removed: {name}{of_conf}")
 
 
@@ -98,7 +98,7 @@ def _find(scheduler: Scheduler, name: str) -> RecurringRow:
 
 def _listed(rows: Sequence[RecurringRow]) -> str:
     if not rows:
-        return "nothing recurs"
+        return "there are no recurring calls"
     header = ("name", "task", "type", "key", "every", "last match", "fires in", "declared by")
     return table(header, [_cells(row) for row in rows])
 

@@ -45,7 +45,7 @@ def scale(ctx: click.Context, types: tuple[str, ...], target_wait: float, as_jso
 
 def _as_text(found: list[Scale]) -> str:
     rows = [
-        (each.profile, each.slots, each.running, f"{each.waiting:g}", f"{each.work_s:g} s", each.wanted_slots)
+        (each.profile, each.slots, each.running, f"{each.waiting:,.1f}", f"{each.work_s:,.1f} s", each.wanted_slots)
         for each in found
     ]
     head = ("types", "slots", "running", "waiting", "work", "wanted slots")
@@ -70,7 +70,7 @@ def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str |
     with scheduler_of(ctx) as scheduler:
         chosen = _least_busy(scheduler, profile, worker)
         if chosen is None:
-            click.echo("no live worker that could go", err=True)
+            click.echo("no live worker can go", err=True)
             ctx.exit(NONE)
         click.echo(chosen.name)
         if drain:
@@ -78,7 +78,7 @@ def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str |
                 "affinity_drain", destination=[chosen.name], reply=True, timeout=_ANSWER_S, limit=1
             )
             if not any("ok" in each.get(chosen.name, ()) for each in replies or ()):
-                click.echo(f"no answer within {_ANSWER_S:g} s: whether it drains is not known", err=True)
+                click.echo(f"no answer within {_ANSWER_S:g} s: the worker may not be draining", err=True)
                 ctx.exit(BUSY)
             _wait_until_known(scheduler, chosen)
         if drain and wait is not None:

@@ -13,7 +13,7 @@ from ..observe.jobs import Job
 from ..observe.status import Status, TypeStatus, WorkerStatus
 from ..observe.trend import Trend
 from ..observe.waiting import Slots, Waiting
-from ..rules.bounds import Bound
+from ..rules.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE, Bound
 from ..rules.settings import PREFIX, Settings, Value
 from ..rules.shared_settings import NAME_IN_REDIS, from_redis, shared
 from ..rules.type_name import did_you_mean
@@ -42,9 +42,13 @@ def status(found: Status) -> str:
 def _type_row(each: TypeStatus, has_calls: bool) -> tuple[str, ...]:
     wait = "-" if each.oldest_wait_s is None else duration(each.oldest_wait_s)
     notes = ["paused"] if each.paused else []
-    notes += [f"of which {many(each.kept_back, 'waits', 'wait')} for a key"] if each.kept_back else []
+    notes += [f"{many(each.kept_back, 'waits', 'wait')} for a key"] if each.kept_back else []
+    notes += (
+        [f"{many(each.kept_back_by_reserves, 'waits', 'wait')} because of a reserve"]
+        if each.kept_back_by_reserves
+        else []
+    )
     notes += [f"kept free: {kept.kept} for {kept.for_whom}" for kept in each.reserves]
-    notes += [f"{many(each.kept_back_by_reserves, 'waits', 'wait')} for that"] if each.kept_back_by_reserves else []
     notes += [_fill(each.pending, each.bound)] if each.bound else []
     notes += [_trend(each.trend)] if each.trend and (each.trend.grows or each.trend.shrinks) else []
     notes += ["no live worker serves it"] if each.unserved else []
@@ -56,19 +60,27 @@ def _type_row(each: TypeStatus, has_calls: bool) -> tuple[str, ...]:
 def _trend(each: Trend) -> str:
     by = abs(each.now - each.before)
     how = f"{'grows' if each.grows else 'shrinks'} by {by:,} in {duration(each.seconds)}"
-    return f"{how}: {each.published:,} came, {each.ended:,} ended"
+    return f"{how}: {each.published:,} published, {each.ended:,} ended"
+
+
+#: What happens to calls of a type whose bound is reached.
+_BEYOND = {
+    REFUSE: "further calls are refused",
+    DROP_OLDEST: "then the oldest job is dropped",
+    DROP_NEWEST: "further calls are dropped",
+}
 
 
 def _fill(pending: int, bound: Bound) -> str:
-    full = "refuses" if bound.refuses else f"{bound.full.replace('-', 's the ')}"
-    return f"{pending * 100 // bound.most} % of the {bound.most:,} that may wait, then {full}"
+    full = _BEYOND[bound.full]
+    return f"{pending * 100 // bound.most} % full: {bound.most:,} may wait, {full}"
 
 
 def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
-    notes = ["drains"] if each.draining else ["takes no jobs"] if not each.types else []
+    notes = ["draining"] if each.draining else ["takes no jobs"] if not each.types else []
     notes += ["its event loop stands still"] if each.stalled else []
-    notes += [f"slow: its jobs take {each.pace:.1f} times as long as on average"] if each.pace and each.is_slow else []
-    notes += [f"rate limit: takes no more {', '.join(each.withdrawn)} for a moment"] if each.withdrawn else []
+    notes += [f"slow: its jobs take {each.pace:.1f} times as long as average"] if each.pace and each.is_slow else []
+    notes += [f"rate limit: takes no {', '.join(each.withdrawn)} jobs for the moment"] if each.withdrawn else []
     note = "; ".join(notes)
     beat = f"{duration(each.last_beat_s)} ago"
     return each.name, ",".join(each.types), str(each.slots), str(each.free), beat, note
@@ -109,7 +121,7 @@ def _looked_at(facts: Facts) -> str:
         answered = many(len(fleet.answers), "worker")
         parts.append(f"{len(fleet.members)} alive, {answered} answered")
     else:
-        parts.append("workers not looked at")
+        parts.append("workers not checked")
     return printable(", ".join(parts))
 
 
@@ -132,7 +144,7 @@ def _wrapped(text: str, mark: str) -> list[str]:
 
 def _counts(found: Sequence[Finding]) -> str:
     if not found:
-        return "nothing found"
+        return "no findings"
     return ", ".join(many(sum(each.level is level for each in found), level) for level in Level)
 
 
@@ -158,16 +170,17 @@ def letter(shown: Shown) -> str:
         ("task", f"{found.task_id}  {found.task}"),
         ("job", found.job_id),
         ("type", found.type),
-        (
-            "reason",
-            f"{found.reason} at {moment(found.ended_s)}, after {many(found.deliveries, 'delivery', 'deliveries')}",
-        ),
+        ("reason", f"{found.reason} at {moment(found.ended_s)}{_came_back(found.deliveries)}"),
         *([("why", found.why)] if found.why else []),
         ("published", moment(shown.enqueued_s)),
         ("message", message),
         *((name, str(value)) for name, value in shown.headers.items()),
     ]
     return paragraph(rows)
+
+
+def _came_back(deliveries: int) -> str:
+    return f", after it came back {many(deliveries, 'time')}" if deliveries else ""
 
 
 def upcoming(found: Sequence[Next]) -> str:
@@ -191,7 +204,7 @@ def _unless_served(type_: str, served: Collection[str]) -> str:
 
 
 def _next_row(number: int, each: Next) -> tuple[str, ...]:
-    note = "no live worker serves it" if not each.served else "a key keeps it back" if each.kept_back else ""
+    note = "no live worker serves it" if not each.served else "waits for its key" if each.kept_back else ""
     score = f"{each.score:,.1f}" if each.served else "-"
     how, wait = mode(each.on_demand), duration(each.waited_s)
     return str(number), each.type, str(each.priority), how, score, wait, each.task, each.task_id, note
@@ -216,7 +229,7 @@ def _default(name: str) -> Value:
 def _setting_note(each: RuntimeSetting) -> str:
     notes = []
     if each.changed_at_run_time:
-        notes.append(f"changed at run time, a reset goes back to {each.conf}")
+        notes.append(f"changed at run time; a reset restores {each.conf}")
     if each.disputed:
         notes.append(f"the app.conf of the workers that joined last has {each.conf}")
     return "; ".join(notes)
@@ -239,8 +252,8 @@ def explanation(found: Explanation) -> str:
         *([("reason", found.reason)] if found.reason else []),
         *([("why", found.why)] if found.why else []),
         *([("note", found.note)] if found.note else []),
-        *([("came back", f"{found.deliveries} times from a worker that died")] if found.deliveries else []),
-        *([("other jobs", f"{len(found.other_jobs)} of the same task have not ended")] if found.other_jobs else []),
+        *([("came back", f"{many(found.deliveries, 'time')} from a worker that died")] if found.deliveries else []),
+        *([("other jobs", f"{len(found.other_jobs)} with this task id have not ended")] if found.other_jobs else []),
         *(_waiting_rows(found.waiting) if found.waiting else []),
     ]
     return paragraph(rows)
@@ -260,10 +273,11 @@ def _waits_for(found: Explanation) -> str:
 def _waiting_rows(waiting: Waiting) -> list[tuple[str, str]]:
     score = waiting.score
     terms = f"{score.priority:,.1f} priority + {score.age:,.1f} age + {score.rarity:,.1f} rarity"
+    fit = many(score.slots_that_fit, "slot that fits", "slots that fit")
     on_demand = f" + {score.on_demand:,.1f} on demand" if score.on_demand else ""
     return [
-        ("score", f"{score.total:,.1f} = {terms} ({many(score.slots_that_fit, 'slot')} that fit){on_demand}"),
-        ("rank", f"{waiting.rank_in_type} of its type, {waiting.rank} of all that its slots could take"),
+        ("score", f"{score.total:,.1f} = {terms} ({fit}){on_demand}"),
+        ("rank", f"{waiting.rank_in_type} of its type, {waiting.rank} of all jobs that its slots could take"),
         ("ahead", ", ".join(_group(group) for group in waiting.ahead) or "none"),
         *[("slots" if number == 0 else "", _slots(each)) for number, each in enumerate(waiting.slots)],
         *[("blocked by" if number == 0 else "", each) for number, each in enumerate(_blocked_by(waiting))],
@@ -285,7 +299,7 @@ def _overtaken(waiting: Waiting) -> str:
         rule = next((_RULES[each.rule] for each in waiting.blocked_by if each.rule in _RULES), "a rule")
         return f"no bound while {rule} keeps it back"
     bound = (
-        f"only by jobs that come less than {waiting.bound_s:,.2f} s after it: until {moment(waiting.passed_until_s)}"
+        f"only by jobs published less than {waiting.bound_s:,.2f} s after it: until {moment(waiting.passed_until_s)}"
     )
     return f"{bound}, while its key has room" if waiting.key else bound
 
@@ -294,11 +308,11 @@ def _wait(waiting: Waiting) -> str:
     if waiting.estimate_s is None:
         return f"unknown: {_why_unknown(waiting)}"
     if waiting.kept_back and waiting.key and waiting.key.key.starts:
-        return f"~{about(waiting.estimate_s)} until its key lets it start (an estimate)"
+        return f"~{about(waiting.estimate_s)} until its key lets it start, an estimate"
     if waiting.kept_back and waiting.key and waiting.key.run_s is not None:
         run = duration(waiting.key.run_s)
-        return f"~{about(waiting.estimate_s)}, if runs of this key go on to take {run} (an estimate)"
-    return f"{duration(waiting.estimate_s)} more, if jobs go on to take as long as lately (an estimate)"
+        return f"~{about(waiting.estimate_s)}, estimated from recent runs of this key: {run} each"
+    return f"{duration(waiting.estimate_s)} more, estimated from recent run times"
 
 
 def _why_unknown(waiting: Waiting) -> str:
@@ -310,13 +324,13 @@ def _why_unknown(waiting: Waiting) -> str:
     if not waiting.score.slots_that_fit:
         return "no live worker serves the type"
     if not sum(each.slots for each in waiting.slots):
-        return "the workers that serve the type take none of it for a moment"
-    return "how long such jobs take is not known yet"
+        return "the workers that serve the type refuse it for the moment"
+    return "no run time of such jobs is known yet"
 
 
 def _group(group: Group) -> str:
     demand = " on demand" if group.on_demand else ""
-    kept_back = " that a key keeps back" if group.kept_back else ""
+    kept_back = " that wait for a key" if group.kept_back else ""
     return f"{group.jobs} of {group.type} priority {group.priority}{demand}{kept_back}"
 
 

@@ -15,7 +15,7 @@ def keys(found: Found) -> str:
         (each.key, _limit(each), str(each.held), str(each.waiting), _wait(each), _held_by(each)) for each in found.keys
     ]
     shown = table(("key", "limit", "held", "waiting", "oldest wait", "held by"), rows)
-    return shown if found.are_all else f"{shown}\n\nthere may be more: give a PATTERN, or a greater --limit"
+    return shown if found.are_all else f"{shown}\n\nthere may be more: give a PATTERN, or a higher --limit"
 
 
 def key(shown: Shown) -> str:
@@ -30,10 +30,10 @@ def key(shown: Shown) -> str:
     rows = [
         ("key", found.key),
         ("limit", f"{_limit(found)} in force"),
-        *_numbered("stated", [f"{_stated(text)} by {task}" for task, text in shown.stated.items()]),
+        *_numbered("declared", [f"{_stated(text)} by {task}" for task, text in shown.stated.items()]),
         *_numbered("held", [*map(_holder, shown.holders), *more] or ["by no job"]),
-        *([("kept for", f"the retry of {found.kept_for}")] if found.kept_for else []),
-        *([("kept for", f"type {found.turn}, which has waited longest")] if found.turn else []),
+        *([("reserved", f"for the retry of {found.kept_for}")] if found.kept_for else []),
+        *([("reserved", f"for type {found.turn}, which has waited longest")] if found.turn else []),
         *_numbered("waiting", groups or ["no job"]),
         ("oldest wait", _wait(found)),
     ]
@@ -43,7 +43,7 @@ def key(shown: Shown) -> str:
 def limits(found: Mapping[str, int], conf: Mapping[str, int]) -> str:
     """Return the limits in force as a table, with those of app.conf."""
     if not found and not conf:
-        return "no limit is set: what the tasks state counts"
+        return "no limit is set; the tasks' own limits count"
     rows = [(each, str(found.get(each, "-")), str(conf.get(each, "-"))) for each in sorted({*found, *conf})]
     return table(("pattern", "limit in force", "app.conf"), rows)
 

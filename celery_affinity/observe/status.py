@@ -21,7 +21,7 @@ from .type_rules import Pause, pauses
 MOST_CLAIMS_READ = 1000
 
 
-#: Pace from which on a worker is called slow: its jobs take so many times as long as on average.
+#: Pace from which on a worker is called slow: its jobs take so many times as long as average.
 SLOW_PACE = 2.0
 
 

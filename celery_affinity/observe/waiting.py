@@ -232,7 +232,7 @@ def _blocked_by(type_: str, slots: Sequence[Slots], withdrawn: int) -> list[Bloc
         return [Block("type", f"no live worker serves type {type_!r}: start one with -Q {type_}")]
     if free:
         return []
-    busy = "its slot is busy" if total == 1 else f"all {total} slots that fit are busy, or of workers that drain"
+    busy = "its slot is busy" if total == 1 else f"all {total} slots that fit are busy or draining"
     return [Block("slots", busy)]
 
 

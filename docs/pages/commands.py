@@ -6,6 +6,7 @@ import click
 
 from celery_affinity.cli import affinity
 
+from . import outputs
 from .markdown import MADE, table
 
 BEFORE = """# Commands
@@ -19,7 +20,8 @@ for scripts, in the same form as [HTTP](http.md) and [Python](python.md).
 | 1 | the broker does not answer, nothing was found, or what was asked for was refused: the last line says which |
 | 2 | a word on the command line is not known |
 
-`check` has exit codes of its own.
+[`check`](../how-to/check.md) and [`scale-in`](../how-to/scale.md#take-one-worker-away) have exit codes of their own. The examples are of one small fleet; a
+test compares them with what the commands print.
 
 """
 
@@ -31,8 +33,9 @@ def page() -> str:
         ("command", "what it does"),
         ((f"[`{' '.join(names)}`](#{'-'.join(names)})", each.get_short_help_str(200)) for names, each in commands),
     )
+    groups = frozenset(names for names, each in commands if isinstance(each, click.Group))
     for names, each in commands:
-        text += f"\n## {' '.join(names)}\n\n```text\n{_help(names, each)}\n```\n"
+        text += f"\n## {' '.join(names)}\n\n```text\n{_help(names, each)}\n```\n{outputs.of(names, groups)}"
     return text
 
 

@@ -42,7 +42,7 @@ def test_a_key_is_shown(valkey, fleet):
     lines = affinity(valkey.url, "keys", "show", "city:HH").stdout.splitlines()
     rows = {line[:12].strip(): line[12:] for line in lines}
     assert rows["limit"] == "1 in force"
-    assert rows["stated"] == "1 by tests.task"
+    assert rows["declared"] == "1 by tests.task"
     assert rows["held"].startswith("task-job0! (tests.task) on worker@host for ")
     assert rows["waiting"] == "2 of pdf priority 0, queued"
     unknown = affinity(valkey.url, "keys", "show", "nobody's")
@@ -60,7 +60,7 @@ def test_limits_are_set_and_reset(valkey, fleet, redis_client):
     assert run.returncode == 1
     assert "no limit is set for 'host': set are a b, city:*" in run.stderr
     affinity(valkey.url, "keys", "reset", "a b")
-    assert affinity(valkey.url, "keys", "reset", "city:*").stdout == "no limit is set: what the tasks state counts\n"
+    assert affinity(valkey.url, "keys", "reset", "city:*").stdout == "no limit is set; the tasks' own limits count\n"
     assert affinity(valkey.url, "keys", "show", "city:HH").stdout.splitlines()[1] == "limit       1 in force"
 
 

@@ -119,13 +119,13 @@ def test_explain_says_why_a_task_waits(valkey, fleet):
     assert rows["state"].startswith("pending since ")
     assert rows["needs"] == "type pdf, priority 1, queued"
     assert " = 1,024.0 priority + " in rows["score"]
-    assert rows["score"].endswith(" age + 500.0 rarity (1 slot that fit)")
-    assert rows["rank"] == "16 of its type, 16 of all that its slots could take"
+    assert rows["score"].endswith(" age + 500.0 rarity (1 slot that fits)")
+    assert rows["rank"] == "16 of its type, 16 of all jobs that its slots could take"
     assert sorted(rows["ahead"].split(", ")) == ["12 of pdf priority 8", "3 of pdf priority 0 on demand"]
     assert rows["slots"] == "[pdf]: 1 slot on 1 worker, 0 free"
     assert rows["blocked by"] == "its slot is busy"
-    assert rows["overtaken"].startswith("only by jobs that come less than 1,375.25 s after it: until ")
-    assert rows["wait"] == "unknown: how long such jobs take is not known yet"
+    assert rows["overtaken"].startswith("only by jobs published less than 1,375.25 s after it: until ")
+    assert rows["wait"] == "unknown: no run time of such jobs is known yet"
 
 
 def test_explain_as_json(valkey, fleet):
@@ -155,8 +155,8 @@ def test_explain_says_that_a_task_failed_and_why(valkey, fleet):
     ("workers", "says"),
     [
         ([], "no live worker serves the type"),
-        ([["pdf"]], "how long such jobs take is not known yet"),
-        ([[withdrawn("pdf"), "excel"]], "the workers that serve the type take none of it for a moment"),
+        ([["pdf"]], "no run time of such jobs is known yet"),
+        ([[withdrawn("pdf"), "excel"]], "the workers that serve the type refuse it for the moment"),
     ],
 )
 def test_explain_says_why_it_cannot_tell_how_long_a_job_waits(valkey, fleet, workers, says):

@@ -62,9 +62,9 @@ def test_what_status_and_explain_print(shop):
     results = [shop.render.apply_async((number,), affinity="crawl.a") for number in range(4)]
     found = Report(shop.reader, settings_of(shop.app).max_pending).status()
     said = click.unstyle(text.status(found))
-    assert "75 % of the 4 that may wait, then refuses" in said
-    assert "100 % of the 2 that may wait, then drops the oldest" in said
-    assert "% of the 10,000 that may wait, then refuses" in page
+    assert "75 % full: 4 may wait, further calls are refused" in said
+    assert "100 % full: 2 may wait, then the oldest job is dropped" in said
+    assert " % full: 10,000 may wait, further calls are refused" in page
     assert (found.refused, found.dropped) == ({}, {"crawl.a": 2})
     why = explain(shop.reader, results[0].id).why
     assert why == "dropped: 2 jobs of its type waited"

@@ -101,7 +101,7 @@ def test_remarks_about_workers_and_types(fleet):
         "drains",
         "its event loop stands still",
         "takes no jobs",
-        "of which 5 wait for a key",
+        "5 wait for a key",
         "kept free: 2 for on-demand jobs",
     ):
         assert remark in found

@@ -197,7 +197,7 @@ def test_the_slots_that_fit_are_shown_by_what_they_serve(fleet, reader):
     waiting = why(reader, "job").waiting
     found = [(each.types, each.workers, each.slots, each.free) for each in waiting.slots]
     assert found == [(["pdf"], 2, 3, 0), (["excel", "pdf"], 1, 1, 0)]
-    assert waiting.blocked_by == [Block("slots", "all 4 slots that fit are busy, or of workers that drain")]
+    assert waiting.blocked_by == [Block("slots", "all 4 slots that fit are busy or draining")]
 
 
 def test_a_type_that_nobody_serves_is_what_blocks_its_jobs(fleet, reader):

@@ -97,7 +97,7 @@ def test_they_are_listed_after_those_that_may_start(fleet, reader):
         ("more!", True, True),
         ("sheet!", True, False),
     ]
-    assert "a key keeps it back" in text.upcoming(next_jobs(reader, ["pdf"], 20))
+    assert "waits for its key" in text.upcoming(next_jobs(reader, ["pdf"], 20))
 
 
 def test_jobs_ahead_that_a_key_keeps_back_are_counted_apart(fleet, reader):
@@ -136,7 +136,7 @@ def test_explain_says_who_holds_the_key_and_how_many_go_before(fleet, reader):
     rows = rows_of(found)
     assert rows["blocked by"] == block.why
     assert rows["overtaken"] == "no bound while a key keeps it back"
-    assert rows["wait"] == "unknown: how long such jobs take is not known yet"
+    assert rows["wait"] == "unknown: no run time of such jobs is known yet"
     assert "4 of this key" in rows_of(explain(reader, "task-sheet!"))["blocked by"], "jobs of other types count"
 
 
@@ -150,7 +150,7 @@ def test_the_wait_for_a_key_is_estimated_from_the_runs_of_its_type(fleet, reader
     fleet.scheduler.advance(2)
     found = explain(reader, "task-job3!")
     assert found.waiting.estimate_s == 10 + 2 * 12
-    assert rows_of(found)["wait"] == "~34 s, if runs of this key go on to take 12.0 s (an estimate)"
+    assert rows_of(found)["wait"] == "~34 s, estimated from recent runs of this key: 12.0 s each"
     fleet.scheduler.configure({"limits": "city%3A*=2"})
     assert explain(reader, "task-job3!").waiting.estimate_s == 10
     fleet.scheduler.configure({"limits": "city%3A*=0"})
@@ -195,7 +195,7 @@ def test_a_job_that_waits_for_a_rate(fleet, reader):
     assert rows_of(found)["blocked by"] == (
         "key 'rate:acme': 2 may start in 60 s, the next in 20.0 s; 2 of this key go before it"
     )
-    assert rows_of(found)["wait"] == "~1 min 20 s until its key lets it start (an estimate)"
+    assert rows_of(found)["wait"] == "~1 min 20 s until its key lets it start, an estimate"
 
 
 def test_a_job_behind_a_retry_that_goes_first(fleet, reader):
@@ -228,7 +228,7 @@ def test_a_job_behind_a_type_that_has_its_turn(fleet, reader):
         "no other job of this key goes before it"
     )
     shown = unstyle(text_of_keys.key(show(reader, "city:HH")))
-    assert "kept for    type excel, which has waited longest" in shown
+    assert "reserved    for type excel, which has waited longest" in shown
     assert "1 of excel priority 0, queued; the first may start" in shown
 
 
@@ -291,8 +291,9 @@ def test_status_and_metrics_say_what_is_kept_free_and_who_waits_for_that(fleet, 
     (found,) = (each for each in status.types if each.type == "pdf")
     assert [(each.of_class, each.kept, each.live) for each in found.reserves] == [("queued", 2, 8), ("0-3", 1, 8)]
     assert found.kept_back_by_reserves == 3
-    assert "kept free: 2 for on-demand jobs; kept free: 1 for priorities above 3; 3 wait for that" in text.status(
-        status
+    assert (
+        "3 wait because of a reserve; kept free: 2 for on-demand jobs; kept free: 1 for priorities above 3"
+        in text.status(status)
     )
     registry = CollectorRegistry()
     registry.register(StatusCollector(lambda: Metrics.of(status)))

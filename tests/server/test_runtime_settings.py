@@ -206,7 +206,7 @@ def test_settings_are_shown_and_changed_by_a_command(valkey, fleet):
     assert re.search(r"affinity_age_weight +16 +16 +16", shown)
     run = affinity(valkey.url, "settings", "set", "age_weight", "8", "affinity_rarity", "free")
     assert run.returncode == 0, run.stderr
-    assert re.search(r"affinity_age_weight +8 +16 +16 +changed at run time, a reset goes back to 16", run.stdout)
+    assert re.search(r"affinity_age_weight +8 +16 +16 +changed at run time; a reset restores 16", run.stdout)
     found = {each["name"]: each for each in json.loads(affinity(valkey.url, "settings", "--json").stdout)}
     assert (found["age_weight"]["value"], found["age_weight"]["changed_at_run_time"]) == (8, True)
     assert found["rarity"]["value"] == "free"

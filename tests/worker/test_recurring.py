@@ -156,14 +156,14 @@ def test_operators_list_fire_pause_resume_and_remove(recurring):
     def run(*words):
         return affinity(recurring.server.url, "recurring", *words, app=APP)
 
-    assert run().stdout == "nothing recurs\n"
+    assert run().stdout == "there are no recurring calls\n"
     recur("b", recurring.reroute.s("B"), stale_after=300)
     row = run().stdout.splitlines()[1]
     assert row.split()[:9] == ["b", "reroute", "route", "B", "5", "min", "0", "s", "-"]
     assert row.endswith("run time")
     (row,) = json.loads(run("--json").stdout)
     assert (row["name"], row["merge_key"], row["is_suspended"]) == ("b", "B", False)
-    assert run("fire", "b").stdout == "made: b; again in 5 min 0 s unless something like it comes\n"
+    assert run("fire", "b").stdout == "made: b; again in 5 min 0 s unless a matching call comes\n"
     assert recurring.scheduler.reader.pending("route") == 1
     assert explain_only(recurring).recurring == "b"
     assert run("pause", "b").stdout == "paused: b\n"

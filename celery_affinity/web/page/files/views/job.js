@@ -83,7 +83,7 @@ function waiting(found) {
   ].filter((each) => each !== null);
   const blocked = found.blocked_by?.length ? found.blocked_by.map((each) => each.why) : ["nothing: a slot has just become free"];
   return [
-    el("section", {}, el("h2", {}, "Why it waits"), el("ul", {}, ...blocked.map((each) => el("li", {}, each))), terms(found.score), el("p", {}, `Rank ${number(found.rank_in_type)} of its type, ${number(found.rank)} of all that its slots could take.`), ...guesses.map((each) => el("p", {}, each))),
+    el("section", {}, el("h2", {}, "Why it waits"), el("ul", {}, ...blocked.map((each) => el("li", {}, each))), terms(found.score), el("p", {}, `Rank ${number(found.rank_in_type)} of its type, ${number(found.rank)} of all jobs that its slots could take.`), ...guesses.map((each) => el("p", {}, each))),
     el("section", {}, ahead),
     el("section", {}, slots),
   ];

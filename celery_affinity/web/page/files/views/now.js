@@ -9,7 +9,7 @@ function tile(name, value, bad = false) {
 
 function trend(found, how) {
   const by = number(Math.abs(found.now - found.before));
-  return `${how} by ${by} in ${duration(found.seconds)}: ${number(found.published)} came, ${number(found.ended)} ended`;
+  return `${how} by ${by} in ${duration(found.seconds)}: ${number(found.published)} published, ${number(found.ended)} ended`;
 }
 
 const short = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(seconds * 1000))} ms` : duration(seconds));

@@ -11,10 +11,10 @@ function slots(worker) {
 
 function notes(worker) {
   const found = [];
-  if (worker.draining) found.push("drains");
+  if (worker.draining) found.push("draining");
   else if (!worker.types.length) found.push("takes no jobs");
   if (worker.stalled) found.push("✗ its event loop stands still");
-  if (worker.is_slow) found.push(`slow: its jobs take ${worker.pace.toFixed(1)} times as long as on average`);
+  if (worker.is_slow) found.push(`slow: its jobs take ${worker.pace.toFixed(1)} times as long as average`);
   if (worker.withdrawn.length) found.push(`rate limit: refuses ${worker.withdrawn.join(", ")} for the moment`);
   return found.join("; ");
 }

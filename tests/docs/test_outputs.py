@@ -1,0 +1,103 @@
+"""The reference shows what each command prints: this runs them all on one fleet, at a time that the test passes in."""
+
+import time
+
+import pytest
+from celery import Celery
+from celery.bin.base import CLIContext
+from click.testing import CliRunner
+
+from celery_affinity.cli import affinity
+from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.score import MICRO
+from celery_affinity.server.reader import Reader
+from celery_affinity.server.replies import RecurringCall
+from celery_affinity.server.scheduler import Scheduler
+from docs.pages.outputs import OUTPUTS, PROMPT, sections
+
+from ..support.clocked import ClockedScheduler, clocked
+from ..support.processes import ROOT
+from ..support.scripted_fleet import ScriptedFleet
+
+FOUND = ROOT / "build" / "outputs.txt"
+
+
+@pytest.fixture
+def fleet(valkey, redis_client, monkeypatch):
+    """A shop: two pdf slots and a versatile one, all busy; a key, a recurring call, dead letters."""
+    clock = ClockedScheduler(redis_client, Keys())
+    run_together = Scheduler._run_together
+    monkeypatch.setattr(
+        Scheduler,
+        "_run_together",
+        lambda self, calls: run_together(self, [(clocked(each), args) for each, args in calls]),
+    )
+    monkeypatch.setattr(ClockedScheduler, "_run_together", Scheduler._run_together)
+    monkeypatch.setattr(Reader, "now_us", lambda self: clock.now_us)
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield Shop(clock)
+    monkeypatch.undo()
+    time.tzset()
+
+
+class Shop(ScriptedFleet):
+    def call(self, task_id, type_, task, **fields):
+        mark = "!" if "rules" in fields else ""
+        self.scheduler.publish(Job(f"{task_id}{mark}", type_, "{}", task_id=task_id, task_name=task, **fields))
+
+    def fill(self):
+        self.scheduler.recur(
+            [RecurringCall("plan-hamburg", "shop.plan", "route", "Hamburg", 300 * MICRO, signature="{}")], app="shop"
+        )
+        self.join("bad", "pdf")
+        for number, why in enumerate(("ValueError: no such page", "NotRegistered: 'shop.rendr'")):
+            self.call(f"invoice-{number}", "pdf", "shop.render")
+            (claim,) = self.inbox("bad")
+            self.scheduler.advance(2)
+            self.end("bad", claim, outcome=f"rejected {why}")
+        self.scheduler.leave("bad")
+        self.join("pdf1", "pdf", slots=2)
+        for _ in range(4):
+            self.call("invoice-done", "pdf", "shop.render")
+            self.scheduler.advance(20)
+            self.end("pdf1", *self.inbox("pdf1"))
+        self.join("any1", "pdf", "index", slots=1)
+        self.call("report-0", "index", "shop.rebuild", rules="key=customer%3Aacme limit=1")
+        for number in range(2, 7):
+            self.call(f"invoice-{number}", "pdf", "shop.render")
+        self.scheduler.advance(31)
+        self.call("report-1", "index", "shop.rebuild", rules="key=customer%3Aacme limit=1")
+        self.call("drawing-1", "drawing", "shop.draw")
+        self.call("report-july", "pdf", "shop.render", priority=8, delay_us=3600 * MICRO)
+        self.scheduler.advance(9)
+        self.call("offer-1", "pdf", "shop.render", on_demand=True)
+        for worker, slots in {"pdf1": 2, "any1": 1}.items():
+            held = [(*claim, 42 * MICRO) for claim in self.claims(worker).items()]
+            self.scheduler.sync(worker, held, slots=slots, other=0, draining=False)
+        self.scheduler.advance(2)
+
+
+def run(app, line):
+    """Return what a command prints; of a long one, its first lines."""
+    words = line.removeprefix(PROMPT).split()
+    done = CliRunner().invoke(affinity, words, obj=CLIContext(app=app, no_color=True, workdir=None))
+    assert done.exception is None or isinstance(done.exception, SystemExit), (line, done.exception)
+    return "\n".join(each.rstrip() for each in done.output.strip("\n").splitlines())
+
+
+def test_each_command_prints_what_the_reference_shows(valkey, fleet):
+    app = Celery("shop", broker=valkey.url, backend=valkey.url, set_as_current=False)
+    app.conf.broker_transport = "celery_affinity:Transport"
+    fleet.fill()
+    found = ""
+    for line, shown in sections():
+        printed = run(app, line)
+        if shown.endswith("\n..."):
+            printed = "\n".join([*printed.splitlines()[: shown.count("\n")], "..."])
+        found += f"{line}\n{printed}\n\n"
+    app.close()
+    FOUND.parent.mkdir(exist_ok=True)
+    FOUND.write_text(found.rstrip("\n") + "\n")
+    assert OUTPUTS.read_text() == FOUND.read_text(), f"if what they print now is right: cp {FOUND} {OUTPUTS}, make docs"
