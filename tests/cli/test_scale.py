@@ -38,7 +38,7 @@ def test_what_waits_and_runs_says_how_many_slots_there_should_be(valkey, scripte
     assert (found["slots"], found["running"], found["waiting"], found["work_s"]) == (2, 2, 10, 144)
     assert (found["profile"], found["wanted_slots"]) == ("pdf", 12)
     assert scale(scripted)["pdf"].wanted_slots == 5
-    assert re.search(r"^pdf +2 +2 +10 +144 s +5$", affinity(valkey.url, "scale").stdout, re.M)
+    assert re.search(r"^pdf +2 +2 +10.0 +144.0 s +5$", affinity(valkey.url, "scale").stdout, re.M)
 
 
 def test_what_a_rule_keeps_back_is_no_need_for_slots(scripted):

@@ -1,5 +1,7 @@
 """Jobs that a key keeps back wait like others: everything that counts or lists waiting jobs has them too."""
 
+import re
+
 from click import unstyle
 from prometheus_client import CollectorRegistry
 
@@ -38,7 +40,11 @@ def test_status_and_metrics_count_them(fleet, reader):
     assert found == {"pdf": (4, 1, 4, 3), "excel": (1, 0, 1, 1), "web": (1, 0, 0, 0)}
     assert status.waiting_keys == 1
     lines = unstyle(text.status(status)).splitlines()
-    assert [line.partition("of which")[2] for line in lines[1:4]] == [" 1 waits for a key", " 4 wait for a key", ""]
+    assert [re.search(r"(\d waits? for a key)?$", line)[0] for line in lines[1:4]] == [
+        "1 waits for a key",
+        "4 wait for a key",
+        "",
+    ]
     registry = CollectorRegistry()
     registry.register(StatusCollector(lambda: Metrics.of(status)))
     assert registry.get_sample_value("celery_affinity_kept_back_jobs", {"type": "pdf", "rule": "key"}) == 4
@@ -55,7 +61,7 @@ def test_status_and_metrics_say_what_is_paused_and_count_each_job_once(fleet, re
     status = Report(reader).status()
     assert {each.type: each.paused for each in status.types} == {"pdf": True, "excel": False}
     pdf = next(line for line in unstyle(text.status(status)).splitlines() if line.startswith("pdf"))
-    assert pdf.endswith("paused; of which 4 wait for a key")
+    assert pdf.endswith("paused; 4 wait for a key")
     registry = CollectorRegistry()
     registry.register(StatusCollector(lambda: Metrics.of(status)))
     kept_back = {
