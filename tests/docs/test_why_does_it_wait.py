@@ -98,7 +98,7 @@ def test_remarks_about_workers_and_types(fleet):
     fleet.join("index", "index")
     found = fleet.status()
     for remark in (
-        "drains",
+        "draining",
         "its event loop stands still",
         "takes no jobs",
         "5 wait for a key",
