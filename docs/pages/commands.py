@@ -49,6 +49,6 @@ def _each(group: click.Group, names: tuple[str, ...]) -> Iterator[tuple[tuple[st
 
 
 def _help(names: tuple[str, ...], command: click.Command) -> str:
-    context = click.Context(command, info_name=f"celery -A shop affinity {' '.join(names)}", max_content_width=110)
-    context.terminal_width = 110
+    context = click.Context(command, info_name=f"celery -A shop affinity {' '.join(names)}", max_content_width=105)
+    context.terminal_width = 105
     return command.get_help(context)
