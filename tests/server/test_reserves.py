@@ -2,6 +2,7 @@
 
 import pytest
 
+from celery_affinity.rules.bounds import Bound
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.reserves import encoded
 
@@ -260,3 +261,15 @@ def test_a_release_costs_some_commands_more_where_a_reserve_concerns_the_type_an
         assert cost[profiles, " "] == UNRESERVED
         assert cost[profiles, "excel:queued=1"] <= UNRESERVED + 2
         assert cost[profiles, "pdf:queued=1"] <= UNRESERVED + 21 + min(profiles, 10)
+
+
+def test_a_call_of_a_bounded_type_that_makes_others_urgent_has_them_start(fleet):
+    """No reserve keeps the run back once a call on demand has joined it."""
+    reserve(fleet, pdf={"queued": 1})
+    fleet.join("worker", "pdf", slots=2)
+    merged = {"task_name": "tests.task", "rules": "merge=city most=9 bytes=1000000", "bound": Bound(10)}
+    fleet.scheduler.publish(*fleet.made(["a+"], "pdf", **merged))
+    fleet.scheduler.publish(*fleet.made(["b+"], "pdf", **merged))
+    assert fleet.jobs("worker") == ["a+"]
+    fleet.scheduler.publish(*fleet.made(["c+"], "pdf", on_demand=True, **merged))
+    assert fleet.jobs("worker") == ["b*"]

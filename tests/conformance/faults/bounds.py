@@ -21,6 +21,6 @@ FAULTS = (
     Fault("jobs/bounds", "if bound.pending <= bound.most", "if bound.pending < bound.most"),
     Fault("jobs/bounds", "    bound.pending = bound.pending - 1\n", ""),
     Fault("jobs/bounds", "return dropped == job.id and protocol.HAS_ENDED or state", "return state"),
-    Fault("arrows/publish", "is_first = is_first and state == protocol.IS_PENDING", ""),
+    Fault("arrows/publish", "is_first = is_first and state ~= protocol.HAS_ENDED", ""),
     Fault("arrows/announce", "how = is_dropped and protocol.DROPPED or how", ""),
 )
