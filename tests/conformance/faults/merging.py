@@ -64,8 +64,8 @@ FAULTS = (
     Fault("jobs/patience", "time - clock.now_us < protocol.TICK_US and", ""),
     Fault(
         "jobs/patience",
-        "        wait(id, clock.now_us)\n        workers.have_one_tick()\n",
-        "        wait(id, clock.now_us)\n",
+        "        wait(id, protocol.AT_ONCE_US)\n        workers.have_one_tick()\n",
+        "        wait(id, protocol.AT_ONCE_US)\n",
     ),
     Fault("jobs/patience", "math.max(clock.now_us, until_when", "math.max(0, until_when"),
     Fault("jobs/patience", 'and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then', "then"),
@@ -80,7 +80,8 @@ FAULTS = (
     Fault("jobs/patience", '    redis.call("HSET", key.job(id), "state", "scheduled")\n', ""),
     Fault("jobs/patience", '    redis.call("HDEL", key.job(first), "patient")\n', ""),
     Fault("jobs/patience", '    redis.call("ZREM", key.scheduled, first)\n', ""),
-    Fault("jobs/patience", "    if time > clock.now_us then\n        wait", "    if true then\n        wait"),
+    Fault("jobs/patience", "    if time > protocol.AT_ONCE_US then\n", "    if true then\n"),
+    Fault("jobs/patience", "    if time > protocol.AT_ONCE_US then\n", "    if time > clock.now_us then\n"),
     Fault("jobs/patience", 'row.is_full or string.sub(row.lane, 1, 6) == "demand"', "row.is_full"),
     Fault(
         "jobs/patience",
