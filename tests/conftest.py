@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
@@ -17,6 +17,7 @@ import redis
 from celery import _state
 
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.rules.keys import Keys
 
 from .support.acl_users import as_user, lines, scheduler_of  # noqa: F401  # fixtures
 from .support.apps import APP, forget_connections
@@ -83,6 +84,8 @@ def redis_client(server):
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
         yield client
+        with suppress(redis.RedisError):  # a test may have ended the server
+            client.delete(Keys().key("schema"))  # another number is refused by tests that need no empty server
 
 
 # -- apps
