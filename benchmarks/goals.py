@@ -8,6 +8,7 @@ from .observers import OBSERVERS, USUAL_TYPES
 from .results import Part, Results, figure, ratio
 from .sharing import Sharer
 from .systems import AFFINITY, DRAMATIQ, KEYS, LOOKAHEAD, MERGED, SLOTS, STOCK, Variant
+from .viewers import BY_ID, VIEWERS, viewers_name
 
 Reached = Callable[[Results], float | None]
 
@@ -210,6 +211,13 @@ AT_SCALE = (
         at_most(50, f"{observer} at the most pending jobs, {USUAL_TYPES} types", _look(observer), "ms")
         for observer in OBSERVERS
     ),
+    *(
+        at_most(
+            1, f"the broker's core, {viewers_name(number)}", figure("page", "broker_percent", viewers_name(number)), "%"
+        )
+        for number in VIEWERS
+    ),
+    at_least(1_000, "jobs by id over HTTP", figure("page", "rate_of_a_core", BY_ID), "a second", "of one core"),
     at_most(1, "longest command of an observer on the server", _longest_command, "ms"),
     *(
         at_most(

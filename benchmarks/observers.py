@@ -16,9 +16,11 @@ from kombu import Connection
 
 from celery_affinity.cli import text
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.observe.as_json import as_json
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.flower import Observer, merged
+from celery_affinity.observe.job_lists import Filter, page_of
 from celery_affinity.observe.metrics import as_text, read_metrics
 from celery_affinity.observe.status import Report
 from celery_affinity.server.reader import Reader
@@ -27,7 +29,7 @@ from tests.whole.large.fleet import NOTED_FROM_US, LargeFleet
 
 from .bench import say
 
-OBSERVERS = ("status", "pending", "explain", "metrics", "Flower's page")
+OBSERVERS = ("status", "pending", "explain", "metrics", "Flower's page", "a page of jobs")
 
 #: Of the scale that the goals are about.
 USUAL_TYPES = 20
@@ -114,12 +116,14 @@ def looks(pending: Pending, executable: str | None) -> Iterator[list[Look]]:
         reader = scheduler_on(connection, _TRANSPORT).reader
         task = _in_the_middle(fleet, pending.jobs)
         observer = Observer(connection)
+        cursor = page_of(reader, Filter("pending"), min(1000, pending.jobs // 2)).cursor
         calls: dict[str, Callable[[], object]] = {
             "status": lambda: text.status(Report(reader).status()),
             "pending": lambda: text.upcoming(next_jobs(reader, None, 20)),
             "explain": lambda: text.explanation(explain(reader, task)),
             "metrics": lambda: as_text(read_metrics(reader)),
             "Flower's page": lambda: _rows(loop, observer),
+            "a page of jobs": lambda: as_json(page_of(reader, Filter("pending"), 100, cursor)),
         }
         yield [Look(f"{name}, {pending.name}", calls[name], client) for name in OBSERVERS]
 

@@ -15,7 +15,8 @@ class Options:
     """*only*: words of the names of subjects, any of these sets. *before*: another checkout, measured as well.
 
     *server*: an executable. *largest*: of the scales of the parts `arrows` and `observers`. *live_rounds*: in which the
-    largest fleet of `arrows` does all that fleets do. *looks*: of each observer.
+    largest fleet of `arrows` does all that fleets do. *looks*: of each observer. *page_s*, *page_jobs*: time for which
+    the page is looked at, and how many jobs it then has.
     """
 
     parts: tuple[str, ...]
@@ -32,6 +33,8 @@ class Options:
     largest: int = 1_000_000
     live_rounds: int = 100
     looks: int = 20
+    page_s: float = 30.0
+    page_jobs: int = 100_000
     memory_jobs: int = 6000
     shared_results: int = 1000
     kills: int = 50
@@ -50,7 +53,19 @@ def _words(name: str) -> set[str]:
     return set(name.replace(",", " ").split())
 
 
-_QUICK_PARTS = ("publish", "drain", "latency", "idle", "load", "slots", "arrows", "observers", "memory", "sharing")
+_QUICK_PARTS = (
+    "publish",
+    "drain",
+    "latency",
+    "idle",
+    "load",
+    "slots",
+    "arrows",
+    "observers",
+    "page",
+    "memory",
+    "sharing",
+)
 
 FULL = Options(parts=(*_QUICK_PARTS, "loss"))
 
@@ -68,5 +83,7 @@ QUICK = Options(
     arrow_calls=100,
     largest=10_000,
     live_rounds=21,
+    page_s=8.0,
+    page_jobs=10_000,
     memory_jobs=2000,
 )

@@ -20,6 +20,7 @@ from .publish import publish, ways
 from .results import Named, Part, Results
 from .sharing import Sharer, sharing
 from .systems import AFFINITY, BEFORE, DRAMATIQ, STOCK, Variant, variants
+from .viewers import page
 
 #: An older server, which many still run; measured where it is installed.
 _OTHER_SERVER = "redis-server"
@@ -93,6 +94,10 @@ def measure_observers(options: Options) -> Results:
     return {"observers": part}
 
 
+def measure_page(options: Options) -> Results:
+    return {"page": page(options.page_s, options.page_jobs, options.server)}
+
+
 def measure_memory(options: Options) -> Results:
     systems = (Variant(STOCK, "solo"), Variant(AFFINITY, "solo"), Variant(DRAMATIQ, "threads"))
     servers = {"valkey": None, "redis": _OTHER_SERVER} if shutil.which(_OTHER_SERVER) else {"valkey": None}
@@ -132,6 +137,7 @@ PARTS: dict[str, Callable[[Options], Results]] = {
     "slots": measure_slots,
     "arrows": measure_arrows,
     "observers": measure_observers,
+    "page": measure_page,
     "memory": measure_memory,
     "sharing": measure_sharing,
     "loss": measure_loss,

@@ -24,6 +24,7 @@ _DRAWN = {
     "load": {"p99": "99 % of the waits of on-demand jobs, ms"},
     "slots": {"used": "share of the slots' time"},
     "observers": {"median_ms": "median of a look, ms", "command_ms": "its longest command on the server, ms"},
+    "page": {"broker_percent": "share of the broker's core, %", "rate_of_a_core": "jobs by id, a second on a core"},
     "memory": {"bytes": "bytes a pending job"},
     "sharing": {"rate": "results a second"},
     "loss": {"lost": "tasks lost"},

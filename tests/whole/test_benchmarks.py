@@ -16,6 +16,7 @@ from benchmarks.load import slot_use
 from benchmarks.observers import OBSERVERS
 from benchmarks.report import Outcome
 from benchmarks.results import Named, Part, ratio
+from benchmarks.viewers import BY_ID, VIEWERS, viewers_name
 
 from ..support.processes import ROOT
 
@@ -78,6 +79,29 @@ def test_observers_are_measured_and_told(tmp_path):
     longest_ms = max(figures["command_ms"][0] for figures in found.values())
     assert reached["longest command of an observer on the server"] == longest_ms
     assert (tmp_path / "results.html").read_text().count("<svg") == 2
+
+
+def test_the_page_and_jobs_by_id_are_measured_and_told(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "page", "--quick", "--output", tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    content = json.loads((tmp_path / "results.json").read_text())
+    found = content["parts"]["page"]["figures"]
+    for number in VIEWERS:
+        looked_at = found[viewers_name(number)]
+        assert looked_at.keys() == {"broker_percent", "web_percent", "requests"}
+        assert looked_at["broker_percent"][0] > 0
+    few, many = (found[viewers_name(number)]["requests"][0] for number in VIEWERS)
+    assert many < 2 * few, "all viewers have one reader"
+    assert found[BY_ID]["rate"][0] > 0
+    reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
+    assert reached["jobs by id over HTTP"] == found[BY_ID]["rate_of_a_core"][0]
 
 
 def test_merged_calls_are_published_beside_ours_and_all_their_callers_get_the_result(tmp_path):

@@ -1,0 +1,126 @@
+"""The cost of `celery affinity web`: of its page to the broker, whatever the number of viewers, and of jobs by id."""
+
+import asyncio
+import itertools
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.support.apps import APP
+from tests.support.processes import Process, wait_until
+from tests.whole.large.fleet import LargeFleet
+
+from .bench import Bench, say
+from .meter import Meter
+from .results import Named, Part
+
+#: The scale of the goals.
+TYPES, WORKERS = 20, 100
+
+#: Numbers of browsers that look at the page.
+VIEWERS = (1, 50)
+
+#: Connections by which jobs are asked for at once, and how many different ones.
+_CLIENTS, _JOBS = 32, 1000
+
+#: A page is opened, and reads what is slow at first, before anything counts.
+_SETTLES_S = 5.0
+
+_BOOT_S = 60.0
+
+
+def viewers_name(number: int) -> str:
+    return f"the page, {number} viewer{'' if number == 1 else 's'}"
+
+
+BY_ID = "jobs by id"
+
+
+def page(seconds: float, pending: int, executable: str | None) -> Part:
+    """Return the share of a core that the page takes of the broker, %; and how fast jobs are found by their ids."""
+    part = Part()
+    with Bench(executable) as bench:
+        say(f"filling: {pending:,} jobs of {TYPES} types, {WORKERS} workers")
+        fleet = LargeFleet(bench.client, TYPES)
+        fleet.crowd(WORKERS)
+        fleet.fill(pending)
+        web = _serve(bench)
+        try:
+            host, port = wait_until(lambda: re.search(r"http://([\d.]+):(\d+)", web.log()), _BOOT_S, web.log()).groups()
+            meter = bench.meter(web.pid)
+            for number in VIEWERS:
+                part.add(Named(viewers_name(number)), asyncio.run(_looked_at(meter, host, int(port), number, seconds)))
+            part.add(Named(BY_ID), asyncio.run(_asked(meter, host, int(port), min(pending, _JOBS), seconds)))
+        finally:
+            web.end()
+    return part
+
+
+def _serve(bench: Bench) -> Process:
+    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "web", "--port", "0"]
+    return Process("web", command, {"BROKER_URL": bench.url(), "LEDGER": os.devnull, "PYTHONUNBUFFERED": "1"})
+
+
+async def _looked_at(meter: Meter, host: str, port: int, number: int, seconds: float) -> dict[str, float]:
+    async with _all_looking(host, port, number):
+        await asyncio.sleep(_SETTLES_S)
+        before = meter.read()
+        await asyncio.sleep(seconds)
+        found = meter.read().a_second_since(before)
+    return {
+        "broker_percent": found["server_us"] / 1e4,
+        "web_percent": found["worker_us"] / 1e4,
+        "requests": found["requests"],
+    }
+
+
+@asynccontextmanager
+async def _all_looking(host: str, port: int, number: int) -> AsyncIterator[None]:
+    """Have *number* viewers read the news."""
+    looking = [asyncio.create_task(_look(host, port)) for _ in range(number)]
+    try:
+        yield
+    finally:
+        failed = [each for each in looking if each.done()]
+        for each in looking:
+            each.cancel()
+        await asyncio.gather(*looking, return_exceptions=True)
+        if failed:
+            raise RuntimeError(f"{len(failed)} of {number} viewers saw the end of the news")
+
+
+async def _look(host: str, port: int) -> None:
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    while await reader.read(65_536):
+        pass
+
+
+async def _asked(meter: Meter, host: str, port: int, jobs: int, seconds: float) -> dict[str, float]:
+    """Ask for jobs for some seconds, by several clients at once, on the core that the web server leaves."""
+    numbers = itertools.cycle(range(jobs))
+    until_s = asyncio.get_running_loop().time() + seconds
+    before = meter.read()
+    counts = await asyncio.gather(*(_ask(host, port, numbers, until_s) for _ in range(_CLIENTS)))
+    after = meter.read()
+    found = after.a_second_since(before)
+    rate = sum(counts) / (after.seconds - before.seconds)
+    return {"rate": rate, "rate_of_a_core": rate / (found["worker_us"] / 1e6)}
+
+
+async def _ask(host: str, port: int, numbers: "itertools.cycle[int]", until_s: float) -> int:
+    reader, writer = await asyncio.open_connection(host, port)
+    count = 0
+    while asyncio.get_running_loop().time() < until_s:
+        writer.write(f"GET /api/jobs/task-{next(numbers)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(f"a job is not found: {head[:100]!r}")
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        assert length, "each reply has its length"
+        await reader.readexactly(int(length[1]))
+        count += 1
+    writer.close()
+    return count
