@@ -10,6 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+import uvicorn
+
+from celery_affinity.web.serve import serve
 
 from ..support.apps import APP
 from ..support.command import affinity
@@ -99,3 +102,17 @@ def test_a_token_file_that_is_not_there_is_said(valkey, words):
     run = affinity(valkey.url, "web", *words)
     assert run.returncode == 1
     assert "the token file cannot be read: FileNotFoundError: '/nowhere'" in run.stderr
+
+
+def test_a_reply_of_two_writes_does_not_wait_for_the_clients_ack(app, monkeypatch):
+    found = []
+
+    def run(self, sockets):
+        (listening,) = sockets
+        with socket.create_connection(listening.getsockname()), listening.accept()[0] as accepted:
+            found.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    options = {"token_file": None, "read_only": False, "allow": ["*"], "names": [], "on_ready": lambda url: None}
+    serve(app, host="127.0.0.1", port=0, **options)
+    assert found == [1]
