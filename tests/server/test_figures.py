@@ -6,7 +6,7 @@ from celery_affinity.observe.status import Report
 from celery_affinity.rules.figures import times_of
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
-from celery_affinity.rules.protocol import FIGURES_KEPT_S
+from celery_affinity.rules.protocol import FIGURES_KEPT_S, LARGEST_BUCKET
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.replies import End
 
@@ -44,6 +44,14 @@ def test_waits_and_runs_are_counted_with_their_times(fleet):
     assert times_of(found, "demand").sum_s == times_of(found, "done").sum_s == 3
     assert times_of(found, "failed").sum_s == 0.5
     assert all(times_of(found, kind).number == 1 for kind in ("queued", "demand", "done", "failed"))
+
+
+def test_a_wait_that_is_longer_than_every_bucket_is_in_the_last_one(fleet):
+    """One more than the largest, which Prometheus calls "+Inf"."""
+    fleet.publish("a", "pdf")
+    fleet.scheduler.advance(30 * 24 * 3600)
+    fleet.join("worker", "pdf")
+    assert figures(fleet)[f"queued {LARGEST_BUCKET + 1}"] == "1"
 
 
 def test_figures_outlive_the_workers_of_a_type_by_a_day(fleet, redis_client):

@@ -397,6 +397,20 @@ def test_what_changed_last_counts_and_who_said_otherwise_is_told(fleet):
     assert rows(fleet)["hh"].stale_after_s == 121
 
 
+def test_whoever_says_the_same_replaces_nothing(fleet):
+    fleet.scheduler.recur([entry()], app="shop")
+    assert fleet.scheduler.recur([entry()], app="another") == []
+
+
+def test_a_call_that_is_being_made_is_handed_out_to_nobody_else_when_its_signature_changes(fleet):
+    scheduler = fleet.scheduler
+    scheduler.recur([entry()])
+    scheduler.advance(301)
+    assert scheduler.due("shop", again_s=10)
+    scheduler.recur([entry(signature='{"task": "proj.reroute", "args": [1]}')])
+    assert scheduler.due("shop", again_s=10) is None
+
+
 def test_another_interval_counts_from_the_last_match_and_another_match_from_now(fleet):
     scheduler = fleet.scheduler
     scheduler.recur([entry()])

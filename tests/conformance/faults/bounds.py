@@ -2,11 +2,18 @@
 
 from .fault import Fault
 
+_ONE_PUBLISH = "tests/server/test_bounds.py::test_calls_of_one_publish_that_fill_a_run_make_room_for_no_more"
+
 FAULTS = (
     Fault("jobs/bounds", "keys[#keys + 1] = is_kept and key.kept_back(type, names[nth]) or nil", ""),
     Fault("jobs/bounds", "pending = pending + redis", "pending = redis"),
-    Fault("jobs/bounds", "opened[field] = { calls = found.calls + 1,", "opened[field] = { calls = found.calls,"),
-    Fault("jobs/bounds", "opened[field] = { calls = 1, bytes = #job.message }", ""),
+    Fault(
+        "jobs/bounds",
+        "opened[field] = { calls = found.calls + 1,",
+        "opened[field] = { calls = found.calls,",
+        _ONE_PUBLISH,
+    ),
+    Fault("jobs/bounds", "opened[field] = { calls = 1, bytes = #job.message }", "", _ONE_PUBLISH),
     Fault("jobs/bounds", "if fields.bad(job) or seen[job.id] or", "if fields.bad(job) or"),
     Fault("jobs/bounds", "has_expired or find_by", "find_by"),
     Fault("jobs/bounds", " or find_by.is_revoked(job.task_id) then", " then"),

@@ -64,13 +64,26 @@ FAULTS = (
     Fault("arrows/tick", '"(" .. clock.now, "+inf"', 'clock.now, "+inf"'),
     # Declaring.
     Fault(
-        "arrows/recur", 'if app == "" or redis.call("HGET", key.recurring_of(app), name) ~= digest then', "if true then"
+        "arrows/recur",
+        'if app == "" or redis.call("HGET", key.recurring_of(app), name) ~= digest then',
+        "if true then",
+        _TESTS + "test_what_changed_last_counts_and_who_said_otherwise_is_told",
     ),
-    Fault("arrows/recur", "old_digest ~= digest and old_app ~= app", "old_app ~= app"),
+    Fault(
+        "arrows/recur",
+        "old_digest ~= digest and old_app ~= app",
+        "old_app ~= app",
+        _TESTS + "test_whoever_says_the_same_replaces_nothing",
+    ),
     Fault("arrows/recur", "old_digest ~= digest and old_app ~= app", "old_digest ~= digest"),
     Fault("arrows/recur", "math.max(clock.now_us, due - old_stale_us + stale_us)", "due - old_stale_us + stale_us"),
     Fault("arrows/recur", "due - old_stale_us + stale_us", "clock.now_us + stale_us"),
-    Fault("arrows/recur", "        if old_stale ~= stale then\n", "        if true then\n"),
+    Fault(
+        "arrows/recur",
+        "        if old_stale ~= stale then\n",
+        "        if true then\n",
+        _TESTS + "test_a_call_that_is_being_made_is_handed_out_to_nobody_else_when_its_signature_changes",
+    ),
     Fault("arrows/recur", "        recurring_names.remove(old_place, name)\n", ""),
     Fault("arrows/recur", '"matched", "by", "made", "left", "left_at")', '"left", "left_at")'),
     Fault("arrows/recur", '        redis.call("HSET", key.recurring_of(app), name, digest)\n', ""),
