@@ -23,3 +23,10 @@ def test_calls_of_one_publish_that_fill_a_run_make_room_for_no_more(fleet, numbe
     published = fleet.scheduler.publish(*jobs)
     assert [each.full is not None for each in published] == [is_full] * number
     assert (fleet.state("a+") is None) == is_full
+
+
+def test_a_job_that_has_expired_when_it_is_published_takes_no_room(fleet):
+    (expired,) = fleet.made(["a"], "pdf", expires_us=0, bound=Bound(1))
+    (other,) = fleet.made(["b"], "pdf", bound=Bound(1))
+    assert [each.full for each in fleet.scheduler.publish(expired, other)] == [None, None]
+    assert fleet.state("b") == "pending"

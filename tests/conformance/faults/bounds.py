@@ -15,7 +15,12 @@ FAULTS = (
     ),
     Fault("jobs/bounds", "opened[field] = { calls = 1, bytes = #job.message }", "", _ONE_PUBLISH),
     Fault("jobs/bounds", "if fields.bad(job) or seen[job.id] or", "if fields.bad(job) or"),
-    Fault("jobs/bounds", "has_expired or find_by", "find_by"),
+    Fault(
+        "jobs/bounds",
+        "has_expired or find_by",
+        "find_by",
+        "tests/server/test_bounds.py::test_a_job_that_has_expired_when_it_is_published_takes_no_room",
+    ),
     Fault("jobs/bounds", " or find_by.is_revoked(job.task_id) then", " then"),
     Fault("jobs/bounds", "if tonumber(job.delay_us) > 0 or", "if"),
     Fault("jobs/bounds", 'not joins(job, opened) and not merges("would_wait"', 'not merges("would_wait"'),

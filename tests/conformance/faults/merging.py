@@ -81,7 +81,12 @@ FAULTS = (
     Fault("jobs/patience", '    redis.call("HDEL", key.job(first), "patient")\n', ""),
     Fault("jobs/patience", '    redis.call("ZREM", key.scheduled, first)\n', ""),
     Fault("jobs/patience", "    if time > protocol.AT_ONCE_US then\n", "    if true then\n"),
-    Fault("jobs/patience", "    if time > protocol.AT_ONCE_US then\n", "    if time > clock.now_us then\n"),
+    Fault(
+        "jobs/patience",
+        "    if time > protocol.AT_ONCE_US then\n",
+        "    if time > clock.now_us then\n",
+        _PATIENT + "test_a_run_whose_patience_has_ended_runs_even_if_the_clock_is_set_back_after_another_began",
+    ),
     Fault("jobs/patience", 'row.is_full or string.sub(row.lane, 1, 6) == "demand"', "row.is_full"),
     Fault(
         "jobs/patience",
