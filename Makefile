@@ -33,7 +33,8 @@ slow: $(VENV)/.test
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m slow $(ARGS)
 
 # More of the random steps that `make test` makes 10,000 of, from a seed that it prints: SEED=... makes the same again.
-# Some 600 a second, on each server.
+# Some 600 a second, on each server; more of them with `python -m tests.conformance.alone`, which has no server
+# and checks only what must hold of any state.
 conformance: $(VENV)/.test
 	CONFORMANCE_STEPS=$(STEPS) CONFORMANCE_SEED=$(SEED) $(BIN)/python -m pytest tests/conformance/test_conformance.py -s -o timeout=0 $(ARGS)
 

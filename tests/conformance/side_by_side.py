@@ -91,6 +91,10 @@ class SideBySide:
 
     def compare(self, more=NONE):
         """Compare the replies, then the states; then, unless there is *more* to go on with, see to the invariants."""
+        self.compare_with_server()
+        self.check_invariants(more)
+
+    def compare_with_server(self):
         self.wire.read_state()
         self.wire.send()
         wanted = expected(self.reference)  # the server is at work meanwhile
@@ -101,6 +105,8 @@ class SideBySide:
         state = self.state = read(found)
         assert state == wanted, _difference(state, wanted)
         check_that_each_job_is_in_one_place(self.reference, state)
+
+    def check_invariants(self, more):
         check_that_calls_merge(self.reference, self.claimed_batches, self.now_us)
         self.claimed_batches = claimed_batches(self.reference)
         granted = self.newly_granted()

@@ -1,0 +1,44 @@
+"""The walk on the reference alone, for what must hold of any state: `python -m tests.conformance.alone [STEPS [SEED]]`.
+
+Without a server a step costs less than half. What the server does besides is for the conformance test.
+"""
+
+import random
+import sys
+from collections import Counter
+
+from .test_conformance import STEPS_IN_A_RUN, Conformance
+from .walk import run
+
+
+class NoServer:
+    """A wire that leads nowhere."""
+
+    def empty(self):
+        """Have nothing to empty."""
+
+    def add(self, *command):
+        """Send nothing."""
+
+    def add_script(self, arrow, base, rest, values):
+        """Send nothing."""
+
+
+class Alone(Conformance):
+    """The moves of the reference."""
+
+    def compare_with_server(self):
+        self.awaited.clear()
+        self.state = {}
+
+
+def main(steps="100000", seed=None):
+    seed = random.randrange(2**32) if seed is None else int(seed)
+    print(f"SEED={seed}", flush=True)
+    tally = Counter()
+    run(lambda: Alone(NoServer(), tally), steps=int(steps), steps_in_a_run=STEPS_IN_A_RUN, seed=seed)
+    print(steps, "steps:", dict(tally))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
