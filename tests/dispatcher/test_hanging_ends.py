@@ -13,7 +13,7 @@ from celery.result import AsyncResult
 from celery_affinity.rules.keys import Keys
 
 from ..support.apps import APP
-from ..support.fleet import wait_for_state
+from ..support.fleet import in_time, wait_for_state
 from ..support.processes import Process, start_worker, wait_until
 
 HANGS = "tests.support.apps.hangs"
@@ -72,7 +72,7 @@ def end_of(fleet, name):
     return AsyncResult(sent.id, app=fleet.app)
 
 
-@pytest.mark.parametrize("kind", ["prefork", "gevent", "dispatcher"])
+@pytest.mark.parametrize("kind", in_time("prefork", "gevent", "dispatcher"))
 def test_an_end_that_hangs_holds_up_neither_jobs_nor_other_ends_nor_a_stop_nor_another_process(fleet, mute, kind):
     tellers = Tellers(fleet, mute)
     first = tellers.start(kind, "first")
@@ -95,7 +95,7 @@ def test_an_end_that_hangs_holds_up_neither_jobs_nor_other_ends_nor_a_stop_nor_a
 
     first.term()
     assert first.wait(SOON_S) == 0
-    assert "not waited for" in first.log()
+    assert "Not waiting for" in first.log()
     assert second.is_running
     end = end_of(fleet, "healthy")
     wait_for_state(end, "REVOKED", SOON_S)

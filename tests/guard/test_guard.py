@@ -13,6 +13,7 @@ from celery_affinity.guard.pulse import STALLED_AFTER_S
 from celery_affinity.rules.keys import Keys
 
 from ..support.apps import APP
+from ..support.fleet import in_time
 from ..support.processes import session_of, start_worker, wait_until
 from ..support.worker_processes import guard_of, none_runs, pool_of, runs
 
@@ -25,14 +26,14 @@ AT_ONCE_S = 3
 
 @pytest.mark.parametrize(
     ("pool", "task"),
-    [
+    in_time(
+        ("gevent", "hold_the_interpreter"),
+        ("prefork", "hold_the_interpreter"),
         ("threads", "hold_the_interpreter"),
         ("solo", "hold_the_interpreter"),
-        ("prefork", "hold_the_interpreter"),
-        ("gevent", "hold_the_interpreter"),
         ("gevent", "compute"),
         ("eventlet", "compute"),
-    ],
+    ),
 )
 def test_a_worker_that_can_say_nothing_for_two_timeouts_is_not_taken_for_dead(fleet, pool, task):
     timeout_s = 2
@@ -68,7 +69,9 @@ def test_a_suspended_worker_is_taken_for_dead_as_its_guard_says_nothing_for_it(f
 # -- a death
 
 
-@pytest.mark.parametrize(("pool", "survive"), [("prefork", "0"), ("prefork", "1"), ("threads", "0"), ("solo", "0")])
+@pytest.mark.parametrize(
+    ("pool", "survive"), in_time(("prefork", "0"), ("prefork", "1"), ("threads", "0"), ("solo", "0"))
+)
 def test_a_killed_workers_jobs_are_pending_again_at_once_and_its_children_are_gone(fleet, pool, survive):
     worker = fleet.start("killed", "pdf", pool=pool, concurrency=2, CHILDREN_SURVIVE=survive)
     jobs = [f"job-{number}" for number in range(1 if pool == "solo" else 2)]
@@ -150,7 +153,7 @@ def test_a_guard_that_dies_is_replaced(fleet):
     wait_until(lambda: not fleet.names(), AT_ONCE_S, worker.log())
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_a_worker_that_stops_in_good_order_leaves_no_guard_behind(fleet, pool):
     worker = fleet.start("worker", "pdf", pool=pool)
     worker.wait_ready(10)
@@ -242,7 +245,7 @@ def test_a_solo_worker_gets_its_next_job_at_once_after_a_long_one(fleet):
         assert started.time_s - ended.time_s < 2, "less than until the next heartbeat"
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "gevent", "eventlet"])
+@pytest.mark.parametrize("pool", in_time("gevent", "prefork", "threads", "solo", "eventlet"))
 def test_an_idle_loop_is_not_taken_for_one_that_stands_still(fleet, pool):
     worker = fleet.start("idle", "pdf", pool=pool)
     (status,) = fleet.report.status().workers

@@ -23,8 +23,17 @@ from .processes import start_worker, wait_until, wait_until_it_listens
 #: Every pool of Celery's that runs tasks.
 POOLS = ("prefork", "threads", "solo", "gevent", "eventlet")
 
-#: The same, of which `make test` has the first one alone.
-POOLS_IN_TIME = [POOLS[0], *(pytest.param(pool, marks=pytest.mark.slow) for pool in POOLS[1:])]
+
+def in_time(first, *others):
+    """Return parameters of which `make test` has the first one alone, and `make slow` the others."""
+    return [first, *(pytest.param(*each, marks=pytest.mark.slow) for each in map(_as_tuple, others))]
+
+
+def _as_tuple(each):
+    return each if isinstance(each, tuple) else (each,)
+
+
+POOLS_IN_TIME = in_time(*POOLS)
 
 #: Settings of apps for which `pdf` and what begins with `exc` are scheduled, and nothing else.
 PARTLY_SCHEDULED = {"affinity_queues": ["pdf", "exc*"], "worker_prefetch_multiplier": 1}

@@ -13,7 +13,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings
 
 from ..support.apps import APP
-from ..support.fleet import PARTLY_SCHEDULED, POOLS, MixedFleet
+from ..support.fleet import PARTLY_SCHEDULED, POOLS_IN_TIME, MixedFleet, in_time
 from ..support.members import claims_of, inbox_of, telling_of
 from ..support.processes import wait_until
 
@@ -25,7 +25,7 @@ def fleet(valkey, redis_client, tmp_path, load_app, monkeypatch):
     return MixedFleet(valkey, redis_client, tmp_path, app)
 
 
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("pool", POOLS_IN_TIME)
 def test_one_worker_serves_scheduled_queues_and_others(fleet, pool):
     fleet.start("mixed", "pdf", "mail", "excel", pool=pool)
     for number in range(10):
@@ -74,7 +74,7 @@ def test_a_worker_prefetches_no_more_than_kombu_lets_it(fleet):
     assert not fleet.ledger.ends()["long"]
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_a_worker_reads_on_as_soon_as_prefetch_lets_it(fleet, pool):
     for number in range(10):
         fleet.send(f"job-{number}", "mail", 0.05)

@@ -23,6 +23,7 @@ from celery_affinity.transport.channel import Channel
 from ..support import certificates
 from ..support.apps import APP
 from ..support.certificates import tls_options
+from ..support.fleet import in_time
 from ..support.ledger import Ledger
 from ..support.processes import Process, start_worker, wait_until
 from ..support.sentinel import Sentinel
@@ -61,7 +62,7 @@ def publish(url, task, *args, env=None):
     return run.stdout.strip()
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_a_cut_connection_re_runs_nothing(valkey, redis_client, ledger, pool):
     worker = start_worker(APP, valkey.url, ["pdf"], pool=pool, concurrency=3, env={"LEDGER": str(ledger.path)})
     report = report_of(valkey)
@@ -81,7 +82,7 @@ def test_a_cut_connection_re_runs_nothing(valkey, redis_client, ledger, pool):
     assert set(states) == {b"done"}
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_connections_that_are_cut_again_and_again_lose_no_job_and_run_none_twice(valkey, redis_client, ledger, pool):
     jobs, cuts = 1500, 6
     env = {"LEDGER": str(ledger.path), "HEARTBEAT_INTERVAL": "1", "ACKS_LATE": "1"}

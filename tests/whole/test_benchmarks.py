@@ -81,6 +81,7 @@ def test_observers_are_measured_and_told(tmp_path):
     assert (tmp_path / "results.html").read_text().count("<svg") == 2
 
 
+@pytest.mark.slow
 def test_the_page_and_jobs_by_id_are_measured_and_told(tmp_path):
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks", "page", "--quick", "--output", tmp_path],

@@ -13,6 +13,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.apps import APP
+from ..support.fleet import in_time
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
 from .chaos.proxy import Proxy
@@ -36,7 +37,7 @@ def a_blip_while_they_run(fleet, pool, transport):
     return worker
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_running_acks_late_tasks_survive_a_blip_and_their_acks_land_after_the_reconnect(fleet, pool):
     a_blip_while_they_run(fleet, pool, OURS)
     wait_until(fleet.all_slots_are_free, 10, "the server knows of their ends")
@@ -78,7 +79,7 @@ def test_a_server_that_is_down_for_three_worker_timeouts_has_nothing_run_again(t
     assert ledger.starts() == dict.fromkeys(JOBS, 1)
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_a_connection_that_goes_silent_amid_a_broadcast_does_not_hold_up_the_worker(fleet, pool):
     proxy = Proxy(int(fleet.redis.connection_pool.connection_kwargs["port"]))
     try:

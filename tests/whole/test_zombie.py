@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from ..support.fleet import in_time
 from ..support.processes import wait_until
 from ..support.worker_processes import pool_of
 
@@ -14,7 +15,7 @@ def start(fleet, name, pool):
     return fleet.start(name, "pdf", pool=pool, timeout_s=TIMEOUT_S, beat_s=0.5)
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads", "gevent"))
 @pytest.mark.parametrize("task", ["early", "late"])
 def test_a_job_that_lay_in_a_socket_during_a_suspension_is_run_by_another_alone(fleet, pool, task):
     zombie = start(fleet, "zombie", pool)
@@ -33,7 +34,7 @@ def test_a_job_that_lay_in_a_socket_during_a_suspension_is_run_by_another_alone(
     assert fleet.ledger.starts() == {"warm-up": 1, "job": 1, "next": 1}
 
 
-@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+@pytest.mark.parametrize("pool", in_time("prefork", "gevent"))
 def test_a_task_that_another_runs_by_now_is_stopped_and_says_nothing(fleet, pool):
     zombie = start(fleet, "zombie", pool)
     result = fleet.tasks["late"].delay("job", 30)

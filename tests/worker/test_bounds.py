@@ -9,7 +9,7 @@ from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
-from ..support.fleet import wait_for_state
+from ..support.fleet import in_time, wait_for_state
 from ..support.processes import start_worker, wait_until
 
 APP = "tests.support.apps.bounded"
@@ -33,7 +33,7 @@ def call(app, name, *args):
     return app.tasks[f"{APP}.{name}"].s(*args)
 
 
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", in_time("threads", "prefork"))
 def test_a_retry_and_the_steps_that_follow_pass_while_fresh_calls_are_refused(bounded, pool):
     bounded.start("pdf", pool=pool)
     retried = call(bounded, "flaky", str(bounded.free)).delay()

@@ -14,6 +14,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.apps import APP
+from ..support.fleet import in_time
 from ..support.ledger import Ledger
 from ..support.messages import wire
 from ..support.processes import start_worker, wait_until, wait_until_it_listens
@@ -246,7 +247,7 @@ def fleet(valkey, redis_client, tmp_path, load_app):
     return Fleet(valkey.url, redis_client, Ledger(tmp_path / "ledger"), load_app(APP))
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads", "gevent"))
 def test_no_broadcast_ends_a_worker(fleet, pool):
     worker = fleet.start(pool, "pdf")
     waiting = fleet.app.send_task(f"{APP}.excel", ("waits",), affinity="excel")
@@ -279,7 +280,7 @@ def test_no_item_in_its_inbox_ends_a_worker(fleet):
     assert "It was: b'garbage'" in worker.log()
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads", "solo"))
 def test_no_message_of_a_stock_producer_ends_a_worker_or_holds_up_others(fleet, pool):
     worker = fleet.start(pool, "pdf", "excel")
     fleet.redis.lpush("pdf", *LISTS)

@@ -8,6 +8,7 @@ import pytest
 from celery_affinity.rules.keys import Keys
 
 from ..support.clocked import ClockedScheduler
+from ..support.fleet import in_time
 from ..support.processes import wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -145,7 +146,7 @@ def _claims(fleet):
     return sum(fleet.redis.hlen(key) for key in fleet.redis.scan_iter(Keys().key("claims", "*")))
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_another_worker_gets_what_waits_behind_a_long_task(fleet, pool):
     _one_long_and_many_behind_it(fleet, pool)
     assert _claims(fleet) > 1, "some are held ahead"

@@ -14,7 +14,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.worker import merged_run
 
-from ..support.fleet import POOLS
+from ..support.fleet import POOLS_IN_TIME, in_time
 from ..support.merging import APP, SOON_S, Merging
 from ..support.processes import wait_until
 
@@ -24,7 +24,7 @@ def merging(load_app, valkey, redis_client, tmp_path):
     return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
 
 
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("pool", POOLS_IN_TIME)
 def test_calls_that_wait_together_are_one_run_whose_result_each_caller_gets(merging, pool):
     fold, add, total = map(merging.task, ("fold", "add", "total"))
     results = [fold.delay("HH", changes=[n]) for n in range(3)]
@@ -45,7 +45,7 @@ def test_calls_that_wait_together_are_one_run_whose_result_each_caller_gets(merg
     merging.leaves_nothing()
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_one_connection_in_the_pool_is_enough_to_tell_callers_and_to_call_what_follows(merging, pool):
     add = merging.task("add")
     results = [merging.task("fold").apply_async(("HH", [n]), link=add.s([9])) for n in range(3)]
@@ -216,7 +216,7 @@ def test_a_run_that_is_rejected_for_good_is_the_failure_of_each_caller(merging):
         assert (job.state, job.reason, job.why) == ("dead", "rejected", "Reject: HH")
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_a_retry_is_one_of_each_call_and_they_merge_again(merging, pool):
     retries = merging.task("retries")
     results = [retries.delay("HH", [n]) for n in range(3)]
@@ -250,7 +250,7 @@ def test_a_worker_that_is_killed_takes_no_caller_along(merging):
     assert [each.get(timeout=SOON_S) for each in results] == [[0, 1, 2]] * 3
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_what_stock_producers_send_merges_by_the_name_of_its_task(merging, pool):
     stock = Celery("stock", broker=merging.url, backend=merging.url, set_as_current=False)
     results = [stock.send_task("by_name", ("HH",), {"changes": [n]}, queue="merging") for n in range(3)]
@@ -287,7 +287,7 @@ def test_a_policy_of_retries_that_says_more_than_pauses_is_no_failure(merging):
     assert [each.get(timeout=SOON_S) for each in results] == [[0, 1]] * 2
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads", "gevent"))
 def test_connections_that_break_during_the_run_keep_no_caller_waiting(merging, pool):
     results = [merging.task("fold_late").delay("HH", [n], 1.0) for n in range(3)]
     merging.start(pool)

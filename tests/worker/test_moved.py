@@ -4,12 +4,13 @@ import pytest
 
 import celery_affinity
 
+from ..support.fleet import in_time
 from ..support.processes import start_worker
 
 APP = "tests.support.apps.moved"
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_a_retry_keeps_what_its_job_was_moved_to(load_app, valkey, redis_client, pool):
     app = load_app(APP)
     jobs = celery_affinity.jobs(app)

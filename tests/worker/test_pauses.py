@@ -9,6 +9,7 @@ import pytest
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
+from ..support.fleet import in_time
 from ..support.processes import wait_until
 
 
@@ -26,7 +27,7 @@ def deliveries(fleet):
     return {int(fleet.redis.hget(job, "deliveries")) for job in jobs}
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 @pytest.mark.parametrize("what", ["type:pdf", "*"])
 def test_jobs_that_lie_unread_in_an_inbox_go_back_and_others_run(fleet, scheduler, pool, what):
     worker = fleet.start("worker", "pdf", "excel", pool=pool, concurrency=4)

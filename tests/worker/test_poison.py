@@ -17,6 +17,7 @@ from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP
+from ..support.fleet import in_time
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
 from ..support.scripted_fleet import ScriptedFleet
@@ -112,7 +113,7 @@ POISON = {
 }
 
 
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", in_time("threads", "prefork"))
 def test_what_cannot_be_run_ends_and_the_worker_goes_on(fleet, pool):
     worker = fleet.start("pdf", pool=pool)
     for name, body in POISON.items():

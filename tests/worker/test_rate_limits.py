@@ -11,6 +11,7 @@ from celery_affinity.transport.reach import explain
 
 from ..support import since
 from ..support.apps import APP
+from ..support.fleet import in_time
 from ..support.processes import start_worker, wait_until
 
 OURS, STOCK = "celery_affinity:Transport", "redis"
@@ -36,7 +37,7 @@ def worker_of(fleet, name):
     return next(each for each in fleet.report.status().workers if each.name.startswith(name))
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads", "gevent"))
 def test_a_limited_type_leaves_the_slots_to_others_and_goes_at_its_rate_in_order(fleet, pool):
     worker = fleet.start("worker", "mail", "pdf", pool=pool, concurrency=2, RATE_LIMIT="5/s")
     mails = send(fleet, "mail", 15)
@@ -169,7 +170,7 @@ def _ahead(fleet, name, *queues, pool="threads", **options):
     return fleet.start(name, *queues, pool=pool, concurrency=2, RATE_LIMIT="1/m", CONF=conf, **options)
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_slots_that_limited_jobs_lend_are_used_with_look_ahead(fleet, pool):
     _ahead(fleet, "worker", "mail", "pdf", pool=pool)
     send(fleet, "mail", 5)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ..support.apps import APP
+from ..support.fleet import in_time
 from ..support.processes import start_worker, wait_until, wait_until_it_listens
 
 
@@ -123,7 +124,7 @@ def test_inspect_affinity_on_the_command_line(fleet):
     assert all(0 <= each["age_s"] < 30 for each in claims)
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_a_drained_worker_goes_on_with_what_runs_and_takes_nothing_until_it_is_told_to(fleet, pool):
     worker = start(fleet, "worker", "mail", "pdf", pool=pool, concurrency=2, beat_s=0.5, RATE_LIMIT="1/m")
     mails = [fleet.tasks["mail"].delay(f"mail-{number}") for number in range(3)]

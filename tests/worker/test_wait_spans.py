@@ -18,7 +18,7 @@ from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP
-from ..support.fleet import POOLS_IN_TIME
+from ..support.fleet import POOLS_IN_TIME, in_time
 from ..support.processes import start_worker, wait_until
 
 TRACED = "tests.support.apps.traced"
@@ -138,7 +138,7 @@ def test_many_calls_that_are_published_together_are_in_the_trace_that_publishes_
     assert {each["context"]["trace_id"] for each in (wait, other)} == {f"0x{whole.context.trace_id:032x}"}
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_without_a_trace_of_the_producer_wait_and_run_are_one(traced, pool):
     traced.task("render").delay("a")
     traced.start(pool)
@@ -160,7 +160,7 @@ def test_nothing_is_recorded_unless_the_setting_says_so(traced):
 
 
 @pytest.mark.parametrize("fault", ["raises", "cannot start"])
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads", "solo"))
 def test_tasks_run_though_spans_cannot_be_made(traced, pool, fault):
     worker = traced.start(pool, FAULT=fault)
     results = [traced.task("render").delay(n) for n in range(3)]

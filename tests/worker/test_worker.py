@@ -12,6 +12,7 @@ from celery_affinity.server.replies import Claim
 from celery_affinity.worker.host import WorkerHost
 
 from ..support import since
+from ..support.fleet import in_time
 from ..support.members import telling_of
 from ..support.processes import wait_until
 
@@ -41,7 +42,7 @@ def test_a_rare_job_starts_at_once_while_the_specialists_are_busy(fleet):
     assert not long.ready(), "the rare job did not wait for it"
 
 
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("pool", in_time(*POOLS))
 def test_a_job_longer_than_the_worker_timeout_is_not_run_twice(fleet, pool):
     fleet.start("long", "pdf", pool=pool, timeout_s=2, beat_s=0.5)
     fleet.start("other", "pdf", pool="solo", timeout_s=2, beat_s=0.5)
