@@ -44,7 +44,7 @@ from .replies import (
 from .running import ScriptRunner
 from .scripts.assembling import load
 
-#: Arrows that a worker's event loop calls. They are linked when the worker joins: linking takes some 50 ms, for which
+#: Arrows that a worker's event loop calls. They are linked when the worker joins: linking takes some 25 ms, for which
 #: the loop would not hear what the pool says, so that a cold shutdown waited for tasks that had just begun.
 _OF_A_LOOP = ("release", "ack", "sync", "requeue", "claim")
 

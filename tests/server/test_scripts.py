@@ -10,7 +10,7 @@ from celery_affinity.rules.keys import KEYS, Keys, lua_expression, lua_source
 from celery_affinity.rules.settings import SettingError
 from celery_affinity.server.replies import End
 from celery_affinity.server.scheduler import Scheduler
-from celery_affinity.server.scripts.assembling import ARROWS, load
+from celery_affinity.server.scripts.assembling import ARROWS, assembled, load
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
@@ -20,7 +20,7 @@ from ..support.scripted_fleet import ScriptedFleet
 def test_a_script_says_what_it_is_and_what_it_returns(name):
     source = load(name).source
     assert source.startswith(f"-- {name}: ")
-    assert re.search(r"^-- RETURNS ", source, re.MULTILINE)
+    assert re.search(r"^-- RETURNS ", assembled(name), re.MULTILINE)
     assert "math.random" not in source
 
 

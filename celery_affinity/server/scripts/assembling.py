@@ -93,9 +93,10 @@ class Script:
 
 @cache
 def load(name: str) -> Script:
-    """Return the script of the arrow *name*."""
-    names, takes_rest = bound(name, _read(f"arrows/{name}.lua"))
-    return Script(name, linked(assembled(name)), names, takes_rest)
+    """Return the script of the arrow *name*, which still says in its first line what it is."""
+    own = _read(f"arrows/{name}.lua")
+    names, takes_rest = bound(name, own)
+    return Script(name, own.splitlines(keepends=True)[0] + linked(assembled(name)), names, takes_rest)
 
 
 def bound(name: str, own: str) -> tuple[tuple[str, ...], bool]:
@@ -112,6 +113,7 @@ def assembled(name: str) -> str:
     return _assemble(_read(f"arrows/{name}.lua"), set())
 
 
+@cache
 def _read(path: str) -> str:
     generate = _GENERATED.get(path)
     if generate:
@@ -122,21 +124,21 @@ def _read(path: str) -> str:
 def _assemble(source: str, included: set[str]) -> str:
     lines: list[str] = []
     last_line: str | None = None  # of code; None before the first one
-    may_defer = False
+    follows_code = False
     for line in source.splitlines(keepends=True):
         directive = _DIRECTIVE.match(line)
         if directive:
             word, path = directive.groups()
-            _check_place(line, word, last_line, may_defer)
+            _check_place(line, word, last_line, follows_code and bool(_OPENS.search(last_line or "")))
             text = "" if path in included else _assemble(_read(path), included)
             included.add(path)
             lines.append(deferred(text, last_line) if last_line else text)
             continue
         lines.append(line)
         if line.isspace() or line.startswith("--"):
-            may_defer = False
+            follows_code = False
         else:
-            last_line, may_defer = line, bool(_OPENS.search(line))
+            last_line, follows_code = line, True
     return "".join(lines)
 
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 _BEGIN, _END = "-- deferred in ", "-- to here\n"
 
 #: A function of a part, ``function lanes.add(...)`` or ``local function find(...)``, to the ``end`` that begins a
-#: line, with the comment above. A function that contains a deferred part does not match.
+#: line. A function that contains a deferred part does not match.
 _BODY = rf".*\n(?:(?!end$|{_BEGIN}).*\n)*end\n"
-_SAID = rf"(?:^--(?!{_BEGIN[2:]}|{_END[2:-1]}).*\n)*"
 FUNCTION = re.compile(
-    rf"{_SAID}^function (?P<part>\w+)\.(?P<name>\w+)\({_BODY}|{_SAID}^local function (?P<own>\w+)\({_BODY}",
+    rf"^(?:function (?P<part>\w+)\.(?P<name>\w+)|local function (?P<own>\w+))\({_BODY}",
     re.MULTILINE,
 )
 NAME = re.compile(r"(?<![\w.])\w+(?:\.\w+)?")

@@ -23,6 +23,8 @@ _VALUE = r'(?:\d+|"[^"\\,\n]*")'
 _CONSTANTS = re.compile(
     rf"^local (?P<names>[A-Z_]+(?:, [A-Z_]+)*) = (?P<values>{_VALUE}(?:, {_VALUE})*)(?:\s+--.*)?\n", re.MULTILINE
 )
+#: Lines that are comments, and no marks of deferred parts. They are half of the text: what follows reads it many times.
+_COMMENT_LINES = re.compile(r"^ *--(?! deferred in | to here).*\n", re.MULTILINE)
 _DECLARED = re.compile(r"^\s*local (\w+(?:, \w+)*)", re.MULTILINE)
 _TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"')
 #: A comment, a text, or a word that may be a constant and is no field of a table.
@@ -31,7 +33,7 @@ _CONSTANT = re.compile(rf"--.*|{_TEXT.pattern}|(?<![\w.])(?P<name>[A-Z_]+)\b(?!\
 
 def linked(source: str) -> str:
     """Return a script that does the same as *source*, an assembled one, and has less to define."""
-    whole = with_blocks_own(_without_unused(source))
+    whole = with_blocks_own(_without_unused(_COMMENT_LINES.sub("", source)))
     return _with_locals(_with_constants_spelled(_with_numbers_spelled(_with_calls_spelled(whole))))
 
 
