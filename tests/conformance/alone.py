@@ -7,7 +7,7 @@ import random
 import sys
 from collections import Counter
 
-from .test_conformance import STEPS_IN_A_RUN, Conformance
+from .machine import STEPS_IN_A_RUN, Conformance
 from .walk import run
 
 

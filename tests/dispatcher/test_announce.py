@@ -125,7 +125,8 @@ def test_a_revoke_of_stock_celery_ends_what_waits_as_well(fleet):
     fleet.start("other", "mail", pool="threads").wait_ready(30)
     stays, goes = (fleet.tasks["pdf"].delay(name) for name in ("stays", "goes"))
     with Celery("stock", broker=fleet.url, set_as_current=False) as stock:
-        stock.control.revoke(stays.id, destination=[next(iter(stock.control.inspect().ping()))])
+        (other,) = wait_until(stock.control.inspect().ping, 20, "the worker answers")
+        stock.control.revoke(stays.id, destination=[other])
         stock.control.revoke(goes.id)
     wait_for_state(goes, "REVOKED")
     assert waits(fleet) == 1

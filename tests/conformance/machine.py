@@ -1,0 +1,73 @@
+"""What the walk drives: the moves of a server and the reference, from an empty fleet to one that is gone."""
+
+from celery_affinity.rules.protocol import MOST_PURGED
+
+from . import draw
+from .both import moves
+from .stories import Stories
+from .vocabulary import (
+    SECOND_US,
+    WORKERS,
+    slots,
+    some_settings,
+    some_types,
+)
+
+STEPS_IN_A_RUN = 100  # the state grows with the steps, and so does the cost of a step
+
+
+class Conformance(Stories):
+    """The moves of the server and the reference."""
+
+    moves = moves
+
+    def begin(self, choices):
+        """Return the first move, which makes a fleet."""
+        fleet = draw.lists(draw.tuples(some_types, slots), min_size=2, max_size=5)
+        return "enter", {
+            "fleet": fleet(choices),
+            "goes_on": draw.booleans()(choices),
+            "has_bursts": draw.sampled_from([False, False, True])(choices),
+            "is_full": draw.sampled_from([False, False, False, True])(choices),
+            "given_settings": some_settings(choices),
+        }
+
+    def enter(self, fleet, goes_on, has_bursts, is_full, given_settings):
+        self.goes_on, self.is_full = goes_on, is_full
+        self.has_bursts = has_bursts  # of more jobs than one call moves: they make every later step slow
+        for worker, (given, number) in zip(WORKERS, fleet, strict=False):
+            self._join(worker, given, number, 0, given_settings)
+
+    def see_all_end(self):
+        self.full_next = self.is_full = self.goes_on = False
+        self._configure({"limits": " ", "reserve": " ", "keep_us": "60000000"})
+        for what in [*self.reference.pauses]:
+            self._resume(what)
+        for worker in sorted(self.reference.workers):
+            self._leave(worker)
+        for list_, waiting in self.reference.lists.items():
+            if waiting:
+                self.call("UNLINK", list_, reply=1)
+                waiting.clear()
+        scheduled = [job.id for job in self.reference.jobs.values() if job.state == "scheduled"]
+        for type_ in sorted({job.type for job in self.reference.jobs.values()}):
+            for first in range(0, max(1, len(scheduled)), MOST_PURGED):
+                self._purge(type_, scheduled[first : first + MOST_PURGED])
+        for app in [*self.reference.recurring_of]:
+            self._stop([*self.reference.recurring_of[app]], app)
+        self._stop([*self.reference.recurring])
+        for batch in [each for each in self.reference.untold if self.reference.jobs[each].callers]:
+            self._share(batch, [*self.reference.jobs[batch].callers])
+        self._tell_all()
+        ids = list(self.reference.jobs)
+        self.step("drop", self.reference.drop(ids, now_us=self.now_us), *ids)
+        self.pass_time((64 if not self.reference.ended else 664) * SECOND_US)
+        if self.reference.rates or self.reference.recounts or self.reference.ended:
+            self.pass_time(max(0, *self.reference.rates.values(), self.now_us) - self.now_us)
+            self.tick()
+        self.compare()
+
+    def _tell_all(self):
+        while self.reference.untold:  # a call deletes some calls of a batch
+            ids = [each for each in self.reference.jobs if each in self.reference.untold]
+            self.step("told", self.reference.told(ids, now_us=self.now_us), *ids, how="told", app="")
