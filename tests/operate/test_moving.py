@@ -6,26 +6,6 @@ from celery import Celery
 import celery_affinity
 from celery_affinity.errors import OptionError
 from celery_affinity.operate.moving import Wish
-from celery_affinity.rules.keys import Keys
-from celery_affinity.server.scheduler import Scheduler
-
-from ..support.apps import APP
-from ..support.scripted_fleet import ScriptedFleet
-
-
-@pytest.fixture
-def app(load_app):
-    return load_app(APP)
-
-
-@pytest.fixture
-def fleet(valkey, redis_client):
-    return ScriptedFleet(Scheduler(redis_client, Keys()))
-
-
-@pytest.fixture
-def jobs(app, fleet):
-    return celery_affinity.jobs(app)
 
 
 def test_a_job_of_a_misspelt_type_is_moved_to_the_one_that_was_meant_and_starts(fleet, jobs):
