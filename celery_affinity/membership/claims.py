@@ -260,10 +260,15 @@ class Claims:
         with self._lock:
             self._given_up.update(tag for tag in tags if tag in self._held)
 
-    def let_go(self) -> list[tuple[str, str]]:
-        """Drop the claims that were given up. Return their job ids and fencing numbers."""
+    def given_up(self) -> frozenset[str]:
+        """Return the delivery tags of the claims that were given up and are still held, for `let_go`."""
         with self._lock:
-            tags = self._given_up - self._ends.keys()
+            return frozenset(self._given_up)
+
+    def let_go(self, given_up: frozenset[str]) -> list[tuple[str, str]]:
+        """Drop claims that were given up. Return their job ids and fencing numbers."""
+        with self._lock:
+            tags = (self._given_up & given_up) - self._ends.keys()
             self._given_up -= tags
             return [self._held.pop(tag).number for tag in tags]
 

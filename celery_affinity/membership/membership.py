@@ -276,6 +276,9 @@ class Membership:
     def _beat(self) -> float | None:
         self._tend_guard()
         again_s = self._host.beat(loop_turns=not self._pulse.stands_still)
+        # Before the join: it tells why claims were given up, such as a type that is avoided. A claim that is given up
+        # later waits for the next beat, or its job would come here again at once.
+        given_up = self.claims.given_up()
         try:
             self.telling.flush_all()
             if self._rejoin or (self.capacity.unwanted != self.withdrawn and not self.claims.is_closed):
@@ -283,7 +286,7 @@ class Membership:
             self._say_whether_the_loop_turns()
             self._sync()
             # After the sync: before that the server may take the slots of the claims that were given up for free.
-            self._reconciling.requeue(self.scheduler, self.claims.let_go())
+            self._reconciling.requeue(self.scheduler, self.claims.let_go(given_up))
         except (RedisError, OSError) as exc:
             self.telling.note_trouble(exc)
             return _RETRY_S

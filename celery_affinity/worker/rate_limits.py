@@ -90,20 +90,25 @@ class Limits:
     def _return_what_holds_a_key(self, bucket: "TokenBucket") -> None:
         """Give back jobs that would hold their keys for long, and take no more of their types until a token is near."""
         stay: list[Any] = []
+        go: list[Request] = []
         for each in tuple(bucket.contents):
             request, wait_s = each[0], bucket.expected_time(len(stay) + 1)
             held = self._members.claims.find(request._tag) if _is_claimed(request) else None
             if held is None or wait_s <= _HOLDS_A_KEY_S or not request.holds_a_key:
                 stay.append(each)
                 continue
-            logger.info("Task %s[%s] is given back: others may use its key while it waits", request.name, request.id)
-            self._give_back([request])
+            go.append(request)
             if held.type not in self._avoided:
                 self._avoided.add(held.type)
                 self._consumer.timer.call_after(wait_s - _HOLDS_A_KEY_S, self._want, (held.type,))
-        if len(stay) < len(bucket.contents):
-            bucket.clear_pending()
-            bucket.contents.extend(stay)
+        if not go:
+            return
+        bucket.clear_pending()
+        bucket.contents.extend(stay)
+        self.count()  # first: once the jobs are given back, a worker that still takes their types gets them again
+        for request in go:
+            logger.info("Task %s[%s] is given back: others may use its key while it waits", request.name, request.id)
+        self._give_back(go)
 
     def _want(self, type_: str) -> None:
         """Take jobs of *type_* again."""

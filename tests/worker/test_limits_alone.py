@@ -41,7 +41,7 @@ class Bucket:
 
     def __init__(self, rate=0.001, with_keys=""):
         self.started, self.told, self.given_back = [], [], []
-        self.avoided, self.later = frozenset(), []
+        self.avoided, self.avoided_then = frozenset(), []
         self.room = 5
         self.bucket = TokenBucket(rate)
         self.consumer = consumer_with(self.bucket, starts=self.started.append)
@@ -51,7 +51,7 @@ class Bucket:
         members = SimpleNamespace(
             lend=self.lend,
             claims=SimpleNamespace(find=self.claims.get),
-            give_back=self.given_back.extend,
+            give_back=self.give_back,
             recalled=Recalled(),
         )
         Limits(self.consumer, members, SimpleNamespace(room=lambda: self.room))
@@ -61,6 +61,10 @@ class Bucket:
     def lend(self, waiting, avoided):
         self.told.append(waiting)
         self.avoided = avoided
+
+    def give_back(self, tags):
+        self.given_back.extend(tags)
+        self.avoided_then.append(self.avoided)
 
     def a_token_comes(self):
         self.bucket._tokens = 1
@@ -111,6 +115,7 @@ def test_a_job_that_would_hold_a_key_for_long_goes_back_and_no_more_of_its_type_
     assert ([each._tag for each in limits.started], limits.given_back) == (["a"], ["b", "c"])
     assert limits.waiting() == ["d"]
     assert limits.avoided == {"mail"}
+    assert all(avoided == {"mail"} for avoided in limits.avoided_then), "or the jobs would come again at once"
     wanted = [call.args for call in limits.consumer.timer.call_after.call_args_list if call.args[2] == ("mail",)]
     ((wait_s, want, args),) = wanted
     assert 8 < wait_s < 9.1, "a token comes every 10 s, and is waited for in the last of them"
@@ -220,6 +225,6 @@ def test_what_is_ahead_and_will_not_start_here_goes_back_though_all_slots_are_bu
     else:
         worker.hold("pdf")
         worker.following.serve("pdf", False)
-        assert worker.claims.let_go() == [("job2", "2")]
+        assert worker.claims.let_go(worker.claims.given_up()) == [("job2", "2")]
     assert worker.types_ahead() == []
     assert worker.claims.unfinished() == 1

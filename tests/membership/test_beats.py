@@ -1,0 +1,51 @@
+"""What one beat of a worker tells, and in which order."""
+
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+from celery_affinity.membership.capacity import Capacity
+from celery_affinity.membership.membership import Membership
+from celery_affinity.server.replies import Claim
+
+from ..support.members import Host, Pool, claims_of, telling_of
+
+
+def membership_with(claims, sync):
+    """Return a worker that serves "mail" and "pdf", and the calls of its beats: joins, and jobs that are given back."""
+    members, calls = Membership.__new__(Membership), []
+    members.claims, members.capacity = claims, Capacity(Pool(2), claims)
+    members.capacity.types = ("mail", "pdf")
+    members.telling = telling_of(claims)
+    members.withdrawn, members._rejoin, members._resumed = frozenset(), False, False
+    members._guard, members._host, members._beats = None, Host(), Mock()
+    members._pulse = SimpleNamespace(stands_still=False)
+    members._settings = SimpleNamespace(heartbeat_interval=5)
+    members._dispatcher = Mock()
+
+    def join(scheduler, name, app, *, withdrawn):
+        calls.append(("join without", sorted(withdrawn)))
+        return SimpleNamespace(void_up_to=0)
+
+    members.name = members._app = "any"
+    members._reconciling = SimpleNamespace(
+        join=join, sync=sync, requeue=lambda scheduler, numbers: calls.append(("given back", numbers))
+    )
+    return members, calls
+
+
+def test_a_claim_that_is_given_up_during_a_beat_goes_back_only_once_its_type_is_avoided():
+    claims = claims_of()
+    tag = claims.hold(Claim("job", "7", "mail", 0, 0, b""))
+
+    def sync(scheduler):
+        if not claims.given_up() and claims.find(tag):  # the event loop's thread does this meanwhile
+            members.lend({}, frozenset({"mail"}))
+            members.give_back([tag])
+        return SimpleNamespace(known=True, ticker=False)
+
+    members, calls = membership_with(claims, sync)
+    members._beat()
+    assert calls == [("given back", [])], "the server would place the job here again"
+    assert members._beats.wake.called
+    members._beat()
+    assert calls[1:] == [("join without", ["mail"]), ("given back", [("job", "7")])]
