@@ -24,6 +24,7 @@ from .support.apps import APP, forget_connections
 from .support.fleet import Fleet
 from .support.in_flight import in_flight  # noqa: F401  # a fixture
 from .support.processes import running_processes, wait_until
+from .support.template import TEMPLATE
 
 #: Name of an environment variable that every process of a test inherits, whoever the parent is by now.
 MARK = "CELERY_AFFINITY_TEST_RUN"
@@ -152,9 +153,15 @@ def worker_processes_end():
             each.kill()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _template_ends():
+    yield
+    TEMPLATE.end()
+
+
 def _marked_processes():
-    mark = os.environ[MARK]
-    return {each for each in psutil.process_iter() if each.pid != os.getpid() and _mark_of(each) == mark}
+    mark, own = os.environ[MARK], {os.getpid(), TEMPLATE.pid}
+    return {each for each in psutil.process_iter() if each.pid not in own and _mark_of(each) == mark}
 
 
 def _mark_of(process):

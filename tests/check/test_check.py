@@ -5,8 +5,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
@@ -25,7 +23,7 @@ from celery_affinity.transport import reach
 from ..support.apps import APP
 from ..support.command import affinity
 from ..support.pages import blocks
-from ..support.processes import ROOT, start_worker, wait_until
+from ..support.processes import ROOT, run_celery, start_worker, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
 QUIET = {"LEDGER": os.devnull}
@@ -38,13 +36,8 @@ def fleet(redis_client):
 
 def checked(url, *words, app=APP, code=None, **env):
     """Run the command. Return the words of its findings by id, and its other fields."""
-    run = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", app, "affinity", "check", "--json", *words],
-        env={**os.environ, "BROKER_URL": url, **QUIET, **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    run = run_celery(
+        "-A", app, "affinity", "check", "--json", *words, env={**os.environ, "BROKER_URL": url, **QUIET, **env}
     )
     assert run.stdout, run.stderr
     found = json.loads(run.stdout)
@@ -92,6 +85,8 @@ def test_a_healthy_fleet_passes_strictly():
             APP, server.url, ["pdf", "excel", "index", "mail", "celery"], name="all", pool="solo", env=QUIET
         )
         worker.wait_ready(30)
+        with redis.Redis.from_url(server.url) as client:
+            wait_until(lambda: client.exists(Keys().key("clock")), 20, "its dispatcher works")
         run = affinity(server.url, "check", "--strict", "--ignore", "hiredis")
     assert run.returncode == 0, run.stdout + run.stderr
     assert "valkey" in run.stdout

@@ -1,8 +1,6 @@
 """Behaviour that all commands have in common, and Celery's commands that name this package."""
 
 import os
-import subprocess
-import sys
 from importlib.metadata import version
 
 import pytest
@@ -10,17 +8,16 @@ import pytest
 from celery_affinity.rules.keys import Keys
 
 from ..support.apps import APP
-from ..support.processes import start_worker, wait_until
+from ..support.processes import run_celery, start_worker, wait_until
 
 
 def test_another_transport_is_named(valkey):
-    run = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", "tests.support.apps.ordinary", "affinity", "status"],
+    run = run_celery(
+        "-A",
+        "tests.support.apps.ordinary",
+        "affinity",
+        "status",
         env={**os.environ, "BROKER_URL": valkey.url, "STOCK": "1"},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
     )
     assert run.returncode == 1
     assert "broker_transport must be 'celery_affinity:Transport', got: None" in run.stderr
@@ -38,14 +35,7 @@ def test_another_transport_is_named(valkey):
     ],
 )
 def test_what_an_app_gets_wrong_is_said_in_a_line(valkey, command, env, said):
-    run = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", APP, "affinity", command],
-        env={**os.environ, "BROKER_URL": valkey.url, **env},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    run = run_celery("-A", APP, "affinity", command, env={**os.environ, "BROKER_URL": valkey.url, **env})
     assert run.returncode == 1
     assert said in run.stderr
     assert len(run.stderr.splitlines()) == 1, run.stderr
@@ -59,12 +49,5 @@ def test_two_workers_of_one_name_are_told(valkey, redis_client):
 
 
 def test_a_report_names_the_version_of_this_package(valkey):
-    run = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", APP, "report"],
-        env={**os.environ, "BROKER_URL": valkey.url, "LEDGER": os.devnull},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    run = run_celery("-A", APP, "report", env={**os.environ, "BROKER_URL": valkey.url, "LEDGER": os.devnull})
     assert f"celery_affinity:{version('celery_affinity')}, redis-py {version('redis')}" in run.stdout

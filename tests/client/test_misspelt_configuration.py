@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -15,7 +14,7 @@ from celery_affinity.check.gather_app import gather_app
 from celery_affinity.client.options import check_app
 
 from ..support.misspellings import NOWHERE, refused, task
-from ..support.processes import ROOT, Process, start_worker
+from ..support.processes import Process, run_celery, start_worker
 
 APP = "tests.support.apps.spelt"
 
@@ -149,19 +148,19 @@ def test_a_worker_with_another_transport_starts_with_it(valkey, redis_client):
 
 def test_check_names_the_entry(valkey, redis_client):
     conf = {"beat_schedule": {"nightly": {"task": "good", "schedule": 9.0, "options": {"affinty": "pdf"}}}}
-    found = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", APP, "affinity", "check", "--no-fleet", "--json"],
+    found = run_celery(
+        "-A",
+        APP,
+        "affinity",
+        "check",
+        "--no-fleet",
+        "--json",
         env={
             **os.environ,
             "BROKER_URL": valkey.url,
             "CONF": json.dumps(conf),
             "OPTIONS": '{"afinity": 1}',
         },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=ROOT,
     )
     assert found.returncode == 2, found.stderr
     said = [each["what"] for each in json.loads(found.stdout)["findings"] if each["id"] == "option-misspelt"]

@@ -13,11 +13,13 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import psutil
 import redis
 from kombu.exceptions import OperationalError
+
+from .template import TEMPLATE, Forked, may_fork
 
 T = TypeVar("T")
 
@@ -65,6 +67,37 @@ def session_of(pid: int) -> list[int]:
     return found
 
 
+def start(
+    command: Sequence[str], env: Mapping[str, str], cwd: Path, *, stdout: IO[bytes], stderr: IO[bytes]
+) -> "Forked | subprocess.Popen[bytes]":
+    """Start *command* in a session of its own; one of Celery's as a fork of a process that has loaded it."""
+    if may_fork(command, env):
+        return TEMPLATE.start(command, env, cwd, stdout=stdout.fileno(), stderr=stderr.fileno())
+    return subprocess.Popen(
+        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True
+    )
+
+
+def run_celery(
+    *words: str, env: Mapping[str, str], cwd: Path = ROOT, timeout: float = 60
+) -> "subprocess.CompletedProcess[str]":
+    """Run ``celery`` with *words*; return its output and its exit code."""
+    command = [sys.executable, "-m", "celery", *words]
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        process = start(command, env, cwd, stdout=stdout, stderr=stderr)
+        try:
+            code = process.wait(timeout)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        texts = []
+        for each in (stdout, stderr):
+            each.seek(0)
+            texts.append(each.read().decode())
+    return subprocess.CompletedProcess(command, code, *texts)
+
+
 class Process:
     """A program in a session of its own, so that its child processes can be ended with it."""
 
@@ -72,15 +105,7 @@ class Process:
         self.name = name
         self.command = tuple(command)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
-        self._popen = subprocess.Popen(
-            self.command,
-            cwd=cwd,
-            env={**os.environ, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        self._popen = start(self.command, {**os.environ, **env}, cwd, stdout=self._log, stderr=self._log)
         _running.append(self)
 
     @property

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 from celery import Celery
@@ -12,16 +10,19 @@ from celery_affinity.errors import SettingError, TransportError
 from celery_affinity.rules.keys import Keys
 
 from ..support.apps import APP
+from ..support.processes import run_celery
 
 
 def _run_worker(url, **env):
-    return subprocess.run(
-        [sys.executable, "-m", "celery", "-A", APP, "worker", "-P", "solo", "-Q", "pdf"],
+    return run_celery(
+        "-A",
+        APP,
+        "worker",
+        "-P",
+        "solo",
+        "-Q",
+        "pdf",
         env={**os.environ, "BROKER_URL": url, "LEDGER": os.devnull, **env},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
     )
 
 

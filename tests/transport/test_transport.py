@@ -25,7 +25,7 @@ from ..support.apps import APP
 from ..support.certificates import tls_options
 from ..support.fleet import in_time
 from ..support.ledger import Ledger
-from ..support.processes import Process, start_worker, wait_until
+from ..support.processes import Process, run_celery, start_worker, wait_until
 from ..support.sentinel import Sentinel
 
 
@@ -181,24 +181,10 @@ def test_passwords_are_never_printed(ledger):
         wait_until(joins(report_of(server)), 30, worker.log())
         publish(server.url, "late", "job")
         wait_until(lambda: ledger.ends()["job"], 10, worker.log())
-        stats = subprocess.run(
-            [sys.executable, "-m", "celery", "-A", APP, "inspect", "stats"],
-            env={**os.environ, "BROKER_URL": server.url, **env},
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
+        stats = run_celery("-A", APP, "inspect", "stats", env={**os.environ, "BROKER_URL": server.url, **env})
         assert '"affinity"' in stats.stdout
         wrong = server.url.replace(password, f"{password}-wrong")
-        failed = subprocess.run(
-            [sys.executable, "-m", "celery", "-A", APP, "affinity", "status"],
-            env={**os.environ, "BROKER_URL": wrong, **env},
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+        failed = run_celery("-A", APP, "affinity", "status", env={**os.environ, "BROKER_URL": wrong, **env})
         assert failed.returncode == 1
         assert re.search(r"the broker redis://:\*\*@127\.0\.0\.1:\d+/0 does not answer", failed.stderr)
         assert "Traceback" not in failed.stderr

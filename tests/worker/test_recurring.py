@@ -43,6 +43,9 @@ class Recurring:
     def rows(self):
         return {row.name: row for row in recurring_rows(self.scheduler.reader)}
 
+    def claims(self):
+        return self.redis.keys(self.scheduler.keys.key("claims", "*"))
+
     def counter(self, name):
         return int(self.redis.hget(self.scheduler.keys.key("counters"), name) or 0)
 
@@ -140,6 +143,7 @@ def test_a_run_that_did_not_say_that_it_succeeded_puts_off_nothing_that_counts_f
 def test_a_fleet_that_is_down_makes_one_call_when_it_is_back(recurring):
     worker = recurring.start(conf=CONF)
     wait_until(recurring.runs, 20, "it is made")
+    wait_until(lambda: not recurring.claims(), 20, "its end is told: otherwise it would run again, by late acks")
     worker.end()
     fired = recurring.counter("recurring_fired")
     wait_until(lambda: recurring.rows()["hh"].fires_in_s < -STALE_S, 20, "two intervals are over")

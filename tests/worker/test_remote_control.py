@@ -3,15 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from ..support.apps import APP
 from ..support.fleet import in_time
-from ..support.processes import start_worker, wait_until, wait_until_it_listens
+from ..support.processes import run_celery, start_worker, wait_until, wait_until_it_listens
 
 
 def start(fleet, *args, **kwargs):
@@ -97,13 +95,15 @@ def test_inspect_affinity_on_the_command_line(fleet):
     worker = start(fleet, "worker", "mail", "pdf", pool="threads", concurrency=2, RATE_LIMIT="1/m")
     mails = [fleet.tasks["mail"].delay(f"mail-{number}") for number in range(4)]
     wait_until(lambda: told(fleet, "worker").withdrawn == ["mail"], 5, "they wait")
-    run = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", APP, "inspect", "affinity", "--json", "--timeout", "10"],
+    run = run_celery(
+        "-A",
+        APP,
+        "inspect",
+        "affinity",
+        "--json",
+        "--timeout",
+        "10",
         env={**os.environ, "BROKER_URL": fleet.url, "LEDGER": os.devnull},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
     )
     assert run.returncode == 0, run.stderr + worker.log()
     (found,) = json.loads(run.stdout.splitlines()[-1] if run.stdout.count("\n") else run.stdout).values()

@@ -1,0 +1,182 @@
+"""A process that has imported Celery, of which others are forked: imports are most of what the start of a worker costs.
+
+A process that is forked has a session, an environment, arguments, signals and an exit code of its own, and runs
+``python -m celery ...`` from the beginning. It is not what an interpreter of its own would be in one respect: modules
+are loaded already. Green pools replace modules before Celery is loaded, and Flower has us change its classes, so both
+get an interpreter.
+
+As a program: serves the requests that come over the socket whose number is the only argument.
+"""
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+#: Modules that a worker or a command loads.
+_LOADED = (
+    "celery.apps.worker",
+    "celery.backends.redis",
+    "celery.bin.celery",
+    "celery.concurrency.prefork",
+    "celery.concurrency.solo",
+    "celery.concurrency.thread",
+    "celery.worker.consumer",
+    "celery.worker.control",
+    "celery_affinity.cli",
+    "kombu.transport.redis",
+)
+
+#: Words of a command that needs an interpreter of its own.
+_NEED_AN_INTERPRETER = {"gevent", "eventlet", "flower"}
+
+#: Longest request, bytes: arguments and environment.
+_MOST_BYTES = 1 << 17
+_POLL_S = 0.005
+
+
+def may_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Return whether *command* is one of Celery's that a template can run. ``PYTHONPATH`` asks for other modules."""
+    is_celery = list(command[:3]) == [sys.executable, "-m", "celery"]
+    has_own_path = env.get("PYTHONPATH") != os.environ.get("PYTHONPATH")
+    return is_celery and not has_own_path and not _NEED_AN_INTERPRETER.intersection(command)
+
+
+class Forked:
+    """A process forked from a template; the part of `subprocess.Popen` that tests use."""
+
+    def __init__(self, template: "Template", pid: int) -> None:
+        self._template = template
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._template.ask({"poll": self.pid})
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = monotonic() + (1e9 if timeout is None else timeout)
+        while self.poll() is None:
+            if monotonic() >= deadline:
+                raise subprocess.TimeoutExpired("a forked process", timeout or 0)
+            sleep(_POLL_S)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+class Template:
+    """The process that others are forked of: one for a run of tests, begun by the first command."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._popen and self._popen.pid
+
+    def start(self, command: Sequence[str], env: Mapping[str, str], cwd: Path, *, stdout: int, stderr: int) -> Forked:
+        """Run *command*, which `may_fork`. *stdout* and *stderr* are file descriptors."""
+        request = {"argv": command[3:], "env": dict(env), "cwd": str(cwd)}
+        return Forked(self, self.ask(request, [stdout, stderr]))
+
+    def ask(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Any:
+        with self._lock:
+            if self._socket is None:
+                self._begin()
+            assert self._socket is not None
+            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
+            return json.loads(self._socket.recv(_MOST_BYTES))
+
+    def _begin(self) -> None:
+        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other:
+            number = other.fileno()
+            command = [sys.executable, "-m", __name__, str(number)]
+            root = Path(__file__).parents[2]
+            self._popen = subprocess.Popen(command, pass_fds=[number], cwd=root, start_new_session=True)
+
+    def end(self) -> None:
+        if self._socket is not None and self._popen is not None:
+            self._socket.close()
+            self._popen.wait()
+            self._socket = self._popen = None
+
+
+TEMPLATE = Template()
+
+
+# -- the process itself
+
+
+def _serve(requests: socket.socket) -> list[str]:
+    """Serve *requests*. Return only in a forked process: the words of its command."""
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(requests, _MOST_BYTES, 2)
+        if not data:
+            os._exit(0)  # without what the modules do at the end of an interpreter
+        request = json.loads(data)
+        if "poll" in request:
+            reply = _exit_code(request["poll"])
+        else:
+            is_ready, ready = os.pipe()
+            reply = os.fork()
+            if not reply:
+                os.close(is_ready)
+                return _become(request, requests, descriptors, ready)
+            os.close(ready)
+            os.read(is_ready, 1)  # its session has begun
+            for each in (is_ready, *descriptors):
+                os.close(each)
+        requests.send(json.dumps(reply).encode())
+
+
+def _exit_code(pid: int) -> int | None:
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def _become(request: Mapping[str, Any], requests: socket.socket, descriptors: Sequence[int], ready: int) -> list[str]:
+    os.setsid()
+    os.close(ready)
+    requests.close()
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    for number, each in enumerate(descriptors, 1):
+        os.dup2(each, number)
+        os.close(each)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    sys.path[0] = request["cwd"]
+    return request["argv"]
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in _LOADED:
+        importlib.import_module(name)
+    from celery_affinity.server.scripts.assembling import ARROWS, load
+
+    for name in ARROWS:
+        load(name)
+    gc.collect()
+    gc.freeze()
+    sys.argv[1:] = _serve(socket.socket(fileno=int(sys.argv[1])))
+    runpy.run_module("celery", run_name="__main__", alter_sys=True)
