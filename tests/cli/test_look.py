@@ -14,7 +14,7 @@ from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP
 from ..support.command import affinity
-from ..support.processes import Process, run_celery
+from ..support.processes import Process
 from ..support.scripted_fleet import ScriptedFleet
 
 
@@ -61,11 +61,8 @@ def test_a_type_that_nobody_serves_is_red(valkey, fleet):
     fleet.join("busy", "pdf")
     fleet.publish("waits", "pdf")
     terminal, its_end = pty.openpty()
-    run_celery(
-        "-A",
-        APP,
-        "affinity",
-        "status",
+    subprocess.run(
+        [sys.executable, "-m", "celery", "-A", APP, "affinity", "status"],
         env={**os.environ, "BROKER_URL": valkey.url, "LEDGER": os.devnull},
         stdout=its_end,
         timeout=30,
@@ -95,8 +92,7 @@ def test_status_as_json(valkey, fleet):
 
 
 def test_an_id_may_be_copied_with_blanks(valkey, redis_client):
-    arguments = ["celery", "-A", APP, "affinity", "explain", " some-id\n"]
-    run = subprocess.run([sys.executable, "-m", *arguments], env={**os.environ, "BROKER_URL": valkey.url})
+    run = affinity(valkey.url, "explain", " some-id\n")
     assert run.returncode == 1
     assert run.stdout.startswith("task some-id is unknown")
 
