@@ -36,6 +36,11 @@ def claim_in(delivery_tag: object) -> tuple[str, str] | None:
     return job_id, fence
 
 
+def job_in(delivery_tag: str) -> str:
+    """Return the job id in the delivery tag of a claim that this process made."""
+    return delivery_tag.rpartition(_SEPARATOR)[0]
+
+
 def is_claim(delivery_tag: str) -> bool:
     """Return whether a delivery tag is that of a claim (and not of a message that kombu read from a list)."""
     return _SEPARATOR in delivery_tag

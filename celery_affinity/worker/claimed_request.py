@@ -12,7 +12,7 @@ from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY
 from ..clock import now_s
 from ..dispatcher.caller_events import SENDS_EVENTS, are_sent
-from ..membership.held import claim_in, is_claim
+from ..membership.held import is_claim, job_in
 from ..membership.telling import Telling
 from ..rules.keyed import Exclusive, option_of
 from ..rules.marks import is_batch
@@ -44,20 +44,24 @@ class ClaimedRequest(_Request):
     def __init__(self, message: Any, **options: Any) -> None:
         inbox: Inbox | None = getattr(message.channel, "inbox", None)
         tag = message.delivery_tag
-        if inbox is not None and is_claim(tag):
+        telling = inbox.telling if inbox is not None and is_claim(tag) else None
+        if telling is not None:
             # Celery by itself would ack in a later turn of the loop, perhaps after the end of the task is told.
             options.update(on_ack=message.ack_log_error, on_reject=message.reject_log_error)
         super().__init__(message, **options)
         self._check_what_celery_takes_on_trust()
-        if inbox is not None and is_claim(tag):
+        if telling is not None:
             self._tag = tag
-            self._check_that_it_can_run_all_calls()
-            self._telling = inbox.telling
+            is_of_a_batch = is_batch(job_in(tag))
+            if is_of_a_batch:
+                self._check_that_it_can_run_all_calls()
+            self._telling = telling
             self._show_its_eta()
             self._say_until_when()
-            self._say_whether_events_are_sent()
+            if is_of_a_batch:
+                self._say_whether_events_are_sent()
             self._say_when_it_waited()
-            self._telling.claims.bind(tag, self)
+            telling.claims.bind(tag, self)
         else:
             unclaimed.add(self)
 
@@ -74,15 +78,14 @@ class ClaimedRequest(_Request):
         if not good:
             raise InvalidTaskError(f"invalid timelimit value {limits!r}: it must be two numbers of seconds, or null")
         embedded = self._payload[2] or {}
-        if not (isinstance(embedded, dict) and all(isinstance(name, str) for name in embedded)):
+        if not (isinstance(embedded, dict) and set(map(type, embedded)) <= {str}):
             raise InvalidTaskError(f"invalid callbacks in the message's body: {embedded!r:.200}")
         if isinstance(self.id, (dict, list)) or not isinstance(self.name, str):
             raise InvalidTaskError(f"invalid task id {self.id!r}, or name {self.name!r}: they must be texts")
 
     def _check_that_it_can_run_all_calls(self) -> None:
         """Raise InvalidTaskError for several calls that a producer merged, if the task does not merge here."""
-        claim = claim_in(self._tag)
-        if claim is None or not is_batch(claim[0]) or merge_of(self.task) is not None:
+        if merge_of(self.task) is not None:
             return
         refusal = InvalidTaskError(
             f"its producer merged calls of task {self.name}, which this worker cannot run as one: neither the task's "
@@ -113,9 +116,7 @@ class ClaimedRequest(_Request):
 
     def _say_whether_events_are_sent(self) -> None:
         """Have the process that runs merged calls know whether monitors are to see what becomes of each of them."""
-        claim = claim_in(self._tag)
-        if claim is not None and is_batch(claim[0]):
-            self._request_dict[SENDS_EVENTS] = self.task.send_events and are_sent(self._eventer)
+        self._request_dict[SENDS_EVENTS] = self.task.send_events and are_sent(self._eventer)
 
     def _say_when_it_waited(self) -> None:
         """Have the process that records the wait know its begin and end by this host's clock, in Unix time, ns."""

@@ -81,9 +81,13 @@ class Script:
     def sha(self) -> str:
         return sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
+    @cached_property
+    def _their_names(self) -> frozenset[str]:
+        return frozenset(self.names)
+
     def arguments(self, rest: Iterable[Argument] = (), **values: Argument) -> list[Argument]:
         """Return ARGV for *values*, which must be exactly the script's own names, followed by *rest*."""
-        if values.keys() != set(self.names):
+        if values.keys() != self._their_names:
             raise TypeError(f"{self.name}.lua takes {self.names}, got: {tuple(values)}")
         tail = list(rest)
         if tail and not self.takes_rest:
