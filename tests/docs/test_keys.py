@@ -65,6 +65,22 @@ def test_the_limits_of_the_page_are_accepted(shop):
     assert Settings(limits=shop["app"].conf.affinity_limits)
 
 
+def test_100_jobs_start_after_a_quiet_minute_and_then_one_every_0_6_s(shop, redis_client):
+    exec(blocks(PAGE)["rate"], shop)
+    rules = shop["send"].affinity.rate.text("account:acme")
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.join("worker", "mail", slots=300)
+    for number in range(220):
+        fleet.publish(f"mail-{number}!", "mail", rules=rules)
+
+    def started(after_s):
+        fleet.scheduler.advance(after_s)
+        fleet.scheduler.tick()
+        return len(fleet.inbox("worker"))
+
+    assert [started(after_s) for after_s in (0, 0.5, 0.1, 59.4)] == [100, 0, 1, 99]
+
+
 @pytest.mark.parametrize("block", ["at-run-time", "limit-of-a-type", "pauses"])
 def test_the_commands_of_the_page_work(valkey, redis_client, block):
     for words in commands(blocks(PAGE)[block]):
