@@ -1,4 +1,4 @@
-"""Reserves on real workers: what the README says of a versatile slot, with them and without."""
+"""Reserves on real workers: what the page on reserves says of a versatile slot, with them and without."""
 
 import json
 
