@@ -10,7 +10,8 @@ from celery_affinity.cli import text
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.flower import merged
-from celery_affinity.observe.metrics import as_text, read_metrics
+from celery_affinity.observe.metric_list import as_text
+from celery_affinity.observe.metrics import read_metrics
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import KEYS, Keys
 from celery_affinity.server.reader import Reader
