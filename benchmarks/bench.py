@@ -181,10 +181,13 @@ def say(text: str) -> None:
 
 
 def in_turn(subjects: Sequence[S], rounds: int, measure: Callable[[S], dict[str, float]]) -> Part:
-    """Measure all *subjects* one after the other, so many times: what disturbs the machine disturbs all of them."""
+    """Measure all *subjects* one after the other, so many times: what disturbs the machine disturbs all of them.
+
+    Each second round begins with the last one: no subject always has its turn behind the same other one.
+    """
     part = Part()
     for round_ in range(1, rounds + 1):
-        for subject in subjects:
+        for subject in subjects if round_ % 2 else reversed(subjects):
             figures = measure(subject)
             part.add(subject, figures)
             shown = ", ".join(f"{name} {value:,.1f}" for name, value in figures.items())

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .figures import compared as with_and_without_figures
 from .load import LOAD
 from .observers import OBSERVERS, USUAL_TYPES
 from .results import Part, Results, figure, ratio
@@ -109,6 +110,16 @@ DRAINING = (
             note="jobs without keys",
         )
         for pool in SLOTS
+    ),
+    *(
+        at_least(
+            0.98,
+            f"drain, {worker.pool}, with figures of types",
+            ratio("figures", "rate", worker.name, worker.beside),
+            note="without figures",
+        )
+        for worker in with_and_without_figures()
+        if worker.beside
     ),
     at_most(1 + _BACKGROUND, "requests a task, solo", figure("drain", "requests", _strict("solo")), "requests"),
     at_most(

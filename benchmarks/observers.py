@@ -14,14 +14,15 @@ from dataclasses import dataclass
 import redis
 from kombu import Connection
 
-from celery_affinity.cli import text
+from celery_affinity.cli import text_of_explain, text_of_jobs, text_of_status
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.observe.as_json import as_json
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.flower import Observer, merged
 from celery_affinity.observe.job_lists import Filter, page_of
-from celery_affinity.observe.metrics import as_text, read_metrics
+from celery_affinity.observe.metric_list import as_text
+from celery_affinity.observe.metrics import read_metrics
 from celery_affinity.observe.status import Report
 from celery_affinity.server.reader import Reader
 from celery_affinity.transport.reach import scheduler_on
@@ -118,9 +119,9 @@ def looks(pending: Pending, executable: str | None) -> Iterator[list[Look]]:
         observer = Observer(connection)
         cursor = page_of(reader, Filter("pending"), min(1000, pending.jobs // 2)).cursor
         calls: dict[str, Callable[[], object]] = {
-            "status": lambda: text.status(Report(reader).status()),
-            "pending": lambda: text.upcoming(next_jobs(reader, None, 20)),
-            "explain": lambda: text.explanation(explain(reader, task)),
+            "status": lambda: text_of_status.status(Report(reader).status()),
+            "pending": lambda: text_of_jobs.upcoming(next_jobs(reader, None, 20)),
+            "explain": lambda: text_of_explain.explanation(explain(reader, task)),
             "metrics": lambda: as_text(read_metrics(reader)),
             "Flower's page": lambda: _rows(loop, observer),
             "a page of jobs": lambda: as_json(page_of(reader, Filter("pending"), 100, cursor)),

@@ -67,7 +67,7 @@ _QUICK_PARTS = (
     "sharing",
 )
 
-FULL = Options(parts=(*_QUICK_PARTS, "loss"))
+FULL = Options(parts=(*_QUICK_PARTS, "figures", "loss"))
 
 QUICK = Options(
     parts=_QUICK_PARTS,

@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from .arrows import fleets, longest_script_ms, scales
 from .bench import Bench, in_turn
 from .drain import drain
+from .figures import MORE_ROUNDS, figures
+from .figures import compared as with_and_without_figures
 from .idle import idle
 from .latency import compared, latency, posts
 from .load import on_demand, slots
@@ -37,6 +39,13 @@ def measure_drain(options: Options) -> Results:
     subjects = options.chosen(_variants(options))
     with Bench(options.server) as bench:
         return {"drain": in_turn(subjects, options.rounds, lambda each: drain(bench, each, options.drain_tasks))}
+
+
+def measure_figures(options: Options) -> Results:
+    subjects = options.chosen(with_and_without_figures())
+    rounds = MORE_ROUNDS * options.rounds
+    with Bench(options.server) as bench:
+        return {"figures": in_turn(subjects, rounds, lambda each: figures(bench, each, options.drain_tasks))}
 
 
 def measure_latency(options: Options) -> Results:
@@ -140,5 +149,6 @@ PARTS: dict[str, Callable[[Options], Results]] = {
     "page": measure_page,
     "memory": measure_memory,
     "sharing": measure_sharing,
+    "figures": measure_figures,
     "loss": measure_loss,
 }

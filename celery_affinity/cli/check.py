@@ -9,7 +9,7 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 from ..check import LEVELS, Finding, Level, check
 from ..check.as_json import as_json as outcome_as_json
 from ..check.gather import gather
-from . import text
+from . import text_of_check as text
 from .broker import AS_JSON, print_json, scheduler_of
 from .words import printable
 

@@ -8,7 +8,7 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..observe import dead_letters
 from ..observe.dead_letters import Filter
-from . import text
+from . import text_of_dead as text
 from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
 from .times import seconds
 

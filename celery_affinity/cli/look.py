@@ -8,12 +8,12 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..client.of_app import settings_of
 from ..observe import explain as explanation
-from ..observe.claim_order import next_jobs
+from ..observe.claim_order import Next, next_jobs
 from ..observe.job_lists import held
 from ..observe.status import Report
 from ..rules.keys import decode, encode
 from ..rules.score import MICRO
-from . import text
+from . import text_of_explain, text_of_jobs, text_of_status
 from .broker import AS_JSON, reader_of, show
 
 _LIMIT = click.option(
@@ -29,7 +29,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     """Show types (pending, oldest wait, slots) and workers."""
     with reader_of(ctx) as reader:
         found = Report(reader, settings_of(ctx.obj.app).max_pending).status()
-    show(found, text.status, json=as_json)
+    show(found, text_of_status.status, json=as_json)
 
 
 @click.command(cls=CeleryCommand)
@@ -44,7 +44,7 @@ def explain(ctx: click.Context, task_id: str, as_json: bool) -> None:
     """
     with reader_of(ctx) as reader:
         found = explanation.explain(reader, task_id.strip())  # ids copied from a log have blanks around them
-    show(found, text.explanation, json=as_json)
+    show(found, text_of_explain.explanation, json=as_json)
     if found.state == "unknown":
         ctx.exit(1)
 
@@ -60,7 +60,11 @@ def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: boo
     with reader_of(ctx) as reader:
         found = next_jobs(reader, [encode(type_) for type_ in types] or None, limit)
         served = {decode(type_) for type_ in reader.capacity()} if types and not found else set()
-    show(found, lambda found: text.upcoming(found) if found else text.nothing_pending(types, served), json=as_json)
+
+    def as_text(found: list[Next]) -> str:
+        return text_of_jobs.upcoming(found) if found else text_of_jobs.nothing_pending(types, served)
+
+    show(found, as_text, json=as_json)
 
 
 @click.command(cls=CeleryCommand)
@@ -79,10 +83,10 @@ def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> N
     with reader_of(ctx) as reader, suppress(KeyboardInterrupt):
         while looks != count:
             state = Report(reader, settings_of(ctx.obj.app).max_pending).status()
-            running = text.running(held(reader, limit), reader.now_us() / MICRO)
-            page = f"{text.status(state)}\n\n{running}\n\n{text.upcoming(next_jobs(reader, None, limit))}"
+            running = text_of_jobs.running(held(reader, limit), reader.now_us() / MICRO)
+            upcoming = text_of_jobs.upcoming(next_jobs(reader, None, limit))
             click.clear()  # does nothing without a terminal
-            click.echo(page)
+            click.echo(f"{text_of_status.status(state)}\n\n{running}\n\n{upcoming}")
             looks += 1
             if looks != count:
                 time.sleep(interval)

@@ -8,7 +8,8 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..observe.exposition import CONTENT_TYPE
-from ..observe.metrics import as_text, read_metrics
+from ..observe.metric_list import as_text
+from ..observe.metrics import read_metrics
 from ..observe.observer import Observer
 from .broker import connection_of, reader_of
 

@@ -5,7 +5,7 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..client.of_app import settings_of
 from ..server import runtime_settings
-from . import text
+from . import text_of_settings as text
 from .broker import AS_JSON, scheduler_of, show
 
 

@@ -6,7 +6,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from .exposition import Family
-from .metrics import FIGURES, Metrics, families
+from .metric_list import FIGURES, families
+from .metrics import Metrics
 
 
 class StatusCollector(Collector):

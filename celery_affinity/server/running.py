@@ -21,6 +21,7 @@ from redis.exceptions import (
 from ..rules.keys import Keys
 from ..rules.protocol import LONGEST_NAME, MOST_GAINED
 from .calls import Call, pages
+from .reader import Reader
 from .scripts.assembling import Argument, Script, load
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ _OF_PRODUCERS = "publish"
 
 
 class ScriptRunner:
-    """Runs scripts on the keys of one cohort.
+    """Runs scripts on the keys of one cohort, which *reader* reads.
 
     *client* adds no prefix to keys and repeats no command by itself. Errors of a state that will pass (a server that
     loads, a replica after a failover) are raised as redis.ConnectionError, which kombu and Celery retry.
@@ -56,6 +57,7 @@ class ScriptRunner:
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self.client: Any = client  # redis-py's types leave open whether a reply is bytes, str or awaited
         self.keys = keys
+        self.reader = Reader(client, keys)
         self._in_vain_until_s = 0.0
 
     def load_for_producers(self) -> None:

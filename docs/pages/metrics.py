@@ -1,6 +1,6 @@
 """The page of the metrics, from what is exported."""
 
-from celery_affinity.observe.metrics import FIGURES
+from celery_affinity.observe.metric_list import FIGURES
 
 from .markdown import MADE, table
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import yaml
 
-from celery_affinity.observe.metrics import FIGURES, Histogram
+from celery_affinity.observe.metric_list import FIGURES, Histogram
 
 from ..support.pages import blocks
 from ..support.processes import ROOT

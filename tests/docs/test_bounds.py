@@ -6,7 +6,7 @@ import click
 import pytest
 from celery import Celery
 
-from celery_affinity.cli import text
+from celery_affinity.cli import text_of_status
 from celery_affinity.client.of_app import settings_of
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
@@ -61,7 +61,7 @@ def test_what_status_and_explain_print(shop):
         shop.render.delay(number)
     results = [shop.render.apply_async((number,), affinity="crawl.a") for number in range(4)]
     found = Report(shop.reader, settings_of(shop.app).max_pending).status()
-    said = click.unstyle(text.status(found))
+    said = click.unstyle(text_of_status.status(found))
     assert "75 % full: 4 may wait, further calls are refused" in said
     assert "100 % full: 2 may wait, then the oldest job is dropped" in said
     assert " % full: 10,000 may wait, further calls are refused" in page

@@ -16,7 +16,7 @@ from celery import Celery
 from celery.exceptions import Retry
 from kombu.utils.json import loads
 
-from celery_affinity.cli import text
+from celery_affinity.cli import text_of_explain
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
 from celery_affinity.rules import overtaking
@@ -146,7 +146,7 @@ def test_the_scheduling_page_shows_what_explain_prints(valkey, redis_client):
         fleet.publish(f"asked{number}", "excel", on_demand=True)
     fleet.publish("job", "pdf", priority=5)
     fleet.scheduler.advance(42)
-    found = click.unstyle(text.explanation(explain(ClockedReader(fleet.scheduler), "task-job")))
+    found = click.unstyle(text_of_explain.explanation(explain(ClockedReader(fleet.scheduler), "task-job")))
     moment = re.compile(r"\d{4}-\d\d-\d\d \d\d:")  # the hour is that of a time zone
     shown = blocks("docs/explanation/scheduling.md")["explain"]
     assert moment.sub("", found) == moment.sub("", shown.rstrip("\n"))

@@ -5,7 +5,7 @@ import pytest
 from celery import Celery
 
 from celery_affinity import Affinity, Exclusive
-from celery_affinity.cli import text
+from celery_affinity.cli import text_of_explain
 from celery_affinity.errors import OptionError
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.keys_in_use import find
@@ -97,7 +97,7 @@ def test_the_page_shows_what_explain_prints(valkey, redis_client):
     for job in ("busy!", "first!", "second!", "third!"):
         fleet.publish(job, "index", rules="key=customer%3Aacme limit=1")
     fleet.scheduler.advance(12)
-    found = click.unstyle(text.explanation(explain(ClockedReader(fleet.scheduler), "task-third!")))
+    found = click.unstyle(text_of_explain.explanation(explain(ClockedReader(fleet.scheduler), "task-third!")))
     assert blocks(PAGE)["explain"] in found + "\n"
 
 

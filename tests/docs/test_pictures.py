@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from celery_affinity.cli import text
+from celery_affinity.cli import text_of_jobs, text_of_status
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.job_fields import Job
@@ -43,7 +43,7 @@ def test_the_picture_of_top_shows_what_top_prints(valkey, redis_client):
         fleet.sync(worker, slots=4 if worker == "pdf-1" else 2)
     fleet.scheduler.advance(2)
     reader = ClockedReader(fleet.scheduler)
-    found = f"{text.status(Report(reader).status())}\n\n{text.upcoming(next_jobs(reader, None, 6))}\n"
+    found = f"{text_of_status.status(Report(reader).status())}\n\n{text_of_jobs.upcoming(next_jobs(reader, None, 6))}\n"
     assert found == SHOWN.read_text(), f"{SHOWN} is to hold:\n{found}"
 
 

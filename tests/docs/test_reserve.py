@@ -6,7 +6,7 @@ import click
 import pytest
 from celery import Celery
 
-from celery_affinity.cli import text
+from celery_affinity.cli import text_of_explain, text_of_status
 from celery_affinity.errors import SettingError
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
@@ -53,9 +53,9 @@ def test_the_page_shows_what_explain_and_status_print(fleet):
     for number in range(8):
         fleet.publish(f"job{number}", "pdf")
     reader = ClockedReader(fleet.scheduler)
-    found = click.unstyle(text.explanation(explain(reader, "task-job7")))
+    found = click.unstyle(text_of_explain.explanation(explain(reader, "task-job7")))
     assert blocks(PAGE)["explain"] in found + "\n"
-    status = click.unstyle(text.status(Report(reader).status()))
+    status = click.unstyle(text_of_status.status(Report(reader).status()))
     (said,) = re.findall(r"`(kept free: .*?)`", (ROOT / PAGE).read_text())
     assert said in status
 

@@ -7,7 +7,7 @@ import click
 import pytest
 import redis
 
-from celery_affinity.cli import text
+from celery_affinity.cli import text_of_dead, text_of_explain, text_of_status
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.observe.dead_letters import Filter, find
 from celery_affinity.observe.explain import explain
@@ -44,16 +44,16 @@ class Shop(ScriptedFleet):
         assert published.fresh
 
     def status(self):
-        return click.unstyle(text.status(Report(ClockedReader(self.scheduler)).status()))
+        return click.unstyle(text_of_status.status(Report(ClockedReader(self.scheduler)).status()))
 
     def explain(self, task):
-        return click.unstyle(text.explanation(explain(ClockedReader(self.scheduler), task)))
+        return click.unstyle(text_of_explain.explanation(explain(ClockedReader(self.scheduler), task)))
 
     def blocked_by(self, task):
         return [each.why for each in explain(ClockedReader(self.scheduler), task).waiting.blocked_by]
 
     def dead_list(self):
-        return click.unstyle(text.letters(find(ClockedReader(self.scheduler), Filter())))
+        return click.unstyle(text_of_dead.letters(find(ClockedReader(self.scheduler), Filter())))
 
 
 def says(name, printed):

@@ -5,7 +5,7 @@ import re
 from click import unstyle
 from prometheus_client import CollectorRegistry
 
-from celery_affinity.cli import text, text_of_keys
+from celery_affinity.cli import text_of_explain, text_of_jobs, text_of_keys, text_of_status
 from celery_affinity.dispatcher.reserve_warnings import ReserveWarnings
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.collector import StatusCollector
@@ -39,7 +39,7 @@ def test_status_and_metrics_count_them(fleet, reader):
     found = {each.type: (each.pending, each.on_demand, each.kept_back, each.oldest_wait_s) for each in status.types}
     assert found == {"pdf": (4, 1, 4, 3), "excel": (1, 0, 1, 1), "web": (1, 0, 0, 0)}
     assert status.waiting_keys == 1
-    lines = unstyle(text.status(status)).splitlines()
+    lines = unstyle(text_of_status.status(status)).splitlines()
     assert [re.search(r"(\d waits? for a key)?$", line)[0] for line in lines[1:4]] == [
         "1 waits for a key",
         "4 wait for a key",
@@ -60,7 +60,7 @@ def test_status_and_metrics_say_what_is_paused_and_count_each_job_once(fleet, re
         fleet.publish(f"plain{number}", "pdf")
     status = Report(reader).status()
     assert {each.type: each.paused for each in status.types} == {"pdf": True, "excel": False}
-    pdf = next(line for line in unstyle(text.status(status)).splitlines() if line.startswith("pdf"))
+    pdf = next(line for line in unstyle(text_of_status.status(status)).splitlines() if line.startswith("pdf"))
     assert pdf.endswith("paused; 4 wait for a key")
     registry = CollectorRegistry()
     registry.register(StatusCollector(lambda: Metrics.of(status)))
@@ -103,7 +103,7 @@ def test_they_are_listed_after_those_that_may_start(fleet, reader):
         ("more!", True, True),
         ("sheet!", True, False),
     ]
-    assert "waits for its key" in text.upcoming(next_jobs(reader, ["pdf"], 20))
+    assert "waits for its key" in text_of_jobs.upcoming(next_jobs(reader, ["pdf"], 20))
 
 
 def test_jobs_ahead_that_a_key_keeps_back_are_counted_apart(fleet, reader):
@@ -173,7 +173,7 @@ def test_what_else_keeps_a_job_back_has_a_line_of_its_own(fleet, reader):
     assert [each.rule for each in explain(reader, "task-job!").waiting.blocked_by] == ["key", "slots"]
     found = explain(reader, "task-elsewhere!")
     assert [each.rule for each in found.waiting.blocked_by] == ["key", "type"]
-    lines = unstyle(text.explanation(found)).splitlines()
+    lines = unstyle(text_of_explain.explanation(found)).splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("blocked by"))
     assert lines[first + 1] == "            no live worker serves type 'drawing': start one with -Q drawing"
 
@@ -239,7 +239,7 @@ def test_a_job_behind_a_type_that_has_its_turn(fleet, reader):
 
 
 def rows_of(found):
-    return {line[:12].strip(): line[12:] for line in unstyle(text.explanation(found)).splitlines()}
+    return {line[:12].strip(): line[12:] for line in unstyle(text_of_explain.explanation(found)).splitlines()}
 
 
 def test_a_queues_length_and_its_purge_count_them(fleet, reader, redis_client):
@@ -268,7 +268,9 @@ def test_what_a_reserve_keeps_back_is_explained(fleet, reader):
         ("reserve", "reserve: 2 of 8 slots that fit are kept for on-demand jobs, 2 are free")
     ]
     assert waiting.bound_s is None
-    assert "no bound while a reserve keeps it back" in unstyle(text.explanation(explain(reader, "task-job8")))
+    assert "no bound while a reserve keeps it back" in unstyle(
+        text_of_explain.explanation(explain(reader, "task-job8"))
+    )
     for number in range(2):
         fleet.publish(f"asked{number}", "pdf", on_demand=True, priority=1)
     fleet.publish("asked", "pdf", on_demand=True, priority=1)
@@ -299,7 +301,7 @@ def test_status_and_metrics_say_what_is_kept_free_and_who_waits_for_that(fleet, 
     assert found.kept_back_by_reserves == 3
     assert (
         "3 wait because of a reserve; kept free: 2 for on-demand jobs; kept free: 1 for priorities above 3"
-        in text.status(status)
+        in text_of_status.status(status)
     )
     registry = CollectorRegistry()
     registry.register(StatusCollector(lambda: Metrics.of(status)))

@@ -6,7 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from celery_affinity.observe.collector import StatusCollector
 from celery_affinity.observe.figures import _figures
-from celery_affinity.observe.metrics import BATCH_SIZE, FIGURES, Metrics, as_text
+from celery_affinity.observe.metric_list import BATCH_SIZE, FIGURES, as_text
+from celery_affinity.observe.metrics import Metrics
 from celery_affinity.observe.status import MOST_CLAIMS_READ, Batches, Status, TypeStatus
 
 from ..support.flower import PREFIX

@@ -6,11 +6,12 @@ from collections import Counter
 import pytest
 import redis
 
-from celery_affinity.cli import text
+from celery_affinity.cli import text_of_explain, text_of_jobs, text_of_status
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.flower import merged
-from celery_affinity.observe.metrics import as_text, read_metrics
+from celery_affinity.observe.metric_list import as_text
+from celery_affinity.observe.metrics import read_metrics
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import KEYS, Keys
 from celery_affinity.server.reader import Reader
@@ -50,7 +51,7 @@ def fleet(redis_client):
 
 
 def _status(reader):
-    return text.status(Report(reader).status())
+    return text_of_status.status(Report(reader).status())
 
 
 def _metrics(reader):
@@ -65,10 +66,10 @@ def _page(reader):
 
 OBSERVERS = {
     "status": _status,
-    "pending": lambda reader: text.upcoming(next_jobs(reader, None, 20)),
-    "pending of a type": lambda reader: text.upcoming(next_jobs(reader, ["pdf"], 20)),
+    "pending": lambda reader: text_of_jobs.upcoming(next_jobs(reader, None, 20)),
+    "pending of a type": lambda reader: text_of_jobs.upcoming(next_jobs(reader, ["pdf"], 20)),
     "a queue's length": lambda reader: reader.pending("pdf"),
-    "explain": lambda reader: text.explanation(explain(reader, "task-first5")),
+    "explain": lambda reader: text_of_explain.explanation(explain(reader, "task-first5")),
     "metrics": _metrics,
     "Flower's page": _page,
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.cli import text as render
+from celery_affinity.cli import text_of_dead, text_of_explain, text_of_jobs, text_of_status
 from celery_affinity.observe import dead_letters, explain, inspect_lists
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.status import Report
@@ -66,14 +66,14 @@ def test_a_spoiled_row_does_not_hide_the_others(redis_client, spoiled, garbage):
     assert [each.job_id for each in next_jobs(reader, ["pdf"], 5)] == ["waits"]
     found = dead_letters.find(reader, dead_letters.Filter())
     assert {each.job_id for each in found} >= {"buried", "half"}
-    assert render.letters(found)
-    assert all(render.letter(dead_letters.show(reader, each)) for each in found)
-    assert render.status(status)
-    assert render.upcoming(next_jobs(reader, None, 100))
+    assert text_of_dead.letters(found)
+    assert all(text_of_dead.letter(dead_letters.show(reader, each)) for each in found)
+    assert text_of_status.status(status)
+    assert text_of_jobs.upcoming(next_jobs(reader, None, 100))
     assert dead_letters.find(reader, dead_letters.Filter(ids=["task-buried", "list", "bytes"]))
     assert explain.explain(reader, "task-waits").state == "pending"
     for task in ("task-later", "task-buried", "half", "bytes", "list", "unknown"):
-        assert render.explanation(explain.explain(reader, task))
+        assert text_of_explain.explanation(explain.explain(reader, task))
     shown = inspect_lists.scheduled(reader, lambda message: ([], {}), "host")
     assert "task-later" in [each["request"]["id"] for each in shown]
     tasks = inspect_lists.of_tasks(reader, ["task-later", "list", "bytes", "half"], lambda message: ([], {}), "host")

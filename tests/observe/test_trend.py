@@ -3,7 +3,7 @@
 import pytest
 from click import unstyle
 
-from celery_affinity.cli import text
+from celery_affinity.cli import text_of_status
 from celery_affinity.dispatcher.trend_notes import TrendNotes
 from celery_affinity.observe import trend
 from celery_affinity.observe.status import Report
@@ -31,7 +31,7 @@ def test_status_says_which_queue_grows_and_by_how_much(fleet, reader):
     found = types(reader)["pdf"].trend
     assert (found.seconds, found.before, found.published, found.ended) == (120, 0, 20, 1)
     assert found.grows
-    assert "grows by 17 in 2 min 0 s: 20 published, 1 ended" in unstyle(text.status(Report(reader).status()))
+    assert "grows by 17 in 2 min 0 s: 20 published, 1 ended" in unstyle(text_of_status.status(Report(reader).status()))
     assert not types(reader)["excel"].trend.grows
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import statistics
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from benchmarks import for_users
 from benchmarks.bench import BenchmarkError
 from benchmarks.drain import check_each_ran_once
+from benchmarks.figures import MORE_ROUNDS
 from benchmarks.goals import GOALS, at_least, at_most
 from benchmarks.ledger import END, START, Record
 from benchmarks.load import slot_use
@@ -127,6 +129,28 @@ def test_merged_calls_are_published_beside_ours_and_all_their_callers_get_the_re
         assert reached[f"publish, {name.removeprefix('affinity, ')}"] == rates[name] / rates["affinity, delay"]
     (rate,) = content["parts"]["sharing"]["figures"]["affinity, 1,000 results"]["rate"]
     assert 0 < rate == reached["results shared"]
+
+
+def test_a_drain_is_measured_with_and_without_figures_of_types(tmp_path):
+    sizes = ["--rounds", "1", "--tasks", "50", "--output", tmp_path]
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "figures", *sizes, "--only", "solo"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    content = json.loads((tmp_path / "results.json").read_text())
+    measured = content["parts"]["figures"]
+    counts, counts_none = (f"solo, affinity, late acks, strict, {word} figures" for word in ("with", "without"))
+    assert measured["beside"] == {counts: counts_none, counts_none: None}
+    rates = {name: figures["rate"] for name, figures in measured["figures"].items()}
+    assert all(len(rounds) == MORE_ROUNDS for rounds in rates.values())
+    ratios = [ours / others for ours, others in zip(rates[counts], rates[counts_none], strict=True)]
+    reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
+    assert reached["drain, solo, with figures of types"] == statistics.median(ratios)
 
 
 def test_a_lost_task_and_one_that_ran_twice_are_no_result():

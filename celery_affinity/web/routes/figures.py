@@ -6,7 +6,8 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from ...observe.exposition import CONTENT_TYPE
-from ...observe.metrics import Metrics, as_text, read_metrics
+from ...observe.metric_list import as_text
+from ...observe.metrics import Metrics, read_metrics
 from ...observe.status import Report, Status
 from ...rules.bounds import Bound
 from ...server.scheduler import Scheduler

@@ -12,21 +12,20 @@
 -- Writes the row of `job`, and its message. A full server may refuse the first write. `batch`, `number`: that the job
 -- joins, and as which of its calls; nil for none.
 local function write_job(job, lane, enqueued, state, batch, number)
-    local its, rules = key.job(job.id), job.rules
-    if marks.of(job.id) == protocol.MERGES then
-        rules = string.gsub(rules, protocol.USUAL_BOUNDS .. "%f[%D]", "", 1)
-    end
-    if rules == "" then
+    local its = key.job(job.id)
+    if job.rules == "" then -- as most jobs are
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state), "deliveries", 0)
-    elseif batch and merges("says_rules", job.id, number) then
-        redis.call("HSET", its, job_fields.row(job, lane, enqueued, "merged"), "into", batch, "rules", rules)
-    elseif batch then
-        redis.call("HSET", its, job_fields.row(job, lane, enqueued, "merged"), "into", batch)
-    elseif marks.of(job.id) == protocol.MERGES then
-        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state), "deliveries", 0, "rules", rules,
-            "bytes", #job.message)
     else
-        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state), "deliveries", 0, "rules", rules)
+        local is_merging = marks.of(job.id) == protocol.MERGES
+        local more = batch and { "into", batch } or { "deliveries", 0 }
+        if not batch or merges("says_rules", job.id, number) then
+            local rules = is_merging and string.gsub(job.rules, protocol.USUAL_BOUNDS .. "%f[%D]", "", 1) or job.rules
+            more[3], more[4] = "rules", rules
+        end
+        if is_merging and not batch then
+            more[5], more[6] = "bytes", #job.message
+        end
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, batch and "merged" or state), unpack(more))
     end
     redis.call("SET", key.message(job.id), job.message)
 end

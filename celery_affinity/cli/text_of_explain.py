@@ -1,0 +1,105 @@
+"""The output of ``celery affinity explain`` for people."""
+
+from ..observe.claim_order import Group
+from ..observe.explain import Explanation
+from ..observe.waiting import Slots, Waiting
+from .words import about, duration, many, mode, moment, paragraph, printable
+
+#: Rules that suspend the bound on overtaking, in words.
+_RULES = {"pause": "a pause", "type limit": "the limit of its type", "key": "a key", "reserve": "a reserve"}
+
+
+def explanation(found: Explanation) -> str:
+    """Return an explanation as a few lines."""
+    if found.state == "unknown":
+        return f"task {printable(found.task_id)} is unknown: {found.note}"
+    rows = [
+        ("task", f"{found.task_id}  {found.task}"),
+        ("state", _state(found)),
+        ("needs", f"type {found.type}, priority {found.priority}, {mode(found.on_demand)}"),
+        *([("waits for", _waits_for(found))] if found.state == "scheduled" else []),
+        *([("origin", f"recurring call {found.recurring!r}")] if found.recurring else []),
+        *([("worker", found.worker)] if found.worker else []),
+        *([("reason", found.reason)] if found.reason else []),
+        *([("why", found.why)] if found.why else []),
+        *([("note", found.note)] if found.note else []),
+        *([("came back", f"{many(found.deliveries, 'time')} from a worker that died")] if found.deliveries else []),
+        *([("other jobs", f"{len(found.other_jobs)} with this task id have not ended")] if found.other_jobs else []),
+        *(_waiting_rows(found.waiting) if found.waiting else []),
+    ]
+    return paragraph(rows)
+
+
+def _state(found: Explanation) -> str:
+    since_s, now_s = found.since_s or 0, found.now_s or 0
+    return f"{found.state} since {moment(since_s)} ({duration(max(0, now_s - since_s))})"
+
+
+def _waits_for(found: Explanation) -> str:
+    if found.patient_until_s is None:
+        return "the next tick of a dispatcher" if found.due_s is None else moment(found.due_s)
+    return f"more calls until {moment(found.patient_until_s)}"
+
+
+def _waiting_rows(waiting: Waiting) -> list[tuple[str, str]]:
+    score = waiting.score
+    terms = f"{score.priority:,.1f} priority + {score.age:,.1f} age + {score.rarity:,.1f} rarity"
+    fit = many(score.slots_that_fit, "slot that fits", "slots that fit")
+    on_demand = f" + {score.on_demand:,.1f} on demand" if score.on_demand else ""
+    return [
+        ("score", f"{score.total:,.1f} = {terms} ({fit}){on_demand}"),
+        ("rank", f"{waiting.rank_in_type} of its type, {waiting.rank} of all jobs that its slots could take"),
+        ("ahead", ", ".join(_group(group) for group in waiting.ahead) or "none"),
+        *[("slots" if number == 0 else "", _slots(each)) for number, each in enumerate(waiting.slots)],
+        *[("blocked by" if number == 0 else "", each) for number, each in enumerate(_blocked_by(waiting))],
+        ("overtaken", _overtaken(waiting)),
+        ("wait", _wait(waiting)),
+    ]
+
+
+def _blocked_by(waiting: Waiting) -> list[str]:
+    return [each.why for each in waiting.blocked_by] or ["nothing: a slot has just become free"]
+
+
+def _overtaken(waiting: Waiting) -> str:
+    if waiting.bound_s is None or waiting.passed_until_s is None:
+        rule = next((_RULES[each.rule] for each in waiting.blocked_by if each.rule in _RULES), "a rule")
+        return f"no bound while {rule} keeps it back"
+    bound = (
+        f"only by jobs published less than {waiting.bound_s:,.2f} s after it: until {moment(waiting.passed_until_s)}"
+    )
+    return f"{bound}, while its key has room" if waiting.key else bound
+
+
+def _wait(waiting: Waiting) -> str:
+    if waiting.estimate_s is None:
+        return f"unknown: {_why_unknown(waiting)}"
+    if waiting.kept_back and waiting.key and waiting.key.key.starts:
+        return f"~{about(waiting.estimate_s)} until its key lets it start, an estimate"
+    if waiting.kept_back and waiting.key and waiting.key.run_s is not None:
+        run = duration(waiting.key.run_s)
+        return f"~{about(waiting.estimate_s)}, estimated from recent runs of this key: {run} each"
+    return f"{duration(waiting.estimate_s)} more, estimated from recent run times"
+
+
+def _why_unknown(waiting: Waiting) -> str:
+    """Return the reason why there is no estimate. Jobs may have ended untimed: of short ones only a few are timed."""
+    if waiting.is_paused:
+        return "it is paused"
+    if waiting.kept_back and waiting.key and waiting.key.key.limit == 0:
+        return "its key is closed"
+    if not waiting.score.slots_that_fit:
+        return "no live worker serves the type"
+    if not sum(each.slots for each in waiting.slots):
+        return "the workers that serve the type refuse it for the moment"
+    return "no run time of such jobs is known yet"
+
+
+def _group(group: Group) -> str:
+    demand = " on demand" if group.on_demand else ""
+    kept_back = " that wait for a key" if group.kept_back else ""
+    return f"{group.jobs} of {group.type} priority {group.priority}{demand}{kept_back}"
+
+
+def _slots(each: Slots) -> str:
+    return f"[{' '.join(each.types)}]: {many(each.slots, 'slot')} on {many(each.workers, 'worker')}, {each.free} free"

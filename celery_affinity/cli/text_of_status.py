@@ -1,0 +1,70 @@
+"""The output of ``celery affinity status`` for people."""
+
+from ..observe.status import Status, TypeStatus, WorkerStatus
+from ..observe.trend import Trend
+from ..rules.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE, Bound
+from .pauses import sentence
+from .words import duration, many, table
+
+_SLOTS = ("free slots", "busy slots")
+
+#: What happens to calls of a type whose bound is reached.
+_BEYOND = {
+    REFUSE: "further calls are refused",
+    DROP_OLDEST: "then the oldest job is dropped",
+    DROP_NEWEST: "further calls are dropped",
+}
+
+
+def status(found: Status) -> str:
+    """Return types, workers and counts as text."""
+    is_any_merged = any(each.further_calls for each in found.types)
+    types = table(
+        ("type", "pending", *(["calls"] if is_any_merged else []), "on demand", "oldest wait", *_SLOTS, ""),
+        [_type_row(each, is_any_merged) for each in found.types],
+        red=[each.unserved for each in found.types],
+    )
+    workers = table(
+        ("worker", "types", "slots", "free", "last beat", ""), [_worker_row(each) for each in found.workers]
+    )
+    paused = "".join(f"\n{sentence(each)}" for each in found.pauses)
+    return f"{types}\n\n{workers}\n\nscheduled for later: {found.scheduled}   dead letters: {found.dead}{paused}"
+
+
+def _type_row(each: TypeStatus, has_calls: bool) -> tuple[str, ...]:
+    wait = "-" if each.oldest_wait_s is None else duration(each.oldest_wait_s)
+    notes = ["paused"] if each.paused else []
+    notes += [f"{many(each.kept_back, 'waits', 'wait')} for a key"] if each.kept_back else []
+    notes += (
+        [f"{many(each.kept_back_by_reserves, 'waits', 'wait')} because of a reserve"]
+        if each.kept_back_by_reserves
+        else []
+    )
+    notes += [f"kept free: {kept.kept} for {kept.for_whom}" for kept in each.reserves]
+    notes += [_fill(each.pending, each.bound)] if each.bound else []
+    notes += [_trend(each.trend)] if each.trend and (each.trend.grows or each.trend.shrinks) else []
+    notes += ["no live worker serves it"] if each.unserved else []
+    note = "; ".join(notes)
+    waiting = [each.pending, each.calls] if has_calls else [each.pending]
+    return each.type, *map(str, [*waiting, each.on_demand]), wait, str(each.free), str(each.busy), note
+
+
+def _trend(each: Trend) -> str:
+    by = abs(each.now - each.before)
+    how = f"{'grows' if each.grows else 'shrinks'} by {by:,} in {duration(each.seconds)}"
+    return f"{how}: {each.published:,} published, {each.ended:,} ended"
+
+
+def _fill(pending: int, bound: Bound) -> str:
+    full = _BEYOND[bound.full]
+    return f"{pending * 100 // bound.most} % full: {bound.most:,} may wait, {full}"
+
+
+def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
+    notes = ["draining"] if each.draining else ["takes no jobs"] if not each.types else []
+    notes += ["its event loop stands still"] if each.stalled else []
+    notes += [f"slow: its jobs take {each.pace:.1f} times as long as average"] if each.pace and each.is_slow else []
+    notes += [f"rate limit: takes no {', '.join(each.withdrawn)} jobs for the moment"] if each.withdrawn else []
+    note = "; ".join(notes)
+    beat = f"{duration(each.last_beat_s)} ago"
+    return each.name, ",".join(each.types), str(each.slots), str(each.free), beat, note

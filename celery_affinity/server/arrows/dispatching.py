@@ -1,0 +1,97 @@
+"""Arrows of a dispatcher, which no event triggers: what is due, and who is to be told of an end."""
+
+from collections.abc import Collection, Sequence
+
+from ...rules import keys as key_names
+from ...rules.job_fields import Job
+from ...rules.protocol import MOST_SHARED
+from ...rules.rows import number_of, text_of
+from .. import calls
+from ..calls import pages
+from ..replies import Callers, Ending, Published, Ticked
+from ..running import ScriptRunner
+from ..scripts.assembling import load
+
+
+class Dispatching(ScriptRunner):
+    """Makes jobs pending whose time has come, and has callers told of the ends of jobs."""
+
+    def tick(self, lists: Sequence[str] = ()) -> Ticked:
+        """Make all jobs pending that are due, or that dead workers held.
+
+        *lists*: stock Celery's lists in which to look for messages, some hundred at most.
+        """
+        due = recovered = dead = 0
+        while True:
+            again, next_due_us, *counts, untold, recurring, filled, more = self._run(load("tick"), lists)
+            due, recovered, dead = due + counts[0], recovered + counts[1], dead + counts[2]
+            self._go_on(more)
+            if not again:
+                break
+        due_in_us = number_of(next_due_us, -1)
+        next_due_s = None if due_in_us < 0 else due_in_us / 1e6
+        filled = [text_of(name) for name in filled]
+        return Ticked(next_due_s, due, recovered, dead, bool(untold), bool(recurring), filled)
+
+    def ingest(self, list_: str, jobs: Sequence[Job]) -> int:
+        """Move messages from a list of stock Celery into their lanes. Return how many of *jobs* were still there.
+
+        *jobs*: ten at most, of one type, in the order of their messages in the list.
+        """
+        replies = self._run_together(calls.ingesting(list_, jobs))
+        self._go_on(b" ".join(more for _, more, _ in replies))
+        for job, (state, _, bad) in zip(jobs, replies, strict=True):
+            Published.parse(state, bad).check(job)
+        return sum(state > 0 for state, _, _ in replies)
+
+    def announce(self, app: str, *, again_s: float, telling: Collection[str] = ()) -> Ending | None:
+        """Return an end to be told to its caller, or None. An end that is not `told` comes again.
+
+        The first pause is *again_s*, each further one twice as long. *app*: the app of the process that asks; an end
+        that this app has left to others comes only after they had their time. *telling*: ids of jobs whose ends the
+        process is about to tell.
+        """
+        row = self._run(load("announce"), telling, again_us=round(again_s * 1e6), app=key_names.encode(app))
+        return Ending.parse(row) if row else None
+
+    def callers(self, batch: str, *, fence: str = "", after: int = 0, most: int = MOST_SHARED) -> Callers | None:
+        """Return calls of *batch* that do not know its result, in their order, without the one whose message was run.
+
+        *fence*: the number of the caller's claim of the batch; "": the batch was announced. None: it is neither.
+        *after*: what the last page said, 0 for the first one. *most*: calls on a page, which may have fewer.
+        """
+        after, *found = self._run(load("callers"), batch=batch, fence=fence, after=after, most=most) or [None]
+        return None if after is None else Callers.parse(after, found)
+
+    def part(self, batch: str, callers: Sequence[str], *, fence: str) -> int:
+        """Have these calls of *batch*, in their order, wait again as a run of their own. Return how many there were.
+
+        *fence*: the number of the caller's claim of the batch; -1: the batch is not the caller's, and nothing changed.
+        A repeated call changes nothing. Those that have ended, or were parted before, count for none.
+        """
+        parted, more = self._run(load("part"), batch=batch, fence=fence, rest=callers)
+        self._go_on(more)
+        return int(parted)
+
+    def shared(self, batch: str, callers: Sequence[str], *, fence: str = "", outcome: str = "acked") -> int:
+        """Say that these calls of *batch* know its result. Return how many others do not; -1: see below.
+
+        Those of a batch that is no dead letter end as *outcome* says: "acked", or "failed" and why, in words. *fence*:
+        as in `callers`; -1 means what None does there. An announced batch of which all know is told of, as by `told`.
+        """
+        left = -1
+        for page in pages(callers, MOST_SHARED):
+            left = int(self._run(load("shared"), batch=batch, fence=fence, outcome=outcome, rest=page))
+        return left
+
+    def told(self, job_ids: Sequence[str]) -> None:
+        """Say that the callers of these jobs know how they ended. Batches of which calls do not know stay untold."""
+        self._run(load("told"), how="told", app="", rest=job_ids)
+
+    def leave_to_others(self, app: str, job_ids: Sequence[str]) -> None:
+        """Say that *app* cannot tell the callers of these jobs, since it does not know their tasks."""
+        self._run(load("told"), how="left", app=key_names.encode(app), rest=job_ids)
+
+    def set_aside(self, job_ids: Sequence[str]) -> None:
+        """Let nobody tell the ends of these jobs, of which nothing can be read. The jobs' keys stay as they are."""
+        self._run(load("told"), how="aside", app="", rest=job_ids)

@@ -1,0 +1,70 @@
+"""Arrows of recurring calls: declared, due, made, suspended, stopped."""
+
+from collections.abc import Sequence
+
+from ...errors import OptionError
+from ...rules import keys as key_names
+from ...rules.job_fields import Job
+from ...rules.protocol import MOST_ALIKE
+from ...rules.rows import text_of
+from ...rules.score import MICRO
+from .. import calls
+from ..calls import pages
+from ..replies import DueCall, Published, RecurringCall
+from ..scripts.assembling import load
+from .publishing import Publishing
+
+
+class Recurring(Publishing):
+    """Keeps recurring calls, and publishes their jobs."""
+
+    def recur(self, entries: Sequence[RecurringCall], *, app: str = "") -> list[str]:
+        """Declare recurring calls: all that the app.conf of *app* has; or, for "", some at run time.
+
+        A call that the app.conf had before, and alike, changes nothing: what changed last counts. Those that it had
+        before, and has no more, are stopped, unless they were declared elsewhere since. Return the names of those that
+        another app, or somebody at run time, had declared otherwise. Raises OptionError if too many match the same.
+        """
+        encoded, replaced, refused = key_names.encode(app), [], []
+        for arguments in calls.declaring(entries):
+            some_replaced, some_refused = self._run(load("recur"), arguments, app=encoded)
+            replaced += [key_names.decode(text_of(name)) for name in some_replaced]
+            refused += [key_names.decode(text_of(name)) for name in some_refused]
+        if app:
+            named = {key_names.encode(entry.name) for entry in entries}
+            gone = sorted(self.reader.large_hash("recurring_of", encoded).keys() - named)
+            for page in pages(gone):
+                self._run(load("stop"), page, app=encoded)
+        if refused:
+            accepted = f"among the first {MOST_ALIKE} that match the same task, type and merge key"
+            raise OptionError(f"recurring calls must be {accepted}, got also: {', '.join(map(repr, refused))}")
+        return replaced
+
+    def due(self, identity: str, *, again_s: float) -> DueCall | None:
+        """Hand out a recurring call that is due, or None. If it is not made, it is handed out again after *again_s*.
+
+        *identity*: the app of the process that asks; what it left to others (`leave_due`) comes to it after a while.
+        """
+        row = self._run(load("due"), again_us=round(again_s * MICRO), app=key_names.encode(identity))
+        return DueCall.parse(row) if row else None
+
+    def leave_due(self, identity: str, name: str) -> None:
+        """Say that *identity* does not know the task of a recurring call: others may have it at once."""
+        self._run(load("leave_due"), name=key_names.encode(name), app=key_names.encode(identity))
+
+    def fire(self, name: str, due: str, job: Job) -> Published | None:
+        """Publish the *job* of a recurring call, and set the next time. None if the call is not due any more.
+
+        *due*: as the call was handed out; "": a person makes the call, whenever it is due, also while it is suspended.
+        """
+        script = load("fire")
+        reply = self._run(script, job.arguments, name=key_names.encode(name), due=due)
+        return self.published([reply])[0] if reply else None
+
+    def stop(self, name: str) -> bool:
+        """Make a recurring call no more. Return whether there was one."""
+        return bool(self._run(load("stop"), [key_names.encode(name)], app=""))
+
+    def suspend(self, name: str, suspended: bool) -> bool:
+        """Keep a recurring call, and let it never be due; or let it go on. Return whether there is one."""
+        return bool(self._run(load("suspend"), name=key_names.encode(name), suspended=int(suspended)))

@@ -1,0 +1,156 @@
+"""Arrows of a worker's life: from its join to its leave, or to the moment when it is known to be dead."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ...rules import keys as key_names
+from ...rules.rows import number_of, text_of
+from .. import calls
+from ..calls import check_kind, flat, pages
+from ..connections.in_flight import InFlight
+from ..replies import Claim, End, Joined, Joining, Running, Synced, parsed_claims
+from ..running import ScriptRunner
+from ..scripts.assembling import load
+
+#: Arrows that a worker's event loop calls. They are linked when the worker joins: linking takes some 25 ms, for which
+#: the loop would not hear what the pool says, so that a cold shutdown waited for tasks that had just begun.
+_OF_A_LOOP = ("release", "ack", "sync", "requeue", "claim")
+
+
+class Working(ScriptRunner):
+    """Has a worker live, say what its slots do, and get jobs for them."""
+
+    def join(self, joining: Joining, settings: dict[str, str]) -> Joined:
+        """Enter *joining* as a live worker. *settings*: those of its app.conf, as `shared_settings.shared` has them."""
+        self.load_for_producers()
+        for arrow in _OF_A_LOOP:
+            load(arrow)
+        more, namesake, replaced, void_up_to, now_us = self._run(
+            load("join"),
+            worker=joining.worker,
+            name=key_names.encode(joining.name),
+            slots_in_all=joining.slots,
+            other=joining.other,
+            profile=joining.profile,
+            types=" ".join(joining.encoded_types),
+            app=key_names.encode(joining.app),
+            rest=flat(settings.items()),
+        )
+        self._go_on(more)
+        return Joined(text_of(namesake) or None, [text_of(name) for name in replaced], int(void_up_to), now_us)
+
+    def tell_ends(
+        self,
+        worker: str,
+        *,
+        acks: Sequence[tuple[str, str]],
+        ends: Sequence[End],
+        sequence: int,
+        inline: bool,
+        most_ahead: int = 0,
+        on_acked: Callable[[int], object] = lambda _: None,
+    ) -> list[Claim]:
+        """Ack messages, and release the slots of jobs that ended, in one round trip. Return the jobs that follow.
+
+        *acks*: (job id, fencing number). *sequence*: a number that grows with each call that is not a repetition.
+        *inline*: whether the worker's next jobs come with the reply; else they go to the inbox. *most_ahead*: largest
+        number of jobs that the worker then holds beyond its slots. *on_acked* is called with the number of *acks* whose
+        claims the worker holds.
+        """
+        told = calls.telling(worker, acks, ends, sequence, inline, most_ahead)
+        replies = self._run_together(told) if told else []
+        if acks:
+            on_acked(int(replies[0]))
+        return self._settled(replies, bool(ends))
+
+    def send_acks(self, in_flight: InFlight, worker: str, acks: Sequence[tuple[str, str]], *, goes_on: bool) -> None:
+        """Begin to ack messages, which `receive_acks` ends. *goes_on*: other calls are on their way already."""
+        send = in_flight.go_on if goes_on else in_flight.send
+        send(self._commands(calls.telling(worker, acks, (), 0, True, 0)))
+
+    def receive_acks(self, in_flight: InFlight, calls: int) -> list[int]:
+        """End so many `send_acks`. Return the numbers of claims that the worker holds. Raises as `receive` does."""
+        replies = in_flight.receive(calls)
+        for reply in replies:
+            check_kind(int, reply, in_flight)
+        return replies
+
+    def send_ends(
+        self,
+        in_flight: InFlight,
+        worker: str,
+        *,
+        acks: Sequence[tuple[str, str]],
+        ends: Sequence[End],
+        sequence: int,
+        most_ahead: int,
+        goes_on: bool,
+    ) -> None:
+        """Begin a `tell_ends` whose jobs come inline, which `receive_ends` ends. *goes_on*: see `send_acks`."""
+        send = in_flight.go_on if goes_on else in_flight.send
+        send(self._commands(calls.telling(worker, acks, ends, sequence, True, most_ahead)))
+
+    def receive_ends(self, in_flight: InFlight, *, has_ends: bool) -> list[Claim]:
+        """End a `send_ends`. Return the jobs that follow. An error of the server is raised as it came."""
+        replies = in_flight.receive()
+        check_kind(list if has_ends else int, replies[-1] if replies else None, in_flight)
+        return self._settled(replies, has_ends)
+
+    def _settled(self, replies: Sequence[Any], has_ends: bool) -> list[Claim]:
+        if not has_ends:
+            return []
+        more, *payloads = replies[-1]
+        self._go_on(more)
+        return parsed_claims(payloads)
+
+    def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> None:
+        """Give *claims* (job id, fencing number) back. *counted*: whether this counts as a delivery."""
+        for page in pages(list(claims)):
+            (more,) = self._run(load("requeue"), worker=worker, counted=int(counted), rest=flat(page))
+            self._go_on(more)
+
+    def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
+        """Beat, and say which *claims* the worker holds."""
+        known, ticker, more, asked, void, revision, now_us, returned = self._run(
+            load("sync"),
+            worker=worker,
+            slots_in_all=slots,
+            other=other,
+            draining=int(draining),
+            rest=flat(claims),
+        )
+        self._go_on(more)
+        numbers = [text_of(value) for value in asked]
+        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+        void_ids = [text_of(job_id) for job_id in void]
+        return Synced(bool(known), bool(ticker), pairs, void_ids, number_of(revision), now_us, int(returned))
+
+    def beat(self, worker: str, *, turns: bool) -> bool:
+        """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.
+
+        While the loop does not turn, the worker gets no job, and the jobs in its inbox go back.
+        """
+        while True:
+            known, again, more = self._run(load("beat"), worker=worker, turns=int(turns))
+            self._go_on(more)
+            if not again:
+                return bool(known)
+
+    def leave(self, worker: str) -> int:
+        """Take a worker out. Return how many jobs it still held, which are pending again."""
+        returned, unfinished = 0, True
+        while unfinished:
+            more, unfinished, count = self._run(load("leave"), worker=worker)
+            returned += int(count)
+            self._go_on(more)
+        return returned
+
+    def recover(self, worker: str) -> int:
+        """Take back all jobs of a worker that is known to be dead. Return how many there were."""
+        recovered = 0
+        while True:
+            again, count, more = self._run(load("recover"), worker=worker)
+            recovered += int(count)
+            self._go_on(more)
+            if not again:
+                return recovered
