@@ -39,8 +39,9 @@ def main(words):
             shutil.copytree(ROOT / part, copy / part)
         shutil.copy(ROOT / "pyproject.toml", copy)
         for test in {fault.found_by or _CONFORMANCE for fault in faults}:
-            if _run(copy, test).returncode:
-                sys.exit(f"{test} fails on the scripts as they are")
+            run = _run(copy, test)
+            if run.returncode:
+                sys.exit(f"{test} fails on the scripts as they are:\n{run.stdout}{run.stderr}")
         not_found = sum(_try(copy, fault) is None for fault in faults)
     print(f"{len(faults) - not_found} of {len(faults)} faults were found, with {SEEDS} seeds of {STEPS} steps")
     return not_found

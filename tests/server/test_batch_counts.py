@@ -56,6 +56,13 @@ def test_calls_that_were_told_in_the_run_have_been_in_it(fleet):
     assert counts(fleet)[0] == Batches({"4": 1}, 3)
 
 
+def test_a_run_whose_calls_have_all_ended_before_it_is_not_counted(fleet):
+    batch = claimed(fleet, "a+", "b+")
+    fleet.scheduler.revoke(["task-b+"], [], keep_s=60)
+    fleet.end("worker", batch, outcome="revoked")
+    assert counts(fleet) == (Batches(), {})
+
+
 def test_calls_that_left_before_the_run_are_not_counted(fleet):
     publish(fleet, "a+", "b+", "c+", "d+")
     fleet.scheduler.revoke(["task-a+"], [], keep_s=60)

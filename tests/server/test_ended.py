@@ -6,8 +6,10 @@ from celery_affinity.errors import OptionError
 from celery_affinity.observe import dead_letters, jobs
 from celery_affinity.observe.job_lists import Filter, page_of
 from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.protocol import MOST_TRIMMED
 
 from ..support.clocked import ClockedScheduler
+from ..support.counting import Counting
 from ..support.scripted_fleet import ScriptedFleet
 
 HOUR_S = 3600
@@ -57,7 +59,20 @@ def test_of_too_many_the_oldest_go(fleet):
     run(fleet, "one", "two", "three", "four")
     fleet.scheduler.tick()
     assert listed(fleet, "done") == ["three", "four"]
-    assert fleet.scheduler.client.ttl(fleet.scheduler.keys.key("job", "one")) <= 60
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key
+    assert client.ttl(key("job", "one")) <= 60
+    assert client.ttl(key("task", "task-one")) <= 60
+
+
+def test_a_job_is_listed_no_more_from_the_moment_at_which_it_is_forgotten(fleet):
+    fleet.join("worker", "pdf", settings={"keep": HOUR_S})
+    run(fleet, "job")
+    fleet.scheduler.advance(HOUR_S - 2)
+    fleet.scheduler.tick()
+    assert fleet.scheduler.client.exists(fleet.scheduler.keys.key("ended"))
+    fleet.scheduler.advance(1)
+    fleet.scheduler.tick()
+    assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("ended"))
 
 
 def test_a_change_at_run_time_counts_after_a_beat_and_a_minute_has_no_lists(fleet):
@@ -91,3 +106,15 @@ def test_each_dead_letter_says_why_it_is_one(fleet, outcome, why):
     assert why in jobs.get(fleet.scheduler.reader, "task-job").why
     fleet.bury("acked", acked=True)
     assert "may have done its work" in jobs.get(fleet.scheduler.reader, "task-acked").why
+
+
+def test_very_many_too_many_go_in_parts(redis_client):
+    counting = Counting(redis_client, Keys())
+    fleet = ScriptedFleet(counting)
+    fleet.join("worker", "pdf", slots=2 * MOST_TRIMMED, settings={"keep": HOUR_S, "keep_max": 1})
+    counting.publish(*fleet.made([f"job{number}" for number in range(MOST_TRIMMED + 2)], "pdf"))
+    fleet.end("worker", *fleet.inbox("worker"), inline=False)
+    counting.calls.clear()
+    counting.tick()
+    assert [name for name, *_ in counting.calls] == ["tick", "tick"]
+    assert redis_client.zcard(counting.keys.key("ended")) == 1

@@ -183,7 +183,15 @@ def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_
 
 @pytest.mark.parametrize(
     "name",
-    [b"\xff", b"a\xc3", b"\xc0\x80", b"\xed\xa0\x80", b"\xe2\xc3\xa9\x82", b"\xf5\x80\x80\x80", b"\xf4\x90\x80\x80"],
+    [
+        b"\xff",
+        b"a\xc3",
+        b"\xc0\x80",
+        b"\xed\xa0\x80",
+        b"\xe2\xc3\xa9\x82\xac",
+        b"\xf5\x80\x80\x80",
+        b"\xf4\x90\x80\x80",
+    ],
 )
 def test_a_task_name_that_is_no_utf_8_is_refused(redis_client, name):
     script = load("publish")

@@ -8,6 +8,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_KEYS
 from celery_affinity.server.scheduler import Scheduler
 
+from ..support.clocked import ClockedScheduler
 from ..support.keys_left import keys_of_rules
 from ..support.processes import wait_until
 from ..support.scripted_fleet import ScriptedFleet
@@ -88,6 +89,16 @@ def test_what_closes_a_key_keeps_its_retry_back_as_well(fleet, kept, how):
     close(False)
     fleet.scheduler.tick()
     assert fleet.jobs("worker") == ["retry!"]
+
+
+def test_a_job_of_a_key_whose_pause_ends_in_the_tick_in_which_it_is_due_starts(redis_client):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf")
+    fleet.publish("job!", "pdf", rules="key=k limit=1", delay_s=10)
+    fleet.scheduler.pause("key:k", for_s=10)
+    fleet.scheduler.advance(10)
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == ["job!"]
 
 
 @pytest.mark.parametrize("limits", list(itertools.permutations(["*=1", "c*=3", "cr*=2", "craw=4"])))

@@ -65,13 +65,38 @@ def test_what_goes_is_as_old_as_its_oldest_call_and_goes_before_what_came_later(
     at_us = fleet.scheduler.now_us
     publish(fleet, "b+")
     fleet.scheduler.advance(1)
+    publish(fleet, "c+")
     fleet.publish("later", "pdf")
     fleet.join("worker", "pdf")
     (batch,) = fleet.inbox("worker")
-    fleet.scheduler.part(batch.job_id, ["b+"], fence=batch.fence)
+    fleet.scheduler.part(batch.job_id, ["b+", "c+"], fence=batch.fence)
     (following,) = fleet.end("worker", batch)
     assert (following.job_id, following.enqueued_us) == ("b*", at_us)
     assert fleet.end("worker", following)[0].job_id == "later"
+
+
+def test_what_goes_is_as_urgent_as_the_most_urgent_of_its_calls(fleet):
+    publish(fleet, "a+")
+    publish(fleet, "b+", priority=9)
+    publish(fleet, "c+")
+    fleet.publish("other", "pdf", priority=5)
+    fleet.join("worker", "pdf")
+    (batch,) = fleet.inbox("worker")
+    fleet.scheduler.part(batch.job_id, ["b+", "c+"], fence=batch.fence)
+    assert fleet.end("worker", batch)[0].job_id == "b*"
+
+
+def test_a_call_that_is_named_twice_goes_once(fleet):
+    batch = claimed(fleet, "a+", "b+", "c+")
+    assert fleet.scheduler.part(batch.job_id, ["b+", "c+", "b+"], fence=batch.fence) == 2
+
+
+def test_what_goes_has_as_much_room_for_newcomers_as_its_messages_leave(fleet):
+    two = f"merge=city most=1000 bytes={2 * len('message of a+')}"
+    batch = claimed(fleet, "a+", "b+", rules=two)
+    fleet.scheduler.part(batch.job_id, ["b+"], fence=batch.fence)
+    publish(fleet, "c+", "d+", rules=two)
+    assert (fleet.state("c+"), fleet.state("d+")) == ("merged", "pending")
 
 
 def test_newcomers_join_what_goes_unless_something_else_is_open(fleet):

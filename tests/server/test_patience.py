@@ -50,6 +50,25 @@ def test_a_call_waits_for_more_which_wait_anew_and_then_they_run(fleet):
     assert runs(fleet, 0.1) == ["a*"]
 
 
+def test_only_what_waits_for_more_says_until_when(fleet):
+    def says(job):
+        return fleet.scheduler.client.hexists(fleet.scheduler.keys.key("job", job), "patient")
+
+    publish(fleet, "a+")
+    assert says("a+")
+    publish(fleet, "b+")
+    assert [says(each) for each in ("a+", "b+", "a*")] == [False, False, True]
+    assert runs(fleet, 2) == ["a*"]
+    assert not says("a*")
+
+
+def test_a_call_that_joins_when_the_run_has_waited_enough_keeps_the_run_waiting_no_longer(fleet):
+    publish(fleet, "a+")
+    fleet.scheduler.advance(2)
+    assert publish(fleet, "b+")[0].merged
+    assert runs(fleet) == ["a*"]
+
+
 def test_a_call_to_which_none_comes_runs_alone(fleet):
     publish(fleet, "a+")
     assert runs(fleet, 2) == ["a+"]
@@ -104,6 +123,13 @@ def test_a_run_that_is_full_waits_for_nothing(fleet):
     assert runs(fleet) == ["a*"]
     publish(fleet, "d+", rules=RULES.replace("1000 ", "3 "))
     assert fleet.state("d+") == "scheduled"
+
+
+def test_a_run_whose_messages_fill_it_to_the_last_byte_waits_for_nothing(fleet):
+    rules = RULES.replace("1000000", str(2 * len("message of a+")), 1)
+    publish(fleet, "a+", "b+", rules=rules)
+    assert is_to_tick(fleet)
+    assert runs(fleet) == ["a*"]
 
 
 def test_a_run_that_has_no_room_for_the_next_call_waits_for_nothing(fleet):
@@ -182,6 +208,8 @@ def test_a_tick_is_asked_for_if_the_next_one_came_too_late(fleet):
     assert is_to_tick(fleet)
     publish(fleet, "b+", rules="merge=other most=1000 bytes=1000000 wait=1400000/1400000")
     assert not is_to_tick(fleet)
+    publish(fleet, "c+", rules="merge=third most=1000 bytes=1000000 wait=1200000/1200000")
+    assert not is_to_tick(fleet), "the tick for the first one tells when this one is due"
 
 
 def test_calls_that_are_patient_are_revoked_and_expire_one_by_one(fleet, redis_client):

@@ -4,6 +4,7 @@ import pytest
 import redis
 
 from celery_affinity.rules.keys import KEYS, Keys
+from celery_affinity.rules.protocol import MOST_SPOILED
 
 from ..support.apps import APP
 from ..support.busy_fleet import Scene
@@ -139,6 +140,13 @@ def test_what_is_found_is_told_counted_and_kept_for_a_while(redis_client, caplog
     assert int(redis_client.hget(key("counters"), "spoiled")) >= len(found)
     assert redis_client.get(key("set_aside", "heads")) == b"garbage"
     assert 0 < redis_client.ttl(key("set_aside", "heads")) <= 7 * 86400
+
+
+def test_of_very_many_finds_some_are_told(redis_client):
+    scheduler = ClockedScheduler(redis_client, Keys())
+    redis_client.zadd(scheduler.keys.key("scheduled"), {f"ghost{number}": 0 for number in range(MOST_SPOILED + 1)})
+    scheduler.tick()
+    assert redis_client.llen(scheduler.keys.key("spoiled")) == MOST_SPOILED
 
 
 def test_a_job_of_which_half_was_written_is_published_when_that_is_repeated(redis_client):

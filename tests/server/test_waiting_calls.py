@@ -49,6 +49,36 @@ def test_calls_are_not_counted_once_they_run_and_are_again_when_they_come_back(f
     assert not fleet.scheduler.client.exists(COUNTS)
 
 
+def test_calls_that_leave_one_by_one_leave_no_count(fleet):
+    publish(fleet, "a+", "b+")
+    fleet.scheduler.revoke(["task-a+"], [], keep_s=60)
+    fleet.scheduler.revoke(["task-b+"], [], keep_s=60)
+    assert not fleet.scheduler.client.exists(COUNTS)
+
+
+def test_a_call_that_leaves_a_run_was_counted_no_more(fleet):
+    publish(fleet, "a+", "b+")
+    publish(fleet, "c+", "d+", key="another")
+    fleet.join("worker", "pdf")
+    assert waiting(fleet) == {"pdf": (1, 2)}
+    fleet.scheduler.revoke(["task-b+"], [], keep_s=60)
+    assert waiting(fleet) == {"pdf": (1, 2)}
+
+
+def test_calls_that_go_to_another_lane_are_counted_once(fleet):
+    publish(fleet, "a+", "b+")
+    publish(fleet, "c+", priority=9)
+    assert waiting(fleet) == {"pdf": (1, 3)}
+
+
+def test_calls_that_wait_for_others_change_no_count_however_urgent_they_become(fleet):
+    publish(fleet, "a+", "b+")
+    patient = "merge=other most=1000 bytes=1000000 wait=60000000/60000000"
+    fleet.scheduler.publish(*fleet.made(["c+", "d+"], "pdf", rules=patient))
+    fleet.scheduler.publish(*fleet.made(["e+"], "pdf", rules=patient, priority=9))
+    assert waiting(fleet) == {"pdf": (1, 2)}
+
+
 @pytest.mark.parametrize("wrong", ["7", "-3", "ghost", None], ids=["too many", "below 0", "no number", "none"])
 def test_a_repair_counts_the_calls_again(fleet, wrong):
     publish(fleet, "a+", "b+", "c+")

@@ -38,6 +38,9 @@ def publish(
             continue
         others_wait = bool(keyed.standing(cohort, {job.type}))
         reply = enter.put(cohort, job, now_us + nth, now_us, recurring=recurring)
+        is_to_be_placed = reply.state in (IS_PENDING, IS_MERGED) and reply.served
+        if is_to_be_placed and (not others_wait or reserves.in_force(cohort)):
+            types.add(job.type)  # else no free slot fits, or somebody goes on with them
         if bounded:
             reply = reply._replace(state=bounds.keep(cohort, job, reply.state, bounded, now_us))
         published.append(reply)
@@ -45,9 +48,6 @@ def publish(
             fresh.add(job.id)
         if reply.state == IS_MERGED:
             fresh |= _batch_of_fresh(cohort, job.id, fresh)
-        is_to_be_placed = reply.state in (IS_PENDING, IS_MERGED) and reply.served
-        if is_to_be_placed and (not others_wait or reserves.in_force(cohort)):
-            types.add(job.type)  # else no free slot fits, or somebody goes on with them
     more = fill(cohort, types, now_us, only=fresh)
     return [published[0]._replace(more=more), *published[1:]]
 

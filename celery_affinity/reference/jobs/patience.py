@@ -24,7 +24,7 @@ def go_on(cohort: Cohort, batch: Job, merge: Merge, now_us: int) -> None:
     if is_full or batch.on_demand:
         finish(cohort, batch)
     elif (batch.patient_us or 0) > now_us:  # else it is due, and the next tick sees it
-        batch.patient_us = max(now_us, _until_us(batch, now_us))  # a tick that comes too early learns the new time
+        batch.patient_us = _until_us(batch, now_us)  # a tick that comes too early learns the new time
 
 
 def finish(cohort: Cohort, job: Job) -> None:

@@ -1,6 +1,6 @@
 """The faults that the conformance test must notice, by the folder of the Lua file that they break."""
 
-from . import arrows, base, bounds, fleet, jobs, keyed, merging, placing, recurring, repair, reserves
+from . import arrows, base, batches, bounds, counted, fleet, jobs, keyed, merging, placing, recurring, repair, reserves
 from .fault import LUA, ROOT, Fault
 
 FAULTS = (
@@ -12,6 +12,8 @@ FAULTS = (
     *repair.FAULTS,
     *keyed.FAULTS,
     *merging.FAULTS,
+    *batches.FAULTS,
+    *counted.FAULTS,
     *recurring.FAULTS,
     *reserves.FAULTS,
     *bounds.FAULTS,

@@ -1,8 +1,15 @@
-"""Faults in the parts that all arrows share: settings, and the guard against a full memory."""
+"""Faults in the parts that all arrows share: time, texts, settings, and the guard against a full memory."""
 
 from .fault import Fault
 
+_NO_UTF_8 = "tests/server/test_job_fields.py::test_a_task_name_that_is_no_utf_8_is_refused"
+_WAIT_ANEW = "tests/server/test_patience.py::test_a_call_waits_for_more_which_wait_anew_and_then_they_run"
+_NOTHING_CAME = "tests/server/test_recurring.py::test_a_call_is_due_when_nothing_that_matches_came_for_the_interval"
+
 FAULTS = (
+    Fault("base/clock", 'string.sub("00000" .. time[2], -6)', "time[2]", _WAIT_ANEW),
+    Fault("base/clock", 'string.format("%.0f", us)', "tostring(us)", _NOTHING_CAME),
+    Fault("base/text", 'sequence, "?")', 'sequence, "")', _NO_UTF_8),
     Fault("base/full_memory", 'redis.call("UNLINK", base .. "nothing")', ""),
     Fault("base/settings_in_force", "if own or in_force == last then", "if true then"),
     Fault("base/settings_in_force", "own and own ~= value or not own and last ~= value", "last ~= value"),

@@ -2,11 +2,24 @@
 
 from .fault import Fault
 
-_ONE_PUBLISH = "tests/server/test_bounds.py::test_calls_of_one_publish_that_fill_a_run_make_room_for_no_more"
+_TESTS = "tests/server/test_bounds.py::"
+_ONE_PUBLISH = _TESTS + "test_calls_of_one_publish_that_fill_a_run_make_room_for_no_more"
+_NO_ROOM = _TESTS + "test_a_job_that_does_not_wait_when_it_is_published_takes_no_room"
+_ALL_LANES = _TESTS + "test_jobs_that_wait_in_all_lanes_count"
+_TOGETHER = _TESTS + "test_jobs_of_one_publish_are_counted_together"
+_AFTER_A_RUN = _TESTS + "test_a_run_of_several_calls_is_not_dropped_but_the_oldest_job_after_it"
+_EACH = _TESTS + "test_each_one_too_many_of_one_publish_is_dropped"
 
 FAULTS = (
-    Fault("jobs/bounds", "keys[#keys + 1] = is_kept and key.kept_back(type, names[nth]) or nil", ""),
-    Fault("jobs/bounds", "pending = pending + redis", "pending = redis"),
+    # What waits counts.
+    Fault(
+        "jobs/bounds",
+        "keys[#keys + 1] = is_kept and key.kept_back(type, names[nth]) or nil",
+        "",
+        _TESTS + "test_jobs_that_a_key_keeps_back_count",
+    ),
+    Fault("jobs/bounds", "pending = pending + redis", "pending = redis", _ALL_LANES),
+    # What a publish brings.
     Fault(
         "jobs/bounds",
         "opened[field] = { calls = found.calls + 1,",
@@ -14,25 +27,46 @@ FAULTS = (
         _ONE_PUBLISH,
     ),
     Fault("jobs/bounds", "opened[field] = { calls = 1, bytes = #job.message }", "", _ONE_PUBLISH),
-    Fault("jobs/bounds", "if fields.bad(job) or seen[job.id] or", "if fields.bad(job) or"),
     Fault(
         "jobs/bounds",
-        "has_expired or find_by",
-        "find_by",
-        "tests/server/test_bounds.py::test_a_job_that_has_expired_when_it_is_published_takes_no_room",
+        "if fields.bad(job) or seen[job.id] or",
+        "if fields.bad(job) or",
+        _TESTS + "test_a_job_that_one_publish_has_twice_takes_room_once",
     ),
-    Fault("jobs/bounds", " or find_by.is_revoked(job.task_id) then", " then"),
-    Fault("jobs/bounds", "if tonumber(job.delay_us) > 0 or", "if"),
-    Fault("jobs/bounds", 'not joins(job, opened) and not merges("would_wait"', 'not merges("would_wait"'),
-    Fault("jobs/bounds", "more[type] = (more[type] or 0) + 1", "more[type] = 1"),
-    Fault("jobs/bounds", "more[type] > bound.most then", "more[type] >= bound.most then"),
-    Fault("jobs/bounds", "bound.pending + count > bound.most)", "bound.pending + count > bound.most + 1)"),
-    Fault("jobs/bounds", "protocol.MOST_DROPPED_FROM - 1,", "0,"),
-    Fault("jobs/bounds", "marks.of(id) ~= protocol.BATCH and is_older", "is_older"),
-    Fault("jobs/bounds", "bound.pending = bound.pending + 1", ""),
-    Fault("jobs/bounds", "if bound.pending <= bound.most", "if bound.pending < bound.most"),
-    Fault("jobs/bounds", "    bound.pending = bound.pending - 1\n", ""),
+    Fault("jobs/bounds", "has_expired or find_by", "find_by", _NO_ROOM),
+    Fault("jobs/bounds", " or find_by.is_revoked(job.task_id) then", " then", _NO_ROOM),
+    Fault("jobs/bounds", "if tonumber(job.delay_us) > 0 or", "if", _NO_ROOM),
+    Fault(
+        "jobs/bounds",
+        'not joins(job, opened) and not merges("would_wait"',
+        'not merges("would_wait"',
+        _ONE_PUBLISH,
+    ),
+    Fault(
+        "jobs/bounds",
+        'not joins(job, opened) and not merges("would_wait", lane, enqueued, job.rules, #job.message)',
+        "not joins(job, opened)",
+        _TESTS + "test_calls_that_wait_for_others_take_no_room",
+    ),
+    Fault("jobs/bounds", "more[type] = (more[type] or 0) + 1", "more[type] = 1", _TOGETHER),
+    Fault("jobs/bounds", "more[type] > bound.most then", "more[type] >= bound.most then", _NO_ROOM),
+    Fault("jobs/bounds", "bound.pending + count > bound.most)", "bound.pending + count > bound.most + 1)", _ALL_LANES),
+    # What is dropped.
+    Fault("jobs/bounds", "protocol.MOST_DROPPED_FROM - 1,", "0,", _AFTER_A_RUN),
+    Fault("jobs/bounds", "marks.of(id) ~= protocol.BATCH and is_older", "is_older", _AFTER_A_RUN),
+    Fault("jobs/bounds", "enqueued_us < oldest_us or", "enqueued_us > oldest_us or", _AFTER_A_RUN),
+    Fault("jobs/bounds", "bound.pending = bound.pending + 1 --", "--", _EACH),
+    Fault(
+        "jobs/bounds",
+        "if bound.pending <= bound.most",
+        "if bound.pending < bound.most",
+        _EACH,
+    ),
     Fault("jobs/bounds", "return dropped == job.id and protocol.HAS_ENDED or state", "return state"),
-    Fault("arrows/publish", "is_first = is_first and state ~= protocol.HAS_ENDED", ""),
-    Fault("arrows/announce", "how = is_dropped and protocol.DROPPED or how", ""),
+    Fault(
+        "arrows/announce",
+        "how = is_dropped and protocol.DROPPED or how",
+        "",
+        _TESTS + "test_whoever_tells_the_caller_learns_that_the_job_was_dropped",
+    ),
 )

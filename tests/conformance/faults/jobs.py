@@ -2,7 +2,20 @@
 
 from .fault import Fault
 
+_ENDED = "tests/server/test_ended.py::"
+_TOO_MANY = _ENDED + "test_of_too_many_the_oldest_go"
+_IN_PARTS = _ENDED + "test_very_many_too_many_go_in_parts"
+_REFUSED = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
+_HOLDS = "tests/server/test_part.py::test_what_goes_waits_for_the_key_that_the_run_holds"
+
 FAULTS = (
+    # What the end of an id says, and the text of rules.
+    Fault("jobs/has_rules", "== protocol.MARK", '== ""', _HOLDS),
+    Fault("jobs/marks", "last == protocol.MARK and string.sub(id, -2, -2) or last", "last", _HOLDS),
+    Fault("jobs/marks", ".. protocol.BATCH .. mark", ".. protocol.BATCH", _HOLDS),
+    Fault("jobs/rules_text", 'most ~= "1"', "true", _REFUSED),
+    Fault("jobs/rules_text", 'string.find(a_period_us, "^[1-9]")', "true", _REFUSED),
+    Fault("jobs/rules_text", "not rule_key or #rule_key > protocol.LONGEST_KEY", "not rule_key", _REFUSED),
     Fault("jobs/enter", 'redis.call("EXISTS", key.job(id)) == 1', 'redis.call("EXISTS", key.message(id)) == 1'),
     Fault("jobs/enter", "enqueued_us + math.max(0, delay_us)", "enqueued_us + delay_us"),
     Fault("jobs/enter", "fitting = fitting + free_slots.free_for(type)", "fitting = free_slots.free_for(type)"),
@@ -76,6 +89,30 @@ FAULTS = (
     Fault("jobs/ends", 'and "revoked" or nil', "and nil or nil"),
     Fault("jobs/ends", 'redis.call("UNLINK", key.message(id))', ""),
     Fault("jobs/ended", "key.job(id), seconds", "key.job(id), 20"),
+    Fault(
+        "jobs/ended_trim",
+        '"-inf", since',
+        '"-inf", "(" .. since',
+        _ENDED + "test_a_job_is_listed_no_more_from_the_moment_at_which_it_is_forgotten",
+    ),
+    Fault("jobs/ended_trim", "if #gone < over then", "if false then", _TOO_MANY),
+    Fault("jobs/ended_trim", "over - 1)", "over)", _TOO_MANY),
+    Fault("jobs/ended_trim", "            find_by.remove(id, protocol.ENDED_KEPT_S)\n", "", _TOO_MANY),
+    Fault("jobs/ended_trim", '            redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)\n', "", _TOO_MANY),
+    Fault("jobs/ended_trim", 'redis.call("ZREM", key.ended, unpack(gone))', "", _TOO_MANY),
+    Fault(
+        "jobs/ended_trim",
+        "math.min(number - settings.keep_max, protocol.MOST_TRIMMED)",
+        "number - settings.keep_max",
+        _IN_PARTS,
+    ),
+    Fault("jobs/ended_trim", "return #gone == protocol.MOST_TRIMMED", "return false", _IN_PARTS),
+    Fault(
+        "jobs/spoiled",
+        '    redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)\n',
+        "",
+        "tests/server/test_spoiled.py::test_of_very_many_finds_some_are_told",
+    ),
     Fault("jobs/claims", "key.claims(worker), id) == fence", "key.claims(worker), id)"),
     Fault("jobs/claims", "new_fields < 3", "false"),
     Fault("jobs/claims", "view.occupy(worker) --", "--"),

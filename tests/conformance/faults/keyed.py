@@ -21,7 +21,11 @@ _OVER = "tests/server/test_type_rules.py::test_a_pause_that_is_over_puts_no_furt
 _EQUAL = "tests/server/test_key_patience.py::test_of_types_that_have_waited_equally_long_the_first_by_name"
 _PATTERNS = "tests/server/test_keyed.py::test_of_the_patterns_that_match_a_key_the_longest_counts"
 _LEFT_TO_A_TICK = "tests/server/test_keyed.py::test_a_retry_that_was_left_to_a_tick_starts_when_the_key_is_kept_for_it"
+_TICK_FILLS = "tests/server/test_keyed.py::test_what_gains_when_a_kept_retry_starts_is_filled_by_the_next_tick"
 _NO_TURN = "tests/server/test_keyed.py::test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides"
+_PAUSE_IS_OVER = (
+    "tests/server/test_keyed.py::test_a_job_of_a_key_whose_pause_ends_in_the_tick_in_which_it_is_due_starts"
+)
 _TURNS = "tests/server/test_key_patience.py::test_a_turn"
 _REPAIR_SET_BACK = (
     "tests/server/test_key_patience.py"
@@ -29,6 +33,7 @@ _REPAIR_SET_BACK = (
 )
 
 FAULTS = (
+    Fault("jobs/ruled", "    moved = moved or {}\n    return ways", "    return ways", _TICK_FILLS),
     Fault("jobs/key_room", "or #pattern > longest", "or #pattern < longest", _PATTERNS),
     Fault("jobs/key_room", '"^" .. of_lua .. "$"', '"^" .. of_lua', _PATTERNS),
     Fault("jobs/key_room", '"%%%0"), "%*", ".*")', '"%%%0"), "%*", ".")'),
@@ -61,7 +66,7 @@ FAULTS = (
     Fault("jobs/keyed", "known[its_key].held = known[its_key].held - 1", ""),
     Fault("jobs/keyed", "its.held = its.held + 1", ""),
     Fault("jobs/key_standing", "        its.waits = false\n", ""),
-    Fault("jobs/keyed", "known[its_key], limits, patience, are_some_paused = nil, nil, nil, nil", ""),
+    Fault("jobs/keyed", "    known[its_key] = nil\n", "", _PAUSE_IS_OVER),
     Fault("jobs/key_standing", "job ~= sublane.standing and job or nil", 'job ~= "" and job or nil'),
     Fault("jobs/key_standing", 'redis.call("HDEL", key.of_key(its_key), task)', ""),
     Fault("jobs/key_standing", "if its.held == 0 and not its.retry then", "if not its.retry then"),

@@ -3,6 +3,9 @@
 from .fault import Fault
 
 _TESTS = "tests/server/test_recurring.py::"
+_UNDER_WAY = _TESTS + "test_from_the_end_no_call_is_made_while_its_last_run_is_under_way"
+_LEAVES = _TESTS + "test_an_app_leaves_what_it_does_not_know_to_others_for_a_while"
+_DUE = "tests/server/test_due.py::"
 
 FAULTS = (
     # What puts a call off, and what does so no more.
@@ -97,23 +100,86 @@ FAULTS = (
     Fault("arrows/suspend", "math.max(clock.now_us, tonumber(due) or 0)", "tonumber(due)"),
     Fault("arrows/suspend", "elseif is_suspended then", "else"),
     # A call that is due is handed out, and made.
-    Fault("arrows/due", "elseif not is_left(left, left_at) then", "else"),
-    Fault("arrows/due", "elseif is_under_way(since, made) then", "elseif false then"),
-    Fault("arrows/due", 'since == "end" and made', "made"),
-    Fault("arrows/due", 'state == "scheduled" or state == "pending"', 'state == "pending"'),
-    Fault("arrows/due", "protocol.TICK_US", "again_us"),
-    Fault("arrows/fire", '    redis.call("HSET", key.recurring_call(name), "made", job.id)\n', ""),
-    Fault("arrows/due", "since_us < protocol.OTHERS_HAVE_US", "true"),
-    Fault("arrows/due", "clock.text(clock.now_us + again_us)", "clock.now"),
-    Fault("arrows/leave_due", "or since_us >= protocol.OTHERS_HAVE_US", ""),
-    Fault("arrows/leave_due", "is_suspended or (", "("),
-    Fault("arrows/leave_due", "(tonumber(due) or math.huge) > clock.now_us", "not due"),
-    Fault("arrows/leave_due", 'redis.call("ZADD", key.recurring, clock.now, name)', ""),
-    Fault("arrows/fire", "due ~= its_due or is_suspended", "due ~= its_due"),
-    Fault("arrows/fire", "due ~= its_due or is_suspended", "is_suspended"),
-    Fault("arrows/fire", 'due ~= "" and (tonumber(its_due) or 0) > clock.now_us', "false"),
-    Fault("arrows/fire", "job.recurring = name\n", ""),
-    Fault("arrows/fire", "if state ~= protocol.IS_KNOWN then", "if true then"),
-    Fault("arrows/fire", "local bad = fields.bad(job)", "local bad"),
-    Fault("arrows/fire", "recurring.set_due(name, clock.now_us + tonumber(stale_us), is_suspended)\n", ""),
+    Fault("arrows/due", "elseif not is_left(left, left_at) then", "else", _LEAVES),
+    Fault("arrows/due", "elseif is_under_way(since, made) then", "elseif false then", _UNDER_WAY),
+    Fault(
+        "arrows/due", 'since == "end" and made', "made", _TESTS + "test_from_the_publish_a_call_is_made_whatever_runs"
+    ),
+    Fault(
+        "arrows/due",
+        'state == "scheduled" or state == "pending"',
+        'state == "pending"',
+        _DUE + "test_from_the_end_no_call_is_made_while_the_time_of_its_last_job_is_still_to_come",
+    ),
+    Fault("arrows/due", "protocol.TICK_US", "again_us", _UNDER_WAY),
+    Fault(
+        "arrows/due",
+        "clock.text(clock.now_us + again_us)",
+        "clock.now",
+        _TESTS + "test_any_number_of_dispatchers_make_one_job_for_one_due",
+    ),
+    Fault("arrows/due", "since_us < protocol.OTHERS_HAVE_US", "true", _LEAVES),
+    Fault(
+        "arrows/leave_due",
+        "or since_us >= protocol.OTHERS_HAVE_US",
+        "",
+        _DUE + "test_an_app_that_left_a_call_to_others_long_ago_gets_what_the_others_have_left",
+    ),
+    Fault(
+        "arrows/leave_due",
+        "is_suspended or (",
+        "(",
+        _DUE + "test_a_call_that_is_suspended_and_then_left_to_others_is_due_for_none",
+    ),
+    Fault(
+        "arrows/leave_due",
+        "(tonumber(due) or math.huge) > clock.now_us",
+        "not due",
+        _DUE + "test_a_call_that_is_put_off_and_then_left_to_others_is_due_for_none",
+    ),
+    Fault("arrows/leave_due", 'redis.call("ZADD", key.recurring, clock.now, name)', "", _LEAVES),
+    Fault(
+        "arrows/leave_due",
+        'left = left .. " " .. app',
+        "left = app",
+        _LEAVES,
+    ),
+    Fault("arrows/fire", '    redis.call("HSET", key.recurring_call(name), "made", job.id)\n', "", _UNDER_WAY),
+    Fault(
+        "arrows/fire",
+        "due ~= its_due or is_suspended",
+        "due ~= its_due",
+        _TESTS + "test_a_call_that_is_suspended_after_it_was_handed_out_is_not_made",
+    ),
+    Fault(
+        "arrows/fire",
+        "due ~= its_due or is_suspended",
+        "is_suspended",
+        _DUE + "test_what_was_handed_out_for_a_time_at_which_somebody_made_it_is_not_made_for_the_next",
+    ),
+    Fault(
+        "arrows/fire",
+        'due ~= "" and (tonumber(its_due) or 0) > clock.now_us',
+        "false",
+        _DUE + "test_what_was_handed_out_before_the_clock_was_set_back_is_not_made_until_it_is_due",
+    ),
+    Fault("arrows/fire", "job.recurring = name\n", "", _TESTS + "test_firings_and_what_puts_off_are_counted"),
+    Fault(
+        "arrows/fire",
+        "if state ~= protocol.IS_KNOWN then",
+        "if true then",
+        _DUE + "test_a_job_that_there_is_already_becomes_no_firing",
+    ),
+    Fault(
+        "arrows/fire",
+        "local bad = fields.bad(job)",
+        "local bad",
+        _DUE + "test_a_firing_that_is_refused_leaves_the_call_due",
+    ),
+    Fault(
+        "arrows/fire",
+        "recurring.set_due(name, clock.now_us + tonumber(stale_us), is_suspended)\n",
+        "",
+        _TESTS + "test_a_firing_whose_own_key_is_another_sets_the_next_time_all_the_same",
+    ),
 )

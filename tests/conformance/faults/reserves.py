@@ -7,6 +7,12 @@ _BY_AGE = f"{_OF}by_age_the_oldest_goes_of_those_that_no_reserve_keeps_back"
 _SPECIALISED = f"{_OF}a_job_goes_to_the_most_specialised_of_the_slots_that_were_kept_free"
 
 FAULTS = (
+    Fault(
+        "jobs/ruled",
+        "    moved = moved or {}\n    local ways",
+        "    local ways",
+        f"{_OF}of_four_slots_a_class_that_leaves_the_rest_free_has_so_many_at_most",
+    ),
     Fault("placing/reserves", "priority + protocol.MAX_PRIORITY + 1 or priority", "priority or priority"),
     Fault("placing/reserves", "{ 0, on_demand - 1 }", "{ 0, on_demand - 2 }"),
     Fault("placing/reserves", "{ on_demand, 2 * on_demand - 1 }", "{ 0, on_demand - 1 }"),

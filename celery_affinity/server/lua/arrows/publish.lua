@@ -30,7 +30,6 @@ local function add(nth, job)
     state, served, is_first, alone = put(job, clock.now_us + nth, #ARGV == job_fields.COUNT)
     if keep_bound then
         state = keep_bound(job, state)
-        is_first = is_first and state ~= protocol.HAS_ENDED
     end
     reply[2 * nth + 1], reply[2 * nth + 2] = state, served
     types[#types + 1] = is_first and job.type or nil

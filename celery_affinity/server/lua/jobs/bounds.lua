@@ -135,7 +135,7 @@ function bounds.keep(job, state)
     if not bound or state ~= protocol.IS_PENDING then
         return state
     end
-    bound.pending = bound.pending + 1
+    bound.pending = bound.pending + 1 -- one that is dropped counts on: after it each further one is too many as well
     if bound.pending <= bound.most or bound.full == "refuse" then
         return state
     end
@@ -143,6 +143,5 @@ function bounds.keep(job, state)
     ends.waiting(dropped, "revoked")
     redis.call("HSET", key.job(dropped), "why", protocol.DROPPED .. ": " .. bound.most .. " jobs of its type waited")
     redis.call("HINCRBY", key.counters, protocol.DROPPED_OF .. job.type, 1)
-    bound.pending = bound.pending - 1
     return dropped == job.id and protocol.HAS_ENDED or state
 end

@@ -13,9 +13,10 @@
 -- @include jobs/key_standing.lua
 local keyed = {}
 
--- As `settle`, of a key of which others wrote something: what was read of it counts no more.
+-- As `settle`, of a key of which others wrote something: what was read of it counts no more. Settings, and whether
+-- anything is paused at all, are read first after a script has changed them.
 function keyed.settle_again(its_key)
-    known[its_key], limits, patience, are_some_paused = nil, nil, nil, nil
+    known[its_key] = nil
     read_key(its_key).waits = true
     settle(its_key, true)
 end

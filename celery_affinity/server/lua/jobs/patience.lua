@@ -63,6 +63,6 @@ function patience.go_on(batch, time, row)
         patience.finish(batch, time)
     elseif time > clock.now_us then -- else it is due, and the next tick sees it
         -- A tick that comes before a time that moved on learns the new one.
-        wait(batch, math.max(clock.now_us, until_when(row.rules, row.enqueued) or 0))
+        wait(batch, until_when(row.rules, row.enqueued) or clock.now_us)
     end
 end

@@ -1,0 +1,200 @@
+"""Faults in what becomes of batches: of their runs, of their ends, and of calls that go."""
+
+from .fault import Fault
+
+_PART = "tests/server/test_part.py::"
+_SPOILED = "tests/server/test_spoiled_batches.py::"
+_LARGE = "tests/server/test_large_batches.py::"
+_LARGE_PURGE = _LARGE + "test_a_batch_that_is_purged_goes_with_some_calls_and_the_others_follow_untold"
+_LARGE_DROP = _LARGE + "test_a_dead_batch_whose_callers_know_is_dropped_in_parts_and_runs_no_more"
+_LARGE_REPLAY = _LARGE + "test_a_dead_batch_that_is_replayed_waits_again_in_parts_with_all_its_calls"
+
+FAULTS = (
+    # A batch is claimed.
+    Fault("jobs/primary", "math.huge) <= clock.now_us", "math.huge) < clock.now_us"),
+    Fault("jobs/primary", "nth > protocol.MOST_MOVES then", "false then"),
+    Fault(
+        "jobs/primary",
+        '"task", task or "")\n            return id, expires',
+        '"task", "")\n            return id, expires',
+    ),
+    Fault("jobs/primary", '        ends.record(id, "expired")\n', ""),
+    Fault("placing/fill", "job.enqueued, run_expires or expires,", "job.enqueued, expires,"),
+    Fault("jobs/primary", "    callers.vanish(batch)\n", ""),
+    Fault("jobs/claims", 'expires = run and redis.call("HGET", key.job(run), "expires")', ""),
+    # The run ends, or comes back.
+    Fault("jobs/batch_release", 'how == "revoked" or how', "how"),
+    Fault("jobs/batch_release", "    callers.close(batch, type, known.rules, known.name)\n", ""),
+    Fault("jobs/batch_release", '"primary", "acked")', '"primary")'),
+    Fault("jobs/batch_release", "its_why, has_others)", "its_why)"),
+    Fault(
+        "jobs/batch_release",
+        '    if has_others then\n        redis.call("ZADD", key.untold, clock.now, batch)\n',
+        "    if has_others then\n",
+    ),
+    Fault("jobs/batch_release", 'ENDED[how] and why or ""', '""'),
+    Fault("arrows/release", 'outcome == "acked" and marks.of(id) ~= protocol.BATCH then', 'outcome == "acked" then'),
+    Fault("jobs/batches", "local ended = primary and ends.meanwhile(primary)", "local ended = false"),
+    Fault("jobs/batches", "    callers.vanish(batch)\n    return false", "    return false"),
+    Fault("jobs/come_back", '        redis.call("HSET", key.job(id), "task", "")\n', ""),
+    # A batch is dead, or its end is told.
+    Fault("jobs/batches", 'reason == "rejected" and primary', "primary"),
+    Fault("jobs/batches", '        redis.call("ZREM", key.callers(batch), primary)\n', ""),
+    Fault("jobs/batches", '        redis.call("ZADD", key.untold, clock.now, batch)\n', ""),
+    Fault("jobs/batches", "find_by.fade(id, stamps, expires)", "type(id, stamps, expires)"),
+    Fault("jobs/batches", 'claimed == "" and "claimed" or "expires"', '"expires"'),
+    Fault("jobs/batches", 'redis.call("ZADD", key.callers(batch), told[nth + 1], told[nth])', ""),
+    Fault("jobs/batches", "    remember(id)\n", ""),
+    Fault("jobs/batches", 'return state == "claimed" and own_fence', "return own_fence"),
+    Fault("jobs/batches", "and own_fence == fence", ""),
+    Fault("arrows/announce", 'marks.of(id) == protocol.BATCH and "shared" or', ""),
+    Fault("arrows/told", "and not is_half_told then", "then"),
+    # Some calls go.
+    Fault("arrows/part", "not seen[id] and", "", _PART + "test_a_call_that_is_named_twice_goes_once"),
+    Fault("arrows/part", "and id ~= primary and", "and", _PART + "test_a_repeated_call_changes_nothing"),
+    Fault(
+        "arrows/part",
+        'and redis.call("ZSCORE", key.callers(batch), id) then',
+        "then",
+        _PART + "test_a_call_that_has_ended_meanwhile_keeps_no_other_from_going",
+    ),
+    Fault(
+        "arrows/part",
+        "merging.better_lane(lane or its_lane, its_lane)",
+        "its_lane",
+        _PART + "test_what_goes_is_as_urgent_as_the_most_urgent_of_its_calls",
+    ),
+    Fault(
+        "arrows/part",
+        "math.min(enqueued or math.huge, tonumber(its_enqueued)",
+        "(tonumber(its_enqueued)",
+        _PART + "test_what_goes_is_as_old_as_its_oldest_call_and_goes_before_what_came_later",
+    ),
+    Fault(
+        "arrows/part",
+        '        redis.call("ZREM", key.callers(batch), id)\n',
+        "",
+        _PART + "test_calls_of_a_run_that_comes_back_are_not_those_that_went",
+    ),
+    Fault(
+        "arrows/part",
+        '        redis.call("HSET", key.job(id), "into", part)\n',
+        "",
+        _PART + "test_all_calls_that_go_expire_and_leave_nothing",
+    ),
+    Fault(
+        "arrows/part",
+        'not of_batch("is_its_own", batch, fence) then',
+        "false then",
+        _PART + "test_who_holds_the_batch_no_more_sends_nothing_back",
+    ),
+    Fault("arrows/part", "#ids > 0 and -1 or 0", "-1", _PART + "test_a_repeated_call_changes_nothing"),
+    Fault(
+        "arrows/part",
+        "merging.open_if_none_is(part, type, rules, name)",
+        "",
+        _PART + "test_newcomers_join_what_goes_unless_something_else_is_open",
+    ),
+    Fault(
+        "arrows/part",
+        'fill({ type }, "", read_settings(), which_slot.view())[1]',
+        '""',
+        _PART + "test_the_calls_that_go_are_a_run_of_their_own_in_their_order",
+    ),
+    Fault("jobs/merging", 'not is_open(state, state == "scheduled", deliveries) then', "true then"),
+    Fault("arrows/callers", "if id ~= primary then", "if true then"),
+    Fault("arrows/callers", '"(" .. after', "after"),
+    Fault("arrows/callers", "if bytes > protocol.MOST_BYTES then", "if false then"),
+    Fault("arrows/callers", "#page == 2 * tonumber(most) and tonumber(page[#page]) or -1", "-1"),
+    Fault("arrows/shared", "id ~= primary and", ""),
+    Fault("arrows/shared", 'number and batch_state == "dead" then', "false then"),
+    Fault("arrows/shared", "id, batch, ENDED[how], why)", 'id, batch, ENDED[how], "")'),
+    Fault("arrows/shared", "    return left - 1\n", "    return left\n"),
+    Fault("arrows/shared", "    come_back.told(batch)\n", ""),
+    Fault("arrows/replay", 'of_batch("wait_again", id, calls_left)', "true, 0"),
+    # A batch is large.
+    Fault("jobs/batches", '            redis.call("UNLINK", key.job(id), key.message(id))\n', "", _LARGE_PURGE),
+    Fault("jobs/batches", '        redis.call("ZREMRANGEBYRANK", its_calls, 0, #ids - 1)\n', "", _LARGE_PURGE),
+    Fault(
+        "jobs/batches",
+        'redis.call("RENAME", key.callers(batch), key.told_callers(batch)) -- nobody is to be told',
+        "type(batch)",
+        _LARGE_PURGE,
+    ),
+    Fault("jobs/batches", '"reason", "deleted", "ended"', '"reason", "rejected", "ended"', _LARGE_PURGE),
+    Fault("jobs/come_back", "id, most or protocol.MOST_FORGOTTEN", "id, 1000000", _LARGE_PURGE),
+    Fault(
+        "arrows/purge",
+        "            counted = counted + calls * protocol.KEYED_COUNTS_AS\n",
+        "",
+        _LARGE + "test_many_batches_are_purged_some_in_a_call",
+    ),
+    Fault(
+        "arrows/purge",
+        "has_rules(id) and protocol.KEYED_COUNTS_AS or 1",
+        "1",
+        _LARGE + "test_many_jobs_with_keys_are_purged_some_in_a_call",
+    ),
+    Fault(
+        "arrows/drop",
+        'is_dead and marks.of(id) == protocol.BATCH and redis.call("ZSCORE", key.untold, id)',
+        "false",
+        _LARGE + "test_a_dead_batch_that_is_dropped_goes_when_its_callers_know",
+    ),
+    Fault("arrows/drop", 'and reason ~= "deleted"', "", _LARGE_DROP),
+    Fault(
+        "arrows/drop",
+        "and not is_seen[id]",
+        "",
+        _LARGE + "test_a_dead_batch_that_is_dropped_goes_when_its_callers_know",
+    ),
+    Fault("arrows/replay", 'and reason ~= "deleted" ', "", _LARGE_DROP),
+    Fault("arrows/told", "math.floor(protocol.MOST_SHARED / math.max(1, #ARGV - 2))", "1000000", _LARGE_DROP),
+    Fault("jobs/batches", "if #ids == 2 * left then", "if false then", _LARGE_REPLAY),
+    Fault("jobs/batches", '            redis.call("HSET", key.job(batch), "replayed", after)\n'[4:], "", _LARGE_REPLAY),
+    Fault("arrows/replay", "left = #ARGV - nth + 1", "left = 0", _LARGE_REPLAY),
+    # The row of a batch is lost.
+    Fault(
+        "jobs/come_back",
+        '            redis.call("HSET", key.job(id), "state", "pending")\n            with_rules.wait(id, its_type',
+        "            with_rules.wait(id, its_type",
+        _SPOILED + "test_calls_of_a_batch_that_came_back_are_revoked_one_by_one",
+    ),
+    Fault(
+        "placing/fill",
+        "local known_of = run or id",
+        "local known_of = id",
+        _SPOILED + "test_a_claim_makes_the_row_again_of_what_the_calls_say",
+    ),
+    Fault(
+        "jobs/batch_release",
+        'if not known.type and of_batch("make_again", batch) then',
+        "if false then",
+        _SPOILED + "test_calls_of_a_run_that_has_ended_are_to_be_told",
+    ),
+    Fault(
+        "jobs/batches",
+        "        batches.make_again(batch)\n",
+        "",
+        _SPOILED + "test_calls_of_a_run_that_has_ended_are_to_be_told",
+    ),
+    Fault(
+        "arrows/told",
+        'marks.of(id) == protocol.BATCH and of_batch("make_again", id)',
+        "false",
+        _SPOILED + "test_calls_of_a_batch_whose_end_is_to_be_told_are_told",
+    ),
+    Fault("repair/claims", "    mend_batch(id)\n", "", _SPOILED + "test_a_claim_of_a_batch_is_mended"),
+    Fault(
+        "repair/lanes",
+        "        if mend_batch(id) then",
+        "        if false then",
+        _SPOILED + "test_a_batch_with_a_key_waits_again",
+    ),
+    Fault(
+        "repair/jobs",
+        "            mend_call(id)\n",
+        "",
+        _SPOILED + "test_calls_of_whose_batch_nothing_is_left_wait_by_themselves_once_they_are_named",
+    ),
+)

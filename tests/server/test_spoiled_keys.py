@@ -1,0 +1,41 @@
+"""Somebody deletes what says which jobs hold a key, and which wait for it: a repair finds it out from the jobs."""
+
+import pytest
+
+RULES = "key=k limit=1"
+
+
+@pytest.fixture
+def fleet(fleet):
+    """Return a fleet of which one job holds key k, and two wait for it."""
+    fleet.join("worker", "pdf", slots=3)
+    for job in ("holds!", "second!", "third!"):
+        fleet.publish(job, "pdf", rules=RULES)
+    return fleet
+
+
+def lose(fleet, *key):
+    assert fleet.scheduler.client.delete(fleet.scheduler.keys.key(*key))
+
+
+def runs(fleet):
+    """Have all jobs run, one after the other; return their order."""
+    order = []
+    while claims := fleet.inbox("worker"):
+        (claim,) = claims
+        order.append(claim.job_id)
+        fleet.end("worker", claim, inline=False)
+        fleet.scheduler.tick()
+    return order
+
+
+@pytest.mark.parametrize(
+    "key",
+    [("held", "k"), ("sublane", "k", "pdf", "queued.0"), ("of_key", "k"), ("kept_lanes",), ("waiting_keys",)],
+    ids=lambda key: key[0],
+)
+def test_jobs_of_a_key_run_one_after_the_other_all_the_same(fleet, key):
+    lose(fleet, *key)
+    assert fleet.scheduler.repair()
+    assert runs(fleet) == ["holds!", "second!", "third!"]
+    assert not fleet.scheduler.repair()
