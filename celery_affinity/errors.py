@@ -17,7 +17,7 @@ class SettingError(AffinityError, ValueError):
 
 
 class SchemaError(AffinityError):
-    """The data on the server has another schema number than this process uses: see docs/explanation/versions.md."""
+    """The data on the server has another schema number than this process supports: see docs/explanation/versions.md."""
 
 
 class TransportError(AffinityError):

@@ -43,7 +43,7 @@ def _acts_on(states: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[.
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
             AS_JSON,
-            click.option("--yes", is_flag=True, help="Do not ask."),
+            click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
             click.option(
                 "--dry-run", is_flag=True, help="Show the number of matching jobs and some of them; change nothing."
             ),
@@ -54,10 +54,10 @@ def _acts_on(states: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[.
                 "states",
                 multiple=True,
                 type=click.Choice(states),
-                help="Only jobs in this state; may be given repeatedly.",
+                help="Only jobs in this state. Can be repeated.",
             ),
-            click.option("--task", help="Only of tasks of this name; * stands for anything."),
-            click.option("--type", help="Only of this type."),
+            click.option("--task", help="Only jobs of tasks with this name; * stands for anything."),
+            click.option("--type", help="Only jobs of this type."),
             click.argument("ids", metavar="[ID]...", nargs=-1),
         ):
             command = option(command)
@@ -104,7 +104,7 @@ def move(ctx: click.Context, to: str, **chosen: Unpack[_Chosen]) -> None:
 
 @click.command(cls=CeleryCommand)
 @_acts_on(_WAIT)
-@click.option("--priority", type=int, help="From 0 to 10, 10 highest, as `jobs` shows it.")
+@click.option("--priority", type=int, help="The new priority: 0 to 10, 10 is the highest, as `jobs` shows it.")
 @click.option("--on-demand/--queued", default=None, help="The new mode.")
 @click.pass_context
 @handle_preload_options

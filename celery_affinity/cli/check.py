@@ -18,25 +18,23 @@ FINE, WARNED, FAILED = 0, 1, 2
 
 
 @click.command("check", cls=CeleryCommand)
-@click.option("--repair", is_flag=True, help="Do not check: make wrong counts and broken keys in Redis again.")
+@click.option("--repair", is_flag=True, help="Instead of a check, repair wrong counts and broken keys in Redis.")
 @click.option("--dry-run", is_flag=True, help="With --repair, only show what is wrong.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if there are warnings.")
-@click.option(
-    "--no-fleet", is_flag=True, help="Check the app and the server only, for places without workers, such as CI."
-)
+@click.option("--no-fleet", is_flag=True, help="Check only the app and the server, where no workers run, as in CI.")
 @click.option(
     "--ignore",
     metavar="ID",
     multiple=True,
     type=click.Choice(sorted(LEVELS)),
-    help="Leave out this finding. Can be repeated.",
+    help="Leave out the finding with this id. Can be repeated.",
 )
 @click.option(
     "--timeout",
     default=1.0,
     show_default=True,
     type=click.FloatRange(min=0.1),
-    help="Seconds to wait for answers of workers.",
+    help="Seconds to wait for answers from workers.",
 )
 @AS_JSON
 @click.pass_context
@@ -55,11 +53,11 @@ def check_command(
 
     Exits with 2 if there are errors, with 1 if there are warnings and --strict is given, else with 0.
 
-    With --repair, counts, heads and free slots in Redis are compared with the claims and lanes that they come from, and
-    made again where they differ; a running fleet goes on. Exits with 1 if --dry-run finds something, else with 0.
+    With --repair, compare counts, heads and free slots in Redis with the claims and lanes that they are computed from,
+    and correct them. The fleet may run meanwhile. Exits with 1 if --dry-run finds something, else with 0.
     """
     if dry_run and not repair:
-        raise click.UsageError("--dry-run goes with --repair")
+        raise click.UsageError("--dry-run needs --repair")
     if repair:
         _repair(ctx, dry_run=dry_run, as_json=as_json)
     facts = gather(ctx.obj.app, fleet=not no_fleet, answers_within_s=timeout)

@@ -37,8 +37,8 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="TIME",
             help="Only jobs that ended at least this long ago: 90s, 30m, 2h, 1d.",
         ),
-        click.option("--task", help="Only tasks of this name; * stands for anything."),
-        click.option("--type", help="Only of this type."),
+        click.option("--task", help="Only jobs of tasks with this name; * stands for anything."),
+        click.option("--type", help="Only jobs of this type."),
         click.option("--reason", type=click.Choice(dead_letters.REASONS), help="Only letters with this reason."),
     ):
         command = option(command)
@@ -125,7 +125,7 @@ def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: b
 def drop_dead(
     ctx: click.Context, ids: tuple[str, ...], all_: bool, yes: bool, as_json: bool, **chosen: Unpack[_Chosen]
 ) -> None:
-    """Delete dead letters for ever."""
+    """Delete dead letters permanently."""
     which = _filter_of(ids, all_, chosen)
     with scheduler_of(ctx) as scheduler:
         found = [letter.job_id for letter in dead_letters.find(scheduler.reader, which)]

@@ -29,18 +29,20 @@ def jobs() -> None:
     """List jobs, page by page. `explain` shows more about one job, and `dead` about dead letters. `cancel`, `move`
     and `prioritise` change jobs.
 
-    `jobs` is `jobs list`.
+    `jobs` alone means `jobs list`.
     """
 
 
 @jobs.command("list", cls=CeleryCommand)
 @click.option("--state", type=click.Choice(job_lists.LISTED), help="Only jobs in this state.")
 @click.option("--type", help="Only jobs of this type.")
-@click.option("--task", help="Only tasks of this name; * stands for anything.")
+@click.option("--task", help="Only jobs of tasks with this name; * stands for anything.")
 @STAMP
 @OLDER_THAN
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, job_lists.MOST), help="Jobs on a page.")
-@click.option("--cursor", help="Continue from the cursor that the page before printed.")
+@click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(1, job_lists.MOST), help="Number of jobs on a page."
+)
+@click.option("--cursor", help="Continue from the cursor that the previous page printed.")
 @AS_JSON
 @click.pass_context
 @handle_preload_options

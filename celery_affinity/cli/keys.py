@@ -18,9 +18,9 @@ _LIMITS = "limits"
 
 @click.group(cls=ListsByDefault)
 def keys() -> None:
-    """Show keys and change their limits. A limited number of jobs of one key run together.
+    """Show keys and change their limits. A limited number of jobs of one key run at a time.
 
-    `keys [PATTERN]` is `keys list [PATTERN]`.
+    `keys [PATTERN]` means `keys list [PATTERN]`.
     """
 
 
@@ -58,7 +58,7 @@ def show_key(ctx: click.Context, key: str, as_json: bool) -> None:
 @click.pass_context
 @handle_preload_options
 def set_limit(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
-    """Set how many jobs of each key that matches PATTERN may run together. 0 closes the key.
+    """Set how many jobs of each key that matches PATTERN may run at a time. 0 closes the key.
 
     The limit takes effect at once, also for waiting jobs, and stays until it is reset. It overrides the tasks'
     limits.
@@ -76,7 +76,7 @@ def set_limit(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> No
 @click.pass_context
 @handle_preload_options
 def reset_limit(ctx: click.Context, pattern: str, as_json: bool) -> None:
-    """Remove the limit that was set for PATTERN: the limit of app.conf, or else of the tasks, counts again."""
+    """Remove the limit that was set for PATTERN. The limit in app.conf counts again, or else the tasks' limits."""
     with scheduler_of(ctx) as scheduler:
         own = settings_of(ctx.obj.app)
         found, conf = _limits(scheduler, own)

@@ -78,7 +78,7 @@ def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: boo
 @click.pass_context
 @handle_preload_options
 def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> None:
-    """Show types, workers, what they hold since when, and the next jobs, live."""
+    """Show live: types, workers, the jobs that they hold and for how long, and the next jobs."""
     looks = 0
     with reader_of(ctx) as reader, suppress(KeyboardInterrupt):
         while looks != count:

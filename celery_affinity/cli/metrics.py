@@ -15,15 +15,21 @@ from .broker import connection_of, reader_of
 
 
 @click.command(cls=CeleryCommand)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; others need no login.")
-@click.option("--port", default=9810, show_default=True, type=click.IntRange(0, 65_535), help="0: any that is free.")
-@click.option("--once", is_flag=True, help="Print the figures, and end.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on. Clients need no login.")
+@click.option(
+    "--port",
+    default=9810,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option("--once", is_flag=True, help="Print the figures and exit.")
 @click.pass_context
 @handle_preload_options
 def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
     """Serve figures for Prometheus at /metrics. Ctrl-C or SIGTERM ends it.
 
-    They are those of `celery affinity web` and of Flower, and no names of tasks, keys or jobs are among them.
+    The figures are the same as those of `celery affinity web` and Flower. They contain no names of tasks, keys or jobs.
     """
     if once:
         with reader_of(ctx) as reader:

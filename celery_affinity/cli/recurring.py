@@ -19,7 +19,7 @@ from .words import about, duration, table
 def recurring() -> None:
     """List, make, pause or remove recurring calls: calls that are made when no matching call came for a while.
 
-    `recurring` is `recurring list`.
+    `recurring` alone means `recurring list`.
     """
 
 

@@ -30,13 +30,13 @@ _KNOWN_WITHIN_S = 15.0
     default=TARGET_WAIT_S,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="Seconds within which what waits now should have started.",
+    help="Seconds within which the jobs that wait now should start.",
 )
 @AS_JSON
 @click.pass_context
 @handle_preload_options
 def scale(ctx: click.Context, types: tuple[str, ...], target_wait: float, as_json: bool) -> None:
-    """Show how many slots there should be: for each group of workers, or for those that serve exactly TYPEs."""
+    """Show how many slots there should be, for each group of workers or for the workers that serve exactly TYPEs."""
     with scheduler_of(ctx) as scheduler:
         status = Report(scheduler.reader).status()
     found = [scale_of(status, types, target_wait)] if types else scales(status, target_wait)
@@ -53,24 +53,27 @@ def _as_text(found: list[Scale]) -> str:
 
 
 @click.command("scale-in", cls=CeleryCommand)
-@click.option("--drain", is_flag=True, help="Drain the worker; without it only its name is shown.")
+@click.option("--drain", is_flag=True, help="Drain the worker. Without this option, only show its name.")
 @click.option("--profile", metavar="TYPES", help="Choose among the workers that serve exactly these types: pdf,excel")
-@click.option("--worker", metavar="NAME", help="Take this worker, such as the one of a pod that is to end.")
+@click.option("--worker", metavar="NAME", help="Pick this worker, for example the one in a pod that will be deleted.")
 @click.option(
-    "--wait", metavar="SECONDS", type=click.FloatRange(min=0), help="Wait for its jobs to end, so long at most."
+    "--wait",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    help="With --drain, wait up to this long for its jobs to end.",
 )
 @click.pass_context
 @handle_preload_options
 def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str | None, wait: float | None) -> None:
-    """Pick the worker with the least work left, drain it, and say when it holds no job any more.
+    """Pick the worker with the fewest jobs; with --drain, it takes no new jobs, and with --wait, wait for its last one.
 
-    Exits with 0 if it is drained and, with --wait, empty; with 1 if it still has jobs, or does not answer; with 2 if
-    there is none to go.
+    Exits with 0 on success; with 1 if the worker does not answer, or still has jobs after --wait; with 2 if no worker
+    can be removed.
     """
     with scheduler_of(ctx) as scheduler:
         chosen = _least_busy(scheduler, profile, worker)
         if chosen is None:
-            click.echo("no live worker can go", err=True)
+            click.echo("no live worker can be removed", err=True)
             ctx.exit(NONE)
         click.echo(chosen.name)
         if drain:

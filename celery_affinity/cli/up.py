@@ -26,21 +26,30 @@ _LISTENS_WITHIN_S = 15.0
 
 
 @click.command(cls=CeleryCommand)
-@click.option("--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="Keep the data here.")
-@click.option("--port", default=5556, show_default=True, type=click.IntRange(0, 65_535), help="Port of the page.")
-@click.option("--queues", "-Q", type=CommaSeparatedList(), help="Types that the worker serves.  [default: all]")
-@click.option("--concurrency", "-c", default=4, show_default=True, type=click.IntRange(min=1), help="Threads.")
 @click.option(
-    "--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level that is logged."
+    "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="Directory in which to keep the data."
 )
+@click.option(
+    "--port",
+    default=5556,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="Port of the page; 0 takes a free one.",
+)
+@click.option("--queues", "-Q", type=CommaSeparatedList(), help="Types that the worker serves.  [default: all]")
+@click.option(
+    "--concurrency", "-c", default=4, show_default=True, type=click.IntRange(min=1), help="Threads of the worker."
+)
+@click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log.")
 @click.pass_context
 @handle_preload_options
 def up(
     ctx: click.Context, directory: Path | None, port: int, queues: list[str] | None, concurrency: int, loglevel: str
 ) -> None:
-    """Try an app at once: runs a server, the page and a worker here. Not for production.
+    """Try an app without a server of your own: run a server, the page and a worker. Not for production.
 
-    Needs the extras `celery-affinity[embedded,web]`. Ctrl-C or SIGTERM ends all of it; without --dir nothing is kept.
+    Needs the extras `celery-affinity[embedded,web]`. Ctrl-C or SIGTERM ends all three. Without --dir, the data are
+    deleted.
     """
     app: Celery = ctx.obj.app
     if not is_ours(app.conf.broker_transport):

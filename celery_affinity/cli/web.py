@@ -18,7 +18,7 @@ from ..errors import AffinityError
 @click.option(
     "--token-file",
     metavar="FILE",
-    help="File with a line for each token: role (read, submit or admin), a blank, token.",
+    help="File with one line for each token: role (read, submit or admin), a space, and the token.",
 )
 @click.option("--read-only", is_flag=True, help="Allow no changes.")
 @click.option(

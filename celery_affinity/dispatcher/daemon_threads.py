@@ -69,7 +69,7 @@ class DaemonThreads:
             thread.start()
         except RuntimeError as exc:  # the system has no room for a thread; the next call tries again
             del self._since_s[thread]
-            logger.warning("No thread for %s: %s", self._name, exc)
+            logger.warning("The system has no further thread for %s: %s", self._name, exc)
 
     # -- in the threads
 

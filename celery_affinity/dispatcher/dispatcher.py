@@ -97,7 +97,9 @@ class Dispatcher:
         self._announcer.stop()
         self._recurring.stop()
         if self._mover.stop(_PATIENCE_S):
-            logger.warning("Not waiting for messages of stock producers that are still being moved")
+            logger.warning(
+                "The dispatcher ends without waiting for messages of stock producers that are still being moved"
+            )
 
     def wake(self) -> None:
         """Tick now."""
@@ -145,7 +147,9 @@ class Dispatcher:
             return QUIET_PAUSE_S
         if ticked.dead_workers:
             logger.warning(
-                "%d silent worker(s) taken for dead, %d of their jobs back", ticked.dead_workers, ticked.recovered
+                "%d silent worker(s) taken for dead; %d of their jobs are pending again",
+                ticked.dead_workers,
+                ticked.recovered,
             )
         if ticked.lists:
             self._to_move = ticked.lists

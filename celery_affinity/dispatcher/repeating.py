@@ -42,7 +42,9 @@ class Repeating:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_PATIENCE_S)
             if self._thread.is_alive():
-                logger.warning("%s: not waiting for work that takes longer than %g s", self._name, _PATIENCE_S)
+                logger.warning(
+                    "%s: ending without waiting for work that takes longer than %g s", self._name, _PATIENCE_S
+                )
 
     def _run(self) -> None:
         pause_s: float | None = None

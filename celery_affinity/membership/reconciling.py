@@ -61,7 +61,8 @@ class Reconciling:
             )
         if joined.namesake:
             logger.warning(
-                "Another worker with node name %r is alive, or died a moment ago: give each its own -n", name
+                "Another worker with node name %r is alive, or died a moment ago: give each worker its own name (-n)",
+                name,
             )
         return joined
 

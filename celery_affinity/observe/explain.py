@@ -30,12 +30,12 @@ class Explanation:
     *state*: "scheduled", "pending", "claimed", "running", "done", "failed", "dead", "revoked", "expired" or "unknown".
     For "unknown", all fields but *note* are empty. *since_s*, the time of the last change of state, and *now_s*, the
     time of this answer, are Unix times by the server's clock. *priority*: 0..10, 10 highest. *deliveries*: number of
-    times that the job came back from a worker that died. *due_s*: Unix time of the ETA. *patient_until_s*: Unix time
-    until which a scheduled job waits for more calls to merge with. *reason*: for a dead job, one of
-    `dead_letters.REASONS`. *why*: for a failed or dead job, the type of the exception and the first 200 characters of
-    its message, if a worker sent them. *other_jobs*: jobs of the same task that have not ended (copies for other
-    queues, the job before a retry). *calls*: the number of calls that share the run; state, reasons and worker are
-    those of the run. *recurring*: the name of the recurring call that made the job.
+    times that the job came back: its worker died, or gave it back unacked. *due_s*: Unix time of the ETA.
+    *patient_until_s*: Unix time until which a scheduled job waits for more calls to merge with. *reason*: for a dead
+    job, one of `dead_letters.REASONS`. *why*: for a failed or dead job, the type of the exception and the first 200
+    characters of its message, if a worker sent them. *other_jobs*: jobs of the same task that have not ended (copies
+    for other queues, the job before a retry). *calls*: the number of calls that share the run; state, reasons and
+    worker are those of the run. *recurring*: the name of the recurring call that made the job.
     """
 
     task_id: str

@@ -57,7 +57,9 @@ _PREFIX = "celery_affinity_"
 BATCH_SIZE = f"{_PREFIX}batch_size"
 
 #: Value 1 comes with all other figures, value 0 comes alone.
-UP = Figure(f"{_PREFIX}up", "Whether the broker answered: 0 leaves out all other figures.", (), lambda _: [((), 1)])
+UP = Figure(
+    f"{_PREFIX}up", "1 if the broker answered. 0 if not: then all other figures are missing.", (), lambda _: [((), 1)]
+)
 
 FIGURES: tuple[Figure | Histogram, ...] = (
     UP,
@@ -69,7 +71,9 @@ FIGURES: tuple[Figure | Histogram, ...] = (
         ("type", "rule"),
         values.kept_back,
     ),
-    Figure(f"{_PREFIX}paused", "Whether the type is paused.", ("type",), values.by_type(lambda each: int(each.paused))),
+    Figure(
+        f"{_PREFIX}paused", "1 if the type is paused, else 0.", ("type",), values.by_type(lambda each: int(each.paused))
+    ),
     Figure(
         f"{_PREFIX}paused_keys",
         "Keys that are paused.",
@@ -105,13 +109,13 @@ FIGURES: tuple[Figure | Histogram, ...] = (
     ),
     Figure(
         f"{_PREFIX}wanted_slots",
-        "Slots that the workers of these types should have, for a wait of 30 s.",
+        "Slots that workers of these types should have in all, for a wait of 30 s.",
         ("profile",),
         lambda status: [((each.profile,), each.wanted_slots) for each in scales(status)],
     ),
     Figure(
         f"{_PREFIX}scheduled_jobs",
-        "Jobs that wait for their ETA, or for more calls.",
+        "Jobs that wait for their ETA, or for more calls to merge with.",
         (),
         lambda status: [((), status.scheduled)],
     ),
@@ -126,13 +130,13 @@ FIGURES: tuple[Figure | Histogram, ...] = (
     ),
     Figure(
         f"{_PREFIX}recurring_reset_total",
-        "Times that a call put a recurring one off.",
+        "Times that a matching call postponed a recurring call.",
         (),
         lambda status: [((), status.counters.get("recurring_reset", 0))],
     ),
     Figure(
         f"{_PREFIX}recurring_stale_max_seconds",
-        "Longest time since anything put off a recurring call.",
+        "Longest time for which no matching call has postponed a recurring call.",
         (),
         lambda status: [((), status.stale_s)],
     ),
@@ -144,24 +148,24 @@ FIGURES: tuple[Figure | Histogram, ...] = (
     ),
     Figure(
         f"{_PREFIX}waiting_calls",
-        "Calls that the pending jobs are: one of 18 merged calls is 18.",
+        "Calls in the pending jobs: a job of 18 merged calls counts as 18.",
         ("type",),
         values.by_type(attrgetter("calls")),
     ),
     Figure(
         f"{_PREFIX}refused_jobs_total",
-        "Calls that were refused, since as many jobs waited as may.",
+        "Calls that were refused because the type was full (affinity_max_pending).",
         ("type",),
         lambda status: [((type_,), count) for type_, count in status.refused.items()],
     ),
     Figure(
         f"{_PREFIX}dropped_jobs_total",
-        "Jobs that were dropped, since as many waited as may.",
+        "Jobs that were dropped because the type was full (affinity_max_pending).",
         ("type",),
         lambda status: [((type_,), count) for type_, count in status.dropped.items()],
     ),
     Figure(
-        f"{_PREFIX}merged_calls_total", "Calls that ran merged with others, in one run.", ("type",), values.ran_merged
+        f"{_PREFIX}merged_calls_total", "Calls that were merged with others into one run.", ("type",), values.ran_merged
     ),
     Figure(
         f"{_PREFIX}published_jobs_total",
@@ -171,20 +175,20 @@ FIGURES: tuple[Figure | Histogram, ...] = (
     ),
     Figure(
         f"{_PREFIX}started_jobs_total",
-        "Jobs that were given a slot; one that came back, each time.",
+        "Jobs that got a slot; a job that came back counts each time.",
         ("type", "mode"),
         values.started,
     ),
     Figure(f"{_PREFIX}ended_jobs_total", "Jobs that ended, or became dead letters.", ("type", "outcome"), values.ended),
     Figure(
         f"{_PREFIX}overtaking_bound_seconds",
-        "How much younger a job may be that still passes one that waits.",
+        "A pending job is passed only by jobs published less than this time after it.",
         ("type",),
         lambda metrics: [((type_,), bound_s) for type_, bound_s in sorted(metrics.bounds_s.items())],
     ),
     Figure(
         f"{_PREFIX}profile_slots",
-        "Slots of live workers that serve just these types.",
+        "Slots of live workers that serve exactly these types.",
         ("profile", "state"),
         values.profile_slots,
     ),
@@ -193,12 +197,12 @@ FIGURES: tuple[Figure | Histogram, ...] = (
     ),
     Histogram(
         f"{_PREFIX}wait_seconds",
-        "Time from the publish, or from when a job was due, to its slot.",
+        "Time from the publish of a job, or from its ETA, until it got a slot.",
         ("type", "mode"),
         values.waits,
     ),
-    Histogram(f"{_PREFIX}run_seconds", "Time in a slot, of jobs that ended there.", ("type",), values.runs),
-    Histogram(BATCH_SIZE, "Calls of a run of merged calls.", (), values.batch_sizes),
+    Histogram(f"{_PREFIX}run_seconds", "Time that jobs spent in a slot until they ended.", ("type",), values.runs),
+    Histogram(BATCH_SIZE, "Number of calls in a run of merged calls.", (), values.batch_sizes),
 )
 
 

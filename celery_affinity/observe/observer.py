@@ -43,7 +43,9 @@ class Observer:
                 self.latest = None
                 if not self._in_trouble:
                     logger.warning(
-                        "%s shows no figures of celery_affinity, because the broker gives none: %s", self._shown_by, exc
+                        "%s shows no figures of celery_affinity, because they cannot be read: %s",
+                        self._shown_by,
+                        exc,
                     )
                 self._in_trouble = True
             else:

@@ -75,10 +75,10 @@ class TypeStatus:
 class WorkerStatus:
     """A live worker.
 
-    *last_beat_s*: time since the last beat. *withdrawn*: those of *types* of which the worker takes no jobs for a
-    moment, since too many wait there for a rate limit. *stalled*: the event loop stands still. *lent*: slots that jobs
-    leave to others while they wait for a rate limit. *held*: jobs that the worker holds. *pace*: how many times as long
-    as on average its jobs take lately, type by type; None if it has ended too few.
+    *last_beat_s*: time since the last heartbeat. *withdrawn*: types that the worker refuses for the moment, because too
+    many of their jobs wait there for a rate limit. *stalled*: the event loop stands still. *lent*: slots held by
+    rate-limited jobs and usable by other jobs; *free* includes them. *held*: jobs that the worker holds. *pace*: the
+    duration of its recent jobs as a multiple of the average of their types; None if it has ended too few jobs.
     """
 
     name: str

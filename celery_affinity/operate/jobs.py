@@ -57,7 +57,7 @@ class Jobs:
         return found if found.source else backend.job(self.app, id)
 
     def known(self, id: str) -> Job:
-        """Return what `get` returns, but without asking the result backend: an ended job is known for a minute."""
+        """Return what `get` returns, but do not ask the result backend: an ended job is known for `affinity_keep` s."""
         with self._reach() as scheduler:
             return facts.get(scheduler.reader, id)
 

@@ -64,7 +64,7 @@ class Exclusive(Named):
         return {"key": written(self.option, self.key), "limit": self.limit, "keep_order": self.keep_order}
 
     def text(self, key: str) -> str:
-        """Return the rules of a job with *key*, which fills the template. Raises OptionError if it cannot be one."""
+        """Return the rules of a job with *key*, which fills the template. Raises OptionError for an invalid key."""
         if key.startswith(RESERVED):
             raise _reserved(key)
         word = f"key={encoded_key(self.option, key)} limit={self.limit}"
@@ -97,7 +97,7 @@ class Rate(Named):
         return {"rate": self.rate, "key": written(self.option, self.key)}
 
     def text(self, key: str) -> str:
-        """Return the rules of a job with *key*, which fills the template. Raises OptionError if it cannot be one."""
+        """Return the rules of a job with *key*, which fills the template. Raises OptionError for an invalid key."""
         tokens, _, period = self.rate.partition("/")
         check_filled(self.option, key)
         return f"key={encoded_key(self.option, _OF_RATE + key)} rate={tokens}/{_PERIODS_US[period]}"
@@ -149,7 +149,7 @@ def of_call(option: str, value: object) -> Rule | str | None:
 
 
 def literal(key: str) -> str:
-    """Return the rules of a job with exactly this exclusive *key*. Raises OptionError if it cannot be one."""
+    """Return the rules of a job with exactly this exclusive *key*. Raises OptionError for an invalid key."""
     return _ONE_AT_A_TIME.text(key)
 
 

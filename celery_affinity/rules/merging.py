@@ -122,7 +122,7 @@ class Merge(Named):
         return [(name, value) for name in ("fold", "split") if (value := getattr(self, name)) is not None]
 
     def text(self, key: str) -> str:
-        """Return the rules of a job with *key*, which fills the template. Raises OptionError if it cannot be one."""
+        """Return the rules of a job with *key*, which fills the template. Raises OptionError for an invalid key."""
         text = f"merge={encoded_key(self.option, key)} most={self.most} bytes={self.most_bytes}"
         if not self.wait:
             return text

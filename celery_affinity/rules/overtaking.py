@@ -1,7 +1,7 @@
 """The overtaking bound: the later jobs that can pass a job, and so the longest wait.
 
 A job can be passed only by jobs enqueued less than `seconds` after it, whatever the load. ``docs/explanation/
-scheduling.md`` has the theorem, its conditions and the proof.
+scheduling.md`` has the bound and its conditions, ``docs/internals/overtaking.md`` the proof.
 """
 
 from .protocol import MAX_PRIORITY

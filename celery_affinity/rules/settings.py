@@ -115,9 +115,9 @@ class Settings:
     worker_timeout: float = _shared(30, _SECONDS, in_us=True)
     """Seconds of silence after which the server declares a worker dead and makes its jobs pending again."""
     heartbeat_interval: float = _shared(5, _SECONDS, in_us=True, at_run_time=False)
-    """Seconds between two heartbeats of a worker. A heartbeat tells the server that the worker lives, and its jobs."""
+    """Seconds between two heartbeats of a worker, which tell the server that the worker lives and which jobs it has."""
     guard: bool = _setting(True, _yes_or_no)
-    """Whether each worker has a guard: a small process that sends heartbeats and reports a death at once."""
+    """Whether each worker has a guard: a small process that sends heartbeats and reports the worker's death at once."""
     priority_order: str = _shared(HIGHER_FIRST, _one_of(HIGHER_FIRST, "lower-first"))
     """Whether 10 or 0 is the highest priority. On stock Redis, 0 is the highest."""
     priority_percentage: int = _shared(100, _whole("a whole number from 0 to 100", lambda value: 0 <= value <= 100))
@@ -139,7 +139,7 @@ class Settings:
     rarity: str = _shared("capacity", _one_of("capacity", "free"))
     """Whether rarity counts all live slots that serve a type, or only the slots that are free now."""
     max_deliveries: int = _shared(20, _whole("a whole number above 0", lambda value: value > 0))
-    """Number of times that a job may come back after a worker's death before it becomes a dead letter."""
+    """Number of failed deliveries after which a job is a dead letter: its worker died, or gave the job back unacked."""
     dead_max: int = _shared(10_000, _whole("a whole number, 0 or more", lambda value: value >= 0))
     """Largest number of dead letters. Beyond it the oldest are deleted."""
     keep: float = _shared(
@@ -150,23 +150,23 @@ class Settings:
         ),
         in_us=True,
     )
-    """Seconds for which a job that has ended is known; there are lists of these only if it is more than a minute."""
+    """Seconds for which ended jobs are remembered. Only with more than 60 s can they also be listed."""
     keep_max: int = _shared(10_000, _whole("a whole number, 0 or more", lambda value: value >= 0))
-    """Ended jobs that are known for longer than a minute; the oldest go first."""
+    """Largest number of ended jobs that are remembered for longer than 60 s. Beyond it the oldest are forgotten."""
     keep_failed: bool = _shared(False, _yes_or_no, at_run_time=False)
-    """Whether a job whose task failed for good is a dead letter with its message, so that it can be run again."""
+    """Whether a job whose task failed for good becomes a dead letter with its message, so that it can be run again."""
     limits: Mapping[str, int] | str = field(
         default_factory=dict, metadata={"check": key_limits.check, "in_redis": "", "at_run_time": True}
     )
-    """Pattern of keys, or ``type:`` and a type -> number of jobs that may run together. Overrides tasks' limits."""
+    """Pattern of keys, or ``type:`` and a type -> number of jobs that may run at a time. Overrides tasks' limits."""
     reserve: Mapping[str, Mapping[str, int | str]] | str = field(
         default_factory=dict, metadata={"check": reserves.check, "in_redis": "", "at_run_time": True}
     )
-    """Pattern of types -> class of jobs -> number or share of fitting slots that the class leaves free."""
+    """Pattern of types -> class of jobs -> number or share of the fitting slots that jobs of the class leave free."""
     reserve_patience: float | str | None = _shared(None, _seconds_or_none, in_us=True)
     """Age in seconds after which a job ignores reserves; None: never."""
     key_patience: float | str | None = _shared(30, _seconds_or_none, in_us=True)
-    """Seconds after which a key is reserved for a type that waits while other types get the key; None: never."""
+    """Seconds after which a key is reserved for a waiting type, if other types keep getting the key; None: never."""
     task_types: Mapping[str, str] = field(
         default_factory=dict, metadata={"check": _task_types, "in_redis": None, "at_run_time": False}
     )
@@ -182,7 +182,7 @@ class Settings:
     recurring: Mapping[str, Recurring] = field(
         default_factory=dict, metadata={"check": _recurring, "in_redis": None, "at_run_time": False}
     )
-    """Name -> call that is made when no matching call became pending for ``stale_after`` seconds (`Recurring`)."""
+    """Name -> recurring call: it is made when no matching call has become pending for ``stale_after`` seconds."""
     queues: Sequence[str] = _setting(("*",), _queues)
     """Patterns of the queues to schedule: all queues by default. Unlisted queues keep Celery's stock behaviour."""
     ingest: bool = _setting(True, _yes_or_no)

@@ -84,7 +84,11 @@ class ScriptRunner:
         except ResponseError as exc:
             if not _SPOILED.match(str(exc)) or time.monotonic() < self._in_vain_until_s:
                 raise
-            logger.error("%s failed: %s", " and ".join(script.name for script, _ in calls), exc)
+            logger.error(
+                "The script %s failed; the data in Redis are checked and repaired: %s",
+                " and ".join(script.name for script, _ in calls),
+                exc,
+            )
             if not self._repaired([value for _, arguments in calls for value in arguments]):
                 raise
             return self._attempt(calls)

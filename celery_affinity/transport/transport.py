@@ -28,7 +28,7 @@ _SCHEME = "affinity_scheme"
 
 
 class Transport(stock.Transport):
-    """Celery's Redis transport, scheduled by affinity; for Celery to use, not to be called.
+    """Celery's Redis transport, scheduled by affinity. Celery uses it; you only name it in ``broker_transport``.
 
     ::
 
@@ -40,14 +40,14 @@ class Transport(stock.Transport):
     ``?ssl_cert_reqs=none``), ``sentinel://`` or ``socket:///path``; several for failover, joined by ";". Any other
     scheme raises TransportError, without the password.
 
-    ``broker_transport_options``: the options of stock Celery for Redis, and one more. Those that count here:
+    ``broker_transport_options``: the options of stock Celery for Redis, and ``namespace``. The most important ones:
 
     - ``namespace`` ("affinity"): first part of the hash tag of all keys. Apps on one database with different namespaces
       share no job and no worker.
     - ``global_keyprefix`` (""): the beginning of all keys, kombu's as well.
     - ``socket_timeout`` (10 s): longest wait for a reply.
     - ``socket_connect_timeout`` (``broker_connection_timeout``, 4 s): longest wait for a connection.
-    - ``master_name``, ``sentinel_kwargs``: of ``sentinel://``.
+    - ``master_name``, ``sentinel_kwargs``: for ``sentinel://``.
 
     ``visibility_timeout`` counts only for queues that are not scheduled (``affinity_queues``). The app's own settings
     are listed in docs/reference/settings.md.

@@ -63,7 +63,7 @@ class Threads:
                     threading.Thread(target=self._run, name=self._name, daemon=True).start()
                     self._threads += 1
                 except RuntimeError as exc:  # the system has no room for one more
-                    logger.warning("No thread for %s: %s", self._name, exc)
+                    logger.warning("The system has no further thread for %s: %s", self._name, exc)
         self._work.put(piece)
 
     def _run(self) -> None:

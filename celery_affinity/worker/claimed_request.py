@@ -94,7 +94,7 @@ class ClaimedRequest(_Request):
         try:  # a dispatcher tells the other callers
             self.task.backend.mark_as_failure(self.id, refusal, request=self._context)
         except Exception:
-            logger.exception("Task %s[%s] is refused, but this result could not be stored", self.name, self.id)
+            logger.exception("Task %s[%s] is refused, but its failure could not be stored", self.name, self.id)
         raise refusal
 
     def _show_its_eta(self) -> None:

@@ -162,7 +162,7 @@ def _without_the_last(task: Task, batch: Batch, calls: Mapping[str, Call], numbe
             if scheduler.part(batch.job_id, going, fence=batch.fence) < 0:
                 raise Ignore(f"task {task.request.id} is run with its calls by another worker by now")
 
-    _once_the_broker_answers(task, part, "that task %s is not merged with cannot be sent back")
+    _once_the_broker_answers(task, part, "The calls that do not merge with task %s cannot be sent back")
     return {job_id: calls[job_id] for job_id in [*calls][:number]}
 
 
@@ -204,12 +204,12 @@ def _call(names: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[
 def _others(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[str, Call]:
     """Return the calls of a batch but its own, by job id."""
     return _once_the_broker_answers(
-        task, partial(_read, task, names, batch), "that task %s was merged with cannot be read"
+        task, partial(_read, task, names, batch), "The calls that are merged with task %s cannot be read"
     )
 
 
 def _once_the_broker_answers(task: Task, ask: Callable[[], _T], what: str) -> _T:
-    """Return what *ask* returns. Waits while the broker is away: the batch stays claimed. *what* cannot be done yet."""
+    """Return what *ask* returns. Waits while the broker is away: the batch stays claimed. *what*: what fails then."""
     deadline_s = time.monotonic() + (_PATIENCE_S if task.acks_late else _PATIENCE_AFTER_ACK_S)
     is_said = False
     while True:
@@ -217,11 +217,11 @@ def _once_the_broker_answers(task: Task, ask: Callable[[], _T], what: str) -> _T
             return ask()
         except AWAY as exc:
             if not is_said:
-                logger.warning("The calls %s yet: %s", what % task.request.id, exc)
+                logger.warning("%s, because the broker does not answer; retrying: %s", what % task.request.id, exc)
                 is_said = True
             if time.monotonic() >= deadline_s:
                 if task.acks_late:
-                    raise NotBegunError(f"the calls {what % task.request.id}: {exc}") from exc
+                    raise NotBegunError(f"{what % task.request.id}: {exc}") from exc
                 raise
         time.sleep(_PAUSE_S)
 
@@ -289,4 +289,8 @@ def _at_the_broker(task: Task, tell: Callable[..., object]) -> None:
         with _broker(task) as (scheduler, teller):
             tell(teller, scheduler=scheduler)
     except AWAY as exc:
-        logger.warning("The dispatcher will tell the callers merged with task %s: %s", task.request.id, exc)
+        logger.warning(
+            "The broker does not answer: the dispatcher will tell the callers that are merged with task %s: %s",
+            task.request.id,
+            exc,
+        )

@@ -78,4 +78,4 @@ class Reconnecting:
         try:
             read_results(self._consumer.pool)
         except Exception:
-            logger.exception("Ended tasks are noticed only when the event loop goes on")
+            logger.exception("The ends of tasks cannot be read during the reconnect: they are noticed after it")

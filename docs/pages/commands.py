@@ -11,17 +11,17 @@ from .markdown import MADE, table
 
 BEFORE = """# Commands
 
-`celery -A shop affinity COMMAND`. `-A` names the app, as with every command of Celery. `--json` prints the same facts
+All commands have the form `celery -A shop affinity COMMAND`. `-A` names the app, as with every command of Celery. `--json` prints the same facts
 for scripts, in the same form as [HTTP](http.md) and [Python](python.md).
 
 | exit code | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | the broker does not answer, nothing was found, or what was asked for was refused: the last line says which |
-| 2 | a word on the command line is not known |
+| 1 | the broker does not answer, nothing was found, or the request was refused: the last line says which |
+| 2 | a command, an option or an argument is wrong |
 
-[`check`](../how-to/check.md) and [`scale-in`](../how-to/scale.md#take-one-worker-away) have exit codes of their own. The examples are of one small fleet; a
-test compares them with what the commands print.
+[`check`](../how-to/check.md) and [`scale-in`](../how-to/scale.md#take-one-worker-away) have exit codes of their own. The examples come from one small
+fleet, and a test compares them with what the commands print.
 
 """
 

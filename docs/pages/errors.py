@@ -9,20 +9,20 @@ from .markdown import MADE, prose, table
 
 BEFORE = """# Errors
 
-Every error of celery_affinity is an `AffinityError`, and can be imported from `celery_affinity`. The message names the option or the
-setting, the accepted values, and the value that came.
+Every error of celery_affinity is an `AffinityError`, and can be imported from `celery_affinity`. The message of an `OptionError` or a
+`SettingError` names the option or the setting, the accepted values, and the value that came.
 
 """
 
 RESULTS = """
 ## Results that are not the task's own
 
-Results that a caller's `AsyncResult` can get without the task having produced them:
+A caller's `AsyncResult` can have these results although the task did not produce them:
 
 | state and exception | when |
 | --- | --- |
 | `FAILURE`, `WorkerLostError` | the worker died while it ran a task without `acks_late`; or the task's process died |
-| `FAILURE`, `TimeLimitExceeded` | the hard time limit, as in stock Celery |
+| `FAILURE`, `TimeLimitExceeded` | the task exceeded its hard time limit, as in stock Celery |
 | `FAILURE`, `ResultLostError` | the run of a merged call ended, and the run's result is lost |
 | `REVOKED`, `TaskRevokedError` | the task was revoked, or expired, before it ran |
 
@@ -31,9 +31,9 @@ Results that a caller's `AsyncResult` can get without the task having produced t
 DEAD = {
     "rejected": "the task, or its worker, rejected the message without requeueing it",
     "failed": "the task failed for good, and `affinity_keep_failed` keeps its message",
-    "max_deliveries": "`affinity_max_deliveries` workers died while they held the job",
-    "lost": "the worker died after it had acknowledged the message at the start of the task: the task may have run in part",
-    "unreadable": "no worker could read the message",
+    "max_deliveries": "the job was delivered `affinity_max_deliveries` times: each time its worker died, or gave the job back without an ack",
+    "lost": "the worker died after it had acked the message at the start of the task: the task may have run in part",
+    "unreadable": "the message cannot be read: a stock producer, or another program, wrote or damaged it",
 }
 
 

@@ -9,19 +9,22 @@ from .markdown import MADE, table
 
 BEFORE = """# HTTP interface
 
-`celery -A shop affinity web` serves these; `/openapi.json` describes them for programs. [Ask and act over HTTP](../how-to/http.md) has
-one `curl` for each. *Role*: the least that a token needs; `admin` may do all that `submit` may, and `submit` all that `read` may.
+`celery -A shop affinity web` answers these requests; `/openapi.json` describes them for programs. [Ask and act over HTTP](../how-to/http.md)
+has examples with `curl`. *Role*: the lowest role that the token must have. `admin` may do everything that `submit` may, and `submit` everything
+that `read` may.
 
 """
 
 AFTER = """
 | status | meaning |
 | --- | --- |
-| 200, 201, 202 | read or repeated; made; taken on |
-| 400, 413, 422 | the request cannot be read; is longer than 1 MB; an option or a field is refused: `error` says which, what is accepted, and what came |
-| 401, 403 | no token, or an unknown one; the role does not suffice |
-| 404 | no such job, task, type, worker or path |
-| 409 | the state of things is against it: `error` says why |
+| 200 | the answer, also to a request that was repeated |
+| 201, 202 | the job is made; the change is accepted |
+| 400, 413 | the request cannot be read; it is longer than 1 MB |
+| 422 | an option or a field is refused: `error` says which, what is accepted, and what came |
+| 401, 403 | the token is missing or unknown; its role does not suffice |
+| 404 | there is no such job, task, type, worker or path |
+| 409 | the present state does not allow the request: `error` says why |
 | 503 | the broker does not answer; the request can be repeated |
 """
 

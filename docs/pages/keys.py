@@ -6,9 +6,12 @@ from .markdown import MADE, table
 
 BEFORE = f"""# Keys in Redis
 
-Every key of a fleet begins with `<global_keyprefix>{{<namespace>:<cohort>}}:`, so that one shard of a cluster has them all. The
-schema of their contents has the number {SCHEMA}. Reading them is safe; writing them is the scripts' alone:
-[Rights](../how-to/acl.md) says which user may touch what, and `celery -A shop affinity check --repair` mends them.
+Every key of a fleet begins with `<global_keyprefix>{{<namespace>:<cohort>}}:`, where the cohort is always `default`. The schema of their contents has the
+number {SCHEMA} ([what that means for upgrades](../explanation/versions.md)). Reading the keys is safe. Only the scripts may write them:
+[Rights](../how-to/acl.md) says which user needs which keys, and `celery -A shop affinity check --repair` repairs damaged ones.
+
+"X → Y" means: for each X, Y. "By time" gives the score in a sorted set (zset). Times are in µs. A lane is named by mode and priority, such as
+`queued.5`; [How it works](../explanation/how-it-works.md#words) has the other words.
 
 """
 

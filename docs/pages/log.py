@@ -10,8 +10,8 @@ from .markdown import MADE, table
 
 BEFORE = """# Log lines
 
-Every line that celery_affinity writes at level INFO and above. `%s`, `%d` and `%r` stand for names, numbers and values. *Room*: the
-part of the code that writes the line. [What a worker's log says](../how-to/log.md) tells which of them to look for at night.
+All lines that celery_affinity logs at level INFO and above. `%s`, `%d` and `%r` stand for names, numbers and values. *Part*: the package of
+`celery_affinity` that logs the line. [What a worker's log says](../how-to/log.md) explains the lines that matter most.
 
 """
 
@@ -22,7 +22,7 @@ _PACKAGE = Path(celery_affinity.__file__).parent
 def page() -> str:
     found = sorted(set(_lines()), key=lambda line: (_LEVELS.index(line[0]), *line[1:]))
     rows = ((("error" if level == "exception" else level).upper(), f"`{text}`", room) for level, text, room in found)
-    return MADE + BEFORE + table(("level", "line", "room"), rows)
+    return MADE + BEFORE + table(("level", "line", "part"), rows)
 
 
 def _lines() -> Iterator[tuple[str, str, str]]:

@@ -6,8 +6,8 @@ from .markdown import MADE, table
 
 BEFORE = """# Metrics
 
-Prometheus metrics: the web application, the command `metrics` and Flower serve the same list. Labels are few: no
-metric has one per key, per task or per job. [Alerts and dashboards](../how-to/alerts.md).
+Metrics for Prometheus: the web application, the command `metrics` and Flower serve the same list. There are few labels: no metric has a label
+for keys, tasks or jobs. [Alerts and dashboards](../how-to/alerts.md) says what to do with them.
 
 """
 
@@ -16,19 +16,19 @@ AFTER = """
 Names that end with `_total` are counters; `_seconds` with the labels `le` and `wait_seconds`, `run_seconds` and `batch_size` are histograms
 (`_bucket`, `_sum`, `_count`); all others are gauges.
 
-- **Histograms** have a bucket for each power of two: waits and times in a slot from 1/256 s to 12 days. Counts are exact. Sums are nearly:
-  of a size of which there are more than eight, one time in eight is added, for all, so a mean is right within a few percent. A
-  wait begins with the publish, or when a job is due, and ends when the job gets a slot; a job that comes back is counted again, from its
-  first publish. A time in a slot goes from the claim to the release. [Merged calls](../how-to/merge.md) are one job here.
-- **How long they count**: the figures of a type (`published`, `started`, `ended`, the histograms) last until a day after its last
-  worker has gone, all others since the data's first day. Prometheus' `rate` and `increase` see a counter that began anew.
-- `outcome`: `done`, `failed`, `revoked`, `expired`; `rejected`, `max_deliveries`, `lost`, `unreadable` for what is a dead letter.
-- `rule` is `key`, `pause` or `reserve`. Of a paused type, jobs that a key keeps back count for the key, and all others for the pause, so
-  rules may be added up. A type is paused by itself or with all others; the jobs of a paused key count for the rule `key`.
+- **Histograms** have a bucket for each power of two: waits and times in a slot from 1/256 s to 12 days. Counts are exact. Sums are estimates: once
+  a bucket has more than eight times, only one time in eight is added, multiplied by eight. So a mean is right within a few percent. A wait begins
+  with the publish, or with the ETA, and ends when the job gets a slot. A job that comes back is counted again, from its first publish. A time in
+  a slot lasts from the claim to the release. [Merged calls](../how-to/merge.md) count as one job here.
+- **How long they count**: the figures of a type (`published`, `started`, `ended`, the histograms) are deleted a day after its last worker has
+  gone. All other counters count since the fleet's data were first written. Prometheus' `rate` and `increase` notice a counter that restarted.
+- `outcome` is `done`, `failed`, `revoked` or `expired`; for dead letters it is `rejected`, `max_deliveries`, `lost` or `unreadable`.
+- `rule` is `key`, `pause` or `reserve`. In a paused type, a job that a key keeps back counts for the key, and any other job for the pause, so the
+  rules may be added up. `pause` counts a pause of the type and a pause of all types; the jobs of a paused key count for the rule `key`.
 - `slots` and `free_slots` count a versatile worker for each of its types: do not add them up. `profile_slots` counts each slot once;
-  a profile is the set of types that a worker serves. `lent`: slots that jobs leave to others while they wait for a rate limit.
-- `merged_calls_total`: calls that ran with others, counted at the end of the run, while workers serve the type.
-- A type that has no workers and no jobs any more has no series.
+  a profile is the set of types that a worker serves. The state `lent` has slots of jobs that wait for a rate limit, while others use the slots.
+- `merged_calls_total` grows at the end of a run, and only while workers serve the type.
+- A type without workers and jobs has no series.
 """
 
 

@@ -60,29 +60,69 @@ PLACES = {
 
 BEFORE = """# Precedence of options
 
-An option may be set in several places: in the call, by a route, by the task, by a pattern of task names. The first place that sets it counts.
+A task's type, priority, mode (queued or on demand), key and merge key may be set in several places: in the call, by a route, by the task, by a
+pattern of task names. Each column lists the places of one option in order: the first place that sets the option counts.
 
 """
 
 MIDDLE = """
 - **call**: an option of `apply_async`, `send_task`, `publish_many`, `.set()`, `retry`, or of a beat entry. **route**: an option in
-  `task_routes`. **task**: an option of the decorator, an attribute of the class, or an annotation. **name**: a setting with patterns of
-  task names.
-- `affinity` stands for the part of an `Affinity` that sets this option. `Affinity("pdf")` sets the type alone, and leaves the
+  `task_routes`. **task**: an option of the decorator, an attribute of the class, or an annotation. `affinity_task_types` and
+  `affinity_task_rules` are settings with patterns of task names. **first try**: what a retry keeps from the run that publishes it.
+- `affinity` stands for the part of an `Affinity` that sets this option. `Affinity("pdf")` sets only the type, and leaves the
   priority to the next place.
-- **type**: `queue=` of a call counts like its `affinity=`. A call whose `affinity=` and `queue=` differ raises an `OptionError`.
-- **priority**: `priority` of a route counts only if the task has no attribute `priority` (nor `task_default_priority` is set). Then it
-  counts more than the task's `affinity`.
+- **type**: `queue=`, `routing_key=` and `exchange=` of a call count like its `affinity=`. A call whose `affinity=` and `queue=` differ raises
+  an `OptionError`.
+- **priority**: `priority=` of a call that equals the task's own `priority` attribute counts like the attribute, because Celery does not say
+  where the number came from. `priority` of a route counts only if the task has no attribute `priority` and `task_default_priority` is not
+  set. Then it counts more than the task's `affinity`.
 - **key**: `rate=` counts like `exclusive=`. `False` in the call means no key. A key in the `affinity=` of `retry` counts more than the first
   try.
-- **first try**: what a retry keeps, unless the call of `retry` sets another value. A route that sets priority, mode or merge key counts
-  again at each retry.
+- **A route** that sets priority, mode or merge key counts again at each retry.
+- **A task's children** are not retries, whatever headers they get.
 - **A handler** of `before_task_publish` that sets `properties["affinity"]` has the last word.
 - **A canvas** passes on its mode: [Chains, groups and chords](../explanation/scheduling.md#chains-groups-and-chords).
 
+## The type, with examples
+
+The type of a job is the name of its queue. Several places may name a queue; the first one in this table counts:
+
+| | who names it | for example |
+| --- | --- | --- |
+| 1 | the caller, by `affinity=` or by Celery's own `queue=`, `routing_key=`, `exchange=` | `render.apply_async(affinity="caller")` or `render.apply_async(queue="caller")` |
+| 2 | a retry: the queue of its first try | `self.retry()` |
+| 3 | `affinity` of a route | `task_routes = {"shop.render": {"affinity": "route"}}` |
+| 4 | `affinity=` of the task | `@app.task(name="shop.render", affinity="task")` |
+| 5 | a name pattern, in the settings of the app that publishes | `affinity_task_types = {"shop.*": "pattern"}` |
+| 6 | Celery itself: attributes of the task, `queue` of a route, `task_default_queue` | `task_routes = {"shop.render": {"queue": "celery-route"}}` |
+
+- A caller's `queue=`, `routing_key=` or `exchange=` means what it means on stock Celery, whatever the task's affinity. So `routing_key=` alone has
+  no effect with a direct exchange, the default: the message goes to the queue that Celery itself (6) would choose.
+- `affinity="pdf"` acts like `queue="pdf"`: signals, events, `inspect` and Flower show the type as queue and routing key. With
+  `task_create_missing_queues = False`, Celery's `QueueNotFound` refuses a type that is not in `task_queues`.
+- An affinity without a type, `Affinity(priority=5)`, goes with any queue.
+- A message that kombu alone publishes, and a router that is not a `celery.app.routes.Router`, count as a caller that names the queue; the
+  default queue and the default exchange do not count as named.
+
+## Misspelt options
+
+Celery accepts any name as an option, so a misspelt option would have no effect and cause no error. A name that is nearly `affinity`, `on_demand`
+or `priority` (`affinty`, `ondemand`) raises an `OptionError`, which names the task or the route and the likely meaning. An impossible value
+(`affinity="a,b"`, `priority=11`) raises an `OptionError`, too. When:
+
+- **A task's options** are checked at the decorator or at `register_task`, if celery_affinity is imported by then (the `celery` command imports it)
+  and the app's transport is set. If the transport is set later, the app refuses to finalize: its first call fails, and no worker starts. If
+  celery_affinity is imported later, the first call of the task fails.
+- **A call's options** are checked by `apply_async`, `send_task`, `publish_many`, `.set()` and `retry`, in eager mode as well.
+- **`task_routes` and `task_annotations`** are checked when a worker starts, and when one of their tasks is called. The result of a router
+  function is checked at each call.
+- **`celery -A shop affinity check`** finds these mistakes beforehand, and those in the options of beat entries.
+
+Your own options (`my_flag`, `affinity_group`, `demand`) pass through as on stock Celery. Apps with another transport are not checked.
+
 ## Settings
 
-| what | the first of these counts |
+| what | which value counts |
 | --- | --- |
 | a setting that [changes at run time](settings.md) | 1. `celery affinity settings set`, until `reset`, or until a worker starts with a new value in `app.conf`; 2. `app.conf` of the app whose worker brought a new value last; 3. the default |
 | any other setting | 1. `app.conf` of the process; 2. the default |

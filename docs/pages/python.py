@@ -9,7 +9,7 @@ from .markdown import MADE, prose, table
 
 BEFORE = """# Python
 
-All public names are those of `celery_affinity`; modules below it may change.
+The public names are those that `celery_affinity` itself has. Its submodules may change.
 
 """
 
@@ -41,7 +41,7 @@ def page() -> str:
             text += f"\n## {name}\n{_directive(thing, name)}"
     text += "\n## Returned objects\n"
     text += "".join(_directive(_found(each), each) for each in RETURNED)
-    text += "\n## Errors\n\n[Errors](errors.md) has them in a table.\n"
+    text += "\n## Errors\n\n[Errors](errors.md) lists them in a table.\n"
     return text + "".join(_directive(thing, name) for name, thing in errors.items())
 
 

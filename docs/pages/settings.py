@@ -13,13 +13,13 @@ from .markdown import MADE, prose, table
 
 BEFORE = """# Settings
 
-Settings are set in `app.conf` or in Celery's configuration file, in lower case. With a namespace such as `CELERY`, their names are
+Write settings in `app.conf` or in Celery's configuration file, in lower case. With a namespace such as `CELERY`, their names are
 `CELERY_AFFINITY_WORKER_TIMEOUT` and so on. Times are in seconds. A worker with an unknown setting or an invalid value does not start: it ends
-with a `SettingError` that names what is accepted.
+with a `SettingError` that says what is accepted.
 
 **At run time**: `celery -A shop affinity settings set NAME VALUE` changes the setting for the whole fleet, without a
-restart. Also change `app.conf`, so that the new value is there for workers that start later. [The commands](commands.md).
-[Precedence](options.md) says which value counts if several are given.
+restart. Change `app.conf` as well, so that workers that start later have the new value, too ([the commands](commands.md#settings)).
+[Precedence](options.md#settings) says which value counts if there are several.
 
 """
 
@@ -28,9 +28,9 @@ AFTER = """
 
 | setting | value | meaning |
 | --- | --- | --- |
-| `broker_transport` | `"celery_affinity:Transport"` | installs celery_affinity, in publishers and workers |
+| `broker_transport` | `"celery_affinity:Transport"` | installs celery_affinity in publishers and workers |
 | `broker_url` | `redis://`, `rediss://`, `sentinel://` or `socket:///path`, or a list of them | where Redis or Valkey is |
-| `broker_transport_options` | the options of kombu's Redis transport, and `namespace` | fleets with different namespaces can share a server |
+| `broker_transport_options` | the options of kombu's Redis transport, and `namespace` | [options of the connection](python.md#transport); fleets with different namespaces can share a server |
 
 """
 

@@ -74,8 +74,8 @@ def test_the_tutorial(valkey, redis_client, tmp_path):
 
 def test_the_order_in_which_a_queue_is_named(valkey, redis_client):
     """Of the rows of the table and all that follow, the first match counts."""
-    page = (ROOT / "docs/explanation/scheduling.md").read_text()
-    table = page.partition("**Which queue.**")[2].partition("**How urgent.**")[0]
+    page = (ROOT / "docs/reference/options.md").read_text()
+    table = page.partition("## The type, with examples")[2].partition("## Misspelt options")[0]
     rows = {
         int(number): re.findall(r"`([^`]+)`", cell)
         for number, cell in re.findall(r"^\| (\d) .*\| (.+) \|$", table, re.M)

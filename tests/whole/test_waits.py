@@ -35,7 +35,7 @@ def test_a_beat_that_hangs_is_not_waited_for(let_go, monkeypatch, caplog):
     hanging.wake()
     assert begun.wait(10)
     hanging.stop()
-    assert "hanging: not waiting for work that takes longer than 0.05 s" in caplog.text
+    assert "hanging: ending without waiting for work that takes longer than 0.05 s" in caplog.text
 
 
 class Unkillable:

@@ -74,7 +74,7 @@ def go_into(merging, outage, broker, worker, until, seconds=OUTAGE_S):
 def test_a_run_whose_calls_cannot_be_read_waits_for_the_broker(merging, broker, valkey, outage, name, pool):
     results = send(merging, name, 0, 1, 2)
     worker = merging.start(pool, RESULT_URL=valkey.url)
-    go_into(merging, outage, broker, worker, "cannot be read yet")
+    go_into(merging, outage, broker, worker, "cannot be read")
     assert [each.get(timeout=60) for each in results] == [[0, 1, 2]] * 3
     assert merging.runs(name) == [["HH", [0, 1, 2]]]
 
@@ -85,7 +85,7 @@ def test_a_run_whose_calls_cannot_be_read_waits_for_the_broker(merging, broker, 
 def test_calls_that_are_refused_while_the_broker_is_away_are_the_next_run(merging, broker, valkey, outage, name, pool):
     results = send(merging, name, 0, 1, 5, 6)
     worker = merging.start(pool, RESULT_URL=valkey.url)
-    go_into(merging, outage, broker, worker, "cannot be sent back yet")
+    go_into(merging, outage, broker, worker, "cannot be sent back")
     assert [each.get(timeout=60) for each in results] == [[0, 1], [0, 1], [5, 6], [5, 6]]
     assert merging.runs(name) == [["HH", [0, 1]], ["HH", [5, 6]]]
     merging.leaves_nothing()

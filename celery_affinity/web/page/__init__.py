@@ -47,11 +47,11 @@ def add(api: FastAPI, site: Site) -> None:
             raise RefusedError(404, f"the page has no file {name[:300]!r}")
         return _file(files[name])
 
-    @api.get("/api/me", summary="The app, and the role that the request has")
+    @api.get("/api/me", summary="The app, and the role of the request")
     async def me(request: Request) -> Response:
         return reply({"app": site.app.main or "", "role": request.scope[ROLE]})
 
-    @api.get("/api/events", summary="News of the fleet as server-sent events, every 2 s")
+    @api.get("/api/events", summary="The state of the fleet as server-sent events, every 2 s")
     async def events() -> Response:
         if not news.has_room:
             raise RefusedError(503, "too many viewers already")

@@ -28,11 +28,13 @@ def add(api: FastAPI, site: Site) -> None:
         which = Filter((), reason, type, task, older_than_s)
         return reply(await site.with_scheduler(_find, which, limit))
 
-    @api.get("/api/dead/{id:path}", summary="A dead letter, by the id of its task or job, with what its message says")
+    @api.get(
+        "/api/dead/{id:path}", summary="A dead letter, by the id of its task or job, with the arguments of the call"
+    )
     async def show(id: str) -> Response:
         return reply(_there(await site.with_scheduler(_show, id), id))
 
-    @api.post("/api/dead/{id:path}/replay", summary="Have a dead letter run again", status_code=202)
+    @api.post("/api/dead/{id:path}/replay", summary="Run a dead letter again", status_code=202)
     async def replay(id: str) -> Response:
         replayed, found = await site.with_scheduler(_replay, id)
         _there(found, id)
@@ -40,7 +42,7 @@ def add(api: FastAPI, site: Site) -> None:
             raise RefusedError(409, "its message is gone")
         return reply({"replayed": replayed}, 202)
 
-    @api.delete("/api/dead/{id:path}", summary="Delete a dead letter, for good")
+    @api.delete("/api/dead/{id:path}", summary="Delete a dead letter for ever")
     async def drop(id: str) -> Response:
         dropped = await site.with_scheduler(_drop, id)
         if not dropped:

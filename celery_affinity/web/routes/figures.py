@@ -26,7 +26,7 @@ def _metrics_of(scheduler: Scheduler, bounds: Mapping[str, int | Bound]) -> Metr
 
 
 def add(api: FastAPI, site: Site) -> None:
-    @api.get("/api/status", summary="Types, workers, pauses and counts: what `celery affinity status --json` prints")
+    @api.get("/api/status", summary="Types, workers, pauses and counts, as `celery affinity status --json` prints them")
     async def status() -> Response:
         return reply(await site.with_scheduler(status_of, site.bounds))
 
@@ -38,7 +38,7 @@ def add(api: FastAPI, site: Site) -> None:
             found = None  # the figure `up` says so
         return Response(as_text(found), media_type=CONTENT_TYPE)
 
-    @api.get("/healthz", summary="Whether this server lives")
+    @api.get("/healthz", summary="Whether this web server is alive")
     async def healthz() -> Response:
         return reply({"status": "ok"})
 

@@ -35,7 +35,7 @@ class Moving(BaseModel):
 def add(api: FastAPI, site: Site) -> None:
     waits = Waits(site)
 
-    @api.get("/api/jobs", summary="A page of the jobs that have not ended, and of the dead letters")
+    @api.get("/api/jobs", summary="A page of the unfinished jobs and the dead letters")
     async def jobs(
         state: str | None = None,
         type: str | None = None,
@@ -47,7 +47,7 @@ def add(api: FastAPI, site: Site) -> None:
     ) -> Response:
         return reply(await site.ask(site.jobs.list, state, type, task, limit, cursor, stamp, older_than))
 
-    @api.get("/api/jobs/{id:path}", summary="A job: state, times, worker; its whole explanation; wait until it ends")
+    @api.get("/api/jobs/{id:path}", summary="A job: state, times, worker; optionally explain it, or wait until it ends")
     async def job(id: str, explain: bool = False, wait: _Wait = 0) -> Response:
         found = await get(site, id)
         if wait and found.source == "broker" and not found.has_ended:
@@ -58,11 +58,11 @@ def add(api: FastAPI, site: Site) -> None:
             return reply({**_dict(found), "explanation": whole})
         return reply(found, 200 if found.source else 404)
 
-    @api.delete("/api/jobs/{id:path}", summary="Revoke a job; with terminate also one that runs", status_code=202)
+    @api.delete("/api/jobs/{id:path}", summary="Revoke a job; with terminate also a running job", status_code=202)
     async def cancel(id: str, terminate: bool = False) -> Response:
         return _of_change(await site.foreign(_cancel, site, id, terminate))
 
-    @api.patch("/api/jobs/{id:path}", summary="Give a job that waits another type, priority or mode", status_code=202)
+    @api.patch("/api/jobs/{id:path}", summary="Change the type, priority or mode of a waiting job", status_code=202)
     async def move(id: str, moving: Moving) -> Response:
         try:
             on_demand = None if moving.mode is None else moving.mode == "on_demand"
@@ -71,7 +71,7 @@ def add(api: FastAPI, site: Site) -> None:
         except OptionError as exc:
             raise RefusedError(422, str(exc)) from exc
 
-    @api.post("/api/jobs/{id:path}/retry", summary="Have a dead letter run again", status_code=202)
+    @api.post("/api/jobs/{id:path}/retry", summary="Run a dead letter again", status_code=202)
     async def retry(id: str) -> Response:
         return _of_change(await site.ask(site.jobs.retry, id))
 

@@ -18,7 +18,7 @@ def add(api: FastAPI, site: Site) -> None:
     async def keys(pattern: str = "*", limit: _Limit = 100) -> Response:
         return reply(await site.with_scheduler(_find, pattern, limit))
 
-    @api.get("/api/keys/{key:path}", summary="A key: its limit, who holds it, who waits for it")
+    @api.get("/api/keys/{key:path}", summary="A key: its limit, its holders, and the jobs that wait for it")
     async def key(key: str) -> Response:
         found = await site.with_scheduler(_show, key)
         if found is None:

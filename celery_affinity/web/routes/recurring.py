@@ -13,7 +13,7 @@ from ..site import Site
 
 
 def add(api: FastAPI, site: Site) -> None:
-    @api.get("/api/recurring", summary="Recurring calls: what they match, what came last, when they are made")
+    @api.get("/api/recurring", summary="Recurring calls: what they match, the last match, and the next firing")
     async def calls() -> Response:
         return reply(await site.with_scheduler(_rows))
 
@@ -25,15 +25,15 @@ def add(api: FastAPI, site: Site) -> None:
         await site.foreign(_fire, site, found)
         return reply(await site.with_scheduler(_find, name), 202)
 
-    @api.post("/api/recurring/{name:path}/pause", summary="Do not make a call until it is resumed", status_code=202)
+    @api.post("/api/recurring/{name:path}/pause", summary="Pause a recurring call until it is resumed", status_code=202)
     async def pause(name: str) -> Response:
         return reply(await site.with_scheduler(_suspend, name, True), 202)
 
-    @api.post("/api/recurring/{name:path}/resume", summary="Make a call again", status_code=202)
+    @api.post("/api/recurring/{name:path}/resume", summary="Resume a recurring call", status_code=202)
     async def resume(name: str) -> Response:
         return reply(await site.with_scheduler(_suspend, name, False), 202)
 
-    @api.delete("/api/recurring/{name:path}", summary="Make a call no more")
+    @api.delete("/api/recurring/{name:path}", summary="Remove a recurring call")
     async def remove(name: str) -> Response:
         return reply(await site.with_scheduler(_remove, name))
 

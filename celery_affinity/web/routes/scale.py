@@ -19,7 +19,9 @@ def add(api: FastAPI, site: Site) -> None:
     async def of_all(target_wait: Target = TARGET_WAIT_S) -> Response:
         return reply(scales(await site.with_scheduler(status_of), target_wait))
 
-    @api.get("/api/scale/{profile:path}", summary="How many slots the workers of these types should have: pdf,excel")
+    @api.get(
+        "/api/scale/{profile:path}", summary="How many slots the workers of exactly these types should have: pdf,excel"
+    )
     async def of_profile(profile: str, target_wait: Target = TARGET_WAIT_S) -> Response:
         types = [each for each in profile.split(",") if each]
         return reply(scale_of(await site.with_scheduler(status_of), types, target_wait))

@@ -21,7 +21,9 @@ def add(api: FastAPI, site: Site) -> None:
     async def settings() -> Response:
         return reply(await site.with_scheduler(runtime_settings.read, own))
 
-    @api.patch("/api/settings", summary="Change settings: name -> value; null resets one to what app.conf says")
+    @api.patch(
+        "/api/settings", summary="Change settings: name -> value; null resets a setting to its value in app.conf"
+    )
     async def change(changes: dict[str, Any]) -> Response:
         if not changes:
             raise RefusedError(400, "name at least one setting")
@@ -37,7 +39,7 @@ def add(api: FastAPI, site: Site) -> None:
 
         return reply(await site.with_scheduler(both))
 
-    @api.get("/api/reserves", summary="Slots that are kept free, by type")
+    @api.get("/api/reserves", summary="Reserved slots, by type")
     async def reserves() -> Response:
         types = (await site.with_scheduler(status_of, site.bounds)).types
         return reply([reserve for each in types for reserve in each.reserves])

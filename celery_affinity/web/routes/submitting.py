@@ -28,7 +28,7 @@ class Call(BaseModel):
 
 
 def add(api: FastAPI, site: Site) -> None:
-    @api.post("/api/jobs", summary="Call a task; with an Idempotency-Key a repeated request is the same job")
+    @api.post("/api/jobs", summary="Call a task; with an Idempotency-Key, a repeated request makes no second job")
     async def submit_job(
         request: Request, call: Call, idempotency_key: Annotated[str | None, Header()] = None
     ) -> Response:

@@ -28,11 +28,11 @@ def add(api: FastAPI, site: Site) -> None:
     async def types() -> Response:
         return reply((await site.with_scheduler(status_of, site.bounds)).types)
 
-    @api.get("/api/pauses", summary="What is paused")
+    @api.get("/api/pauses", summary="Pauses of types, keys and all types")
     async def paused() -> Response:
         return reply(await site.with_scheduler(_pauses))
 
-    @api.post("/api/types/{type_:path}/pause", summary="Let no job of a type start", status_code=202)
+    @api.post("/api/types/{type_:path}/pause", summary="Pause a type: none of its jobs starts", status_code=202)
     async def pause(type_: str, pausing: Pausing | None = None) -> Response:
         given = pausing or Pausing(reason="", for_s=None)
         return reply(await site.with_scheduler(_pause, _checked(type_), given), 202)

@@ -17,11 +17,11 @@ def add(api: FastAPI, site: Site) -> None:
     async def workers() -> Response:
         return reply((await site.with_scheduler(status_of, site.bounds)).workers)
 
-    @api.post("/api/workers/{name:path}/drain", summary="Have a worker take no new jobs", status_code=202)
+    @api.post("/api/workers/{name:path}/drain", summary="Drain a worker: it takes no new jobs", status_code=202)
     async def drain(name: str) -> Response:
         return await _tell(site, name, "affinity_drain")
 
-    @api.post("/api/workers/{name:path}/resume", summary="Have a worker take jobs again", status_code=202)
+    @api.post("/api/workers/{name:path}/resume", summary="Resume a worker: it takes jobs again", status_code=202)
     async def resume(name: str) -> Response:
         return await _tell(site, name, "affinity_resume")
 
