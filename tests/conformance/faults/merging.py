@@ -3,6 +3,7 @@
 from .fault import Fault
 
 _TESTS = "tests/server/test_merging.py::"
+_FAILED = _TESTS + "test_a_run_that_failed_for_good_is_one_dead_letter_that_runs_again_with_all_its_calls"
 _MANY = _TESTS + "test_a_call_among_many_that_leaves_its_rules_to_the_batch_is_explained_and_told_as_any"
 _PATIENT = "tests/server/test_patience.py::"
 _SPOILED = "tests/server/test_spoiled_batches.py::"
@@ -206,7 +207,9 @@ FAULTS = (
     Fault("jobs/batches", "    callers.vanish(batch)\n    return false", "    return false"),
     Fault("jobs/come_back", '        redis.call("HSET", key.job(id), "task", "")\n', ""),
     # A batch is dead, or its end is told.
-    Fault("jobs/batches", 'reason == "rejected" and primary', "primary"),
+    Fault("jobs/batches", "local number = is_told and primary", "local number = primary"),
+    Fault("jobs/batches", ' or reason == "failed"\n', "\n", _FAILED),
+    Fault("arrows/release", "known.acked) and not is_kept then", "known.acked) then", _FAILED),
     Fault("jobs/batches", '        redis.call("ZREM", key.callers(batch), primary)\n', ""),
     Fault("jobs/batches", '        redis.call("ZADD", key.untold, clock.now, batch)\n', ""),
     Fault("jobs/batches", "find_by.fade(id, stamps, expires)", "type(id, stamps, expires)"),
