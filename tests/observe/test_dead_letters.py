@@ -168,6 +168,7 @@ def test_a_run_of_merged_calls_is_one_line_with_their_number(valkey, fleet):
     header, *lines = affinity(valkey.url, "dead", "list").stdout.splitlines()
     assert header.split()[:3] == ["ended", "reason", "calls"]
     assert [line.split()[3] for line in lines] == ["1", "3"]
-    assert "\ncalls       3, which shared the run; of the oldest:\n" in affinity(valkey.url, "dead", "show", "c+").stdout
+    shown = affinity(valkey.url, "dead", "show", "c+").stdout
+    assert "\ncalls       3, which shared the run; of the oldest:\n" in shown
     assert affinity(valkey.url, "dead", "replay", "b+").stdout == "1 replayed\n"
     assert affinity(valkey.url, "dead", "list").stdout.splitlines()[0].split()[:3] == ["ended", "reason", "type"]
