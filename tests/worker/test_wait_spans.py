@@ -166,6 +166,20 @@ def test_a_wait_begins_at_its_eta_and_ends_when_the_worker_has_the_job_whatever_
     assert max(_unix_s(each["end_time"]) for each in waits) < late - 1, "in its worker"
 
 
+def test_the_wait_of_a_job_that_its_worker_holds_beyond_its_slots_ended_when_the_worker_got_it(traced):
+    first, running = [traced.task("sleep").delay(seconds).id for seconds in (0, 0.4)]
+    published_s = time.time()
+    held = traced.task("sleep").delay(0).id
+    traced.start(CONF='{"affinity_lookahead": 8}')
+    found = traced.spans(*["wait pdf"] * 3, *[f"run/{TRACED}.sleep"] * 3)
+    waits = {each["attributes"]["messaging.message.id"]: each for each in found[:3]}
+    assert waits.keys() == {first, running, held}
+    runs = sorted(found[3:], key=lambda run: _unix_s(run["start_time"]))
+    began, ended = (_unix_s(waits[held][name]) for name in ("start_time", "end_time"))
+    assert ended < _unix_s(runs[1]["end_time"]) - 0.3, "while the job before it ran"
+    assert began > published_s - 0.1, "one machine has one clock"
+
+
 def test_many_calls_that_are_published_together_are_in_the_trace_that_publishes_them(traced):
     with traced.producer() as tracer:
         with tracer.start_as_current_span("import"):

@@ -67,6 +67,11 @@ def render(path):
     return path
 
 
+@app.task(affinity="pdf", shared=False)
+def sleep(seconds):
+    time.sleep(seconds)
+
+
 @app.task(affinity="pdf", bind=True, max_retries=1, shared=False)
 def again(self):
     if not self.request.retries:
