@@ -11,14 +11,19 @@ _WHY_IN_A_ROW = 80
 
 def letters(found: Sequence[DeadLetter]) -> str:
     """Return dead letters as a table."""
-    return table(("ended", "reason", "type", "task", "task id", "why"), [_letter_row(letter) for letter in found])
+    is_any_merged = any(each.calls > 1 for each in found)
+    return table(
+        ("ended", "reason", *(["calls"] if is_any_merged else []), "type", "task", "task id", "why"),
+        [_letter_row(letter, is_any_merged) for letter in found],
+    )
 
 
-def _letter_row(letter: DeadLetter) -> tuple[str, ...]:
+def _letter_row(letter: DeadLetter, has_calls: bool) -> tuple[str, ...]:
     why = letter.why or ""
     if len(why) > _WHY_IN_A_ROW:
         why = f"{why[:_WHY_IN_A_ROW]}..."
-    return moment(letter.ended_s), letter.reason, letter.type, letter.task, letter.task_id, why
+    calls = [str(letter.calls)] if has_calls else []
+    return moment(letter.ended_s), letter.reason, *calls, letter.type, letter.task, letter.task_id, why
 
 
 def letter(shown: Shown) -> str:
@@ -33,6 +38,7 @@ def letter(shown: Shown) -> str:
         ("type", found.type),
         ("reason", f"{found.reason} at {moment(found.ended_s)}{_came_back(found.deliveries)}"),
         *([("why", found.why)] if found.why else []),
+        *([("calls", f"{found.calls}, which shared the run; of the oldest:")] if found.calls > 1 else []),
         ("published", moment(shown.enqueued_s)),
         ("message", message),
         *((name, str(value)) for name, value in shown.headers.items()),

@@ -22,6 +22,7 @@ from ..client import first_try
 from ..client.following_ids import following
 from ..client.of_app import merge_of
 from ..errors import ResultLostError
+from ..rules.rows import text_of
 from ..server.replies import Caller, Ending
 from ..server.scheduler import Scheduler
 from .caller_events import send_failure, send_retry, send_success
@@ -86,13 +87,15 @@ def share(
 ) -> bool:
     """Tell the other callers of *batch* how its run ended. Return whether all of them know.
 
-    *is_repeated*: some may have been told before, perhaps in part: these keep their end. A caller that cannot be told
-    now is left to the dispatcher. Raises what the broker raises.
+    *is_repeated*: some may have been told before, perhaps in part: these keep their end, except that a good end follows
+    a bad one. A caller that cannot be told now is left to the dispatcher. Raises what the broker raises.
     """
 
     def tell(caller: Caller) -> None:
         known = _end_of(teller, batch.task_name, caller) if is_repeated else None
         if not (isinstance(known, Failed) and isinstance(known.error, TaskRevokedError)):
+            if isinstance(known, Failed) and isinstance(end, Succeeded):
+                known = None  # the run failed, and was run again
             _tell(teller, batch, caller, known or end, is_stored=known is not None)
 
     return _tell_all(scheduler, batch, tell, outcome=_outcome_of(end))
@@ -146,19 +149,29 @@ def share_later(teller: Teller, scheduler: Scheduler, ending: Ending) -> bool:
     end: Succeeded | Failed | None
     if ending.how == SHARED:
         end = _end_in_backend(teller, scheduler, ending)
+    elif ending.how in ("rejected", "failed"):
+        end = _failure(teller, ending) or Failed(_why(scheduler, ending))
     else:
-        end = (_rejection(teller, ending) if ending.how == "rejected" else None) or Failed(why(ending))
+        end = Failed(why(ending))
     batch = Batch(ending.job_id, ending.task_name, run_id=ending.task_id)
     return end is not None and share(teller, batch, end, scheduler=scheduler)
 
 
-def _rejection(teller: Teller, ending: Ending) -> Failed | None:
-    """Return the failure of a run that was rejected as its worker wrote it; None if the backend does not know it."""
+def _failure(teller: Teller, ending: Ending) -> Failed | None:
+    """Return the failure of a run as its worker wrote it; None if the backend does not know it."""
     try:
         meta = teller.app.tasks[ending.task_name].backend.get_task_meta(ending.task_id)
     except NotImplementedError:  # no backend
         return None
     return Failed(meta["result"], meta.get("traceback")) if isinstance(meta["result"], Exception) else None
+
+
+def _why(scheduler: Scheduler, ending: Ending) -> Exception:
+    """Return the failure of a run that the backend does not know."""
+    if ending.how == "rejected":
+        return why(ending)
+    words = scheduler.reader.ask_one("hget", scheduler.reader.key("job", ending.job_id), "why")
+    return ResultLostError(f"the run of this call failed: {text_of(words) if words else 'its worker did not say why'}")
 
 
 def _end_in_backend(teller: Teller, scheduler: Scheduler, ending: Ending) -> Succeeded | Failed | None:

@@ -7,10 +7,12 @@ from fnmatch import fnmatchcase
 
 from redis.exceptions import NoPermissionError
 
+from ..rules.marks import is_batch
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..server.reader import Reader
 from .job_row import JobRow, read_jobs
+from .merged_calls import Calls, calls_of
 
 #: Reasons for which a job becomes a dead letter.
 REASONS = ("rejected", "failed", "max_deliveries", "lost", "unreadable")
@@ -27,7 +29,8 @@ class DeadLetter:
     """A job that will not run again.
 
     *reason*: one of `REASONS`. *ended_s*: Unix time. Not *replayable*: the message is gone. *why*: the type of the
-    exception and the first 200 characters of its message, if a worker sent them.
+    exception and the first 200 characters of its message, if a worker sent them. *calls*: number of calls that shared
+    the run. A replay runs all of them again.
     """
 
     job_id: str
@@ -39,13 +42,14 @@ class DeadLetter:
     deliveries: int
     replayable: bool
     why: str | None = None
+    calls: int = 1
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A dead letter with the *headers* of its message that explain the call.
+    """A dead letter with the *headers* of its message that explain the call; of merged calls, those of the oldest.
 
-    *enqueued_s*: Unix time. *message_bytes*: length of the message, 0 if the message is gone.
+    *enqueued_s*: Unix time. *message_bytes*: length of that message, 0 if the message is gone.
     """
 
     letter: DeadLetter
@@ -56,7 +60,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Filter:
-    """A choice of letters: those that match all given fields. *ids*: of jobs or tasks. *task*: a name or a pattern."""
+    """A choice of letters: those that match all given fields. *task*: a name or a pattern.
+
+    *ids*: of jobs or tasks; each of several calls that merged stands for their run.
+    """
 
     ids: Sequence[str] = ()
     reason: str | None = None
@@ -69,9 +76,9 @@ class Filter:
         return not self.ids and not any((self.reason, self.type, self.task, self.older_than_s))
 
     def admits(self, letter: DeadLetter, now_s: float) -> bool:
+        """Return whether *letter*, which has one of the ids if there are any, matches the other fields."""
         return (
-            (not self.ids or letter.job_id in self.ids or letter.task_id in self.ids)
-            and self.reason in (None, letter.reason)
+            self.reason in (None, letter.reason)
             and self.type in (None, letter.type)
             and (self.task is None or fnmatchcase(letter.task, self.task))
             and (self.older_than_s is None or now_s - letter.ended_s >= self.older_than_s)
@@ -92,8 +99,9 @@ def find(reader: Reader, which: Filter, limit: int | None = None) -> list[DeadLe
 def show(reader: Reader, letter: DeadLetter) -> Shown:
     """Return *letter* with the facts that the job's hash and the message add."""
     (job,) = read_jobs(reader, [letter.job_id])
-    message_bytes = number_of(reader.ask_one("strlen", reader.key("message", letter.job_id)))
-    return Shown(letter, job.enqueued_us / MICRO, message_bytes, _headers(reader, letter.job_id))
+    (call,) = _calls(reader, [letter.job_id])
+    message_bytes = number_of(reader.ask_one("strlen", reader.key("message", call.first)))
+    return Shown(letter, job.enqueued_us / MICRO, message_bytes, _headers(reader, call.first))
 
 
 def _headers(reader: Reader, job_id: str) -> dict[str, object]:
@@ -117,17 +125,25 @@ def _all(reader: Reader) -> Iterator[DeadLetter]:
 
 def _of_ids(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
     of_tasks = [job_id for jobs in reader.jobs_of(ids) for job_id in jobs]
-    return _read(reader, list(dict.fromkeys([*ids, *of_tasks])))
+    jobs = list(dict.fromkeys([*ids, *of_tasks]))
+    return _read(reader, list(dict.fromkeys(row.into or row.job_id for row in read_jobs(reader, jobs))))
 
 
 def _read(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
     """Return the dead letters among the jobs *ids*."""
-    jobs = read_jobs(reader, ids)
-    there = reader.ask([("exists", reader.key("message", job_id)) for job_id in ids])
-    return [_letter(job, bool(replayable)) for job, replayable in zip(jobs, there, strict=True) if job.state == "dead"]
+    dead = [job for job in read_jobs(reader, ids) if job.state == "dead"]
+    calls = _calls(reader, [job.job_id for job in dead])
+    there = reader.ask([("exists", reader.key("message", each.first)) for each in calls])
+    return [_letter(job, each.number, bool(found)) for job, each, found in zip(dead, calls, there, strict=True)]
 
 
-def _letter(job: JobRow, replayable: bool) -> DeadLetter:
+def _calls(reader: Reader, ids: Sequence[str]) -> list[Calls]:
+    """Return the calls of each of the jobs *ids*: the job itself is the only one, unless several were merged."""
+    merged = calls_of(reader, [each for each in ids if is_batch(each)])
+    return [merged.get(each) or Calls(each, 1) for each in ids]
+
+
+def _letter(job: JobRow, calls: int, replayable: bool) -> DeadLetter:
     return DeadLetter(
         job_id=job.job_id,
         task_id=job.task_id,
@@ -138,4 +154,5 @@ def _letter(job: JobRow, replayable: bool) -> DeadLetter:
         deliveries=job.deliveries,
         replayable=replayable,
         why=job.why,
+        calls=calls,
     )

@@ -17,6 +17,7 @@ from ..rules.score import MICRO
 from ..rules.shared_settings import complete, weights
 from ..server.reader import Reader
 from .job_row import JobRow, read_jobs
+from .merged_calls import calls_of
 from .waiting import Waiting, waiting_of
 
 #: Largest number of attempts to read a job that moves meanwhile.
@@ -93,7 +94,7 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
     if state == "pending" and waiting is None:
         return None
     worker = reader.ask_one("hget", reader.key("worker", run.worker), "name") if run.worker else None
-    calls = number_of(reader.ask_one("zcard", reader.key("callers", run.job_id)), 1) if run is not job else 1
+    calls = calls_of(reader, [run.job_id])[run.job_id].number if run is not job else 1
     if calls > 1:
         merged = f"merged with {calls - 1} other call(s) of {merge_key_in(run.rules)!r}"
         note = f"{merged}; {note}" if note else merged

@@ -19,6 +19,7 @@ from ..server.reader import Command, Reader
 from ..server.received import is_text
 from .job_row import JobRow, parsed, read_jobs
 from .keys import rules_in
+from .merged_calls import calls_of
 
 #: States in which a job stays as it is. The others change by themselves.
 ENDED = ("done", "failed", "revoked", "expired", "dead")
@@ -182,16 +183,14 @@ def _runs(reader: Reader, rows: Sequence[JobRow]) -> dict[str, JobRow]:
 
 
 def _calls(reader: Reader, batches: Sequence[JobRow]) -> dict[str, tuple[str, int]]:
-    """Return by batch the task id of its first call, and the number of its calls that have not ended."""
+    """Return by batch the task id of its first call, and the number of its calls."""
     if not batches:
         return {}
-    keys = [reader.key("callers", each.job_id) for each in batches]
-    heads = reader.ask([("zrange", key, 0, 0) for key in keys])
-    numbers = reader.ask([("zcard", key) for key in keys])
-    firsts = read_jobs(reader, [text_of(head[0]) if head else "" for head in heads], ("task",))
+    found = calls_of(reader, [each.job_id for each in batches])
+    firsts = read_jobs(reader, [calls.first for calls in found.values()], ("task",))
     return {
-        batch.job_id: (first.task_id, max(1, int(number)))
-        for batch, first, number in zip(batches, firsts, numbers, strict=True)
+        batch: (first.task_id, max(1, calls.number))
+        for (batch, calls), first in zip(found.items(), firsts, strict=True)
     }
 
 

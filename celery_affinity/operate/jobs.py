@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from celery import Celery
 from kombu import Connection
 
-from ..observe import job_lists
+from ..observe import dead_letters, job_lists
 from ..observe import jobs as facts
 from ..observe.job_lists import Filter, Page
 from ..observe.jobs import Job
@@ -129,13 +129,15 @@ class Jobs:
         return Change(id, job.state, True, f"moved: {wish}{with_it}{warning}")
 
     def retry(self, id: str) -> Change:
-        """Run a dead letter again, as if it were published now."""
+        """Run a dead letter again, as if it were published now: of merged calls all, and each gets the new end."""
         job = self.known(id)
         if job.state != "dead" or job.job_id is None:
             return Change(id, job.state, False, _CANNOT_BE_RETRIED.get(job.state, "it has not ended"))
         with self._reach() as scheduler:
-            replayed = scheduler.replay([job.job_id])
-        note = "published again" if replayed else "its message is gone"
+            letters = dead_letters.find(scheduler.reader, dead_letters.Filter((job.job_id,)))
+            replayed = scheduler.replay([letter.job_id for letter in letters])
+        with_it = f", with the other {job.calls - 1} of its run" if job.calls > 1 else ""
+        note = f"published again{with_it}" if replayed else "its message is gone"
         return Change(id, job.state, bool(replayed), note)
 
 

@@ -20,7 +20,7 @@ from celery.signals import task_failure, task_success
 
 from ..client.first_try import mode_of
 from ..client.merge_functions import with_functions
-from ..client.of_app import merge_of
+from ..client.of_app import merge_of, settings_of
 from ..dispatcher.caller_events import collected, send_start
 from ..dispatcher.sharing import AWAY, Batch, Failed, Succeeded, retry, share
 from ..dispatcher.teller import Teller
@@ -271,8 +271,18 @@ def _share_result(sender: Any = None, result: Any = None, **_: Any) -> None:
 
 def _share_failure(sender: Any = None, exception: Any = None, einfo: Any = None, **_: Any) -> None:
     run = vars(sender.request_stack.top or object).get(_RUN)
-    if run is not None:
+    if run is not None and not _leaves_a_dead_letter(sender):
         _share(sender, run.batch, Failed(exception, getattr(einfo, "traceback", None)))
+
+
+def _leaves_a_dead_letter(task: Task) -> bool:
+    """Return whether a run of *task* that fails is a dead letter.
+
+    The dispatcher tells its callers then, once the release has made it one: a call that is told before the release has
+    ended, without its message, and no replay would run it.
+    """
+    is_rejected = task.acks_late and not task.acks_on_failure_or_timeout
+    return settings_of(task.app).keep_failed or bool(is_rejected)
 
 
 def _share(task: Task, batch: Batch | None, end: Succeeded | Failed) -> None:

@@ -90,17 +90,45 @@ def test_a_result_that_nobody_knows_is_lost(app, fleet, teller):
             each.get(timeout=5)
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-def test_the_callers_of_a_rejected_run_get_what_its_worker_wrote_or_that_it_was_rejected(app, fleet, teller, is_known):
+@pytest.mark.parametrize(
+    ("outcome", "is_known", "error", "says"),
+    [
+        ("rejected ValueError: no such city", True, ValueError, "^no such city$"),
+        ("rejected ValueError: no such city", False, Reject, "rejected"),
+        ("failed ValueError: no such city", True, ValueError, "^no such city$"),
+        ("failed ValueError: no such city", False, ResultLostError, "failed: ValueError: no such city"),
+        ("failed", False, ResultLostError, "failed: its worker did not say why"),
+    ],
+)
+def test_the_callers_of_a_dead_run_get_what_its_worker_wrote_or_what_it_said(
+    app, fleet, teller, outcome, is_known, error, says
+):
+    fleet.scheduler.configure({"keep_failed": "1"})
+    fleet.join("worker", "merging")  # it learns that
     first, *others = [app.tasks["last"].delay("HH", n) for n in range(3)]
-    ending = run(fleet, "rejected ValueError: no such city")
-    assert (ending.how, ending.task_id) == ("rejected", first.id)
+    ending = run(fleet, outcome)
+    assert (ending.how, ending.task_id) == (outcome.split()[0], first.id)
     if is_known:
         app.backend.mark_as_failure(first.id, ValueError("no such city"))
     assert share_later(teller, fleet.scheduler, ending)
     for each in others:
-        with pytest.raises(ValueError if is_known else Reject, match="no such city" if is_known else "rejected"):
+        with pytest.raises(error, match=says):
             each.get(timeout=5)
+    assert fleet.state(ending.job_id) == "dead"
+
+
+@pytest.mark.parametrize("end", [Succeeded(lambda _: 7), Failed(KeyError("later"))], ids=["succeeds", "fails"])
+def test_a_caller_that_was_told_a_failure_gets_the_result_of_a_later_run_if_that_succeeds(app, fleet, teller, end):
+    first, other = [app.tasks["last"].delay("HH", n) for n in range(2)]
+    batch = claim(fleet)
+    app.backend.mark_as_failure(other.id, ValueError("earlier"))
+    share(teller, Batch(batch.job_id, "last", batch.fence), end, scheduler=fleet.scheduler)
+    if isinstance(end, Succeeded):
+        assert other.get(timeout=5) == 7
+    else:
+        with pytest.raises(ValueError, match="earlier"):
+            other.get(timeout=5)
+    assert first.state == states.PENDING
 
 
 def test_a_result_of_several_parts_is_lost(app, fleet, teller):

@@ -1,7 +1,12 @@
 """The reference shows what each command prints: this runs them all on one fleet, at a time that the test passes in."""
 
+import os
+import re
+import subprocess
+import sys
 import time
 
+import httpx
 import pytest
 from celery import Celery
 from celery.bin.base import CLIContext
@@ -17,10 +22,29 @@ from celery_affinity.server.scheduler import Scheduler
 from docs.pages.outputs import OUTPUTS, PROMPT, sections
 
 from ..support.clocked import ClockedScheduler, clocked
-from ..support.processes import ROOT
+from ..support.processes import ROOT, Process, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
 FOUND = ROOT / "build" / "outputs.txt"
+
+#: Commands that go on, or ask real workers -> words for the test alone: ports, and time for answers.
+STARTED = {
+    f"{PROMPT}up": ["--port", "0"],
+    f"{PROMPT}check --ignore hiredis": ["--timeout", "5"],
+    f"{PROMPT}web": ["--port", "0"],
+}
+
+#: The app of the commands that are started.
+APP = """
+from celery import Celery
+
+app = Celery("shop")
+app.conf.broker_transport = "celery_affinity:Transport"
+
+@app.task(affinity="pdf")
+def render(page):
+    return f"{page} rendered"
+"""
 
 
 @pytest.fixture
@@ -93,7 +117,7 @@ def test_each_command_prints_what_the_reference_shows(valkey, fleet):
     fleet.fill()
     found = ""
     for line, shown in sections():
-        printed = run(app, line)
+        printed = shown if line in STARTED else run(app, line)
         if shown.endswith("\n..."):
             printed = "\n".join([*printed.splitlines()[: shown.count("\n")], "..."])
         found += f"{line}\n{printed}\n\n"
@@ -101,3 +125,32 @@ def test_each_command_prints_what_the_reference_shows(valkey, fleet):
     FOUND.parent.mkdir(exist_ok=True)
     FOUND.write_text(found.rstrip("\n") + "\n")
     assert OUTPUTS.read_text() == FOUND.read_text(), f"if what they print now is right: cp {FOUND} {OUTPUTS}, make docs"
+
+
+def alike(text):
+    """Return *text* without what differs from one start to the next: ports, and the version of the server."""
+    return re.sub(r"valkey [0-9.]+", "valkey VERSION", re.sub(r"127\.0\.0\.1:[0-9]+", "127.0.0.1:PORT", text))
+
+
+def test_commands_that_start_something_say_what_the_reference_shows(tmp_path):
+    (tmp_path / "shop.py").write_text(APP)
+    shown = {line: alike(printed) for line, printed in sections() if line in STARTED}
+    commands = {
+        line: [sys.executable, "-m", *line.removeprefix("$ ").split(), *words] for line, words in STARTED.items()
+    }
+    up, check, web = (f"{PROMPT}{words}" for words in ("up", "check --ignore hiredis", "web"))
+    begun = Process("up", commands[up], {"PYTHONUNBUFFERED": "1"}, cwd=tmp_path)
+    begun.wait_for("has to change.", 60)
+    assert shown[up] in alike(begun.log()), begun.log()
+    url, server = re.search(r"at (http:\S+), the server at (redis:\S+);", begun.log()).groups()
+    wait_until(lambda: httpx.get(f"{url}/api/workers", timeout=30).json(), 60, "its worker joins")
+    env = {"CELERY_BROKER_URL": server, "CELERY_RESULT_BACKEND": server, "PYTHONUNBUFFERED": "1"}
+    checked = subprocess.run(
+        commands[check], cwd=tmp_path, env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert alike(checked.stdout.rstrip()) == shown[check]
+    serving = Process("web", commands[web], env, cwd=tmp_path)
+    serving.wait_for("web ready", 60)
+    assert alike(serving.log().rstrip()) == shown[web]
+    ready = re.search(r"http:\S+", serving.log())[0]
+    wait_until(lambda: httpx.get(f"{ready}/readyz", timeout=30).status_code == 200, 30, "what it says is true")

@@ -157,3 +157,18 @@ def test_many_letters_are_read_in_pages(redis_client, fleet, monkeypatch):
         fleet.bury(f"job{number}")
     assert len(dead_letters.find(Reader(redis_client, Keys()), Filter())) == 8
     assert len(fleet.scheduler.replay([f"job{number}" for number in range(8)])) == 8
+
+
+def test_a_run_of_merged_calls_is_one_line_with_their_number(valkey, fleet):
+    rules = "merge=city most=1000 bytes=1000000"
+    fleet.scheduler.publish(*fleet.made(["a+", "b+", "c+"], "pdf", rules=rules))
+    fleet.join("worker", "pdf")
+    fleet.end("worker", *fleet.inbox("worker"), outcome="rejected")
+    fleet.bury("alone", "excel")
+    header, *lines = affinity(valkey.url, "dead", "list").stdout.splitlines()
+    assert header.split()[:3] == ["ended", "reason", "calls"]
+    assert [line.split()[3] for line in lines] == ["1", "3"]
+    shown = affinity(valkey.url, "dead", "show", "c+").stdout
+    assert "\ncalls       3, which shared the run; of the oldest:\n" in shown
+    assert affinity(valkey.url, "dead", "replay", "b+").stdout == "1 replayed\n"
+    assert affinity(valkey.url, "dead", "list").stdout.splitlines()[0].split()[:3] == ["ended", "reason", "type"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.observe import jobs
+from celery_affinity.observe import dead_letters, jobs
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.job_rules import as_kept, merge_in
@@ -161,6 +161,51 @@ def test_a_dead_batch_is_one_dead_letter_and_runs_again_with_all_its_calls(fleet
     (again,) = fleet.inbox("worker")
     assert again.message == b"message of a+"
     assert names(fleet.scheduler.callers("a*", fence=again.fence)) == ["b+", "c+"]
+
+
+@pytest.mark.parametrize("acked", [False, True])
+def test_a_run_that_failed_for_good_is_one_dead_letter_that_runs_again_with_all_its_calls(fleet, acked):
+    fleet.join("worker", "other", settings={"keep_failed": True})
+    batch = claimed(fleet, "a+", "b+", "c+")
+    if acked:
+        fleet.ack("worker", batch)
+    fleet.end("worker", batch, outcome="failed ValueError: no such page")
+    (letter,) = dead_letters.find(fleet.scheduler.reader, dead_letters.Filter())
+    assert (letter.job_id, letter.reason, letter.why) == ("a*", "failed", "ValueError: no such page")
+    assert (letter.calls, letter.replayable) == (3, True)
+    ending = fleet.scheduler.announce("app", again_s=5)
+    assert (ending.job_id, ending.how, ending.task_id) == ("a*", "failed", "task-a+")
+    assert names(fleet.scheduler.callers("a*")) == ["b+", "c+"], "the worker told the first one"
+    assert fleet.scheduler.shared("a*", ["b+"], outcome="failed ValueError") == 1
+    assert fleet.scheduler.replay(["a*"]) == ["a*"]
+    (again,) = fleet.inbox("worker")
+    assert (again.message, again.deliveries) == (b"message of a+", 0)
+    assert names(fleet.scheduler.callers("a*", fence=again.fence)) == ["b+", "c+"]
+    assert fleet.scheduler.announce("app", again_s=5) is None, "who was not told of the first end gets the second"
+
+
+def test_a_dead_run_has_all_its_calls_whoever_of_them_was_told(fleet):
+    batch = claimed(fleet, "a+", "b+", "c+")
+    fleet.end("worker", batch, outcome="rejected")
+    for told in ([], ["b+"], ["c+"]):
+        fleet.scheduler.shared("a*", told)
+        (letter,) = dead_letters.find(fleet.scheduler.reader, dead_letters.Filter())
+        found = [explain(fleet.scheduler.reader, f"task-{each}+").calls for each in "abc"]
+        found += [each.calls for each in jobs.get_many(fleet.scheduler.reader, ["task-a+", "task-c+", "a*"])]
+        assert {letter.calls, *found} == {3}, told
+
+
+def test_a_dead_run_is_found_shown_and_dropped_by_each_of_its_calls(fleet):
+    batch = claimed(fleet, "a+", "b+", "c+")
+    fleet.end("worker", batch, outcome="rejected")
+    reader = fleet.scheduler.reader
+    for id_ in ("a*", "a+", "b+", "task-a+", "task-c+"):
+        (letter,) = dead_letters.find(reader, dead_letters.Filter((id_,)))
+        assert (letter.job_id, letter.calls, letter.replayable) == ("a*", 3, True)
+    assert dead_letters.find(reader, dead_letters.Filter(("task-c+",), reason="failed")) == []
+    assert dead_letters.show(reader, letter).message_bytes == len("message of a+")
+    (letter,) = dead_letters.find(reader, dead_letters.Filter(("task-b+", "task-c+")))
+    assert fleet.scheduler.drop([letter.job_id]) == 1
 
 
 def test_a_dead_batch_goes_with_all_its_calls(fleet, redis_client):

@@ -24,6 +24,11 @@ def merging(load_app, valkey, redis_client, tmp_path):
     return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
 
 
+def results_of(app, ids):
+    """Return what the result backend says of tasks, which may have failed before."""
+    return [app.backend.get_task_meta(each.id, cache=False)["result"] for each in ids]
+
+
 @pytest.mark.parametrize("pool", POOLS_IN_TIME)
 def test_calls_that_wait_together_are_one_run_whose_result_each_caller_gets(merging, pool):
     fold, add, total = map(merging.task, ("fold", "add", "total"))
@@ -97,20 +102,55 @@ def test_a_failure_is_that_of_each_caller(merging, name):
 @pytest.mark.parametrize(
     ("name", "pool", "error"), [("fails", "threads", "ValueError"), ("too_long", "prefork", "TimeLimitExceeded")]
 )
-@pytest.mark.parametrize("keeps", [False, True])
-def test_each_caller_of_a_run_that_failed_is_found_as_failed_with_the_reason(merging, name, pool, error, keeps):
+def test_each_caller_of_a_run_that_failed_is_found_as_failed_with_the_reason(merging, name, pool, error):
     arguments = ("HH", 1) if name == "fails" else ("HH",)
     results = [merging.task(name).apply_async(arguments) for _ in range(3)]
-    merging.start(pool, CONF=json.dumps({"affinity_keep_failed": keeps, "affinity_keep": 3600})).wait_ready(SOON_S)
+    merging.start(pool, CONF='{"affinity_keep": 3600}').wait_ready(SOON_S)
     merging.go()
     found = jobs(merging.app)
     ids = [each.id for each in results]
     wait_until(lambda: {each.id for each in found.list("failed").jobs} == set(ids), SOON_S, f"{found.known_many(ids)}")
     assert {each.state for each in found.known_many(ids)} == {"failed"}
     assert all(each.why.startswith(error) for each in found.known_many(ids)), found.known_many(ids)
-    assert dead_letters.find(Reader(merging.redis, Keys()), dead_letters.Filter()) == [], (
-        "their messages go as they are told"
-    )
+    assert dead_letters.find(Reader(merging.redis, Keys()), dead_letters.Filter()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "pool", "reason"),
+    [("mended", "threads", "failed"), ("mended", "prefork", "failed"), ("mended_late", "threads", "rejected")],
+)
+def test_a_run_that_failed_and_is_a_dead_letter_runs_again_for_all_callers(merging, name, pool, reason):
+    results = [merging.task(name).delay("HH", n) for n in range(3)]
+    add, failed = merging.task("add").s(1), merging.task("failed").s()
+    linked = merging.task(name).apply_async(("HH", 3), link=add, link_error=failed)
+    merging.start(pool, CONF=json.dumps({"affinity_keep_failed": reason == "failed"})).wait_ready(SOON_S)
+    merging.go()
+    for each in [*results, linked]:
+        with pytest.raises(ValueError, match="3"):
+            each.get(timeout=SOON_S)
+    wait_until(lambda: merging.runs("failed") == [[linked.id]], SOON_S, "its error is linked")
+    (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.Filter())
+    assert (letter.reason, letter.why, letter.calls, letter.replayable) == (reason, "ValueError: 3", 4, True)
+    found = jobs(merging.app)
+    for each in results:
+        assert (found.known(each.id).state, found.known(each.id).reason) == ("dead", reason)
+    merging.mend()
+    assert found.retry(results[1].id).note == "published again, with the other 3 of its run"
+    wait_until(lambda: results_of(merging.app, [*results, linked]) == [3] * 4, SOON_S, "all of them know")
+    wait_until(lambda: merging.runs("add") == [[3, 1]], SOON_S, "the link is called")
+    assert merging.runs(name) == [["HH", 3]] * 2
+    merging.leaves_nothing()
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_failure_whose_result_nobody_keeps_calls_the_error_link_of_each_caller(merging, keeps):
+    fails = merging.task("fails")
+    for n in range(3):
+        fails.apply_async(("HH", n), link_error=merging.task("failed").s(), ignore_result=True)
+    merging.start("threads", CONF=json.dumps({"affinity_keep_failed": keeps}))
+    merging.go()
+    wait_until(lambda: len(merging.runs("failed")) == 3, SOON_S, "each is told")
+    assert len(merging.runs("fails")) == 1
 
 
 def test_a_call_that_comes_while_its_like_run_is_not_lost(merging):

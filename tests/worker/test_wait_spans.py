@@ -127,6 +127,59 @@ def test_the_wait_of_merged_calls_links_to_each_of_them(traced):
     assert wait["attributes"]["celery_affinity.calls"] == 3
 
 
+def test_the_calls_that_a_run_refused_have_a_wait_of_their_own(traced):
+    traced.scheduler.pause("type:pdf")
+    with traced.producer():
+        results = [traced.task("in_pairs").delay("HH", [n]) for n in range(3)]
+        traced.start()
+        traced.scheduler.resume("type:pdf")
+        assert [each.get(timeout=SOON_S) for each in results] == [[0, 1], [0, 1], [2]]
+    waits = traced.spans("wait pdf", "wait pdf", *[f"run/{TRACED}.in_pairs"] * 2)[:2]
+    first, second, third = (f"0x{each.context.span_id:016x}" for each in traced.published.get_finished_spans())
+    linked = {each["parent_id"]: [link["context"]["span_id"] for link in each["links"]] for each in waits}
+    assert linked == {first: [second], third: []}
+    assert {each["parent_id"]: each["attributes"]["celery_affinity.calls"] for each in waits} == {first: 2, third: 1}
+
+
+def test_a_job_that_came_back_has_waited_from_its_first_moment_each_time(traced):
+    traced.task("comes_back").delay("HH")
+    traced.start()
+    first, second, *_ = traced.spans("wait pdf", "wait pdf", *[f"run/{TRACED}.comes_back"] * 2)
+    assert [each["attributes"]["celery_affinity.deliveries"] for each in (first, second)] == [0, 1]
+    assert {each["attributes"]["celery_affinity.key"] for each in (first, second)} == {"city:HH"}
+    began, again = (_unix_s(each["start_time"]) for each in (first, second))
+    assert abs(again - began) < 0.1, "one machine has one clock"
+    assert _unix_s(second["end_time"]) > _unix_s(first["end_time"])
+
+
+def test_a_wait_begins_at_its_eta_and_ends_when_the_worker_has_the_job_whatever_its_rate_limit(traced):
+    traced.start()
+    published_s = time.time()
+    ids = [traced.task("limited").apply_async(countdown=1).id for _ in range(2)]
+    found = traced.spans("wait pdf", "wait pdf", *[f"run/{TRACED}.limited"] * 2)
+    waits, runs = found[:2], found[2:]
+    assert {each["attributes"]["messaging.message.id"] for each in waits} == set(ids)
+    for each in waits:
+        assert published_s + 0.9 <= _unix_s(each["start_time"]) <= published_s + 1.9, "not when it was published"
+    late = max(_unix_s(each["start_time"]) for each in runs)
+    assert late - min(_unix_s(each["start_time"]) for each in runs) > 1, "the limit held the second back"
+    assert max(_unix_s(each["end_time"]) for each in waits) < late - 1, "in its worker"
+
+
+def test_the_wait_of_a_job_that_its_worker_holds_beyond_its_slots_ended_when_the_worker_got_it(traced):
+    first, running = [traced.task("sleep").delay(seconds).id for seconds in (0, 0.4)]
+    published_s = time.time()
+    held = traced.task("sleep").delay(0).id
+    traced.start(CONF='{"affinity_lookahead": 8}')
+    found = traced.spans(*["wait pdf"] * 3, *[f"run/{TRACED}.sleep"] * 3)
+    waits = {each["attributes"]["messaging.message.id"]: each for each in found[:3]}
+    assert waits.keys() == {first, running, held}
+    runs = sorted(found[3:], key=lambda run: _unix_s(run["start_time"]))
+    began, ended = (_unix_s(waits[held][name]) for name in ("start_time", "end_time"))
+    assert ended < _unix_s(runs[1]["end_time"]) - 0.3, "while the job before it ran"
+    assert began > published_s - 0.1, "one machine has one clock"
+
+
 def test_many_calls_that_are_published_together_are_in_the_trace_that_publishes_them(traced):
     with traced.producer() as tracer:
         with tracer.start_as_current_span("import"):

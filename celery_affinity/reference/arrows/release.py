@@ -59,11 +59,11 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
         if job is None:
             continue
         how, why = read_outcome(outcome)
-        if marks.is_batch(job.id):
-            again |= batch_release.record(cohort, job, how, why, now_us)
-        elif (how == "rejected" and not job.acked) or (how == "failed" and worker.keeps_failed):
+        if (how == "rejected" and not job.acked) or (how == "failed" and worker.keeps_failed):
             come_back.drop(cohort, job, now_us)
             come_back.bury(cohort, job, "rejected" if how == "rejected" else "failed", now_us, why)
+        elif marks.is_batch(job.id):
+            again |= batch_release.record(cohort, job, how, why, now_us)
         elif how in ENDED or job.acked:
             finished.record(cohort, job, ENDED.get(how, "done"), why if how in ENDED else "", now_us)
             if how == "acked":

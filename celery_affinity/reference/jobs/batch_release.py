@@ -24,10 +24,6 @@ def record(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[s
         if batch.callers:
             cohort.untold[batch.id] = now_us
         return set()
-    if how == "rejected":
-        come_back.drop(cohort, batch, now_us)
-        come_back.bury(cohort, batch, "rejected", now_us, why)
-        return set()
     return come_back.put(cohort, batch, now_us, counted=how == "unsettled", why=why)
 
 

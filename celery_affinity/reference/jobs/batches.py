@@ -38,7 +38,7 @@ def meanwhile(cohort: Cohort, batch: Job, now_us: int) -> bool:
 
 def bury(cohort: Cohort, batch: Job, reason: Reason, now_us: int) -> None:
     """*batch* is dead: all of its callers are to be told, but for the one whom the worker tells."""
-    if reason == "rejected":
+    if reason in ("rejected", "failed"):
         primary = batch.primary or ""
         batch.told_callers[primary] = batch.callers.pop(primary)
     batch.primary = None

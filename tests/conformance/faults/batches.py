@@ -4,6 +4,10 @@ from .fault import Fault
 
 _PART = "tests/server/test_part.py::"
 _SPOILED = "tests/server/test_spoiled_batches.py::"
+_FAILED = (
+    "tests/server/test_merging.py::"
+    "test_a_run_that_failed_for_good_is_one_dead_letter_that_runs_again_with_all_its_calls"
+)
 _LARGE = "tests/server/test_large_batches.py::"
 _LARGE_PURGE = _LARGE + "test_a_batch_that_is_purged_goes_with_some_calls_and_the_others_follow_untold"
 _LARGE_DROP = _LARGE + "test_a_dead_batch_whose_callers_know_is_dropped_in_parts_and_runs_no_more"
@@ -38,7 +42,9 @@ FAULTS = (
     Fault("jobs/batches", "    callers.vanish(batch)\n    return false", "    return false"),
     Fault("jobs/come_back", '        redis.call("HSET", key.job(id), "task", "")\n', ""),
     # A batch is dead, or its end is told.
-    Fault("jobs/batches", 'reason == "rejected" and primary', "primary"),
+    Fault("jobs/batches", "local number = is_told and primary", "local number = primary"),
+    Fault("jobs/batches", ' or reason == "failed"\n', "\n", _FAILED),
+    Fault("arrows/release", "known.acked) and not is_kept then", "known.acked) then", _FAILED),
     Fault("jobs/batches", '        redis.call("ZREM", key.callers(batch), primary)\n', ""),
     Fault("jobs/batches", '        redis.call("ZADD", key.untold, clock.now, batch)\n', ""),
     Fault("jobs/batches", "find_by.fade(id, stamps, expires)", "type(id, stamps, expires)"),

@@ -183,6 +183,25 @@ def fails(city, number):
     raise ValueError(number)
 
 
+def fail_until_it_is_mended(values):
+    if not os.path.exists(os.environ["LEDGER"] + ".mended"):
+        raise ValueError(values)
+
+
+@merged("mended", Merge("{city}", keep="last"))
+def mended(city, number):
+    note("mended", city, number)
+    fail_until_it_is_mended(number)
+    return number
+
+
+@merged("mended_late", Merge("{city}", keep="last"), acks_late=True, acks_on_failure_or_timeout=False)
+def mended_late(city, number):
+    note("mended_late", city, number)
+    fail_until_it_is_mended(number)
+    return number
+
+
 @merged("bad_fold", Merge("{city}", fold=lambda a, b: 1 / 0))
 def bad_fold(city, number):
     note("bad_fold", city, number)

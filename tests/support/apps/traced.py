@@ -5,13 +5,14 @@ import os
 import time
 
 from celery import Celery
+from celery.exceptions import Reject
 from celery.signals import worker_init, worker_process_init
 from opentelemetry import trace
 from opentelemetry.instrumentation.celery import CeleryInstrumentor
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
-from celery_affinity import Affinity, Merge
+from celery_affinity import Affinity, Merge, NotMerged
 
 url = os.environ["BROKER_URL"]
 app = Celery("traced", broker=url, backend=url)
@@ -66,6 +67,11 @@ def render(path):
     return path
 
 
+@app.task(affinity="pdf", shared=False)
+def sleep(seconds):
+    time.sleep(seconds)
+
+
 @app.task(affinity="pdf", bind=True, max_retries=1, shared=False)
 def again(self):
     if not self.request.retries:
@@ -75,3 +81,26 @@ def again(self):
 @app.task(affinity=Affinity("pdf", merge=Merge("{city}", keep="last")), shared=False)
 def merged(city):
     return city
+
+
+@app.task(affinity=Affinity("pdf", exclusive="city:{city}"), bind=True, acks_late=True, shared=False)
+def comes_back(self, city):
+    if not self.request.delivery_info["redelivered"]:
+        raise Reject("not yet", requeue=True)
+
+
+@app.task(affinity="pdf", rate_limit="30/m", shared=False)
+def limited():
+    pass
+
+
+def pairs(a, b):
+    """Make one call of two calls, and of no third."""
+    if len(a.kwargs["numbers"]) > 1:
+        raise NotMerged
+    return a.replace(numbers=[*a.kwargs["numbers"], *b.kwargs["numbers"]])
+
+
+@app.task(affinity=Affinity("pdf", merge=Merge("{city}", fold=pairs)), shared=False)
+def in_pairs(city, numbers):
+    return numbers

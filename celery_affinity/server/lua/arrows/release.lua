@@ -59,7 +59,7 @@ for i = 5, #ARGV, 3 do
         else
 -- @deferred jobs/come_back.lua
 -- @deferred jobs/batch_release.lua
-            if marks.of(id) == protocol.BATCH and (ENDED[how] or known.acked) then
+            if marks.of(id) == protocol.BATCH and (ENDED[how] or known.acked) and not is_kept then
                 local type = batch_release.record(id, fence, known, how, why)
                 if type then
                     again[type] = true

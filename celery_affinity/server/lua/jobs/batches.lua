@@ -51,7 +51,8 @@ function batches.bury(batch, reason)
         batches.make_again(batch)
     end
     redis.call("HDEL", key.job(batch), "primary")
-    local number = reason == "rejected" and primary and redis.call("ZSCORE", key.callers(batch), primary)
+    local is_told = reason == "rejected" or reason == "failed"
+    local number = is_told and primary and redis.call("ZSCORE", key.callers(batch), primary)
     if number then
         redis.call("ZREM", key.callers(batch), primary)
         redis.call("ZADD", key.told_callers(batch), number, primary)

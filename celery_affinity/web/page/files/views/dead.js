@@ -35,7 +35,7 @@ export function dead() {
     "Dead letters",
     [
       { name: "ended", value: (row) => moment(row.ended_s) },
-      { name: "reason", value: (row) => row.reason },
+      { name: "reason", value: (row) => (row.calls > 1 ? `${row.reason} (${row.calls} calls)` : row.reason) },
       { name: "task", value: (row) => row.task || "?", kind: "long" },
       { name: "id", value: (row) => link(row.task_id || row.job_id), key: (row) => row.job_id },
       { name: "type", value: (row) => row.type },
