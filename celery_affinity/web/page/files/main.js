@@ -4,12 +4,13 @@ import { askForToken } from "./asking.js";
 import { duration, fill, many } from "./dom.js";
 import { dead } from "./views/dead.js";
 import { job } from "./views/job.js";
+import { jobs } from "./views/jobs.js";
 import { next } from "./views/next.js";
 import { now } from "./views/now.js";
 import { rules } from "./views/rules.js";
 import { workers } from "./views/workers.js";
 
-const VIEWS = { "": now, workers, next, rules, dead, job };
+const VIEWS = { "": now, workers, next, rules, dead, job, jobs };
 
 const main = document.getElementById("view");
 const state = document.getElementById("state");
@@ -69,7 +70,7 @@ document.getElementById("search").addEventListener("submit", (event) => {
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest?.("input, select, textarea, dialog");
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  const views = ["#/", "#/workers", "#/next", "#/rules", "#/dead"];
+  const views = ["#/", "#/workers", "#/next", "#/rules", "#/dead", "#/jobs"];
   if (event.key === "/") {
     event.preventDefault();
     document.getElementById("id").focus();

@@ -1,6 +1,9 @@
 // Workers by what they serve: their slots, and what runs there since when.
+import { get } from "../api.js";
 import { change } from "../asking.js";
-import { duration, el, link, many, table } from "../dom.js";
+import { duration, el, link, number, table } from "../dom.js";
+
+const LOOK_EVERY_MS = 5000;
 
 function slots(worker) {
   const busy = worker.slots - worker.free;
@@ -14,7 +17,7 @@ function notes(worker) {
   if (worker.draining) found.push("draining");
   else if (!worker.types.length) found.push("takes no jobs");
   if (worker.stalled) found.push("✗ its event loop stands still");
-  if (worker.is_slow) found.push(`slow: its jobs take ${worker.pace.toFixed(1)} times as long as average`);
+  if (worker.is_slow) found.push(`✗ slow: its jobs take ${worker.pace.toFixed(1)} times as long as average`);
   if (worker.withdrawn.length) found.push(`rate limit: refuses ${worker.withdrawn.join(", ")} for the moment`);
   return found.join("; ");
 }
@@ -29,8 +32,14 @@ function draining(worker) {
     title: `Drain ${worker.name}`,
     words: ["The worker takes no new jobs. Jobs that have not started go back to the queue. Running jobs finish."],
     path: `${path}/drain`,
-    done: (reply) => `${worker.name} drains, ${many(reply.running ?? reply.unfinished ?? 0, "job")} still running there`,
+    done: (reply) => `${worker.name}: ${reply.ok}`,
   });
+}
+
+function room(scale) {
+  const missing = scale.wanted_slots - scale.slots;
+  if (missing > 0) return `${number(missing)} more wanted`;
+  return missing < 0 ? `${number(-missing)} could go` : "";
 }
 
 export function workers() {
@@ -62,9 +71,31 @@ export function workers() {
     (row) => row.job_id,
     "No jobs run.",
   );
+  const scale = table(
+    "Slots wanted, so that what waits starts within 30 s",
+    [
+      { name: "workers for", value: (row) => row.types.join(", "), kind: "long" },
+      { name: "slots", value: (row) => number(row.slots), kind: "number" },
+      { name: "busy", value: (row) => number(row.running), kind: "number" },
+      { name: "jobs waiting", value: (row) => number(Math.ceil(row.waiting)), kind: "number" },
+      { name: "work", value: (row) => duration(row.work_s), kind: "number" },
+      { name: "wanted slots", value: (row) => number(row.wanted_slots), kind: "number" },
+      { name: "note", value: room, kind: "note" },
+    ],
+    (row) => row.profile,
+    "No worker is alive, and no job waits.",
+  );
+
+  async function look() {
+    if (document.hidden) return;
+    await get("api/scale").then((found) => scale.update(found), () => {}); // without news the page says that all is old
+  }
+  look();
+  const timer = setInterval(look, LOOK_EVERY_MS);
   return {
     title: "Workers",
-    parts: [el("section", {}, all), el("section", {}, claimed)],
+    parts: [el("section", {}, all), el("section", {}, scale), el("section", {}, claimed)],
+    gone: () => clearInterval(timer),
     update({ status, claimed: jobs, now_s }) {
       const rows = jobs.map((each) => ({ ...each, for_s: Math.max(0, now_s - (each.started_s ?? each.claimed_s ?? now_s)) }));
       rows.sort((a, b) => b.for_s - a.for_s);
@@ -72,7 +103,7 @@ export function workers() {
       for (const row of rows) if (!longest.has(row.worker)) longest.set(row.worker, `${row.task}, ${duration(row.for_s)}`);
       all.update(
         status.workers.map((each) => ({ ...each, longest: longest.get(each.name) ?? "" })),
-        (row) => (row.stalled ? "bad" : ""),
+        (row) => (row.stalled || row.is_slow ? "bad" : ""),
       );
       claimed.update(rows);
     },
