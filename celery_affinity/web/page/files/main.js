@@ -1,7 +1,7 @@
 // The page: its views, by the part of the address after #, and the news that they show.
-import { get, listen, onToken } from "./api.js";
+import { askAgain, get, listen, onToken } from "./api.js";
 import { askForToken } from "./asking.js";
-import { duration, fill, many } from "./dom.js";
+import { duration, el, fill, many } from "./dom.js";
 import { dead } from "./views/dead.js";
 import { job } from "./views/job.js";
 import { jobs } from "./views/jobs.js";
@@ -49,9 +49,9 @@ function hear(name, data) {
   tell();
 }
 
-function isAway(words) {
+function isAway(words, button = null) {
   away.hidden = words === null;
-  fill(away, words ?? "");
+  fill(away, words ?? "", button);
   main.classList.toggle("stale", words !== null);
 }
 
@@ -84,11 +84,24 @@ window.addEventListener("hashchange", () => {
 onToken(askForToken);
 show();
 setInterval(tell, 1000);
-get("api/me").then(
-  (me) => {
-    document.body.classList.toggle("reads", me.role !== "admin");
-    fill(document.getElementById("name"), me.app || "celery_affinity");
-  },
-  () => document.body.classList.add("reads"),
-);
-listen(hear, (words) => isAway(`The server of this page does not answer: ${words}. The page keeps trying.`));
+function learnRole() {
+  get("api/me").then(
+    (me) => {
+      document.body.classList.toggle("reads", me.role !== "admin");
+      fill(document.getElementById("name"), me.app || "celery_affinity");
+    },
+    () => document.body.classList.add("reads"),
+  );
+}
+
+function withToken() {
+  askAgain();
+  learnRole();
+  show();
+}
+
+learnRole();
+listen(hear, (words, status) => {
+  if (status !== 401) isAway(`The server of this page does not answer: ${words}. The page keeps trying.`);
+  else if (away.hidden) isAway("This server requires a token. ", el("button", { onclick: withToken }, "Enter a token"));
+});

@@ -53,6 +53,7 @@ export function plot(title, value) {
       {
         width,
         height: 210,
+        padding: [null, 36, null, null],
         series: [{ value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString() : "–") }, ...labels.map((label) => line(label))],
         axes: [{ ...axes, values: clock, space: 90 }, { ...axes, size: 52 }],
         scales: { y: { range: (_, low, high) => [0, Math.max(4, high * 1.1)] } },

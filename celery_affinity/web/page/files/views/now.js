@@ -7,19 +7,25 @@ function tile(name, value, bad = false) {
   return el("div", { class: bad ? "tile bad" : "tile" }, el("b", {}, number(value)), name);
 }
 
-function trend(found, how) {
-  const by = number(Math.abs(found.now - found.before));
-  return `${how} by ${by} in ${duration(found.seconds)}: ${number(found.published)} published, ${number(found.ended)} ended`;
+function trend({ trend: found, unserved }, how) {
+  const words = `${how} by ${number(Math.abs(found.now - found.before))} in ${duration(found.seconds)}`;
+  if (unserved) return words; // of a type without workers the server counts no calls
+  return `${words}: ${number(found.published)} published, ${number(found.ended)} ended`;
 }
 
 const short = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(seconds * 1000))} ms` : duration(seconds));
 
 const WHAT = { run: "ran", queued: "waited, queued", on_demand: "waited, on demand" };
 
+const BEYOND = {
+  refuse: "further calls are refused",
+  "drop-oldest": "then the oldest job is dropped",
+  "drop-newest": "further calls are dropped",
+};
+
 // How full a bounded type is, in words; the same as `celery affinity status` says.
 function fullness({ pending, bound }) {
-  const then = bound.full === "refuse" ? "refuses" : bound.full.replace("-", "s the ");
-  return `${Math.floor((pending * 100) / bound.most)} % of the ${number(bound.most)} that may wait, then ${then}`;
+  return `${Math.floor((pending * 100) / bound.most)} % full: ${number(bound.most)} may wait, ${BEYOND[bound.full]}`;
 }
 
 // The pause that keeps a type back, in words.
@@ -35,8 +41,8 @@ export function notes(type, pauses = []) {
   if (type.unserved) found.push("✗ no live worker serves it");
   if (type.paused) found.push(paused(type, pauses));
   if (type.bound) found.push(fullness(type));
-  if (type.trend?.grows) found.push(trend(type.trend, "grows"));
-  if (type.trend?.shrinks) found.push(trend(type.trend, "shrinks"));
+  if (type.trend?.grows) found.push(trend(type, "grows"));
+  if (type.trend?.shrinks) found.push(trend(type, "shrinks"));
   if (type.kept_back) found.push(`${number(type.kept_back)} wait for a key`);
   if (type.kept_back_by_reserves) found.push(`${number(type.kept_back_by_reserves)} wait because of a reserve`);
   for (const each of type.reserves ?? []) found.push(`kept free: ${each.kept} for ${each.for_whom}`);

@@ -84,7 +84,7 @@ export function rules() {
     [
       { name: "what", value: (row) => (row.kind === "all" ? "every type" : `${row.kind} ${row.name}`), kind: "long" },
       { name: "since", value: (row) => moment(row.since) },
-      { name: "until", value: (row) => (row.until === null ? "resumed by hand" : moment(row.until)) },
+      { name: "until", value: (row) => (row.until === null ? "somebody resumes it" : moment(row.until)) },
       { name: "why", value: (row) => row.why, kind: "long" },
       { name: "", value: resuming, key: (row) => `${row.kind} ${row.name}` },
     ],

@@ -14,23 +14,31 @@ function slots(worker) {
 
 function notes(worker) {
   const found = [];
-  if (worker.draining) found.push("draining");
-  else if (!worker.types.length) found.push("takes no jobs");
+  if (worker.draining) found.push("drains, and ends");
+  else if (!worker.types.length) found.push("takes no jobs: drained, or it has no queue");
   if (worker.stalled) found.push("✗ its event loop stands still");
   if (worker.is_slow) found.push(`✗ slow: its jobs take ${worker.pace.toFixed(1)} times as long as average`);
   if (worker.withdrawn.length) found.push(`rate limit: refuses ${worker.withdrawn.join(", ")} for the moment`);
   return found.join("; ");
 }
 
+// What is left without a worker if this one takes no jobs.
+function alone(worker, others) {
+  const left = worker.types.filter((type) => !others.some((each) => each.id !== worker.id && !each.draining && each.types.includes(type)));
+  return left.length ? [`No other worker serves ${left.join(", ")}: these jobs wait meanwhile.`] : [];
+}
+
 function draining(worker) {
+  const others = worker.all;
   const path = `api/workers/${encodeURIComponent(worker.name)}`;
-  if (worker.draining) {
-    return change({ name: "Resume", title: `Resume ${worker.name}`, words: ["The worker takes jobs again."], path: `${path}/resume`, done: () => `${worker.name} takes jobs again` });
+  if (worker.draining) return null; // it ends
+  if (!worker.types.length) {
+    return change({ name: "Resume", title: `Resume ${worker.name}`, words: ["The worker takes jobs of its queues again, as before it was drained."], path: `${path}/resume`, done: () => `${worker.name} takes jobs again` });
   }
   return change({
     name: "Drain",
     title: `Drain ${worker.name}`,
-    words: ["The worker takes no new jobs. Jobs that have not started go back to the queue. Running jobs finish."],
+    words: ["The worker takes no new jobs until it is resumed, or restarted. Jobs that have not started go back to the queue. Running jobs finish.", ...alone(worker, others)],
     path: `${path}/drain`,
     done: (reply) => `${worker.name}: ${reply.ok}`,
   });
@@ -52,7 +60,7 @@ export function workers() {
       { name: "longest run", value: (row) => row.longest, kind: "long" },
       { name: "last heartbeat", value: (row) => `${duration(row.last_beat_s)} ago`, kind: "number" },
       { name: "note", value: notes, kind: "note" },
-      { name: "", value: draining, key: (row) => row.draining },
+      { name: "", value: draining, key: (row) => [row.draining, row.types.length === 0, alone(row, row.all)] },
     ],
     (row) => row.id,
     "No worker is alive.",
@@ -102,7 +110,7 @@ export function workers() {
       const longest = new Map();
       for (const row of rows) if (!longest.has(row.worker)) longest.set(row.worker, `${row.task}, ${duration(row.for_s)}`);
       all.update(
-        status.workers.map((each) => ({ ...each, longest: longest.get(each.name) ?? "" })),
+        status.workers.map((each) => ({ ...each, all: status.workers, longest: longest.get(each.name) ?? "" })),
         (row) => (row.stalled || row.is_slow ? "bad" : ""),
       );
       claimed.update(rows);
