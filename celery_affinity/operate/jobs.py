@@ -81,8 +81,8 @@ class Jobs:
 
         *state*: one of `job_lists.LISTED`. *task*: a name, in which ``*`` stands for anything. *cursor*: the cursor of
         the page before. *stamp*: "name=value"; merged calls are then listed one by one, otherwise as one run.
-        *older_than_s*: only jobs that were enqueued at least so many seconds ago. *key*: only jobs of this key. With a filter, one page reads 1,000
-        jobs at most, and is `partial` if it stopped there. Raises OptionError.
+        *older_than_s*: only jobs that were enqueued at least so many seconds ago. *key*: only jobs of this key.
+        With a filter, one page reads 1,000 jobs at most, and is `partial` if it stopped there. Raises OptionError.
         """
         with self._reach() as scheduler:
             before_s = before(scheduler.reader, older_than_s)

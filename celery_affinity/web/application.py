@@ -41,6 +41,20 @@ def routes_of(app: Celery, allow: Iterable[str] = ()) -> FastAPI:
         dependencies=[Depends(refuse_unknown)],
     )
     add_handlers(api)
-    for each in (figures, submitting, many_jobs, jobs, types, pauses, workers, scale, settings, keys, recurring, dead, page):
+    for each in (
+        figures,
+        submitting,
+        many_jobs,
+        jobs,
+        types,
+        pauses,
+        workers,
+        scale,
+        settings,
+        keys,
+        recurring,
+        dead,
+        page,
+    ):
         each.add(api, site)
     return api

@@ -30,7 +30,9 @@ def test_all_jobs_of_a_customer_are_cancelled_by_one_request(customers, web, whi
     assert len(states(web)) == 8
     reply = web("DELETE", "/api/jobs", params=which)
     assert (reply.status_code, reply.json()["done"], reply.json()["more"]) == (202, 5, False)
-    assert {id for id, state in states(web).items() if state == "pending"} == {f"task-globex{n}!" for n in (5, 6, 7)}
+    assert {each for each, state in states(web).items() if state == "pending"} == {
+        f"task-globex{n}!" for n in (5, 6, 7)
+    }
 
 
 def test_all_jobs_that_match_get_another_type_and_priority(customers, web):

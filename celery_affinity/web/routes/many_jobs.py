@@ -68,9 +68,7 @@ def add(api: FastAPI, site: Site) -> None:
 
         return reply(await site.foreign(_act, site, which, states, act), 200 if which.dry_run else 202)
 
-    @api.patch(
-        "/api/jobs", summary="Give the waiting jobs that match another type, priority or mode", status_code=202
-    )
+    @api.patch("/api/jobs", summary="Give the waiting jobs that match another type, priority or mode", status_code=202)
     async def move(which: _Which, moving: Moving) -> Response:
         states = which.states(_WAIT)
         try:
@@ -91,7 +89,9 @@ def _act(
         before_s = before(scheduler.reader, which.older_than_s)
         choice = choose(scheduler.reader, replace(which.filter, before_s=before_s), states, _MOST, _MOST_PAGES)
         if choice.more and not choice.chosen:
-            raise RefusedError(409, f"none of the first {_MOST_PAGES * 1000:,} jobs matches: name the type, or the state")
+            raise RefusedError(
+                409, f"none of the first {_MOST_PAGES * 1000:,} jobs matches: name the type, or the state"
+            )
         done = Done(0, {}) if which.dry_run else act(scheduler, choice)
     found = {"found": len(choice.chosen), "calls": choice.calls, "more": choice.more, "shown": choice.shown}
     return {**found, **done._asdict()}
