@@ -66,7 +66,8 @@ def test_a_running_job_is_cancelled_only_with_terminate(customers, web):
 
 @pytest.mark.parametrize("method", ["DELETE", "PATCH"])
 @pytest.mark.parametrize(
-    "query", ["", "dry_run=1", "stmp=customer%3Dacme", "state=dead", "type=a%2Cb", "older_than=5", "stamp=x"]
+    "query",
+    ["", "dry_run=1", "stmp=customer%3Dacme", "state=dead", "type=a%2Cb", "older_than=5", "older_than_s=0", "stamp=x"],
 )
 def test_nothing_is_done_without_a_filter_that_is_understood(customers, web, method, query):
     assert web(method, f"/api/jobs?{query}", json={"priority": 9}).status_code == 400

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Query
 from starlette.responses import Response
 
 from ...errors import OptionError
@@ -36,7 +36,7 @@ class Which:
         task: str | None = None,
         stamp: str | None = None,
         key: str | None = None,
-        older_than_s: float | None = None,
+        older_than_s: Annotated[float | None, Query(gt=0)] = None,  # 0 would mean all jobs
         dry_run: bool = False,
     ) -> None:
         self.state, self.older_than_s, self.dry_run = state, older_than_s, dry_run
