@@ -41,7 +41,9 @@ def test_a_type_without_workers_grows_and_no_numbers_are_said_that_nobody_counts
     for number in range(20):
         fleet.publish(f"a{number}", "drawing")
     fleet.scheduler.advance(120)
-    assert "grows by 20 in 2 min 0 s; no live worker serves it" in unstyle(text_of_status.status(Report(reader).status()))
+    assert "grows by 20 in 2 min 0 s; no live worker serves it" in unstyle(
+        text_of_status.status(Report(reader).status())
+    )
 
 
 def test_the_oldest_note_within_ten_minutes_is_compared(fleet, reader):
