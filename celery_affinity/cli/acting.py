@@ -15,7 +15,7 @@ from ..operate.many_jobs import Done
 from ..operate.moving import Wish
 from ..server.scheduler import Scheduler
 from .broker import AS_JSON, print_json, scheduler_of
-from .jobs import OLDER_THAN, STAMP, table_of
+from .jobs import KEY, OLDER_THAN, STAMP, table_of
 from .words import many
 
 #: States of jobs that can be moved, and cancelled.
@@ -32,6 +32,7 @@ class _Chosen(TypedDict):
     states: tuple[str, ...]
     older_than_s: float | None
     stamp: str | None
+    key: str | None
     dry_run: bool
     yes: bool
     as_json: bool
@@ -48,6 +49,7 @@ def _acts_on(states: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[.
                 "--dry-run", is_flag=True, help="Show the number of matching jobs and some of them; change nothing."
             ),
             STAMP,
+            KEY,
             OLDER_THAN,
             click.option(
                 "--state",
@@ -141,9 +143,10 @@ def _act(
     on_all: Callable[[Scheduler, Choice], Done],
 ) -> None:
     """Act on the jobs that are named, or, after a question, on all that match."""
-    is_filtered = any((chosen["type"], chosen["task"], chosen["states"], chosen["older_than_s"], chosen["stamp"]))
+    filters = ("type", "task", "states", "older_than_s", "stamp", "key")
+    is_filtered = any(chosen[name] for name in filters)  # type: ignore[literal-required]
     if bool(chosen["ids"]) == is_filtered:
-        raise click.UsageError("give ids, or some of --type, --task, --state, --older-than and --stamp")
+        raise click.UsageError("give ids, or some of --type, --task, --state, --older-than, --stamp and --key")
     if chosen["ids"] and chosen["dry_run"]:
         raise click.UsageError("--dry-run shows what a filter finds; `explain` says where a job is")
     with scheduler_of(ctx) as scheduler:
@@ -151,7 +154,7 @@ def _act(
             _show_changes(ctx, [on_one(id_.strip()) for id_ in chosen["ids"]], chosen["as_json"])
             return
         before_s = before(scheduler.reader, chosen["older_than_s"])
-        which = Filter(None, chosen["type"], chosen["task"], chosen["stamp"], before_s)
+        which = Filter(None, chosen["type"], chosen["task"], chosen["stamp"], before_s, chosen["key"])
         choice = choose(scheduler.reader, which, states)
         done = Done(0, {})
         if not chosen["as_json"]:

@@ -15,6 +15,7 @@ from .times import seconds
 from .words import many, mode, moment, table
 
 STAMP = click.option("--stamp", metavar="NAME=VALUE", help="Only jobs with this stamp.")
+KEY = click.option("--key", help="Only jobs of this key, as `keys` shows it.")
 OLDER_THAN = click.option(
     "--older-than",
     "older_than_s",
@@ -38,6 +39,7 @@ def jobs() -> None:
 @click.option("--type", help="Only jobs of this type.")
 @click.option("--task", help="Only jobs of tasks with this name; * stands for anything.")
 @STAMP
+@KEY
 @OLDER_THAN
 @click.option(
     "--limit", default=100, show_default=True, type=click.IntRange(1, job_lists.MOST), help="Number of jobs on a page."
@@ -52,6 +54,7 @@ def list_jobs(
     type: str | None,
     task: str | None,
     stamp: str | None,
+    key: str | None,
     older_than_s: float | None,
     limit: int,
     cursor: str | None,
@@ -59,7 +62,8 @@ def list_jobs(
 ) -> None:
     """List unfinished jobs and dead letters. For the next jobs in their order, see `pending`."""
     with reader_of(ctx) as reader:
-        found = job_lists.page_of(reader, Filter(state, type, task, stamp, before(reader, older_than_s)), limit, cursor)
+        which = Filter(state, type, task, stamp, before(reader, older_than_s), key)
+        found = job_lists.page_of(reader, which, limit, cursor)
     show(found, _page, json=as_json)
 
 

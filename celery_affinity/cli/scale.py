@@ -1,6 +1,7 @@
 """``celery -A proj affinity scale`` and ``scale-in``: how many slots there should be, and which worker can go."""
 
 import time
+from collections.abc import Sequence
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
@@ -67,15 +68,20 @@ def _as_text(found: list[Scale]) -> str:
 def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str | None, wait: float | None) -> None:
     """Pick the worker with the fewest jobs; with --drain, it takes no new jobs, and with --wait, wait for its last one.
 
+    A worker that alone serves a type is picked last, and the command says so.
+
     Exits with 0 on success; with 1 if the worker does not answer, or still has jobs after --wait; with 2 if no worker
     can be removed.
     """
     with scheduler_of(ctx) as scheduler:
-        chosen = _least_busy(scheduler, profile, worker)
+        workers = Report(scheduler.reader).status().workers
+        chosen = _least_busy(workers, profile, worker)
         if chosen is None:
             click.echo("no live worker can be removed", err=True)
             ctx.exit(NONE)
         click.echo(chosen.name)
+        if alone := _served_alone(chosen, workers):
+            click.echo(f"no other worker serves {', '.join(alone)}", err=True)
         if drain:
             replies = ctx.obj.app.control.broadcast(
                 "affinity_drain", destination=[chosen.name], reply=True, timeout=_ANSWER_S, limit=1
@@ -90,15 +96,24 @@ def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str |
             ctx.exit(BUSY if left else DRAINED)
 
 
-def _least_busy(scheduler: Scheduler, profile: str | None, name: str | None) -> WorkerStatus | None:
-    """Return the worker that holds the fewest jobs; of several the first by name. One that drains already is none."""
+def _least_busy(workers: Sequence[WorkerStatus], profile: str | None, name: str | None) -> WorkerStatus | None:
+    """Return the worker that holds the fewest jobs; of several the first by name. One that drains already is none.
+
+    Without its jobs a worker ends; without the last worker of a type its jobs wait: so that one goes last.
+    """
     wanted = None if profile is None else name_of(profile.split(","))
-    workers = [
+    can_go = [
         each
-        for each in Report(scheduler.reader).status().workers
+        for each in workers
         if (each.name == name if name else each.takes_jobs) and (wanted is None or name_of(each.types) == wanted)
     ]
-    return min(workers, key=lambda each: (each.held, each.name), default=None)
+    return min(can_go, key=lambda each: (bool(_served_alone(each, workers)), each.held, each.name), default=None)
+
+
+def _served_alone(worker: WorkerStatus, workers: Sequence[WorkerStatus]) -> list[str]:
+    """Return the types that *worker* serves and no other one that takes jobs."""
+    others = {type_ for each in workers if each.id != worker.id and each.takes_jobs for type_ in each.types}
+    return sorted(set(worker.types) - others)
 
 
 def _wait_until_known(scheduler: Scheduler, worker: WorkerStatus) -> None:

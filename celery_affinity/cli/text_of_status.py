@@ -42,16 +42,18 @@ def _type_row(each: TypeStatus, has_calls: bool) -> tuple[str, ...]:
     )
     notes += [f"kept free: {kept.kept} for {kept.for_whom}" for kept in each.reserves]
     notes += [_fill(each.pending, each.bound)] if each.bound else []
-    notes += [_trend(each.trend)] if each.trend and (each.trend.grows or each.trend.shrinks) else []
+    notes += [_trend(each.trend, each.unserved)] if each.trend and (each.trend.grows or each.trend.shrinks) else []
     notes += ["no live worker serves it"] if each.unserved else []
     note = "; ".join(notes)
     waiting = [each.pending, each.calls] if has_calls else [each.pending]
     return each.type, *map(str, [*waiting, each.on_demand]), wait, str(each.free), str(each.busy), note
 
 
-def _trend(each: Trend) -> str:
+def _trend(each: Trend, is_unserved: bool) -> str:
     by = abs(each.now - each.before)
     how = f"{'grows' if each.grows else 'shrinks'} by {by:,} in {duration(each.seconds)}"
+    if is_unserved:  # of a type without workers the server counts no calls
+        return how
     return f"{how}: {each.published:,} published, {each.ended:,} ended"
 
 

@@ -14,6 +14,7 @@ import click
 from celery import Celery
 from celery.bin.base import LOG_LEVEL, CeleryCommand, CommaSeparatedList, handle_preload_options
 from celery.concurrency import get_implementation
+from celery.utils.nodenames import default_nodename, host_format
 from celery.worker import state
 
 from ..check.gather_app import gather_app
@@ -118,7 +119,7 @@ def _serve(app: Celery, port: int) -> str:
 def _work(app: Celery, types: list[str], concurrency: int, loglevel: str) -> int:
     """Run a worker until a signal ends it. Return its exit code: 0 as well after Ctrl-C, for which Celery has 1."""
     worker = app.Worker(
-        hostname="up@%h",
+        hostname=host_format(default_nodename("up@%h")),
         pool_cls=get_implementation("threads"),
         concurrency=concurrency,
         loglevel=loglevel,

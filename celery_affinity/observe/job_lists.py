@@ -91,6 +91,7 @@ class Filter:
     """The jobs that are meant. *type*: a name; *task*: a name or a pattern, ``*`` stands for anything.
 
     *stamp*: "name=value", as Celery's commands have it. *before_s*: Unix time; only jobs that were enqueued before.
+    *key*: the key of which a limited number of jobs run together.
     """
 
     state: str | None = None
@@ -98,6 +99,7 @@ class Filter:
     task: str | None = None
     stamp: str | None = None
     before_s: float | None = None
+    key: str | None = None
 
     def __post_init__(self) -> None:
         if self.state is not None and self.state not in LISTED:
@@ -114,7 +116,7 @@ class Filter:
     def leaves_out(self) -> bool:
         """Whether the index of a state has jobs that are not meant."""
         of_type = self.type is not None and self.state != "pending"
-        further = self.task is not None or self.stamp is not None or self.before_s is not None
+        further = (self.task, self.stamp, self.before_s, self.key) != (None, None, None, None)
         return of_type or further or self.state in ("claimed", "running", *_KEPT)
 
     @property
@@ -130,6 +132,7 @@ class Filter:
             and (self.state is not None or job.state not in _KEPT)
             and self.type in (None, job.type)
             and (self.task is None or fnmatchcase(job.task or "", self.task))
+            and self.key in (None, job.key)
             and (self.before_s is None or (job.enqueued_s or 0) <= self.before_s)
         )
 

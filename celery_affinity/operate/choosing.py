@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 from ..errors import refuse
@@ -31,11 +32,15 @@ class Chosen(NamedTuple):
 
 @dataclass
 class Choice:
-    """What was chosen. *shown*: the first ones, whole. *calls*: number of calls, of which several may be one run."""
+    """What was chosen. *shown*: the first ones, whole. *calls*: number of calls, of which several may be one run.
+
+    *more*: whether there may be others, because the limits of `choose` were reached.
+    """
 
     chosen: list[Chosen] = field(default_factory=list)
     shown: list[Job] = field(default_factory=list)
     calls: int = 0
+    more: bool = False
 
 
 def before(reader: Reader, older_than_s: float | None) -> float | None:
@@ -47,13 +52,25 @@ def before(reader: Reader, older_than_s: float | None) -> float | None:
     return reader.now_us() / MICRO - older_than_s
 
 
-def choose(reader: Reader, which: Filter, states: Iterable[str]) -> Choice:
-    """Return the jobs of *states* that *which* admits. Jobs that start meanwhile may be among them, or not."""
+def choose(
+    reader: Reader,
+    which: Filter,
+    states: Iterable[str],
+    most: float = inf,
+    most_pages: float = inf,
+) -> Choice:
+    """Return the jobs of *states* that *which* admits. Jobs that start meanwhile may be among them, or not.
+
+    *most*: largest number of jobs; *most_pages*: of pages that are read of each state, each up to 1,000 jobs.
+    """
     choice, seen = Choice(), set[str]()
     for state in states:
-        for job in _all(reader, replace(which, state=state)):
+        for job in _all(reader, replace(which, state=state), most_pages, choice):
             if job.job_id is None or job.job_id in seen:
                 continue
+            if len(choice.chosen) >= most:
+                choice.more = True
+                return choice
             seen.add(job.job_id)
             choice.chosen.append(Chosen(job.id, job.job_id, job.state))
             choice.calls += job.calls if is_batch(job.job_id) else 1
@@ -62,14 +79,17 @@ def choose(reader: Reader, which: Filter, states: Iterable[str]) -> Choice:
     return choice
 
 
-def _all(reader: Reader, which: Filter) -> Iterator[Job]:
+def _all(reader: Reader, which: Filter, most_pages: float, choice: Choice) -> Iterator[Job]:
     cursor: str | None = None
-    while True:
+    pages = 0
+    while pages < most_pages:
         page = page_of(reader, which, MOST, cursor)
+        pages += 1
         yield from page.jobs
         cursor = page.cursor
         if cursor is None:
             return
+    choice.more = True
 
 
 def task_ids(reader: Reader, chosen: Sequence[Chosen]) -> Iterator[str]:

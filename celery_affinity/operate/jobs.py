@@ -75,17 +75,18 @@ class Jobs:
         cursor: str | None = None,
         stamp: str | None = None,
         older_than_s: float | None = None,
+        key: str | None = None,
     ) -> Page:
         """Return a page of the jobs that have not ended, and of the dead letters.
 
         *state*: one of `job_lists.LISTED`. *task*: a name, in which ``*`` stands for anything. *cursor*: the cursor of
         the page before. *stamp*: "name=value"; merged calls are then listed one by one, otherwise as one run.
-        *older_than_s*: only jobs that were enqueued at least so many seconds ago. With a filter, one page reads 1,000
-        jobs at most, and is `partial` if it stopped there. Raises OptionError.
+        *older_than_s*: only jobs that were enqueued at least so many seconds ago. *key*: only jobs of this key.
+        With a filter, one page reads 1,000 jobs at most, and is `partial` if it stopped there. Raises OptionError.
         """
         with self._reach() as scheduler:
             before_s = before(scheduler.reader, older_than_s)
-            return job_lists.page_of(scheduler.reader, Filter(state, type, task, stamp, before_s), limit, cursor)
+            return job_lists.page_of(scheduler.reader, Filter(state, type, task, stamp, before_s, key), limit, cursor)
 
     def cancel(self, id: str, terminate: bool = False, *, connection: Connection | None = None) -> Change:
         """Revoke a job: a waiting job ends at once, and a job that a worker holds does not start.

@@ -35,7 +35,7 @@ def wanted_slots(loads: Sequence[Load], running: int, target_wait_s: float) -> i
     """
     work_s = sum(each.work_s for each in loads)
     jobs = sum(each.jobs for each in loads)
-    return max(running, min(_up(jobs), _up(work_s / target_wait_s)))
+    return max(running, _up(min(jobs, work_s / target_wait_s)))  # the quotient may be infinite
 
 
 def _up(number: float) -> int:

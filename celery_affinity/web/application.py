@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Mapping
 
 from celery import Celery
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp
 
 from ..errors import SettingError
 from ..versions import versions
 from . import page
+from .queries import refuse_unknown
 from .replies import add_handlers
-from .routes import dead, figures, jobs, keys, recurring, scale, settings, submitting, types, workers
+from .routes import dead, figures, jobs, keys, many_jobs, pauses, recurring, scale, settings, submitting, types, workers
 from .security import Guard
 from .site import Site
 from .tokens import Tokens
@@ -37,8 +38,23 @@ def routes_of(app: Celery, allow: Iterable[str] = ()) -> FastAPI:
         docs_url=None,  # these pages need another site
         redoc_url=None,
         openapi_url="/openapi.json",
+        dependencies=[Depends(refuse_unknown)],
     )
     add_handlers(api)
-    for each in (figures, submitting, jobs, types, workers, scale, settings, keys, recurring, dead, page):
+    for each in (
+        figures,
+        submitting,
+        many_jobs,
+        jobs,
+        types,
+        pauses,
+        workers,
+        scale,
+        settings,
+        keys,
+        recurring,
+        dead,
+        page,
+    ):
         each.add(api, site)
     return api

@@ -119,7 +119,7 @@ def test_jobs_get_another_priority_and_mode(valkey, fleet):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["cancel"], "give ids, or some of --type, --task, --state, --older-than and --stamp"),
+        (["cancel"], "give ids, or some of --type, --task, --state, --older-than, --stamp and --key"),
         (["cancel", "--stamp", "customer", "--yes"], "stamp must be a name and a value, name=value, got: 'customer'"),
         (["move", "one", "--to", "a,b"], "type must be the name of a queue"),
         (["prioritise", "one"], "give the jobs a new type, priority or mode"),

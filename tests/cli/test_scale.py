@@ -75,7 +75,16 @@ def test_the_worker_with_the_least_work_is_drained_and_said_to_be_empty(valkey, 
     run = affinity(valkey.url, "scale-in", "--drain", "--profile", "pdf", "--wait", "20")
     assert (run.returncode, run.stdout, run.stderr) == (0, f"{idle}\n", "empty\n")
     run = affinity(valkey.url, "scale-in", "--drain", "--wait", "0.1")
-    assert (run.returncode, run.stderr) == (1, "1 job(s) left\n"), "the next one, which works on"
+    said = "no other worker serves pdf\n1 job(s) left\n"
+    assert (run.returncode, run.stderr) == (1, said), "the next one, which works on"
     run = affinity(valkey.url, "scale-in", "--drain", "--wait", "0.1")
     assert (run.returncode, run.stderr) == (2, "no live worker can be removed\n")
     assert affinity(valkey.url, "scale-in", "--profile", "excel").returncode == 2
+
+
+def test_the_last_worker_of_a_type_goes_last_and_that_is_said(scripted, valkey):
+    scripted.join("a-versatile", "pdf", "excel")
+    run = affinity(valkey.url, "scale-in")
+    assert (run.stdout, run.stderr) == ("specialist@host\n", ""), "both are idle, and the other one is first by name"
+    run = affinity(valkey.url, "scale-in", "--profile", "excel,pdf")
+    assert (run.stdout, run.stderr) == ("a-versatile@host\n", "no other worker serves excel\n")

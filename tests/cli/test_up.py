@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 
@@ -63,6 +64,7 @@ def test_the_job_of_the_first_curl_runs_and_nothing_is_left(tmp_path):
     assert (job["task"], job["type"]) == ("shop.render", "pdf")
     found = httpx.get(f"{curl[1]}/{job['id']}?wait=30", timeout=60).json()
     assert found["state"] == "done", process.log()
+    assert found["worker"] == f"up@{socket.gethostname()}"
     children = psutil.Process(process.pid).children(recursive=True)
     assert children, "the server, and the guard"
     process.signal(signal.SIGTERM)

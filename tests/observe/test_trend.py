@@ -35,6 +35,17 @@ def test_status_says_which_queue_grows_and_by_how_much(fleet, reader):
     assert not types(reader)["excel"].trend.grows
 
 
+def test_a_type_without_workers_grows_and_no_numbers_are_said_that_nobody_counts(fleet, reader):
+    fleet.publish("first", "drawing")
+    note(fleet, reader)
+    for number in range(20):
+        fleet.publish(f"a{number}", "drawing")
+    fleet.scheduler.advance(120)
+    assert "grows by 20 in 2 min 0 s; no live worker serves it" in unstyle(
+        text_of_status.status(Report(reader).status())
+    )
+
+
 def test_the_oldest_note_within_ten_minutes_is_compared(fleet, reader):
     for seconds in (400, 400, 500):
         fleet.publish(f"a{seconds}{reader.now_us()}", "pdf")

@@ -1,7 +1,7 @@
 """How many slots there should be."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from celery_affinity.rules.scaling import Load, wanted_slots
@@ -25,7 +25,8 @@ def test_the_slots_that_the_work_needs(loads, running, wanted):
     assert wanted_slots(loads, running, 30.0) == wanted
 
 
-@given(st.integers(0, 1000), st.integers(0, 1000), st.floats(0.01, 1e5), st.floats(0.1, 1e4))
+@given(st.integers(0, 1000), st.integers(0, 1000), st.floats(0.01, 1e5), st.floats(5e-324, 1e4))
+@example(1, 0, 1.0, 5e-324)
 def test_never_below_what_runs_and_never_more_than_jobs(waiting, running, average_s, target_s):
     wanted = wanted_slots([Load(waiting, running, average_s)], running, target_s)
     assert running <= wanted <= waiting + running

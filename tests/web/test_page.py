@@ -189,8 +189,8 @@ def test_a_job_that_waits_is_moved(busy, look):
 @in_a_browser
 def test_all_views_are_reached_by_keyboard_and_say_what_they_know(busy, look):
     screen = look()
-    views = {"2": "Jobs that workers hold", "3": "Jobs that rules keep back", "4": "Settings", "5": "Dead letters"}
-    for key, text in {**views, "1": "Types"}.items():
+    views = {"2": "Jobs that workers hold", "3": "What keeps jobs back", "4": "Settings", "5": "Dead letters"}
+    for key, text in {**views, "6": "Jobs", "1": "Types"}.items():
         screen.page.keyboard.press(key)
         screen.page.locator("caption", has_text=text).wait_for()
     assert screen.errors == []
@@ -200,7 +200,7 @@ def test_all_views_are_reached_by_keyboard_and_say_what_they_know(busy, look):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_on_a_phone_nothing_is_cut_off(busy, look, scheme):
     screen = look(width=390, height=844, scheme=scheme)
-    for path in ("#/", "#/workers", "#/next", "#/rules", "#/job/task-waits"):
+    for path in ("#/", "#/workers", "#/next", "#/rules", "#/jobs", "#/job/task-waits"):
         screen.page.goto(re.sub("#.*", path, screen.page.url))
         screen.page.locator("main section").first.wait_for()
         assert screen.page.evaluate("document.documentElement.scrollWidth") <= 390, path
@@ -224,10 +224,10 @@ def test_the_page_says_how_long_jobs_waited_lately(browser, url, busy):
 def test_a_bounded_type_says_how_full_it_is_and_what_comes_then(valkey, browser, busy):
     bounds = {"affinity_max_pending": {"pdf": 4, "drawing": 1}}
     screen = Screen(browser, serve(valkey.url, CONF=json.dumps(bounds)))
-    screen.row("Types", "pdf").get_by_text("25 % of the 4 that may wait, then refuses").wait_for()
-    screen.row("Types", "drawing").get_by_text("100 % of the 1 that may wait, then refuses").wait_for()
+    screen.row("Types", "pdf").get_by_text("25 % full: 4 may wait, further calls are refused").wait_for()
+    screen.row("Types", "drawing").get_by_text("100 % full: 1 may wait, further calls are refused").wait_for()
     busy.publish("more", "pdf")
-    screen.row("Types", "pdf").get_by_text("50 % of the 4 that may wait").wait_for()
+    screen.row("Types", "pdf").get_by_text("50 % full: 4 may wait").wait_for()
     assert screen.errors == []
     screen.close()
 
@@ -260,3 +260,123 @@ def test_names_of_tasks_are_no_html(busy, look):
     screen = look("#/next")
     screen.sees("<img src=x onerror=alert(1)>")
     assert screen.page.locator("main img").count() == 0
+
+
+def row_of(screen, table, text, name):
+    return screen.row(table, text).get_by_role("button", name=name, exact=True)
+
+
+def confirm(screen, name, words=""):
+    dialog = screen.page.locator("#confirm")
+    dialog.get_by_text(words).first.wait_for()
+    dialog.get_by_role("button", name=name, exact=True).click()
+
+
+@in_a_browser
+def test_all_jobs_of_a_customer_are_cancelled_after_their_number_is_said(busy, look):
+    stamped = busy.made([f"job{number}" for number in range(3)], "drawing", stamps=["customer:acme"])
+    busy.scheduler.publish(*stamped)
+    screen = look("#/jobs")
+    screen.page.get_by_label("Stamp").fill("customer=acme")
+    screen.page.keyboard.press("Enter")
+    screen.sees("3 jobs found.")
+    screen.page.get_by_role("button", name="Cancel all that match").click()
+    confirm(screen, "Cancel all that match", "3 jobs match: stamp customer=acme.")
+    screen.sees("3 jobs done")
+    screen.page.goto(re.sub("#.*", "#/job/task-job0", screen.page.url))
+    screen.page.locator(".state.revoked").wait_for()
+    assert screen.errors == []
+
+
+@in_a_browser
+def test_no_button_changes_all_jobs_of_the_fleet(busy, look):
+    screen = look("#/jobs")
+    screen.sees("3 jobs found.")
+    assert not screen.page.get_by_role("button", name="Cancel all that match").is_visible()
+    screen.page.goto(re.sub("#.*", "#/jobs/type=pdf", screen.page.url))
+    screen.page.get_by_role("button", name="Cancel all that match").wait_for()
+
+
+@in_a_browser
+def test_every_type_is_paused_and_resumed_and_a_type_says_why_it_is_paused(busy, look):
+    screen = look("#/rules")
+    screen.page.get_by_role("button", name="Pause every type").click()
+    screen.page.locator("#confirm").get_by_label("Reason").fill("db migration")
+    confirm(screen, "Pause every type", "No job of any type starts")
+    screen.row("Pauses", "every type").wait_for()
+    screen.page.keyboard.press("1")
+    screen.row("Types", "drawing").get_by_text("paused, as every type is,").wait_for()
+    screen.row("Types", "drawing").get_by_text("db migration").wait_for()
+    screen.page.keyboard.press("4")
+    row_of(screen, "Pauses", "every type", "Resume").click()
+    confirm(screen, "Resume", "Its jobs start again")
+    screen.sees("Nothing is paused.")
+    assert screen.errors == []
+
+
+@in_a_browser
+def test_a_setting_is_changed_and_reset(busy, look):
+    screen = look("#/rules")
+    row_of(screen, "Settings", "affinity_age_weight", "Change").click()
+    screen.page.locator("#confirm").get_by_label("Value").fill("none at all")
+    confirm(screen, "Change", "counts for the whole fleet")
+    screen.sees("affinity_age_weight must be a number of points a second")
+    row_of(screen, "Settings", "affinity_age_weight", "Change").click()
+    screen.page.locator("#confirm").get_by_label("Value").fill("17")
+    confirm(screen, "Change")
+    screen.row("Settings", "affinity_age_weight").get_by_text("changed at run time").wait_for()
+    row_of(screen, "Settings", "affinity_age_weight", "Reset").click()
+    confirm(screen, "Reset", "counts again for the whole fleet")
+    screen.row("Settings", "affinity_age_weight").get_by_text("changed at run time").wait_for(state="hidden")
+    assert screen.errors == []
+
+
+@in_a_browser
+def test_the_workers_view_says_how_many_slots_are_wanted(busy, look):
+    screen = look("#/workers")
+    screen.row("Slots wanted", "drawing").get_by_text("1 more wanted").wait_for()
+    assert screen.errors == []
+
+
+@in_a_browser
+def test_a_worker_that_was_drained_can_be_resumed_and_one_that_ends_cannot(busy, look):
+    busy.join("drained")
+    busy.join("ends", "pdf")
+    busy.scheduler.sync("ends", {}, slots=1, other=0, draining=True)
+    screen = look("#/workers")
+    row_of(screen, "Workers", "drained", "Resume").click()
+    confirm(screen, "Leave it", "takes jobs of its queues again")
+    screen.row("Workers", "ends").get_by_text("drains, and ends").wait_for()
+    assert screen.row("Workers", "ends").get_by_role("button").count() == 0
+    row_of(screen, "Workers", "excel", "Drain").click()
+    confirm(screen, "Leave it", "No other worker serves excel, pdf: these jobs wait meanwhile.")
+    assert screen.errors == []
+
+
+@in_a_browser
+def test_a_button_keeps_the_focus_when_its_row_changes(busy, look):
+    screen = look()
+    row_of(screen, "Types", "pdf", "Pause").focus()
+    busy.publish("more", "pdf")
+    screen.row("Types", "pdf").locator("td").nth(1).get_by_text("2", exact=True).wait_for()
+    assert screen.page.evaluate("document.activeElement.textContent") == "Pause"
+
+
+@in_a_browser
+def test_the_page_asks_for_a_token_once_and_all_that_waited_for_it_go_on(browser, valkey, busy):
+    token = "r" * 20
+    screen = Screen(browser, serve(valkey.url, CELERY_AFFINITY_WEB_TOKENS=f"read {token}") + "#/rules")
+    dialog = screen.page.locator("#token")
+    dialog.get_by_label("Token").fill("wrong")
+    screen.page.keyboard.press("Enter")
+    dialog.get_by_text("The server rejected the token.").wait_for()
+    screen.page.keyboard.press("Escape")
+    screen.page.get_by_role("alert").get_by_role("button", name="Enter a token").click()
+    dialog.get_by_label("Token").fill(token)
+    screen.page.keyboard.press("Enter")
+    screen.page.locator("#name", has_text="typed").wait_for()
+    screen.row("Settings", "affinity_age_weight").wait_for()
+    assert not screen.page.get_by_role("button", name="Change").first.is_visible(), "the role is read"
+    screen.page.get_by_text("up to date").wait_for()
+    assert screen.errors == []
+    screen.close()

@@ -43,9 +43,10 @@ def add(api: FastAPI, site: Site) -> None:
         limit: _Limit = 100,
         cursor: str | None = None,
         stamp: str | None = None,
-        older_than: float | None = None,
+        older_than_s: float | None = None,
+        key: str | None = None,
     ) -> Response:
-        return reply(await site.ask(site.jobs.list, state, type, task, limit, cursor, stamp, older_than))
+        return reply(await site.ask(site.jobs.list, state, type, task, limit, cursor, stamp, older_than_s, key))
 
     @api.get("/api/jobs/{id:path}", summary="A job: state, times, worker; optionally explain it, or wait until it ends")
     async def job(id: str, explain: bool = False, wait: _Wait = 0) -> Response:
@@ -65,15 +66,18 @@ def add(api: FastAPI, site: Site) -> None:
     @api.patch("/api/jobs/{id:path}", summary="Change the type, priority or mode of a waiting job", status_code=202)
     async def move(id: str, moving: Moving) -> Response:
         try:
-            on_demand = None if moving.mode is None else moving.mode == "on_demand"
-            wish = Wish(moving.type, moving.priority, on_demand)
-            return _of_change(await site.ask(site.jobs.change, id, wish))
+            return _of_change(await site.ask(site.jobs.change, id, wish_of(moving)))
         except OptionError as exc:
             raise RefusedError(422, str(exc)) from exc
 
     @api.post("/api/jobs/{id:path}/retry", summary="Run a dead letter again", status_code=202)
     async def retry(id: str) -> Response:
         return _of_change(await site.ask(site.jobs.retry, id))
+
+
+def wish_of(moving: Moving) -> Wish:
+    """Return the wish that a body says. Raises OptionError."""
+    return Wish(moving.type, moving.priority, None if moving.mode is None else moving.mode == "on_demand")
 
 
 async def get(site: Site, id: str) -> Job:

@@ -9,24 +9,39 @@ export class Refused extends Error {
   }
 }
 
-// Asks for a token, and returns it; set by main.js.
+// Asks for a token, and returns it, or null; set by main.js. Requests that come together ask once. Who leaves the
+// question is not asked again before askAgain.
 let askForToken = async () => null;
+let asking = null;
+let left = false;
 export function onToken(ask) {
   askForToken = ask;
 }
 
-function headers() {
-  const token = sessionStorage.getItem(KEY);
+export function askAgain() {
+  left = false;
+}
+
+async function newToken(used) {
+  if (left) return null;
+  const known = sessionStorage.getItem(KEY);
+  if (known !== used) return known; // another request has asked meanwhile
+  asking ??= askForToken(used !== null).finally(() => (asking = null));
+  const token = await asking;
+  if (token === null) left = true;
+  else sessionStorage.setItem(KEY, token);
+  return token;
+}
+
+function headers(token) {
   return token ? { Authorization: `Bearer ${token}` } : {};
 }
 
 async function send(path, options = {}) {
   for (;;) {
-    const response = await fetch(path, { ...options, headers: { ...headers(), ...options.headers } });
-    if (response.status !== 401) return response;
-    const token = await askForToken(sessionStorage.getItem(KEY) !== null);
-    if (token === null) return response;
-    sessionStorage.setItem(KEY, token);
+    const used = sessionStorage.getItem(KEY);
+    const response = await fetch(path, { ...options, headers: { ...headers(used), ...options.headers } });
+    if (response.status !== 401 || (await newToken(used)) === null) return response;
   }
 }
 
@@ -50,7 +65,7 @@ export async function listen(hear, gone) {
   for (let pause = 500; ; pause = Math.min(pause * 2, 5000)) {
     try {
       const response = await send("api/events");
-      if (!response.ok) throw new Error(`HTTP ${response.status}`);
+      if (!response.ok) throw new Refused(response.status, `HTTP ${response.status}`);
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (let text = ""; ; ) {
         const { value, done } = await reader.read();
@@ -65,7 +80,7 @@ export async function listen(hear, gone) {
         }
       }
     } catch (error) {
-      gone(error.message);
+      gone(error.message, error.status);
     }
     await new Promise((go) => setTimeout(go, pause));
   }

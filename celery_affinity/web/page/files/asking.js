@@ -42,17 +42,22 @@ export function askForToken(again) {
 }
 
 // A button for a change. what: { name, title, words, fields, method, path, body: (values) => body, done: (reply) => text }
+// words: texts, or a function that asks for them. act(values) instead of method, path and done: does it, returns a text.
 export function change(what) {
   return el(
     "button",
     {
       class: "change",
       onclick: async () => {
-        const values = await ask(document.getElementById("confirm"), what.title, what.words, what.fields ?? [], what.name);
-        if (values === null) return;
         try {
-          const reply = await call(what.method ?? "POST", what.path, what.body?.(values));
-          say(what.done?.(reply) ?? `${what.title}: done`);
+          const words = typeof what.words === "function" ? await what.words() : what.words;
+          const values = await ask(document.getElementById("confirm"), what.title, words, what.fields ?? [], what.name);
+          if (values === null) return;
+          if (what.act) say(await what.act(values));
+          else {
+            const reply = await call(what.method ?? "POST", what.path, what.body?.(values));
+            say(what.done?.(reply) ?? `${what.title}: done`);
+          }
         } catch (error) {
           say(error instanceof Refused ? error.message : `${what.title}: ${error.message}`, true);
         }

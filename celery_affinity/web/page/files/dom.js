@@ -62,7 +62,9 @@ export function table(caption, columns, keyOf, nothing) {
         const state = column.key ? String(column.key(row)) : value;
         if (line.was[nth] === state && !(state instanceof Node)) return;
         line.was[nth] = state;
+        const focused = line.cells[nth].contains(document.activeElement);
         fill(line.cells[nth], value);
+        if (focused) line.cells[nth].querySelector("a, button")?.focus();
       });
       if (place === line.element) place = place.nextSibling;
       else body.insertBefore(line.element, place);
@@ -78,5 +80,8 @@ export function table(caption, columns, keyOf, nothing) {
   };
   return root;
 }
+
+// A link to the list of jobs of which this is so: { type: "pdf" }.
+export const jobsOf = (which, text) => el("a", { href: `#/jobs/${new URLSearchParams(which)}` }, text);
 
 export const link = (id) => el("a", { href: `#/job/${encodeURIComponent(id)}`, class: "id", title: id }, id.length > 13 ? `${id.slice(0, 8)}…` : id);

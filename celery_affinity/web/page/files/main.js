@@ -1,15 +1,16 @@
 // The page: its views, by the part of the address after #, and the news that they show.
-import { get, listen, onToken } from "./api.js";
+import { askAgain, get, listen, onToken } from "./api.js";
 import { askForToken } from "./asking.js";
-import { duration, fill, many } from "./dom.js";
+import { duration, el, fill, many } from "./dom.js";
 import { dead } from "./views/dead.js";
 import { job } from "./views/job.js";
+import { jobs } from "./views/jobs.js";
 import { next } from "./views/next.js";
 import { now } from "./views/now.js";
 import { rules } from "./views/rules.js";
 import { workers } from "./views/workers.js";
 
-const VIEWS = { "": now, workers, next, rules, dead, job };
+const VIEWS = { "": now, workers, next, rules, dead, job, jobs };
 
 const main = document.getElementById("view");
 const state = document.getElementById("state");
@@ -48,9 +49,9 @@ function hear(name, data) {
   tell();
 }
 
-function isAway(words) {
+function isAway(words, button = null) {
   away.hidden = words === null;
-  fill(away, words ?? "");
+  fill(away, words ?? "", button);
   main.classList.toggle("stale", words !== null);
 }
 
@@ -69,7 +70,7 @@ document.getElementById("search").addEventListener("submit", (event) => {
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest?.("input, select, textarea, dialog");
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  const views = ["#/", "#/workers", "#/next", "#/rules", "#/dead"];
+  const views = ["#/", "#/workers", "#/next", "#/rules", "#/dead", "#/jobs"];
   if (event.key === "/") {
     event.preventDefault();
     document.getElementById("id").focus();
@@ -83,11 +84,24 @@ window.addEventListener("hashchange", () => {
 onToken(askForToken);
 show();
 setInterval(tell, 1000);
-get("api/me").then(
-  (me) => {
-    document.body.classList.toggle("reads", me.role !== "admin");
-    fill(document.getElementById("name"), me.app || "celery_affinity");
-  },
-  () => document.body.classList.add("reads"),
-);
-listen(hear, (words) => isAway(`The server of this page does not answer: ${words}. The page keeps trying.`));
+function learnRole() {
+  get("api/me").then(
+    (me) => {
+      document.body.classList.toggle("reads", me.role !== "admin");
+      fill(document.getElementById("name"), me.app || "celery_affinity");
+    },
+    () => document.body.classList.add("reads"),
+  );
+}
+
+function withToken() {
+  askAgain();
+  learnRole();
+  show();
+}
+
+learnRole();
+listen(hear, (words, status) => {
+  if (status !== 401) isAway(`The server of this page does not answer: ${words}. The page keeps trying.`);
+  else if (away.hidden) isAway("This server requires a token. ", el("button", { onclick: withToken }, "Enter a token"));
+});

@@ -4,6 +4,13 @@ import { el, fill } from "./dom.js";
 const COLOURS = ["#3b7dd8", "#c2791c", "#2f9e6b", "#9a6ee0", "#d0547e", "#1fa0ad", "#8a8f98", "#b0a01f"];
 const DASHES = [[], [6, 3], [2, 2], [10, 3, 2, 3]];
 
+// A type has the same line in every plot.
+const known = new Map();
+function nth(label) {
+  if (!known.has(label)) known.set(label, known.size);
+  return known.get(label);
+}
+
 // Most lines of one plot: the busiest types have their own, the others are one together.
 const MOST = 7;
 
@@ -30,23 +37,25 @@ export function plot(title, value) {
 
   function make(own, others, width, data) {
     const { axis, grid } = ink();
-    const line = (label, nth) => ({
+    const line = (label) => ({
       label,
-      stroke: COLOURS[nth % COLOURS.length],
-      dash: DASHES[Math.floor(nth / COLOURS.length) % DASHES.length],
+      stroke: COLOURS[nth(label) % COLOURS.length],
+      dash: DASHES[Math.floor(nth(label) / COLOURS.length) % DASHES.length],
       width: 2,
       points: { show: false },
     });
     const axes = { stroke: axis, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
     const labels = others.length ? [...own, `${others.length} others`] : own;
+    const clock = (_, ticks, axis, space, step) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: step < 60 ? "2-digit" : undefined }));
     made?.destroy();
     fill(place);
     made = new uPlot(
       {
         width,
         height: 210,
-        series: [{ value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString() : "–") }, ...labels.map(line)],
-        axes: [axes, { ...axes, size: 52 }],
+        padding: [null, 36, null, null],
+        series: [{ value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString() : "–") }, ...labels.map((label) => line(label))],
+        axes: [{ ...axes, values: clock, space: 90 }, { ...axes, size: 52 }],
         scales: { y: { range: (_, low, high) => [0, Math.max(4, high * 1.1)] } },
         cursor: { y: false },
         legend: { live: false },

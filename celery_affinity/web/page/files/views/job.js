@@ -137,7 +137,8 @@ export function job(id) {
     if (text === shown) return;
     shown = text;
     const focused = document.activeElement?.textContent;
-    const since = found.explanation?.since_s ? ` for ${duration(found.explanation.now_s - found.explanation.since_s)}` : "";
+    const lasts = found.explanation?.since_s ? duration(found.explanation.now_s - found.explanation.since_s) : null;
+    const since = lasts === null ? "" : found.has_ended ? ` ${lasts} ago` : ` for ${lasts}`;
     fill(
       root,
       el("section", {}, el("h1", {}, found.task ?? "Job ", " ", el("span", { class: `state ${found.state}` }, found.state), since), facts(found), acts(found, look)),

@@ -20,14 +20,14 @@ export function next() {
     "No jobs wait.",
   );
   const kept = table(
-    "Jobs that rules keep back",
+    "What keeps jobs back",
     [
       { name: "type", value: (row) => row.type, kind: "long" },
       { name: "waiting", value: (row) => number(row.pending), kind: "number" },
-      { name: "rule", value: notes, kind: "note" },
+      { name: "why", value: (row) => notes(row, row.pauses), kind: "note" },
     ],
     (row) => row.type,
-    "No rule keeps a job back.",
+    "Nothing keeps a job back but busy slots.",
   );
   return {
     title: "Next",
@@ -37,7 +37,7 @@ export function next() {
         jobs.map((each, nth) => ({ ...each, nth: nth + 1 })),
         (row) => (row.served ? "" : "bad"),
       );
-      kept.update(status.types.filter((each) => each.pending && (each.paused || each.kept_back || each.kept_back_by_reserves || each.unserved)));
+      kept.update(status.types.map((each) => ({ ...each, pauses: status.pauses })).filter((each) => each.pending && (each.paused || each.kept_back || each.kept_back_by_reserves || each.unserved)));
     },
   };
 }

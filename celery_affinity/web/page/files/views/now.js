@@ -1,34 +1,48 @@
 // The fleet at a glance: what waits and what runs, by type, now and over the last quarter of an hour.
 import { change } from "../asking.js";
-import { duration, el, fill, number, table } from "../dom.js";
+import { duration, el, fill, jobsOf, moment, number, table } from "../dom.js";
 import { plot } from "../plot.js";
 
 function tile(name, value, bad = false) {
   return el("div", { class: bad ? "tile bad" : "tile" }, el("b", {}, number(value)), name);
 }
 
-function trend(found, how) {
-  const by = number(Math.abs(found.now - found.before));
-  return `${how} by ${by} in ${duration(found.seconds)}: ${number(found.published)} published, ${number(found.ended)} ended`;
+function trend({ trend: found, unserved }, how) {
+  const words = `${how} by ${number(Math.abs(found.now - found.before))} in ${duration(found.seconds)}`;
+  if (unserved) return words; // of a type without workers the server counts no calls
+  return `${words}: ${number(found.published)} published, ${number(found.ended)} ended`;
 }
 
 const short = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(seconds * 1000))} ms` : duration(seconds));
 
 const WHAT = { run: "ran", queued: "waited, queued", on_demand: "waited, on demand" };
 
+const BEYOND = {
+  refuse: "further calls are refused",
+  "drop-oldest": "then the oldest job is dropped",
+  "drop-newest": "further calls are dropped",
+};
+
 // How full a bounded type is, in words; the same as `celery affinity status` says.
 function fullness({ pending, bound }) {
-  const then = bound.full === "refuse" ? "refuses" : bound.full.replace("-", "s the ");
-  return `${Math.floor((pending * 100) / bound.most)} % of the ${number(bound.most)} that may wait, then ${then}`;
+  return `${Math.floor((pending * 100) / bound.most)} % full: ${number(bound.most)} may wait, ${BEYOND[bound.full]}`;
 }
 
-export function notes(type) {
+// The pause that keeps a type back, in words.
+function paused(type, pauses) {
+  const its = pauses.find((each) => each.kind === "type" && each.name === type.type) ?? pauses.find((each) => each.kind === "all");
+  if (!its) return "paused";
+  const what = its.kind === "all" ? "paused, as every type is," : "paused";
+  return `${what} since ${moment(its.since)}${its.why ? `: ${its.why}` : ""}${its.until === null ? "" : `; until ${moment(its.until)}`}`;
+}
+
+export function notes(type, pauses = []) {
   const found = [];
   if (type.unserved) found.push("✗ no live worker serves it");
-  if (type.paused) found.push("paused");
+  if (type.paused) found.push(paused(type, pauses));
   if (type.bound) found.push(fullness(type));
-  if (type.trend?.grows) found.push(trend(type.trend, "grows"));
-  if (type.trend?.shrinks) found.push(trend(type.trend, "shrinks"));
+  if (type.trend?.grows) found.push(trend(type, "grows"));
+  if (type.trend?.shrinks) found.push(trend(type, "shrinks"));
   if (type.kept_back) found.push(`${number(type.kept_back)} wait for a key`);
   if (type.kept_back_by_reserves) found.push(`${number(type.kept_back_by_reserves)} wait because of a reserve`);
   for (const each of type.reserves ?? []) found.push(`kept free: ${each.kept} for ${each.for_whom}`);
@@ -40,6 +54,8 @@ function waiting_jobs(type) {
 }
 
 function pausing(type) {
+  const own = type.pauses.some((each) => each.kind === "type" && each.name === type.type);
+  if (type.paused && !own) return el("a", { href: "#/rules" }, "Pauses");
   if (type.paused) {
     return change({
       name: "Resume",
@@ -58,7 +74,7 @@ function pausing(type) {
     ],
     fields: [
       ["reason", "Reason, shown to others", { maxlength: 200 }],
-      ["minutes", "Resume after this many minutes (empty: never)", { type: "number", min: 1, max: 5256000 }],
+      ["minutes", "Resume by itself after this many minutes (empty: not by itself)", { type: "number", min: 1, max: 5256000 }],
     ],
     path: `api/types/${encodeURIComponent(type.type)}/pause`,
     body: ({ reason, minutes }) => ({ reason, ...(minutes ? { for_s: Number(minutes) * 60 } : {}) }),
@@ -71,14 +87,14 @@ export function now() {
   const types = table(
     "Types",
     [
-      { name: "type", value: (row) => row.type, kind: "long" },
+      { name: "type", value: (row) => jobsOf({ type: row.type }, row.type), key: (row) => row.type, kind: "long" },
       { name: "waiting", value: waiting_jobs, kind: "number" },
       { name: "on demand", value: (row) => number(row.on_demand), kind: "number" },
       { name: "longest wait", value: (row) => duration(row.oldest_wait_s), kind: "number" },
       { name: "claimed", value: (row) => number(row.claimed), kind: "number" },
       { name: "slots free", value: (row) => `${number(row.free)} of ${number(row.slots)}`, kind: "number" },
-      { name: "note", value: notes, kind: "note" },
-      { name: "", value: pausing, key: (row) => `${row.paused} ${row.pending}` },
+      { name: "note", value: (row) => notes(row, row.pauses), kind: "note" },
+      { name: "", value: pausing, key: (row) => `${row.paused} ${row.pending} ${row.pauses.length}` },
     ],
     (row) => row.type,
     "No type has jobs or workers.",
@@ -102,6 +118,7 @@ export function now() {
     parts: [tiles, el("div", { class: "plots" }, waiting, running), el("section", {}, types), el("section", {}, times)],
     update({ status, times: lately }, samples) {
       const sum = (name) => status.types.reduce((total, each) => total + (each[name] ?? 0), 0);
+      const slow = status.workers.filter((each) => each.is_slow || each.stalled).length;
       const unserved = status.types.filter((each) => each.unserved).length;
       fill(
         tiles,
@@ -112,10 +129,11 @@ export function now() {
         tile("workers", status.workers.length, status.workers.length === 0),
         tile("free slots", status.workers.reduce((total, each) => total + each.free, 0)),
         tile("dead letters", status.dead, status.dead > 0),
+        slow ? tile(slow === 1 ? "slow worker" : "slow workers", slow, true) : null,
         unserved ? tile("types without a worker", unserved, true) : null,
       );
       const order = (a, b) => b.unserved - a.unserved || b.pending - a.pending || a.type.localeCompare(b.type);
-      types.update([...status.types].sort(order), (row) => (row.unserved ? "bad" : ""));
+      types.update(status.types.map((each) => ({ ...each, pauses: status.pauses })).sort(order), (row) => (row.unserved ? "bad" : ""));
       times.update([...(lately?.rows ?? [])].sort((a, b) => a.type.localeCompare(b.type)), () => "");
       waiting.update(samples);
       running.update(samples);

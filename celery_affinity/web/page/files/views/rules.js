@@ -1,8 +1,82 @@
 // Rules in force: pauses, keys that jobs hold or wait for, and settings that were changed.
 import { get } from "../api.js";
-import { duration, el, moment, number, table } from "../dom.js";
+import { change } from "../asking.js";
+import { duration, el, jobsOf, moment, number, table } from "../dom.js";
 
 const LOOK_EVERY_MS = 5000;
+
+const HINTS = {
+  limits: "such as type:pdf=3, customer:*=1",
+  reserve: "such as pdf:queued=1: queued jobs leave a slot free; none",
+};
+
+const PAUSING = [
+  ["reason", "Reason, shown to others", { maxlength: 200 }],
+  ["minutes", "Resume by itself after this many minutes (empty: not by itself)", { type: "number", min: 1, max: 5256000 }],
+];
+
+// A button that pauses a key, or every type.
+function pausing(kind, name, words, after) {
+  const what = kind === "all" ? "every type" : `the key ${name}`;
+  return change({
+    name: kind === "all" ? "Pause every type" : "Pause",
+    title: `Pause ${what}`,
+    words: [words, "Running jobs go on. Publishing, ETA, expiry and revokes work as always. A restart does not end a pause."],
+    fields: PAUSING,
+    path: "api/pauses",
+    body: ({ reason, minutes }) => ({ kind, name, reason, ...(minutes ? { for_s: Number(minutes) * 60 } : {}) }),
+    done: () => `${what} is paused`,
+    after,
+  });
+}
+
+function resuming(pause) {
+  const what = pause.kind === "all" ? "every type" : `${pause.kind} ${pause.name}`;
+  const others = pause.kind === "all" ? " Types and keys that were paused separately stay paused." : "";
+  return change({
+    name: "Resume",
+    title: `Resume ${what}`,
+    words: [`Its jobs start again when slots are free.${others}`],
+    method: "DELETE",
+    path: `api/pauses?${new URLSearchParams({ kind: pause.kind, name: pause.name })}`,
+    done: () => `${what} is resumed`,
+  });
+}
+
+function settingOf(row, look) {
+  const name = `affinity_${row.name}`;
+  const set = change({
+    name: "Change",
+    title: `Change ${name}`,
+    words: [`The new value counts for the whole fleet, from the next claim on, until it is reset to the value of app.conf: ${row.conf}.`],
+    fields: [["value", `Value${HINTS[row.name] ? `, ${HINTS[row.name]}` : ""}`, { required: true, value: String(row.value), maxlength: 10000 }]],
+    method: "PATCH",
+    path: "api/settings",
+    body: ({ value }) => ({ [row.name]: value }),
+    done: () => `${name} is changed`,
+    after: look,
+  });
+  const reset = change({
+    name: "Reset",
+    title: `Reset ${name}`,
+    words: [`The value of app.conf, ${row.conf}, counts again for the whole fleet, from the next claim on.`],
+    method: "PATCH",
+    path: "api/settings",
+    body: () => ({ [row.name]: null }),
+    done: () => `${name} is reset`,
+    after: look,
+  });
+  return el("div", { class: "slots" }, set, row.changed_at_run_time ? reset : null);
+}
+
+function recurringOf(row, look) {
+  const path = `api/recurring/${encodeURIComponent(row.name)}`;
+  const fire = change({ name: "Make now", title: `Make the call ${row.name} now`, words: [`${row.task} is called now. The next call follows ${duration(row.stale_after_s)} after it, unless another one matches.`], path: `${path}/fire`, done: () => `${row.name} is made`, after: look });
+  const pause = row.is_suspended
+    ? change({ name: "Resume", title: `Resume ${row.name}`, words: ["The call is made again. It is made at once if no matching call came meanwhile."], path: `${path}/resume`, done: () => `${row.name} is resumed`, after: look })
+    : change({ name: "Pause", title: `Pause ${row.name}`, words: ["The call is not made until somebody resumes it. Calls that others make run as always."], path: `${path}/pause`, done: () => `${row.name} is paused`, after: look });
+  return el("div", { class: "slots" }, fire, pause);
+}
 
 export function rules() {
   const pauses = table(
@@ -10,8 +84,9 @@ export function rules() {
     [
       { name: "what", value: (row) => (row.kind === "all" ? "every type" : `${row.kind} ${row.name}`), kind: "long" },
       { name: "since", value: (row) => moment(row.since) },
-      { name: "until", value: (row) => (row.until === null ? "resumed by hand" : moment(row.until)) },
+      { name: "until", value: (row) => (row.until === null ? "somebody resumes it" : moment(row.until)) },
       { name: "why", value: (row) => row.why, kind: "long" },
+      { name: "", value: resuming, key: (row) => `${row.kind} ${row.name}` },
     ],
     (row) => `${row.kind} ${row.name}`,
     "Nothing is paused.",
@@ -19,11 +94,12 @@ export function rules() {
   const keys = table(
     "Keys",
     [
-      { name: "key", value: (row) => row.key, kind: "long" },
+      { name: "key", value: (row) => jobsOf({ key: row.key }, row.key), key: (row) => row.key, kind: "long" },
       { name: "held", value: (row) => (row.limit === null ? number(row.held) : `${number(row.held)} of ${number(row.limit)}`), kind: "number" },
       { name: "waiting", value: (row) => number(row.waiting), kind: "number" },
       { name: "longest wait", value: (row) => duration(row.oldest_wait_s), kind: "number" },
       { name: "held longest by", value: (row) => (row.holder ? `${row.holder.task}, ${duration(row.holder.held_s)}` : ""), kind: "long" },
+      { name: "", value: (row) => pausing("key", row.key, `No job of ${row.key} starts until the key is resumed. Waiting now: ${number(row.waiting)}.`, look), key: (row) => row.waiting },
     ],
     (row) => row.key,
     "No job holds a key or waits for one.",
@@ -35,6 +111,7 @@ export function rules() {
       { name: "in force", value: (row) => String(row.value), kind: "long" },
       { name: "in app.conf", value: (row) => String(row.conf), kind: "long" },
       { name: "note", value: (row) => (row.changed_at_run_time ? "changed at run time" : ""), kind: "note" },
+      { name: "", value: (row) => settingOf(row, look), key: (row) => `${row.value} ${row.conf}` },
     ],
     (row) => row.name,
     "The settings are unknown.",
@@ -48,10 +125,13 @@ export function rules() {
       { name: "every", value: (row) => duration(row.stale_after_s), kind: "number" },
       { name: "last match", value: (row) => (row.matched_ago_s === null ? "–" : `${duration(row.matched_ago_s)} ago`), kind: "number" },
       { name: "fires in", value: (row) => (row.is_suspended ? "paused" : duration(row.fires_in_s)), kind: "number" },
+      { name: "", value: (row) => recurringOf(row, look), key: (row) => row.is_suspended },
     ],
     (row) => row.name,
     "There are no recurring calls.",
   );
+
+  const everything = pausing("all", "", "No job of any type starts until somebody resumes every type here.");
 
   async function look() {
     if (document.hidden) return;
@@ -65,7 +145,7 @@ export function rules() {
   const timer = setInterval(look, LOOK_EVERY_MS);
   return {
     title: "Rules",
-    parts: [pauses, keys, recurring, settings].map((each) => el("section", {}, each)),
+    parts: [el("section", {}, pauses, el("div", { class: "buttons" }, everything)), ...[keys, recurring, settings].map((each) => el("section", {}, each))],
     update: ({ status }) => pauses.update(status.pauses),
     gone: () => clearInterval(timer),
   };

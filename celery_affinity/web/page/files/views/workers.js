@@ -1,6 +1,9 @@
 // Workers by what they serve: their slots, and what runs there since when.
+import { get } from "../api.js";
 import { change } from "../asking.js";
-import { duration, el, link, many, table } from "../dom.js";
+import { duration, el, link, number, table } from "../dom.js";
+
+const LOOK_EVERY_MS = 5000;
 
 function slots(worker) {
   const busy = worker.slots - worker.free;
@@ -11,26 +14,40 @@ function slots(worker) {
 
 function notes(worker) {
   const found = [];
-  if (worker.draining) found.push("draining");
-  else if (!worker.types.length) found.push("takes no jobs");
+  if (worker.draining) found.push("drains, and ends");
+  else if (!worker.types.length) found.push("takes no jobs: drained, or it has no queue");
   if (worker.stalled) found.push("✗ its event loop stands still");
-  if (worker.is_slow) found.push(`slow: its jobs take ${worker.pace.toFixed(1)} times as long as average`);
+  if (worker.is_slow) found.push(`✗ slow: its jobs take ${worker.pace.toFixed(1)} times as long as average`);
   if (worker.withdrawn.length) found.push(`rate limit: refuses ${worker.withdrawn.join(", ")} for the moment`);
   return found.join("; ");
 }
 
+// What is left without a worker if this one takes no jobs.
+function alone(worker, others) {
+  const left = worker.types.filter((type) => !others.some((each) => each.id !== worker.id && !each.draining && each.types.includes(type)));
+  return left.length ? [`No other worker serves ${left.join(", ")}: these jobs wait meanwhile.`] : [];
+}
+
 function draining(worker) {
+  const others = worker.all;
   const path = `api/workers/${encodeURIComponent(worker.name)}`;
-  if (worker.draining) {
-    return change({ name: "Resume", title: `Resume ${worker.name}`, words: ["The worker takes jobs again."], path: `${path}/resume`, done: () => `${worker.name} takes jobs again` });
+  if (worker.draining) return null; // it ends
+  if (!worker.types.length) {
+    return change({ name: "Resume", title: `Resume ${worker.name}`, words: ["The worker takes jobs of its queues again, as before it was drained."], path: `${path}/resume`, done: () => `${worker.name} takes jobs again` });
   }
   return change({
     name: "Drain",
     title: `Drain ${worker.name}`,
-    words: ["The worker takes no new jobs. Jobs that have not started go back to the queue. Running jobs finish."],
+    words: ["The worker takes no new jobs until it is resumed, or restarted. Jobs that have not started go back to the queue. Running jobs finish.", ...alone(worker, others)],
     path: `${path}/drain`,
-    done: (reply) => `${worker.name} drains, ${many(reply.running ?? reply.unfinished ?? 0, "job")} still running there`,
+    done: (reply) => `${worker.name}: ${reply.ok}`,
   });
+}
+
+function room(scale) {
+  const missing = scale.wanted_slots - scale.slots;
+  if (missing > 0) return `${number(missing)} more wanted`;
+  return missing < 0 ? `${number(-missing)} could go` : "";
 }
 
 export function workers() {
@@ -43,7 +60,7 @@ export function workers() {
       { name: "longest run", value: (row) => row.longest, kind: "long" },
       { name: "last heartbeat", value: (row) => `${duration(row.last_beat_s)} ago`, kind: "number" },
       { name: "note", value: notes, kind: "note" },
-      { name: "", value: draining, key: (row) => row.draining },
+      { name: "", value: draining, key: (row) => [row.draining, row.types.length === 0, alone(row, row.all)] },
     ],
     (row) => row.id,
     "No worker is alive.",
@@ -62,17 +79,39 @@ export function workers() {
     (row) => row.job_id,
     "No jobs run.",
   );
+  const scale = table(
+    "Slots wanted, so that what waits starts within 30 s",
+    [
+      { name: "workers for", value: (row) => row.types.join(", "), kind: "long" },
+      { name: "slots", value: (row) => number(row.slots), kind: "number" },
+      { name: "busy", value: (row) => number(row.running), kind: "number" },
+      { name: "jobs waiting", value: (row) => number(Math.ceil(row.waiting)), kind: "number" },
+      { name: "work", value: (row) => duration(row.work_s), kind: "number" },
+      { name: "wanted slots", value: (row) => number(row.wanted_slots), kind: "number" },
+      { name: "note", value: room, kind: "note" },
+    ],
+    (row) => row.profile,
+    "No worker is alive, and no job waits.",
+  );
+
+  async function look() {
+    if (document.hidden) return;
+    await get("api/scale").then((found) => scale.update(found), () => {}); // without news the page says that all is old
+  }
+  look();
+  const timer = setInterval(look, LOOK_EVERY_MS);
   return {
     title: "Workers",
-    parts: [el("section", {}, all), el("section", {}, claimed)],
+    parts: [el("section", {}, all), el("section", {}, scale), el("section", {}, claimed)],
+    gone: () => clearInterval(timer),
     update({ status, claimed: jobs, now_s }) {
       const rows = jobs.map((each) => ({ ...each, for_s: Math.max(0, now_s - (each.started_s ?? each.claimed_s ?? now_s)) }));
       rows.sort((a, b) => b.for_s - a.for_s);
       const longest = new Map();
       for (const row of rows) if (!longest.has(row.worker)) longest.set(row.worker, `${row.task}, ${duration(row.for_s)}`);
       all.update(
-        status.workers.map((each) => ({ ...each, longest: longest.get(each.name) ?? "" })),
-        (row) => (row.stalled ? "bad" : ""),
+        status.workers.map((each) => ({ ...each, all: status.workers, longest: longest.get(each.name) ?? "" })),
+        (row) => (row.stalled || row.is_slow ? "bad" : ""),
       );
       claimed.update(rows);
     },

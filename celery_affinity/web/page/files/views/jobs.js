@@ -1,0 +1,130 @@
+// Lists of jobs by state, type, task, stamp, key and age; all jobs that match are cancelled, moved or prioritised.
+import { call, get } from "../api.js";
+import { change, say } from "../asking.js";
+import { el, fill, link, many, moment, number, table } from "../dom.js";
+
+const STATES = ["", "pending", "scheduled", "claimed", "running", "dead", "done", "failed", "revoked", "expired"];
+const FIELDS = [
+  ["type", "Type", ""],
+  ["task", "Task", "shop.*"],
+  ["stamp", "Stamp", "customer=acme"],
+  ["key", "Key", "customer:acme"],
+  ["minutes", "Older than, minutes", ""],
+];
+const LIMIT = 100;
+
+// The query of a request for what the form says; null for what is empty.
+function query(values, more = {}) {
+  const { minutes, ...others } = values;
+  const all = { ...others, ...(minutes ? { older_than_s: Number(minutes) * 60 } : {}), ...more };
+  return new URLSearchParams(Object.entries(all).filter(([, value]) => value !== "" && value !== null)).toString();
+}
+
+const words = (values) =>
+  Object.entries(values)
+    .filter(([, value]) => value)
+    .map(([name, value]) => (name === "minutes" ? `older than ${value} minutes` : `${name} ${value}`))
+    .join(", ");
+
+export function jobs(place) {
+  let values = Object.fromEntries(new URLSearchParams(place));
+  let cursor = null;
+  let shown = [];
+  const list = table(
+    "Jobs",
+    [
+      { name: "task", value: (row) => row.task ?? "?", kind: "long" },
+      { name: "id", value: (row) => link(row.id), key: (row) => row.id },
+      { name: "state", value: (row) => row.state },
+      { name: "type", value: (row) => row.type, kind: "long" },
+      { name: "mode", value: (row) => row.mode?.replace("_", " ") ?? "" },
+      { name: "priority", value: (row) => String(row.priority ?? ""), kind: "number" },
+      { name: "enqueued", value: (row) => moment(row.enqueued_s) },
+      { name: "worker", value: (row) => row.worker ?? "", kind: "long" },
+      { name: "key", value: (row) => row.key ?? "", kind: "long" },
+    ],
+    (row) => row.job_id,
+    "No such jobs.",
+  );
+  const about = el("p", { class: "soft" });
+  const further = el("button", { onclick: () => look(true) }, "Show more");
+  const acts = el("div", { class: "buttons" });
+
+  async function look(more = false) {
+    try {
+      const found = await get(`api/jobs?${query(values, { limit: LIMIT, cursor: more ? cursor : null })}`);
+      shown = more ? [...shown, ...found.jobs] : found.jobs;
+      cursor = found.cursor;
+      list.update(shown);
+      fill(about, cursor === null ? `${many(shown.length, "job")} found.` : `The first ${many(shown.length, "job")}; there may be more.`);
+      further.hidden = cursor === null;
+    } catch (error) {
+      say(error.message, true);
+    }
+  }
+
+  // What happens to how many jobs, asked before the confirmation. No filter means every job, which no button changes.
+  function all(name, title, states, method, more, fields, body) {
+    const asked = () => `api/jobs?${query(values, more)}`;
+    return change({
+      name,
+      title,
+      fields,
+      words: async () => {
+        const found = await call(method, `${asked()}&dry_run=1`, method === "PATCH" ? { priority: 0 } : undefined);
+        const some = `${found.more ? "More than " : ""}${many(found.found, "job")}`;
+        const calls = found.calls > found.found ? ` of ${number(found.calls)} calls` : "";
+        return [`${some}${calls} match: ${words(values)}.`, states];
+      },
+      act: async (given) => {
+        let done = 0;
+        let warning = "";
+        for (;;) {
+          const reply = await call(method, asked(), body?.(given));
+          done += reply.done;
+          warning = reply.warning ? `; ${reply.warning}` : warning;
+          if (!reply.more || !reply.done || method === "PATCH") return `${many(done, "job")} done${reply.more ? "; there are more: repeat it for the others" : ""}${warning}`;
+          say(`${many(done, "job")} done so far`);
+        }
+      },
+      after: () => look(),
+    });
+  }
+
+  const runs = values.state === "running";
+  const cancel = runs
+    ? all("Terminate all that match", "Terminate these runs", "The processes that run them are killed, if the pool supports it. The callers get REVOKED.", "DELETE", { terminate: 1 })
+    : all("Cancel all that match", "Cancel these jobs", "None of them will start. Their callers get REVOKED. Jobs that run go on.", "DELETE", {});
+  const stay = "Jobs that workers have already are left. The others keep their place in time. A retry keeps the change.";
+  const priority = [["priority", "Priority, 10 is the highest", { type: "number", required: true, min: 0, max: 10, value: 9 }]];
+  const type = [["type", "Type", { required: true, maxlength: 255 }]];
+  const movable = runs || values.state === "claimed"
+    ? []
+    : [
+        all("Priority", "Give these jobs another priority", stay, "PATCH", {}, priority, (given) => ({ priority: Number(given.priority) })),
+        all("Move", "Move these jobs to another type", `Workers that serve the new type will run them. ${stay}`, "PATCH", {}, type, (given) => ({ type: given.type })),
+      ];
+  fill(acts, cancel, ...movable);
+  const form = el(
+    "form",
+    {
+      class: "filter",
+      onsubmit: (event) => {
+        event.preventDefault();
+        values = Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, value.trim()]));
+        location.hash = `#/jobs/${inAddress(values)}`;
+      },
+    },
+    el("label", {}, "State", el("select", { name: "state" }, ...STATES.map((each) => el("option", { value: each, selected: each === (values.state ?? "") }, each || "any")))),
+    ...FIELDS.map(([name, label, placeholder]) => el("label", {}, label, el("input", { name, placeholder, value: values[name] ?? "", autocomplete: "off", spellcheck: "false", ...(name === "minutes" ? { type: "number", min: 0 } : {}) }))),
+    el("button", { class: "main" }, "Show"),
+  );
+  const has = Object.values(values).some((value) => value);
+  acts.hidden = !has || ["dead", "done", "failed", "revoked", "expired"].includes(values.state);
+  further.hidden = true;
+  look();
+  return { title: "Jobs", parts: [el("section", {}, form), el("section", {}, list, about, further, acts)] };
+}
+
+// The part of the address that has the form's values.
+const inAddress = (values) => new URLSearchParams(Object.entries(values).filter(([, value]) => value)).toString();

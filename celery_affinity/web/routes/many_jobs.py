@@ -1,0 +1,97 @@
+"""Jobs that match filters: cancelled, or given another type, priority or mode, up to 5,000 in a request."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, Query
+from starlette.responses import Response
+
+from ...errors import OptionError
+from ...observe.job_lists import Filter
+from ...operate import many_jobs
+from ...operate.choosing import Choice, before, choose
+from ...operate.many_jobs import Done
+from ...server.scheduler import Scheduler
+from ..replies import RefusedError, reply
+from ..site import Site
+from .jobs import Moving, wish_of
+
+#: Largest number of jobs on which a request acts, and of pages of 1,000 jobs that it reads of a state: some 2 s and
+#: 5 s, of the 10 s after which a request is given up.
+_MOST, _MOST_PAGES = 5_000, 50
+
+#: States of jobs that can be moved, and cancelled.
+_WAIT = ("pending", "scheduled")
+_HAVE_NOT_ENDED = (*_WAIT, "claimed", "running")
+
+
+class Which:
+    """The jobs that are meant, as the query says: at least one filter."""
+
+    def __init__(
+        self,
+        state: str | None = None,
+        type: str | None = None,
+        task: str | None = None,
+        stamp: str | None = None,
+        key: str | None = None,
+        older_than_s: Annotated[float | None, Query(gt=0)] = None,  # 0 would mean all jobs
+        dry_run: bool = False,
+    ) -> None:
+        self.state, self.older_than_s, self.dry_run = state, older_than_s, dry_run
+        self.filter = Filter(None, type, task, stamp, None, key)
+        if (state, type, task, stamp, key, older_than_s) == (None,) * 6:
+            raise RefusedError(400, "name at least one filter: state, type, task, stamp, key or older_than_s")
+
+    def states(self, accepted: Sequence[str]) -> Sequence[str]:
+        if self.state is None:
+            return accepted
+        if self.state not in accepted:
+            raise RefusedError(400, f"state must be one of {', '.join(accepted)}, got: {self.state[:100]!r}")
+        return (self.state,)
+
+
+_Which = Annotated[Which, Depends()]
+
+
+def add(api: FastAPI, site: Site) -> None:
+    @api.delete("/api/jobs", summary="Revoke the jobs that match; with dry_run say how many", status_code=202)
+    async def cancel(which: _Which, terminate: bool = False) -> Response:
+        states = which.states(_HAVE_NOT_ENDED)
+        if which.state is None and not terminate:
+            states = states[:-1]
+
+        def act(scheduler: Scheduler, choice: Choice) -> Done:
+            with site.broker.connection() as connection:
+                return many_jobs.cancel(site.app, scheduler, choice.chosen, terminate, connection=connection)
+
+        return reply(await site.foreign(_act, site, which, states, act), 200 if which.dry_run else 202)
+
+    @api.patch("/api/jobs", summary="Give the waiting jobs that match another type, priority or mode", status_code=202)
+    async def move(which: _Which, moving: Moving) -> Response:
+        states = which.states(_WAIT)
+        try:
+            wish = wish_of(moving)
+        except OptionError as exc:
+            raise RefusedError(422, str(exc)) from exc
+
+        def act(scheduler: Scheduler, choice: Choice) -> Done:
+            return many_jobs.move(site.app, scheduler, choice.chosen, wish)
+
+        return reply(await site.foreign(_act, site, which, states, act), 200 if which.dry_run else 202)
+
+
+def _act(
+    site: Site, which: Which, states: Sequence[str], act: Callable[[Scheduler, Choice], Done]
+) -> dict[str, object]:
+    with site.broker.reach() as scheduler:
+        before_s = before(scheduler.reader, which.older_than_s)
+        choice = choose(scheduler.reader, replace(which.filter, before_s=before_s), states, _MOST, _MOST_PAGES)
+        if choice.more and not choice.chosen:
+            raise RefusedError(
+                409, f"none of the first {_MOST_PAGES * 1000:,} jobs matches: name the type, or the state"
+            )
+        done = Done(0, {}) if which.dry_run else act(scheduler, choice)
+    found = {"found": len(choice.chosen), "calls": choice.calls, "more": choice.more, "shown": choice.shown}
+    return {**found, **done._asdict()}

@@ -1,0 +1,87 @@
+"""Pauses of a type, a key or all types: `celery affinity pause` and `resume`."""
+
+from typing import Annotated, Literal
+
+from fastapi import FastAPI, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from ...errors import refuse
+from ...observe.type_rules import Pause, address, pauses
+from ...rules.type_name import ACCEPTED, is_type
+from ...server.scheduler import Scheduler
+from ..replies import RefusedError, reply
+from ..site import Site
+
+#: Longest time of a pause with an end, s: ten years.
+_LONGEST_S = 3_650 * 86_400
+
+_Kind = Literal["type", "key", "all"]
+
+
+class Pausing(BaseModel):
+    """A pause. *for_s*: after so many seconds it ends by itself; None: it does not."""
+
+    model_config = ConfigDict(extra="forbid")
+    reason: str = Field("", max_length=1000)
+    for_s: float | None = Field(None, gt=0, le=_LONGEST_S)
+
+
+class PausingOf(Pausing):
+    """A pause of a type or key, its *name*, or of all types, which have none."""
+
+    kind: _Kind
+    name: str = ""
+
+
+def add(api: FastAPI, site: Site) -> None:
+    @api.get("/api/pauses", summary="Pauses of types, keys and all types")
+    async def paused() -> Response:
+        return reply(await site.with_scheduler(_pauses))
+
+    @api.post("/api/pauses", summary="Pause a type, a key or all types: none of their jobs starts", status_code=202)
+    async def pause(pausing: PausingOf) -> Response:
+        return reply(await site.with_scheduler(_pause, _checked(pausing.kind, pausing.name), pausing), 202)
+
+    @api.delete("/api/pauses", summary="End the pause of a type, of a key, or of all types", status_code=202)
+    async def resume(kind: Annotated[_Kind, Query()], name: str = "") -> Response:
+        return await _resumed(site, kind, name)
+
+    @api.post("/api/types/{type_:path}/pause", summary="Pause a type: none of its jobs starts", status_code=202)
+    async def pause_type(type_: str, pausing: Pausing | None = None) -> Response:
+        given = pausing or Pausing(reason="", for_s=None)
+        return reply(await site.with_scheduler(_pause, _checked("type", type_), given), 202)
+
+    @api.post("/api/types/{type_:path}/resume", summary="End the pause of a type", status_code=202)
+    async def resume_type(type_: str) -> Response:
+        return await _resumed(site, "type", type_)
+
+
+async def _resumed(site: Site, kind: _Kind, name: str) -> Response:
+    if not await site.with_scheduler(_resume, _checked(kind, name)):
+        raise RefusedError(409, f"{Pause(kind, name, 0, None, '')} itself is not paused")
+    return reply(await site.with_scheduler(_pauses), 202)
+
+
+def _checked(kind: _Kind, name: str) -> str:
+    """Return what the scripts call it. Raises OptionError."""
+    if kind == "type" and not is_type(name):
+        raise refuse("type", ACCEPTED, name[:300])
+    if kind == "key" and not name:
+        raise refuse("name", "a key, a text that is not empty", name)
+    if kind == "all" and name:
+        raise refuse("name", "empty for all types", name[:300])
+    return address(kind, name)
+
+
+def _pauses(scheduler: Scheduler) -> list[Pause]:
+    return pauses(scheduler.reader)
+
+
+def _pause(scheduler: Scheduler, what: str, given: Pausing) -> list[Pause]:
+    scheduler.pause(what, for_s=given.for_s, why=given.reason)
+    return pauses(scheduler.reader)
+
+
+def _resume(scheduler: Scheduler, what: str) -> bool:
+    return scheduler.resume(what)
