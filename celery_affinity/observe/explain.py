@@ -68,9 +68,8 @@ def explain(reader: Reader, task_id: str) -> Explanation:
         found = _explain_job(reader, task_id, ids) if ids else None
         if found:
             return found
-    return Explanation(
-        task_id, "unknown", note="never published here, or ended over a minute ago: the result backend may know it"
-    )
+    note = "never published here, or forgotten (`affinity_keep` after its end): the result backend may know it"
+    return Explanation(task_id, "unknown", note=note)
 
 
 def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanation | None:
