@@ -91,12 +91,13 @@ def runs_of(fleet, ids):
 
 def all_pages(reader, limit, **which):
     """Return the ids of the jobs on all pages, in order."""
-    found, cursor = [], None
+    found, cursor, cursors = [], None, set()
     while True:
         page = page_of(reader, Filter(**which), limit, cursor)
         assert len(page.jobs) <= limit
         found += [each.job_id for each in page.jobs]
-        assert len(found) == len(set(found)), "a page leads back"
+        assert page.cursor not in cursors, "a page leads back"
+        cursors.add(page.cursor)
         if page.cursor is None:
             return found
         cursor = page.cursor
