@@ -87,6 +87,14 @@ def test_a_paused_key_is_explained_before_who_holds_it(fleet, reader):
     assert rows["wait"] == "unknown: it is paused"
 
 
+def test_of_a_paused_key_that_has_room_the_pause_alone_is_said(fleet, reader):
+    fleet.join("worker", "pdf")
+    fleet.scheduler.pause("key:city%3AHH")
+    fleet.publish("waits!", "pdf", rules=RULES)
+    found = explain(reader, "task-waits!")
+    assert [each.rule for each in found.waiting.blocked_by] == ["pause"]
+
+
 def test_they_are_listed_after_those_that_may_start(fleet, reader):
     publish_five(fleet)
     fleet.scheduler.leave("worker")  # the key is free: of each lane the first job may start
