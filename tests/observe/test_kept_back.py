@@ -14,6 +14,7 @@ from celery_affinity.observe.keys_in_use import show
 from celery_affinity.observe.metrics import Metrics
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import KEYS, Keys
+from celery_affinity.rules.protocol import USUAL_BOUNDS
 
 RULES = "key=city%3AHH limit=1"
 
@@ -75,6 +76,16 @@ def test_status_and_metrics_say_what_is_paused_and_count_each_job_once(fleet, re
     assert registry.get_sample_value("celery_affinity_paused_keys") == 2
     fleet.scheduler.pause("*")
     assert all(each.paused for each in Report(reader).status().types)
+
+
+def test_of_a_job_that_merges_as_well_the_key_is_explained(fleet, reader):
+    fleet.join("worker", "pdf", slots=9)
+    fleet.publish("holds!", "pdf", rules=RULES)
+    for number in range(2):
+        fleet.publish(f"call{number}+!", "pdf", rules=f"merge=HH{USUAL_BOUNDS} {RULES}")
+        found = explain(reader, "task-call0+!")
+        assert [each.rule for each in found.waiting.blocked_by] == ["key"]
+        assert rows_of(found)["blocked by"].startswith("key 'city:HH': 1 of 1 held by task-holds!")
 
 
 def test_a_paused_key_is_explained_before_who_holds_it(fleet, reader):
