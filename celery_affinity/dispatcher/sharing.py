@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from celery import Celery, group, states
+from celery import Celery, group
 from celery._state import _task_stack
-from celery.app.task import Context, Task
+from celery.app.task import Context
+from celery.backends.base import DisabledBackend
 from celery.canvas import maybe_signature
-from celery.exceptions import Retry, TaskRevokedError
+from celery.exceptions import Retry
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from ..client import first_try
 from ..client.following_ids import following
-from ..client.of_app import merge_of
 from ..errors import ResultLostError
 from ..rules.rows import text_of
 from ..server.replies import Caller, Ending
@@ -28,6 +28,7 @@ from ..server.scheduler import Scheduler
 from .caller_events import send_failure, send_retry, send_success
 from .chord_parts import ChordIsClaimedError, count_again
 from .failure import words
+from .known_ends import Failed, Succeeded, end_of_call, end_of_run, is_revoked
 from .teller import Teller, why
 
 logger = logging.getLogger(__name__)
@@ -41,19 +42,6 @@ AWAY = (RedisError, OSError, OperationalError)
 
 #: How the run of a batch ended whose other callers are to be told: the result backend knows.
 SHARED = "shared"
-
-
-class Succeeded(NamedTuple):
-    """A good end of a run. *result_of* returns the result of the caller with this job id."""
-
-    result_of: Callable[[str], Any]
-
-
-class Failed(NamedTuple):
-    """A bad end of a run. *traceback*: a text, or None."""
-
-    error: BaseException
-    traceback: str | None = None
 
 
 class Batch(NamedTuple):
@@ -92,8 +80,8 @@ def share(
     """
 
     def tell(caller: Caller) -> None:
-        known = _end_of(teller, batch.task_name, caller) if is_repeated else None
-        if not (isinstance(known, Failed) and isinstance(known.error, TaskRevokedError)):
+        known = end_of_call(teller.app, batch.task_name, caller.task_id) if is_repeated else None
+        if not is_revoked(known):
             if isinstance(known, Failed) and isinstance(end, Succeeded):
                 known = None  # the run failed, and was run again
             _tell(teller, batch, caller, known or end, is_stored=known is not None)
@@ -109,11 +97,10 @@ def retry(teller: Teller, batch: Batch, exc: Retry, run: Context, *, scheduler: 
     when = {name: exc.sig.options[name] for name in ("countdown", "eta") if exc.sig.options.get(name) is not None}
 
     def tell(caller: Caller) -> None:
-        request = teller.request_of(batch.task_name, caller.task_id, caller.message)
+        request = _request_of(teller, batch, caller)
         if request is None:
-            raise ValueError("its message cannot be read")
+            raise _unreadable()
         task, context = request.task, request._context
-        context.args, context.kwargs = request.args, request.kwargs
         first_try.move_as(run, context)
         with _current(task, context), following(caller.job_id):
             task.signature_from_request(context, retries=context.retries + 1, **when).apply_async()
@@ -144,71 +131,77 @@ def share_later(teller: Teller, scheduler: Scheduler, ending: Ending) -> bool:
     """Tell the callers of a batch whose run is over what the result backend knows of it, or why it is dead.
 
     Return whether all of them know. The end of a run that goes on elsewhere (a retry, a task that replaces it) is not
-    known yet.
+    known yet. If that was revoked, or has expired, so was one call: the others run again.
     """
-    end: Succeeded | Failed | None
-    if ending.how == SHARED:
-        end = _end_in_backend(teller, scheduler, ending)
-    elif ending.how in ("rejected", "failed"):
-        end = _failure(teller, ending) or Failed(_why(scheduler, ending))
-    else:
-        end = Failed(why(ending))
+    end_of = _end_in_backend if ending.how == SHARED else _end_of_dead
+    end = end_of(teller, scheduler, ending)
     batch = Batch(ending.job_id, ending.task_name, run_id=ending.task_id)
-    return end is not None and share(teller, batch, end, scheduler=scheduler)
+    if end is None:
+        return False
+    if is_revoked(end):
+        return _run_again(teller, batch, scheduler=scheduler)
+    return share(teller, batch, end, scheduler=scheduler)
 
 
-def _failure(teller: Teller, ending: Ending) -> Failed | None:
-    """Return the failure of a run as its worker wrote it; None if the backend does not know it."""
-    try:
-        meta = teller.app.tasks[ending.task_name].backend.get_task_meta(ending.task_id)
-    except NotImplementedError:  # no backend
-        return None
-    return Failed(meta["result"], meta.get("traceback")) if isinstance(meta["result"], Exception) else None
+def _run_again(teller: Teller, batch: Batch, *, scheduler: Scheduler) -> bool:
+    """Publish those calls of *batch* again that have no end. They may merge. Return whether all are.
+
+    Raises what the broker raises.
+    """
+
+    def tell(caller: Caller) -> None:
+        known = end_of_call(teller.app, batch.task_name, caller.task_id)
+        request = None if known else _request_of(teller, batch, caller)
+        if request is not None:
+            with _current(request.task, request._context), following(f"{caller.job_id} again"):
+                request.task.signature_from_request(request._context).apply_async()
+        elif not is_revoked(known):
+            _tell(teller, batch, caller, known or Failed(_unreadable()), is_stored=known is not None)
+
+    return _tell_all(scheduler, batch, tell, outcome="acked")
+
+
+def _request_of(teller: Teller, batch: Batch, caller: Caller) -> Any:
+    """Return the request of a call, with its arguments, to be published again; None if the message cannot be read."""
+    request = teller.request_of(batch.task_name, caller.task_id, caller.message)
+    if request is not None:
+        request._context.args, request._context.kwargs = request.args, request.kwargs
+    return request
+
+
+def _unreadable() -> Exception:
+    return ValueError("the message of this call cannot be read")
+
+
+def _end_of_dead(teller: Teller, scheduler: Scheduler, ending: Ending) -> Succeeded | Failed:
+    """Return how the run of a dead batch ended: as the backend knows, or else as the server does.
+
+    The process that ran the task may have stored its result, and died before all callers knew.
+    """
+    stored = end_of_run(teller.app, ending.task_name, ending.task_id)
+    if ending.how in ("rejected", "failed"):
+        is_known = isinstance(stored, Failed) and not is_revoked(stored)
+    else:
+        is_known = not is_revoked(stored) or ending.how == "lost"
+    return stored if stored is not None and is_known else Failed(_why(scheduler, ending))
 
 
 def _why(scheduler: Scheduler, ending: Ending) -> Exception:
     """Return the failure of a run that the backend does not know."""
-    if ending.how == "rejected":
+    if ending.how != "failed":
         return why(ending)
     words = scheduler.reader.ask_one("hget", scheduler.reader.key("job", ending.job_id), "why")
     return ResultLostError(f"the run of this call failed: {text_of(words) if words else 'its worker did not say why'}")
 
 
 def _end_in_backend(teller: Teller, scheduler: Scheduler, ending: Ending) -> Succeeded | Failed | None:
-    task = teller.app.tasks[ending.task_name]
-    try:
-        meta = task.backend.get_task_meta(ending.task_id)
-        has_backend = True
-    except NotImplementedError:
-        meta, has_backend = {"status": states.PENDING}, False
-    if meta["status"] == states.SUCCESS and _splits(task):
-        return Failed(ResultLostError("the run of this call succeeded, but the call's part of the result is lost"))
-    if meta["status"] == states.SUCCESS:
-        return Succeeded(lambda _: meta["result"])
-    if meta["status"] in states.EXCEPTION_STATES - {states.RETRY}:
-        return Failed(meta["result"], meta.get("traceback"))
+    stored = end_of_run(teller.app, ending.task_name, ending.task_id)
+    if stored is not None:
+        return stored
+    has_backend = not isinstance(teller.app.tasks[ending.task_name].backend, DisabledBackend)
     if scheduler.reader.lives(ending.task_id) or (has_backend and ending.since_s < LOST_AFTER_S):
         return None
     return Failed(ResultLostError("the run of this call ended, but its result is lost"))
-
-
-def _splits(task: Task) -> bool:
-    merge = merge_of(task)
-    return merge is not None and merge.split is not None
-
-
-def _end_of(teller: Teller, task_name: str, caller: Caller) -> Succeeded | Failed | None:
-    """Return the end of a call that the result backend knows; None if it knows none."""
-    backend = teller.app.tasks[task_name].backend
-    if str(backend.as_uri()).startswith("rpc"):
-        return None  # the results are in the caller's queue
-    try:
-        meta = backend.get_task_meta(caller.task_id)
-    except Exception:  # no backend, or it does not answer
-        return None
-    if meta["status"] == states.SUCCESS:
-        return Succeeded(lambda _: meta["result"])
-    return Failed(meta["result"], meta.get("traceback")) if meta["status"] in states.READY_STATES else None
 
 
 def _told(caller: Caller, tell: Callable[[Caller], None]) -> bool:
@@ -229,7 +222,7 @@ def _tell(teller: Teller, batch: Batch, caller: Caller, end: Succeeded | Failed,
     """Tell a caller. *is_stored*: its result is, and so its links are published; what comes after that may not be."""
     request = teller.request_of(batch.task_name, caller.task_id, caller.message)
     if request is None:  # nobody can read what would follow
-        error = end.error if isinstance(end, Failed) else ValueError("the message of this call cannot be read")
+        error = end.error if isinstance(end, Failed) else _unreadable()
         teller.app.backend.mark_as_failure(caller.task_id, error, request=Context(id=caller.task_id))
         return
     task, context = request.task, request._context

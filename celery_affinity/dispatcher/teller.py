@@ -74,8 +74,8 @@ class Teller:
             self.app.backend.mark_as_failure(ending.task_id, exc, request=_context(ending))
             return
         task = request.task
-        if _has_succeeded(task.backend, ending.task_id):
-            return  # the task had succeeded: only the word of its end got lost
+        if _knows_an_end(task.backend, ending.task_id):
+            return  # the task had ended: only the word of its end got lost
         task.backend.mark_as_failure(ending.task_id, exc, request=request._context, store_result=request.store_errors)
         is_known()
         signals.task_failure.send(
@@ -148,10 +148,11 @@ def _context(ending: Ending) -> Context:
     return Context(id=ending.task_id, task=ending.task_name)
 
 
-def _has_succeeded(backend: Any, task_id: str) -> bool:
+def _knows_an_end(backend: Any, task_id: str) -> bool:
+    """Return whether *backend* has the end of a task: the caller may have seen this end, which stays what it is."""
     if str(backend.as_uri()).startswith("rpc"):
         return False  # the results are in the caller's queue
     try:
-        return bool(backend.get_task_meta(task_id)["status"] == states.SUCCESS)
+        return backend.get_task_meta(task_id)["status"] in states.READY_STATES
     except NotImplementedError:  # no backend
         return False

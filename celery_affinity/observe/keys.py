@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..rules.job_rules import JobRules, Rate, limit_set, parse
+from ..rules.job_rules import JobRules, Rate, in_full, limit_set, parse
 from ..rules.keyed import are_rules
 from ..rules.keys import decode
 from ..rules.rows import number_of, text_of
@@ -76,8 +76,9 @@ class Key:
 
 
 def rules_in(text: str) -> JobRules | None:
-    """Return the rules that the field ``rules`` of a job says; None if it says none."""
-    return parse(text) if text and are_rules(text) else None
+    """Return what the field ``rules`` of a job's row says of a key; None if it says nothing."""
+    full = in_full(text)
+    return parse(full) if full and are_rules(full) else None
 
 
 def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[Key]:

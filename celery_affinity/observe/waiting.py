@@ -105,12 +105,13 @@ def waiting_of(reader: Reader, lane: Lane, rules: str, now_us: int, settings: Ma
     key = waiting_for_key(reader, order, ruled.key, sublanes, lane)
     if not kept_back:
         return replace(waited, key=key)
-    why = Block("key", why_kept_back(reader, key, sublanes, lane))
+    is_paused = any(each.kind == "key" for each in pauses_of(reader, lane.type, ruled.key))
+    why = [] if is_paused and key.key.has_room else [Block("key", why_kept_back(reader, key, sublanes, lane))]
     return replace(
         waited,
         key=key,
         kept_back=True,
-        blocked_by=sorted([why, *waited.blocked_by], key=lambda each: each.rule not in _BEFORE_KEYS),
+        blocked_by=sorted([*why, *waited.blocked_by], key=lambda each: each.rule not in _BEFORE_KEYS),
         bound_s=None,
         passed_until_s=None,
         estimate_s=None if waited.is_paused else key.estimate_s,

@@ -69,6 +69,11 @@ def as_kept(text: str) -> str:
     return re.sub(rf"{USUAL_BOUNDS}(?!\d)", "", text, count=1)
 
 
+def in_full(kept: str) -> str:
+    """Return the rules of which a job's row keeps *kept*."""
+    return re.sub(r"^(merge=[^ ]+)(?= |$)(?! most=)", rf"\1{USUAL_BOUNDS}", kept, count=1)
+
+
 def key_part(text: str) -> str:
     """Return what *text* says of a key; "" for nothing."""
     start = text.find("key=")  # no encoded key has an equals sign

@@ -25,7 +25,8 @@ from celery.worker.state import active_requests, reserved_requests, task_ready
 
 from ..client.accepted_work import tells_an_end
 from ..dispatcher.failure import error_of, is_ignored, words
-from ..membership.held import EXPIRED, FAILED, IGNORED, RETURNED, REVOKED
+from ..membership.held import EXPIRED, FAILED, IGNORED, RETURNED, REVOKED, job_in
+from ..rules.marks import is_batch
 from ..server.received import LOST
 from . import runs
 from .claimed_request import ClaimedRequest
@@ -57,6 +58,9 @@ class EndOfTask(ClaimedRequest):
 
     #: Whether the loss of the pool process is no failure: the task runs again, or had succeeded.
     _is_spared = False
+
+    #: Whether the ack is told with the end only.
+    _is_acked_at_its_end = False
 
     #: Function that says whether the pool still runs the task, or will; None before the task is given to the pool.
     is_in_the_pool: Callable[[], bool] | None = None
@@ -134,6 +138,9 @@ class EndOfTask(ClaimedRequest):
     @tells_an_end
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> Any:
         self._revoked_as = EXPIRED if expired else REVOKED
+        # Its process may live on for seconds. The server would take the ack for that of all calls of a run: were the
+        # worker to die now, none of the others would be run again.
+        self._is_acked_at_its_end = terminated and self._telling is not None and is_batch(job_in(self._tag))
         try:
             return super()._announce_revoked(reason, terminated, signum, expired)
         except Exception:
@@ -145,6 +152,10 @@ class EndOfTask(ClaimedRequest):
         finally:
             if self.time_start is None:
                 self._end()
+
+    def acknowledge(self) -> None:
+        if not self._is_acked_at_its_end:
+            super().acknowledge()
 
     def on_accepted(self, pid: int, time_accepted: float) -> Any:
         self._call_off_unless_it_may_start()  # the task may have waited for a thread, or a greenlet
@@ -229,6 +240,9 @@ class EndOfTask(ClaimedRequest):
         if self._telling is None:
             return
         error = None if failure is None or self._is_spared else error_of(failure)
+        if self._is_acked_at_its_end:
+            self._is_acked_at_its_end = False
+            self.acknowledge()
         if self._revoked_as:
             self._telling.end(self._tag, self._revoked_as)
         elif error is not None:

@@ -22,7 +22,8 @@ from ..client.first_try import mode_of
 from ..client.merge_functions import with_functions
 from ..client.of_app import merge_of, settings_of
 from ..dispatcher.caller_events import collected, send_start
-from ..dispatcher.sharing import AWAY, Batch, Failed, Succeeded, retry, share
+from ..dispatcher.known_ends import Failed, Succeeded
+from ..dispatcher.sharing import AWAY, Batch, retry, share
 from ..dispatcher.teller import Teller
 from ..errors import NotMerged
 from ..membership.held import claim_in

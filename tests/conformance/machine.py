@@ -61,7 +61,8 @@ class Conformance(Stories):
         self._tell_all()
         ids = list(self.reference.jobs)
         self.step("drop", self.reference.drop(ids, now_us=self.now_us), *ids)
-        self.pass_time((64 if not self.reference.ended else 664) * SECOND_US)
+        known_us = max([0, *(job.forgotten_us or 0 for job in self.reference.jobs.values())]) - self.now_us
+        self.pass_time(max(0, known_us) + 64 * SECOND_US)
         if self.reference.rates or self.reference.recounts or self.reference.ended:
             self.pass_time(max(0, *self.reference.rates.values(), self.now_us) - self.now_us)
             self.tick()

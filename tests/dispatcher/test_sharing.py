@@ -1,12 +1,14 @@
 """The callers of a merged run that its process did not tell, or not all of them: the dispatcher does."""
 
 import pytest
+from billiard.exceptions import WorkerLostError
 from celery import chord, states
 from celery.app import backends
 from celery.exceptions import Reject
 
 from celery_affinity import ResultLostError
-from celery_affinity.dispatcher.sharing import LOST_AFTER_S, Batch, Failed, Succeeded, share, share_later
+from celery_affinity.dispatcher.known_ends import Failed, Succeeded
+from celery_affinity.dispatcher.sharing import LOST_AFTER_S, Batch, share, share_later
 from celery_affinity.dispatcher.teller import Teller
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
@@ -50,6 +52,13 @@ def claim(fleet):
 def run(fleet, outcome="acked"):
     """Have the worker run what waits, and tell nobody. Return the end that is to be told."""
     fleet.end("worker", claim(fleet), outcome=outcome)
+    return fleet.scheduler.announce("an app", again_s=0.0)
+
+
+def lose(fleet):
+    """Have the worker die when it has acked what waits. Return the end that is to be told."""
+    fleet.ack("worker", claim(fleet))
+    fleet.scheduler.recover("worker")
     return fleet.scheduler.announce("an app", again_s=0.0)
 
 
@@ -129,6 +138,57 @@ def test_a_caller_that_was_told_a_failure_gets_the_result_of_a_later_run_if_that
         with pytest.raises(ValueError, match="earlier"):
             other.get(timeout=5)
     assert first.state == states.PENDING
+
+
+@pytest.mark.parametrize("has_succeeded", [True, False])
+def test_of_a_run_whose_worker_died_when_the_result_was_stored_all_callers_get_that(app, fleet, teller, has_succeeded):
+    first, *others = [app.tasks["last"].delay("HH", n) for n in range(3)]
+    ending = lose(fleet)
+    assert (ending.how, ending.task_id) == ("lost", first.id)
+    if has_succeeded:
+        app.backend.store_result(first.id, 7, states.SUCCESS)
+    assert share_later(teller, fleet.scheduler, ending)
+    for each in [first, *others]:
+        if has_succeeded:
+            assert each.get(timeout=5) == 7
+        else:
+            with pytest.raises(WorkerLostError, match="had been acknowledged"):
+                each.get(timeout=5)
+
+
+@pytest.mark.parametrize("end", [run, lose])
+def test_the_calls_of_a_run_that_was_revoked_for_one_of_them_run_again(app, fleet, teller, end):
+    first, other, revoked = [app.tasks["last"].delay("HH", n) for n in range(3)]
+    ending = end(fleet)
+    for each in (first, revoked):
+        app.backend.mark_as_revoked(each.id)
+    assert share_later(teller, fleet.scheduler, ending)
+    fleet.join("another", "merging")
+    (again,) = fleet.inbox("worker") + fleet.inbox("another")
+    request = teller.request_of("last", other.id, again.message)
+    assert (request.id, request.args, request.kwargs) == (other.id, ["HH", 1], {})
+    assert [each.state for each in (first, other, revoked)] == ["REVOKED", "PENDING", "REVOKED"]
+    assert fleet.scheduler.announce("an app", again_s=0.0) is None
+
+
+def test_a_call_that_cannot_run_again_because_nobody_can_read_it_fails(app, fleet, teller):
+    first, other = [app.tasks["last"].delay("HH", n) for n in range(2)]
+    ending = run(fleet)
+    app.backend.mark_as_revoked(first.id)
+    (message,) = fleet.scheduler.client.keys(Keys().key("message", "*"))
+    fleet.scheduler.client.set(message, "no message")
+    assert share_later(teller, fleet.scheduler, ending)
+    with pytest.raises(ValueError, match="the message of this call cannot be read"):
+        other.get(timeout=5)
+
+
+def test_a_run_that_came_back_too_often_is_not_run_again(app, fleet, teller):
+    first, other = [app.tasks["last"].delay("HH", n) for n in range(2)]
+    ending = lose(fleet)._replace(how="max_deliveries", deliveries=5)
+    app.backend.mark_as_revoked(first.id)
+    assert share_later(teller, fleet.scheduler, ending)
+    with pytest.raises(WorkerLostError, match="Given up after 5 deliveries"):
+        other.get(timeout=5)
 
 
 def test_a_result_of_several_parts_is_lost(app, fleet, teller):

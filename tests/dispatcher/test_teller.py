@@ -1,8 +1,10 @@
 """The teller of an app's ends."""
 
-from celery import Celery
+import pytest
+from celery import Celery, states
 
 from celery_affinity.dispatcher.teller import Teller
+from celery_affinity.server.replies import Ending
 
 
 def run():
@@ -19,3 +21,19 @@ def test_an_app_is_known_by_its_name_and_its_tasks():
     unnamed, other, again = identity(None, "a"), identity(None, "b"), identity(None, "a")
     assert unnamed == again != other
     assert identity("proj", "a") not in (unnamed, identity("proj", "a", "b"))
+
+
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # Celery's backend uses it
+@pytest.mark.parametrize("known", [None, *sorted(states.READY_STATES)])
+@pytest.mark.parametrize("how", ["lost", "max_deliveries"])
+def test_a_caller_whose_end_is_known_keeps_it_although_its_job_is_dead(load_app, valkey, redis_client, known, how):
+    app = load_app("tests.support.apps.merging")
+    result = app.tasks["add"].delay(1, 2)
+    (message,) = (redis_client.get(key) for key in redis_client.scan_iter("*message:*"))
+    if known is not None:
+        app.backend.store_result(result.id, KeyError("its own") if known != states.SUCCESS else 3, known)
+    told = []
+    Teller(app, "", lambda: None).tell(Ending("job", how, "merging", result.id, "add"), message, lambda: told.append(1))
+    assert told
+    assert result.state == (known or states.FAILURE)
+    assert ("WorkerLostError" in repr(result.result)) is (known is None)

@@ -14,6 +14,7 @@ from celery_affinity.observe.keys_in_use import show
 from celery_affinity.observe.metrics import Metrics
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import KEYS, Keys
+from celery_affinity.rules.protocol import USUAL_BOUNDS
 
 RULES = "key=city%3AHH limit=1"
 
@@ -77,6 +78,16 @@ def test_status_and_metrics_say_what_is_paused_and_count_each_job_once(fleet, re
     assert all(each.paused for each in Report(reader).status().types)
 
 
+def test_of_a_job_that_merges_as_well_the_key_is_explained(fleet, reader):
+    fleet.join("worker", "pdf", slots=9)
+    fleet.publish("holds!", "pdf", rules=RULES)
+    for number in range(2):
+        fleet.publish(f"call{number}+!", "pdf", rules=f"merge=HH{USUAL_BOUNDS} {RULES}")
+        found = explain(reader, "task-call0+!")
+        assert [each.rule for each in found.waiting.blocked_by] == ["key"]
+        assert rows_of(found)["blocked by"].startswith("key 'city:HH': 1 of 1 held by task-holds!")
+
+
 def test_a_paused_key_is_explained_before_who_holds_it(fleet, reader):
     publish_five(fleet)
     fleet.scheduler.pause("type:pdf")
@@ -85,6 +96,14 @@ def test_a_paused_key_is_explained_before_who_holds_it(fleet, reader):
     rows = rows_of(found)
     assert rows["overtaken"] == "no bound while a pause keeps it back"
     assert rows["wait"] == "unknown: it is paused"
+
+
+def test_of_a_paused_key_that_has_room_the_pause_alone_is_said(fleet, reader):
+    fleet.join("worker", "pdf")
+    fleet.scheduler.pause("key:city%3AHH")
+    fleet.publish("waits!", "pdf", rules=RULES)
+    found = explain(reader, "task-waits!")
+    assert [each.rule for each in found.waiting.blocked_by] == ["pause"]
 
 
 def test_they_are_listed_after_those_that_may_start(fleet, reader):

@@ -11,9 +11,10 @@ from kombu.utils.json import dumps
 
 from celery_affinity import Affinity, Call, Exclusive, Merge, OptionError
 from celery_affinity.rules.job_fields import FIELDS
-from celery_affinity.rules.job_rules import joined, merge_in, parts_of
+from celery_affinity.rules.job_rules import as_kept, in_full, joined, merge_in, parts_of
 from celery_affinity.rules.keyed import are_rules, key_in, option_of
 from celery_affinity.rules.merging import merge_key, merge_key_in
+from celery_affinity.rules.protocol import USUAL_BOUNDS
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
@@ -142,3 +143,14 @@ def test_a_call_with_other_arguments():
     call = Call((1,), {"a": 2}, "task")
     assert call.replace(b=3) == Call((1,), {"a": 2, "b": 3}, "task")
     assert call.replace(4, a=5) == Call((4,), {"a": 5}, "task")
+
+
+@pytest.mark.parametrize(
+    "bounds", [USUAL_BOUNDS, " most=2 bytes=1", " most=1000 bytes=10000000", " most=10000 bytes=1"]
+)
+@pytest.mark.parametrize("rest", ["", " wait=1/2", " key=city%3AHH limit=1", " wait=1/2 key=most limit=1 order=1"])
+def test_what_a_row_keeps_of_rules_says_all_of_them(bounds, rest):
+    rules = f"merge=HH{bounds}{rest}"
+    assert in_full(as_kept(rules)) == in_full(rules) == rules
+    assert in_full("") == ""
+    assert in_full("key=merge limit=1") == "key=merge limit=1"

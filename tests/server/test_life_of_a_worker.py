@@ -40,6 +40,30 @@ def test_an_acked_job_of_a_dead_worker_is_lost_and_not_run_again(fleet):
     assert fleet.state("job") == "dead"
 
 
+@pytest.mark.parametrize("dies", ["silent", "reported"])
+def test_an_acked_job_that_was_revoked_ends_as_revoked_when_its_worker_dies(fleet, dies):
+    fleet.publish("job", "pdf")
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.revoke(["task-job"], [], keep_s=60)
+    fleet.ack("worker", claim)
+    if dies == "silent":
+        _silence(fleet, 31)
+    else:
+        fleet.scheduler.recover("worker")
+    assert fleet.state("job") == "revoked"
+    assert fleet.scheduler.announce("app", again_s=10.0).how == "revoked"
+
+
+def test_an_acked_job_that_has_expired_is_lost_when_its_worker_dies(fleet):
+    fleet.publish("job", "pdf", expires_s=5)
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.ack("worker", claim)
+    _silence(fleet, 31)
+    assert fleet.state("job") == "dead"
+
+
 def test_a_late_release_of_a_dead_worker_is_a_no_op(fleet):
     fleet.publish("job", "pdf")
     fleet.join("silent", "pdf")

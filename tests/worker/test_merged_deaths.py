@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 from celery import chain, chord
-from celery.exceptions import WorkerLostError
+from celery.exceptions import TaskRevokedError, WorkerLostError
 
 from ..support.merging import SOON_S, Merging
-from ..support.processes import wait_until
+from ..support.processes import wait_until, wait_until_it_listens
 
 APP = "tests.support.apps.merging_dies"
 
@@ -79,3 +79,20 @@ def test_a_death_between_a_failure_and_its_links_leaves_none_out(merging, place,
     wait_until(lambda: len(merging.runs("failed")) >= 4, SOON_S, "all are called")
     assert sorted(merging.runs("failed")) == sorted([each.id] for each in results)
     assert len(merging.runs("told")) == 1
+
+
+def test_a_death_before_a_run_that_is_terminated_for_one_caller_has_ended_loses_none_of_the_others(merging):
+    first, *others = [merging.task("fold_late").delay("HH", [n], 60.0) for n in range(3)]
+    worker = merging.start(app="tests.support.apps.merging")
+    merging.go()
+    wait_until(lambda: merging.runs("fold_late"), SOON_S, "it runs")
+    merging.app.control.revoke(first.id, terminate=True, signal="SIGCONT")  # its process lives on
+    with pytest.raises(TaskRevokedError):
+        first.get(timeout=SOON_S)
+    wait_until_it_listens(merging.app, worker.name)  # what there was to say by then, it has said
+    worker.kill()
+    merging.start(app="tests.support.apps.merging")
+    assert [each.get(timeout=SOON_S) for each in others] == [[1, 2]] * 2
+    assert merging.runs("fold_late") == [["HH", [0, 1, 2]], ["HH", [1, 2]]]
+    assert first.state == "REVOKED"
+    merging.leaves_nothing()

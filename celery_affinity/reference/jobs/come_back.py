@@ -19,17 +19,19 @@ def drop(cohort: Cohort, job: Job, now_us: int) -> None:
 def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") -> set[str]:
     """Take a job from its worker: pending again, dead if it came back too often, lost if it had been acked.
 
-    A job that was revoked meanwhile, or has expired, ends. Return the types that gained a pending job: one, or none.
+    A job that was revoked meanwhile ends, acked or not: its worker may have told the caller so. So does one that has
+    expired, unless it was acked. Return the types that gained a pending job: one, or none.
     *counted*: whether this return counts as a delivery.
     """
     drop(cohort, job, now_us)
-    if job.acked:
+    ended = None if marks.is_batch(job.id) else ends.meanwhile(cohort, job, now_us)
+    if job.acked and ended != "revoked":
         bury(cohort, job, "lost", now_us)
         return set()
     if marks.is_batch(job.id):
         if not batches.meanwhile(cohort, job, now_us):
             return set()
-    elif ended := ends.meanwhile(cohort, job, now_us):
+    elif ended is not None:
         ends.record(cohort, job, ended, now_us)
         return set()
     job.deliveries += counted

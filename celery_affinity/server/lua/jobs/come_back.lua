@@ -119,9 +119,10 @@ function come_back.set_aside(id, where, settings)
     return nil
 end
 
--- Takes a job back from its worker. The job is lost if it had been acked, since Celery promised to run it at most once;
--- it ends if it has been revoked or has expired; it is dead if it came back too often. Else the job is pending again
--- with its first enqueue time. `counted`: whether this counts as a delivery. `why`: as `come_back.bury` takes it.
+-- Takes a job back from its worker. The job ends if it has been revoked; it is lost if it had been acked, since Celery
+-- promised to run it at most once; it ends if it has expired; it is dead if it came back too often. Else the job is
+-- pending again with its first enqueue time. `counted`: whether this counts as a delivery. `why`: as `come_back.bury`
+-- takes it.
 -- RETURNS the type of a job that is pending again, else nil.
 function come_back.put(worker, id, counted, settings, why)
     local type, lane, enqueued, acked, deliveries =
@@ -130,11 +131,11 @@ function come_back.put(worker, id, counted, settings, why)
     if not spoiled.can_wait(type, lane, enqueued, deliveries) then
         return come_back.set_aside(id, "claims:" .. worker, settings)
     end
-    if acked == "1" then
+    local ended = marks.of(id) ~= protocol.BATCH and ends.meanwhile(id)
+    if acked == "1" and ended ~= "revoked" then
         come_back.bury(id, "lost", settings)
         return nil
     end
-    local ended = marks.of(id) ~= protocol.BATCH and ends.meanwhile(id)
     if marks.of(id) == protocol.BATCH and not of_batch("meanwhile", id) then
         return nil
     elseif ended then
