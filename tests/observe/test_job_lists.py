@@ -93,6 +93,18 @@ def test_jobs_of_one_moment_are_all_listed(fleet, reader):
     assert len({each.job_id for each in all_pages(reader, 3)}) == 20
 
 
+@pytest.mark.parametrize("rules", ["", "key=k limit=1"], ids=["lanes", "kept back"])
+def test_jobs_of_more_types_than_are_read_together_are_all_listed(fleet, reader, rules):
+    fleet.join("worker", "busy")
+    fleet.publish("holder!", "busy", rules="key=k limit=1")
+    mark = "!" if rules else ""
+    ids = [f"job{number}{mark}" for number in range(600)]  # so many that the server scans their index in parts
+    for first in range(0, 600, 50):
+        jobs = [job for each in ids[first : first + 50] for job in fleet.made([each], f"type {each}", rules=rules)]
+        fleet.scheduler.publish(*jobs)
+    assert sorted(each.job_id for each in all_pages(reader, MOST, state="pending")) == sorted(ids)
+
+
 def test_a_filter_reads_a_thousand_jobs_at_most(fleet, reader):
     for first in range(0, 2_500, 500):
         names = [f"job{number}" for number in range(first, first + 500)]
