@@ -19,7 +19,8 @@ from ..support.pages import write_block
 ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / "build" / "matrix"
 
-#: Tests of the parts that a version can break: transport, workers in every pool, reconnects, control commands, ends.
+#: Tests of the parts that a version can break: transport, workers in every pool, reconnects, control commands, ends,
+#: results of merged calls, keys.
 TESTS = (
     "tests/server/test_arrows.py",
     "tests/server/test_placing.py",
@@ -32,6 +33,10 @@ TESTS = (
     "tests/whole/test_zombie.py",
     "tests/dispatcher/test_announce.py",
     "tests/dispatcher/test_hanging_ends.py",
+    "tests/worker/test_merged_run.py",
+    "tests/worker/test_merge_scenarios.py",
+    "tests/worker/test_recurring.py",
+    "tests/whole/test_keys.py",
     "tests/worker/test_remote_control.py",
     "tests/worker/test_rate_limits.py",
     "tests/worker/test_limits_alone.py",
