@@ -8,7 +8,7 @@ from math import ceil
 
 from celery_affinity.reference.jobs.key_room import limit_of
 from celery_affinity.reference.jobs.key_rows import rules_of
-from celery_affinity.reference.jobs.keyed import standing_ids
+from celery_affinity.reference.jobs.key_standing import standing_ids
 from celery_affinity.rules.job_rules import Rate
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.marks import is_batch

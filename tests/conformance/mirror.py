@@ -10,7 +10,7 @@ import re
 from collections import Counter, defaultdict
 from functools import cache, lru_cache
 
-from celery_affinity.reference.jobs import key_rows, keyed
+from celery_affinity.reference.jobs import key_rows, key_standing
 from celery_affinity.rules import keys
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.job_rules import as_kept
@@ -145,7 +145,7 @@ def expected(reference):
     def entry(names, field, value):
         state[key(*names)][field] = value
 
-    standing = {job.id for job in keyed.standing(reference, {job.type for job in reference.jobs.values()})}
+    standing = {job.id for job in key_standing.standing(reference, {job.type for job in reference.jobs.values()})}
     for job in reference.jobs.values():
         _expect_job(job, entry, job.id in standing)
         state[key("job", job.id)] = _job_hash(job) | _if_forgotten(reference, job)

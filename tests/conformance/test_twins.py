@@ -23,6 +23,7 @@ ONLY_IN_PYTHON = {"has_choice", "slots_that_fit", "get", "weights", "revoke_stam
 ONLY_IN_PYTHON |= {
     "standing",
     "standing_ids",
+    "standing_of",
     "waiting",
     "holders",
     "limit_of",

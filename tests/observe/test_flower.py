@@ -60,6 +60,8 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
     flower = Flower(valkey.url)
     wait_until(lambda: flower.workers().keys() == {"specialist", "versatile"}, 60, "Flower shows both workers")
     wait_until(lambda: flower.get("/metrics").count("flower_worker_online{") == 2, 60, "Flower hears of events")
+    # Until the workers have said which queues they serve, Flower shows the default one.
+    wait_until(lambda: "celery" not in flower.lengths(), 60, "Flower knows the queues")
 
     pdf, excel = app.tasks[f"{APP}.pdf"], app.tasks[f"{APP}.excel"]
     for number in range(3):

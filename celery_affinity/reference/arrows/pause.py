@@ -1,6 +1,6 @@
 """pause: no job of a type, of a key, or of any type starts until `resume`, or until the pause ends."""
 
-from ..jobs import keyed
+from ..jobs import key_standing
 from ..model import Cohort
 from ..placing import type_changes
 
@@ -16,7 +16,7 @@ def pause(cohort: Cohort, what: str, *, for_us: int | None, why: str, now_us: in
     words = f"{now_us} {until_us} {why}"
     if what.startswith("key:"):
         cohort.pauses[what] = words
-        keyed.settle(cohort, what.removeprefix("key:"), now_us, gains=True)
+        key_standing.settle(cohort, what.removeprefix("key:"), now_us, gains=True)
     else:
         type_changes.pause(cohort, what, words)
     for worker in cohort.workers.values():  # jobs that have not started are recalled: the sign is read before them

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ...rules.bounds import Bound
 from ...rules.job_fields import Job
 from ...rules.protocol import IS_FULL, IS_MERGED, IS_PENDING, IS_REFUSED
-from ..jobs import bounds, enter, keyed
+from ..jobs import bounds, enter, key_standing
 from ..model import Cohort
 from ..placing import reserves
 from ..placing.fill import fill
@@ -36,7 +36,7 @@ def publish(
         if isinstance(job, str):
             published.append(Published(IS_REFUSED, NONE, True, job))
             continue
-        others_wait = bool(keyed.standing(cohort, {job.type}))
+        others_wait = bool(key_standing.standing(cohort, {job.type}))
         reply = enter.put(cohort, job, now_us + nth, now_us, recurring=recurring)
         is_to_be_placed = reply.state in (IS_PENDING, IS_MERGED) and reply.served
         if is_to_be_placed and (not others_wait or reserves.in_force(cohort)):

@@ -1,6 +1,6 @@
 """resume: a pause ends; jobs that may start now get the free slots."""
 
-from ..jobs import keyed
+from ..jobs import key_standing
 from ..model import Cohort
 from ..placing import type_changes
 from ..placing.fill import fill
@@ -20,6 +20,6 @@ def end_pause(cohort: Cohort, what: str, now_us: int) -> None:
     if what.startswith("key:"):
         cohort.pauses.pop(what, None)
         cohort.pause_ends.pop(what, None)
-        cohort.gained |= keyed.settle(cohort, what.removeprefix("key:"), now_us, gains=True)
+        cohort.gained |= key_standing.settle(cohort, what.removeprefix("key:"), now_us, gains=True)
     else:
         type_changes.pause(cohort, what, None)

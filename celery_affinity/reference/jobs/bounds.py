@@ -12,7 +12,7 @@ from ...rules.bounds import DROP_OLDEST, Bound, why_dropped
 from ...rules.keys import encode
 from ...rules.protocol import DROPPED_OF, HAS_ENDED, IS_PENDING, MOST_DROPPED_FROM, REFUSED_OF
 from ..model import Cohort, Job
-from . import ends, enter, keyed
+from . import ends, enter, key_standing
 
 #: Bounds by type.
 Bounds = Mapping[str, Bound]
@@ -47,7 +47,7 @@ def keep(cohort: Cohort, job: job_fields.Job, state: int, bounds: Bounds, now_us
 
 def _oldest(cohort: Cohort, type_: str) -> Job | None:
     """Return the job that waits longest, among the first of each lane, and of what is kept out of it; no batch."""
-    standing = {job.id for job in keyed.standing(cohort, {type_})}
+    standing = {job.id for job in key_standing.standing(cohort, {type_})}
     lanes: dict[object, list[Job]] = defaultdict(list)
     for job in sorted(cohort.pending({type_}), key=_age):
         lanes[job.on_demand, job.priority, job.id in standing].append(job)

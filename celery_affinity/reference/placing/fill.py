@@ -3,7 +3,7 @@
 from collections.abc import Collection, Set
 
 from ...rules.protocol import MOST_MOVES
-from ..jobs import claims, keyed
+from ..jobs import claims, key_standing
 from ..model import Cohort, Delivery, Worker
 from ..replies import NONE
 from . import reserves, type_rules, which_job, which_slot
@@ -32,8 +32,8 @@ def fill(
     """
     types = {*types, *cohort.gained}
     cohort.gained = set()
-    types = {job.type for job in keyed.standing(cohort, types) if type_rules.open(cohort, job.type)}
-    alone = alone and not any(reserves.concerning(cohort, job.type) for job in keyed.standing(cohort, types))
+    types = {job.type for job in key_standing.standing(cohort, types) if type_rules.open(cohort, job.type)}
+    alone = alone and not any(reserves.concerning(cohort, job.type) for job in key_standing.standing(cohort, types))
     has_choice = which_job.has_choice(cohort, types)
     size = 0
     for _ in range(MOST_MOVES):
@@ -57,4 +57,4 @@ def fill(
         size += delivery.size
         if size > cohort.most_bytes:
             break
-    return {job.type for job in keyed.standing(cohort, types) if type_rules.open(cohort, job.type)}
+    return {job.type for job in key_standing.standing(cohort, types) if type_rules.open(cohort, job.type)}

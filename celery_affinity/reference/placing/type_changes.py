@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ...rules.keys import decode, encode
-from ..jobs import keyed
+from ..jobs import key_standing
 from ..model import Cohort
 from . import reserves, type_rules
 
@@ -63,4 +63,4 @@ def recount(cohort: Cohort) -> None:
 
 
 def _gain_all(cohort: Cohort) -> None:
-    cohort.gained |= {job.type for job in keyed.standing(cohort, cohort.types())}
+    cohort.gained |= {job.type for job in key_standing.standing(cohort, cohort.types())}

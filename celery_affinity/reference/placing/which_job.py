@@ -3,14 +3,14 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from ...rules.score import Place, goes_by_age, overtakes, score
-from ..jobs import keyed
+from ..jobs import key_standing
 from ..model import Cohort, Job
 from . import free_slots, reserves
 
 
 def has_choice(cohort: Cohort, types: Collection[str]) -> bool:
     """Return whether jobs of more than one lane of *types* wait."""
-    return len({(job.type, job.on_demand, job.priority) for job in keyed.standing(cohort, types)}) > 1
+    return len({(job.type, job.on_demand, job.priority) for job in key_standing.standing(cohort, types)}) > 1
 
 
 def slots_that_fit(cohort: Cohort, type_: str) -> int:
@@ -28,7 +28,9 @@ def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool,
     """
     percentage = int(cohort.settings.get("priority_percentage"))
     may_start = [
-        each for each in keyed.standing(cohort, fits) if reserves.may_start(cohort, each, now_us, is_ahead=is_ahead)
+        each
+        for each in key_standing.standing(cohort, fits)
+        if reserves.may_start(cohort, each, now_us, is_ahead=is_ahead)
     ]
     job = _best(cohort, may_start, fits, now_us, by_age=goes_by_age(cohort.claim_number, percentage))
     cohort.claim_number += counts and job is not None and percentage < 100
