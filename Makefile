@@ -23,14 +23,14 @@ docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -n -q -b html docs build/docs
 	@echo "The site is in build/docs: open build/docs/index.html"
 
-# All: three at a time, since most of them wait. A part, ARGS=tests/rules, runs in one process, which starts at once;
+# All: four at a time, since most of them wait. A part, ARGS=tests/rules, runs in one process, which starts at once;
 # ARGS="-n 3 tests/worker" where it is long.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(if $(ARGS),0,3) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(if $(ARGS),0,4) --dist worksteal $(ARGS)
 
 # The tests of further pools, and of further moments of a death, which `make test` leaves out. Some ten minutes.
 slow: $(VENV)/.test
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m slow $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m slow $(ARGS)
 
 # More of the random steps that `make test` makes 10,000 of, from a seed that it prints: SEED=... makes the same again.
 # Some 600 a second, on each server; more of them with `python -m tests.conformance.alone`, which has no server
