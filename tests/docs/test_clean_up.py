@@ -65,6 +65,9 @@ def test_every_command_of_the_page(fleet, run):
     assert "wrong template" in run("hold")
     run("customer")
     assert scheduler.reader.pending("pdf") == 1
+    scheduler.publish(*fleet.made(["keyed!"], "pdf", rules="key=customer%3Aacme limit=1"))
+    assert "1 done" in run("keyed")
+    assert fleet.state("keyed!") == "revoked"
     run("cancel", ID=run("stamped").strip())
     assert scheduler.reader.pending("pdf") == 1  # that of another task
     scheduler.resume("type:pdf")

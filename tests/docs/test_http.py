@@ -69,9 +69,24 @@ def test_every_request_of_the_page(shop, redis_client):
         fleet.bury(name, "tomb")
     run(page["act"], shop, WAITS="task-waits", RUNS="task-runs", DEAD="task-dead")
     fleet.end("another", claim)
+    many_jobs(fleet, page["many"], shop)
     (worker,) = [each["name"] for each in httpx.get(f"{shop}/api/workers").json() if each["types"] == ["pdf"]]
     run(page["fleet"], shop, WORKER=worker, DEAD="task-dead-too")
     run(page["probes"], shop)
+
+
+def many_jobs(fleet, block, shop):
+    """Run the commands on all jobs that match, on jobs that they match."""
+    fleet.scheduler.publish(*fleet.made(["of-acme"], "excel", stamps=["customer:acme"]))
+    for name in ("misspelt", "misspelt-too"):
+        fleet.publish(name, "pfd")
+    tried, cancelled, *others = block.splitlines()
+    assert json.loads(run(tried, shop))["found"] == 1
+    assert fleet.state("of-acme") == "pending"
+    assert json.loads(run(cancelled, shop))["done"] == 1
+    assert json.loads(run(others[0], shop))["found"] == 2
+    assert json.loads(run(others[1], shop))["done"] == 2
+    run("\n".join(others[2:]), shop)
 
 
 def test_the_python_of_the_page(valkey, redis_client, tmp_path):
