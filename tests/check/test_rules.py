@@ -124,6 +124,29 @@ def test_every_finding_comes_with_its_facts_and_no_other_does():
         assert finding.level == LEVELS[id_]
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        Facts(APP, away="E."),
+        app(transport_fails="E."),
+        app(url_refused="E."),
+        app(keys_refused="E."),
+        app(refused=("E.",)),
+        app(not_recurring=("E.",)),
+        app(not_imported="E."),
+    ],
+)
+def test_an_error_with_a_full_stop_gets_no_second_one(facts):
+    whats = [finding.what for finding in check(facts) if "E." in finding.what]
+    assert whats
+    assert not any("E.." in what for what in whats)
+
+
+def test_jobs_that_nobody_should_run_are_cancelled_so_that_their_callers_know():
+    (finding,) = check(fleet(pending={"drawing": 3}))
+    assert "`celery -A ... affinity cancel --type drawing`" in finding.todo
+
+
 def test_every_finding_has_a_case():
     assert [case[0] for case in CASES] == list(LEVELS), "in the order of LEVELS as well"
 

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator
 
 from ..facts import Facts
-from ..finding import Finding, listed
+from ..finding import Finding, ended, listed
 
 #: Options of the broker's transport that stock Celery reads on Redis, and that mean nothing for jobs here.
 VOID_OPTIONS = (
@@ -28,8 +28,8 @@ def transport(facts: Facts) -> Iterator[Finding]:
     if facts.app.transport_fails:
         yield Finding(
             "transport",
-            f"broker_transport is {facts.app.transport}, which is not a transport: {facts.app.transport_fails}. Every "
-            "call fails, and no worker starts.",
+            f"broker_transport is {facts.app.transport}, which is not a transport: {ended(facts.app.transport_fails)} "
+            "Every call fails, and no worker starts.",
             'Set app.conf.broker_transport = "celery_affinity:Transport", with a capital T.',
         )
     elif not facts.app.transport_is_ours:
@@ -46,14 +46,14 @@ def broker_url(facts: Facts) -> Iterator[Finding]:
     if facts.app.url_refused:
         yield Finding(
             "broker-url",
-            f"The broker's URL does not reach this transport: {facts.app.url_refused}.",
+            f"The broker's URL does not reach this transport: {ended(facts.app.url_refused)}",
             "Write redis://, rediss://, sentinel:// or socket:///path/to/redis.sock.",
         )
 
 
 def settings(facts: Facts) -> Iterator[Finding]:
     for words in facts.app.refused:
-        yield Finding("settings", f"{words}.", "Correct it: workers refuse to start, and calls fail, with it.")
+        yield Finding("settings", ended(words), "Correct it: workers refuse to start, and calls fail, with it.")
 
 
 def misspelt_options(facts: Facts) -> Iterator[Finding]:
@@ -67,14 +67,14 @@ def misspelt_options(facts: Facts) -> Iterator[Finding]:
 
 def not_recurring(facts: Facts) -> Iterator[Finding]:
     for words in facts.app.not_recurring:
-        yield Finding("not-recurring", f"{words}.", "Correct it: this call is never made, and workers log an error.")
+        yield Finding("not-recurring", ended(words), "Correct it: this call is never made, and workers log an error.")
 
 
 def keys(facts: Facts) -> Iterator[Finding]:
     if facts.app.keys_refused:
         yield Finding(
             "settings",
-            f"broker_transport_options: {facts.app.keys_refused}.",
+            f"broker_transport_options: {ended(facts.app.keys_refused)}",
             "Correct it: every call fails, and no worker starts. Server and fleet were not checked.",
         )
 
@@ -83,7 +83,7 @@ def imports(facts: Facts) -> Iterator[Finding]:
     if facts.app.not_imported:
         yield Finding(
             "imports",
-            f"The modules of the app's tasks cannot be imported: {facts.app.not_imported}.",
+            f"The modules of the app's tasks cannot be imported: {ended(facts.app.not_imported)}",
             "Correct it: no worker would start. The options of the tasks were not checked.",
         )
 

@@ -22,7 +22,7 @@ def type_waits(fleet: Fleet) -> Iterator[Finding]:
                 f"{count:,} job(s) of type {type_!r} wait, and no live worker serves it"
                 f"{did_you_mean(type_, fleet.served) or '.'}",
                 f"Start a worker with -Q {type_}, or `celery -A ... control add_consumer {type_}`. If nobody should: "
-                f"`celery -A ... purge -Q {type_}`.",
+                f"`celery -A ... affinity cancel --type {type_}` ends the jobs, and their callers get REVOKED.",
             )
 
 

@@ -5,7 +5,7 @@ from functools import wraps
 
 from ...rules.keys import SCHEMA
 from ..facts import Facts, Server
-from ..finding import Finding
+from ..finding import Finding, ended
 
 #: Oldest tested version, by kind of server.
 TESTED = {"redis": (7, 0), "valkey": (8, 0)}
@@ -34,7 +34,7 @@ def away(facts: Facts) -> Iterator[Finding]:
     if facts.away is not None:
         yield Finding(
             "broker-away",
-            f"The broker {facts.app.broker} does not answer correctly: {facts.away}.",
+            f"The broker {facts.app.broker} does not answer correctly: {ended(facts.away)}",
             "Check that the server runs, that this machine can reach it, and that user and password are right. "
             "Nothing else of server and workers was checked.",
         )
