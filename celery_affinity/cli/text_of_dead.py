@@ -29,9 +29,8 @@ def _letter_row(letter: DeadLetter, has_calls: bool) -> tuple[str, ...]:
 def letter(shown: Shown) -> str:
     """Return a dead letter as a few lines."""
     found = shown.letter
-    message = (
-        f"{shown.message_bytes:,} bytes" if found.replayable else "gone: it had been acked, so it cannot be replayed"
-    )
+    is_gone = "gone: the server no longer has it, so the job cannot be replayed"
+    message = f"{shown.message_bytes:,} bytes" if found.replayable else is_gone
     rows = [
         ("task", f"{found.task_id}  {found.task}"),
         ("job", found.job_id),

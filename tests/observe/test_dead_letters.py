@@ -172,3 +172,11 @@ def test_a_run_of_merged_calls_is_one_line_with_their_number(valkey, fleet):
     assert "\ncalls       3, which shared the run; of the oldest:\n" in shown
     assert affinity(valkey.url, "dead", "replay", "b+").stdout == "1 replayed\n"
     assert affinity(valkey.url, "dead", "list").stdout.splitlines()[0].split()[:3] == ["ended", "reason", "type"]
+
+
+def test_a_lost_job_that_was_acked_has_its_message_and_one_whose_message_is_gone_says_so(valkey, redis_client, mixed):
+    assert "message     15 bytes" in affinity(valkey.url, "dead", "show", "lost").stdout
+    redis_client.delete(Keys().key("message", "lost"))
+    said = "gone: the server no longer has it, so the job cannot be replayed"
+    assert said in affinity(valkey.url, "dead", "show", "lost").stdout
+    assert mixed.scheduler.replay(["lost", "bad"]) == ["bad"]
