@@ -3,9 +3,8 @@
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..observe.type_rules import Kind, Pause, address, pauses
-from ..rules.keys import decode
-from ..rules.type_name import ACCEPTED, did_you_mean, is_type
+from ..observe.type_rules import Kind, Pause, address, in_vain, no_pause, pauses
+from ..rules.type_name import ACCEPTED, is_type
 from .broker import AS_JSON, reader_of, scheduler_of, show
 from .times import seconds
 from .words import moment
@@ -65,10 +64,10 @@ def pause(
     with scheduler_of(ctx) as scheduler:
         scheduler.pause(address(kind, name), for_s=for_s, why=reason)
         found = pauses(scheduler.reader)
-        served = {decode(each) for each in scheduler.reader.capacity()}
+        warning = in_vain(scheduler.reader, kind, name)
     show(found, _listed, json=as_json)
-    if kind == "type" and name not in served:
-        click.echo(f"no live worker serves type {name!r}{did_you_mean(name, served)}", err=True)
+    if warning:
+        click.echo(warning, err=True)
 
 
 @click.command(cls=CeleryCommand)
@@ -86,11 +85,10 @@ def resume(ctx: click.Context, type_: str | None, key: str | None, everything: b
     with scheduler_of(ctx) as scheduler:
         was_paused = scheduler.resume(address(kind, name))
         left = pauses(scheduler.reader)
-    what = Pause(kind, name, 0, None, "")
     if not was_paused:
-        paused = "; ".join(map(str, left)) if left else "nothing"
-        raise click.ClickException(f"{what} itself is not paused; paused: {paused}")
-    click.echo("\n".join([f"resumed: {what}", *map(sentence, left)]))
+        others = f"paused: {', '.join(map(str, left))}" if left else "nothing is paused"
+        raise click.ClickException(f"{no_pause(kind, name)}; {others}")
+    click.echo("\n".join([f"resumed: {Pause(kind, name, 0, None, '')}", *map(sentence, left)]))
 
 
 def _listed(found: list[Pause]) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from ..rules.keys import decode, encode
 from ..rules.score import MICRO
+from ..rules.type_name import did_you_mean
 from ..server.reader import Reader
 from .keys_in_use import encoded
 
@@ -48,6 +49,20 @@ def address(kind: Kind, name: str) -> str:
     if kind == "all":
         return "*"
     return f"key:{encoded(name)}" if kind == "key" else f"type:{encode(name)}"
+
+
+def no_pause(kind: Kind, name: str) -> str:
+    """Return what somebody is told who ends a pause that does not exist."""
+    what = "all types" if kind == "all" else str(Pause(kind, name, 0, None, ""))
+    return f"there is no pause of {what}"
+
+
+def in_vain(reader: Reader, kind: Kind, name: str) -> str | None:
+    """Return a warning if *name* is a type that no live worker serves: its pause may be meant for another type."""
+    if kind != "type":
+        return None
+    served = {decode(each) for each in reader.capacity()}
+    return None if name in served else f"no live worker serves type {name!r}{did_you_mean(name, served)}"
 
 
 def pauses(reader: Reader) -> list[Pause]:

@@ -34,7 +34,7 @@ def test_a_type_is_paused_and_resumed(valkey, fleet):
     assert affinity(valkey.url, "resume", "pdf").stdout == "resumed: type 'pdf'\n"
     assert fleet.jobs("worker") == ["job"]
     again = affinity(valkey.url, "resume", "pdf")
-    said = "Error: type 'pdf' itself is not paused; paused: nothing\n"
+    said = "Error: there is no pause of type 'pdf'; nothing is paused\n"
     assert (again.returncode, again.stderr) == (1, said)
     assert affinity(valkey.url, "pause").stdout == "nothing is paused\n"
 
@@ -46,7 +46,7 @@ def test_a_key_and_everything_are_paused(valkey, fleet):
     assert fleet.jobs("worker") == ["free"]
     assert "key 'city:HH' is paused" in affinity(valkey.url, "explain", "task-keyed!").stdout
     affinity(valkey.url, "pause", "--all")
-    assert affinity(valkey.url, "resume", "pdf").stderr.endswith("paused: key 'city:HH'; every type\n")
+    assert affinity(valkey.url, "resume", "pdf").stderr.endswith("paused: key 'city:HH', every type\n")
     resumed = affinity(valkey.url, "resume", "--key", "city:HH").stdout.splitlines()
     assert resumed[0] == "resumed: key 'city:HH'"
     assert resumed[1].startswith("paused: every type since")

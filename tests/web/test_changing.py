@@ -10,7 +10,8 @@ def said(reply):
 def test_a_type_is_paused_and_resumed(fleet, web):
     fleet.join("worker", "a/b c")
     reply = web("POST", "/api/types/a%2Fb%20c/pause", json={"reason": "db migration", "for_s": 60})
-    (pause,) = reply.json()
+    (pause,) = reply.json()["pauses"]
+    assert reply.json()["warning"] is None
     assert (reply.status_code, pause["name"], pause["why"]) == (202, "a/b c", "db migration")
     assert pause["until"] - pause["since"] == pytest.approx(60)
     fleet.publish("job", "a/b c")
@@ -20,7 +21,15 @@ def test_a_type_is_paused_and_resumed(fleet, web):
     assert web("POST", "/api/types/a%2Fb%20c/resume").status_code == 202
     assert fleet.jobs("worker") == ["job"]
     again = web("POST", "/api/types/a%2Fb%20c/resume")
-    assert (again.status_code, said(again)) == (409, "type 'a/b c' itself is not paused")
+    assert (again.status_code, said(again)) == (409, "there is no pause of type 'a/b c'")
+
+
+def test_a_pause_of_a_type_that_no_worker_serves_is_made_with_a_warning(fleet, web):
+    fleet.join("worker", "pdf")
+    for path, body in (("/api/types/pfd/pause", {}), ("/api/pauses", {"kind": "type", "name": "pfd"})):
+        reply = web("POST", path, json=body).json()
+        assert [each["name"] for each in reply["pauses"]] == ["pfd"]
+        assert reply["warning"] == "no live worker serves type 'pfd'; did you mean 'pdf'?"
 
 
 @pytest.mark.parametrize("body", [{"for_s": 0}, {"for_s": 1e30}, {"reason": "x" * 1001}, {"why": ""}, [], "x"])

@@ -1,5 +1,6 @@
 """Pauses of a type, a key or all types: `celery affinity pause` and `resume`."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import FastAPI, Query
@@ -7,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from ...errors import refuse
-from ...observe.type_rules import Pause, address, pauses
+from ...observe.type_rules import Pause, address, in_vain, no_pause, pauses
 from ...rules.type_name import ACCEPTED, is_type
 from ...server.scheduler import Scheduler
 from ..replies import RefusedError, reply
@@ -34,14 +35,22 @@ class PausingOf(Pausing):
     name: str = ""
 
 
+@dataclass(frozen=True)
+class Paused:
+    """All pauses after a new one. *warning*: the new one is that of a type that no live worker serves."""
+
+    pauses: list[Pause]
+    warning: str | None
+
+
 def add(api: FastAPI, site: Site) -> None:
     @api.get("/api/pauses", summary="Pauses of types, keys and all types")
-    async def paused() -> Response:
+    async def all_of_them() -> Response:
         return reply(await site.with_scheduler(_pauses))
 
     @api.post("/api/pauses", summary="Pause a type, a key or all types: none of their jobs starts", status_code=202)
     async def pause(pausing: PausingOf) -> Response:
-        return reply(await site.with_scheduler(_pause, _checked(pausing.kind, pausing.name), pausing), 202)
+        return await _paused(site, pausing.kind, pausing.name, pausing)
 
     @api.delete("/api/pauses", summary="End the pause of a type, of a key, or of all types", status_code=202)
     async def resume(kind: Annotated[_Kind, Query()], name: str = "") -> Response:
@@ -49,17 +58,26 @@ def add(api: FastAPI, site: Site) -> None:
 
     @api.post("/api/types/{type_:path}/pause", summary="Pause a type: none of its jobs starts", status_code=202)
     async def pause_type(type_: str, pausing: Pausing | None = None) -> Response:
-        given = pausing or Pausing(reason="", for_s=None)
-        return reply(await site.with_scheduler(_pause, _checked("type", type_), given), 202)
+        return await _paused(site, "type", type_, pausing or Pausing(reason="", for_s=None))
 
     @api.post("/api/types/{type_:path}/resume", summary="End the pause of a type", status_code=202)
     async def resume_type(type_: str) -> Response:
         return await _resumed(site, "type", type_)
 
 
+async def _paused(site: Site, kind: _Kind, name: str, given: Pausing) -> Response:
+    what = _checked(kind, name)
+
+    def pause(scheduler: Scheduler) -> Paused:
+        scheduler.pause(what, for_s=given.for_s, why=given.reason)
+        return Paused(pauses(scheduler.reader), in_vain(scheduler.reader, kind, name))
+
+    return reply(await site.with_scheduler(pause), 202)
+
+
 async def _resumed(site: Site, kind: _Kind, name: str) -> Response:
     if not await site.with_scheduler(_resume, _checked(kind, name)):
-        raise RefusedError(409, f"{Pause(kind, name, 0, None, '')} itself is not paused")
+        raise RefusedError(409, no_pause(kind, name))
     return reply(await site.with_scheduler(_pauses), 202)
 
 
@@ -75,11 +93,6 @@ def _checked(kind: _Kind, name: str) -> str:
 
 
 def _pauses(scheduler: Scheduler) -> list[Pause]:
-    return pauses(scheduler.reader)
-
-
-def _pause(scheduler: Scheduler, what: str, given: Pausing) -> list[Pause]:
-    scheduler.pause(what, for_s=given.for_s, why=given.reason)
     return pauses(scheduler.reader)
 
 
