@@ -11,6 +11,7 @@ from ..check.as_json import as_json as outcome_as_json
 from ..check.gather import gather
 from . import text_of_check as text
 from .broker import AS_JSON, print_json, scheduler_of
+from .times import SecondsRange
 from .words import printable
 
 #: Exit codes. An unreadable command line ends with 2 as well.
@@ -33,7 +34,7 @@ FINE, WARNED, FAILED = 0, 1, 2
     "--timeout",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(min=0.1),
+    type=SecondsRange(min=0.1),
     help="Seconds to wait for answers from workers.",
 )
 @AS_JSON

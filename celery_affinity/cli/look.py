@@ -15,6 +15,7 @@ from ..rules.keys import decode, encode
 from ..rules.score import MICRO
 from . import text_of_explain, text_of_jobs, text_of_status
 from .broker import AS_JSON, reader_of, show
+from .times import SecondsRange
 
 _LIMIT = click.option(
     "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Largest number to show."
@@ -70,7 +71,7 @@ def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: boo
 @click.command(cls=CeleryCommand)
 @_LIMIT
 @click.option(
-    "--interval", default=2.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between refreshes."
+    "--interval", default=2.0, show_default=True, type=SecondsRange(min=0.1), help="Seconds between refreshes."
 )
 @click.option(
     "--count", type=click.IntRange(min=1), help="Refresh N times, then exit. Default: until Ctrl-C.", metavar="N"

@@ -8,9 +8,10 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..observe.scale import Scale, name_of, scale_of, scales
 from ..observe.status import Report, WorkerStatus
-from ..rules.scaling import TARGET_WAIT_S
+from ..rules.scaling import MOST_TARGET_WAIT_S, TARGET_WAIT_S
 from ..server.scheduler import Scheduler
 from .broker import AS_JSON, scheduler_of, show
+from .times import SecondsRange
 from .words import table
 
 #: Exit codes of `scale-in`: the worker is drained (and, with --wait, holds nothing); it still works, or does not
@@ -30,7 +31,7 @@ _KNOWN_WITHIN_S = 15.0
     "--target-wait",
     default=TARGET_WAIT_S,
     show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
+    type=SecondsRange(min=0, max=MOST_TARGET_WAIT_S, min_open=True),
     help="Seconds within which the jobs that wait now should start.",
 )
 @AS_JSON
@@ -60,7 +61,7 @@ def _as_text(found: list[Scale]) -> str:
 @click.option(
     "--wait",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=SecondsRange(min=0),
     help="With --drain, wait up to this long for its jobs to end.",
 )
 @click.pass_context

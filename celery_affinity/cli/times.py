@@ -1,6 +1,8 @@
 """Times that a person writes: 90s, 30m, 2h, 1d."""
 
+import math
 import re
+from typing import Any
 
 import click
 
@@ -8,6 +10,16 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 #: Longest time, s: ten years.
 _LONGEST_S = 3_650 * _UNITS_S["d"]
+
+
+class SecondsRange(click.FloatRange):
+    """A number of seconds. NaN, which is neither below nor above a limit, is outside of every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a number in the range {self._describe_range()}.", param, ctx)
+        return found
 
 
 def seconds(_ctx: click.Context, _option: click.Parameter, text: str | None) -> float | None:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-#: Target wait, s, if nobody says one.
-TARGET_WAIT_S = 30.0
+#: Target wait, s, if nobody says one, and the longest one that is accepted.
+TARGET_WAIT_S, MOST_TARGET_WAIT_S = 30.0, 1_000_000_000
 
 #: Time in a slot, s, of a job of a type of which none has ended yet.
 UNKNOWN_AVERAGE_S = 1.0

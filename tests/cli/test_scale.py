@@ -88,3 +88,10 @@ def test_the_last_worker_of_a_type_goes_last_and_that_is_said(scripted, valkey):
     assert (run.stdout, run.stderr) == ("specialist@host\n", ""), "both are idle, and the other one is first by name"
     run = affinity(valkey.url, "scale-in", "--profile", "excel,pdf")
     assert (run.stdout, run.stderr) == ("a-versatile@host\n", "no other worker serves excel\n")
+
+
+@pytest.mark.parametrize("wait", ["nan", "inf", "-1", "0"])
+def test_a_target_wait_that_is_no_time_is_refused_with_the_range(valkey, wait):
+    run = affinity(valkey.url, "scale", "--target-wait", wait)
+    assert run.returncode == 2
+    assert "0<x<=1000000000" in run.stderr

@@ -102,3 +102,11 @@ def test_figures_and_probes(fleet, web):
     assert 'celery_affinity_pending_jobs{type="pdf",mode="queued"}' in text
     assert [web.get(path).json() for path in ("/healthz", "/readyz")] == [{"status": "ok"}] * 2
     assert "/api/jobs/{id}" in web.get("/openapi.json").json()["paths"]
+
+
+@pytest.mark.parametrize("wait", ["nan", "inf", "-1", "0"])
+@pytest.mark.parametrize("path", ["/api/scale", "/api/scale/pdf"])
+def test_a_target_wait_that_is_no_time_is_refused_with_the_range(web, path, wait):
+    reply = web.get(f"{path}?target_wait={wait}")
+    said = "target_wait must be a number of seconds above 0, 1,000,000,000 at most, got: "
+    assert (reply.status_code, reply.json()["error"]["message"].startswith(said)) == (400, True)
