@@ -11,6 +11,7 @@ import signal
 import uuid
 from contextlib import contextmanager, suppress
 
+import hypothesis  # noqa: F401  # its plugin imports it at the end, when a collected result may run code within the compiler
 import psutil
 import pytest
 import redis

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cache, partial, wraps
 from typing import Any
 
+import celery
 from billiard.common import TERM_SIGNAME
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
@@ -33,6 +34,9 @@ from .claimed_request import ClaimedRequest
 from .pools import forks
 
 logger = logging.getLogger(__name__)
+
+#: Whether this Celery leaves the result of a task that rejected its message pending for ever (celery#4222).
+_LEAVES_REJECTED_PENDING = celery.VERSION[:2] < (5, 7)
 
 
 class NotBegunError(Reject):
@@ -92,9 +96,12 @@ class EndOfTask(ClaimedRequest):
 
     @tells_an_end
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._telling is not None and isinstance(error_of(exc_info), NotBegunError):
+        error = error_of(exc_info)
+        if self._telling is not None and isinstance(error, NotBegunError):
             self._telling.settle(self._tag, RETURNED)
         try:
+            if _LEAVES_REJECTED_PENDING and isinstance(error, Reject) and not error.requeue:
+                self._tell_the_first_caller(error)
             return None if self._is_fenced else super().on_failure(exc_info, *args, **kwargs)
         except (MemoryError, *LOST):
             raise
@@ -103,6 +110,11 @@ class EndOfTask(ClaimedRequest):
             raise
         finally:
             self._end(exc_info)
+
+    def _tell_the_first_caller(self, error: Reject) -> None:
+        """Store that a merged run was rejected, as the other callers are told: nobody is to wait for ever."""
+        if self._telling is not None and not self._is_fenced and is_batch(job_in(self._tag)):
+            self.task.backend.mark_as_failure(self.id, error, request=self._context, store_result=self.store_errors)
 
     @tells_an_end
     def on_timeout(self, soft: bool, timeout: float) -> Any:
