@@ -1,4 +1,4 @@
-"""Start a fleet, have it work for a minute and a half, and take docs/how-to/page-now.png and page-job.png."""
+"""Start a fleet, have it work for a minute and a half, and take a picture of each view: docs/how-to/page-*.png."""
 
 import os
 import random
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from celery_affinity.embedded import EmbeddedServer
 
@@ -23,6 +23,9 @@ WORKERS = {
     "versatile": ("excel,pdf,route,video", 2),
     "video": ("video", 1),
 }
+
+#: The other views of the page, by address, and a text that each of them shows.
+VIEWS = {"workers": "versatile@shop", "next": "shop.encode", "rules": "customer:", "dead": "shop.scan", "jobs": "shop."}
 
 #: Time, s, for which jobs come before the pictures are taken, and the pause between two of them.
 LOAD_S, PAUSE_S = 90.0, 0.22
@@ -42,11 +45,20 @@ def main() -> None:
             waits = _load()
             page.wait_for_timeout(2500)  # the page asks every 2 s
             page.screenshot(path=PAGES / "page-now.png")
-            page.goto(f"{url}/#/job/{waits}")
-            page.get_by_text("Why it waits").wait_for()
-            page.wait_for_timeout(1000)
-            page.screenshot(path=PAGES / "page-job.png")
+            _take(page, f"{url}/#/job/{waits}", "Why it waits", "job")
+            for view, text in VIEWS.items():
+                _take(page, f"{url}/#/{view}", text, view)
+            phone = browser.new_page(viewport={"width": 390, "height": 820}, color_scheme="dark")
+            _take(phone, url, "Types", "phone")
             browser.close()
+
+
+def _take(page: Page, address: str, text: str, name: str) -> None:
+    """Take a picture of the view at *address*, which shows *text* when it is there."""
+    page.goto(address)
+    page.get_by_text(text).first.wait_for()
+    page.wait_for_timeout(2500)  # until the next news
+    page.screenshot(path=PAGES / f"page-{name}.png")
 
 
 def _load() -> str:
@@ -57,8 +69,9 @@ def _load() -> str:
         pass
     chance = random.Random(7)  # noqa: S311 - a picture, no secret
     videos = [shop.encode.delay(f"customer {number % 3}", 8).id for number in range(24)]
-    for _ in range(4):
+    for number in range(4):
         shop.draw.delay()
+        shop.scan.delay(f"page {number}")
     began = time.monotonic()
     while (since := time.monotonic() - began) < LOAD_S:
         busy = 1 + (30 < since < 60)

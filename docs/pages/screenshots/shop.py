@@ -4,6 +4,7 @@ import os
 import time
 
 from celery import Celery
+from celery.exceptions import Reject
 
 from celery_affinity import Affinity
 
@@ -34,6 +35,11 @@ def plan(seconds):
 def encode(customer, seconds):
     time.sleep(seconds)
     return customer
+
+
+@app.task(name="shop.scan", affinity="pdf", acks_late=True)  # an acked message could not be rejected any more
+def scan(page):
+    raise Reject(f"{page} cannot be read", requeue=False)
 
 
 @app.task(name="shop.draw", affinity="drawing")
