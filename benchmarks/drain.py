@@ -1,6 +1,7 @@
 """How fast a worker runs no-op tasks that wait already, and what each costs."""
 
 from collections import Counter
+from typing import NamedTuple
 
 from tests.support.processes import wait_until
 
@@ -10,9 +11,23 @@ from .meter import per_task
 from .systems import Variant, waiting
 
 
+class Drained(NamedTuple):
+    """When each task began, by time; and what a task cost."""
+
+    records: list[Record]
+    costs: dict[str, float]
+
+
 def drain(bench: Bench, variant: Variant, tasks: int) -> dict[str, float]:
-    """Return tasks a second, from the start of the first to that of the last, and costs. Each must have run once."""
-    bench.restock(variant, tasks, "keyed" if variant.keys else "delay")
+    """Return tasks a second, from the start of the first to that of the last, and costs."""
+    records, costs = run_all(bench, variant, tasks)
+    seconds = (records[-1].ns - records[0].ns) / 1e9
+    return {"rate": (tasks - 1) / seconds, **costs}
+
+
+def run_all(bench: Bench, variant: Variant, tasks: int, way: str = "delay") -> Drained:
+    """Have a worker run *tasks* that were published in a *way*. Each must have run once."""
+    bench.restock(variant, tasks, way)
     bench.ledger.clear()
     with bench.worker(variant) as worker:
         meter = bench.meter(worker.pid)
@@ -23,8 +38,7 @@ def drain(bench: Bench, variant: Variant, tasks: int) -> dict[str, float]:
         wait_until(lambda: not waiting(variant.system, bench.client), 10, f"{variant.name} settles every message")
     records = bench.ledger.records()
     check_each_ran_once(records, tasks, variant.name)
-    seconds = (records[-1].ns - records[0].ns) / 1e9
-    return {"rate": (tasks - 1) / seconds, **per_task(before, after, tasks - already)}
+    return Drained(records, per_task(before, after, tasks - already))
 
 
 def check_each_ran_once(records: list[Record], tasks: int, name: str) -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .figures import compared as with_and_without_figures
+from .in_turns import FIGURES, KEYED, goal_of
 from .load import LOAD
 from .observers import OBSERVERS, USUAL_TYPES
 from .results import Part, Results, figure, ratio
 from .sharing import Sharer
-from .systems import AFFINITY, DRAMATIQ, KEYS, LOOKAHEAD, MERGED, SLOTS, STOCK, Variant
+from .systems import AFFINITY, DRAMATIQ, LOOKAHEAD, MERGED, SLOTS, STOCK, Variant
 from .viewers import BY_ID, VIEWERS, viewers_name
 
 Reached = Callable[[Results], float | None]
@@ -43,10 +43,6 @@ def at_most(limit: float, name: str, reached: Reached, unit: str = "x", note: st
 
 def _strict(pool: str) -> str:
     return Variant(AFFINITY, pool).name
-
-
-def _keyed(pool: str) -> str:
-    return Variant(AFFINITY, pool, keys=KEYS).name
 
 
 def _ahead(pool: str) -> str:
@@ -105,21 +101,20 @@ DRAINING = (
     *(
         at_least(
             0.8,
-            f"drain, {pool}, {KEYS:,} exclusive keys",
-            ratio("drain", "rate", _keyed(pool), _strict(pool)),
+            f"drain, {each.pool}, {each.what}",
+            goal_of("keys", each),
             note="jobs without keys",
         )
-        for pool in SLOTS
+        for each in KEYED
     ),
     *(
         at_least(
             0.98,
-            f"drain, {worker.pool}, with figures of types",
-            ratio("figures", "rate", worker.name, worker.beside),
+            f"drain, {each.pool}, figures of types",
+            goal_of("figures", each),
             note="without figures",
         )
-        for worker in with_and_without_figures()
-        if worker.beside
+        for each in FIGURES
     ),
     at_most(1 + _BACKGROUND, "requests a task, solo", figure("drain", "requests", _strict("solo")), "requests"),
     at_most(

@@ -65,9 +65,11 @@ _QUICK_PARTS = (
     "page",
     "memory",
     "sharing",
+    "figures",
+    "keys",
 )
 
-FULL = Options(parts=(*_QUICK_PARTS, "figures", "loss"))
+FULL = Options(parts=(*_QUICK_PARTS, "loss"))
 
 QUICK = Options(
     parts=_QUICK_PARTS,

@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from .arrows import fleets, longest_script_ms, scales
 from .bench import Bench, in_turn
 from .drain import drain
-from .figures import MORE_ROUNDS, figures
-from .figures import compared as with_and_without_figures
 from .idle import idle
+from .in_turns import FIGURES, KEYED, Compared, measured
 from .latency import compared, latency, posts
 from .load import on_demand, slots
 from .loss import loss
@@ -42,10 +41,16 @@ def measure_drain(options: Options) -> Results:
 
 
 def measure_figures(options: Options) -> Results:
-    subjects = options.chosen(with_and_without_figures())
-    rounds = MORE_ROUNDS * options.rounds
+    return {"figures": _in_turns(FIGURES, options)}
+
+
+def measure_keys(options: Options) -> Results:
+    return {"keys": _in_turns(KEYED, options)}
+
+
+def _in_turns(compared: list[Compared], options: Options) -> Part:
     with Bench(options.server) as bench:
-        return {"figures": in_turn(subjects, rounds, lambda each: figures(bench, each, options.drain_tasks))}
+        return measured(bench, options.chosen(compared), options.rounds, options.drain_tasks)
 
 
 def measure_latency(options: Options) -> Results:
@@ -150,5 +155,6 @@ PARTS: dict[str, Callable[[Options], Results]] = {
     "memory": measure_memory,
     "sharing": measure_sharing,
     "figures": measure_figures,
+    "keys": measure_keys,
     "loss": measure_loss,
 }

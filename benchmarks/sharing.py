@@ -20,6 +20,7 @@ class Sharer(Variant):
 
     system: str = AFFINITY
     pool: str = "solo"
+    app: str = "merging_app"
     results: int = 1000
 
     @property
@@ -29,9 +30,6 @@ class Sharer(Variant):
     @property
     def beside(self) -> str | None:
         return None
-
-    def command(self) -> list[str]:
-        return [word.replace("celery_app", "merging_app") for word in super().command()]
 
     def environment(self, url: str, ledger: Path) -> dict[str, str]:
         found = super().environment(url, ledger)

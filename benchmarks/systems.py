@@ -31,8 +31,11 @@ SLOTS = {"solo": 1, "threads": 8, "prefork": 2}
 #: processes, by default.
 LOOKAHEAD = 8
 
-#: Exclusive keys, one of which each job has, where the cost of keys is measured.
+#: Exclusive keys, one of which a job has, where the cost of keys is measured.
 KEYS = 1_000
+
+#: Tasks, one after the other, that meet what is measured, before as many that do not.
+TASKS_A_TURN = 100
 
 #: Tasks of which calls merge, and the ways to publish them: each call with a key of its own, or all with one.
 MERGED = {"own_key": "merged own key", "one_key": "merged one key"}
@@ -45,8 +48,7 @@ _WORKER = ["--loglevel", "WARNING", "--without-mingle", "--without-gossip", "--w
 class Variant:
     """A worker as it is measured. *prefetch*: messages for each slot, where the system has them wait in the worker.
 
-    *keys*: number of exclusive keys that the tasks have in turn; 0: they have none. *source*: where the package is
-    imported from, if not from here.
+    *app*: the worker's, a module of `apps`. *source*: where the package is imported from, if not from here.
     """
 
     system: str
@@ -54,7 +56,7 @@ class Variant:
     late: bool = True
     prefetch: int | None = None
     lookahead: int = 0
-    keys: int = 0
+    app: str = "celery_app"
     source: Path | None = None
 
     @property
@@ -66,8 +68,6 @@ class Variant:
             words.append(f"prefetch {self.prefetch}")
         if self.system in (AFFINITY, BEFORE):
             words.append(f"{self.lookahead} ahead" if self.lookahead else "strict")
-        if self.keys:
-            words.append(f"{self.keys:,} keys")
         return ", ".join(words)
 
     @property
@@ -96,7 +96,7 @@ class Variant:
             options = ["--processes", "1", "--threads", str(self.slots), "--skip-logging"]
             return [sys.executable, "-m", "dramatiq", "benchmarks.apps.dramatiq_app", *options]
         pool = ["--pool", self.pool, "--concurrency", str(self.slots)]
-        return [sys.executable, "-m", "celery", "-A", "benchmarks.apps.celery_app", "worker", *_WORKER, *pool]
+        return [sys.executable, "-m", "celery", "-A", f"benchmarks.apps.{self.app}", "worker", *_WORKER, *pool]
 
     def environment(self, url: str, ledger: Path) -> dict[str, str]:
         """Return what the apps read; the package comes from *source*."""
@@ -129,14 +129,12 @@ def variants(before: Path | None = None) -> list[Variant]:
             found += [Variant(STOCK, pool, late), Variant(STOCK, pool, late, prefetch=1), Variant(AFFINITY, pool, late)]
             if has_lookahead():
                 found.append(Variant(AFFINITY, pool, late, lookahead=LOOKAHEAD))
-        found.append(Variant(AFFINITY, pool, keys=KEYS))
         if pool == "threads":
             found.append(Variant(DRAMATIQ, pool))
         if pool == "solo":
             found.append(Variant(FLOOR, pool))
     if before:
-        ours = [each for each in found if each.system == AFFINITY and not each.keys]  # the other may not have keys
-        found += [replace(each, system=BEFORE, source=before) for each in ours]
+        found += [replace(each, system=BEFORE, source=before) for each in found if each.system == AFFINITY]
     return found
 
 

@@ -27,7 +27,8 @@ _DRAWN = {
     "page": {"broker_percent": "share of the broker's core, %", "rate_of_a_core": "jobs by id, a second on a core"},
     "memory": {"bytes": "bytes a pending job"},
     "sharing": {"rate": "results a second"},
-    "figures": {"rate": "tasks a second", "server_us": "CPU time of the server, µs a task"},
+    "figures": {"rate": "tasks a second"},
+    "keys": {"rate": "tasks a second"},
     "loss": {"lost": "tasks lost"},
 }
 

@@ -7,7 +7,7 @@ import time
 
 import celery_affinity
 from benchmarks.ledger import Ledger
-from benchmarks.systems import KEYS, MERGED
+from benchmarks.systems import KEYS, MERGED, TASKS_A_TURN
 
 BATCH = 1000
 
@@ -31,16 +31,25 @@ def celery_ways():
     def many(numbers):
         celery_affinity.publish_many(noop, ((number,) for number in numbers))
 
-    def keyed(numbers):
+    def keyed_in_turns(numbers):
         for number in numbers:
-            noop.apply_async((number,), exclusive=f"key-{number % KEYS}")
+            nth_with_a_key = number // (2 * TASKS_A_TURN) * TASKS_A_TURN + number % TASKS_A_TURN
+            options = {"exclusive": f"key-{nth_with_a_key % KEYS}"} if number // TASKS_A_TURN % 2 else {}
+            noop.apply_async((number,), **options)
 
     def lasting_10_ms(numbers):
         for number in numbers:
             lasting.delay(number, 0.010)
 
-    found = {"delay": delay, "batch": batch, "publish_many": many, "keyed": keyed, "lasting": lasting_10_ms}
-    return {**found, **{way: merged_way(name) for name, way in MERGED.items()}, "shared": merged_way("shared")}
+    return {
+        "delay": delay,
+        "batch": batch,
+        "publish_many": many,
+        "keyed in turns": keyed_in_turns,
+        "lasting": lasting_10_ms,
+        **{way: merged_way(name) for name, way in MERGED.items()},
+        "shared": merged_way("shared"),
+    }
 
 
 def merged_way(name):

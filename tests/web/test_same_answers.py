@@ -13,25 +13,7 @@ from celery_affinity.cli import affinity
 from celery_affinity.observe.as_json import as_json
 from celery_affinity.observe.job_lists import LISTED
 
-TYPES = ("pdf", "excel", "nobody's")
-
-#: How a job ends that a worker got; None: it is held.
-OUTCOMES = (None, "acked", "failed ValueError: no such page", "rejected Reject: bad")
-
-some_jobs = draw.lists(
-    draw.fixed_dictionaries(
-        {
-            "type_": draw.sampled_from(TYPES),
-            "priority": draw.integers(0, 10),
-            "on_demand": draw.booleans(),
-            "delay_s": draw.sampled_from([0, 0, 0, 60]),
-            "key": draw.sampled_from([None, None, "a", "b"]),
-            "outcome": draw.sampled_from(OUTCOMES),
-            "is_revoked": draw.sampled_from([False, False, False, True]),
-        }
-    ),
-    max_size=25,
-)
+from ..support.jobs_in_all_states import TYPES, fill, runs_of, some_jobs, tell
 
 
 class Asked:
@@ -85,29 +67,6 @@ def _without(found, names):
     return [_without(each, names) for each in found] if isinstance(found, list) else type(found)
 
 
-def fill(fleet, drawn):
-    """Publish what is drawn; two workers get some of it, and end some of that. Return the ids of all jobs."""
-    fleet.scheduler.client.flushall()
-    ids, outcomes = [], {}
-    for worker, types in (("one", ("pdf",)), ("two", ("pdf", "excel"))):
-        fleet.join(worker, *types, slots=2, settings={"keep": 3600.0})
-    for number, each in enumerate(drawn):
-        name = f"job{number}{'!' if each['key'] else ''}"
-        rules = f"key={each['key']} limit=1" if each["key"] else ""
-        options = {option: each[option] for option in ("priority", "on_demand", "delay_s")}
-        fleet.publish(name, each["type_"], rules=rules, **options)
-        ids.append(name)
-        outcomes[name] = each["outcome"]
-    for worker in ("one", "two"):
-        for claim in fleet.inbox(worker):
-            if outcomes[claim.job_id]:
-                fleet.end(worker, claim, outcome=outcomes[claim.job_id], inline=False)
-    fleet.scheduler.revoke(
-        [f"task-{name}" for name, each in zip(ids, drawn, strict=True) if each["is_revoked"]], [], keep_s=60
-    )
-    return ids
-
-
 @pytest.fixture
 def asked(app, web):
     return Asked(app, web)
@@ -117,12 +76,15 @@ def asked(app, web):
 @given(drawn=some_jobs, limit=draw.sampled_from([1, 3, 7, 1000]))
 def test_pages_by_state_are_disjoint_and_complete_and_all_ways_agree(asked, fleet, drawn, limit):
     ids = fill(fleet, drawn)
+    tell(fleet, batches_alone=True)
+    runs = runs_of(fleet, ids)
     found = [(state, job_id) for state in LISTED for job_id in asked.all_pages(limit, state=state)]
-    assert sorted(job_id for _, job_id in found) == sorted(ids)
-    for state, job_id in found[:: max(1, len(found) // 4)]:
-        assert asked.one(f"task-{job_id}")["state"] == state
+    assert sorted(job_id for _, job_id in found) == sorted(set(runs.values()))
+    state_of = {job_id: state for state, job_id in found}
+    for job_id in ids[:: max(1, len(ids) // 4)]:
+        assert asked.one(f"task-{job_id}")["state"] == state_of[runs[job_id]]
     for type_ in TYPES:
-        of_type = [name for name, each in zip(ids, drawn, strict=True) if each["type_"] == type_]
+        of_type = {runs[name] for name, each in zip(ids, drawn, strict=True) if each["type_"] == type_}
         listed = [each for state in LISTED for each in asked.all_pages(limit, state=state, type=type_)]
         assert sorted(listed) == sorted(of_type)
     live = {job_id for state, job_id in found if state not in ("done", "failed", "revoked", "expired")}

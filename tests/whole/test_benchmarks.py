@@ -11,8 +11,8 @@ import pytest
 from benchmarks import for_users
 from benchmarks.bench import BenchmarkError
 from benchmarks.drain import check_each_ran_once
-from benchmarks.figures import MORE_ROUNDS
 from benchmarks.goals import GOALS, at_least, at_most
+from benchmarks.in_turns import rates
 from benchmarks.ledger import END, START, Record
 from benchmarks.load import slot_use
 from benchmarks.observers import OBSERVERS
@@ -42,7 +42,7 @@ def test_publishing_and_draining_are_measured_and_told(tmp_path):
     assert content["parts"].keys() == {"publish", "drain"}
     assert content["parts"]["publish"]["figures"].keys() == {"stock, delay", "affinity, delay"}
     drained = content["parts"]["drain"]
-    assert drained["beside"] == {stocks: "solo, stock, late acks", ours: stocks, f"{ours}, 1,000 keys": stocks}
+    assert drained["beside"] == {stocks: "solo, stock, late acks", ours: stocks}
     for figures in drained["figures"].values():
         assert figures.keys() == {"rate", "worker_us", "server_us", "requests", "bytes"}
         assert all(len(rounds) == 1 for rounds in figures.values())
@@ -131,10 +131,10 @@ def test_merged_calls_are_published_beside_ours_and_all_their_callers_get_the_re
     assert 0 < rate == reached["results shared"]
 
 
-def test_a_drain_is_measured_with_and_without_figures_of_types(tmp_path):
-    sizes = ["--rounds", "1", "--tasks", "50", "--output", tmp_path]
+def test_half_of_the_tasks_of_a_drain_have_figures_or_keys(tmp_path):
+    sizes = ["--rounds", "3", "--tasks", "300", "--output", tmp_path]
     run = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "figures", *sizes, "--only", "solo"],
+        [sys.executable, "-m", "benchmarks", "figures", "keys", *sizes, "--only", "solo"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -143,14 +143,25 @@ def test_a_drain_is_measured_with_and_without_figures_of_types(tmp_path):
     )
     assert run.returncode == 0, run.stderr
     content = json.loads((tmp_path / "results.json").read_text())
-    measured = content["parts"]["figures"]
-    counts, counts_none = (f"solo, affinity, late acks, strict, {word} figures" for word in ("with", "without"))
-    assert measured["beside"] == {counts: counts_none, counts_none: None}
-    rates = {name: figures["rate"] for name, figures in measured["figures"].items()}
-    assert all(len(rounds) == MORE_ROUNDS for rounds in rates.values())
-    ratios = [ours / others for ours, others in zip(rates[counts], rates[counts_none], strict=True)]
     reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
-    assert reached["drain, solo, with figures of types"] == statistics.median(ratios)
+    for part, what, goal in (("figures", "figures", "figures of types"), ("keys", "1,000 keys", "1,000 keys")):
+        measured = content["parts"][part]
+        with_, without = (f"solo, affinity, late acks, strict, {word} {what}" for word in ("with", "without"))
+        assert measured["beside"] == {with_: without, without: None}
+        pairs = zip(*(measured["figures"][name]["rate"] for name in (with_, without)), strict=True)
+        assert reached[f"drain, solo, {goal}"] == statistics.median(ours / others for ours, others in pairs)
+
+
+def test_turns_are_told_apart_and_one_that_was_disturbed_counts_little():
+    lasted_ms = [1, 3, 1, 3, 900, 3, 1, 800, 1, 3]
+    ns, records = 0, [Record(0, 0, START)]
+    for turn in lasted_ms:
+        for _ in range(5):
+            ns += turn * 1_000_000
+            records.append(Record(ns, len(records), START))
+    assert rates(records, 5) == (pytest.approx(1000), pytest.approx(1000 / 3))
+    with pytest.raises(BenchmarkError, match="no two turns of 50"):
+        rates(records, 50)
 
 
 def test_a_lost_task_and_one_that_ran_twice_are_no_result():

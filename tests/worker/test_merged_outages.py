@@ -87,7 +87,7 @@ def test_calls_that_are_refused_while_the_broker_is_away_are_the_next_run(mergin
     worker = merging.start(pool, RESULT_URL=valkey.url)
     go_into(merging, outage, broker, worker, "cannot be sent back")
     assert [each.get(timeout=60) for each in results] == [[0, 1], [0, 1], [5, 6], [5, 6]]
-    assert merging.runs(name) == [["HH", [0, 1]], ["HH", [5, 6]]]
+    assert sorted(merging.runs(name)) == [["HH", [0, 1]], ["HH", [5, 6]]]  # side by side: a slot is free for each
     merging.leaves_nothing()
 
 
@@ -103,7 +103,7 @@ def test_a_run_that_has_waited_too_long_is_given_back_with_all_its_calls_and_has
     whole = [[0, 1, 2, 5]] * 4 if name == "gated_late" else [[0, 1, 2]] * 3 + [[5]]
     assert [each.get(timeout=60) for each in results] == whole
     runs = [["HH", [0, 1, 2, 5]]] if name == "gated_late" else [["HH", [0, 1, 2]], ["HH", [5]]]
-    assert merging.runs(name) == runs
+    assert sorted(merging.runs(name)) == runs  # side by side: a slot is free for each
 
 
 def test_a_run_whose_claim_is_gone_does_not_run_for_a_part_of_its_calls(load_app, valkey, redis_client, tmp_path):

@@ -52,7 +52,7 @@ elif PLACE != "nowhere":
     @wraps(method)
     def dying(*args, **kwargs):
         request = kwargs.get("request") or args[1]
-        dies = (owner is Scheduler or request.task == "told") and next(_numbers) == NUMBER
+        dies = (owner is Scheduler or getattr(request, "task", None) == "told") and next(_numbers) == NUMBER
         if dies and not IS_DONE:
             die()
         result = method(*args, **kwargs)

@@ -1,0 +1,83 @@
+"""What something costs the rate at which a worker drains: within one drain, so many tasks meet it, so many do not, ...
+
+A machine that others share changes its speed by a tenth from one minute to the next. Two turns are a tenth of a second
+apart, and so what disturbs one mostly disturbs the next alike.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from celery_affinity.observe.figures import figures_of
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+
+from .bench import Bench, BenchmarkError, say
+from .drain import run_all
+from .ledger import Record
+from .results import Named, Part
+from .systems import AFFINITY, KEYS, SLOTS, TASKS_A_TURN, Variant
+
+_TYPE = "celery"  # Celery's default queue
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A worker, half of whose tasks meet *what*. *app*: the worker's; *way*: how its tasks were published."""
+
+    pool: str
+    what: str
+    app: str = "celery_app"
+    way: str = "delay"
+
+    @property
+    def name(self) -> str:
+        return f"{self.pool}, {AFFINITY}, late acks, strict, with {self.what}"
+
+    @property
+    def beside(self) -> str:
+        """Return the name of the other half."""
+        return f"{self.pool}, {AFFINITY}, late acks, strict, without {self.what}"
+
+
+FIGURES = [Compared(pool, "figures", app="half_counted_app") for pool in ("solo", "threads")]
+KEYED = [Compared(pool, f"{KEYS:,} keys", way="keyed in turns") for pool in SLOTS]
+
+
+def measured(bench: Bench, compared: Sequence[Compared], rounds: int, tasks: int) -> Part:
+    """Measure the rates with and without; *tasks* of each are run in a round."""
+    part = Part()
+    for round_ in range(1, rounds + 1):
+        for each in compared:
+            records, _ = run_all(bench, Variant(AFFINITY, each.pool, app=each.app), 2 * tasks, each.way)
+            if each in FIGURES:
+                check_half_is_counted(bench, 2 * tasks)
+            without, with_ = rates(records, TASKS_A_TURN)
+            part.add(Named(each.name, each.beside), {"rate": with_})
+            part.add(Named(each.beside), {"rate": without})
+            say(f"{round_}/{rounds}  {each.name}: {with_:,.1f}, without {without:,.1f}")
+    return part
+
+
+def rates(records: Sequence[Record], each: int) -> tuple[float, float]:
+    """Return the tasks a second of the turns of *each* tasks, by *records* in the order of time: of both in turn."""
+    ns = [record.ns for record in records[::each]]
+    lasted = [later - earlier for earlier, later in pairwise(ns)]
+    if len(lasted) < 2:
+        raise BenchmarkError(f"{len(records)} tasks are no two turns of {each}")
+    first, second = (1e9 * each / statistics.median(lasted[nth::2]) for nth in (0, 1))
+    return first, second
+
+
+def check_half_is_counted(bench: Bench, tasks: int) -> None:
+    """Raise BenchmarkError unless the starts and ends of every other turn were counted."""
+    counted = figures_of(Reader(bench.client, Keys()), [_TYPE])
+    for number in (sum(each.started for each in counted), sum(each.runs.number for each in counted)):
+        if not abs(number - tasks // 2) <= TASKS_A_TURN:
+            raise BenchmarkError(f"of {tasks} tasks {number} were counted, not every other {TASKS_A_TURN}")
+
+
+def goal_of(part: str, compared: Compared) -> Callable[[dict[str, Part]], float | None]:
+    """Return what finds the ratio of the two rates in results."""
+    return lambda results: results[part].ratio(compared.name, compared.beside, "rate") if part in results else None

@@ -1,0 +1,78 @@
+"""Jobs in each of the states that there are, as hypothesis draws them."""
+
+from hypothesis import strategies as draw
+
+from celery_affinity.rules.marks import marked
+from celery_affinity.rules.score import MICRO
+
+TYPES = ("pdf", "excel", "nobody's")
+
+#: How a job ends that a worker got; None: it is held.
+OUTCOMES = (None, "acked", "failed ValueError: no such page", "rejected Reject: bad")
+
+some_jobs = draw.lists(
+    draw.fixed_dictionaries(
+        {
+            "type_": draw.sampled_from(TYPES),
+            "priority": draw.integers(0, 10),
+            "on_demand": draw.booleans(),
+            "delay_s": draw.sampled_from([0, 0, 0, 60]),
+            "expires_s": draw.sampled_from([None, None, None, 0, 600]),
+            "key": draw.sampled_from([None, None, "a", "b"]),
+            "merges": draw.sampled_from([False, False, True]),
+            "outcome": draw.sampled_from(OUTCOMES),
+            "is_revoked": draw.sampled_from([False, False, False, True]),
+        }
+    ),
+    max_size=25,
+)
+
+
+def fill(fleet, drawn):
+    """Publish what is drawn in one moment; workers get some of it, and end some of that. Return the ids of all jobs."""
+    fleet.scheduler.client.flushall()
+    fleet.scheduler.advance(1)  # the time as well was there
+    outcomes = {}
+    for worker, types in (("one", ("pdf",)), ("two", ("pdf", "excel")), ("three", ("excel",))):
+        fleet.join(worker, *types, slots=2, settings={"keep": 3600.0})
+    published = []
+    for number, each in enumerate(drawn):
+        name = marked(f"job{number}", merges=each["merges"], has_key=bool(each["key"]))
+        rules = [
+            *(["merge=m most=9 bytes=9999"] if each["merges"] else []),
+            *([f"key={each['key']} limit=1"] * bool(each["key"])),
+        ]
+        options = {option: each[option] for option in ("priority", "on_demand")}
+        times = {"delay_us": each["delay_s"] * MICRO, "expires_us": each["expires_s"] and each["expires_s"] * MICRO}
+        published += fleet.made(
+            [name], each["type_"], task_name="tests.task", rules=" ".join(rules), **options, **times
+        )
+        outcomes[f"message of {name}".encode()] = each["outcome"]
+    fleet.scheduler.publish(*published)
+    for worker in ("one", "two", "three"):
+        for claim in fleet.inbox(worker):
+            if outcomes[claim.message]:
+                fleet.end(worker, claim, outcome=outcomes[claim.message], inline=False)
+    revoked = [job.task_id for job, each in zip(published, drawn, strict=True) if each["is_revoked"]]
+    fleet.scheduler.revoke(revoked, [], keep_s=60)
+    return [job.id for job in published]
+
+
+def tell(fleet, *, batches_alone):
+    """Have the callers know what no worker told them: those of runs that are over, or all."""
+    left = []
+    while ending := fleet.scheduler.announce("app", again_s=60, telling=left):
+        calls = fleet.scheduler.callers(ending.job_id)
+        if calls is not None:
+            outcome = "failed" if ending.how == "failed" else "acked"
+            fleet.scheduler.shared(ending.job_id, [each.job_id for each in calls.callers], outcome=outcome)
+        elif batches_alone:
+            left.append(ending.job_id)
+        else:
+            fleet.scheduler.told([ending.job_id])
+
+
+def runs_of(fleet, ids):
+    """Return the id by which each job is listed: that of its run, of a call that waits or is dead with others."""
+    found = {each: fleet.scheduler.client.hget(fleet.scheduler.keys.key("job", each), "into") for each in ids}
+    return {each: run.decode() if run else each for each, run in found.items()}
