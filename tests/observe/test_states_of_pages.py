@@ -34,6 +34,8 @@ def all_pages(reader, limit, **which):
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=some_jobs, limit=draw.sampled_from([1, 3, 7, 1000]), together=together, are_told=are_told)
 def test_pages_by_state_are_disjoint_and_complete(fleet, reader, drawn, limit, together, are_told):
+    fleet.scheduler.client.flushall()
+    fleet.scheduler.advance(1)  # the time as well was there
     ids = fill(fleet, drawn)
     tell(fleet, batches_alone=not are_told)
     runs = runs_of(fleet, ids)

@@ -30,8 +30,6 @@ some_jobs = draw.lists(
 
 def fill(fleet, drawn):
     """Publish what is drawn in one moment; workers get some of it, and end some of that. Return the ids of all jobs."""
-    fleet.scheduler.client.flushall()
-    fleet.scheduler.advance(1)  # the time as well was there
     outcomes = {}
     for worker, types in (("one", ("pdf",)), ("two", ("pdf", "excel")), ("three", ("excel",))):
         fleet.join(worker, *types, slots=2, settings={"keep": 3600.0})
