@@ -25,7 +25,7 @@ class Pause:
     why: str
 
     def __str__(self) -> str:
-        return {"type": f"type {self.name!r}", "key": f"key {self.name!r}", "all": "every type"}[self.kind]
+        return {"type": f"type {self.name!r}", "key": f"key {self.name!r}", "all": "all types"}[self.kind]
 
 
 @dataclass(frozen=True)

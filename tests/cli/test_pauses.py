@@ -46,10 +46,10 @@ def test_a_key_and_everything_are_paused(valkey, fleet):
     assert fleet.jobs("worker") == ["free"]
     assert "key 'city:HH' is paused" in affinity(valkey.url, "explain", "task-keyed!").stdout
     affinity(valkey.url, "pause", "--all")
-    assert affinity(valkey.url, "resume", "pdf").stderr.endswith("paused: key 'city:HH', every type\n")
+    assert affinity(valkey.url, "resume", "pdf").stderr.endswith("paused: key 'city:HH', all types\n")
     resumed = affinity(valkey.url, "resume", "--key", "city:HH").stdout.splitlines()
     assert resumed[0] == "resumed: key 'city:HH'"
-    assert resumed[1].startswith("paused: every type since")
+    assert resumed[1].startswith("paused: all types since")
     assert fleet.jobs("worker") == []
     affinity(valkey.url, "resume", "--all")
     assert fleet.jobs("worker") == ["keyed!"]

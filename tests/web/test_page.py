@@ -289,6 +289,15 @@ def test_all_jobs_of_a_customer_are_cancelled_after_their_number_is_said(busy, l
 
 
 @in_a_browser
+def test_a_pause_of_a_type_that_nobody_serves_says_so(busy, look):
+    screen = look()
+    row_of(screen, "Types", "drawing", "Pause").click()
+    confirm(screen, "Pause", "No job of drawing starts")
+    screen.sees("drawing is paused; no live worker serves type 'drawing'")
+    assert screen.errors == []
+
+
+@in_a_browser
 def test_no_button_changes_all_jobs_of_the_fleet(busy, look):
     screen = look("#/jobs")
     screen.sees("3 jobs found.")
@@ -298,17 +307,17 @@ def test_no_button_changes_all_jobs_of_the_fleet(busy, look):
 
 
 @in_a_browser
-def test_every_type_is_paused_and_resumed_and_a_type_says_why_it_is_paused(busy, look):
+def test_all_types_are_paused_and_resumed_and_a_type_says_why_it_is_paused(busy, look):
     screen = look("#/rules")
-    screen.page.get_by_role("button", name="Pause every type").click()
+    screen.page.get_by_role("button", name="Pause all types").click()
     screen.page.locator("#confirm").get_by_label("Reason").fill("db migration")
-    confirm(screen, "Pause every type", "No job of any type starts")
-    screen.row("Pauses", "every type").wait_for()
+    confirm(screen, "Pause all types", "No job of any type starts")
+    screen.row("Pauses", "all types").wait_for()
     screen.page.keyboard.press("1")
-    screen.row("Types", "drawing").get_by_text("paused, as every type is,").wait_for()
+    screen.row("Types", "drawing").get_by_text("paused, as all types are,").wait_for()
     screen.row("Types", "drawing").get_by_text("db migration").wait_for()
     screen.page.keyboard.press("4")
-    row_of(screen, "Pauses", "every type", "Resume").click()
+    row_of(screen, "Pauses", "all types", "Resume").click()
     confirm(screen, "Resume", "Its jobs start again")
     screen.sees("Nothing is paused.")
     assert screen.errors == []

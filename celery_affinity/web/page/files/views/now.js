@@ -32,7 +32,7 @@ function fullness({ pending, bound }) {
 function paused(type, pauses) {
   const its = pauses.find((each) => each.kind === "type" && each.name === type.type) ?? pauses.find((each) => each.kind === "all");
   if (!its) return "paused";
-  const what = its.kind === "all" ? "paused, as every type is," : "paused";
+  const what = its.kind === "all" ? "paused, as all types are," : "paused";
   return `${what} since ${moment(its.since)}${its.why ? `: ${its.why}` : ""}${its.until === null ? "" : `; until ${moment(its.until)}`}`;
 }
 
@@ -78,7 +78,7 @@ function pausing(type) {
     ],
     path: `api/types/${encodeURIComponent(type.type)}/pause`,
     body: ({ reason, minutes }) => ({ reason, ...(minutes ? { for_s: Number(minutes) * 60 } : {}) }),
-    done: () => `${type.type} is paused`,
+    done: ({ warning }) => `${type.type} is paused${warning ? `; ${warning}` : ""}`,
   });
 }
 

@@ -15,23 +15,23 @@ const PAUSING = [
   ["minutes", "Resume by itself after this many minutes (empty: not by itself)", { type: "number", min: 1, max: 5256000 }],
 ];
 
-// A button that pauses a key, or every type.
+// A button that pauses a key, or all types.
 function pausing(kind, name, words, after) {
-  const what = kind === "all" ? "every type" : `the key ${name}`;
+  const what = kind === "all" ? "all types" : `the key ${name}`;
   return change({
-    name: kind === "all" ? "Pause every type" : "Pause",
+    name: kind === "all" ? "Pause all types" : "Pause",
     title: `Pause ${what}`,
     words: [words, "Running jobs go on. Publishing, ETA, expiry and revokes work as always. A restart does not end a pause."],
     fields: PAUSING,
     path: "api/pauses",
     body: ({ reason, minutes }) => ({ kind, name, reason, ...(minutes ? { for_s: Number(minutes) * 60 } : {}) }),
-    done: () => `${what} is paused`,
+    done: () => `${what}: paused`,
     after,
   });
 }
 
 function resuming(pause) {
-  const what = pause.kind === "all" ? "every type" : `${pause.kind} ${pause.name}`;
+  const what = pause.kind === "all" ? "all types" : `${pause.kind} ${pause.name}`;
   const others = pause.kind === "all" ? " Types and keys that were paused separately stay paused." : "";
   return change({
     name: "Resume",
@@ -39,7 +39,7 @@ function resuming(pause) {
     words: [`Its jobs start again when slots are free.${others}`],
     method: "DELETE",
     path: `api/pauses?${new URLSearchParams({ kind: pause.kind, name: pause.name })}`,
-    done: () => `${what} is resumed`,
+    done: () => `${what}: resumed`,
   });
 }
 
@@ -82,7 +82,7 @@ export function rules() {
   const pauses = table(
     "Pauses",
     [
-      { name: "what", value: (row) => (row.kind === "all" ? "every type" : `${row.kind} ${row.name}`), kind: "long" },
+      { name: "what", value: (row) => (row.kind === "all" ? "all types" : `${row.kind} ${row.name}`), kind: "long" },
       { name: "since", value: (row) => moment(row.since) },
       { name: "until", value: (row) => (row.until === null ? "somebody resumes it" : moment(row.until)) },
       { name: "why", value: (row) => row.why, kind: "long" },
@@ -131,7 +131,7 @@ export function rules() {
     "There are no recurring calls.",
   );
 
-  const everything = pausing("all", "", "No job of any type starts until somebody resumes every type here.");
+  const everything = pausing("all", "", "No job of any type starts until somebody resumes all types here.");
 
   async function look() {
     if (document.hidden) return;
