@@ -86,6 +86,11 @@ def _pause(what: str, words: str) -> Pause | None:
     )
 
 
+def paused_types(reader: Reader) -> set[str]:
+    """Return the types that are paused by name, encoded."""
+    return {encode(each.name) for each in pauses(reader) if each.kind == "type"}
+
+
 def pauses_of(reader: Reader, type_: str, key: str | None) -> list[Pause]:
     """Return the pauses that concern a job of *type_* with *key*; both encoded."""
     names = ["*", f"type:{type_}", *([f"key:{key}"] if key else [])]

@@ -11,7 +11,7 @@ from ..server.reader import Command, Lane, Reader
 from .claim_order import Group, Order, ahead, order_now
 from .keys import facts_of, rules_in
 from .reserves import why_kept_back as why_kept_back_by_reserve
-from .type_rules import limits_of, pauses_of, sentence_of_pause
+from .type_rules import limits_of, paused_types, pauses_of, sentence_of_pause
 from .waiting_for_key import KeyWait, waiting_for_key, why_kept_back
 
 
@@ -57,12 +57,13 @@ class Waiting:
     """The reasons why a pending job waits.
 
     *rank_in_type*, *rank*: the job's place among the jobs of its type, and among all jobs that the fitting slots could
-    take; 1 is next. Jobs that keys keep back have no place, unless this job is one of them. *ahead*: the jobs before
-    it, by type, mode and priority. *blocked_by*: all rules that keep the job pending; empty if a slot has just become
-    free. *bound_s*: only jobs that are published less than this time after the job can pass it; no new job can pass it
-    from *passed_until_s* (Unix time) on. Both are None while a rule keeps the job back. *estimate_s*: an estimate of
-    the remaining wait, from recent run times; None if nothing is known. *key*: None for a job without a key.
-    *kept_back*: whether the key keeps the job back; if not, the job may start while the key has room.
+    take; 1 is next. Jobs of other types that are paused have no place, nor have jobs that keys keep back, unless this
+    job is one of them. *ahead*: the jobs before it, by type, mode and priority. *blocked_by*: all rules that keep the
+    job pending; empty if a slot has just become free. *bound_s*: only jobs that are published less than this time after
+    the job can pass it; no new job can pass it from *passed_until_s* (Unix time) on. Both are None while a rule keeps
+    the job back. *estimate_s*: an estimate of the remaining wait, from recent run times; None if nothing is known.
+    *key*: None for a job without a key. *kept_back*: whether the key keeps the job back; if not, the job may start
+    while the key has room.
     """
 
     score: Points
@@ -92,7 +93,8 @@ def waiting_of(reader: Reader, lane: Lane, rules: str, now_us: int, settings: Ma
     profiles = _profiles_for(reader, lane.type)
     candidates = sorted({lane.type, *(type_ for each in profiles for type_ in each.types)})
     order = order_now(reader, sorted({*candidates, *(each.type for each in sublanes)}), now_us, settings)
-    lanes = [*reader.lanes(candidates), *reader.kept_lanes(candidates)]
+    competing = sorted({*candidates} - (paused_types(reader) - {lane.type}))
+    lanes = [*reader.lanes(competing), *reader.kept_lanes(competing)]
     places = [lane, lane._replace(is_kept_back=True)]
     stands, kept_back = (at is not None for at in reader.ask([_place_in(reader, each) for each in places]))
     if not (stands or kept_back):

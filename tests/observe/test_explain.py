@@ -186,6 +186,18 @@ def test_the_jobs_ahead_are_counted_by_group(fleet, reader):
     assert (waiting.rank_in_type, waiting.rank) == (14, 17)
 
 
+def test_jobs_of_another_type_that_is_paused_are_not_ahead(fleet, reader):
+    fleet.join("worker", "pdf", "excel")
+    fleet.publish("busy", "pdf")
+    fleet.publish("urgent", "excel", priority=8)
+    fleet.publish("job", "pdf")
+    assert why(reader, "job").waiting.rank == 2
+    fleet.scheduler.pause("type:excel")
+    waiting = why(reader, "job").waiting
+    assert (waiting.ahead, waiting.rank) == ([], 1)
+    assert why(reader, "urgent").waiting.rank == 1, "of its own type, which is paused, it is the first"
+
+
 def test_the_slots_that_fit_are_shown_by_what_they_serve(fleet, reader):
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf", slots=1)
