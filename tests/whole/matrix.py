@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / "build" / "matrix"
 
 #: Tests of the parts that a version can break: transport, workers in every pool, reconnects, control commands, ends,
-#: results of merged calls, keys.
+#: results of merged calls, keys, the web server.
 TESTS = (
     "tests/server/test_arrows.py",
     "tests/server/test_placing.py",
@@ -45,6 +45,8 @@ TESTS = (
     "tests/worker/test_lookahead.py",
     "tests/whole/test_parity.py",
     "tests/whole/test_ordinary_app.py",
+    "tests/web/test_connection.py",
+    "tests/web/test_same_answers.py",
 )
 
 _SHOWN = ("celery", "kombu", "redis")
@@ -65,8 +67,10 @@ class Corner:
     pins: tuple[str, ...] = ()
 
 
+_OLDEST_WEB = ("fastapi==0.115.0", "uvicorn==0.30.0", "httptools==0.6.0")
+
 CORNERS = (
-    Corner("oldest", "3.11", ("celery==5.5.0", "kombu==5.5.2", "redis==5.2.0")),
+    Corner("oldest", "3.11", ("celery==5.5.0", "kombu==5.5.2", "redis==5.2.0", *_OLDEST_WEB)),
     Corner("middle", "3.12", ("celery==5.6.3", "kombu<5.7")),
     Corner("newest", "3.13"),
 )
