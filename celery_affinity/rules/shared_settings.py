@@ -76,7 +76,8 @@ def complete(found: Mapping[str, str]) -> dict[str, str]:
 
 def _is_value(name_in_redis: str, text: str) -> bool:
     name = _BY_NAME_IN_REDIS.get(name_in_redis)
-    return text.isdecimal() if name is None else is_setting(name, text)
+    is_whole = name is None or name_in_redis.endswith("_us")
+    return (text.isdecimal() or not is_whole) and (name is None or is_setting(name, text))
 
 
 def weights(found: Mapping[str, str]) -> Weights:

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from celery_affinity.rules.keys import Keys
@@ -16,6 +16,7 @@ from ..support.scripted_fleet import ScriptedFleet
 
 
 @given(st.dictionaries(st.sampled_from([*shared(Settings()), "priority_reversed", "revision", "other"]), TEXTS))
+@example({"heartbeat_interval_us": "1E0"})
 def test_settings_in_redis_that_are_none_count_for_nothing(found):
     in_force = complete(found)
     weights(found)

@@ -1,7 +1,8 @@
 -- purge: deletes jobs of a type that wait, because a person asked for it: pending jobs, and the scheduled jobs that are
 -- named.
 -- RETURNS {deleted, again}; again 1: call again, more jobs are pending.
--- Cost: at most MOST_PURGED jobs of each kind in one call; a job with a key, or a call of a batch, counts as several.
+-- Cost: at most MOST_PURGED jobs of each kind in one call; a job with a key, or a call of a batch, counts as several,
+-- and each recurring call that a job put off as one more.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
 -- @include placing/heads.lua
@@ -16,6 +17,7 @@ local type = ARGV[1] -- encoded
 
 local deleted = 0
 local counted = 0 -- jobs of lanes, each as often as it counts
+local do_some_recur = redis.call("EXISTS", key.recurs) == 1
 
 -- RETURNS the first of `ids`, as many as this call still deletes.
 local function as_many_as_go(ids)
@@ -29,6 +31,10 @@ local function as_many_as_go(ids)
         if marks.of(id) == protocol.BATCH then
             local calls = math.min(redis.call("ZCARD", key.callers(id)), protocol.MOST_FORGOTTEN)
             counted = counted + calls * protocol.KEYED_COUNTS_AS
+        end
+        if do_some_recur and (marks.of(id) == protocol.BATCH or marks.of(id) == protocol.MERGES) then
+            local names = names_of_recurring(type, unpack(redis.call("HMGET", key.job(id), "rules", "name")))
+            counted = counted + select(2, string.gsub(names or "", "%S+", ""))
         end
     end
     return some

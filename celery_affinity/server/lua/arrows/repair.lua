@@ -2,14 +2,16 @@
 -- Dispatchers call it every now and then, and a process whose call of an arrow failed calls it at once.
 -- RETURNS {next, {type, ...}, {what, ...}}; next: the `first` of the next call, -1 if that was all. types: those of
 -- which pending jobs may have been found. what: what was found, by arrows since the last call as well.
--- Cost: O(profiles) at 0; then 100 workers, some lanes of types, 50 keys, or 50 recurring calls, in one call; of lanes
+-- Cost: O(profiles) at 0; then 100 workers, some lanes of types, 20 keys, or 50 recurring calls, in one call; of lanes
 -- and keys fewer if there are MOST_LOOKS jobs with keys to look at. O(workers) if sums are made because an arrow failed
 -- or they do not agree.
 -- @include generated/keys.lua
 -- @include repair/says_only.lua
 -- @include base/full_memory.lua
--- @include repair/single_keys.lua
--- @include repair/named.lua
+-- @include generated/kinds.lua
+-- @include generated/settings.lua
+-- @include placing/type_changes.lua
+-- @include repair/jobs.lua
 -- @include repair/workers.lua
 -- @include repair/lanes.lua
 -- @include repair/keys.lua
@@ -49,8 +51,10 @@ local function mend()
         local position = mend_workers(first - AT.WORKERS, thorough)
         next_first = position and AT.WORKERS + position or AT.TYPES
     else
+-- @deferred repair/single_keys.lua
         mend_single_keys()
         if thorough then
+-- @deferred repair/named.lua
             mend_named(ARGV, 3)
         end
         if thorough or not do_sums_agree() then

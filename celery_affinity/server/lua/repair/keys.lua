@@ -1,6 +1,7 @@
 -- keys: mends what is known of the keys for which jobs wait, some in a call.
 -- @include repair/keyed_jobs.lua
 local MOST_REPAIRED = 2000 -- keys that one repair looks at, in several calls
+local MOST_KEYS_MENDED = 20 -- keys that one of these calls looks at
 
 local function is_place(name)
     local lane = string.match(name, "^%S+ (%S+)$")
@@ -108,7 +109,7 @@ end
 -- which jobs may start since. Keys that a tick is about to settle are left to it.
 local function mend_keys(from)
     local now = tonumber(revision())
-    local after = math.min(from + protocol.MOST_KEYS, from - from % MOST_REPAIRED + MOST_REPAIRED)
+    local after = math.min(from + MOST_KEYS_MENDED, from - from % MOST_REPAIRED + MOST_REPAIRED)
     local keys = redis.call("ZRANGE", key.waiting_keys, from, after - 1, "WITHSCORES")
     local number = 0
     while number < #keys / 2 and looks < MOST_LOOKS do
