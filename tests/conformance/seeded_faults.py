@@ -10,11 +10,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 from .faults import FAULTS, LUA, ROOT
 
 STEPS = int(os.environ.get("CONFORMANCE_STEPS", "10000"))
+
+#: Faults that are tried at the same time, each in a copy of its own.
+AT_ONCE = os.cpu_count() or 1
 
 #: Seeds to try: a fault that shows rarely is not found from every seed.
 SEEDS = 4
@@ -32,19 +38,40 @@ def main(words):
     faults = [fault for fault in FAULTS if not words or any(word in " ".join(fault) for word in words)]
     for fault in faults:
         fault.broken()  # all texts are checked before the first fault takes its time
-    with tempfile.TemporaryDirectory() as directory:
-        copy = Path(directory, "copy")
-        shutil.copytree(ROOT / "celery_affinity", copy / "celery_affinity")
-        for part in ("tests", "docs"):  # fixtures read pages
-            shutil.copytree(ROOT / part, copy / part)
-        shutil.copy(ROOT / "pyproject.toml", copy)
-        for test in {fault.found_by or _CONFORMANCE for fault in faults}:
-            run = _run(copy, test)
-            if run.returncode:
-                sys.exit(f"{test} fails on the scripts as they are:\n{run.stdout}{run.stderr}")
-        not_found = sum(_try(copy, fault) is None for fault in faults)
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(AT_ONCE) as pool:
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for number in range(AT_ONCE):
+            copies.put(_copy(Path(directory, f"copy{number}")))
+
+        def in_a_copy(do, what):
+            copy = copies.get()
+            try:
+                return do(copy, what)
+            finally:
+                copies.put(copy)
+
+        try:
+            tests = {fault.found_by or _CONFORMANCE for fault in faults}
+            list(pool.map(partial(in_a_copy, _check_passes), tests))
+            not_found = sum(found is None for found in pool.map(partial(in_a_copy, _try), faults))
+        finally:
+            pool.shutdown(cancel_futures=True)
     print(f"{len(faults) - not_found} of {len(faults)} faults were found, with {SEEDS} seeds of {STEPS} steps")
     return not_found
+
+
+def _copy(directory):
+    shutil.copytree(ROOT / "celery_affinity", directory / "celery_affinity")
+    for part in ("tests", "docs"):  # fixtures read pages
+        shutil.copytree(ROOT / part, directory / part)
+    shutil.copy(ROOT / "pyproject.toml", directory)
+    return directory
+
+
+def _check_passes(copy, test):
+    run = _run(copy, test)
+    if run.returncode:
+        sys.exit(f"{test} fails on the scripts as they are:\n{run.stdout}{run.stderr}")
 
 
 def _try(copy, fault):

@@ -4,6 +4,7 @@ import pytest
 
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_FORGOTTEN, MOST_SHARED
+from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.server.scripts.assembling import load
 
 from ..support.clocked import ClockedScheduler
@@ -93,6 +94,21 @@ def test_many_jobs_with_keys_are_purged_some_in_a_call(fleet):
     assert fleet.scheduler.purge("pdf") == 60
     assert len(fleet.scheduler.calls) >= 3
     assert not fleet.scheduler.client.keys("*job:*") + fleet.scheduler.client.keys("*lane:*")
+
+
+def test_calls_that_put_many_recurring_calls_off_are_purged_some_in_a_call(fleet):
+    """Each of 60 calls puts twenty recurring calls off, which are due earlier without that call."""
+    recurring = [
+        RecurringCall(f"r{nth}", "plan", "pdf", f"k{nth // 20}", 1_000_000, signature="x") for nth in range(1200)
+    ]
+    fleet.scheduler.recur(recurring, app="shop")
+    for nth in range(60):
+        rules = f"merge=k{nth} most=9 bytes=9999"
+        fleet.scheduler.publish(*fleet.made([f"c{nth}+"], "pdf", task_name="plan", rules=rules))
+    fleet.scheduler.calls.clear()
+    assert fleet.scheduler.purge("pdf") == 60
+    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert not fleet.scheduler.client.keys("*job:*")
 
 
 def test_a_dead_batch_that_is_dropped_goes_when_its_callers_know(fleet):

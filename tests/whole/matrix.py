@@ -46,7 +46,6 @@ TESTS = (
     "tests/whole/test_parity.py",
     "tests/whole/test_ordinary_app.py",
     "tests/web/test_connection.py",
-    "tests/web/test_same_answers.py",
 )
 
 _SHOWN = ("celery", "kombu", "redis")

@@ -142,6 +142,12 @@ FAULTS = (
         _LARGE + "test_many_jobs_with_keys_are_purged_some_in_a_call",
     ),
     Fault(
+        "arrows/purge",
+        'counted + select(2, string.gsub(names or "", "%S+", ""))',
+        "counted",
+        _LARGE + "test_calls_that_put_many_recurring_calls_off_are_purged_some_in_a_call",
+    ),
+    Fault(
         "arrows/drop",
         'is_dead and marks.of(id) == protocol.BATCH and redis.call("ZSCORE", key.untold, id)',
         "false",
