@@ -33,7 +33,7 @@ class PausesLog:
             if before.get(name) != each:
                 logger.warning(_sentence(sentence_of_pause(each)))
         for name in before.keys() - found.keys():
-            logger.info("%s is no longer paused", _sentence(name))
+            logger.info("%s %s no longer paused", _sentence(name), before[name].verb)
 
 
 def _sentence(text: str) -> str:

@@ -27,6 +27,10 @@ class Pause:
     def __str__(self) -> str:
         return {"type": f"type {self.name!r}", "key": f"key {self.name!r}", "all": "all types"}[self.kind]
 
+    @property
+    def verb(self) -> str:
+        return "are" if self.kind == "all" else "is"
+
 
 @dataclass(frozen=True)
 class TypeLimit:
@@ -41,7 +45,7 @@ class TypeLimit:
 def sentence_of_pause(each: Pause) -> str:
     """Return a pause in words, without the time at which it began: clocks of readers differ."""
     until = "" if each.until is None else f", for {max(0, round(each.until - each.since))} s in all"
-    return f"{each} is paused{until}" + (f": {each.why}" if each.why else "")
+    return f"{each} {each.verb} paused{until}" + (f": {each.why}" if each.why else "")
 
 
 def address(kind: Kind, name: str) -> str:

@@ -43,7 +43,9 @@ def test_a_pause_is_logged_once_when_it_begins_and_once_when_it_ends(scheduler, 
 def test_pauses_of_keys_and_of_everything_concern_every_worker_and_other_types_none(scheduler, logged):
     for what in ("type:excel", "key:city%3AHH", "*"):
         scheduler.pause(what)
-    assert sorted(logged()) == [("WARNING", "Every type is paused"), ("WARNING", "Key 'city:HH' is paused")]
+    assert sorted(logged()) == [("WARNING", "All types are paused"), ("WARNING", "Key 'city:HH' is paused")]
+    scheduler.resume("*")
+    assert logged() == [("INFO", "All types are no longer paused")]
 
 
 def test_another_reason_is_logged_anew(scheduler, logged):
