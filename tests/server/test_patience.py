@@ -115,6 +115,13 @@ def test_one_tick_is_asked_for_not_one_for_each_call_on_demand(fleet):
     assert fleet.signs("worker") == [["tick"]]
 
 
+def test_one_tick_is_asked_for_if_a_move_ends_the_patience_of_a_run_for_two_reasons(fleet):
+    fleet.scheduler.publish(*fleet.made(["there+"], "excel", task_name="tests.task", rules=RULES))
+    publish(fleet, "a+")
+    fleet.scheduler.move(["a+"], type_="excel", on_demand=True)
+    assert fleet.signs("worker") == [["tick"]]
+
+
 def test_a_run_that_is_full_waits_for_nothing(fleet):
     publish(fleet, "a+", "b+", rules=RULES.replace("1000 ", "3 "))
     assert runs(fleet) == []

@@ -147,4 +147,10 @@ FAULTS = (
     Fault("arrows/move", 'redis.call("HSETNX", key.job(id), "claimed", "") -- see `claims.grant`', ""),
     Fault("arrows/move", "if its_type ~= type then", "if false then"),
     Fault("arrows/move", 'local id = state == "merged" and into or ARGV[i]', "local id = ARGV[i]"),
+    Fault(
+        "arrows/move",
+        "patience.finish(id, patient)\n        return nil",
+        "patience.finish(id, patient)\n        return patient",
+        "tests/server/test_patience.py::test_one_tick_is_asked_for_if_a_move_ends_the_patience_of_a_run_for_two_reasons",
+    ),
 )

@@ -25,17 +25,20 @@ local function lane_instead_of(lane)
     return lanes.name(new_mode ~= "" and new_mode or mode, new_priority ~= "" and new_priority or priority)
 end
 
--- Lets calls of the new type join `id`, which calls of its former type could join, unless they have something else.
+-- Lets calls of the new type join `id`, which calls of its former type could join. If they have something else, `id`
+-- waits for no more calls. RETURNS `patient`, until when it waits; nil if it does not.
 local function open_elsewhere(id, former_type, type, rules, name, patient)
     local field = callers.place(former_type, rules, name)
     if not field or redis.call("HGET", key.merging, field) ~= id then
-        return
+        return patient
     end
     redis.call("HDEL", key.merging, field)
     merging.open_if_none_is(id, type, rules, name)
     if patient and redis.call("HGET", key.merging, callers.place(type, rules, name)) ~= id then
         patience.finish(id, patient)
+        return nil
     end
+    return patient
 end
 
 -- Moves job `id` if it waits. RETURNS its state, and its type if it is pending.
@@ -61,7 +64,7 @@ local function move(id)
     end
     patient = state == "scheduled" and tonumber(patient) or nil
     if its_type ~= type then
-        open_elsewhere(id, type, its_type, rules, name, patient)
+        patient = open_elsewhere(id, type, its_type, rules, name, patient)
     end
     if patient and string.sub(its_lane, 1, 6) == "demand" then
         patience.finish(id, patient)
