@@ -47,11 +47,21 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(READ_S, self.transport.abort)
+        self._await_reading()
 
     def resume_writing(self) -> None:
         self._has_read()
         super().resume_writing()
+
+    def _await_reading(self) -> None:
+        waiting = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(READ_S, self._end_unless_read, waiting)
+
+    def _end_unless_read(self, waited: int) -> None:
+        if self.transport.get_write_buffer_size() < waited:
+            self._await_reading()
+        else:
+            self.transport.abort()
 
     def _has_read(self) -> None:
         if self._unread is not None:
