@@ -56,7 +56,7 @@ def test_another_reason_is_logged_anew(scheduler, logged):
 
 
 def test_the_end_of_a_pause_that_ends_by_itself_is_logged(scheduler, logged):
-    scheduler.pause("type:pdf", for_s=0.001)
+    scheduler.pause("type:pdf", for_s=0.000001)  # over by the next command
     assert logged()
     scheduler.tick()
     assert logged() == [("INFO", "Type 'pdf' is no longer paused")]
