@@ -27,7 +27,7 @@ def kept(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
     (claim,) = fleet.inbox("worker")
-    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=0.001)
+    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=0.000001)
     fleet.publish("other!", "pdf", rules=ORDERED)
     assert fleet.end("worker", claim) == []
 
