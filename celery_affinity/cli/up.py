@@ -21,6 +21,7 @@ from ..check.gather_app import gather_app
 from ..client.of_app import is_ours
 from ..embedded import EmbeddedServer
 from ..errors import AffinityError
+from ..versions import install_with
 
 #: Longest wait, s, until the HTTP interface listens.
 _LISTENS_WITHIN_S = 15.0
@@ -49,7 +50,7 @@ def up(
 ) -> None:
     """Try an app without a server of your own: run a server, the page and a worker. Not for production.
 
-    Needs the extras `celery-affinity[embedded,web]`. Ctrl-C or SIGTERM ends all three. Without --dir, the data are
+    Needs the extras `embedded` and `web`. Ctrl-C or SIGTERM ends all three. Without --dir, the data are
     deleted.
     """
     app: Celery = ctx.obj.app
@@ -85,7 +86,7 @@ def _serve(app: Celery, port: int) -> str:
     try:
         from ..web.serve import serve  # not at the top: other commands do without the extra
     except ImportError as exc:
-        raise click.ClickException(f"pip install celery-affinity[web]: {exc}") from exc
+        raise click.ClickException(f"{exc}: {install_with('web')}") from exc
     ready, found, failed = threading.Event(), list[str](), list[BaseException]()
 
     def run() -> None:

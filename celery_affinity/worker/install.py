@@ -12,6 +12,7 @@ from ..guard.guard import Kin, orphans_end
 from ..rules.keys import Keys
 from ..transport import urls
 from ..transport.transport import Transport
+from ..versions import install_with
 from . import merged_run, remote_control
 from . import request_affinity as _request_affinity  # gives the requests of tasks an attribute
 from .step import AffinityStep
@@ -49,7 +50,7 @@ def _install_wait_spans() -> None:
     try:
         from . import wait_spans  # not at the top: it needs the extra [otel]
     except ImportError as exc:
-        raise SettingError(f"affinity_traces needs OpenTelemetry: pip install 'celery-affinity[otel]' ({exc})") from exc
+        raise SettingError(f"affinity_traces needs OpenTelemetry: {install_with('otel')} ({exc})") from exc
     wait_spans.install()
 
 

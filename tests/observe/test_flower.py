@@ -17,6 +17,7 @@ from celery_affinity.observe.status import MOST_CLAIMS_READ, Report
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.versions import SOURCE
 
 from ..support import certificates
 from ..support.apps import APP
@@ -270,7 +271,7 @@ PAGE = ROOT / "docs/how-to/flower.md"
 def test_the_pages_commands_and_what_they_say(valkey, fleet):
     page = blocks(PAGE)
     install, start = commands(page["start"])
-    assert install == ["pip", "install", "celery-affinity[flower]"]
+    assert install == ["pip", "install", f"celery-affinity[flower] @ {SOURCE}"]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert "flower" in extras
     assert start == ["celery", "-A", "shop", "flower", "--port=5555"]

@@ -239,7 +239,7 @@ def test_a_worker_without_the_package_says_what_to_install(traced, tmp_path):
     env = {"PYTHONPATH": str(tmp_path), "CONF": '{"affinity_traces": true}', "LEDGER": str(traced.ledger)}
     worker = start_worker(APP, traced.url, ["pdf"], env=env)
     wait_until(lambda: not worker.is_running, SOON_S, "the worker refuses to start")
-    assert "affinity_traces needs OpenTelemetry: pip install 'celery-affinity[otel]'" in worker.log()
+    assert "affinity_traces needs OpenTelemetry: pip install 'celery-affinity[otel] @ git+http" in worker.log()
 
 
 def _unix_s(text):

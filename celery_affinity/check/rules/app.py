@@ -197,7 +197,7 @@ def hiredis(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "hiredis",
             "hiredis is not installed: redis-py parses replies in Python, which is slower.",
-            "pip install celery-affinity[hiredis], for workers and producers.",
+            "pip install 'hiredis>=3', for workers and producers.",
         )
 
 
