@@ -8,37 +8,29 @@ from contextlib import suppress
 from typing import Any
 
 import redis
-from redis.exceptions import (
-    BusyLoadingError,
-    ClusterDownError,
-    NoPermissionError,
-    NoScriptError,
-    ReadOnlyError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import BusyLoadingError, NoPermissionError, NoScriptError, ResponseError
 
 from ..rules.keys import Keys
 from ..rules.protocol import LONGEST_NAME, MOST_GAINED
 from .calls import Call, pages
+from .passing import passes
 from .reader import Reader
 from .scripts.assembling import Argument, Script, load
 
 logger = logging.getLogger(__name__)
 
-#: Errors of a server in a state that will pass: the call is to be repeated, on another connection. redis-py has classes
-#: for most of them. After NOSCRIPT twice in a row, the server lost its scripts again before it could run the one.
-_PASSING = (BusyLoadingError, ReadOnlyError, NoScriptError, TryAgainError, ClusterDownError)
-_TRANSIENT = ("BUSY ", "LOADING", "READONLY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED")
-
 #: Errors that a server answers instead of a reply.
-_REFUSALS = (*_PASSING, ResponseError)
+_REFUSALS = (BusyLoadingError, ResponseError)
 
 #: Errors of a script that lacks the right to a command; the second is Redis 7.0's.
 _NO_RIGHT = ("ACL failure", "The user executing the script can't")
 
-#: Errors of a script that met a key of another type, or a number that is none. Every other refusal begins with a code.
-_SPOILED = re.compile(r"(.*: )?WRONGTYPE |(?!([A-Z]{3,} |.*ACL )).*user_script", re.DOTALL)
+#: Errors of a script that met a key of another type, or a number that is none. Every other refusal begins with a code,
+#: or speaks of what a script may do.
+_SPOILED = re.compile(
+    r"(.*: )?WRONGTYPE |(?!([A-Z]{3,} |.*ACL |.*to the same slot|.* (in|from)( read-only)? scripts?\b)).*user_script",
+    re.DOTALL,
+)
 
 #: Pause, s, after a repair that found nothing, before another one.
 _IN_VAIN_S = 5.0
@@ -177,7 +169,8 @@ class ScriptRunner:
 
 def _raise_meaning(exc: redis.RedisError, scripts: Iterable[Script]) -> None:
     """Raise what an error of the server means: a state that will pass, or a missing right. Else return."""
-    if isinstance(exc, _PASSING) or str(exc).startswith(_TRANSIENT):
+    # After NOSCRIPT twice in a row, the server lost its scripts again before it could run the one.
+    if passes(exc) or isinstance(exc, NoScriptError):
         raise redis.ConnectionError(str(exc)) from exc
     if isinstance(exc, NoPermissionError) or any(words in str(exc) for words in _NO_RIGHT):
         names = " and ".join(script.name for script in scripts)

@@ -12,6 +12,7 @@ from celery_affinity.server.replies import End
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.server.scripts.assembling import ARROWS, assembled, load
 
+from ..support import passing_errors
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -74,12 +75,7 @@ def test_a_server_that_lost_its_scripts_is_given_them_again(redis_client):
     "reply",
     [
         "NOSCRIPT No matching script.",  # the second time in a row: lost again
-        "LOADING Redis is loading the dataset in memory",
-        "READONLY You can't write against a read only replica.",
-        "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-        "CLUSTERDOWN The cluster is down",
-        "TRYAGAIN Multiple keys request during rehashing of slot",
-        "BUSY Redis is busy running a script.",
+        *passing_errors.PASSING,
     ],
 )
 def test_what_a_server_says_of_a_state_that_will_pass_is_an_error_of_the_connection(redis_client, monkeypatch, reply):

@@ -1,0 +1,60 @@
+"""The errors of a server in a state that passes: it starts, is switched over, takes part in a move of keys.
+
+A planned switch-over answers any command so, even one that has been waiting for a while. None of these errors says
+anything about the command, which is to be repeated on another connection.
+"""
+
+import re
+
+import redis
+from redis.exceptions import (
+    AskError,
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    TryAgainError,
+)
+
+#: Errors of a state that passes for which redis-py has classes, without the code in their texts.
+_CLASSES = (
+    AskError,
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    ReadOnlyError,
+    TryAgainError,
+)
+
+#: What others put before the text: redis-py in a pipeline, and a server that refuses a whole transaction.
+_BEFORE = r"(Command # .* of pipeline caused error: )?((EXECABORT )?Transaction discarded because of: )?-?"
+
+#: The same states in words: those that redis-py has no class for, and those of a script whose keys are being moved.
+_PASSES = re.compile(
+    rf"{_BEFORE}((ASK|BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MOVED|READONLY|REDIRECT|TRYAGAIN|UNBLOCKED) "
+    r"|(ERR )?max number of clients "
+    r"|(ERR )?(?![A-Z]{3,} ).*(to access a non local key|to access a slot not served"
+    r"|while the cluster is down|undeclared keys were accessed during rehashing))",
+    re.DOTALL,
+)
+
+#: Refusals of writes alone, until somebody gets room on the disk or in memory, or until replicas follow again.
+_REFUSES_WRITES = re.compile(rf"{_BEFORE}(MISCONF|NOREPLICAS|OOM) ", re.DOTALL)
+
+
+def passes(exc: BaseException) -> bool:
+    """Return whether *exc* is an error of a server in a state that will pass, whatever the command was."""
+    return isinstance(exc, _CLASSES) or (isinstance(exc, redis.ResponseError) and bool(_PASSES.match(str(exc))))
+
+
+def refuses_writes(exc: BaseException) -> bool:
+    """Return whether *exc* says that the server takes no writes now: its memory or disk is full, or replicas are gone.
+
+    Whoever publishes has to know; whoever reads has to wait.
+    """
+    return isinstance(exc, OutOfMemoryError) or (
+        isinstance(exc, redis.ResponseError) and bool(_REFUSES_WRITES.match(str(exc)))
+    )

@@ -1,0 +1,113 @@
+"""The errors of a server in a state that passes: told from all others by their words."""
+
+import pytest
+import redis
+from redis._parsers.base import BaseParser
+
+from celery_affinity.embedded.server import EmbeddedServer, _free_port
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.passing import passes, refuses_writes
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.passing_errors import LOGIN, PASSING, REFUSES_WRITES, STAYING
+from ..support.processes import wait_until
+
+parse = BaseParser.parse_error
+
+
+@pytest.mark.parametrize("reply", PASSING)
+def test_a_state_that_passes_is_told_by_the_error_alone(reply):
+    assert passes(parse(reply))
+    assert not refuses_writes(parse(reply))
+
+
+@pytest.mark.parametrize("reply", REFUSES_WRITES)
+def test_a_refusal_of_writes_is_another_thing(reply):
+    assert refuses_writes(parse(reply))
+    assert not passes(parse(reply))
+
+
+@pytest.mark.parametrize("reply", STAYING)
+def test_what_stays_does_not_pass(reply):
+    assert not passes(parse(reply))
+    assert not refuses_writes(parse(reply))
+
+
+@pytest.mark.parametrize("reply", LOGIN)
+def test_a_login_that_is_no_longer_valid_is_an_error_of_the_connection(reply):
+    assert isinstance(parse(reply), redis.ConnectionError)
+
+
+@pytest.mark.parametrize("reply", [*PASSING, *REFUSES_WRITES])
+def test_an_error_says_the_same_in_a_pipeline(redis_client, reply):
+    error = parse(reply)
+    redis_client.pipeline().annotate_exception(error, 1, ["SET", "name", "value"])
+    assert passes(error) or refuses_writes(error)
+
+
+@pytest.mark.parametrize("reply", [*PASSING, *REFUSES_WRITES, *LOGIN, *STAYING])
+def test_a_server_in_no_fit_state_starts_no_repair(redis_client, monkeypatch, reply):
+    def answer(*_):
+        raise parse(reply)
+
+    def repair(*_):
+        raise AssertionError("the data are sound")
+
+    scheduler = Scheduler(redis_client, Keys())
+    monkeypatch.setattr(redis_client, "evalsha", answer)
+    monkeypatch.setattr(redis_client, "script_load", lambda source: None)
+    monkeypatch.setattr(scheduler, "repair", repair)
+    with pytest.raises(redis.RedisError):
+        scheduler.tick()
+
+
+@pytest.fixture
+def nodes(server, tmp_path):
+    """Two nodes of a cluster, by their clients: the first owns the slot of "moving", which moves to the second."""
+    started = []
+    try:
+        for name in ("one", "two"):
+            options = ("--cluster-enabled", "yes", "--cluster-port", str(_free_port()))
+            started.append(EmbeddedServer(directory=tmp_path / name, options=options, executable=server._executable))
+            started[-1].start()
+        with redis.Redis(port=started[0].port) as one, redis.Redis(port=started[1].port) as two:
+            slot = one.execute_command("CLUSTER KEYSLOT", "moving")
+            one.execute_command("CLUSTER ADDSLOTSRANGE", slot, 16383)
+            two.execute_command("CLUSTER ADDSLOTSRANGE", 0, slot - 1)
+            one.execute_command("CLUSTER MEET", "127.0.0.1", started[1].port, started[1]._options[-1])
+            for node in (one, two):
+                wait_until(lambda node=node: _is_up(node), 20, "the node knows who has which slot")
+            one.set("{moving}here", 1)
+            one.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", two.execute_command("CLUSTER MYID"))
+            yield one, two
+    finally:
+        for node in started:
+            node.stop()
+
+
+def _is_up(node):
+    return node.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
+
+
+READ = "return redis.call('MGET', '{moving}here', '{moving}gone')"
+
+
+def test_what_real_nodes_say_while_a_slot_moves_passes(nodes):
+    one, two = nodes
+    said = [
+        error_of(one, "MGET", "{moving}here", "{moving}gone"),
+        error_of(one, "EVAL", READ, 1, "{moving}gone"),
+        error_of(one, "EVAL", READ, 1, "{moving}here"),
+        error_of(two, "EVAL", READ, 0),
+        error_of(two, "GET", "{moving}here"),
+    ]
+    two.execute_command("CLUSTER DELSLOTS", 0)
+    wait_until(lambda: not _is_up(two), 20, "the node takes the cluster for down")
+    said += [error_of(two, "EVAL", READ, 0), error_of(two, "GET", "{moving}here")]
+    assert [str(error) for error in said if not passes(error)] == []
+
+
+def error_of(node, *command):
+    with pytest.raises(redis.RedisError) as raised:
+        node.execute_command(*command)
+    return raised.value
