@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from ..observe.keys import Holder, Key
 from ..observe.keys_in_use import Found, Shown
+from ..rules.patterns import precedence
 from .words import duration, many, mode, paragraph, table
 
 
@@ -41,10 +42,11 @@ def key(shown: Shown) -> str:
 
 
 def limits(found: Mapping[str, int], conf: Mapping[str, int]) -> str:
-    """Return the limits in force as a table, with those of app.conf."""
+    """Return the limits in force as a table, with those of app.conf: the first that matches a key counts."""
     if not found and not conf:
         return "no limit is set; the tasks' own limits count"
-    rows = [(each, str(found.get(each, "-")), str(conf.get(each, "-"))) for each in sorted({*found, *conf})]
+    said = sorted({*found, *conf}, key=precedence)
+    rows = [(each, str(found.get(each, "-")), str(conf.get(each, "-"))) for each in said]
     return table(("pattern", "limit in force", "app.conf"), rows)
 
 

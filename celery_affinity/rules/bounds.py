@@ -60,11 +60,11 @@ def check(value: object) -> str | None:
 
 
 def of_type(type_: str, bounds: Mapping[str, int | Bound]) -> Bound | None:
-    """Return the bound of *type_* in a setting, by the longest pattern that matches; None if none does."""
+    """Return the bound of *type_* in a setting, by the pattern that counts (`patterns.precedence`), or None."""
     matching = [pattern for pattern in bounds if patterns.matches(pattern, type_)]
     if not matching:
         return None
-    bound = bounds[max(matching, key=len)]
+    bound = bounds[min(matching, key=patterns.precedence)]
     return bound if isinstance(bound, Bound) else Bound(bound)
 
 

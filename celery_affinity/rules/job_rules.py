@@ -106,13 +106,9 @@ def parse(text: str) -> JobRules | None:
 
 
 def limit_set(key: str, limits: str) -> int | None:
-    """Return the limit that *limits* (words ``pattern=number``) has for *key*, by the longest pattern that matches.
+    """Return the limit that *limits* (words ``pattern=number``) has for *key*, by the first pattern that matches.
 
-    None: no pattern matches. ``*`` in a pattern stands for any characters.
+    None: no pattern matches. `key_limits.encoded` writes them in the order in which they count.
     """
-    longest, limit = "", None
-    for word in limits.split():
-        pattern, _, number = word.rpartition("=")
-        if len(pattern) > len(longest) and matches(pattern, key):
-            longest, limit = pattern, int(number)
-    return limit
+    words = (word.rpartition("=") for word in limits.split())
+    return next((int(number) for pattern, _, number in words if matches(pattern, key)), None)

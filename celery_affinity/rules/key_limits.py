@@ -3,7 +3,8 @@
 - in an app.conf: ``{"crawl:*": 8, "type:pdf": 20}``, pattern of keys -> limit, 0 = closed. ``type:`` goes before the
   whole name of a type;
 - as somebody types it, and as it is shown: ``crawl:*=8 type:pdf=20``, and ``none`` for none;
-- in Redis: likewise. `patterns` has the three forms of a pattern.
+- in Redis: likewise. `patterns` has the three forms of a pattern, and the order in which patterns count, which is the
+  order of the words.
 """
 
 import re
@@ -71,4 +72,4 @@ def encoded(value: Mapping[str, int] | str) -> str:
 
 def _words(value: Mapping[str, int] | str, spelled: Callable[[str], str]) -> str:
     limits = typed(value) or {} if isinstance(value, str) else value
-    return " ".join(sorted(f"{spelled(pattern)}={limit}" for pattern, limit in limits.items()))
+    return " ".join(f"{spelled(pattern)}={limits[pattern]}" for pattern in sorted(limits, key=patterns.precedence))

@@ -28,6 +28,15 @@ def matches(pattern: str, text: str) -> bool:
     return _of(pattern).fullmatch(text) is not None
 
 
+def precedence(pattern: str) -> tuple[bool, int, int, str]:
+    """Return what patterns, of an app.conf, are sorted by: the first that matches a text is the one that counts.
+
+    A name without ``*`` comes first, then the longest pattern. Of patterns of one length the one whose first ``*``
+    stands further back comes first, and then the one that is first in the order of characters.
+    """
+    return "*" in pattern, -len(pattern), -pattern.find("*"), pattern
+
+
 @lru_cache(maxsize=1024)
 def _of(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)

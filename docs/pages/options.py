@@ -126,10 +126,22 @@ Your own options (`my_flag`, `affinity_group`, `demand`) pass through as on stoc
 | --- | --- |
 | a setting that [changes at run time](settings.md) | 1. `celery affinity settings set`, until `reset`, or until a worker starts with a new value in `app.conf`; 2. `app.conf` of the app whose worker brought a new value last; 3. the default |
 | any other setting | 1. `app.conf` of the process; 2. the default |
-| limit of a key | 1. the longest pattern of `affinity_limits` that matches, at run time or in `app.conf`; 2. the lowest `limit` that tasks declare for the key |
+| limit of a key | 1. the [first](#patterns) of the patterns in `affinity_limits` that match, at run time or in `app.conf`; 2. the lowest `limit` that tasks declare for the key |
 | several reserves that match a job | the largest |
-| several bounds that match a type | the longest pattern of `affinity_max_pending` |
-| several patterns of `affinity_task_types` or `affinity_task_rules` that match a name | the first |
+| several bounds that match a type | the [first](#patterns) of the patterns in `affinity_max_pending` that match |
+| several patterns of `affinity_task_types` or `affinity_task_rules` that match a name | the first in the mapping |
+
+## Patterns
+
+In `affinity_limits` and `affinity_max_pending`, `*` in a pattern stands for any characters, and the order of the mapping does not matter.
+Of the patterns that match, the first in this order counts:
+
+1. the name itself, without `*`: with `{"customer:*": 5, "customer:7": 0}` the key `customer:7` is closed;
+2. the longest pattern, in characters: `{"host:*": 8, "host:slow.*": 1}`;
+3. of patterns of one length, the pattern whose first `*` stands further back: `host:*` before `*:blog`;
+4. the pattern that comes first in the order of characters (code points).
+
+`celery affinity keys set`, `settings` and the page list limits in this order.
 """
 
 

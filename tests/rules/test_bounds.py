@@ -7,12 +7,14 @@ from celery_affinity.rules.bounds import in_words, of_type
 from celery_affinity.rules.settings import Settings
 
 
-def test_the_longest_pattern_that_matches_counts():
+def test_an_exact_name_counts_before_all_patterns_then_the_longest_pattern():
     bounds = Settings(max_pending={"*": 9, "crawl.*": Bound(5, full="drop-oldest"), "crawl.fast": 7}).max_pending
     assert of_type("crawl.fast", bounds) == Bound(7, "refuse")
     assert of_type("crawl.slow", bounds) == Bound(5, "drop-oldest")
     assert of_type("pdf", bounds) == Bound(9)
     assert of_type("pdf", {"excel": 3}) is None
+    for both in ({"pd*": 9, "pdf": 7}, {"*pdf*": 9, "pdf": 7}, {"*df": 9, "pd*": 7}, {"p*f": 9, "pd*": 7}):
+        assert of_type("pdf", both) == of_type("pdf", dict(reversed(both.items()))) == Bound(7)
 
 
 def test_a_publish_says_them_in_words_without_blanks():

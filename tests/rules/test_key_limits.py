@@ -18,7 +18,7 @@ patterns = texts.filter(lambda text: not text.startswith(("rate:", "type:")))
     ("limits", "in_redis", "shown"),
     [
         ({}, "", "none"),
-        ({"crawl:*": 8, "type:pdf": 20}, "crawl%3A*=8 type%3Apdf=20", "crawl:*=8 type:pdf=20"),
+        ({"crawl:*": 8, "type:pdf": 20}, "type%3Apdf=20 crawl%3A*=8", "type:pdf=20 crawl:*=8"),
         ({"*": 0}, "*=0", "*=0"),
         ({"b": 1, "a b=c": 2}, "a%20b%3Dc=2 b=1", "a%20b=c=2 b=1"),
         ({"50%": 1}, "50%25=1", "50%25=1"),

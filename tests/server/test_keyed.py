@@ -1,10 +1,14 @@
 """Keys on a server: what the random steps of conformance meet too rarely."""
 
-import itertools
+import re
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.job_rules import limit_set
+from celery_affinity.rules.key_limits import encoded
+from celery_affinity.rules.keys import Keys, encode
 from celery_affinity.rules.protocol import MOST_KEYS
 from celery_affinity.server.scheduler import Scheduler
 
@@ -101,13 +105,39 @@ def test_a_job_of_a_key_whose_pause_ends_in_the_tick_in_which_it_is_due_starts(r
     assert fleet.jobs("worker") == ["job!"]
 
 
-@pytest.mark.parametrize("limits", list(itertools.permutations(["*=1", "c*=3", "cr*=2", "craw=4"])))
-def test_of_the_patterns_that_match_a_key_the_longest_counts(fleet, limits):
-    fleet.scheduler.configure({"limits": " ".join(limits)})
-    fleet.join("worker", "pdf", slots=5)
-    for number in range(5):
-        fleet.publish(f"{number}!", "pdf", rules="key=crawl limit=1")
-    assert len(fleet.jobs("worker")) == 2
+TEXTS_WITH_STARS = st.text("ab:é*", min_size=1, max_size=4)
+
+
+def the_pattern_that_counts(limits, key):
+    """Return which of *limits* counts for *key*: the name itself, else the longest pattern that matches.
+
+    Ties go to the pattern whose first star stands further back, then to the one that sorts first.
+    """
+    if key in limits and "*" not in key:
+        return key
+    found = [each for each in limits if re.fullmatch(".*".join(map(re.escape, each.split("*"))), key)]
+    found = [each for each in found if len(each) == max(map(len, found))]
+    return min((each for each in found if each.find("*") == max(other.find("*") for other in found)), default=None)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200)
+@given(st.dictionaries(TEXTS_WITH_STARS, st.integers(0, 4), max_size=6), TEXTS_WITH_STARS)
+@example({"customer:*": 3, "customer:7": 0}, "customer:7")  # of one length
+@example({"customer:*": 3, "*customer:7": 2, "customer:7": 0}, "customer:7")
+@example({"a*:": 1, "a:*": 2, "*a:": 3}, "a:")  # a colon has three characters in Redis
+@example({"é*": 1, "*ab": 2}, "éab")
+@example({"a*b": 1, "a*c": 2, "a**": 3, "a*d": 4}, "abd")
+def test_an_exact_name_counts_before_all_patterns_then_the_longest_pattern(redis_client, limits, key):
+    redis_client.flushdb()
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
+    in_redis = encoded(limits)
+    fleet.scheduler.configure({"limits": in_redis})
+    fleet.join("worker", "pdf", slots=6)
+    for number in range(6):
+        fleet.publish(f"{number}!", "pdf", rules=f"key={encode(key)} limit=5")
+    its = the_pattern_that_counts(limits, key)
+    assert len(fleet.jobs("worker")) == limits.get(its, 5)
+    assert limit_set(encode(key), in_redis) == limits.get(its)
 
 
 @pytest.mark.parametrize("how", ["it runs", "it is revoked", "it expires", "it is purged", "its worker leaves"])

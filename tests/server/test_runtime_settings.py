@@ -281,11 +281,11 @@ def test_jobs_that_nobody_serves_block_nobody(fleet):
 
 def test_limits_by_key_are_changed_taken_away_and_reset(fleet, redis_client):
     join(fleet, "worker", limits={"crawl:*": 8, "type:pdf": 20})
-    assert in_force(fleet, "limits") == "crawl:*=8 type:pdf=20"
+    assert in_force(fleet, "limits") == "type:pdf=20 crawl:*=8"
     (changed,) = change(fleet, limits="a=1 crawl:*=2")
     assert (changed.value, changed.conf, changed.changed_at_run_time) == (
         "a=1 crawl:*=2",
-        "crawl:*=8 type:pdf=20",
+        "type:pdf=20 crawl:*=8",
         True,
     )
     assert redis_client.hget(Keys().key("settings"), "limits") == b"a=1 crawl%3A*=2"
@@ -294,6 +294,6 @@ def test_limits_by_key_are_changed_taken_away_and_reset(fleet, redis_client):
         assert (changed.value, changed.changed_at_run_time) == ("none", True)
         assert redis_client.hget(Keys().key("settings"), "limits").split() == []
     runtime_settings.reset(fleet.scheduler, Settings(), ["limits"])
-    assert in_force(fleet, "limits") == "crawl:*=8 type:pdf=20"
+    assert in_force(fleet, "limits") == "type:pdf=20 crawl:*=8"
     redis_client.hset(Keys().key("settings"), "limits", "spoiled")
     assert in_force(fleet, "limits") == "none"

@@ -2,16 +2,15 @@
 -- @include base/clock.lua
 local limits -- what the setting says of keys, once read
 
--- RETURNS the number that the longest of the patterns in the setting `limits` says that matches the key, or nil.
+-- RETURNS the number that the first of the patterns in the setting `limits` says that matches the key, or nil. They
+-- stand in the order in which they count: rules/patterns.precedence.
 local function limit_set(its_key)
-    local longest, limit
     for pattern, number in string.gmatch(limits, "(%S+)=(%d+)") do
         local of_lua = string.gsub(string.gsub(pattern, "[-.%%]", "%%%0"), "%*", ".*")
-        if (not longest or #pattern > longest) and string.find(its_key, "^" .. of_lua .. "$") then
-            longest, limit = #pattern, tonumber(number)
+        if string.find(its_key, "^" .. of_lua .. "$") then
+            return tonumber(number)
         end
     end
-    return limit
 end
 
 -- RETURNS the slowest of the rates in `stated`: how many may start at once, a period, µs, and the time after which one
