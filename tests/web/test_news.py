@@ -114,6 +114,32 @@ def test_a_broker_that_is_away_is_news_and_so_is_its_return():
     run(test)
 
 
+def test_the_first_sample_after_a_broker_was_away_says_so_and_no_other():
+    async def test(site, news):
+        async with aclosing(news.events()) as events:
+            await first(events, 3)
+            site.error = BrokerAwayError("the broker redis:// does not answer")
+            while (await first(events, 1))[0][0] != "away":
+                pass
+            site.error = None
+            while (await first(events, 1))[0][0] != "news":
+                pass
+            await first(events, 2)
+        samples = list(news._history)
+        gaps = [nth for nth, each in enumerate(samples) if each.get("gap")]
+        assert len(gaps) == 1
+        assert 0 < gaps[0] < len(samples) - 1
+
+    run(test)
+
+
+def test_a_sample_that_comes_long_after_the_one_before_says_so():
+    news = News(Asked())
+    for at in (0.0, 2.0, 2.0 + news_module._GAP_S, 4.1 + 2 * news_module._GAP_S):
+        news._remember({"at": at, "types": TYPES})
+    assert [each.get("gap", False) for each in news._history] == [False, False, False, True]
+
+
 def test_a_viewer_who_comes_before_any_news_waits_and_does_not_spin(monkeypatch):
     async def test(site, news):
         site.answers.clear()

@@ -101,14 +101,33 @@ def busy(redis_client):
 class Screen:
     """A page in the browser; *errors*: what its console said."""
 
-    def __init__(self, browser, url, width=1300, height=900, scheme="light"):
+    def __init__(self, browser, url, width=1300, height=900, scheme="light", scripts=()):
         self.errors = []
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
         context.set_default_timeout(20_000)
         self.page = context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", self._hear)
+        for script in scripts:
+            self.page.add_init_script(script)
         self.page.goto(url)
         self.close = context.close
+
+    def _hear(self, message):
+        if "Content Security Policy" in message.text:
+            self.errors.append(message.text)
+
+    def after_news(self, number, name="news"):
+        """Come back when the server has told *number* of further events of this *name*, to the page as well."""
+        self.page.evaluate(
+            """async ([number, name]) => {
+                const reader = (await fetch("api/events")).body.pipeThrough(new TextDecoderStream()).getReader();
+                let told = ""; // the first event that came is that of before
+                while (told.split(`event: ${name}\n`).length - 2 < number) told += (await reader.read()).value;
+                await reader.cancel();
+            }""",
+            [number, name],
+        )
 
     def row(self, table, text):
         return self.page.locator("table", has=self.page.locator("caption", has_text=table)).locator("tr", has_text=text)
@@ -389,3 +408,145 @@ def test_the_page_asks_for_a_token_once_and_all_that_waited_for_it_go_on(browser
     screen.page.get_by_text("up to date").wait_for()
     assert screen.errors == []
     screen.close()
+
+
+#: Counts in ``window.rewritten`` how often the page wrote something into a live region, and what.
+COUNTS_LIVE_REGIONS = """
+window.rewritten = [];
+addEventListener("DOMContentLoaded", () => {
+  const observer = new MutationObserver((records) => {
+    window.rewritten.push(...records.map((each) => each.target.textContent));
+  });
+  for (const region of document.querySelectorAll("[role=status], [role=alert], [aria-live]"))
+    observer.observe(region, { childList: true, characterData: true, subtree: true });
+});
+"""
+
+
+@in_a_browser
+@pytest.mark.parametrize("path", ["#/", "#/job/task-waits"])
+def test_a_screen_reader_hears_nothing_while_there_is_nothing_new(busy, look, path):
+    screen = look(path, scripts=[COUNTS_LIVE_REGIONS])
+    screen.sees("up to date")
+    screen.page.evaluate("window.rewritten = []")
+    screen.after_news(3)
+    assert screen.page.evaluate("window.rewritten") == []
+    busy.join("another", "pdf")
+    screen.sees("2 workers, up to date")
+    assert screen.page.evaluate("window.rewritten") == ["2 workers, up to date"]
+
+
+@in_a_browser
+def test_a_screen_reader_hears_once_that_the_broker_is_down_and_when_the_news_are_from(browser):
+    with EmbeddedServer() as server:
+        screen = Screen(browser, serve(server.url), scripts=[COUNTS_LIVE_REGIONS])
+        screen.sees("up to date")
+        server.kill()
+        screen.page.get_by_role("alert").get_by_text("The broker does not answer").wait_for()
+        screen.sees("last news at")
+        screen.page.evaluate("window.rewritten = []")
+        screen.after_news(3, "away")
+        assert screen.page.evaluate("window.rewritten") == []
+        screen.close()
+
+
+@in_a_browser
+def test_single_keys_can_be_turned_off_and_stay_off(busy, look):
+    screen = look()
+    screen.page.get_by_label("Single keys").uncheck()
+    screen.page.reload()
+    screen.row("Types", "pdf").wait_for()
+    screen.page.locator("main").focus()
+    for key in "2/34":
+        screen.page.keyboard.press(key)
+    assert screen.page.url.endswith("#/")
+    assert screen.page.evaluate("document.activeElement.id") == "view"
+    screen.page.get_by_label("Single keys").check()
+    screen.page.locator("main").focus()
+    screen.page.keyboard.press("2")
+    screen.page.locator("caption", has_text="Jobs that workers hold").wait_for()
+
+
+@in_a_browser
+def test_a_second_search_begins_anew(busy, look):
+    screen = look()
+    for name in ("task-waits", "task-alone", "task-alone"):
+        screen.page.keyboard.press("/")
+        screen.page.keyboard.type(name)
+        screen.page.keyboard.press("Enter")
+        screen.page.locator("dd").get_by_text(name, exact=True).wait_for()
+    screen.page.keyboard.press("/")
+    screen.page.keyboard.type("task-wai")
+    screen.page.locator("main").focus()
+    screen.page.keyboard.press("/")
+    screen.page.keyboard.type("task-runs")
+    screen.page.keyboard.press("Enter")
+    screen.page.locator("dd").get_by_text("task-runs", exact=True).wait_for()
+    assert screen.errors == []
+
+
+@in_a_browser
+def test_no_view_shows_a_value_that_is_none(busy, look):
+    busy.publish("later", "pdf", delay_s=600)
+    busy.publish("patient", "pdf", rules="merge=m most=9 bytes=9999 wait=600000000/600000000")
+    busy.bury("buried", "mail")
+    screen = look()
+    jobs = ("runs", "waits", "alone", "later", "buried", "nobody")
+    for path in ("", "workers", "next", "rules", "dead", "jobs", *(f"job/task-{each}" for each in jobs)):
+        screen.page.goto(re.sub("#.*", f"#/{path}", screen.page.url))
+        screen.page.locator("main section").first.wait_for()
+        screen.after_news(1)
+        for none in ("undefined", "NaN", "null", "[object", "Invalid Date"):
+            assert none not in screen.page.locator("main").inner_text(), path
+    screen.sees("never published here, or forgotten")
+    assert screen.errors == []
+
+
+@in_a_browser
+def test_a_job_says_when_it_is_due_in_its_list_and_in_its_view_also_while_it_waits(busy, look):
+    busy.publish("later", "pdf", delay_s=600)
+    busy.publish("soon", "pdf", delay_s=0.001)
+    wait_until(lambda: busy.scheduler.tick() and busy.state("soon") == "pending", 10, "the second job is due")
+    screen = look("#/jobs")
+    for name in ("later", "soon"):
+        row = screen.row("Jobs", f"task-{name}")
+        text = row.locator("[data-name=due]").inner_text()
+        assert re.search(r"\d+:\d+", text)
+        screen.page.goto(re.sub("#.*", f"#/job/task-{name}", screen.page.url))
+        assert screen.page.locator("dt", has_text="due").locator("+ dd").inner_text() == text
+        screen.page.goto(re.sub("#.*", "#/jobs", screen.page.url))
+    assert screen.row("Jobs", "task-waits").locator("[data-name=due]").inner_text() == ""
+
+
+#: Keeps in ``window.plots`` what uPlot made.
+KEEPS_PLOTS = """
+window.plots = [];
+let made;
+Object.defineProperty(window, "uPlot", {
+  get: () => made && function (...given) { const plot = new made(...given); window.plots.push(plot); return plot; },
+  set: (value) => { made = value; },
+});
+"""
+
+
+@in_a_browser
+def test_no_line_is_drawn_over_a_time_in_which_the_broker_was_down(browser):
+    with EmbeddedServer() as server:
+        screen = Screen(browser, serve(server.url), scripts=[KEEPS_PLOTS])
+        _publish(server, "drawing")
+        screen.row("Types", "drawing").wait_for()
+        server.kill()
+        screen.page.get_by_role("alert").get_by_text("The broker does not answer").wait_for()
+        server.start()
+        _publish(server, "movies")
+        screen.row("Types", "movies").wait_for()
+        for reload in (False, True):  # from the news; from the history
+            if reload:
+                screen.page.reload()
+                screen.row("Types", "movies").wait_for()
+            times, *lines = screen.page.evaluate("window.plots.at(-1).data")
+            (gap,) = [place for place, value in enumerate(lines[0]) if value is None]
+            assert 0 < gap < len(times) - 1
+            assert times == sorted(times)
+            assert all(line[gap] is None for line in lines)
+        screen.close()

@@ -134,6 +134,17 @@ def test_no_other_site_may_read_or_frame_a_reply_and_no_cookie_is_set(web):
     assert "access-control-allow-origin" not in web("OPTIONS", "/api/types").headers
 
 
+def test_a_browser_runs_and_styles_nothing_inline_and_sends_no_form_elsewhere(web):
+    policy = web.get("/").headers["Content-Security-Policy"]
+    rules = dict(each.strip().split(" ", 1) for each in policy.split(";"))
+    assert rules == {
+        "default-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'self'",
+        "frame-ancestors": "'none'",
+    }
+
+
 # -- bodies
 
 

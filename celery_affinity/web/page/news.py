@@ -38,6 +38,9 @@ _NEXT, _CLAIMED = 50, 200
 #: Types, the busiest ones, that the history has, at most.
 _TYPES = 50
 
+#: Time, s, between two samples in which others are missing: a suspended process, or an answer that took long.
+_GAP_S = 3 * ALONE_S
+
 #: Pause, s, after which a viewer hears that there is nothing new: proxies close silent connections.
 _SILENCE_S = 15.0
 
@@ -49,6 +52,7 @@ class News:
         self._site = site
         self._history: deque[dict[str, Any]] = deque()
         self._waits = RecentWaits(KEPT_S)
+        self._is_gap = False
         self._text = ""
         self._number = 0
         self._viewers = 0
@@ -114,13 +118,21 @@ class News:
             found = await self._site.with_scheduler(_snapshot, self._site.bounds)
         except Exception as exc:  # the broker is away, or says no: the page says so, and this goes on
             logger.debug("No news: %s", exc)
+            self._is_gap = True
             await self._tell(_event("away", json.dumps({"at": time.time(), "why": str(exc)})))
             return
-        self._history.append(found["sample"])
+        self._remember(found["sample"])
         found["times"] = self._waits.add(found["sample"]["at"], found.pop("figures", []))
-        while self._history and found["sample"]["at"] - self._history[0]["at"] > KEPT_S:
-            self._history.popleft()
         await self._tell(_event("news", json.dumps(found, ensure_ascii=False, separators=(",", ":"))))
+
+    def _remember(self, sample: dict[str, Any]) -> None:
+        """Add *sample* to the history. One before which others are missing says so: a plot draws no line to it."""
+        if self._history and (self._is_gap or sample["at"] - self._history[-1]["at"] > _GAP_S):
+            sample["gap"] = True
+        self._is_gap = False
+        self._history.append(sample)
+        while sample["at"] - self._history[0]["at"] > KEPT_S:
+            self._history.popleft()
 
     async def _tell(self, text: str) -> None:
         async with self._changed:

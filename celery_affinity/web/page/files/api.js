@@ -3,9 +3,11 @@
 const KEY = "celery_affinity token";
 
 export class Refused extends Error {
-  constructor(status, message) {
+  // found: what a reply says of which nothing was found, such as a job that nobody knows.
+  constructor(status, message, found = null) {
     super(message);
     this.status = status;
+    this.found = found;
   }
 }
 
@@ -54,7 +56,7 @@ export async function call(method, path, body) {
   }
   const response = await send(path, options);
   const found = await response.json().catch(() => null);
-  if (!response.ok) throw new Refused(response.status, found?.error?.message ?? `HTTP ${response.status}`);
+  if (!response.ok) throw new Refused(response.status, found?.error?.message ?? `HTTP ${response.status}`, found);
   return found;
 }
 

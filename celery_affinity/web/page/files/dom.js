@@ -4,6 +4,7 @@ export function el(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (key === "style") Object.assign(made.style, value); // the policy of the page refuses an attribute
     else if (value === true) made.setAttribute(key, "");
     else if (value !== false && value !== null && value !== undefined) made.setAttribute(key, value);
   }
@@ -13,6 +14,12 @@ export function el(name, attributes = {}, ...children) {
 
 export function fill(parent, ...children) {
   parent.replaceChildren(...children.filter((child) => child !== null && child !== undefined && child !== false));
+}
+
+// Says words in a live region, with a button after them: a screen reader reads a region whenever it is written, so
+// what it says already is not written again.
+export function announce(region, words, button = null) {
+  if (region.textContent !== words + (button?.textContent ?? "")) fill(region, words, button);
 }
 
 export const number = (value) => (value === null || value === undefined ? "?" : value.toLocaleString("en"));

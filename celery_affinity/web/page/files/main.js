@@ -1,7 +1,7 @@
 // The page: its views, by the part of the address after #, and the news that they show.
 import { askAgain, get, listen, onToken } from "./api.js";
 import { askForToken } from "./asking.js";
-import { duration, el, fill, many } from "./dom.js";
+import { announce, el, fill, many } from "./dom.js";
 import { dead } from "./views/dead.js";
 import { job } from "./views/job.js";
 import { jobs } from "./views/jobs.js";
@@ -16,7 +16,13 @@ const main = document.getElementById("view");
 const state = document.getElementById("state");
 const away = document.getElementById("away");
 
-// What is known: the newest news, the samples of the last quarter of an hour, and when the server was heard last.
+// Name in the browser's storage of whether single keys are off.
+const KEYS = "celery_affinity keys";
+
+// Time, ms, after which the newest news is old.
+const OLD_MS = 6000;
+
+// What is known: the newest news and when it came, and the samples of the last quarter of an hour.
 const known = { news: null, samples: [], heard: 0 };
 let view = null;
 
@@ -35,12 +41,12 @@ function show() {
 }
 
 function hear(name, data) {
-  known.heard = Date.now();
   if (name === "history") known.samples = data;
   if (name === "away") isAway(`The broker does not answer: ${data.why}. The page shows the last known state and resumes by itself.`);
   if (name === "news") {
     isAway(null);
     known.news = data;
+    known.heard = Date.now();
     const last = known.samples.at(-1);
     if (!last || last.at < data.sample.at) known.samples.push(data.sample);
     while (known.samples.length && data.sample.at - known.samples[0].at > 900) known.samples.shift();
@@ -51,29 +57,36 @@ function hear(name, data) {
 
 function isAway(words, button = null) {
   away.hidden = words === null;
-  fill(away, words ?? "", button);
+  announce(away, words ?? "", button);
   main.classList.toggle("stale", words !== null);
 }
 
 function tell() {
   if (!known.news) return;
-  const { status } = known.news;
-  const ago = (Date.now() - known.heard) / 1000;
-  fill(state, `${many(status.workers.length, "worker")}, ${ago < 6 ? "up to date" : `updated ${duration(ago)} ago`}`);
+  const age = Date.now() - known.heard < OLD_MS ? "up to date" : `last news at ${new Date(known.heard).toLocaleTimeString()}`;
+  announce(state, `${many(known.news.status.workers.length, "worker")}, ${age}`);
 }
 
 document.getElementById("search").addEventListener("submit", (event) => {
   event.preventDefault();
-  const id = document.getElementById("id").value.trim();
-  if (id) location.hash = `#/job/${encodeURIComponent(id)}`;
+  const field = document.getElementById("id");
+  const id = field.value.trim();
+  if (!id) return;
+  field.value = ""; // the next search begins anew
+  const place = `#/job/${encodeURIComponent(id)}`;
+  if (location.hash === place) main.focus();
+  else location.hash = place;
 });
+const keys = document.getElementById("keys");
+keys.checked = localStorage.getItem(KEYS) !== "off";
+keys.addEventListener("change", () => localStorage.setItem(KEYS, keys.checked ? "on" : "off"));
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest?.("input, select, textarea, dialog");
-  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!keys.checked || typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const views = ["#/", "#/workers", "#/next", "#/rules", "#/dead", "#/jobs"];
   if (event.key === "/") {
     event.preventDefault();
-    document.getElementById("id").focus();
+    document.getElementById("id").select();
   } else if (views[Number(event.key) - 1]) location.hash = views[Number(event.key) - 1];
 });
 window.addEventListener("hashchange", () => {

@@ -19,12 +19,17 @@ function ink() {
   return { axis: style.getPropertyValue("--soft").trim(), grid: style.getPropertyValue("--line").trim() };
 }
 
+// Before a sample that comes after a gap there is a moment of which nothing is known, so that no line leads over the gap.
+const withGaps = (samples) => samples.flatMap((each) => (each.gap ? [{ at: each.at - 0.001, types: null }, each] : [each]));
+
 // value: the place in a sample's pair, 0: waiting, 1: running.
 export function plot(title, value) {
   const place = el("div", { class: "plot" });
   const root = el("section", {}, el("h2", {}, title), place);
   let made = null;
-  let of = "";
+  let madeFor = "";
+
+  const figure = ({ types }, name) => (types === null ? null : (types[name]?.[value] ?? 0));
 
   function names(samples) {
     const most = new Map();
@@ -68,13 +73,14 @@ export function plot(title, value) {
   root.update = (samples) => {
     if (!samples.length) return;
     const { own, others } = names(samples);
-    const data = [samples.map((each) => each.at), ...own.map((name) => samples.map((each) => each.types[name]?.[value] ?? 0))];
-    if (others.length) data.push(samples.map((each) => others.reduce((sum, name) => sum + (each.types[name]?.[value] ?? 0), 0)));
+    const points = withGaps(samples);
+    const data = [points.map((each) => each.at), ...own.map((name) => points.map((each) => figure(each, name)))];
+    if (others.length) data.push(points.map((each) => (each.types === null ? null : others.reduce((sum, name) => sum + figure(each, name), 0))));
     const width = place.clientWidth || 600;
     const now = JSON.stringify([own, others.length, width, matchMedia("(prefers-color-scheme: dark)").matches]);
-    if (now === of && made) made.setData(data);
+    if (now === madeFor && made) made.setData(data);
     else {
-      of = now;
+      madeFor = now;
       make(own, others, width, data);
     }
     root.setAttribute("aria-label", `${title}: ${own.map((name) => `${name} ${data[own.indexOf(name) + 1].at(-1)}`).join(", ")}`);

@@ -16,9 +16,10 @@ function facts(job) {
     ["task", job.task],
     ["id", job.id],
     ["type", job.type],
-    ["mode", job.mode === null ? null : `${mode(job.mode === "on_demand")}, priority ${job.priority}`],
+    ["mode", job.mode && `${mode(job.mode === "on_demand")}, priority ${job.priority}`],
     ["enqueued", job.enqueued_s && moment(job.enqueued_s)],
-    ["waits until", job.state === "scheduled" ? moment(job.due_s) : null],
+    ["due", job.due_s && moment(job.due_s)],
+    ["waits for more calls until", job.patient_until_s && moment(job.patient_until_s)],
     ["claimed", job.claimed_s && moment(job.claimed_s)],
     ["started", job.started_s && moment(job.started_s)],
     ["ended", job.ended_s && moment(job.ended_s)],
@@ -45,7 +46,7 @@ function terms(score) {
     el(
       "div",
       { class: "terms", role: "img", "aria-label": `score ${number(Math.round(score.total))}: ${parts.map(([name, words]) => `${words} ${number(Math.round(score[name]))}`).join(", ")}` },
-      ...parts.map(([name, words]) => el("span", { class: name === "on_demand" ? "demand" : name, style: `width:${(100 * score[name]) / total}%` }, `${words} ${number(Math.round(score[name]))}`)),
+      ...parts.map(([name, words]) => el("span", { class: name === "on_demand" ? "demand" : name, style: { width: `${(100 * score[name]) / total}%` } }, `${words} ${number(Math.round(score[name]))}`)),
     ),
     el("p", { class: "soft" }, `score ${number(Math.round(score.total))} = ${parts.map(([name, words]) => `${number(Math.round(score[name]))} ${words}`).join(" + ")}`),
   );
@@ -119,7 +120,7 @@ function acts(job, look) {
 }
 
 export function job(id) {
-  const root = el("div", { class: "job", style: "display:grid;gap:16px" }, el("p", { class: "soft" }, "asking"));
+  const root = el("div", { class: "job" }, el("p", { class: "soft" }, "asking"));
   let shown = "";
   async function look() {
     if (document.hidden || document.querySelector("dialog[open]")) return;
@@ -127,11 +128,11 @@ export function job(id) {
     try {
       found = await get(`api/jobs/${encodeURIComponent(id)}?explain=1`);
     } catch (error) {
-      if (error.status !== 404) {
+      if (error.found?.state === undefined) {
         fill(root, el("section", {}, el("p", {}, error.message)));
         return;
       }
-      found = { id, state: "unknown", note: "never published here, or forgotten; also unknown to the result backend" };
+      found = error.found; // the job is unknown
     }
     const text = JSON.stringify(found);
     if (text === shown) return;

@@ -120,8 +120,9 @@ export function now() {
       const sum = (name) => status.types.reduce((total, each) => total + (each[name] ?? 0), 0);
       const slow = status.workers.filter((each) => each.is_slow || each.stalled).length;
       const unserved = status.types.filter((each) => each.unserved).length;
-      fill(
-        tiles,
+      const told = el(
+        "div",
+        {},
         tile("waiting", sum("pending")),
         tile("on demand", sum("on_demand")),
         tile("claimed", sum("claimed")),
@@ -132,6 +133,7 @@ export function now() {
         slow ? tile(slow === 1 ? "slow worker" : "slow workers", slow, true) : null,
         unserved ? tile("types without a worker", unserved, true) : null,
       );
+      if (told.innerHTML !== tiles.innerHTML) fill(tiles, ...told.childNodes); // else who reads them is left in peace
       const order = (a, b) => b.unserved - a.unserved || b.pending - a.pending || a.type.localeCompare(b.type);
       types.update(status.types.map((each) => ({ ...each, pauses: status.pauses })).sort(order), (row) => (row.unserved ? "bad" : ""));
       times.update([...(lately?.rows ?? [])].sort((a, b) => a.type.localeCompare(b.type)), () => "");
