@@ -7,15 +7,15 @@ from typing import Any, TypedDict, Unpack
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..observe.job_lists import Filter
 from ..operate import many_jobs
-from ..operate.choosing import Choice, before, choose
+from ..operate.choosing import Choice, choose
+from ..operate.filters import Filters
 from ..operate.jobs import Change, Jobs
 from ..operate.many_jobs import Done
 from ..operate.moving import Wish
 from ..server.scheduler import Scheduler
 from .broker import AS_JSON, print_json, scheduler_of
-from .jobs import KEY, OLDER_THAN, STAMP, table_of
+from .jobs import ARGUMENT, KEY, NEWER_THAN, OLDER_THAN, STAMP, table_of
 from .words import many
 
 #: States of jobs that can be moved, and cancelled.
@@ -31,8 +31,10 @@ class _Chosen(TypedDict):
     task: str | None
     states: tuple[str, ...]
     older_than_s: float | None
+    newer_than_s: float | None
     stamp: str | None
     key: str | None
+    argument: str | None
     dry_run: bool
     yes: bool
     as_json: bool
@@ -50,6 +52,8 @@ def _acts_on(states: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[.
             ),
             STAMP,
             KEY,
+            ARGUMENT,
+            NEWER_THAN,
             OLDER_THAN,
             click.option(
                 "--state",
@@ -143,19 +147,27 @@ def _act(
     on_all: Callable[[Scheduler, Choice], Done],
 ) -> None:
     """Act on the jobs that are named, or, after a question, on all that match."""
-    filters = ("type", "task", "states", "older_than_s", "stamp", "key")
-    is_filtered = any(chosen[name] for name in filters)  # type: ignore[literal-required]
-    if bool(chosen["ids"]) == is_filtered:
-        raise click.UsageError("give ids, or some of --type, --task, --state, --older-than, --stamp and --key")
+    filters = Filters(
+        type=chosen["type"],
+        task=chosen["task"],
+        stamp=chosen["stamp"],
+        key=chosen["key"],
+        older_than_s=chosen["older_than_s"],
+        newer_than_s=chosen["newer_than_s"],
+        argument=chosen["argument"],
+    )
+    if bool(chosen["ids"]) != (filters.is_empty and not chosen["states"]):
+        raise click.UsageError(
+            "give ids, or some of --type, --task, --state, --older-than, --newer-than, --stamp, --key and --argument"
+        )
     if chosen["ids"] and chosen["dry_run"]:
         raise click.UsageError("--dry-run shows what a filter finds; `explain` says where a job is")
+    app = ctx.obj.app
     with scheduler_of(ctx) as scheduler:
         if chosen["ids"]:
             _show_changes(ctx, [on_one(id_.strip()) for id_ in chosen["ids"]], chosen["as_json"])
             return
-        before_s = before(scheduler.reader, chosen["older_than_s"])
-        which = Filter(None, chosen["type"], chosen["task"], chosen["stamp"], before_s, chosen["key"])
-        choice = choose(scheduler.reader, which, states)
+        choice = choose(scheduler.reader, filters.of(app, scheduler.reader), states)
         done = Done(0, {})
         if not chosen["as_json"]:
             _show_choice(choice)

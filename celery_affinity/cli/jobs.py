@@ -6,9 +6,9 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..observe import job_lists
-from ..observe.job_lists import Filter, Page
+from ..observe.job_lists import Page
 from ..observe.jobs import Job
-from ..operate.choosing import before
+from ..operate.filters import Filters
 from .broker import AS_JSON, reader_of, show
 from .lists_by_default import ListsByDefault
 from .times import seconds
@@ -16,12 +16,39 @@ from .words import many, mode, moment, table
 
 STAMP = click.option("--stamp", metavar="NAME=VALUE", help="Only jobs with this stamp.")
 KEY = click.option("--key", help="Only jobs of this key, as `keys` shows it.")
+
+
+def _with_tasks(ctx: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """Import the app's tasks: they say which position an argument has."""
+    if text is not None:
+        app = ctx.obj.app
+        try:
+            app.loader.import_default_modules()
+        except Exception as exc:  # any: it is the user's code
+            raise click.ClickException(f"--argument: the app's tasks cannot be imported: {exc!r}") from exc
+    return text
+
+
+ARGUMENT = click.option(
+    "--argument",
+    callback=_with_tasks,
+    metavar="NAME=VALUE",
+    help="Only calls with this argument, such as customer=17 or, by position, args[0]=17; * in VALUE stands for "
+    "anything. Merged calls match if all calls of the run do.",
+)
 OLDER_THAN = click.option(
     "--older-than",
     "older_than_s",
     callback=seconds,
     metavar="TIME",
     help="Only jobs that were enqueued at least this long ago: 90s, 30m, 2h, 1d.",
+)
+NEWER_THAN = click.option(
+    "--newer-than",
+    "newer_than_s",
+    callback=seconds,
+    metavar="TIME",
+    help="Only jobs that were enqueued at most this long ago.",
 )
 
 
@@ -40,7 +67,9 @@ def jobs() -> None:
 @click.option("--task", help="Only jobs of tasks with this name; * stands for anything.")
 @STAMP
 @KEY
+@ARGUMENT
 @OLDER_THAN
+@NEWER_THAN
 @click.option(
     "--limit", default=100, show_default=True, type=click.IntRange(1, job_lists.MOST), help="Number of jobs on a page."
 )
@@ -55,15 +84,17 @@ def list_jobs(
     task: str | None,
     stamp: str | None,
     key: str | None,
+    argument: str | None,
     older_than_s: float | None,
+    newer_than_s: float | None,
     limit: int,
     cursor: str | None,
     as_json: bool,
 ) -> None:
     """List unfinished jobs and dead letters. For the next jobs in their order, see `pending`."""
     with reader_of(ctx) as reader:
-        which = Filter(state, type, task, stamp, before(reader, older_than_s), key)
-        found = job_lists.page_of(reader, which, limit, cursor)
+        filters = Filters(state, type, task, stamp, key, older_than_s, newer_than_s, argument)
+        found = job_lists.page_of(reader, filters.of(ctx.obj.app, reader), limit, cursor)
     show(found, _page, json=as_json)
 
 

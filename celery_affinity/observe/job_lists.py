@@ -23,6 +23,7 @@ from ..server.reader import LANE_NAMES, Reader
 from ..server.received import is_text
 from .job_row import read_jobs
 from .jobs import STATES, Job, described, settings_command
+from .messages import MOST_BYTES, Holds, look
 
 #: Indexes in the order in which they are listed, by the state of their jobs.
 _INDEXES = {
@@ -57,8 +58,8 @@ _TOGETHER = 100
 class Page:
     """A page of a list of jobs. *cursor*: the argument for the next page; None on the last page.
 
-    *partial*: whether the page stopped before its limit because it had read as many jobs as one page may read. More
-    matching jobs may follow.
+    *partial*: whether the page stopped before its limit because it had read as many jobs, or as much of their messages,
+    as one page may read. More matching jobs may follow.
     """
 
     jobs: list[Job]
@@ -90,8 +91,9 @@ class _Place(NamedTuple):
 class Filter:
     """The jobs that are meant. *type*: a name; *task*: a name or a pattern, ``*`` stands for anything.
 
-    *stamp*: "name=value", as Celery's commands have it. *before_s*: Unix time; only jobs that were enqueued before.
-    *key*: the key of which a limited number of jobs run together.
+    *stamp*: "name=value", as Celery's commands have it. *before_s*, *since_s*: Unix times; only jobs that were enqueued
+    before the one, and not before the other. *key*: the key of which a limited number of jobs run together. *holds*:
+    whether the message of a job is meant; of a run of merged calls, all messages must be.
     """
 
     state: str | None = None
@@ -100,6 +102,8 @@ class Filter:
     stamp: str | None = None
     before_s: float | None = None
     key: str | None = None
+    since_s: float | None = None
+    holds: Holds | None = None
 
     def __post_init__(self) -> None:
         if self.state is not None and self.state not in LISTED:
@@ -116,8 +120,8 @@ class Filter:
     def leaves_out(self) -> bool:
         """Whether the index of a state has jobs that are not meant."""
         of_type = self.type is not None and self.state != "pending"
-        further = (self.task, self.stamp, self.before_s, self.key) != (None, None, None, None)
-        return of_type or further or self.state in ("claimed", "running", *_KEPT)
+        further = (self.task, self.stamp, self.before_s, self.key, self.since_s, self.holds)
+        return of_type or any(each is not None for each in further) or self.state in ("claimed", "running", *_KEPT)
 
     @property
     def indexes(self) -> tuple[str, ...]:
@@ -127,6 +131,7 @@ class Filter:
         return _OF_STATES if self.state is None else _INDEXES[self.state]
 
     def admits(self, job: Job) -> bool:
+        """Return whether the facts of *job* are as wanted; its message is another question (`holds`)."""
         return (
             self.state in (None, job.state)
             and (self.state is not None or job.state not in _KEPT)
@@ -134,6 +139,7 @@ class Filter:
             and (self.task is None or fnmatchcase(job.task or "", self.task))
             and self.key in (None, job.key)
             and (self.before_s is None or (job.enqueued_s or 0) <= self.before_s)
+            and (self.since_s is None or (job.enqueued_s or 0) >= self.since_s)
         )
 
 
@@ -159,9 +165,9 @@ def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None 
         _check_kept(reader, which.state)
     at: _At | None = _At(0) if cursor is None else _read_cursor(cursor)
     found: list[Job] = []
-    read = 0
+    read, left_bytes = 0, MOST_BYTES
     while at is not None and len(found) < limit:
-        if read >= MOST:
+        if read >= MOST or left_bytes <= 0:
             return Page(found, _cursor(at), partial=True)
         room = limit - len(found)
         # A filter may leave out most of what is read; without one, all that is read is wanted.
@@ -169,10 +175,17 @@ def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None 
         read += max(1, len(some))
         rows = read_jobs(reader, [job_id for job_id, _ in some])
         jobs = {each.job_id: each for each in described(reader, rows, reader.ask_one(*settings_command(reader)))}
+        wanted = {id_: jobs[id_] for id_, _ in some if id_ in jobs and which.admits(jobs[id_])}
+        if which.holds is not None and wanted:
+            looked = look(reader, list(wanted.values()), which.holds, left_bytes)
+            left_bytes -= looked.size
+            if looked.next is not None:
+                some = some[: [job_id for job_id, _ in some].index(looked.next)]
+                at, left_bytes = some[-1][1], 0
+            wanted = {job_id: wanted[job_id] for job_id in looked.holding}
         for job_id, after in some:
-            job = jobs.get(job_id)
-            if job is not None and which.admits(job):
-                found.append(job)
+            if job_id in wanted:
+                found.append(wanted[job_id])
                 if len(found) == limit:
                     is_last = at is None and job_id == some[-1][0]
                     return Page(found, None if is_last else _cursor(after))

@@ -6,13 +6,11 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-from ..errors import refuse
 from ..observe.job_lists import MOST, Filter, page_of
 from ..observe.job_row import read_jobs
 from ..observe.jobs import Job
 from ..rules.marks import is_batch
 from ..rules.rows import text_of
-from ..rules.score import MICRO
 from ..server.reader import Reader
 
 #: Number of chosen jobs that are kept whole, to be shown.
@@ -41,15 +39,6 @@ class Choice:
     shown: list[Job] = field(default_factory=list)
     calls: int = 0
     more: bool = False
-
-
-def before(reader: Reader, older_than_s: float | None) -> float | None:
-    """Return the Unix time before which jobs were enqueued that are older than *older_than_s*. Raises OptionError."""
-    if older_than_s is None:
-        return None
-    if not 0 <= older_than_s < 1e12:
-        raise refuse("older_than", "a number of seconds, 0 or more", older_than_s)
-    return reader.now_us() / MICRO - older_than_s
 
 
 def choose(

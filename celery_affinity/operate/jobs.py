@@ -12,12 +12,12 @@ from kombu import Connection
 
 from ..observe import dead_letters, job_lists
 from ..observe import jobs as facts
-from ..observe.job_lists import Filter, Page
+from ..observe.job_lists import Page
 from ..observe.jobs import Job
 from ..server.scheduler import Scheduler
 from ..transport.reach import scheduler_of
 from . import backend, moving
-from .choosing import before
+from .filters import Filters
 from .moving import Wish
 
 #: The way to the scheduler of an app, which is open for a while.
@@ -76,17 +76,22 @@ class Jobs:
         stamp: str | None = None,
         older_than_s: float | None = None,
         key: str | None = None,
+        newer_than_s: float | None = None,
+        argument: str | None = None,
     ) -> Page:
         """Return a page of the jobs that have not ended, and of the dead letters.
 
         *state*: one of `job_lists.LISTED`. *task*: a name, in which ``*`` stands for anything. *cursor*: the cursor of
         the page before. *stamp*: "name=value"; merged calls are then listed one by one, otherwise as one run.
-        *older_than_s*: only jobs that were enqueued at least so many seconds ago. *key*: only jobs of this key.
-        With a filter, one page reads 1,000 jobs at most, and is `partial` if it stopped there. Raises OptionError.
+        *older_than_s*, *newer_than_s*: only jobs that were enqueued at least, or at most, so many seconds ago. *key*:
+        only jobs of this key. *argument*: "name=value", an argument of the call by its name, or by position as
+        ``args[0]``; the value as ``str`` writes it, in which ``*`` stands for anything. Merged calls match if all calls
+        of the run do. With a filter, one page reads 1,000 jobs at most, and 16 MB of messages, and is `partial` if it
+        stopped there. Raises OptionError.
         """
+        filters = Filters(state, type, task, stamp, key, older_than_s, newer_than_s, argument)
         with self._reach() as scheduler:
-            before_s = before(scheduler.reader, older_than_s)
-            return job_lists.page_of(scheduler.reader, Filter(state, type, task, stamp, before_s, key), limit, cursor)
+            return job_lists.page_of(scheduler.reader, filters.of(self.app, scheduler.reader), limit, cursor)
 
     def cancel(self, id: str, terminate: bool = False, *, connection: Connection | None = None) -> Change:
         """Revoke a job: a waiting job ends at once, and a job that a worker holds does not start.

@@ -9,6 +9,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.command import affinity
+from ..support.messages import wire
 from ..support.scripted_fleet import ScriptedFleet
 
 
@@ -119,7 +120,15 @@ def test_jobs_get_another_priority_and_mode(valkey, fleet):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["cancel"], "give ids, or some of --type, --task, --state, --older-than, --stamp and --key"),
+        (
+            ["cancel"],
+            "give ids, or some of --type, --task, --state, --older-than, --newer-than, --stamp, --key and --argument",
+        ),
+        (["cancel", "--argument", "customer", "--yes"], "argument must be a name and a value, name=value"),
+        (
+            ["cancel", "--older-than", "2h", "--newer-than", "1h", "--yes"],
+            "newer_than must be a longer time than older_than (7200 s), got: 3600",
+        ),
         (["cancel", "--stamp", "customer", "--yes"], "stamp must be a name and a value, name=value, got: 'customer'"),
         (["move", "one", "--to", "a,b"], "type must be the name of a queue"),
         (["prioritise", "one"], "give the jobs a new type, priority or mode"),
@@ -128,3 +137,14 @@ def test_jobs_get_another_priority_and_mode(valkey, fleet):
 def test_what_cannot_be_meant_says_what_is_accepted(valkey, arguments, said):
     run = affinity(valkey.url, *arguments)
     assert (run.returncode in (1, 2), said in run.stderr) == (True, True), run.stderr
+
+
+def test_the_calls_of_a_customer_are_cancelled_by_their_argument(valkey, fleet):
+    for number, customer in enumerate(["acme", "globex", "acme"]):
+        fleet.publish(f"job{number}", "pdf", message=wire(f"task-job{number}", args=(customer,)))
+    both = ("--argument", "args[0]=acme", "--newer-than", "1h")
+    assert len(json.loads(affinity(valkey.url, "jobs", *both, "--json").stdout)["jobs"]) == 2
+    assert affinity(valkey.url, "move", *both, "--to", "slow", "--yes").stdout.endswith("2 done\n")
+    assert affinity(valkey.url, "prioritise", *both, "--priority", "3", "--yes").stdout.endswith("2 done\n")
+    assert affinity(valkey.url, "cancel", *both, "--yes").stdout.endswith("2 done\n")
+    assert [fleet.state(f"job{number}") for number in range(3)] == ["revoked", "pending", "revoked"]

@@ -181,10 +181,13 @@ def test_an_observer_sees_arguments_where_that_is_its_right(as_user, redis_clien
     assert "it has no right to read messages" in shown
     assert "secret" not in shown
     assert "no right to inboxes" in explained
+    asked = affinity(as_user("observer"), "jobs", "--argument", "customer=secret")
+    assert (asked.returncode, "argument: the broker's user has no right to read messages" in asked.stderr) == (1, True)
     lines("messages")
     shown, explained = looked()
     assert "('secret',)" in shown
     assert "in the worker's inbox, which it has not read yet" in explained
+    assert affinity(as_user("observer"), "jobs", "--argument", "customer=secret").returncode == 0
 
 
 def test_a_missing_right_is_named(as_user, redis_client):

@@ -4,6 +4,8 @@ import pytest
 
 from celery_affinity.web.routes import many_jobs
 
+from ..support.messages import wire
+
 
 def said(reply):
     return reply.json()["error"]["message"]
@@ -106,3 +108,14 @@ def test_a_key_and_all_types_are_paused_and_resumed(fleet, web):
 def test_a_bad_pause_of_something_is_refused(fleet, web, body):
     assert web("POST", "/api/pauses", json=body).status_code == 400
     assert web.get("/api/pauses").json() == []
+
+
+def test_the_calls_of_a_customer_are_cancelled_by_their_argument(fleet, web):
+    for number, customer in enumerate(["acme", "globex", "acme"]):
+        fleet.publish(f"job{number}", "pdf", message=wire(f"task-job{number}", args=(customer,)))
+    which = {"argument": "args[0]=acme", "newer_than_s": 3600}
+    assert {job["id"] for job in web.get("/api/jobs", params=which).json()["jobs"]} == {"task-job0", "task-job2"}
+    assert web("PATCH", "/api/jobs", params=which, json={"priority": 3}).json()["done"] == 2
+    assert web("DELETE", "/api/jobs", params=which).json()["done"] == 2
+    assert states(web) == {"task-job1": "pending"}
+    assert web("DELETE", "/api/jobs?argument=acme").status_code == 400

@@ -43,6 +43,8 @@ QUERIES = st.dictionaries(
             "pattern",
             "reason",
             "older_than_s",
+            "newer_than_s",
+            "argument",
             "stamp",
             "key",
             "dry_run",

@@ -45,8 +45,11 @@ def add(api: FastAPI, site: Site) -> None:
         stamp: str | None = None,
         older_than_s: float | None = None,
         key: str | None = None,
+        newer_than_s: float | None = None,
+        argument: str | None = None,
     ) -> Response:
-        return reply(await site.ask(site.jobs.list, state, type, task, limit, cursor, stamp, older_than_s, key))
+        filters = (stamp, older_than_s, key, newer_than_s, argument)
+        return reply(await site.ask(site.jobs.list, state, type, task, limit, cursor, *filters))
 
     @api.get("/api/jobs/{id:path}", summary="A job: state, times, worker; optionally explain it, or wait until it ends")
     async def job(id: str, explain: bool = False, wait: _Wait = 0) -> Response:

@@ -1,16 +1,16 @@
 """Jobs that match filters: cancelled, or given another type, priority or mode, up to 5,000 in a request."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, Query
 from starlette.responses import Response
 
 from ...errors import OptionError
-from ...observe.job_lists import Filter
 from ...operate import many_jobs
-from ...operate.choosing import Choice, before, choose
+from ...operate.choosing import Choice, choose
+from ...operate.filters import Filters
 from ...operate.many_jobs import Done
 from ...server.scheduler import Scheduler
 from ..replies import RefusedError, reply
@@ -37,12 +37,15 @@ class Which:
         stamp: str | None = None,
         key: str | None = None,
         older_than_s: Annotated[float | None, Query(gt=0)] = None,  # 0 would mean all jobs
+        newer_than_s: Annotated[float | None, Query(gt=0)] = None,
+        argument: str | None = None,
         dry_run: bool = False,
     ) -> None:
-        self.state, self.older_than_s, self.dry_run = state, older_than_s, dry_run
-        self.filter = Filter(None, type, task, stamp, None, key)
-        if (state, type, task, stamp, key, older_than_s) == (None,) * 6:
-            raise RefusedError(400, "name at least one filter: state, type, task, stamp, key or older_than_s")
+        self.state, self.dry_run = state, dry_run
+        self.filters = Filters(None, type, task, stamp, key, older_than_s, newer_than_s, argument)
+        if state is None and self.filters.is_empty:
+            names = ", ".join(each.name for each in fields(Filters))
+            raise RefusedError(400, f"name at least one filter: {names}")
 
     def states(self, accepted: Sequence[str]) -> Sequence[str]:
         if self.state is None:
@@ -86,8 +89,8 @@ def _act(
     site: Site, which: Which, states: Sequence[str], act: Callable[[Scheduler, Choice], Done]
 ) -> dict[str, object]:
     with site.broker.reach() as scheduler:
-        before_s = before(scheduler.reader, which.older_than_s)
-        choice = choose(scheduler.reader, replace(which.filter, before_s=before_s), states, _MOST, _MOST_PAGES)
+        filter_ = which.filters.of(site.app, scheduler.reader)
+        choice = choose(scheduler.reader, filter_, states, _MOST, _MOST_PAGES)
         if choice.more and not choice.chosen:
             raise RefusedError(
                 409, f"none of the first {_MOST_PAGES * 1000:,} jobs matches: name the type, or the state"
