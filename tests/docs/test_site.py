@@ -3,8 +3,6 @@
 import ast
 import re
 import shlex
-import subprocess
-import sys
 
 import click
 import pytest
@@ -33,15 +31,6 @@ def code(page, language):
 @pytest.mark.parametrize("path", MADE, ids=name)
 def test_what_is_made_from_the_code_is_up_to_date(path):
     assert path.read_text() == MADE[path], "run make docs"
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    target = tmp_path_factory.mktemp("site")
-    words = ["-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html", "docs", str(target)]
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return target
 
 
 def test_the_site_is_made_without_a_warning_and_has_every_page(site):

@@ -1,4 +1,7 @@
-"""Start a fleet, have it work for a minute and a half, and take a picture of each view: docs/how-to/page-*.png."""
+"""Start a fleet, have it work for a minute and a half, and take two pictures of each view.
+
+docs/how-to/page-*.png is light, and page-*-dark.png is its dark twin, which the site shows to readers in the dark.
+"""
 
 import os
 import random
@@ -43,12 +46,11 @@ def main() -> None:
             page = browser.new_page(viewport={"width": 1280, "height": 820}, color_scheme="light")
             page.goto(url)  # the charts begin with the first viewer
             waits = _load()
-            page.wait_for_timeout(2500)  # the page asks every 2 s
-            page.screenshot(path=PAGES / "page-now.png")
+            _shoot(page, "now")
             _take(page, f"{url}/#/job/{waits}", "Why it waits", "job")
             for view, text in VIEWS.items():
                 _take(page, f"{url}/#/{view}", text, view)
-            phone = browser.new_page(viewport={"width": 390, "height": 820}, color_scheme="dark")
+            phone = browser.new_page(viewport={"width": 390, "height": 820}, color_scheme="light")
             _take(phone, url, "Types", "phone")
             browser.close()
 
@@ -57,7 +59,16 @@ def _take(page: Page, address: str, text: str, name: str) -> None:
     """Take a picture of the view at *address*, which shows *text* when it is there."""
     page.goto(address)
     page.get_by_text(text).first.wait_for()
-    page.wait_for_timeout(2500)  # until the next news
+    _shoot(page, name)
+
+
+def _shoot(page: Page, name: str) -> None:
+    """Take a light and a dark picture of what *page* shows."""
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(2500)  # until the next news: the page asks every 2 s
+    page.screenshot(path=PAGES / f"page-{name}-dark.png")
+    page.emulate_media(color_scheme="light")
+    page.wait_for_timeout(2500)
     page.screenshot(path=PAGES / f"page-{name}.png")
 
 

@@ -1,0 +1,17 @@
+"""The site of the docs, made once for all tests that look at it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ..support.processes import ROOT
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    target = tmp_path_factory.mktemp("site")
+    words = ["-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html", "docs", str(target)]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return target

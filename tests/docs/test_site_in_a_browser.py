@@ -1,0 +1,91 @@
+"""The site in a browser: nothing is cut off, pictures follow the theme, search finds the pages for users first."""
+
+import shutil
+
+import pytest
+
+from ..support.processes import ROOT
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+WIDTHS = [360, 768, 1024, 1150, 1440]
+SCREENSHOTS = sorted(path for path in (ROOT / "docs").rglob("page-*.png") if not path.stem.endswith("-dark"))
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+
+#: Shows each page in a frame of each width. Returns what does not fit into the page, or into a table's own scroll bar.
+MEASURE = """async ([pages, widths]) => {
+  document.body.innerHTML = '<iframe style="height: 900px; border: 0"></iframe>';
+  const frame = document.querySelector('iframe'), found = [];
+  for (const address of pages) {
+    await new Promise(loaded => { frame.onload = loaded; frame.src = address; });
+    const page = frame.contentDocument;
+    for (const width of widths) {
+      frame.style.width = `${width}px`;
+      frame.getBoundingClientRect();  // lays the page out anew
+      for (const each of [page.documentElement, ...page.querySelectorAll('.content, .table-wrapper')])
+        if (each.scrollWidth > each.clientWidth + 1)
+          found.push({address, width, part: each.className || 'page', text: each.innerText.slice(0, 60)});
+    }
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        words = ["--no-sandbox", "--allow-file-access-from-files"]
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=words)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser):
+    page = browser.new_page(viewport={"width": 1500, "height": 900})
+    yield page
+    page.close()
+
+
+def test_nothing_is_cut_off_at_any_width(site, page):
+    addresses = [path.as_uri() for path in sorted(site.rglob("*.html"))]
+    assert len(addresses) > 60
+    page.goto(addresses[0])
+    found = page.evaluate(MEASURE, [addresses, WIDTHS])
+    assert [each for each in found if "table-wrapper" not in each["part"] or each["width"] > 360] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_screenshots_follow_the_theme(site, browser, scheme):
+    page = browser.new_page(color_scheme=scheme)
+    page.goto((site / "how-to" / "page.html").as_uri())
+    shown = page.evaluate("[...document.images].filter(each => each.offsetWidth).map(each => each.src)")
+    found = {each.rpartition("/")[2] for each in shown if "/page-" in each}
+    wanted = {path.stem + {"light": ".png", "dark": "-dark.png"}[scheme] for path in SCREENSHOTS}
+    assert found == wanted
+    page.close()
+
+
+@pytest.mark.parametrize("words", ["heartbeat", "reserve", "merge", "million jobs", "late acks", "measurements"])
+def test_search_finds_pages_for_users_before_the_internals(site, page, words):
+    page.goto(f"{(site / 'search.html').as_uri()}?q={words.replace(' ', '+')}")
+    page.wait_for_function("document.querySelector('#search-results > p')?.innerText.includes('found')")
+    hrefs = page.evaluate(
+        "[...document.querySelectorAll('#search-results li a')].map(each => each.getAttribute('href'))"
+    )
+    pages = list(dict.fromkeys(each.partition("#")[0] for each in hrefs))  # in the order of their first result
+    internal = [each.startswith("internals/") for each in pages]
+    assert {*internal} == {True, False}
+    assert internal == sorted(internal), pages
+
+
+def test_the_sidebar_has_the_captions_of_the_recipes(site, page):
+    index = (ROOT / "docs" / "how-to" / "index.md").read_text()
+    captions = [line.removeprefix("## ") for line in index.splitlines() if line.startswith("## ")]
+    page.goto((site / "tutorial.html").as_uri())
+    shown = page.evaluate(
+        "[...document.querySelectorAll('.sidebar-tree .caption')].map(each => each.textContent.trim())"
+    )
+    assert shown[: len(captions)] == captions
