@@ -8,6 +8,7 @@ import click
 from celery.bin.base import LOG_LEVEL, CeleryCommand, handle_preload_options
 
 from ..client.of_app import settings_of
+from ..dispatcher import chord_parts
 from ..dispatcher.announcer import Announcer
 from ..dispatcher.dispatcher import SHORT_PAUSE_S, Dispatcher
 from ..dispatcher.ingest import Ingest
@@ -29,6 +30,7 @@ def dispatcher(ctx: click.Context, loglevel: int) -> None:
     app = ctx.obj.app
     app.log.setup_logging_subsystem(loglevel=loglevel)
     app.loader.import_default_modules()  # the dispatcher tells the ends of these tasks
+    chord_parts.install()
     try:
         settings_of(app)  # checked now, since every tick asks for the settings
     except AffinityError as exc:

@@ -7,7 +7,7 @@ that ended, so that what was published before is a known job, and is not publish
 import hashlib
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -18,12 +18,19 @@ from .modes import parts_of
 class _Following:
     """What follows from *origin*, an end. *count*: calls that were published so far, by the name of their task.
 
-    Counted by name, so that what a handler of a signal publishes as well gives no id of a link to another task.
+    Counted by name, so that what a handler of a signal publishes as well gives no id of a link to another task. A
+    function as *origin* is called once something is published.
     """
 
-    def __init__(self, origin: str) -> None:
-        self.origin = origin
+    def __init__(self, origin: str | Callable[[], str]) -> None:
+        self._origin = origin
         self.count: Counter[str] = Counter()
+
+    @property
+    def origin(self) -> str:
+        if not isinstance(self._origin, str):
+            self._origin = self._origin()
+        return self._origin
 
     def id_of_next(self, task_name: str) -> str:
         self.count[task_name] += 1
@@ -41,7 +48,7 @@ def new_publish_id(task_name: str) -> str:
 
 
 @contextmanager
-def following(origin: str, *signatures: Any) -> Iterator[None]:
+def following(origin: str | Callable[[], str], *signatures: Any) -> Iterator[None]:
     """Give what is published the ids of what follows from *origin*: these *signatures*, each as its message has it.
 
     A chord gets new ids: its header counts under an id that Celery makes anew, and half a header of each would be none.

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from ..rules.marks import is_batch
 from ..server.replies import Ending
 from ..server.scheduler import Scheduler
+from .chord_parts import ChordIsClaimedError
 from .daemon_threads import DaemonThreads
 from .sharing import share_later
 from .teller import Teller
@@ -144,6 +145,8 @@ class Announcer:
                     record()
             else:
                 self._teller.tell(ending, message, record)
+        except ChordIsClaimedError as exc:
+            logger.info("The caller of task %s is told later that the task is %s: %s", *_named(ending), exc)
         except Exception:
             if telling.is_known:
                 logger.exception(

@@ -241,9 +241,7 @@ def _tell(teller: Teller, batch: Batch, caller: Caller, end: Succeeded | Failed,
         result = end.result_of(caller.job_id)
         if not is_stored:
             _publish_what_follows(teller.app, caller.job_id, result, context)
-        counts_in = context.group if context.chord else caller.job_id  # each part of a chord may be the last one
-        with following(f"{counts_in} chord", context.chord):
-            task.backend.mark_as_done(caller.task_id, result, context, not (ignores or is_stored))
+        task.backend.mark_as_done(caller.task_id, result, context, not (ignores or is_stored))  # `chord_parts` counts
         send_success(request, batch.run_id, result)
 
 

@@ -23,6 +23,7 @@ from ..client import envelope
 from ..client.accepted_work import tells_an_end
 from ..rules.protocol import DROPPED
 from ..server.replies import Ending
+from .chord_parts import count_what_is_stored
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +75,10 @@ class Teller:
             self.app.backend.mark_as_failure(ending.task_id, exc, request=_context(ending))
             return
         task = request.task
-        if _knows_an_end(task.backend, ending.task_id):
-            return  # the task had ended: only the word of its end got lost
+        known = _known_end(task.backend, ending.task_id)
+        if known is not None:  # the task had ended: only the word of its end got lost, and perhaps its part of a chord
+            count_what_is_stored(task.backend, request._context, known["status"], known["result"])
+            return
         task.backend.mark_as_failure(ending.task_id, exc, request=request._context, store_result=request.store_errors)
         is_known()
         signals.task_failure.send(
@@ -148,11 +151,12 @@ def _context(ending: Ending) -> Context:
     return Context(id=ending.task_id, task=ending.task_name)
 
 
-def _knows_an_end(backend: Any, task_id: str) -> bool:
-    """Return whether *backend* has the end of a task: the caller may have seen this end, which stays what it is."""
+def _known_end(backend: Any, task_id: str) -> dict[str, Any] | None:
+    """Return the end of a task that *backend* has: the caller may have seen this end, which stays what it is."""
     if str(backend.as_uri()).startswith("rpc"):
-        return False  # the results are in the caller's queue
+        return None  # the results are in the caller's queue
     try:
-        return backend.get_task_meta(task_id)["status"] in states.READY_STATES
+        meta: dict[str, Any] = backend.get_task_meta(task_id)
     except NotImplementedError:  # no backend
-        return False
+        return None
+    return meta if meta["status"] in states.READY_STATES else None

@@ -23,8 +23,10 @@ from celery.concurrency.base import BasePool
 from celery.exceptions import Reject, TaskRevokedError, WorkerShutdown, WorkerTerminate
 from celery.utils.imports import symbol_by_name
 from celery.worker.state import active_requests, reserved_requests, task_ready
+from redis.exceptions import RedisError
 
 from ..client.accepted_work import tells_an_end
+from ..dispatcher.chord_parts import ChordIsClaimedError, count_what_is_stored
 from ..dispatcher.failure import error_of, is_ignored, words
 from ..membership.held import EXPIRED, FAILED, IGNORED, RETURNED, REVOKED, job_in
 from ..rules.marks import is_batch
@@ -92,7 +94,21 @@ class EndOfTask(ClaimedRequest):
     def _success_was_stored(self) -> Any:
         found = super()._success_was_stored()
         self._is_spared = bool(found)
+        if found and self._telling is not None:
+            self._count_its_part(found)
         return found
+
+    def _count_its_part(self, stored: Any) -> None:
+        """Count the part of a chord whose process was lost after it stored its result, perhaps before it counted.
+
+        While that process' claim of the chord lasts, nobody can count: a job that may run again does, after it.
+        """
+        try:
+            count_what_is_stored(self.task.backend, self._context, stored["status"], stored["result"])
+        except (ChordIsClaimedError, RedisError, OSError) as exc:
+            logger.warning("Task %s[%s] succeeded, but its process was lost: %s", self.name, self.id, exc)
+            if self.task.acks_late:
+                self.reject(requeue=True)
 
     @tells_an_end
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:

@@ -7,13 +7,14 @@ from celery.worker import WorkController
 
 from ..client import options
 from ..client.of_app import is_ours, settings_of
+from ..dispatcher import chord_parts
 from ..errors import AffinityError, SettingError, TransportError
 from ..guard.guard import Kin, orphans_end
 from ..rules.keys import Keys
 from ..transport import urls
 from ..transport.transport import Transport
 from ..versions import install_with
-from . import merged_run, remote_control
+from . import merged_run, redelivered_parts, remote_control
 from . import request_affinity as _request_affinity  # gives the requests of tasks an attribute
 from .step import AffinityStep
 
@@ -37,7 +38,9 @@ def install(worker: WorkController) -> None:
         )
     Keys.of_options(app.conf.broker_transport_options or {})
     options.check_app(app)
-    merged_run.install(app)  # before a pool forks
+    merged_run.install(app)  # these, before a pool forks
+    redelivered_parts.install(app)
+    chord_parts.install()
     if settings_of(app).traces:
         _install_wait_spans()
     worker_process_init.connect(orphans_end(), weak=False)

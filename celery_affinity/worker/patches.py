@@ -33,6 +33,7 @@ PATCHED = (
     "ResultHandler._recv_message",
     "TaskPool.apply_async",
     "TaskPool.flush",
+    "RedisBackend.on_chord_part_return",
     "Task.Request",
     "Task.run",
     "kombu.utils.functional.sleep",

@@ -69,3 +69,15 @@ def told(city, changes):
     if "fail" in changes:
         raise ValueError(len(changes))
     return changes
+
+
+@app.task(name="late_part", affinity="merging", shared=False, acks_late=True)
+def late_part(number):
+    note("late_part", number)
+    return number
+
+
+@app.task(name="early_part", affinity="merging", shared=False)
+def early_part(number):
+    note("early_part", number)
+    return number

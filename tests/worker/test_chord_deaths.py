@@ -1,0 +1,75 @@
+"""Who counts the last part of a chord dies between Celery's claim of the chord and the body: the body runs, once."""
+
+import json
+
+import pytest
+from celery import chord
+
+from ..support.merging import SOON_S, Merging
+from ..support.processes import wait_until
+
+APP = "tests.support.apps.merging_dies"
+
+#: Longest time, s, until the body is published: Celery's claim of the chord lasts for 21 s, and another 40 s pass until
+#: the end of a job that was lost is told for the third time.
+CLAIMED_S = 80
+
+#: Who dies in which pool: "process" (of the pool), or "worker" (both).
+WHO = [
+    ("prefork", "worker"),
+    ("prefork", "process"),
+    ("threads", "process"),
+    *(pytest.param(pool, "process", marks=pytest.mark.slow) for pool in ("solo", "gevent", "eventlet")),
+]
+
+
+@pytest.fixture
+def fleet(load_app, valkey, redis_client, tmp_path):
+    return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
+
+
+def chord_of(fleet, part):
+    header = [fleet.task(part).s(number) for number in range(3)]
+    return chord(header, fleet.task("total").s().set(affinity="others"))
+
+
+def start(fleet, pool, who, *, is_done):
+    """Have a worker run what waits, and *who* die before the body of the first chord is published, or just after."""
+    fleet.start("threads", types=["others"])  # which does not die
+    worker = fleet.start(pool, app=APP, DIES=json.dumps(["body", 1, is_done, who]))
+    fleet.go()
+    wait_until(fleet.ledger.with_name("ledger.died").exists, SOON_S, "it dies")
+    if who == "worker" or pool != "prefork":
+        wait_until(lambda: not worker.is_running, SOON_S, worker.log())
+        fleet.start(app=APP)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize(("pool", "who"), WHO)
+def test_the_body_of_a_late_acked_chord_runs_once_whoever_dies_around_its_publication(fleet, pool, who, is_done):
+    whole = chord_of(fleet, "late_part")()
+    start(fleet, pool, who, is_done=is_done)
+    assert whole.get(timeout=CLAIMED_S) == [0, 1, 2]
+    for each in [*whole.parent.results, whole]:
+        wait_until(lambda each=each: not fleet.scheduler.reader.lives(each.id), CLAIMED_S, "all have ended")
+    assert fleet.runs("total") == [[[0, 1, 2]]]
+
+
+@pytest.mark.parametrize("is_done", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_body_of_an_early_acked_chord_runs_once_although_its_parts_do_not_run_again(fleet, is_done):
+    whole = chord_of(fleet, "early_part")()
+    start(fleet, "threads", "process", is_done=is_done)
+    assert whole.get(timeout=CLAIMED_S) == [0, 1, 2]
+    wait_until(lambda: not fleet.scheduler.reader.has_untold(), CLAIMED_S, "all ends are told")
+    assert fleet.runs("total") == [[[0, 1, 2]]]
+    assert sorted(fleet.runs("early_part")) == [[0], [1], [2]]
+
+
+def test_a_chord_that_is_applied_twice_runs_its_body_twice(fleet):
+    frozen = chord_of(fleet, "late_part")
+    frozen.freeze()
+    fleet.start("threads", types=["others", "merging"], app=APP)
+    fleet.go()
+    for times in (1, 2):
+        frozen.apply_async()
+        wait_until(lambda times=times: len(fleet.runs("total")) == times, SOON_S, "its body runs")
