@@ -17,7 +17,10 @@ class SettingError(AffinityError, ValueError):
 
 
 class SchemaError(AffinityError):
-    """The data on the server has another schema number than this process supports: see docs/explanation/versions.md."""
+    """The data on the server has another schema number than this release works with. Nothing was changed.
+
+    The page docs/how-to/schema-error.md has the steps, for an upgrade and for a rollback.
+    """
 
 
 class TransportError(AffinityError):

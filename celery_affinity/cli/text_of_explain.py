@@ -23,7 +23,11 @@ def explanation(found: Explanation) -> str:
         *([("reason", found.reason)] if found.reason else []),
         *([("why", found.why)] if found.why else []),
         *([("note", found.note)] if found.note else []),
-        *([("came back", f"{many(found.deliveries, 'time')} from a worker that died")] if found.deliveries else []),
+        *(
+            [("came back", f"{many(found.deliveries, 'time')}: its worker died, or gave it back unfinished")]
+            if found.deliveries
+            else []
+        ),
         *([("other jobs", f"{len(found.other_jobs)} with this task id have not ended")] if found.other_jobs else []),
         *(_waiting_rows(found.waiting) if found.waiting else []),
     ]
@@ -33,6 +37,10 @@ def explanation(found: Explanation) -> str:
 def _state(found: Explanation) -> str:
     since_s, now_s = found.since_s or 0, found.now_s or 0
     return f"{found.state} since {moment(since_s)} ({duration(max(0, now_s - since_s))})"
+
+
+def _came_back(times: int) -> str:
+    return f"{many(times, 'time')}: its worker died, or gave it back unfinished"
 
 
 def _waits_for(found: Explanation) -> str:

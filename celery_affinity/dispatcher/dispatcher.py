@@ -147,7 +147,7 @@ class Dispatcher:
             return QUIET_PAUSE_S
         if ticked.dead_workers:
             logger.warning(
-                "%d silent worker(s) taken for dead; %d of their jobs are pending again",
+                "%d silent worker(s) taken for dead; jobs taken back from them: %d",
                 ticked.dead_workers,
                 ticked.recovered,
             )

@@ -90,7 +90,7 @@ class Arrows:
             self._go_on(more)
 
     def recover(self) -> int:
-        """Say that the worker is dead. Return the number of jobs that came back."""
+        """Say that the worker is dead. Return the number of jobs that are taken from it: pending again, or lost."""
         recovered, again = 0, True
         while again:
             again, count, more = _parts(self._run("recover", self._charge["worker"]), 3)
@@ -179,12 +179,12 @@ class Watch:
         until_s = time.monotonic() + _OUTLIVES_S
         name = f"{self._charge['name']} (pid {self._worker.pid})"
         if self._charge["ends_children"] and not self._worker.end_children(time.monotonic() + _KILL_S):
-            _say(f"{name} died, but not what it forked: the broker will notice by silence")
+            _say("%s died, but its pool processes did not end: its jobs come back after affinity_worker_timeout", name)
             return
         told = threading.Event()
         threading.Thread(target=self._tell, args=(name, told), daemon=True).start()
         if not told.wait(max(0.0, until_s - time.monotonic())):
-            _say(f"{name} died, and the broker does not answer: it will notice by silence")
+            _say("%s died, and the broker does not answer: its jobs come back after affinity_worker_timeout", name)
 
     def _tell(self, name: str, told: threading.Event) -> None:
         arrows = Arrows(self._charge, _REPORT_TIMEOUT_S)
@@ -194,7 +194,7 @@ class Watch:
             except (OSError, ServerError):
                 time.sleep(0.05)
                 continue
-            _say(f"{name} died; jobs that came back from it: {recovered}")
+            _say("%s died; jobs taken back from it: %d", name, recovered)
             told.set()
 
     def _beat_or_end(self) -> None:
@@ -228,9 +228,11 @@ class Watch:
             time.sleep(max(0.01, min(look_s + 0.01, next_s) - now_s))
 
 
-def _say(text: str) -> None:
+def _say(text: str, *values: object) -> None:
+    """Write a line where its worker writes, in the form of Celery's log: the worker can write none any more."""
+    line = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}: WARNING/Guard] celery_affinity: {text % values}"
     with suppress(OSError):  # the reader of the log may be gone
-        print(f"celery_affinity guard: {text}", file=sys.stderr, flush=True)  # noqa: T201  # the worker's own log
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
 class _Lines:

@@ -237,7 +237,7 @@ class Claims:
             for held in fresh:
                 held.void = True
         for held in fresh:
-            logger.warning("Job %s is no longer this worker's: any further work on it here does not count", held.job_id)
+            logger.warning("%s is no longer this worker's: any further work on it here does not count", held.in_words)
         return fresh
 
     # -- what goes back

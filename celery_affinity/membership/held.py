@@ -49,6 +49,8 @@ def is_claim(delivery_tag: str) -> bool:
 class Request(Protocol):
     """Celery's request for the task of a claim, with the methods that the mixin `EndOfTask` adds."""
 
+    id: str
+    name: str
     is_in_the_pool: Callable[[], bool] | None
 
     def fence(self) -> None:
@@ -82,6 +84,11 @@ class Held:
     @property
     def number(self) -> tuple[str, str]:
         return self.job_id, self.fence
+
+    @property
+    def in_words(self) -> str:
+        """The task and its id, as Celery's log lines have them; the job's id as long as there is no request."""
+        return f"Job {self.job_id}" if self.request is None else f"Task {self.request.name}[{self.request.id}]"
 
     @property
     def told(self) -> str:

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Protocol
 
 import redis
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
 
 from ..errors import SchemaError
 from ..rules.keys import SCHEMA, Keys
-from .passing import refuses_writes
 
 #: Pattern of a version in INFO that may stand in a log: short, and without blanks.
 _VERSION = re.compile(r"[\w.+-]{1,40}")
@@ -28,23 +28,18 @@ def check_schema(client: Client, keys: Keys) -> None:
     name = keys.key("schema")
     found = client.get(name)
     if found is None:
-        try:
+        with suppress(OutOfMemoryError, NoPermissionError):  # another process, able and allowed to write, will do so
             client.set(name, SCHEMA, nx=True)
-        except ResponseError as exc:
-            if not (isinstance(exc, NoPermissionError) or refuses_writes(exc)):
-                raise
-            # Another process, able and allowed to write, will do so.
     elif not found.isdigit():
         raise SchemaError(
             f"the key {name} must hold the number of a schema (this process writes {SCHEMA}), got: "
             f"{found[:80]!r}: another program has written there"
         )
     elif found.decode() != str(SCHEMA):
-        older, newer = sorted((int(found), SCHEMA))
-        which = "this process" if older == SCHEMA else "the other processes of the fleet"
         raise SchemaError(
-            f"the data at {keys.base} was written with schema {found.decode()}, this process writes schema "
-            f"{SCHEMA}: upgrade celery_affinity in {which} to a version that writes schema {newer}"
+            f"the data at {keys.base} has schema {found.decode()}, and this release of celery_affinity works with "
+            f"schema {SCHEMA} only; nothing was changed. Deploy a release that works with schema {found.decode()}, or "
+            "give this release a namespace of its own: 'A schema error after a deploy' in the docs has the steps"
         )
 
 

@@ -91,7 +91,7 @@ class Strays:
         return any(each is argument for _, arguments, *_ in waiting for argument in arguments)
 
     def _free(self, each: Any, held: Held | None) -> None:
-        what = f"Job {held.job_id}" if isinstance(each, str) and held is not None else f"Task {each.name}[{each.id}]"
+        what = f"Task {each.name}[{each.id}]" if held is None else held.in_words
         logger.error(
             "%s is held but has not run in this worker for %g s: its end went unnoticed. Its slot is freed%s",
             what,

@@ -29,8 +29,14 @@ def _lines() -> Iterator[tuple[str, str, str]]:
     """Yield level, text and room of each call of a logger whose text stands in the call."""
     for path in sorted(_PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LEVELS:
-                logger, text = node.func.value, node.args[0] if node.args else None
-                is_ours = isinstance(logger, ast.Name) and logger.id == "logger"
-                if is_ours and isinstance(text, ast.Constant) and isinstance(text.value, str):
-                    yield node.func.attr, text.value, path.relative_to(_PACKAGE).parts[0]
+            level, text = _level(node), node.args[0] if isinstance(node, ast.Call) and node.args else None
+            if level and isinstance(text, ast.Constant) and isinstance(text.value, str):
+                yield level, text.value, path.relative_to(_PACKAGE).parts[0]
+
+
+def _level(node: ast.AST) -> str | None:
+    """Return the level of the line that a call writes; None for other nodes. The guard's process has no logger."""
+    called = node.func if isinstance(node, ast.Call) else None
+    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "logger":
+        return called.attr if called.attr in _LEVELS else None
+    return "warning" if isinstance(called, ast.Name) and called.id == "_say" else None

@@ -3,9 +3,12 @@
 import ast
 import re
 import shlex
+from itertools import takewhile
+from types import SimpleNamespace
 
 import click
 import pytest
+from celery import Celery
 
 from celery_affinity.cli import affinity
 from docs.pages.all_of_them import made
@@ -62,8 +65,8 @@ def test_python_on_a_page_is_python(page):
 def test_commands_on_a_page_exist_with_their_options(page):
     for text in code(page, "console"):
         for line in _COMMAND.findall(text):
-            words = shlex.split(line, comments=True)
-            command, context = affinity, click.Context(affinity)
+            words = list(takewhile(lambda word: word != "|", shlex.split(line, comments=True)))
+            command, context = affinity, click.Context(affinity, obj=SimpleNamespace(app=Celery(set_as_current=False)))
             while isinstance(command, click.Group) and words and words[0] in command.commands:
                 command = command.commands[words.pop(0)]
             try:

@@ -1,6 +1,7 @@
 """A worker whose claims a test tells to a real server by hand."""
 
 import time
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -57,7 +58,7 @@ class Acking(Worker):
         self.scheduler.client.script_load(load("ack").source)
         (self.number,) = self.fleet.claims("worker").items()
         self.tag = self.claims.hold(Claim(*self.number, "pdf", 0, 0, b""))
-        self.claims.bind(self.tag, "request")
+        self.claims.bind(self.tag, SimpleNamespace(name="task", id="one"))
         self.claims.settle(self.tag, ACKED)
 
     def is_acked(self):

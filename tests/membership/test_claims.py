@@ -94,3 +94,12 @@ def test_what_a_drain_gives_up_does_not_start_any_more():
     assert claims.unfinished() == 1
     assert claims.let_go(claims.given_up()) == [("waits", "7")]
     assert claims.given_up() == frozenset()
+
+
+def test_the_log_names_the_task_whose_claim_is_gone(claims, caplog):
+    known, unread = claims.hold(claim("job-1", 7)), claims.hold(claim("job-2", 8))
+    claims.bind(known, SimpleNamespace(name="shop.render", id="late-1"))
+    claims.void_up_to(8)
+    assert unread != known
+    ends = "is no longer this worker's: any further work on it here does not count"
+    assert caplog.messages == [f"Task shop.render[late-1] {ends}", f"Job job-2 {ends}"]

@@ -91,9 +91,10 @@ def schema(facts: Facts) -> Iterator[Finding]:
     if facts.server is not None and facts.server.schema not in (None, str(SCHEMA)):
         yield Finding(
             "schema",
-            f"The data on the server has schema {facts.server.schema}, and this process uses schema {SCHEMA}: "
-            "processes of this version refuse to work with it. Workers and jobs were not checked.",
-            "Use versions of celery_affinity with the same schema in all processes.",
+            f"The data on the server has schema {facts.server.schema}, and this release works with schema {SCHEMA} "
+            "only: its workers do not start. Workers and jobs were not checked.",
+            f"Deploy a release that works with schema {facts.server.schema}, or give this release a namespace of its "
+            "own: 'A schema error after a deploy' in the docs has the steps.",
         )
 
 
