@@ -57,5 +57,5 @@ class Repeating:
                 pause_s = self._call()
             except Exception:
                 # A thread that ended here would end a worker's beats: the healthy worker would be taken for dead.
-                logger.exception("A heartbeat failed; the next attempt is in %s s", _PAUSE_AFTER_ERROR_S)
+                logger.exception("%s: a call failed; the next one is in %g s", self._name, _PAUSE_AFTER_ERROR_S)
                 pause_s = _PAUSE_AFTER_ERROR_S

@@ -14,7 +14,7 @@ def as_json(found: object) -> Json:
     fields.
     """
     if is_dataclass(found):
-        names = [*(each.name for each in fields(found)), *_properties(type(found))]
+        names = [*(each.name for each in fields(found)), *properties_of(type(found))]
         return {name: as_json(getattr(found, name)) for name in names}
     if isinstance(found, Mapping):
         return {name: as_json(value) for name, value in found.items()}
@@ -23,5 +23,6 @@ def as_json(found: object) -> Json:
     return found
 
 
-def _properties(of: type) -> list[str]:
+def properties_of(of: type) -> list[str]:
+    """Return the names of the public properties of a report."""
     return [name for name, each in vars(of).items() if isinstance(each, property) and not name.startswith("_")]

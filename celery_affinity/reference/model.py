@@ -112,8 +112,8 @@ class Job:
     """Of a batch that is dead: its calls that know."""
     primary: str | None = None
     """Of a batch that is claimed: the call whose message its worker has."""
-    is_again: bool = False
-    """Of a call that merges, and had to wait for its time: whether its task had a job by then, as a retry has."""
+    again_us: int | None = None
+    """Of a call that merges whose task had a job by then, as a retry has: when the first of these was published."""
     recurring: str = ""
     """The recurring call that it is a firing of."""
 

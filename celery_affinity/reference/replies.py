@@ -171,17 +171,19 @@ class DueCall(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """A call of a batch. *message*: "" if it is gone."""
+    """A call of a batch. *published_us*: when it was, a retry as its first try. *message*: "" if it is gone."""
 
     job_id: str
     task_id: str
+    published_us: int
     message: str
 
 
 class Callers(NamedTuple):
-    """*after*: what the next call is to say; -1 if these are all."""
+    """*after*: what the next call is to say; -1 if these are all. *primary_us*: when the other call was published."""
 
     after: int
+    primary_us: int
     callers: list[Caller]
 
 

@@ -65,7 +65,7 @@ class Merge(Named):
     """Waiting calls of a task with the same *key* become one run, and each caller gets the result of that run.
 
     *key*: as the *key* of `Exclusive`; a call without a key runs alone. *keep*: which arguments the run gets: those of
-    the "first" call, those of the "last" call, or, with "all", one argument: the list of the calls (`Call`). *fold*,
+    the "first" or "last" published call, or, with "all", one argument: the list of the calls (`Call`). *fold*,
     instead of *keep*: an associative function that combines two calls into one; the worker calls it just before the
     task. *most*, *most_bytes*: the largest number of calls of a run, and the largest size of their messages; further
     calls begin the next run. *wait*: seconds for which a run waits for more calls, counted anew from each call, but

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Protocol
 
 import redis
-from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from ..errors import SchemaError
 from ..rules.keys import SCHEMA, Keys
+from .passing import refuses_writes
 
 #: Pattern of a version in INFO that may stand in a log: short, and without blanks.
 _VERSION = re.compile(r"[\w.+-]{1,40}")
@@ -28,8 +28,12 @@ def check_schema(client: Client, keys: Keys) -> None:
     name = keys.key("schema")
     found = client.get(name)
     if found is None:
-        with suppress(OutOfMemoryError, NoPermissionError):  # another process, able and allowed to write, will do so
+        try:
             client.set(name, SCHEMA, nx=True)
+        except ResponseError as exc:
+            if not (isinstance(exc, NoPermissionError) or refuses_writes(exc)):
+                raise
+            # Another process, able and allowed to write, will do so.
     elif not found.isdigit():
         raise SchemaError(
             f"the key {name} must hold the number of a schema (this process writes {SCHEMA}), got: "

@@ -11,7 +11,7 @@ from ..rules import job_fields, keys
 from ..rules.job_fields import Job
 from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED
 from ..rules.recurring_call import RecurringCall as RecurringCall  # what a caller of `Scheduler.recur` makes
-from ..rules.rows import text_of
+from ..rules.rows import number_of, text_of
 from .connections.kept import Reply
 
 logger = logging.getLogger(__name__)
@@ -224,28 +224,36 @@ class DueCall(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """A call of a batch. *message*: as kombu sent it, b"" if it is gone."""
+    """A call of a batch. *published_us*: when it was published, by the server's clock, a retry as its first try was.
+
+    *message*: as kombu sent it, b"" if it is gone.
+    """
 
     job_id: str
     task_id: str
+    published_us: int
     message: bytes
 
 
 class Callers(NamedTuple):
-    """A page of the calls of a batch. *after*: the argument for the next page; None if there is none."""
+    """A page of the calls of a batch. *after*: the argument for the next page; None if there is none.
+
+    *primary_us*: when the call was published whose message the worker has, as of a `Caller`; 0 if no worker has one.
+    """
 
     after: int | None
+    primary_us: int
     callers: list[Caller]
 
     @classmethod
-    def parse(cls, after: int, found: Sequence[bytes]) -> "Callers":
+    def parse(cls, after: int, primary: bytes, *found: bytes) -> "Callers":
         """Return the page in a reply of `callers`."""
-        rows = zip(found[::3], found[1::3], found[2::3], strict=True)
+        rows = zip(found[::4], found[1::4], found[2::4], found[3::4], strict=True)
         callers = [
-            Caller(job_id.decode(errors="surrogateescape"), keys.decode(text_of(task)), message)
-            for job_id, task, message in rows
+            Caller(job_id.decode(errors="surrogateescape"), keys.decode(text_of(task)), number_of(published), message)
+            for job_id, task, published, message in rows
         ]
-        return cls(None if after < 0 else after, callers)
+        return cls(None if after < 0 else after, number_of(primary), callers)
 
 
 class Ending(NamedTuple):

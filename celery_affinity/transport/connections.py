@@ -13,6 +13,8 @@ from ..rules.keys import Keys
 from ..server import instance
 from ..server.connections.in_flight import InFlight
 from ..server.connections.kept import KeptClient
+from ..server.connections.lasting import lasting
+from ..server.passing import passes, refuses_writes
 from ..server.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ class ConnectedChannel(_StockChannel):
             # redis-py before 6 takes another host's certificate by default.
             verifies = params.get("ssl_cert_reqs", ssl.CERT_REQUIRED) not in (None, "none", ssl.CERT_NONE)
             params.setdefault("ssl_check_hostname", verifies)
+        # kombu reads from the asynchronous connections alone.
+        params["connection_class"] = lasting(params["connection_class"], reads=asynchronous)
         return params
 
     @contextmanager
@@ -67,7 +71,13 @@ class ConnectedChannel(_StockChannel):
             if self._stock_client is None or self._stock_client.connection_pool is not self._pool:
                 self._stock_client = self._create_client()
             client = self._stock_client
-        yield client
+        try:
+            yield client
+        except redis.ResponseError as exc:  # also within the reply to a transaction, which no connection looks into
+            waits = getattr(self.connection, "on_revoked", None) is not None  # as a worker does
+            if not (passes(exc) or (waits and refuses_writes(exc))):
+                raise
+            raise redis.ConnectionError(str(exc)) from exc
 
     @property
     def scheduler(self) -> Scheduler:

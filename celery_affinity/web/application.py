@@ -3,15 +3,30 @@
 from collections.abc import Iterable, Mapping
 
 from celery import Celery
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.types import ASGIApp
 
 from ..errors import SettingError
 from ..versions import versions
 from . import page
+from .described import BEARER, errors
 from .queries import refuse_unknown
 from .replies import add_handlers
-from .routes import dead, figures, jobs, keys, many_jobs, pauses, recurring, scale, settings, submitting, types, workers
+from .routes import (
+    dead,
+    figures,
+    jobs,
+    keys,
+    many_jobs,
+    pauses,
+    probes,
+    recurring,
+    scale,
+    settings,
+    submitting,
+    types,
+    workers,
+)
 from .security import Guard
 from .site import Site
 from .tokens import Tokens
@@ -38,9 +53,9 @@ def routes_of(app: Celery, allow: Iterable[str] = ()) -> FastAPI:
         docs_url=None,  # these pages need another site
         redoc_url=None,
         openapi_url="/openapi.json",
-        dependencies=[Depends(refuse_unknown)],
     )
     add_handlers(api)
+    guarded = APIRouter(dependencies=[Depends(refuse_unknown), Depends(BEARER)], responses=errors())
     for each in (
         figures,
         submitting,
@@ -56,5 +71,7 @@ def routes_of(app: Celery, allow: Iterable[str] = ()) -> FastAPI:
         dead,
         page,
     ):
-        each.add(api, site)
+        each.add(guarded, site)
+    api.include_router(guarded)
+    probes.add(api, site)
     return api

@@ -51,7 +51,7 @@ _PATIENCE_S, _PATIENCE_AFTER_ACK_S, _PAUSE_S = 60.0, 600.0, 0.5
 
 
 class _Run(NamedTuple):
-    """A run of calls. *batch*: None for one call alone. *calls*: by job id, the oldest first; "" is the run's own.
+    """A run of calls. *batch*: None for one call alone. *calls*: by job id, in order of publishing; "": its own.
 
     *results*: of the calls, in that order; empty if all have the run's result.
     """
@@ -92,17 +92,18 @@ def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callabl
         if request.called_directly or (merge.keep != "all" and (claim is None or not is_batch(claim[0]))):
             return run(*args, **kwargs)
         names = None if merge.keep == "all" else _signature(run)
-        calls = {"": _call(names, args, kwargs, request)}
+        own = _call(names, args, kwargs, request)
+        calls = {"": own}
         batch = None
         if claim is not None and is_batch(claim[0]):
             batch = Batch(claim[0], task.name, claim[1], request.id)
-            calls |= _others(task, names, batch)
+            calls = _all_calls(task, names, batch, own)
         merged, folded = _Run(batch, calls, []), None
         setattr(request, _RUN, merged)
         if merge.fold is not None and batch is not None:
-            folded, number = _folded(merge, list(calls.values()))
-            if number < len(calls):
-                calls = _without_the_last(task, batch, calls, number)
+            folded, together = _folded(merge, calls)
+            if len(together) < len(calls):
+                calls = _without_others(task, batch, calls, together)
                 merged = _Run(batch, calls, [])
                 setattr(request, _RUN, merged)
         try:
@@ -118,7 +119,7 @@ def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callabl
         if len(results) != len(calls):
             raise ValueError(f"split returned {len(results)} results for {len(calls)} calls")
         merged.results.extend(results)
-        return results[0]
+        return results[[*calls].index("")]
 
     return run_merged
 
@@ -134,29 +135,37 @@ def _run(
     """Call *run* with the arguments that *merge* makes of *calls*. *folded*: what its function made of them."""
     if merge.keep == "all":
         return run(list(calls))
-    if merge.keep == "first" or len(calls) == 1:
+    if len(calls) == 1:
         return run(*args, **kwargs)
-    call = calls[-1] if merge.fold is None else folded
+    call = folded if merge.fold is not None else calls[0] if merge.keep == "first" else calls[-1]
     if not isinstance(call, Call):
         raise TypeError(f"fold must return a Call, got: {call!r:.200}")
     return run(*call.args, **call.kwargs)
 
 
-def _folded(merge: Merge, calls: Sequence[Call]) -> tuple[Call, int]:
-    """Return one call, which the function of *merge* made of the first ones, and the number of these."""
+def _folded(merge: Merge, calls: Mapping[str, Call]) -> tuple[Call, list[str]]:
+    """Return one call, which the function of *merge* made of some that follow each other, the run's own among them.
+
+    A second value are the ids of these calls.
+    """
     assert not isinstance(merge.fold, str | None), "it is imported"
-    folded = calls[0]
-    for number, call in enumerate(calls[1:], 1):
+    (first, folded), *others = calls.items()
+    together = [first]
+    for job_id, call in others:
         try:
             folded = merge.fold(folded, call)
         except NotMerged:
-            return folded, number
-    return folded, len(calls)
+            if "" in together:
+                break
+            folded, together = call, []
+        together.append(job_id)
+    return folded, together
 
 
-def _without_the_last(task: Task, batch: Batch, calls: Mapping[str, Call], number: int) -> dict[str, Call]:
-    """Return the first *number* of *calls*. The others are a run of their own from now on."""
-    going = [*calls][number:]
+def _without_others(task: Task, batch: Batch, calls: Mapping[str, Call], together: Sequence[str]) -> dict[str, Call]:
+    """Return those of *calls* that are *together*. The others are a run of their own from now on."""
+    staying = set(together)
+    going = [each for each in calls if each not in staying]
 
     def part() -> None:
         with _broker(task) as (scheduler, _):
@@ -164,7 +173,7 @@ def _without_the_last(task: Task, batch: Batch, calls: Mapping[str, Call], numbe
                 raise Ignore(f"task {task.request.id} is run with its calls by another worker by now")
 
     _once_the_broker_answers(task, part, "The calls that do not merge with task %s cannot be sent back")
-    return {job_id: calls[job_id] for job_id in [*calls][:number]}
+    return {job_id: calls[job_id] for job_id in together}
 
 
 def _is_for_one_call(exc: Retry, request: Context) -> bool:
@@ -202,10 +211,10 @@ def _call(names: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[
     )
 
 
-def _others(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[str, Call]:
-    """Return the calls of a batch but its own, by job id."""
+def _all_calls(task: Task, names: inspect.Signature | None, batch: Batch, own: Call) -> dict[str, Call]:
+    """Return the calls of a batch, by job id, in the order in which they were published. *own*: the run's, as ""."""
     return _once_the_broker_answers(
-        task, partial(_read, task, names, batch), "The calls that are merged with task %s cannot be read"
+        task, partial(_read, task, names, batch, own), "The calls that are merged with task %s cannot be read"
     )
 
 
@@ -227,8 +236,9 @@ def _once_the_broker_answers(task: Task, ask: Callable[[], _T], what: str) -> _T
         time.sleep(_PAUSE_S)
 
 
-def _read(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[str, Call]:
-    calls: dict[str, Call] = {}
+def _read(task: Task, names: inspect.Signature | None, batch: Batch, own: Call) -> dict[str, Call]:
+    calls = {"": own}
+    published_us: dict[str, int] = {}
     requests = []
     with _broker(task) as (scheduler, teller):
         after: int | None = 0
@@ -236,7 +246,9 @@ def _read(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[str
             page = scheduler.callers(batch.job_id, fence=batch.fence, after=after)
             if page is None:
                 raise Ignore(f"task {task.request.id} is run with its calls by another worker by now")
+            published_us[""] = page.primary_us
             for caller in page.callers:
+                published_us[caller.job_id] = caller.published_us
                 request = teller.request_of(task.name, caller.task_id, caller.message)
                 if request is not None:  # else its caller is told that it cannot be read
                     calls[caller.job_id] = _call(names, request.args, request.kwargs, request._context)
@@ -244,7 +256,7 @@ def _read(task: Task, names: inspect.Signature | None, batch: Batch) -> dict[str
             after = page.after
         for request in requests:
             send_start(request, batch.run_id)
-    return calls
+    return {job_id: calls[job_id] for job_id in sorted(calls, key=published_us.__getitem__)}
 
 
 @contextmanager

@@ -7,10 +7,13 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import redis
+
 from ..client.revokes import Revoked
 from ..membership.host import Host
 from ..membership.membership import Membership
 from ..server import received
+from ..server.passing import passes, refuses_writes
 from . import end_of_task, pools, runs
 from .reconnecting import Reconnecting
 
@@ -21,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 #: Attributes of Celery's, billiard's and kombu's objects that are replaced, by class or module.
 PATCHED = (
+    "Blueprint.start",
     "Connection.ensure_connection",
     "Consumer._schedule_bucket_request",
     "Consumer.call_soon",
@@ -53,6 +57,24 @@ def connect_as_a_worker(consumer: "Consumer", on_revoked: Callable[[Revoked], No
         return connection
 
     consumer.connection_for_read = connecting
+
+
+def outlast(consumer: "Consumer") -> None:
+    """Have *consumer* connect again after an error of a server in a state that passes, or that takes no writes for now.
+
+    Not all connections on its way are of this transport: a result backend may be on the same server.
+    """
+    start = consumer.blueprint.start
+
+    def starting(parent: "Consumer") -> None:
+        try:
+            start(parent)
+        except redis.ResponseError as exc:
+            if not (passes(exc) or refuses_writes(exc)):
+                raise
+            raise redis.ConnectionError(str(exc)) from exc
+
+    consumer.blueprint.start = starting
 
 
 def patch(consumer: "Consumer", members: Membership, host: Host) -> None:

@@ -52,6 +52,7 @@ class AffinityStep(bootsteps.StartStopStep):
         self._returned_before: int | None = None
         consumer.affinity = self  # commands of remote control look for the step there
         patches.connect_as_a_worker(consumer, self._on_revoked)
+        patches.outlast(consumer)
         super().__init__(consumer, **kwargs)
 
     # -- bootstep

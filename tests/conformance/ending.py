@@ -69,9 +69,9 @@ class Ending(Both):
     def callers(self, index, fence, after, most):
         batch, fence = self.pick_batch(index, fence)
         page = self.reference.callers(batch, fence=fence, after=after, most=most)
-        wanted = [] if page is None else [page.after]
-        for job_id, task_id, message in page.callers if page else ():
-            wanted += [job_id, encode(task_id), message]
+        wanted = [] if page is None else [page.after, str(page.primary_us)]
+        for job_id, task_id, published_us, message in page.callers if page else ():
+            wanted += [job_id, encode(task_id), str(published_us), message]
         self.step("callers", wanted, batch=batch, fence="" if fence is None else fence, after=after, most=most)
         self.compare()
 

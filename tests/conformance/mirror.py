@@ -306,7 +306,7 @@ def _job_hash(job):
         "primary": job.primary,
         "calls": job.calls and str(job.calls),
         "size": job.size and str(job.size),
-        "again": job.is_again and "1",
+        "again": job.again_us and str(job.again_us),
         "recurring": encode(job.recurring),
         "patient": None if job.patient_us is None else str(job.patient_us),
     }

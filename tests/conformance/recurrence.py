@@ -78,7 +78,7 @@ class Recurrence:
                 known.is_taken_back = True
         elif before in ("", "scheduled") and after in _TO_RUN:
             job = reference.jobs[job_id]
-            is_again = job.is_again if before else job_id in self._again
+            is_again = job.again_us is not None if before else job_id in self._again
             for known in [] if is_again else self._matching(self._place(job)):
                 known.matched_us = known.requested_us = self._now_us
                 known.is_taken_back = False

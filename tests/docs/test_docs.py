@@ -1,11 +1,7 @@
-"""The docs tell the truth: the tutorial is run, and tables are compared with the code."""
+"""The docs tell the truth: examples are run, and tables are compared with the code."""
 
-import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -29,47 +25,9 @@ from ..support.clocked import ClockedReader, ClockedScheduler
 from ..support.command import affinity
 from ..support.messages import running
 from ..support.pages import blocks, commands
-from ..support.processes import Process, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_the_tutorial(valkey, redis_client, tmp_path):
-    page = blocks("docs/tutorial.md")
-    for name in page:
-        if name.endswith(".py"):
-            (tmp_path / name).write_text(page[name])
-    env = {"REDIS_URL": valkey.url, "PYTHONPATH": f"{tmp_path}:{ROOT}", "COLUMNS": "200"}
-
-    def run(*words):
-        done = subprocess.run(
-            [sys.executable, *words], env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def status():
-        (command,) = commands(page["status"])
-        return json.loads(run("-m", *command, "--json"))
-
-    for number, command in enumerate(commands(page["worker"])):
-        Process(f"worker-{number}", [sys.executable, "-m", *command], env)
-    wait_until(lambda: len(status()["workers"]) == 2, 30, "both workers join")
-
-    invoice, prices = run(tmp_path / "one.py").splitlines()
-    assert invoice.startswith("invoice.pdf by specialist@")
-    assert prices.startswith("prices.xlsx by versatile@")
-
-    urgent, ready, all_reports = run(tmp_path / "two.py").splitlines()
-    assert urgent.startswith("for-the-user.pdf by ")
-    assert int(ready.rpartition(" ")[2]) <= 5, "most reports still waited"
-    assert all_reports == "reports in the end: 10"
-
-    run(tmp_path / "three.py")
-    assert page["unserved"] == page["status"]
-    (drawing,) = [each for each in status()["types"] if each["type"] == "drawing"]
-    assert drawing["unserved"]
 
 
 def test_the_order_in_which_a_queue_is_named(valkey, redis_client):

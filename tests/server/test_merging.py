@@ -103,6 +103,49 @@ def test_the_calls_are_read_in_pages_and_told_one_by_one(fleet):
     assert scheduler.announce("app", again_s=5) is None
 
 
+def published_us(fleet, batch):
+    page = fleet.scheduler.callers(batch.job_id, fence=batch.fence)
+    return {"primary": page.primary_us} | {caller.job_id: caller.published_us for caller in page.callers}
+
+
+def test_each_call_says_when_it_was_published_also_one_that_was_due_later(fleet):
+    began_us = fleet.scheduler.now_us
+    publish(fleet, "a+", delay_us=10_000_000)
+    fleet.scheduler.advance(4)
+    publish(fleet, "b+", "c+", delay_us=6_000_000)
+    fleet.scheduler.advance(5)
+    publish(fleet, "d+")
+    fleet.scheduler.advance(1.001)
+    assert fleet.scheduler.tick().due == 3
+    fleet.join("worker", "pdf")
+    (batch,) = fleet.inbox("worker")
+    times_us = {name: at_us - began_us for name, at_us in published_us(fleet, batch).items()}
+    assert times_us == {"primary": 9_000_000, "a+": 0, "b+": 4_000_000, "c+": 4_000_001}
+
+
+@pytest.mark.parametrize("delay_us", [0, 1_000_000])
+def test_a_retry_and_the_retry_of_that_were_published_as_the_first_try_was(fleet, delay_us):
+    began_us = fleet.scheduler.now_us
+    publish(fleet, "a+")
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    for retry in ("b+", "c+"):
+        fleet.scheduler.pause("*")
+        fleet.scheduler.advance(5)
+        fleet.scheduler.publish(
+            Job("new" + retry, "pdf", "m", task_name="tests.task", rules=RULES),
+            Job(retry, "pdf", "m", task_id="task-a+", task_name="tests.task", rules=RULES, delay_us=delay_us),
+        )
+        fleet.end("worker", claim)
+        fleet.scheduler.advance(delay_us / 1e6 + 0.001)
+        fleet.scheduler.tick()
+        fleet.scheduler.resume("*")
+        (claim,) = fleet.inbox("worker")
+        assert published_us(fleet, claim)[retry] == began_us
+        if retry == "b+":
+            fleet.scheduler.shared(claim.job_id, [], fence=claim.fence)
+
+
 def test_nobody_else_reads_or_tells_them(fleet):
     batch = claimed(fleet, "a+", "b+")
     for fence in ("", str(int(batch.fence) + 1)):

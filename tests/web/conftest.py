@@ -9,6 +9,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import asgi
 
+from ..support import openapi
 from ..support.apps import APP
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -23,7 +24,9 @@ class Client:
         self.http = httpx.AsyncClient(transport=transport, base_url=f"http://{host}", headers=headers, timeout=40)
 
     def __call__(self, method, path, **options):
-        return self.loop.run_until_complete(self.http.request(method, path, **options))
+        reply = self.loop.run_until_complete(self.http.request(method, path, **options))
+        openapi.check(reply)
+        return reply
 
     def together(self, *calls):
         """Make several calls at once; return the replies."""

@@ -38,6 +38,25 @@ def test_a_beat_that_hangs_is_not_waited_for(let_go, monkeypatch, caplog):
     assert "hanging: ending without waiting for work that takes longer than 0.05 s" in caplog.text
 
 
+def test_the_log_says_whose_call_failed_and_the_calls_go_on(monkeypatch, caplog):
+    monkeypatch.setattr(repeating, "_PAUSE_AFTER_ERROR_S", 0.01)
+    called = threading.Semaphore(0)
+
+    def tick():
+        called.release()
+        raise ValueError("no tick")
+
+    ticking = Repeating("affinity-dispatcher", tick, 60)
+    ticking.start()
+    ticking.wake()
+    assert called.acquire(timeout=10)
+    assert called.acquire(timeout=10)
+    ticking.stop()
+    assert {record.getMessage() for record in caplog.records} == {
+        "affinity-dispatcher: a call failed; the next one is in 0.01 s"
+    }
+
+
 class Unkillable:
     """A process that does not end."""
 

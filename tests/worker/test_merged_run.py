@@ -77,6 +77,45 @@ def test_a_run_has_the_arguments_of_the_first_call_of_the_last_one_or_all_of_the
     assert merging.task("every").delay(5).get(timeout=SOON_S) == 50, "alone"
 
 
+def test_the_calls_of_a_run_are_in_the_order_in_which_they_were_published_whenever_they_are_due(merging):
+    names = ("first", "last", "fold", "every")
+    ways = {
+        "first": lambda n: ("HH", n),
+        "last": lambda n: ("HH", n),
+        "fold": lambda n: ("HH", [n]),
+        "every": lambda n: (n,),
+    }
+    results = {name: [merging.task(name).apply_async(ways[name](0), countdown=0.2)] for name in names}
+    for name in names:
+        results[name] += [merging.task(name).delay(*ways[name](n)) for n in (1, 2)]
+    wait_until(lambda: merging.scheduler.tick() and all_merged(merging, results), SOON_S, "they wait together")
+    merging.start()
+    merging.go()
+    ended = {name: [each.get(timeout=SOON_S) for each in results[name]] for name in names}
+    assert ended == {"first": [[0, 3, [0, 1, 2]]] * 3, "last": [2] * 3, "fold": [[0, 1, 2]] * 3, "every": [0, 10, 20]}
+
+
+def all_merged(merging, results):
+    reader = Reader(merging.redis, Keys())
+    return all(explain(reader, each.id).calls == 3 for its in results.values() for each in its)
+
+
+def test_a_retry_does_not_win_over_a_call_that_was_published_after_its_first_try(merging):
+    merging.go()
+    early = merging.task("last_again").delay("HH", 1)
+    worker = merging.start("threads")
+    worker.wait_ready(SOON_S)
+    wait_until(lambda: merging.runs("gate"), SOON_S, "it runs")
+    merging.scheduler.pause("type:merging")
+    late = merging.task("last_again").delay("HH", 2)
+    merging.ledger.with_name("ledger.gate").touch()
+    reader = Reader(merging.redis, Keys())
+    wait_until(lambda: explain(reader, late.id).calls == 2, SOON_S, "the retry waits as well")
+    merging.go()
+    assert [each.get(timeout=SOON_S) for each in (early, late)] == [2, 2]
+    assert merging.runs("last_again") == [["HH", 1], ["HH", 2]]
+
+
 def test_a_task_that_is_run_here_runs_for_its_own_call(load_app, valkey, monkeypatch, tmp_path):
     monkeypatch.setenv("LEDGER", str(tmp_path / "ledger"))
     app = load_app(APP)

@@ -29,6 +29,21 @@ def test_the_calls_from_the_refused_one_on_are_the_next_run(merging, pool):
     merging.leaves_nothing()
 
 
+def test_calls_that_were_published_before_the_runs_own_and_do_not_fit_are_the_next_run(merging):
+    overlaps, reader = merging.task("overlaps"), Reader(merging.redis, Keys())
+    early = [overlaps.apply_async(("HH", [n]), countdown=0.2) for n in (0, 1)]
+    own, *others = [overlaps.delay("HH", [n]) for n in (5, 6, 9)]
+    everyone = [*early, own, *others]
+    wait_until(
+        lambda: merging.scheduler.tick() and explain(reader, early[1].id).calls == 5, SOON_S, "they wait together"
+    )
+    merging.start()
+    merging.go()
+    assert [each.get(timeout=SOON_S) for each in everyone] == [[0, 1], [0, 1], [5, 6], [5, 6], [9]]
+    assert sorted(merging.runs("overlaps")) == [["HH", [0, 1]], ["HH", [5, 6]], ["HH", [9]]]
+    merging.leaves_nothing()
+
+
 def test_a_worker_that_is_killed_after_it_sent_calls_back_loses_none_and_runs_none_twice(merging):
     results = [merging.task("overlaps_late").delay("HH", [n]) for n in (0, 1, 5, 6)]
     worker = merging.start("threads", concurrency=1)

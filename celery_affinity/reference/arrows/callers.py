@@ -1,6 +1,7 @@
 """callers: a page of the calls of a batch, but for the one whose message its worker has."""
 
 from ..jobs import batches
+from ..jobs.callers import published_us
 from ..model import Cohort
 from ..replies import Caller, Callers
 
@@ -15,13 +16,14 @@ def callers(cohort: Cohort, batch_id: str, *, fence: int | None = None, after: i
     if batch is None or not batches.is_its_own(cohort, batch, fence):
         return None
     page = [each for each in batch.callers.items() if each[1] > after][:most]
+    primary_us = published_us(cohort.jobs[batch.primary]) if batch.primary in cohort.jobs else 0
     found: list[Caller] = []
     size = 0
     for job_id, number in page:
         job = cohort.jobs[job_id]
         if job_id != batch.primary:
-            found.append(Caller(job_id, job.task_id, job.message or ""))
+            found.append(Caller(job_id, job.task_id, published_us(job), job.message or ""))
             size += len(found[-1].message.encode())
         if size > cohort.most_bytes:
-            return Callers(number, found)
-    return Callers(page[-1][1] if len(page) == most else -1, found)
+            return Callers(number, primary_us, found)
+    return Callers(page[-1][1] if len(page) == most else -1, primary_us, found)

@@ -69,7 +69,7 @@ def _promote_due(cohort: Cohort, now_us: int) -> list[Job]:
         elif job.patient_us is None:
             job.state = "pending"
             keyed.enter(cohort, job, now_us)
-        if not job.is_again:
+        if job.again_us is None:
             recurring.match(cohort, job, now_us)
     return due
 

@@ -13,6 +13,12 @@ def place(job: Job) -> tuple[str, str, str, str]:
     return job.type, merge.key if merge else "", key_part(job.rules), job.task_name
 
 
+def published_us(call: Job) -> int:
+    """Return when *call* was published, a retry as its first try was."""
+    times_us = (call.again_us, call.published_us, call.enqueued_us)
+    return next(each for each in times_us if each is not None)
+
+
 def close(cohort: Cohort, job: Job) -> None:
     """Let no further call join *job*, which may be one that merges, or a batch."""
     if merge_in(job.rules) and cohort.merging.get(place(job)) == job.id:

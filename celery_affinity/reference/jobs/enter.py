@@ -10,7 +10,7 @@ from ...rules.protocol import HAS_ENDED, IS_KNOWN, IS_MERGED, IS_PENDING, IS_SCH
 from ..fleet import workers
 from ..model import Cohort, Job
 from ..replies import NONE, Published
-from . import ends, find_by, keyed, merging
+from . import callers, ends, find_by, keyed, merging
 from . import recurring as recurring_calls
 
 
@@ -41,9 +41,9 @@ def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int, *, r
         return Published(HAS_ENDED, NONE, True)
     if cohort.capacity(job.type):
         cohort.figures[job.type][PUBLISHED] += 1
+    job.again_us = _first_published_us(cohort, job) if is_again else None
     if not is_due:
-        job.published_us = now_us
-        job.is_again = is_again and merge_in(new.rules) is not None
+        job.published_us = enqueued_us
         if new.delay_us < TICK_US and cohort.first_scheduled() is job:
             workers.have_one_tick(cohort)
         return Published(IS_SCHEDULED, NONE, True)
@@ -58,6 +58,12 @@ def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int, *, r
     if not is_served:
         cohort.counters["unserved"] += 1
     return Published(IS_MERGED if is_merged else IS_PENDING, NONE, is_served)
+
+
+def _first_published_us(cohort: Cohort, job: Job) -> int | None:
+    """Return when the first of the jobs of the task of *job* was published; None if *job* does not merge."""
+    first = next(iter(cohort.tasks[job.task_id]))
+    return callers.published_us(cohort.jobs[first]) if merge_in(job.rules) else None
 
 
 def _is_served(cohort: Cohort, type_: str) -> bool:

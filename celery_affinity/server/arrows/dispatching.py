@@ -60,8 +60,8 @@ class Dispatching(ScriptRunner):
         *fence*: the number of the caller's claim of the batch; "": the batch was announced. None: it is neither.
         *after*: what the last page said, 0 for the first one. *most*: calls on a page, which may have fewer.
         """
-        after, *found = self._run(load("callers"), batch=batch, fence=fence, after=after, most=most) or [None]
-        return None if after is None else Callers.parse(after, found)
+        page = self._run(load("callers"), batch=batch, fence=fence, after=after, most=most)
+        return Callers.parse(*page) if page else None
 
     def part(self, batch: str, callers: Sequence[str], *, fence: str) -> int:
         """Have these calls of *batch*, in their order, wait again as a run of their own. Return how many there were.

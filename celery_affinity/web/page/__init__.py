@@ -4,11 +4,13 @@ The page is a handful of files, served as they are: no build step, and nothing f
 broker; `files/main.js` shows what it says.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
+from ..described import replies, text
 from ..replies import RefusedError, reply
 from ..security import ROLE
 from ..site import Site
@@ -25,10 +27,19 @@ _TYPES = {
     ".LICENSE": "text/plain; charset=utf-8",
 }
 
+_EVENT_STREAM = "text/event-stream"
 _EVENTS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-def add(api: FastAPI, site: Site) -> None:
+@dataclass(frozen=True)
+class Me:
+    """The name of the *app*, and the *role* of the request: "read", "submit" or "admin"."""
+
+    app: str
+    role: str
+
+
+def add(api: APIRouter, site: Site) -> None:
     """Add the page (``/``, ``/page/...``: files) and its events (``/api/events``) to *api*."""
     news = News(site)
     files = {path.relative_to(_FILES).as_posix(): path for path in _FILES.rglob("*") if path.suffix in _TYPES}
@@ -47,15 +58,20 @@ def add(api: FastAPI, site: Site) -> None:
             raise RefusedError(404, f"the page has no file {name[:300]!r}")
         return _file(files[name])
 
-    @api.get("/api/me", summary="The app, and the role of the request")
+    @api.get("/api/me", summary="The app, and the role of the request", responses=replies(Me))
     async def me(request: Request) -> Response:
-        return reply({"app": site.app.main or "", "role": request.scope[ROLE]})
+        return reply(Me(site.app.main or "", request.scope[ROLE]))
 
-    @api.get("/api/events", summary="The state of the fleet as server-sent events, every 2 s")
+    @api.get(
+        "/api/events",
+        summary="The state of the fleet as server-sent events, every 2 s",
+        response_class=Response,
+        responses=text(_EVENT_STREAM, "`history` first, then `news`, or `away` while the broker does not answer."),
+    )
     async def events() -> Response:
         if not news.has_room:
             raise RefusedError(503, "too many viewers already")
-        return StreamingResponse(news.events(), media_type="text/event-stream", headers=_EVENTS)
+        return StreamingResponse(news.events(), media_type=_EVENT_STREAM, headers=_EVENTS)
 
 
 def _file(path: Path) -> Response:

@@ -1,21 +1,37 @@
 """Dead letters: jobs that will not run again, unless they are replayed."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import FastAPI, Query
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from ...observe import dead_letters
 from ...observe.dead_letters import DeadLetter, Filter, Shown
 from ...server.scheduler import Scheduler
+from ..described import model_of, replies
 from ..replies import RefusedError, reply
 from ..site import Site
 
 _Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
-def add(api: FastAPI, site: Site) -> None:
-    @api.get("/api/dead", summary="Dead letters, the newest first")
+@dataclass(frozen=True)
+class Replayed:
+    """The ids of the jobs that were published again."""
+
+    replayed: list[str]
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """How many dead letters were deleted."""
+
+    dropped: int
+
+
+def add(api: APIRouter, site: Site) -> None:
+    @api.get("/api/dead", summary="Dead letters, the newest first", responses=replies(list[DeadLetter]))
     async def dead(
         reason: str | None = None,
         type: str | None = None,
@@ -29,25 +45,32 @@ def add(api: FastAPI, site: Site) -> None:
         return reply(await site.with_scheduler(_find, which, limit))
 
     @api.get(
-        "/api/dead/{id:path}", summary="A dead letter, by the id of its task or job, with the arguments of the call"
+        "/api/dead/{id:path}",
+        summary="A dead letter, by the id of its task or job, with the arguments of the call",
+        responses=replies(list[model_of(Shown, "ShownDeadLetter")], 404),  # type: ignore[misc]
     )
     async def show(id: str) -> Response:
         return reply(_there(await site.with_scheduler(_show, id), id))
 
-    @api.post("/api/dead/{id:path}/replay", summary="Run a dead letter again", status_code=202)
+    @api.post(
+        "/api/dead/{id:path}/replay",
+        summary="Run a dead letter again",
+        status_code=202,
+        responses=replies(Replayed, 404, 409, status=202),
+    )
     async def replay(id: str) -> Response:
         replayed, found = await site.with_scheduler(_replay, id)
         _there(found, id)
         if not replayed:
             raise RefusedError(409, "its message is gone")
-        return reply({"replayed": replayed}, 202)
+        return reply(Replayed(replayed), 202)
 
-    @api.delete("/api/dead/{id:path}", summary="Delete a dead letter for ever")
+    @api.delete("/api/dead/{id:path}", summary="Delete a dead letter for ever", responses=replies(Dropped, 404))
     async def drop(id: str) -> Response:
         dropped = await site.with_scheduler(_drop, id)
         if not dropped:
             _there([], id)
-        return reply({"dropped": dropped})
+        return reply(Dropped(dropped))
 
 
 def _there(found: list[Shown] | list[DeadLetter], id: str) -> list[Shown] | list[DeadLetter]:

@@ -1,8 +1,8 @@
-"""The state of the fleet, its figures for Prometheus, and what probes ask."""
+"""The state of the fleet, and its figures for Prometheus."""
 
 from collections.abc import Mapping
 
-from fastapi import FastAPI
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from ...observe.exposition import CONTENT_TYPE
@@ -12,6 +12,7 @@ from ...observe.status import Report, Status
 from ...rules.bounds import Bound
 from ...server.scheduler import Scheduler
 from ..broker import BrokerAwayError
+from ..described import replies, text
 from ..replies import reply
 from ..site import Site
 from ..threads import BusyError
@@ -25,28 +26,24 @@ def _metrics_of(scheduler: Scheduler, bounds: Mapping[str, int | Bound]) -> Metr
     return read_metrics(scheduler.reader, bounds)
 
 
-def add(api: FastAPI, site: Site) -> None:
-    @api.get("/api/status", summary="Types, workers, pauses and counts, as `celery affinity status --json` prints them")
+def add(api: APIRouter, site: Site) -> None:
+    @api.get(
+        "/api/status",
+        summary="Types, workers, pauses and counts, as `celery affinity status --json` prints them",
+        responses=replies(Status),
+    )
     async def status() -> Response:
         return reply(await site.with_scheduler(status_of, site.bounds))
 
-    @api.get("/metrics", summary="Figures for Prometheus")
+    @api.get(
+        "/metrics",
+        summary="Figures for Prometheus",
+        response_class=Response,
+        responses=text("text/plain", "The figures, in the text format of Prometheus."),
+    )
     async def metrics() -> Response:
         try:
             found = await site.with_scheduler(_metrics_of, site.bounds)
         except (BrokerAwayError, BusyError):
             found = None  # the figure `up` says so
         return Response(as_text(found), media_type=CONTENT_TYPE)
-
-    @api.get("/healthz", summary="Whether this web server is alive")
-    async def healthz() -> Response:
-        return reply({"status": "ok"})
-
-    @api.get("/readyz", summary="Whether the broker answers")
-    async def readyz() -> Response:
-        await site.with_scheduler(_ping)
-        return reply({"status": "ok"})
-
-
-def _ping(scheduler: Scheduler) -> None:
-    scheduler.client.ping()

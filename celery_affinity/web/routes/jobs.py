@@ -2,19 +2,20 @@
 
 from typing import Annotated, Literal
 
-from fastapi import FastAPI, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from ...errors import OptionError
 from ...observe import explain
 from ...observe.as_json import as_json
-from ...observe.job_lists import MOST
+from ...observe.job_lists import MOST, Page
 from ...observe.jobs import Job
 from ...operate import backend
 from ...operate.jobs import Change
 from ...operate.moving import Wish
 from ...server.scheduler import Scheduler
+from ..described import errors, replies, with_more
 from ..replies import RefusedError, reply
 from ..site import Site
 from ..waits import Waits
@@ -32,10 +33,12 @@ class Moving(BaseModel):
     mode: Literal["queued", "on_demand"] | None = None
 
 
-def add(api: FastAPI, site: Site) -> None:
+def add(api: APIRouter, site: Site) -> None:
     waits = Waits(site)
+    changed = replies(Change, 404, 409, status=202)
+    asked = with_more("AskedJob", Job, explanation=explain.Explanation | None)
 
-    @api.get("/api/jobs", summary="A page of the unfinished jobs and the dead letters")
+    @api.get("/api/jobs", summary="A page of the unfinished jobs and the dead letters", responses=replies(Page))
     async def jobs(
         state: str | None = None,
         type: str | None = None,
@@ -51,7 +54,14 @@ def add(api: FastAPI, site: Site) -> None:
         filters = (stamp, older_than_s, key, newer_than_s, argument)
         return reply(await site.ask(site.jobs.list, state, type, task, limit, cursor, *filters))
 
-    @api.get("/api/jobs/{id:path}", summary="A job: state, times, worker; optionally explain it, or wait until it ends")
+    @api.get(
+        "/api/jobs/{id:path}",
+        summary="A job: state, times, worker; optionally explain it, or wait until it ends",
+        responses={
+            **replies(asked),
+            **replies(asked, status=404, text="The job is unknown: never published here, or forgotten."),
+        },
+    )
     async def job(id: str, explain: bool = False, wait: _Wait = 0) -> Response:
         found = await get(site, id)
         if wait and found.source == "broker" and not found.has_ended:
@@ -62,18 +72,28 @@ def add(api: FastAPI, site: Site) -> None:
             return reply({**_dict(found), "explanation": whole})
         return reply(found, 200 if found.source else 404)
 
-    @api.delete("/api/jobs/{id:path}", summary="Revoke a job; with terminate also a running job", status_code=202)
+    @api.delete(
+        "/api/jobs/{id:path}",
+        summary="Revoke a job; with terminate also a running job",
+        status_code=202,
+        responses=changed,
+    )
     async def cancel(id: str, terminate: bool = False) -> Response:
         return _of_change(await site.foreign(_cancel, site, id, terminate))
 
-    @api.patch("/api/jobs/{id:path}", summary="Change the type, priority or mode of a waiting job", status_code=202)
+    @api.patch(
+        "/api/jobs/{id:path}",
+        summary="Change the type, priority or mode of a waiting job",
+        status_code=202,
+        responses={**changed, **errors(422)},
+    )
     async def move(id: str, moving: Moving) -> Response:
         try:
             return _of_change(await site.ask(site.jobs.change, id, wish_of(moving)))
         except OptionError as exc:
             raise RefusedError(422, str(exc)) from exc
 
-    @api.post("/api/jobs/{id:path}/retry", summary="Run a dead letter again", status_code=202)
+    @api.post("/api/jobs/{id:path}/retry", summary="Run a dead letter again", status_code=202, responses=changed)
     async def retry(id: str) -> Response:
         return _of_change(await site.ask(site.jobs.retry, id))
 

@@ -2,23 +2,32 @@
 
 from typing import Annotated
 
-from fastapi import FastAPI, Query
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from ...observe import keys_in_use
 from ...server.scheduler import Scheduler
+from ..described import model_of, replies
 from ..replies import RefusedError, reply
 from ..site import Site
 
 _Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
-def add(api: FastAPI, site: Site) -> None:
-    @api.get("/api/keys", summary="Keys that jobs hold or wait for; * in the pattern stands for any characters")
+def add(api: APIRouter, site: Site) -> None:
+    @api.get(
+        "/api/keys",
+        summary="Keys that jobs hold or wait for; * in the pattern stands for any characters",
+        responses=replies(model_of(keys_in_use.Found, "FoundKeys")),
+    )
     async def keys(pattern: str = "*", limit: _Limit = 100) -> Response:
         return reply(await site.with_scheduler(_find, pattern, limit))
 
-    @api.get("/api/keys/{key:path}", summary="A key: its limit, its holders, and the jobs that wait for it")
+    @api.get(
+        "/api/keys/{key:path}",
+        summary="A key: its limit, its holders, and the jobs that wait for it",
+        responses=replies(model_of(keys_in_use.Shown, "ShownKey"), 404),
+    )
     async def key(key: str) -> Response:
         found = await site.with_scheduler(_show, key)
         if found is None:

@@ -1,18 +1,20 @@
 """Jobs that match filters: cancelled, or given another type, priority or mode, up to 5,000 in a request."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from ...errors import OptionError
+from ...observe.jobs import Job
 from ...operate import many_jobs
 from ...operate.choosing import Choice, choose
 from ...operate.filters import Filters
 from ...operate.many_jobs import Done
 from ...server.scheduler import Scheduler
+from ..described import errors, replies
 from ..replies import RefusedError, reply
 from ..site import Site
 from .jobs import Moving, wish_of
@@ -24,6 +26,22 @@ _MOST, _MOST_PAGES = 5_000, 50
 #: States of jobs that can be moved, and cancelled.
 _WAIT = ("pending", "scheduled")
 _HAVE_NOT_ENDED = (*_WAIT, "claimed", "running")
+
+
+@dataclass(frozen=True)
+class Acted:
+    """How many jobs were *found*, how many *calls* they are, and the first ones, *shown*; *more*: there may be others.
+
+    *done*: jobs that were changed, or calls that were cancelled; *left*: how many others there are of each state.
+    """
+
+    found: int
+    calls: int
+    more: bool
+    shown: list[Job]
+    done: int
+    left: dict[str, int]
+    warning: str | None
 
 
 class Which:
@@ -58,8 +76,12 @@ class Which:
 _Which = Annotated[Which, Depends()]
 
 
-def add(api: FastAPI, site: Site) -> None:
-    @api.delete("/api/jobs", summary="Revoke the jobs that match; with dry_run say how many", status_code=202)
+def add(api: APIRouter, site: Site) -> None:
+    acted = {**replies(Acted, 409, text="With dry_run: nothing was changed."), **replies(Acted, status=202)}
+
+    @api.delete(
+        "/api/jobs", summary="Revoke the jobs that match; with dry_run say how many", status_code=202, responses=acted
+    )
     async def cancel(which: _Which, terminate: bool = False) -> Response:
         states = which.states(_HAVE_NOT_ENDED)
         if which.state is None and not terminate:
@@ -71,7 +93,12 @@ def add(api: FastAPI, site: Site) -> None:
 
         return reply(await site.foreign(_act, site, which, states, act), 200 if which.dry_run else 202)
 
-    @api.patch("/api/jobs", summary="Give the waiting jobs that match another type, priority or mode", status_code=202)
+    @api.patch(
+        "/api/jobs",
+        summary="Give the waiting jobs that match another type, priority or mode",
+        status_code=202,
+        responses={**acted, **errors(422)},
+    )
     async def move(which: _Which, moving: Moving) -> Response:
         states = which.states(_WAIT)
         try:
@@ -85,9 +112,7 @@ def add(api: FastAPI, site: Site) -> None:
         return reply(await site.foreign(_act, site, which, states, act), 200 if which.dry_run else 202)
 
 
-def _act(
-    site: Site, which: Which, states: Sequence[str], act: Callable[[Scheduler, Choice], Done]
-) -> dict[str, object]:
+def _act(site: Site, which: Which, states: Sequence[str], act: Callable[[Scheduler, Choice], Done]) -> Acted:
     with site.broker.reach() as scheduler:
         filter_ = which.filters.of(site.app, scheduler.reader)
         choice = choose(scheduler.reader, filter_, states, _MOST, _MOST_PAGES)
@@ -96,5 +121,4 @@ def _act(
                 409, f"none of the first {_MOST_PAGES * 1000:,} jobs matches: name the type, or the state"
             )
         done = Done(0, {}) if which.dry_run else act(scheduler, choice)
-    found = {"found": len(choice.chosen), "calls": choice.calls, "more": choice.more, "shown": choice.shown}
-    return {**found, **done._asdict()}
+    return Acted(len(choice.chosen), choice.calls, choice.more, choice.shown, *done)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fastapi import FastAPI, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -11,6 +11,7 @@ from ...errors import refuse
 from ...observe.type_rules import Pause, address, in_vain, no_pause, pauses
 from ...rules.type_name import ACCEPTED, is_type
 from ...server.scheduler import Scheduler
+from ..described import replies
 from ..replies import RefusedError, reply
 from ..site import Site
 
@@ -43,24 +44,39 @@ class Paused:
     warning: str | None
 
 
-def add(api: FastAPI, site: Site) -> None:
-    @api.get("/api/pauses", summary="Pauses of types, keys and all types")
+def add(api: APIRouter, site: Site) -> None:
+    paused = replies(Paused, status=202)
+    resumed = replies(list[Pause], 409, status=202, text="The pauses that are left.")
+
+    @api.get("/api/pauses", summary="Pauses of types, keys and all types", responses=replies(list[Pause]))
     async def all_of_them() -> Response:
         return reply(await site.with_scheduler(_pauses))
 
-    @api.post("/api/pauses", summary="Pause a type, a key or all types: none of their jobs starts", status_code=202)
+    @api.post(
+        "/api/pauses",
+        summary="Pause a type, a key or all types: none of their jobs starts",
+        status_code=202,
+        responses=paused,
+    )
     async def pause(pausing: PausingOf) -> Response:
         return await _paused(site, pausing.kind, pausing.name, pausing)
 
-    @api.delete("/api/pauses", summary="End the pause of a type, of a key, or of all types", status_code=202)
+    @api.delete(
+        "/api/pauses", summary="End the pause of a type, of a key, or of all types", status_code=202, responses=resumed
+    )
     async def resume(kind: Annotated[_Kind, Query()], name: str = "") -> Response:
         return await _resumed(site, kind, name)
 
-    @api.post("/api/types/{type_:path}/pause", summary="Pause a type: none of its jobs starts", status_code=202)
+    @api.post(
+        "/api/types/{type_:path}/pause",
+        summary="Pause a type: none of its jobs starts",
+        status_code=202,
+        responses=paused,
+    )
     async def pause_type(type_: str, pausing: Pausing | None = None) -> Response:
         return await _paused(site, "type", type_, pausing or Pausing(reason="", for_s=None))
 
-    @api.post("/api/types/{type_:path}/resume", summary="End the pause of a type", status_code=202)
+    @api.post("/api/types/{type_:path}/resume", summary="End the pause of a type", status_code=202, responses=resumed)
     async def resume_type(type_: str) -> Response:
         return await _resumed(site, "type", type_)
 

@@ -1,6 +1,8 @@
 """Recurring calls: made when none like them came for a while."""
 
-from fastapi import FastAPI
+from dataclasses import dataclass
+
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from ...dispatcher.recurring_calls import fire as fire_call
@@ -8,16 +10,36 @@ from ...observe.recurring import RecurringRow, recurring_rows
 from ...rules.spelling import closest
 from ...server.replies import DueCall
 from ...server.scheduler import Scheduler
+from ..described import replies
 from ..replies import RefusedError, reply
 from ..site import Site
 
 
-def add(api: FastAPI, site: Site) -> None:
-    @api.get("/api/recurring", summary="Recurring calls: what they match, the last match, and the next firing")
+@dataclass(frozen=True)
+class Removed:
+    """The name of the recurring call that was *removed*. *declared_by*: the app whose setting declares it, if any."""
+
+    removed: str
+    declared_by: str | None
+
+
+def add(api: APIRouter, site: Site) -> None:
+    changed = replies(RecurringRow, 404, status=202)
+
+    @api.get(
+        "/api/recurring",
+        summary="Recurring calls: what they match, the last match, and the next firing",
+        responses=replies(list[RecurringRow]),
+    )
     async def calls() -> Response:
         return reply(await site.with_scheduler(_rows))
 
-    @api.post("/api/recurring/{name:path}/fire", summary="Make a recurring call now", status_code=202)
+    @api.post(
+        "/api/recurring/{name:path}/fire",
+        summary="Make a recurring call now",
+        status_code=202,
+        responses=replies(RecurringRow, 404, 409, status=202),
+    )
     async def fire(name: str) -> Response:
         found = await site.with_scheduler(_find, name)
         if found.task not in site.app.tasks:
@@ -25,15 +47,22 @@ def add(api: FastAPI, site: Site) -> None:
         await site.foreign(_fire, site, found)
         return reply(await site.with_scheduler(_find, name), 202)
 
-    @api.post("/api/recurring/{name:path}/pause", summary="Pause a recurring call until it is resumed", status_code=202)
+    @api.post(
+        "/api/recurring/{name:path}/pause",
+        summary="Pause a recurring call until it is resumed",
+        status_code=202,
+        responses=changed,
+    )
     async def pause(name: str) -> Response:
         return reply(await site.with_scheduler(_suspend, name, True), 202)
 
-    @api.post("/api/recurring/{name:path}/resume", summary="Resume a recurring call", status_code=202)
+    @api.post(
+        "/api/recurring/{name:path}/resume", summary="Resume a recurring call", status_code=202, responses=changed
+    )
     async def resume(name: str) -> Response:
         return reply(await site.with_scheduler(_suspend, name, False), 202)
 
-    @api.delete("/api/recurring/{name:path}", summary="Remove a recurring call")
+    @api.delete("/api/recurring/{name:path}", summary="Remove a recurring call", responses=replies(Removed, 404))
     async def remove(name: str) -> Response:
         return reply(await site.with_scheduler(_remove, name))
 
@@ -62,7 +91,7 @@ def _suspend(scheduler: Scheduler, name: str, is_suspended: bool) -> RecurringRo
     return _find(scheduler, name)
 
 
-def _remove(scheduler: Scheduler, name: str) -> dict[str, object]:
+def _remove(scheduler: Scheduler, name: str) -> Removed:
     found = _find(scheduler, name)
     scheduler.stop(name)
-    return {"removed": name, "declared_by": found.app or None}
+    return Removed(name, found.app or None)

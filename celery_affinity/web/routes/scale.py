@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import FastAPI, Query
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from ...errors import refuse
-from ...observe.scale import scale_of, scales
+from ...observe.scale import Scale, scale_of, scales
 from ...rules.scaling import MOST_TARGET_WAIT_S, TARGET_WAIT_S
+from ..described import replies
 from ..replies import reply
 from ..site import Site
 from .figures import status_of
@@ -16,14 +17,16 @@ from .figures import status_of
 _Target = Annotated[float, Query(json_schema_extra={"exclusiveMinimum": 0, "maximum": MOST_TARGET_WAIT_S})]
 
 
-def add(api: FastAPI, site: Site) -> None:
-    @api.get("/api/scale", summary="How many slots each group of workers should have")
+def add(api: APIRouter, site: Site) -> None:
+    @api.get("/api/scale", summary="How many slots each group of workers should have", responses=replies(list[Scale]))
     async def of_all(target_wait: _Target = TARGET_WAIT_S) -> Response:
         _check(target_wait)
         return reply(scales(await site.with_scheduler(status_of), target_wait))
 
     @api.get(
-        "/api/scale/{profile:path}", summary="How many slots the workers of exactly these types should have: pdf,excel"
+        "/api/scale/{profile:path}",
+        summary="How many slots the workers of exactly these types should have: pdf,excel",
+        responses=replies(Scale),
     )
     async def of_profile(profile: str, target_wait: _Target = TARGET_WAIT_S) -> Response:
         _check(target_wait)

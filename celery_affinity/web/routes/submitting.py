@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import FastAPI, Header, Request
+from fastapi import APIRouter, Header, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -11,6 +11,7 @@ from ...errors import OptionError, QueueFull
 from ...observe.jobs import Job, unknown
 from ...operate import submit
 from ..broker import BrokerAwayError
+from ..described import replies
 from ..replies import RefusedError, reply
 from ..site import Site
 from ..threads import BusyError
@@ -27,8 +28,16 @@ class Call(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-def add(api: FastAPI, site: Site) -> None:
-    @api.post("/api/jobs", summary="Call a task; with an Idempotency-Key, a repeated request makes no second job")
+def add(api: APIRouter, site: Site) -> None:
+    @api.post(
+        "/api/jobs",
+        summary="Call a task; with an Idempotency-Key, a repeated request makes no second job",
+        status_code=201,
+        responses={
+            **replies(Job, 404, 409, 422, text="The request was repeated: the job that the first one made."),
+            **replies(Job, status=201, text="The job is made."),
+        },
+    )
     async def submit_job(
         request: Request, call: Call, idempotency_key: Annotated[str | None, Header()] = None
     ) -> Response:

@@ -1,14 +1,16 @@
 """Types: their state. `pauses` has what pauses and resumes them."""
 
-from fastapi import FastAPI
+from fastapi import APIRouter
 from starlette.responses import Response
 
+from ...observe.status import TypeStatus
+from ..described import replies
 from ..replies import reply
 from ..site import Site
 from .figures import status_of
 
 
-def add(api: FastAPI, site: Site) -> None:
-    @api.get("/api/types", summary="Types with jobs or workers")
+def add(api: APIRouter, site: Site) -> None:
+    @api.get("/api/types", summary="Types with jobs or workers", responses=replies(list[TypeStatus]))
     async def types() -> Response:
         return reply((await site.with_scheduler(status_of, site.bounds)).types)

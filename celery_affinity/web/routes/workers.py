@@ -1,9 +1,13 @@
 """Workers: their state, draining them, and having them take jobs again."""
 
-from fastapi import FastAPI
+from dataclasses import dataclass
+
+from fastapi import APIRouter
 from starlette.responses import Response
 
+from ...observe.status import WorkerStatus
 from ...server.scheduler import Scheduler
+from ..described import replies
 from ..replies import RefusedError, reply
 from ..site import Site
 from .figures import status_of
@@ -12,16 +16,36 @@ from .figures import status_of
 _ANSWER_S = 3.0
 
 
-def add(api: FastAPI, site: Site) -> None:
-    @api.get("/api/workers", summary="Live workers")
+@dataclass(frozen=True)
+class Told:
+    """The answer of a *worker*, in words."""
+
+    worker: str
+    ok: str
+
+
+def add(api: APIRouter, site: Site) -> None:
+    told = replies(Told, 404, 409, 504, status=202)
+
+    @api.get("/api/workers", summary="Live workers", responses=replies(list[WorkerStatus]))
     async def workers() -> Response:
         return reply((await site.with_scheduler(status_of, site.bounds)).workers)
 
-    @api.post("/api/workers/{name:path}/drain", summary="Drain a worker: it takes no new jobs", status_code=202)
+    @api.post(
+        "/api/workers/{name:path}/drain",
+        summary="Drain a worker: it takes no new jobs",
+        status_code=202,
+        responses=told,
+    )
     async def drain(name: str) -> Response:
         return await _tell(site, name, "affinity_drain")
 
-    @api.post("/api/workers/{name:path}/resume", summary="Resume a worker: it takes jobs again", status_code=202)
+    @api.post(
+        "/api/workers/{name:path}/resume",
+        summary="Resume a worker: it takes jobs again",
+        status_code=202,
+        responses=told,
+    )
     async def resume(name: str) -> Response:
         return await _tell(site, name, "affinity_resume")
 
@@ -34,7 +58,7 @@ async def _tell(site: Site, name: str, command: str) -> Response:
         raise RefusedError(504, f"worker {name!r} did not answer within {_ANSWER_S:g} s; it may still do so")
     if "error" in said:
         raise RefusedError(409, str(said["error"]))
-    return reply({"worker": name, **said}, 202)
+    return reply(Told(name, str(said.get("ok", ""))), 202)
 
 
 def _names(scheduler: Scheduler) -> set[str]:

@@ -10,7 +10,7 @@ _DUE = "tests/server/test_due.py::"
 FAULTS = (
     # What puts a call off, and what does so no more.
     Fault("jobs/enter", "if is_merging and not is_again then", "if is_merging then"),
-    Fault("jobs/enter", '        if is_again and job.rules ~= ""', '        if false and job.rules ~= ""'),
+    Fault("jobs/enter", '    if is_again and job.rules ~= ""', '    if false and job.rules ~= ""'),
     Fault("jobs/enter", "job.task_id, job.recurring)", "job.task_id)"),
     Fault("arrows/tick", '        recurs("match", type, rules, name, task, fired)\n', ""),
     Fault("arrows/tick", "    if not is_again then\n", "    if true then\n"),

@@ -108,6 +108,10 @@ class Proxy:
             self._wait(self._links[name].listen())
         return f"redis://{HOST}:{self._links[name].port}/0"
 
+    def lead_to(self, name: str, server_port: int) -> None:
+        """Have new connections lead to another server; the others stay where they are."""
+        self._set(name, server_port=server_port)
+
     def cut(self, name: str) -> None:
         """Reset the link's connections."""
         self._do(lambda: [pair.cut() for pair in tuple(self._links[name].pairs)])

@@ -1,9 +1,11 @@
 -- callers: a page of the calls of a batch that do not know their result, but for the call whose message its worker has.
--- RETURNS {after, id, task id, message, ...}; after: the argument of the next call, -1 if these are all. message: "" if
--- it is gone. {} if the batch is not the caller's to tell.
+-- RETURNS {after, published, id, task id, published, message, ...}; after: the argument of the next call, -1 if these
+-- are all. published: of a call, and first of that whose message the worker has, when it was published, µs, a retry as
+-- its first try was. message: "" if it is gone. {} if the batch is not the caller's to tell.
 -- Cost: O(calls returned) and their bytes, at most some MB.
 -- @include generated/keys.lua
 -- @include base/full_memory.lua
+-- @include jobs/callers.lua
 -- @include jobs/of_batches.lua
 
 local batch = ARGV[1] -- id
@@ -16,13 +18,14 @@ if not of_batch("is_its_own", batch, fence) then
 end
 local primary = redis.call("HGET", key.job(batch), "primary")
 local page = redis.call("ZRANGEBYSCORE", key.callers(batch), "(" .. after, "+inf", "WITHSCORES", "LIMIT", 0, most)
-local reply, bytes = { #page == 2 * tonumber(most) and tonumber(page[#page]) or -1 }, 0
+local reply = { #page == 2 * tonumber(most) and tonumber(page[#page]) or -1, (callers.published_us(primary or "")) }
+local bytes = 0
 for i = 1, #page, 2 do
     local id = page[i]
     if id ~= primary then
         local message = redis.call("GET", key.message(id)) or ""
-        reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] =
-            id, redis.call("HGET", key.job(id), "task") or "", message
+        local published, task = callers.published_us(id)
+        reply[#reply + 1], reply[#reply + 2], reply[#reply + 3], reply[#reply + 4] = id, task, published, message
         bytes = bytes + #message
     end
     if bytes > protocol.MOST_BYTES then

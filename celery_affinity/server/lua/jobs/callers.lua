@@ -13,6 +13,13 @@ function callers.place(type, rules, name)
         .. (name or "")
 end
 
+-- RETURNS when call `id` was published, µs, a retry as its first try was; and its task id. "0" and "" if its row is gone.
+function callers.published_us(id)
+    local again, published, enqueued, task =
+        unpack(redis.call("HMGET", key.job(id), "again", "published", "enqueued", "task"))
+    return again or published or enqueued or "0", task or ""
+end
+
 -- Lets no further call join job `id`, of which all else is known.
 function callers.close(id, type, rules, name)
     local field = callers.place(type, rules, name)

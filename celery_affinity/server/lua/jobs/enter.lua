@@ -68,15 +68,17 @@ local function put(job, enqueued_us, is_only)
         return protocol.HAS_ENDED, 1, false
     end
 
+    if is_again and job.rules ~= "" and marks.of(id) == protocol.MERGES then
+        -- A retry is as old as its first try among the calls of a run, and puts no recurring call off when it is due.
+        local first = redis.call("ZRANGE", key.jobs_of_task(job.task_id), 0, 0)[1] or id
+        redis.call("HSET", key.job(id), "again", (callers.published_us(first)))
+    end
     local slots = redis.call("HGET", key.capacity, type)
     if slots then
         published[type] = (published[type] or 0) + 1
     end
     if delay_us > 0 then
-        redis.call("HSET", key.job(id), "published", clock.now)
-        if is_again and job.rules ~= "" and marks.of(id) == protocol.MERGES then
-            redis.call("HSET", key.job(id), "again", 1) -- it puts no recurring call off when its time has come
-        end
+        redis.call("HSET", key.job(id), "published", clock.text(enqueued_us))
         redis.call("ZADD", key.scheduled, due, id)
         if delay_us < protocol.TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
 -- @deferred fleet/workers.lua

@@ -1,0 +1,31 @@
+"""Connections whose users outlast a state of the server that passes, such as a planned switch-over.
+
+kombu and Celery connect again after a redis.ConnectionError, and end after another error. redis-py raises some of the
+states that pass as one, and others as an error of the command.
+"""
+
+from typing import Any
+
+import redis
+
+from ..passing import passes, refuses_writes
+
+
+def lasting(kind: type, *, reads: bool) -> type:
+    """Return a class of connections of *kind*: a state that passes closes the connection, with a ConnectionError.
+
+    *reads*: so does a refusal of writes, of which whoever publishes has to hear.
+    """
+
+    class Lasting(kind):
+        def read_response(self, *args: Any, **options: Any) -> Any:
+            try:
+                return super().read_response(*args, **options)
+            except redis.ResponseError as exc:
+                if not (passes(exc) or (reads and refuses_writes(exc))):
+                    raise
+                self.disconnect()  # replies to other commands may follow
+                raise redis.ConnectionError(str(exc)) from exc
+
+    Lasting.__name__ = Lasting.__qualname__ = kind.__name__  # redis-py and kombu show it
+    return Lasting

@@ -1,0 +1,52 @@
+"""The README: its app and its calls run as they stand there, and what it says is what the program says."""
+
+import re
+import sys
+
+from celery_affinity.check.rules.server import TESTED
+
+from ..support.command import affinity
+from ..support.pages import blocks, commands, missing_lines
+from ..support.processes import ROOT, Process
+
+README = ROOT / "README.md"
+FIRST_SCREEN = 40  # lines
+
+
+def test_the_app_its_workers_and_its_calls_run_as_they_are_shown(valkey, redis_client, tmp_path):
+    page = blocks("README.md")
+    app = page["shop.py"].replace("redis://localhost", valkey.url)
+    assert app.count(valkey.url) == 2
+    (tmp_path / "shop.py").write_text(app)
+    (tmp_path / "calls.py").write_text(page["calls.py"])
+    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    for command in commands(page["workers"]):
+        words = command[: command.index("#")]
+        name = words[words.index("-n") + 1].removesuffix("@%h")
+        Process(name, [sys.executable, "-m", *words, "-l", "INFO"], env, cwd=tmp_path).wait_for("ready.", 60)
+    calls = Process("calls", [sys.executable, "calls.py"], env, cwd=tmp_path)
+    calls.wait_for("c.pdf rendered", 60)
+    said = affinity(valkey.url, "status", app="shop", PYTHONPATH=str(tmp_path)).stdout
+    assert missing_lines("specialist pdf 4\nversatile excel,index,pdf 2", said.replace("@", " ")) == []
+
+
+def test_code_is_in_the_first_screen():
+    text = README.read_text()
+    first = text.splitlines()[:FIRST_SCREEN]
+    assert any("broker_transport" in line for line in first)
+    assert any("affinity explain" in line for line in first)
+
+
+def test_the_output_of_explain_is_that_of_the_page_which_a_test_compares_with_the_command():
+    command, *shown = blocks("README.md")["explain"].splitlines()
+    assert command == "$ celery -A shop affinity explain report-7"
+    assert len(shown) == 8
+    whole = blocks("docs/how-to/why-does-it-wait.md")["one-task"].splitlines()
+    assert [line for line in whole if line in shown] == shown
+
+
+def test_the_pages_name_the_servers_that_check_accepts():
+    wanted = {"Redis": TESTED["redis"], "Valkey": TESTED["valkey"]}
+    for page in (README, ROOT / "docs/explanation/versions.md"):
+        found = dict(re.findall(r"(Redis|Valkey) (\d+\.\d+)", page.read_text()))
+        assert {kind: tuple(map(int, number.split("."))) for kind, number in found.items()} == wanted, page

@@ -1,0 +1,161 @@
+"""A proxy that reads the protocol, and answers chosen commands with an error, in the place of the server."""
+
+import asyncio
+import threading
+from collections import deque
+from contextlib import suppress
+
+HOST = "127.0.0.1"
+_CHUNK = 65536
+
+#: Commands that have replies without end: each frame is passed on as it comes.
+_SUBSCRIBES = {"SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE"}
+
+
+def frame_end(data, begin=0):
+    """Return the end of the first whole frame of *data* at *begin*, or -1."""
+    line_end = data.find(b"\r\n", begin)
+    if line_end < 0:
+        return -1
+    kind, end = data[begin : begin + 1], line_end + 2
+    if kind in (b"$", b"="):
+        length = int(data[begin + 1 : line_end])
+        end += max(0, length + 2)
+        return end if end <= len(data) else -1
+    if kind in (b"*", b"%", b"~", b">"):
+        for _ in range(max(0, int(data[begin + 1 : line_end])) * (2 if kind == b"%" else 1)):
+            end = frame_end(data, end)
+            if end < 0:
+                return -1
+    return end
+
+
+def words_of(frame):
+    """Return the words of a command."""
+    words, at = [], frame.find(b"\r\n") + 2
+    while at < len(frame):
+        end = frame.find(b"\r\n", at)
+        length = int(frame[at + 1 : end])
+        words.append(frame[end + 2 : end + 2 + length])
+        at = end + 2 + length + 2
+    return words
+
+
+def name_of(frame):
+    """Return the name of a command; a script's with the script."""
+    words = words_of(frame)
+    name = words[0].decode().upper()
+    return f"{name} {words[1].decode()}" if name in ("EVALSHA", "EVAL", "FCALL", "CLIENT", "SCRIPT") else name
+
+
+class _Pair:
+    """A client's connection and the one to the server."""
+
+    def __init__(self, proxy, client, server):
+        self.proxy, self.client, self.server = proxy, client, server
+        self.due = deque()  # of each reply that is due: None, or the error that is to be said in its place
+        self.is_subscribed = False
+
+    async def commands(self, reader):
+        async for frame in _frames(reader):
+            name = name_of(frame)
+            error = self.proxy.error_for(name)
+            self.is_subscribed = self.is_subscribed or (error is None and name in _SUBSCRIBES)
+            if error is None:
+                if not self.is_subscribed:
+                    self.due.append(None)
+                self.server.write(frame)
+            else:
+                self.due.append(error)
+                self._say()
+
+    async def replies(self, reader):
+        async for frame in _frames(reader):
+            self.client.write(frame)
+            if self.due and not self.is_subscribed:
+                self.due.popleft()
+            self._say()
+
+    def _say(self):
+        while self.due and self.due[0] is not None:
+            self.client.write(b"-%s\r\n" % self.due.popleft().encode())
+
+
+async def _frames(reader):
+    data = b""
+    while block := await reader.read(_CHUNK):
+        data += block
+        while (end := frame_end(data)) >= 0:
+            yield data[:end]
+            data = data[end:]
+
+
+class RefusingProxy:
+    """One way to the server at *server_port*, served by a thread of its own.
+
+    *refused*: the errors that answer the next commands, by name: each is said once. *seen*: the names of all commands.
+    """
+
+    def __init__(self, server_port):
+        self._server_port = server_port
+        self.refused, self.seen, self.said = {}, set(), []
+        self._pairs = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="refusing-proxy", daemon=True)
+        self._thread.start()
+        self._listener = asyncio.run_coroutine_threadsafe(
+            asyncio.start_server(self._serve, HOST, 0), self._loop
+        ).result(10)
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    @property
+    def url(self):
+        return f"redis://{HOST}:{self.port}/0"
+
+    def error_for(self, name):
+        self.seen.add(name)
+        error = self.refused.pop(name, None)
+        if error is not None:
+            self.said.append((name, error))
+        return error
+
+    def tell_subscribers(self, error):
+        """Send *error* to all connections that wait for broadcasts. Return their number."""
+
+        async def tell():
+            subscribed = [pair for pair in self._pairs if pair.is_subscribed]
+            for pair in subscribed:
+                pair.client.write(b"-%s\r\n" % error.encode())
+            return len(subscribed)
+
+        return asyncio.run_coroutine_threadsafe(tell(), self._loop).result(10)
+
+    async def _serve(self, client_reader, client):
+        server_reader, server = await asyncio.open_connection(HOST, self._server_port)
+        pair = _Pair(self, client, server)
+        self._pairs.add(pair)
+        ways = [asyncio.ensure_future(each) for each in (pair.commands(client_reader), pair.replies(server_reader))]
+        try:
+            with suppress(OSError):
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._pairs.discard(pair)
+            for each in (*ways, client.transport, server.transport):
+                (each.cancel if each in ways else each.abort)()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+    def close(self):
+        async def end():
+            self._listener.close()
+            for pair in tuple(self._pairs):
+                pair.client.transport.abort()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for each in others:
+                each.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.sleep(0.01)  # aborted sockets are closed in the loop's next turn
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,126 @@
+"""Errors of a server in a state that passes, on each kind of connection that a channel has."""
+
+import pytest
+import redis
+from celery import Celery
+
+from celery_affinity.server import instance
+from celery_affinity.server.connections.in_flight import InFlight
+from celery_affinity.transport.transport import Transport
+
+from ..support.passing_errors import PASSING, REFUSES_WRITES
+from ..support.refusing_proxy import RefusingProxy
+
+
+@pytest.fixture
+def proxy(valkey):
+    proxy = RefusingProxy(valkey.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def channel(proxy, redis_client):
+    app = Celery(broker=proxy.url, set_as_current=False)
+    app.conf.broker_transport = "celery_affinity:Transport"
+    with app.connection_for_write() as connection:
+        yield connection.default_channel
+
+
+def _blocking_pop(channel):
+    channel.client.connection = channel.client.connection or channel.client.connection_pool.get_connection()
+    channel.client.connection.send_command("ECHO", "x")
+    return channel.client.parse_response(channel.client.connection, "ECHO")
+
+
+def _subscription(channel):
+    with channel.client.pubsub() as subscription:  # as `subclient` is made
+        subscription.subscribe("x")
+        # `parse_response` connects and subscribes again before it raises.
+        return subscription.connection.read_response(push_request=True)
+
+
+def _kombus_commands(channel):
+    with channel.conn_or_acquire() as client:
+        return client.echo("x")
+
+
+def _a_pipeline(channel):
+    with channel.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
+        return pipe.ping().echo("x").ping().execute()
+
+
+def _arrows(channel):
+    return channel.scheduler.client.echo("x")
+
+
+def _arrows_of_a_worker(channel):
+    return channel.scheduler_of_its_own().client.echo("x")
+
+
+def _in_flight(channel):
+    in_flight = channel.in_flight_of_its_own()
+    assert isinstance(in_flight, InFlight)
+    in_flight.send([("ECHO", "x"), ("PING",)])
+    return in_flight.receive()
+
+
+WAYS = (_blocking_pop, _subscription, _kombus_commands, _a_pipeline, _arrows, _arrows_of_a_worker, _in_flight)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_state_that_passes_is_a_lost_connection_wherever_it_is_said(channel, proxy, way):
+    for error in PASSING:
+        proxy.refused["SUBSCRIBE" if way is _subscription else "ECHO"] = error
+        with pytest.raises(redis.ConnectionError):
+            way(channel)
+        assert proxy.refused == {}
+    assert way(channel), "the next connection works"
+
+
+def test_a_state_that_passes_is_a_lost_connection_when_a_channel_opens(proxy, redis_client):
+    for error in (*PASSING, *REFUSES_WRITES):
+        app = Celery(broker=proxy.url, set_as_current=False)
+        app.conf.broker_transport = "celery_affinity:Transport"
+        with app.connection_for_write() as connection:
+            proxy.refused["PING"] = error
+            connection.ensure_connection(max_retries=1, interval_start=0)  # another error would be raised at once
+            assert proxy.refused == {}, error
+
+
+@pytest.mark.parametrize("error", REFUSES_WRITES)
+def test_whoever_reads_outlasts_a_refusal_of_writes_and_whoever_publishes_hears_of_it(channel, proxy, error):
+    proxy.refused["ECHO"] = error
+    with pytest.raises(redis.ConnectionError):
+        _blocking_pop(channel)
+    for way in (_kombus_commands, _arrows):
+        proxy.refused["ECHO"] = error
+        with pytest.raises(redis.ResponseError, match=error.partition(" ")[2][:20]):
+            way(channel)
+
+
+@pytest.mark.parametrize("error", REFUSES_WRITES)
+def test_a_worker_outlasts_it_with_kombus_commands_too(channel, proxy, error, monkeypatch):
+    monkeypatch.setattr(Transport, "on_revoked", lambda revoked: None)
+    proxy.refused["ECHO"] = error
+    with pytest.raises(redis.ConnectionError):
+        _kombus_commands(channel)
+
+
+@pytest.mark.parametrize("error", REFUSES_WRITES)
+def test_a_server_that_takes_no_writes_gets_the_number_of_the_schema_later(channel, proxy, redis_client, error):
+    scheduler = channel.scheduler
+    redis_client.delete(scheduler.keys.key("schema"))
+    proxy.refused["SET"] = error
+    instance.check_schema(scheduler.client, scheduler.keys)
+    assert proxy.refused == {}
+
+
+def test_an_error_within_the_reply_to_a_transaction_is_no_exception(server, channel, redis_client):
+    """A script is refused when the transaction is run, and the reply to the transaction holds the error."""
+    redis_client.replicaof("127.0.0.1", 1)
+    try:
+        with pytest.raises(redis.ConnectionError), channel.conn_or_acquire() as client, client.pipeline() as pipe:
+            pipe.eval("return redis.call('SET', KEYS[1], 1)", 1, "x").execute()
+    finally:
+        redis_client.replicaof("NO", "ONE")

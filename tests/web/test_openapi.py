@@ -1,0 +1,106 @@
+"""What /openapi.json says of each route is so: its replies, its errors, its token. All tests here check each reply."""
+
+import json
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.core.failures import FailureGroup
+from schemathesis.specs.openapi import checks
+
+from ..support import openapi
+from ..support.openapi import description, schema
+
+#: Requests as they are described, on a fleet that is not emptied between them.
+REQUESTS = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+CHECKS = [checks.content_type_conformance, checks.response_headers_conformance, checks.response_schema_conformance]
+
+ROUTES = [(method, path) for path, methods in description()["paths"].items() for method in methods]
+OPEN = ("/healthz", "/readyz")
+
+#: What is there, by the name of a parameter of a path.
+THERE = {
+    "id": ["task-held", "task-waits", "task-later", "task-buried", "task-done"],
+    "type_": ["pdf", "mail"],
+    "name": ["worker@host", "plan"],
+    "key": ["city:HH"],
+    "profile": ["pdf"],
+}
+
+
+@pytest.fixture
+def fleet(fleet, monkeypatch):
+    monkeypatch.setattr("celery_affinity.web.routes.workers._ANSWER_S", 0.01)
+    fleet.join("worker", "pdf", "mail", slots=1)
+    fleet.bury("buried", "mail")
+    fleet.publish("done", "pdf")
+    fleet.end("worker", *fleet.inbox("worker"))
+    fleet.publish("held", "pdf", rules="key=city%3AHH limit=1")
+    fleet.publish("waits", "pdf", rules="key=city%3AHH limit=1")
+    fleet.publish("later", "pdf", delay_s=600)
+    return fleet
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_each_route_says_what_it_replies_and_that_errors_have_one_form(method, path):
+    about = description()["paths"][path][method]
+    good = [each for each in about["responses"] if each.startswith("2")]
+    for status, reply in about["responses"].items():
+        for kind, content in reply["content"].items():
+            if status in good:
+                assert content["schema"] not in ({}, None), "no schema"
+                assert kind == {"/metrics": "text/plain", "/api/events": "text/event-stream"}.get(
+                    path, "application/json"
+                )
+            elif (method, path, status) != ("get", "/api/jobs/{id}", "404"):
+                assert (kind, content["schema"]) == ("application/json", {"$ref": "#/components/schemas/Error"})
+    assert good
+    assert ("security" in about) == (path not in OPEN)
+
+
+def test_each_route_answers_requests_that_are_as_described_with_a_described_reply(fleet, web):
+    operations = [each.ok() for each in schema().get_all_operations()]
+    cases = st.one_of([each.as_strategy() for each in operations if each.path != "/api/events"])
+
+    @REQUESTS
+    @given(cases, st.data())
+    def ask(case, data):
+        for name in case.path_parameters or {}:
+            if data.draw(st.booleans()):
+                case.path_parameters[name] = data.draw(st.sampled_from(THERE[name]))
+        if "wait" in (case.query or {}):
+            case.query["wait"] = 0
+        given = case.as_transport_kwargs(base_url="http://localhost")
+        headers = {name: value for name, value in given["headers"].items() if name.lower() != "user-agent"}
+        sent = {name: given[name] for name in ("params", "json") if given.get(name) is not None}
+        reply = web(given["method"], given["url"], headers=headers, **sent)
+        assert reply.status_code != 500
+        case.validate_response(reply, checks=CHECKS)
+
+    ask()
+
+
+def test_each_route_takes_a_token_as_described(serve, fleet):
+    web = serve(tokens={"t" * 20: "admin"})
+    for method, path in ROUTES:
+        reply = web(method.upper(), path.replace("{", "").replace("}", ""))
+        assert (reply.status_code == 401) == (path not in OPEN)
+
+
+def test_a_reply_that_is_not_as_described_is_noticed():
+    def check(status, body, kind="application/json"):
+        stream, headers = httpx.ByteStream(json.dumps(body).encode()), {"Content-Type": kind}
+        transport = httpx.MockTransport(lambda _: httpx.Response(status, headers=headers, stream=stream))
+        with httpx.Client(transport=transport) as client:
+            openapi.check(client.get("http://localhost/healthz"))
+
+    check(200, {"status": "ok"})
+    for bad in ((200, {}), (200, {"status": 1}), (200, {"status": "ok", "more": 1}), (418, {"status": "ok"})):
+        with pytest.raises((AssertionError, FailureGroup)):
+            check(*bad)
+    with pytest.raises((AssertionError, FailureGroup)):
+        check(200, {"status": "ok"}, "text/plain")
