@@ -65,7 +65,8 @@ def _fill(pending: int, bound: Bound) -> str:
 def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
     notes = ["draining"] if each.draining else ["takes no jobs"] if not each.types else []
     notes += ["its event loop stands still"] if each.stalled else []
-    notes += [f"slow: its jobs take {each.pace:.1f} times as long as average"] if each.pace and each.is_slow else []
+    if each.pace and each.is_slow:
+        notes.append(f"slow: its {each.pace.type} jobs take {each.pace.times:.1f} times as long as on other workers")
     notes += [f"rate limit: takes no {', '.join(each.withdrawn)} jobs for the moment"] if each.withdrawn else []
     note = "; ".join(notes)
     beat = f"{duration(each.last_beat_s)} ago"

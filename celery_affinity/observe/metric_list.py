@@ -120,6 +120,12 @@ FIGURES: tuple[Figure | Histogram, ...] = (
         lambda status: [((), status.scheduled)],
     ),
     Figure(f"{_PREFIX}workers", "Live workers.", ("state",), values.workers),
+    Figure(
+        f"{_PREFIX}slow_workers",
+        "Live workers on which jobs of the type take at least twice as long as on other workers.",
+        ("type",),
+        values.slow_workers,
+    ),
     Figure(f"{_PREFIX}dead_letters", "Dead letters that are kept.", (), lambda status: [((), status.dead)]),
     Figure(f"{_PREFIX}dead_lettered_jobs_total", "Jobs that became dead letters.", ("reason",), values.dead_lettered),
     Figure(

@@ -1,5 +1,6 @@
 """What metrics show: all that is read for them, and a function for the values of each."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
@@ -79,6 +80,11 @@ def workers(status: Status) -> Iterable[Value]:
     stalled = sum(each.stalled and not each.draining for each in status.workers)
     accepting = len(status.workers) - draining - stalled
     return [(("accepting",), accepting), (("draining",), draining), (("stalled",), stalled)]
+
+
+def slow_workers(status: Status) -> Iterable[Value]:
+    slow = Counter(each.pace.type for each in status.workers if each.pace and each.is_slow)
+    return [((each.type,), slow[each.type]) for each in status.types]
 
 
 def dead_lettered(status: Status) -> Iterable[Value]:

@@ -12,6 +12,7 @@ from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..server.reader import Backlog, Reader, as_text
 from .job_row import read_jobs
+from .pace import Pace, paces
 from .recurring import stale_s
 from .reserves import Reserved, reserved
 from .trend import Trend, trends
@@ -19,10 +20,6 @@ from .type_rules import Pause, pauses
 
 #: Largest number of claims whose types are read one by one: the cost of an observer must not grow with the fleet.
 MOST_CLAIMS_READ = 1000
-
-
-#: Pace from which on a worker is called slow: its jobs take so many times as long as average.
-SLOW_PACE = 2.0
 
 
 @dataclass(frozen=True)
@@ -77,8 +74,9 @@ class WorkerStatus:
 
     *last_beat_s*: time since the last heartbeat. *withdrawn*: types that the worker refuses for the moment, because too
     many of their jobs wait there for a rate limit. *stalled*: the event loop stands still. *lent*: slots held by
-    rate-limited jobs and usable by other jobs; *free* includes them. *held*: jobs that the worker holds. *pace*: the
-    duration of its recent jobs as a multiple of the average of their types; None if it has ended too few jobs.
+    rate-limited jobs and usable by other jobs; *free* includes them. *held*: jobs that the worker holds. *pace*: how
+    long its recent jobs take beside those of the same type on other workers; None if it has ended too few jobs, or no
+    other worker of its types has ended enough.
     """
 
     name: str
@@ -92,7 +90,7 @@ class WorkerStatus:
     stalled: bool = False
     lent: int = 0
     held: int = 0
-    pace: float | None = None
+    pace: Pace | None = None
 
     @property
     def takes_jobs(self) -> bool:
@@ -101,8 +99,8 @@ class WorkerStatus:
 
     @property
     def is_slow(self) -> bool:
-        """Whether jobs take much longer here than they take on average."""
-        return self.pace is not None and self.pace >= SLOW_PACE
+        """Whether jobs take much longer here than those of the same type take on other workers."""
+        return self.pace is not None and self.pace.is_slow
 
 
 @dataclass(frozen=True)
@@ -212,12 +210,12 @@ class Report:
     def _workers(self, profiles: dict[str, str], now_us: int) -> list[WorkerStatus]:
         read = self._reader
         beats = read.large_zset("beats")
-        rows = read.ask([("hgetall", read.key("worker", worker)) for worker in beats])
+        raws = read.ask([("hgetall", read.key("worker", worker)) for worker in beats])
+        # Without those that left between the two calls.
+        rows = {worker: as_text(raw) for worker, raw in zip(beats, raws, strict=True) if raw}
+        by_worker = paces(rows)
         workers = []
-        for (worker, seen_us), raw in zip(beats.items(), rows, strict=True):
-            row = as_text(raw)
-            if not row:
-                continue  # the worker left between the two calls
+        for worker, row in rows.items():
             types = profiles.get(row.get("profile", ""), "").split()
             workers.append(
                 WorkerStatus(
@@ -227,11 +225,11 @@ class Report:
                     slots=number_of(row.get("slots")),
                     free=number_of(row.get("free")),
                     draining=row.get("accepting") == "0",
-                    last_beat_s=max(0.0, now_us - seen_us) / 1e6,
+                    last_beat_s=max(0.0, now_us - beats[worker]) / 1e6,
                     withdrawn=[decode(unmarked(type_)) for type_ in types if type_ != unmarked(type_)],
                     stalled=row.get("stalled") == "1",
                     lent=max(0, -number_of(row.get("other"))),
-                    pace=number_of(row["pace"]) / 1000 if "pace" in row else None,
+                    pace=by_worker.get(worker),
                 )
             )
         held = read.held([worker.id for worker in workers])

@@ -182,8 +182,8 @@ class Worker:
     """Job id -> fencing number, in the order they were granted."""
     inbox: list[Delivery | str] = field(default_factory=list)
     """Claimed jobs and signs that it has not read, the oldest first."""
-    pace: int | None = None
-    """Thousandths of the average time that its jobs take lately; None: it has not ended any that could be compared."""
+    took: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Type -> how long its jobs take here: average logarithm of their durations, its spread, number of durations."""
     sequence: str | None = None
     """The number of its last release."""
     granted: list[tuple[str, int]] = field(default_factory=list)

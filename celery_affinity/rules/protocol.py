@@ -171,10 +171,8 @@ SAMPLED_ONE_IN = 8
 #: Number of durations that the moving average goes by: each new one counts for an eighth.
 AVERAGED_OVER = 8
 
-#: Number of durations that the pace of a worker goes by, and the largest pace of one: thousandths of the time that jobs
-#: of the type take on average.
-PACE_AVERAGED_OVER = 16
-SLOWEST_PACE = 100_000
+#: Number of durations that the pace of a worker goes by, for each type.
+PACE_AVERAGED_OVER = 32
 
 #: Longest time, µs, in the smallest bucket of times: 1/256 s. Each further bucket has times twice as long.
 SMALLEST_BUCKET_US = 3906.25

@@ -339,8 +339,8 @@ def _expect_worker(worker, entry):
     }
     if worker.stalled:
         fields["stalled"] = "1"
-    if worker.pace is not None:
-        fields["pace"] = str(worker.pace)
+    for type_, averages in worker.took.items():
+        fields[f"took:{encode(type_)}"] = " ".join(map(str, averages))
     keeps = (str(worker.keep_s) if worker.keep_s > KEPT_S[0] else "") + (" failed" if worker.keeps_failed else "")
     if keeps:
         fields["keeps"] = keeps

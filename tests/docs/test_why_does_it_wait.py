@@ -108,6 +108,24 @@ def test_remarks_about_workers_and_types(fleet):
         assert f"`{remark}`" in TEXT
 
 
+def test_a_worker_is_slow(fleet):
+    took_s = {"pdf1": 1, "pdf2": 1, "pdf3": 6}
+    for worker in took_s:
+        fleet.join(worker, "pdf")
+    for number in range(30):
+        for nth in took_s:
+            fleet.call(f"{nth}-{number}", "pdf")
+            (claim,) = [claim for each in took_s for claim in fleet.inbox(each)]
+            ran_on = next(each for each in took_s if claim.job_id in fleet.claims(each))
+            fleet.scheduler.advance(took_s[ran_on])
+            fleet.end(ran_on, claim)
+    for worker in took_s:
+        fleet.call(f"runs-on-{worker}", "pdf")
+        fleet.scheduler.beat(worker, turns=True)
+    says("slow", fleet.status())
+    assert re.search(r"`slow: its pdf jobs take \d\.\d times as long as on other workers`", TEXT)
+
+
 def test_one_task_waits(fleet):
     fleet.join("pdf1", "pdf", slots=2)
     fleet.call("first", "pdf")

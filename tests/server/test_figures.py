@@ -2,11 +2,12 @@
 
 import pytest
 
+from celery_affinity.observe.pace import Pace
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.figures import times_of
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
-from celery_affinity.rules.protocol import FIGURES_KEPT_S, LARGEST_BUCKET
+from celery_affinity.rules.protocol import FIGURES_KEPT_S, LARGEST_BUCKET, PACE_AVERAGED_OVER
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.replies import End
 
@@ -85,22 +86,49 @@ def test_the_pace_of_a_worker_says_how_long_its_jobs_take_beside_those_of_others
     for worker in ("quick", "slow"):
         fleet.join(worker, "pdf")
     ends_at, took_s, held = {}, {"quick": 1, "slow": 6}, {}
-    for number in range(200):
+    for number in range(300):
         fleet.publish(f"a{number}", "pdf")
     now_s = 0
     for worker in took_s:
         (held[worker],) = fleet.inbox(worker)
         ends_at[worker] = took_s[worker]
-    for _ in range(120):
+    for _ in range(200):
         worker = min(ends_at, key=ends_at.get)
         fleet.scheduler.advance(ends_at[worker] - now_s)
         now_s = ends_at[worker]
         (held[worker],) = fleet.end(worker, held[worker])
         ends_at[worker] += took_s[worker]
-    found = {each.name: each for each in Report(Reader(fleet.scheduler.client, Keys())).status().workers}
-    assert found["slow@host"].pace > 2.5 > 1.2 > found["quick@host"].pace
-    assert found["slow@host"].is_slow
-    assert not found["quick@host"].is_slow
+    found = workers(fleet)
+    assert found["slow@host"].pace == Pace("pdf", pytest.approx(6, rel=0.01), is_slow=True)
+    assert found["quick@host"].pace == Pace("pdf", pytest.approx(1 / 6, rel=0.01), is_slow=False)
+
+
+def workers(fleet):
+    return {each.name: each for each in Report(Reader(fleet.scheduler.client, Keys())).status().workers}
+
+
+def run(fleet, worker, type_, seconds):
+    """Have *worker*, the only one that is free, run a job of *type_*."""
+    fleet.scheduler.publish(*fleet.made([f"job{fleet.scheduler.now_us}"], type_))
+    (claim,) = fleet.inbox(worker)
+    fleet.scheduler.advance(seconds)
+    fleet.end(worker, claim)
+
+
+def test_the_only_worker_of_a_type_is_not_called_slow_however_long_its_jobs_take(fleet):
+    fleet.join("only", "pdf")
+    for number in range(2 * PACE_AVERAGED_OVER):
+        run(fleet, "only", "pdf", 0.2 if number < PACE_AVERAGED_OVER else 600)
+    assert workers(fleet)["only@host"].pace is None
+
+
+def test_a_worker_whose_types_take_long_is_not_called_slow(fleet):
+    fleet.join("quick", "mail")
+    fleet.join("long", "pdf")
+    for _ in range(PACE_AVERAGED_OVER):
+        run(fleet, "quick", "mail", 0.2)
+        run(fleet, "long", "pdf", 60)
+    assert {each.pace for each in workers(fleet).values()} == {None}
 
 
 def test_each_arrow_keeps_to_its_budget_of_commands(redis_client):

@@ -2,7 +2,7 @@
 
 import math
 
-from ...rules.protocol import AVERAGED_OVER, PACE_AVERAGED_OVER, SAMPLED_ONE_IN, SHORT_US, SLOWEST_PACE
+from ...rules.protocol import AVERAGED_OVER, PACE_AVERAGED_OVER, SAMPLED_ONE_IN, SHORT_US
 from ..model import Cohort, Job, State, Worker
 from ..placing import type_rules
 from . import callers, ended, figures, find_by, keyed
@@ -26,15 +26,19 @@ def record(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> Non
 
 
 def _count_duration(cohort: Cohort, type_: str, duration_us: int, fence: int, worker: Worker) -> None:
-    """Average how long a slot was taken by jobs of a type, unless nobody serves the type any more.
-
-    And how long compared with that it was taken on this worker.
-    """
+    """Average how long a slot was taken by jobs of a type, unless nobody serves the type any more."""
     is_known = type_ in cohort.durations_us or cohort.capacity(type_)
     if is_known and (duration_us >= SHORT_US or fence % SAMPLED_ONE_IN == 0):
-        if type_ in cohort.durations_us:
-            pace = 1000 if worker.pace is None else worker.pace
-            its = math.floor(min(duration_us * 1000 / max(cohort.durations_us[type_], 1), SLOWEST_PACE))
-            worker.pace = pace + (its - pace) // PACE_AVERAGED_OVER
+        worker.took[type_] = averaged(worker.took.get(type_), duration_us)
         average_us = cohort.durations_us.get(type_, duration_us)
         cohort.durations_us[type_] = average_us + (duration_us - average_us) // AVERAGED_OVER
+
+
+def averaged(before: tuple[int, int, int] | None, duration_us: int) -> tuple[int, int, int]:
+    """Return how long jobs of a type take on one worker, after one more: see `Worker.took`."""
+    fraction, exponent = math.frexp(max(duration_us, 1))
+    its = math.floor((exponent + 2 * fraction) * 1000)
+    level, spread, number = before or (its, 0, 0)
+    number = min(number + 1, PACE_AVERAGED_OVER)
+    spread += (abs(its - level) - spread) // number
+    return level + (its - level) // number, spread, number

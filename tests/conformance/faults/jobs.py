@@ -43,8 +43,10 @@ FAULTS = (
     Fault(
         "jobs/finished", 'if not average_us and redis.call("HEXISTS", key.capacity, type) == 0 then', "if false then"
     ),
-    Fault("jobs/finished", "duration_us * 1000 / math.max(average_us, 1)", "1000 + average_us"),
-    Fault("jobs/finished", "pace = pace + math.floor((its - pace)", "pace = pace + math.ceil((its - pace)"),
+    Fault("jobs/finished", "(exponent + 2 * fraction)", "(exponent + fraction)"),
+    Fault("jobs/finished", "level + math.floor((its - level)", "level + math.ceil((its - level)"),
+    Fault("jobs/finished", "(math.abs(its - level) - spread)", "(its - level - spread)"),
+    Fault("jobs/finished", "(tonumber(number) or 0) + 1, protocol.PACE", "(tonumber(number) or 1) + 1, protocol.PACE"),
     Fault("jobs/figures", "fraction == 0.5 and bucket - 1 or bucket", "bucket"),
     Fault(
         "jobs/figures",

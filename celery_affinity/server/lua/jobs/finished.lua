@@ -7,9 +7,28 @@
 -- @include jobs/marks.lua
 local finished = {}
 
+-- Counts how long a job of `type` took on `worker`, so that observers can compare workers with each other: the moving
+-- averages of the duration's logarithm, in thousandths, and of its distance from that average, and how many durations
+-- they go by. Of a logarithm, since a few long jobs shall not make a healthy worker look slow. It is straight between
+-- powers of two: so it is exact, on every machine.
+local function count_pace(type, duration_us, worker)
+    local name = "took:" .. type
+    local took, profile = unpack(redis.call("HMGET", key.worker(worker), name, "profile"))
+    if not profile then
+        return -- somebody may have deleted the worker's row
+    end
+    local fraction, exponent = math.frexp(math.max(duration_us, 1))
+    local its = math.floor((exponent + 2 * fraction) * 1000)
+    local level, spread, number = string.match(took or "", "^(%d+) (%d+) (%d+)$")
+    level, spread = tonumber(level) or its, tonumber(spread) or 0
+    number = math.min((tonumber(number) or 0) + 1, protocol.PACE_AVERAGED_OVER)
+    spread = spread + math.floor((math.abs(its - level) - spread) / number)
+    level = level + math.floor((its - level) / number)
+    redis.call("HSET", key.worker(worker), name, string.format("%.0f %.0f %d", level, spread, number))
+end
+
 -- Counts how long a job of `type` took, for the moving average that explains when slots become free, and for the pace
--- of its worker: how many thousandths of that average its jobs take. Of short jobs, which are many, a sample is
--- averaged.
+-- of its worker. Of short jobs, which are many, a sample is averaged.
 local function count_duration(type, duration_us, fence, worker)
     if duration_us < protocol.SHORT_US and fence % protocol.SAMPLED_ONE_IN ~= 0 then
         return
@@ -18,13 +37,7 @@ local function count_duration(type, duration_us, fence, worker)
     if not average_us and redis.call("HEXISTS", key.capacity, type) == 0 then
         return -- no worker serves the type any more: the average went with the last worker that did
     end
-    local pace, profile = unpack(average_us and redis.call("HMGET", key.worker(worker), "pace", "profile") or {})
-    if profile then -- somebody may have deleted the worker's row
-        pace = tonumber(pace) or 1000
-        local its = math.floor(math.min(duration_us * 1000 / math.max(average_us, 1), protocol.SLOWEST_PACE))
-        pace = pace + math.floor((its - pace) / protocol.PACE_AVERAGED_OVER)
-        redis.call("HSET", key.worker(worker), "pace", string.format("%.0f", pace))
-    end
+    count_pace(type, duration_us, worker)
     average_us = average_us or duration_us
     average_us = average_us + math.floor((duration_us - average_us) / protocol.AVERAGED_OVER)
     redis.call("HSET", key.durations, type, clock.text(average_us))
