@@ -32,6 +32,11 @@ def address_of(pool: redis.ConnectionPool) -> Address:
     return address
 
 
+def has_provider(pool: redis.ConnectionPool) -> bool:
+    """Return whether connections of *pool* log in by a provider, whose next answer may be another login."""
+    return pool.connection_kwargs.get("credential_provider") is not None
+
+
 def _login(connection: Any) -> tuple[str | None, str | None]:
     """Return username and password, by the credential provider if there is one."""
     provider = getattr(connection, "credential_provider", None)

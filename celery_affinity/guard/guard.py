@@ -20,9 +20,10 @@ from pathlib import Path
 
 from ..server.scheduler import Scheduler
 from ..server.scripts.assembling import load
-from .address import address_of
+from .address import address_of, has_provider
 from .program import Change, Charge, Script
 from .pulse import Pulse
+from .redis_client import Address
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,10 @@ _ARROWS = ("beat", "recover", "claim")
 #: doubles with each failure.
 _LIVES_S = 10.0
 _LONGEST_PAUSE_S = 300.0
+
+#: Interval, s, at which a provider of logins is asked for the guard: the guard may have to connect at any moment, above
+#: all when the worker has died. Shorter than the worker timeout by default.
+_ASKS_AGAIN_S = 15.0
 
 #: Longest wait, s, for a guard that was told to end, and for a thread that is in `Guard.tend`.
 _LEAVES_WITHIN_S = 2.0
@@ -120,6 +125,9 @@ class Guard:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._scheduler: Scheduler | None = None
+        self._told: Address | None = None
+        self._asks_again_s = 0.0
+        self._asking: threading.Thread | None = None
         self._started_s = self._next_s = 0.0
         self._pause_s = 1.0
         self._dismissed = False
@@ -144,7 +152,9 @@ class Guard:
                     self._replace(scheduler)
                 elif scheduler is not self._scheduler:
                     self._scheduler = scheduler
-                    self._tell(Change(server=address_of(scheduler.client.connection_pool)))
+                    self._tell_server(address_of(scheduler.client.connection_pool))
+                else:
+                    self._ask_now_and_then(scheduler)
             except Exception as exc:
                 self._pause()
                 logger.warning(
@@ -182,6 +192,28 @@ class Guard:
                 return
             logger.warning("Not waiting for the guard, pid %d, which was killed but does not end", process.pid)
 
+    # -- logins that a provider knows
+
+    def _ask_now_and_then(self, scheduler: Scheduler) -> None:
+        """Begin to ask the provider of logins, if there is one, in a thread of its own: the provider may hang."""
+        now_s = time.monotonic()
+        is_asked = self._asking is not None and self._asking.is_alive()
+        if is_asked or now_s < self._asks_again_s or not has_provider(scheduler.client.connection_pool):
+            return
+        self._asks_again_s = now_s + _ASKS_AGAIN_S
+        self._asking = threading.Thread(target=self._ask, args=(scheduler,), name="affinity-logins", daemon=True)
+        self._asking.start()
+
+    def _ask(self, scheduler: Scheduler) -> None:
+        """Tell the guard another login, if the provider knows one. Raises nothing."""
+        try:
+            server = address_of(scheduler.client.connection_pool)
+            with self._lock:
+                if scheduler is self._scheduler and server != self._told and self.is_there and not self._dismissed:
+                    self._tell_server(server)
+        except Exception as exc:
+            logger.warning("The guard keeps the login that it has: %s", exc)
+
     # -- starting and telling it
 
     def _replace(self, scheduler: Scheduler) -> None:
@@ -217,7 +249,7 @@ class Guard:
                 start_new_session=True,  # Ctrl-C is for the worker
             )
         self._started_s = time.monotonic()
-        self._scheduler = scheduler
+        self._scheduler, self._told = scheduler, charge["server"]
         self._tell(charge)
 
     def _charge(self, scheduler: Scheduler) -> Charge:
@@ -234,6 +266,10 @@ class Guard:
             base=scheduler.keys.base,
             scripts={name: Script(sha=load(name).sha, source=load(name).source) for name in _ARROWS},
         )
+
+    def _tell_server(self, server: Address) -> None:
+        self._told = server
+        self._tell(Change(server=server))
 
     def _tell(self, message: Charge | Change) -> None:
         assert self._process is not None

@@ -14,6 +14,7 @@ from ..server import instance
 from ..server.connections.in_flight import InFlight
 from ..server.connections.kept import KeptClient
 from ..server.connections.lasting import lasting
+from ..server.connections.renewed import hear_of_new_logins, streams
 from ..server.passing import passes, refuses_writes
 from ..server.scheduler import Scheduler
 
@@ -58,6 +59,10 @@ class ConnectedChannel(_StockChannel):
             # redis-py before 6 takes another host's certificate by default.
             verifies = params.get("ssl_cert_reqs", ssl.CERT_REQUIRED) not in (None, "none", ssl.CERT_NONE)
             params.setdefault("ssl_check_hostname", verifies)
+        if asynchronous and streams(params.get("credential_provider")):
+            # In the newer protocol, redis-py logs a subscription in from the provider's thread, which would read what
+            # the event loop waits for. In the older one kombu subscribes again.
+            params["protocol"] = 2
         # kombu reads from the asynchronous connections alone.
         params["connection_class"] = lasting(params["connection_class"], reads=asynchronous)
         return params
@@ -98,6 +103,12 @@ class ConnectedChannel(_StockChannel):
     def in_flight_of_its_own(self) -> InFlight:
         """Return a connection for arrows whose replies the event loop does not wait for."""
         return InFlight(self._pool_of_its_own())
+
+    def _get_pool(self, asynchronous: bool = False) -> redis.ConnectionPool:
+        pool: redis.ConnectionPool = super()._get_pool(asynchronous)
+        if not asynchronous:  # kombu's own client tells the others
+            hear_of_new_logins(pool)
+        return pool
 
     def _pool_of_its_own(self) -> redis.ConnectionPool:
         manager = getattr(self, "_sentinel_manager", None)

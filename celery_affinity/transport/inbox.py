@@ -20,6 +20,7 @@ from ..dispatcher.failure import words
 from ..membership.held import FAILED, REJECTED, RETURNED
 from ..membership.telling import Telling
 from ..server import received
+from ..server.connections.renewed import renew_login
 from ..server.replies import Claim
 from . import checked_message, consumed
 from .connections import REPLY_TIMEOUT_S, ConnectedChannel
@@ -190,6 +191,7 @@ class InboxChannel(ConnectedChannel):
             return None
         finally:
             self._in_poll = None
+            renew_login(connection)  # the only moment at which the connection waits for nothing
 
     def _read_list(self, queue: str, item: bytes) -> None:
         self._queue_cycle.rotate(queue)

@@ -38,7 +38,8 @@ class Transport(stock.Transport):
 
     ``broker_url``: ``redis://``, ``rediss://`` (the server's certificate is verified, unless the URL has
     ``?ssl_cert_reqs=none``), ``sentinel://`` or ``socket:///path``; several for failover, joined by ";". Any other
-    scheme raises TransportError, without the password.
+    scheme raises TransportError, without the password. ``?credential_provider=proj.logins.Provider``: a subclass of
+    ``redis.CredentialProvider``, which says user and password for each new connection.
 
     ``broker_transport_options``: the options of stock Celery for Redis, and ``namespace``. The most important ones:
 
@@ -130,6 +131,8 @@ class Transport(stock.Transport):
         for channel in self.channels:
             if channel.inbox is not None:
                 channel.inbox.turned()
+        if hasattr(self.cycle, "maybe_reauth"):  # since kombu 5.7, which has a timer for it in event loops alone
+            self.cycle.maybe_reauth()
         return super().drain_events(connection, timeout=timeout)
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
@@ -166,7 +169,8 @@ def _describe(client: Any) -> str:
     client.userid = broker.user or client.userid
     client.password = broker.password or client.password
     client.virtual_host = broker.virtual_host or client.virtual_host
-    if broker.scheme == "rediss":
+    client.credential_provider = broker.credential_provider or client.credential_provider
+    if broker.ssl:
         of_app = client.ssl if isinstance(client.ssl, dict) else {}  # ``broker_use_ssl``
         client.ssl = {**broker.ssl, **of_app}
     return broker.scheme

@@ -4,16 +4,24 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kombu.utils import symbol_by_name
 from kombu.utils.url import as_url, parse_url, url_to_parts
+from redis import CredentialProvider
 
 from ..errors import TransportError
 
 SCHEMES = ("redis", "rediss", "socket", "sentinel")
 
+#: Names of the parts that kombu makes of a URL, and of those that users may write after the "?".
+_PARTS = {"transport", "hostname", "port", "userid", "password", "virtual_host", "ssl", "credential_provider"}
+
 
 @dataclass(frozen=True)
 class BrokerURL:
-    """The parts of a broker URL. *ssl*: redis-py's options, empty without TLS."""
+    """The parts of a broker URL. *ssl*: redis-py's options, empty without TLS.
+
+    *credential_provider*: the path of a class of redis-py's, which knows user and password.
+    """
 
     scheme: str
     host: str | None
@@ -22,17 +30,26 @@ class BrokerURL:
     password: str | None
     virtual_host: str | None
     ssl: Mapping[str, object] = field(default_factory=dict)
+    credential_provider: str | None = None
 
 
 def parse(url: str) -> BrokerURL:
-    """Return the parts of *url*. Raises TransportError, which shows no password, unless its scheme is in `SCHEMES`."""
+    """Return the parts of *url*.
+
+    Raises TransportError, which shows no password, for a scheme that is not in `SCHEMES`, for a name after the "?" that
+    has no meaning, and for a provider that is none.
+    """
     scheme = url_to_parts(url).scheme
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise TransportError(f"broker_url must begin with one of {known}, got: {masked(url)!r}")
     if scheme == "socket":
-        return BrokerURL(scheme, url, None, None, None, None)  # kombu's channel parses such a URL itself
+        provider = _provider(url_to_parts(url).query.get("credential_provider"))
+        return BrokerURL(scheme, url, None, None, None, None, credential_provider=provider)  # kombu parses it itself
     parts = parse_url(url)
+    ssl_options = parts.get("ssl") or {}
+    for name in parts.keys() - _PARTS:
+        raise TransportError(f"broker_url takes credential_provider= and ssl_...= after the '?', got: {name}=")
     return BrokerURL(
         scheme,
         parts["hostname"],
@@ -41,7 +58,28 @@ def parse(url: str) -> BrokerURL:
         parts["password"],
         parts["virtual_host"],
         # The server's certificate is verified unless the URL says otherwise; kombu by itself would not.
-        {"ssl_cert_reqs": ssl.CERT_REQUIRED, **(parts.get("ssl") or {})} if scheme == "rediss" else {},
+        {"ssl_cert_reqs": ssl.CERT_REQUIRED, **ssl_options} if scheme == "rediss" or ssl_options else {},
+        _provider(parts.get("credential_provider")),
+    )
+
+
+def _provider(path: str | None) -> str | None:
+    """Return *path*. Raises TransportError unless it is that of a provider: a login must not be left out silently."""
+    if path is None:
+        return None
+    try:
+        found = symbol_by_name(path)
+    except (ImportError, AttributeError, ValueError) as exc:
+        raise _no_provider(path) from exc
+    if not callable(found) or (isinstance(found, type) and not issubclass(found, CredentialProvider)):
+        raise _no_provider(path)
+    return path
+
+
+def _no_provider(path: str) -> TransportError:
+    return TransportError(
+        "credential_provider in broker_url must be the path of a subclass of redis.CredentialProvider, as in "
+        f"'proj.logins.Provider', got: {path!r}"
     )
 
 

@@ -109,3 +109,47 @@ def test_another_scheme_is_refused_without_its_password():
         urls.parse("amqp://guest:secret@localhost//")
     assert "redis://" in str(refusal.value)
     assert "secret" not in str(refusal.value)
+
+
+PLAIN = "tests.support.apps.logins.Plain"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://user:secret@localhost/0?credential_provider={PLAIN}",
+        f"rediss://localhost/0?credential_provider={PLAIN}",
+        f"sentinel://localhost:26379/0?credential_provider={PLAIN}",
+        f"socket:///tmp/redis.sock?credential_provider={PLAIN}",
+    ],
+)
+def test_a_provider_in_the_url_logs_every_connection_in(url, monkeypatch, tmp_path):
+    monkeypatch.setenv("LOGIN", str(tmp_path / "login"))
+    for found in (connection(url), connection(url).clone()):
+        channel = object.__new__(found.transport.Channel)
+        channel.connection, channel.master_name = found.transport, "main"
+        for asynchronous in (False, True):
+            params = channel._connparams(asynchronous)
+            assert type(params["credential_provider"]).__name__ == "Plain"
+            assert (params.get("username"), params.get("password")) == (None, None)
+
+
+@pytest.mark.parametrize("scheme", ["redis://localhost", "socket:///tmp/redis.sock"])
+@pytest.mark.parametrize("path", ["nowhere.Provider", "tests.support.apps.logins.Absent", "celery.Celery", "os.name"])
+def test_a_provider_that_is_none_is_refused_since_the_login_would_be_left_out(scheme, path):
+    with pytest.raises(TransportError, match=f"credential_provider in broker_url must be the path .* got: '{path}'"):
+        connection(f"{scheme}?credential_provider={path}")
+
+
+def test_a_name_without_a_meaning_is_refused():
+    with pytest.raises(
+        TransportError, match=r"takes credential_provider= and ssl_...= after the '\?', got: password_of="
+    ):
+        connection("redis://localhost?password_of=me")
+
+
+def test_options_of_tls_in_a_url_mean_tls_as_with_stock():
+    assert connection("redis://localhost?ssl_ca_certs=/ca.pem").ssl == {
+        "ssl_cert_reqs": ssl.CERT_REQUIRED,
+        "ssl_ca_certs": "/ca.pem",
+    }

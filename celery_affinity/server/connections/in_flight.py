@@ -8,6 +8,7 @@ from typing import Any
 import redis
 
 from .kept import Connection, Reply, is_readable, taken_from
+from .renewed import renew_login
 
 
 class InFlight:
@@ -73,6 +74,8 @@ class InFlight:
             if self._connection is None:
                 self._connection = taken_from(self._pool)
                 self.on_open()
+            elif not self.is_under_way:
+                renew_login(self._connection)
             packed = self._connection.pack_commands(commands)
             # redis-py's own PING, after an idle time, would take the first reply that is due for its own.
             self._connection.send_packed_command(packed, check_health=not self.is_under_way)

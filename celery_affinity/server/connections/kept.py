@@ -10,6 +10,8 @@ from typing import Any
 
 import redis
 
+from .renewed import renew_login
+
 #: A connection of redis-py, whose types differ from version to version.
 Connection = Any
 
@@ -53,6 +55,8 @@ class KeptClient(redis.Redis):
             self._kept, self._kept_by = taken_from(self.connection_pool), os.getpid()
         elif is_readable(self._kept):  # no reply is due: the server closed it
             self._kept.disconnect()  # the next command opens it
+        else:
+            renew_login(self._kept)
         return self._kept
 
     def give_back(self) -> None:

@@ -1,0 +1,141 @@
+"""A login that a provider renews while workers run, as that of a managed server (IAM)."""
+
+import json
+import threading
+
+import psutil
+import pytest
+import redis
+from celery import Celery
+
+from celery_affinity.embedded import EmbeddedServer
+
+from ..support.apps import APP
+from ..support.fleet import POOLS_IN_TIME
+from ..support.ledger import Ledger
+from ..support.processes import start_worker, wait_until
+
+PROVIDERS = "tests.support.apps.logins"
+
+
+class Logins:
+    """Users of a server, of which one is valid: connections of earlier ones are ended, as by a managed server."""
+
+    def __init__(self, client, path):
+        self._client, self._path, self._number = client, path, 0
+        self.renew()
+
+    @property
+    def user(self):
+        return f"login-{self._number}"
+
+    def renew(self):
+        self._number += 1
+        self._client.acl_setuser(
+            self.user, enabled=True, passwords=["+secret"], keys="*", channels="*", commands=["+@all"]
+        )
+        written = self._path.with_suffix(".new")
+        written.write_text(f"{self.user} secret")
+        written.replace(self._path)  # at once: a provider may read it at any moment
+
+    def of_connections(self):
+        return {each["user"] for each in self._client.client_list()} - {"default"}
+
+    def is_of(self, pid):
+        """Return whether process *pid* has connections, all of the valid user."""
+        ports = {each.laddr.port for each in psutil.Process(pid).net_connections()}
+        users = {each["user"] for each in self._client.client_list() if int(each["addr"].rpartition(":")[2]) in ports}
+        return users == {self.user}
+
+    def end_earlier(self):
+        for number in range(1, self._number):
+            self._client.acl_deluser(f"login-{number}")
+
+
+@pytest.fixture
+def managed(server, tmp_path):
+    """A server whose users come and go, and its client."""
+    with (
+        EmbeddedServer(directory=tmp_path / "managed", executable=server._executable) as managed,
+        redis.Redis.from_url(managed.url) as client,
+    ):
+        yield managed, client
+
+
+def start(managed, client, tmp_path, monkeypatch, provider, pool):
+    """Start a worker of *pool*, and calls without end. Return the logins, the worker, its ledger and the calls."""
+    monkeypatch.setenv("LOGIN", str(tmp_path / "login"))  # for the producer, too
+    logins = Logins(client, tmp_path / "login")
+    url = f"redis://127.0.0.1:{managed.port}/0?credential_provider={PROVIDERS}.{provider}"
+    ledger = Ledger(tmp_path / "ledger")
+    conf = {"broker_transport_options": {"reauth_check_interval": 1}}
+    env = {"LEDGER": str(ledger.path), "RESULT_URL": managed.url, "HEARTBEAT_INTERVAL": "0.5", "CONF": json.dumps(conf)}
+    worker = start_worker(APP, url, ["pdf"], pool=pool, concurrency=2, env=env)
+    worker.wait_ready(60)
+    return logins, worker, ledger, Calls(url)
+
+
+class Calls:
+    """Calls without end, by one producer that keeps its connection."""
+
+    def __init__(self, url):
+        self._app = Celery("producer", broker=url, set_as_current=False)
+        self._app.conf.broker_transport = "celery_affinity:Transport"
+        self.sent, self._over = [], threading.Event()
+        self._thread = threading.Thread(target=self._send, daemon=True)
+        self._thread.start()
+
+    def _send(self):
+        while not self._over.wait(0.05):
+            job = f"job-{len(self.sent)}"
+            self._app.send_task(f"{APP}.late", (job, 0.01), queue="pdf")
+            self.sent.append(job)
+
+    def end(self):
+        self._over.set()
+        self._thread.join(20)
+        self._app.close()
+        return self.sent
+
+    def go_on(self, ledger, worker):
+        number = len(self.sent)
+        wait_until(lambda: len(self.sent) > number + 5, 20, f"calls are made\n{worker.log()[-4000:]}")
+        last = self.sent[-1]
+        wait_until(lambda: last in ledger.ends(), 20, f"{last} runs\n{worker.log()[-4000:]}")
+
+
+@pytest.mark.parametrize("pool", POOLS_IN_TIME)
+def test_a_login_that_streams_reaches_each_connection_before_the_earlier_one_ends(managed, tmp_path, monkeypatch, pool):
+    server, client = managed
+    logins, worker, ledger, calls = start(server, client, tmp_path, monkeypatch, "Streaming", pool)
+    for _ in range(2):
+        calls.go_on(ledger, worker)
+        logins.renew()
+        calls.go_on(ledger, worker)
+        wait_until(
+            lambda: logins.of_connections() == {logins.user},
+            30,
+            f"all connections have the new login, not {client.client_list()}\n{worker.log()[-4000:]}",
+        )
+        logins.end_earlier()
+    calls.go_on(ledger, worker)
+    sent = calls.end()
+    wait_until(lambda: set(sent) <= set(ledger.ends()), 20, f"every job ends\n{worker.log()[-4000:]}")
+    assert ledger.starts() == dict.fromkeys(sent, 1)
+    assert "Connection to broker lost" not in worker.log()
+
+
+@pytest.mark.parametrize("provider", ["Plain", "Streaming"])
+def test_a_guard_reports_a_death_with_a_login_that_was_renewed(managed, tmp_path, monkeypatch, provider):
+    server, client = managed
+    logins, worker, ledger, calls = start(server, client, tmp_path, monkeypatch, provider, "prefork")
+    calls.go_on(ledger, worker)
+    logins.renew()
+    logins.end_earlier()
+    calls.go_on(ledger, worker)
+    sent = calls.end()
+    wait_until(lambda: set(sent) <= set(ledger.ends()), 20, f"every job ends\n{worker.log()[-4000:]}")
+    (guard,) = [each.pid for each in psutil.Process(worker.pid).children() if "guard of" in " ".join(each.cmdline())]
+    wait_until(lambda: logins.is_of(guard), 30, f"the guard is back\n{worker.log()[-4000:]}")
+    worker.kill()
+    wait_until(lambda: "died; jobs that came back from it" in worker.log(), 5, worker.log()[-2000:])
