@@ -1,4 +1,4 @@
-"""``celery -A proj affinity check``: say what is wrong or risky, and how to mend it."""
+"""``celery -A proj affinity check``: say what is wrong or risky, and how to fix it."""
 
 from collections.abc import Sequence
 from typing import NoReturn

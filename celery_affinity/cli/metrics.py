@@ -23,13 +23,13 @@ from .broker import connection_of, reader_of
     type=click.IntRange(0, 65_535),
     help="Port to listen on; 0 takes a free one.",
 )
-@click.option("--once", is_flag=True, help="Print the figures and exit.")
+@click.option("--once", is_flag=True, help="Print the metrics and exit.")
 @click.pass_context
 @handle_preload_options
 def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
-    """Serve figures for Prometheus at /metrics. Ctrl-C or SIGTERM ends it.
+    """Serve metrics for Prometheus at /metrics. Ctrl-C or SIGTERM ends it.
 
-    The figures are the same as those of `celery affinity web` and Flower. They contain no names of tasks, keys or jobs.
+    The metrics are the same as those of `celery affinity web` and Flower. They contain no names of tasks, keys or jobs.
     """
     if once:
         with reader_of(ctx) as reader:

@@ -25,7 +25,7 @@ def status(found: Status) -> str:
         red=[each.unserved for each in found.types],
     )
     workers = table(
-        ("worker", "types", "slots", "free", "last beat", ""), [_worker_row(each) for each in found.workers]
+        ("worker", "types", "slots", "free", "last heartbeat", ""), [_worker_row(each) for each in found.workers]
     )
     paused = "".join(f"\n{sentence(each)}" for each in found.pauses)
     return f"{types}\n\n{workers}\n\nscheduled for later: {found.scheduled}   dead letters: {found.dead}{paused}"

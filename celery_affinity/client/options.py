@@ -195,7 +195,7 @@ def of_beat(conf: Conf) -> Iterator[tuple[str, Options]]:
     """Yield the options of the entries of ``beat_schedule``, each after its place in words."""
     for name, entry in (conf.beat_schedule or {}).items():
         options = entry.get("options") if isinstance(entry, Mapping) else getattr(entry, "options", None)
-        yield f"beat entry {name!r}", options if isinstance(options, Mapping) else {}
+        yield f"beat_schedule entry {name!r}", options if isinstance(options, Mapping) else {}
 
 
 def _each(value: object) -> tuple[Any, ...]:

@@ -142,7 +142,7 @@ def _register(observer: Observer) -> None:
 
 @functools.cache
 def _warn_once(reason: str) -> None:
-    logger.warning("This version of Flower is unknown and shows no figures of celery_affinity: %s", reason)
+    logger.warning("This version of Flower is unknown and shows no metrics of celery_affinity: %s", reason)
 
 
 def _warn_of_another_flower(exc: Exception) -> None:

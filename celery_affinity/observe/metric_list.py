@@ -58,7 +58,7 @@ BATCH_SIZE = f"{_PREFIX}batch_size"
 
 #: Value 1 comes with all other figures, value 0 comes alone.
 UP = Figure(
-    f"{_PREFIX}up", "1 if the broker answered. 0 if not: then all other figures are missing.", (), lambda _: [((), 1)]
+    f"{_PREFIX}up", "1 if the broker answered. 0 if not: then all other metrics are missing.", (), lambda _: [((), 1)]
 )
 
 FIGURES: tuple[Figure | Histogram, ...] = (

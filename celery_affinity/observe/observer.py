@@ -43,14 +43,14 @@ class Observer:
                 self.latest = None
                 if not self._in_trouble:
                     logger.warning(
-                        "%s shows no figures of celery_affinity, because they cannot be read: %s",
+                        "%s shows no metrics of celery_affinity, because they cannot be read: %s",
                         self._shown_by,
                         exc,
                     )
                 self._in_trouble = True
             else:
                 if self._in_trouble:
-                    logger.info("%s shows the figures of celery_affinity again", self._shown_by)
+                    logger.info("%s shows the metrics of celery_affinity again", self._shown_by)
                 self._in_trouble = False
             return self.latest
 

@@ -75,7 +75,7 @@ class Broker:
             with self._lock:  # one thread connects, the others wait for it
                 if self._scheduler is None:
                     if time.monotonic() < self._away_until_s:
-                        raise redis_errors.ConnectionError("the broker is away")
+                        raise redis_errors.ConnectionError("the broker is down")
                     self._scheduler = self._opened()
                 scheduler = self._scheduler
         yield scheduler

@@ -167,7 +167,7 @@ async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise _NoError(400, "the client went away")
+                    raise _NoError(400, "the client closed the connection")
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
                 if size > MOST_BYTES:

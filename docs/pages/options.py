@@ -66,7 +66,7 @@ pattern of task names. Each column lists the places of one option in order: the 
 """
 
 MIDDLE = """
-- **call**: an option of `apply_async`, `send_task`, `publish_many`, `.set()`, `retry`, or of a beat entry. **route**: an option in
+- **call**: an option of `apply_async`, `send_task`, `publish_many`, `.set()`, `retry`, or of a `beat_schedule` entry. **route**: an option in
   `task_routes`. **task**: an option of the decorator, an attribute of the class, or an annotation. `affinity_task_types` and
   `affinity_task_rules` are settings with patterns of task names. **first try**: what a retry keeps from the run that publishes it.
 - `affinity` stands for the part of an `Affinity` that sets this option. `Affinity("pdf")` sets only the type, and leaves the
@@ -116,7 +116,7 @@ or `priority` (`affinty`, `ondemand`) raises an `OptionError`, which names the t
 - **A call's options** are checked by `apply_async`, `send_task`, `publish_many`, `.set()` and `retry`, in eager mode as well.
 - **`task_routes` and `task_annotations`** are checked when a worker starts, and when one of their tasks is called. The result of a router
   function is checked at each call.
-- **`celery -A shop affinity check`** finds these mistakes beforehand, and those in the options of beat entries.
+- **`celery -A shop affinity check`** finds these mistakes beforehand, and those in the options of `beat_schedule` entries.
 
 Your own options (`my_flag`, `affinity_group`, `demand`) pass through as on stock Celery. Apps with another transport are not checked.
 

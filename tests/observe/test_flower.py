@@ -1,4 +1,4 @@
-"""Flower, started as users start it, beside real workers: its pages show the figures of `affinity status`."""
+"""Flower, started as users start it, beside real workers: its pages show the counts of `affinity status`."""
 
 import json
 import re
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("configure")
 
 
 def warnings(flower):
-    return [line for line in flower.process.log().splitlines() if "figures of celery_affinity" in line]
+    return [line for line in flower.process.log().splitlines() if "metrics of celery_affinity" in line]
 
 
 def status(url):
@@ -237,7 +237,7 @@ def test_data_of_another_version_leaves_flower_as_it_is():
         assert flower.page() == {"celery": {"messages": "1", **dict.fromkeys(COLUMNS[1:], UNKNOWN)}}
         assert flower.metrics() == {("up",): 0}
         (warning,) = warnings(flower)
-        assert "written with schema 99" in warning
+        assert "has schema 99" in warning
 
 
 # -- costs

@@ -158,7 +158,7 @@ def no_guard(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "no-guard",
             f"{whose}. A worker that is killed is noticed after affinity_worker_timeout, not within a second.",
-            "Set affinity_guard = True, unless some 15 MB per worker are too much.",
+            "Set affinity_guard = True, unless about 15 MB per worker are too much.",
         )
 
 

@@ -37,9 +37,9 @@ def add(api: APIRouter, site: Site) -> None:
 
     @api.get(
         "/metrics",
-        summary="Figures for Prometheus",
+        summary="Metrics for Prometheus",
         response_class=Response,
-        responses=text("text/plain", "The figures, in the text format of Prometheus."),
+        responses=text("text/plain", "The metrics, in the text format of Prometheus."),
     )
     async def metrics() -> Response:
         try:

@@ -22,7 +22,7 @@ def draw() -> str:
         2 * PANEL + 10,
         "How a death is noticed",
         f"A worker is killed: its guard notices at once, ends what is left of its pool within {_KILL_S:g} s, and its jobs are pending "
-        f"again; the next worker runs them. A machine dies, and the guard with it: {TIMEOUT_S:g} s after the last beat the next "
+        f"again; the next worker runs them. A machine dies, and the guard with it: {TIMEOUT_S:g} s after the last heartbeat the next "
         f"tick, {TICK_S:g} s later at most, makes the jobs pending again.",
     )
     _killed(drawing)
@@ -59,7 +59,7 @@ def _vanished(drawing: Drawing) -> None:
         ("worker A", "server", "worker B"),
     )
     _bar(drawing, PANEL, 0, at(first), at(0), "green", "runs")
-    _bar(drawing, PANEL, 1, at(LAST_BEAT_S), at(dead_s), "orange", f"{TIMEOUT_S:g} s since the last beat")
+    _bar(drawing, PANEL, 1, at(LAST_BEAT_S), at(dead_s), "orange", f"{TIMEOUT_S:g} s since the last heartbeat")
     _bar(drawing, PANEL, 2, at(dead_s + TICK_S), at(36), "green", "again")
     _moment(drawing, PANEL, at(0), 0, 0, "the machine dies")
     _moment(drawing, PANEL, at(dead_s + TICK_S), 1, 2, f"next tick: {TICK_S:g} s at most", is_left=True)

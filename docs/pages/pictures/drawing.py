@@ -6,7 +6,7 @@ from html import escape
 from itertools import pairwise
 from math import atan2, cos, degrees, sin
 
-#: Width in units: on a phone the picture is some 330 px wide, so that its text of 15 units is 9 px high.
+#: Width in units: on a phone the picture is about 330 px wide, so that its text of 15 units is 9 px high.
 WIDTH = 560
 
 #: Colour -> its value on a light page, on a dark page.
