@@ -32,7 +32,7 @@ from ..membership.held import EXPIRED, FAILED, IGNORED, RETURNED, REVOKED, job_i
 from ..rules.marks import is_batch
 from ..server.received import LOST
 from . import runs
-from .claimed_request import ClaimedRequest
+from .cancelled_request import CancelledRequest
 from .pools import forks
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class NotBegunError(Reject):
         return str(self.reason)
 
 
-class EndOfTask(ClaimedRequest):
+class EndOfTask(CancelledRequest):
     """A mixin for ``celery.worker.request.Request`` and for what users derive from it."""
 
     _is_fenced = False
@@ -113,6 +113,9 @@ class EndOfTask(ClaimedRequest):
     @tells_an_end
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
         error = error_of(exc_info)
+        if self.was_cut_short(error):
+            self.end_cut_short()
+            return None
         if self._telling is not None and isinstance(error, NotBegunError):
             self._telling.settle(self._tag, RETURNED)
         try:
@@ -244,6 +247,10 @@ class EndOfTask(ClaimedRequest):
             given = give(pool, **kwargs)
         except TaskRevokedError:
             raise
+        except WorkerTerminate:
+            if self._is_cancelled:
+                self.end_cut_short()
+            raise
         except LOST:
             self._end()  # the task never starts
             raise
@@ -284,6 +291,9 @@ class EndOfTask(ClaimedRequest):
 def _ending_on_success(generated: Any) -> Any:
     @wraps(generated)
     def on_success(self: Any, failed__retval__runtime: Any, **kwargs: Any) -> Any:
+        if self.was_cut_short(failed__retval__runtime):
+            self.end_cut_short()
+            return None
         try:
             if self.is_called_off:
                 return None

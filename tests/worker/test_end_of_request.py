@@ -8,7 +8,7 @@ from celery import Celery
 from celery.concurrency.base import apply_target
 from celery.worker.request import create_request_cls
 
-from celery_affinity.membership.held import ACKED, RETURNED
+from celery_affinity.membership.held import ACKED, RETURNED, UNSETTLED
 from celery_affinity.worker import runs
 from celery_affinity.worker.pools import still_has
 
@@ -126,3 +126,19 @@ def test_what_a_green_pool_was_given_is_kept_when_the_worker_drains(app):
     assert telling.claims.renounce(Pool(has=lambda each: still_has(pool, each))) == []
     claimed.is_in_the_pool = None  # a request that waits for its ETA, say
     assert len(telling.claims.renounce(Pool(has=lambda each: still_has(pool, each)))) == 1
+
+
+@pytest.mark.parametrize("acks_late", [True, False])
+def test_a_greenlet_that_a_lost_connection_or_a_shutdown_ends_is_no_task_that_has_ended_well(app, acks_late):
+    telling = telling_of()
+    request, message = request_of(app, telling, acks_late=acks_late)
+    cls = type("Request", (create_request_cls(type(request), request.task, Mock(), "", None),), {})
+    request.__class__ = cls
+    request.on_accepted(1, 0.0)
+    pool = Mock(**{"terminate_job.side_effect": lambda *_: request.on_success((False, None, None))})
+    request.cancel(pool, emit_retry=acks_late)
+    assert message.ack_log_error.called != acks_late
+    assert bool(telling.claims.unended()) != acks_late, "an acked job is left for the end of the worker"
+    assert request.task.backend.mark_as_retry.called == acks_late
+    (held,) = telling.claims.held()
+    assert held.told == UNSETTLED

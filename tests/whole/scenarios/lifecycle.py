@@ -93,12 +93,12 @@ def a_shutdown_from_the_keyboard(side):
     return _shut_down(side, "keyboard", signal.SIGINT)
 
 
-@scenario
+@scenario(differs="an early-acked task that it ends is lost, and its caller told; Celery says RETRY for ever")
 def a_cold_shutdown(side):
     return _shut_down(side, "cold", signal.SIGQUIT)
 
 
-@scenario
+@scenario(differs="as for a cold shutdown, once its time is over")
 def a_soft_shutdown(side):
     return _shut_down(side, "soft", signal.SIGQUIT, settings={"worker_soft_shutdown_timeout": 1})
 

@@ -1,0 +1,67 @@
+"""A request whose task Celery cancels, in a cold shutdown or after a lost connection: an end neither good nor bad.
+
+Celery tells the caller of an early-acked task that the task is retried, which it is not, and takes the end of a
+greenlet that it kills for a good one. Here a cold shutdown is to jobs what the death of their worker is: a late-acked
+job is pending again, and an early-acked one is lost when the worker leaves, of which a dispatcher tells the caller.
+"""
+
+import logging
+from typing import Any
+
+from billiard.exceptions import Terminated, WorkerLostError
+from celery.concurrency.solo import TaskPool as SoloPool
+from celery.exceptions import WorkerTerminate
+from celery.platforms import EX_FAILURE
+from celery.worker.state import task_ready
+
+from .claimed_request import ClaimedRequest
+
+logger = logging.getLogger(__name__)
+
+#: What the pools gevent and eventlet say of a greenlet that they have killed.
+_KILLED = (False, None, None)
+
+#: Errors by which prefork says that a process ended before its task did.
+_PROCESS_ENDED = (Terminated, WorkerLostError, SystemExit, KeyboardInterrupt)
+
+
+class CancelledRequest(ClaimedRequest):
+    """A mixin for ``celery.worker.request.Request``. For an unclaimed message all is as Celery does it."""
+
+    _is_cancelled = False
+
+    #: Whether the worker stops, so that there is nothing to announce: the fleet sees what becomes of the job.
+    _is_left_behind = False
+
+    def cancel(self, pool: Any, signal: Any = None, **options: Any) -> None:
+        """End the task where the pool can. In the threads pool the task goes on, and the worker waits for its end.
+
+        Raises WorkerTerminate in the solo pool: the shutdown interrupts the task, and so ends it.
+        """
+        stops = not (self.task.acks_late and options.get("emit_retry", True))  # else the connection was lost
+        self._is_cancelled = self._telling is not None
+        self._is_left_behind = stops and self._is_cancelled
+        try:
+            super().cancel(pool, signal, **options)
+        except NotImplementedError:
+            if stops and isinstance(pool, SoloPool):
+                raise WorkerTerminate(EX_FAILURE) from None
+            self._is_cancelled = self._is_left_behind = False
+            logger.warning("Task %s[%s] goes on: its pool cannot stop it", self.name, self.id)
+
+    def _announce_cancelled(self, *args: Any, **kwargs: Any) -> None:
+        if self._is_left_behind:
+            self._already_cancelled = True
+            task_ready(self)
+        else:
+            super()._announce_cancelled(*args, **kwargs)
+
+    def was_cut_short(self, end: Any) -> bool:
+        """Return whether the task was cancelled before it ended. *end*: an error, or what a pool returned."""
+        return self._is_cancelled and (isinstance(end, _PROCESS_ENDED) or (type(end) is tuple and end == _KILLED))
+
+    def end_cut_short(self) -> None:
+        """Have the job be pending again; leave an acked one to the end of the worker."""
+        task_ready(self)
+        if self._telling is not None and not self.acknowledged:
+            self._telling.end(self._tag)
