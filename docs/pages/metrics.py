@@ -20,7 +20,7 @@ Names that end with `_total` are counters; `_seconds` with the labels `le` and `
   a bucket has more than eight times, only one time in eight is added, multiplied by eight. So a mean is right within a few percent. A wait begins
   with the publish, or with the ETA, and ends when the job gets a slot. A job that comes back is counted again, from its first publish. A time in
   a slot lasts from the claim to the release. [Merged calls](../how-to/merge.md) count as one job here.
-- **How long they count**: the figures of a type (`published`, `started`, `ended`, the histograms) are deleted a day after its last worker has
+- **How long they count**: the metrics of a type (`published`, `started`, `ended`, the histograms) are deleted a day after its last worker has
   gone. All other counters count since the fleet's data were first written. Prometheus' `rate` and `increase` notice a counter that restarted.
 - `outcome` is `done`, `failed`, `revoked` or `expired`; for dead letters it is `rejected`, `max_deliveries`, `lost` or `unreadable`.
 - `rule` is `key`, `pause` or `reserve`. In a paused type, a job that a key keeps back counts for the key, and any other job for the pause, so the

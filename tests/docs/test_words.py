@@ -1,0 +1,106 @@
+"""One word for one thing: words that readers took for something else do not come back, wherever people read them."""
+
+import ast
+import re
+
+import click
+import pytest
+
+from celery_affinity.cli import affinity
+from docs.pages import log
+from docs.pages.outputs import OUTPUTS
+
+from ..support.processes import ROOT
+
+#: What must not be written, and the word to write instead.
+INSTEAD = {
+    r"mend(s|ed|ing)?": "fix",
+    r"figures?": "metric, number, count or measurement",
+    r"(is|are|was|were|be|been|goes|went) away": "is down, or does not answer",
+    r"some \d[\d,.]*": "about",
+    r"(?<!celery )beats?": "heartbeat, or celery beat",
+}
+
+#: Phrases that have such a word in its other sense.
+ALLOWED = ("goes away with",)
+
+PACKAGE = ROOT / "celery_affinity"
+PAGES = [str(each.relative_to(ROOT)) for each in sorted((ROOT / "docs").rglob("*.md"))]
+_CODE = re.compile(r"^( *)```.*?^ *```$|`[^`]+`", re.MULTILINE | re.DOTALL)
+
+
+def found(text):
+    """Return the words in *text* that must not be there, with what to write instead."""
+    text = " ".join(text.split())
+    for phrase in ALLOWED:
+        text = text.replace(phrase, "")
+    return [
+        f"{each[0]!r} in {text[max(0, each.start() - 40) : each.end() + 30]!r}: {instead}"
+        for pattern, instead in INSTEAD.items()
+        for each in re.finditer(rf"(?<![\w.-])({pattern})(?![\w-]|\.\w)", text, re.IGNORECASE)
+    ]
+
+
+def prose(page):
+    """Return the text of a page without its code; `celery beat` is no code here."""
+    return _CODE.sub("`", page.read_text().replace("`celery beat`", "celery beat"))
+
+
+def commands(command, names=("celery affinity",)):
+    yield " ".join(names), command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands(each, (*names, name))
+
+
+def raised():
+    """Yield the texts in each `raise`, and in the findings of `check`, with their places."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        is_rule = path.parent.name == "rules" and path.parents[1].name == "check"
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) or (is_rule and isinstance(node, ast.Yield)):
+                texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+                yield (
+                    f"{path.relative_to(ROOT)}:{node.lineno}",
+                    " ".join(each for each in texts if isinstance(each, str)),
+                )
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *PAGES])
+def test_a_page_has_none_of_the_words(page):
+    assert found(prose(ROOT / page)) == []
+
+
+def test_no_help_text_has_one():
+    with click.Context(affinity) as context:
+        helps = {name: each.get_help(context) for name, each in commands(affinity)}
+    assert len(helps) > 20
+    assert {name: words for name, text in helps.items() if (words := found(text))} == {}
+
+
+def test_no_log_line_has_one():
+    lines = [text for _, text, _ in log._lines()]
+    assert len(lines) > 80
+    assert [words for text in lines if (words := found(text))] == []
+
+
+def test_no_error_and_no_finding_has_one():
+    texts = dict(raised())
+    assert len(texts) > 150
+    assert {place: words for place, text in texts.items() if (words := found(text))} == {}
+
+
+def test_no_output_of_a_command_has_one():
+    assert found(OUTPUTS.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("Mend the call, then the figures are right", 2),
+        ("the broker is away for some 20 s", 2),
+        ("at the next beat", 1),
+        ("`celery beat` and heartbeats, an amendment, some jobs, configure", 0),
+    ],
+)
+def test_the_words_are_found_and_no_others(text, number):
+    assert len(found(text.replace("`", ""))) == number
