@@ -1,6 +1,6 @@
 """``celery -A proj affinity dead ...``: look at jobs that will not run again, replay them, or drop them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
 import click
@@ -55,7 +55,7 @@ def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Unpack[_C
     """List dead letters, the newest first."""
     with reader_of(ctx) as reader:
         found = dead_letters.find(reader, Filter(**chosen), limit)
-    show(found, text.letters, json=as_json)
+    show(found, lambda found: text.letters(found, is_filtered=any(chosen.values())), json=as_json)
 
 
 @dead.command("show", cls=CeleryCommand)
@@ -94,24 +94,27 @@ def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: b
     """Run dead letters again, as if they were published now.
 
     Lost jobs may have done their work before their worker died: they are replayed only by id or with --reason lost.
+    Exits with 1 if a job that was given by id could not be replayed.
     """
     which = _filter_of(ids, all_, chosen)
     with scheduler_of(ctx) as scheduler:
         found = dead_letters.find(scheduler.reader, which)
+        unknown = dead_letters.not_found(scheduler.reader, which)
         meant = [letter for letter in found if letter.reason != "lost" or which.ids or which.reason == "lost"]
         replayed = scheduler.replay([letter.job_id for letter in meant])
     left = [letter.job_id for letter in found if letter.job_id not in replayed]
     if as_json:
-        print_json({"replayed": replayed, "left": left})
-        return
-    click.echo(f"{len(replayed)} replayed")
-    lost = len(found) - len(meant)
-    if lost:
-        click.echo(
-            f"{lost} left: lost with their worker, they may have done their work; --reason lost runs them as well"
-        )
-    if len(left) > lost:
-        click.echo(f"{len(left) - lost} left: their messages are gone")
+        print_json({"replayed": replayed, "left": left, "unknown": unknown})
+    else:
+        click.echo(f"{len(replayed)} replayed")
+        lost = len(found) - len(meant)
+        if lost:
+            click.echo(
+                f"{lost} left: lost with their worker, they may have done their work; --reason lost runs them as well"
+            )
+        if len(left) > lost:
+            click.echo(f"{len(left) - lost} left: their messages are gone")
+    _end(ctx, unknown, failed=bool(ids and left))
 
 
 @dead.command("drop", cls=CeleryCommand)
@@ -125,14 +128,27 @@ def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: b
 def drop_dead(
     ctx: click.Context, ids: tuple[str, ...], all_: bool, yes: bool, as_json: bool, **chosen: Unpack[_Chosen]
 ) -> None:
-    """Delete dead letters permanently."""
+    """Delete dead letters permanently.
+
+    Exits with 1 if an id names no dead letter.
+    """
     which = _filter_of(ids, all_, chosen)
     with scheduler_of(ctx) as scheduler:
         found = [letter.job_id for letter in dead_letters.find(scheduler.reader, which)]
+        unknown = dead_letters.not_found(scheduler.reader, which)
         if found and not yes:
             click.confirm(f"Delete {len(found)} dead letters for good?", abort=True, err=True)
         dropped = scheduler.drop(found)
     if as_json:
-        print_json({"dropped": dropped})
+        print_json({"dropped": dropped, "unknown": unknown})
     else:
         click.echo(f"{dropped} dropped")
+    _end(ctx, unknown)
+
+
+def _end(ctx: click.Context, unknown: Sequence[str], *, failed: bool = False) -> None:
+    """End the command with 1 if an id that was given names no dead letter, and say so, or if the command *failed*."""
+    for id_ in unknown:
+        click.echo(f"no dead letter that matches has the task id or job id {id_!r}", err=True)
+    if unknown or failed:
+        ctx.exit(1)

@@ -95,11 +95,12 @@ def list_jobs(
     with reader_of(ctx) as reader:
         filters = Filters(state, type, task, stamp, key, older_than_s, newer_than_s, argument)
         found = job_lists.page_of(reader, filters.of(ctx.obj.app, reader), limit, cursor)
-    show(found, _page, json=as_json)
+    nothing = "no job waits or runs, and there are no dead letters" if filters.is_empty else "no job matches"
+    show(found, lambda page: _page(page, nothing), json=as_json)
 
 
-def _page(page: Page) -> str:
-    lines = [table_of(page.jobs)] if page.jobs else ["no such job" if page.cursor is None else "no such job so far"]
+def _page(page: Page, nothing: str) -> str:
+    lines = [table_of(page.jobs) if page.jobs else nothing if page.cursor is None else f"{nothing}, so far"]
     if page.cursor is not None:
         why = f"{job_lists.MOST:,} jobs were read" if page.partial else many(len(page.jobs), "job")
         lines.append(f"{why}; there may be more: --cursor {page.cursor}")
@@ -107,7 +108,8 @@ def _page(page: Page) -> str:
 
 
 def table_of(found: Sequence[Job]) -> str:
-    """Return jobs as a table."""
+    """Return jobs as a table, with a column for the times at which scheduled jobs are due if there are some."""
+    is_any_due = any(each.state == "scheduled" for each in found)
     rows = [
         (
             each.id,
@@ -117,8 +119,17 @@ def table_of(found: Sequence[Job]) -> str:
             str(each.priority),
             mode(each.mode == "on_demand"),
             moment(each.enqueued_s or 0),
+            *([_due(each)] if is_any_due else []),
             each.worker or "",
         )
         for each in found
     ]
-    return table(("task id", "state", "type", "task", "priority", "mode", "since", "worker"), rows)
+    due = ["due"] if is_any_due else []
+    return table(("task id", "state", "type", "task", "priority", "mode", "since", *due, "worker"), rows)
+
+
+def _due(job: Job) -> str:
+    if job.state != "scheduled":
+        return ""
+    due_s = job.due_s if job.patient_until_s is None else job.patient_until_s
+    return "the next tick" if due_s is None else moment(due_s)

@@ -9,8 +9,10 @@ from .words import many, moment, paragraph, table
 _WHY_IN_A_ROW = 80
 
 
-def letters(found: Sequence[DeadLetter]) -> str:
+def letters(found: Sequence[DeadLetter], *, is_filtered: bool = False) -> str:
     """Return dead letters as a table."""
+    if not found:
+        return "no dead letter matches" if is_filtered else "there are no dead letters"
     is_any_merged = any(each.calls > 1 for each in found)
     return table(
         ("ended", "reason", *(["calls"] if is_any_merged else []), "type", "task", "task id", "why"),

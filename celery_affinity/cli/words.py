@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 
 import click
+from wcwidth import wcswidth
 
 
 def mode(on_demand: bool) -> str:
@@ -46,7 +47,7 @@ def about(seconds: float) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bool] = ()) -> str:
     """Return a table as text. *red*: for each row, whether it is printed in red."""
     rows = [tuple(printable(cell) for cell in row) for row in rows]
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    widths = [max(_width(row[column]) for row in (header, *rows)) for column in range(len(header))]
     lines = [click.style(_line(header, widths), bold=True)]
     for number, row in enumerate(rows):
         line = _line(row, widths)
@@ -60,4 +61,10 @@ def printable(cell: str) -> str:
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    return "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _width(cell: str) -> int:
+    """Return how many columns of a terminal *cell* takes: Chinese characters and many emoji take two."""
+    width = wcswidth(cell)
+    return len(cell) if width < 0 else width

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from redis.exceptions import NoPermissionError
@@ -94,6 +94,11 @@ def find(reader: Reader, which: Filter, limit: int | None = None) -> list[DeadLe
             if len(found) == limit:
                 break
     return found
+
+
+def not_found(reader: Reader, which: Filter) -> list[str]:
+    """Return those of the ids of *which* that name no letter that *which* admits."""
+    return [each for each in which.ids if not find(reader, replace(which, ids=(each,)), 1)]
 
 
 def show(reader: Reader, letter: DeadLetter) -> Shown:

@@ -19,6 +19,7 @@ from ..transport.reach import scheduler_of
 from . import backend, moving
 from .filters import Filters
 from .moving import Wish
+from .terminating import ability
 
 #: The way to the scheduler of an app, which is open for a while.
 Reach = Callable[[], AbstractContextManager[Scheduler]]
@@ -103,9 +104,16 @@ class Jobs:
             return Change(id, job.state, False, _CANNOT_BE_CANCELLED[job.state])
         if job.state == "running" and not terminate:
             return Change(id, job.state, False, f"it runs on {job.worker}; with terminate it is ended")
+        ends = "it does not start"
+        if job.state == "running":
+            pools = ability(self.app, [job.worker], connection)
+            if pool := pools.get(job.worker or ""):
+                note = f"it runs on {job.worker}, whose pool, {pool}, cannot end a task: it goes on"
+                return Change(id, job.state, False, note)
+            ends = "its worker was told to end it"
+            ends += "" if pools else "; the worker did not say whether its pool can"
         # The transport revokes what waits when it sends the broadcast.
         self.app.control.revoke(job.id, terminate=terminate, connection=connection)
-        ends = "its worker was told to end it" if job.state == "running" else "it does not start"
         return Change(id, job.state, True, f"revoked: {ends}")
 
     def move(self, id: str, type: str) -> Change:

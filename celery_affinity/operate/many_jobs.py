@@ -13,6 +13,7 @@ from ..server.scheduler import Scheduler
 from . import moving
 from .choosing import Chosen, pages, task_ids
 from .moving import Wish
+from .terminating import ability
 
 #: Number of jobs of which one broadcast of remote control tells workers.
 _TOLD_TOGETHER = 100
@@ -54,16 +55,25 @@ def cancel(
     *terminate*: what runs is ended as well, where the pool can. Workers are told only of what they hold: they remember
     50,000 revokes, so others would be forgotten.
     """
-    done, left = 0, Counter[str]()
+    done, left, pools = 0, Counter[str](), dict[str, str | None]()
+    going_on = 0
     for page in pages(task_ids(scheduler.reader, chosen), _TOLD_TOGETHER):
         done += scheduler.revoke(page, [], keep_s=REVOKED_KEPT_S)
+        jobs = facts.get_many(scheduler.reader, page)
+        running = {job.worker for job in jobs if terminate and job.state == "running"}
+        pools |= ability(app, running - pools.keys(), connection)
         held = []
-        for job in facts.get_many(scheduler.reader, page):
-            if job.state == "claimed" or (terminate and job.state == "running"):
+        for job in jobs:
+            is_ended = terminate and job.state == "running" and not pools.get(job.worker or "")
+            if job.state == "claimed" or is_ended:
                 held.append(job.id)
             elif job.state != "revoked":
                 left[job.state] += 1
+                going_on += terminate and job.state == "running"
         if held:
             app.control.revoke(held, terminate=terminate, connection=connection)
         done += len(held)
-    return Done(done, +left)
+    names = ", ".join(sorted({pool for pool in pools.values() if pool}))
+    return Done(
+        done, +left, f"{going_on} go on: their workers' pools ({names}) cannot end a task" if going_on else None
+    )

@@ -80,5 +80,5 @@ def test_every_command_of_the_page(fleet, run):
     for number in range(2):
         fleet.bury(f"dead{number}", "tomb")
     run("dead")
-    assert "no such job" in run("ended")
+    assert "no job matches" in run("ended")
     assert [fleet.state(f"dead{number}") for number in range(2)] == ["dead", "dead"]

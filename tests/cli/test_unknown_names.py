@@ -1,0 +1,70 @@
+"""A name that nothing has ends a command with 1, and the command says which name."""
+
+import json
+
+import pytest
+
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.command import affinity
+from ..support.scripted_fleet import ScriptedFleet
+
+COMMANDS = [
+    "explain TYPO",
+    "cancel TYPO",
+    "move TYPO --to pdf",
+    "prioritise TYPO --priority 3",
+    "dead show TYPO",
+    "dead replay TYPO",
+    "dead drop TYPO --yes",
+    "keys show TYPO",
+    "keys reset TYPO",
+    "recurring fire TYPO",
+    "recurring remove TYPO",
+    "recurring pause TYPO",
+    "recurring resume TYPO",
+    "resume TYPO",
+    "resume --key TYPO",
+    "settings set TYPO 1",
+    "settings reset TYPO",
+]
+
+
+@pytest.fixture
+def fleet(valkey, redis_client):
+    return ScriptedFleet(Scheduler(redis_client, Keys()))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_name_that_nothing_has_is_an_error_of_each_command(valkey, fleet, command):
+    fleet.bury("buried")
+    run = affinity(valkey.url, *command.split())
+    assert run.returncode == 1, run
+    assert "typo" in (run.stdout + run.stderr).lower()
+
+
+def test_dead_letters_that_are_there_are_replayed_beside_an_id_that_is_not(valkey, fleet):
+    for name in ("one", "two"):
+        fleet.bury(name)
+    run = affinity(valkey.url, "dead", "replay", "one", "TYPO", "--json")
+    assert run.returncode == 1
+    assert json.loads(run.stdout) == {"replayed": ["one"], "left": [], "unknown": ["TYPO"]}
+    assert run.stderr == "no dead letter that matches has the task id or job id 'TYPO'\n"
+    run = affinity(valkey.url, "dead", "drop", "task-two", "TYPO", "--yes")
+    assert (run.returncode, run.stdout) == (1, "1 dropped\n")
+    run = affinity(valkey.url, "dead", "replay", "--all")
+    assert (run.returncode, run.stdout) == (0, "0 replayed\n")
+
+
+def test_a_letter_that_another_filter_leaves_out_is_an_error_too(valkey, fleet):
+    fleet.bury("one")
+    assert affinity(valkey.url, "dead", "replay", "one", "--reason", "lost").returncode == 1
+    assert affinity(valkey.url, "dead", "replay", "one", "--reason", "rejected").returncode == 0
+
+
+def test_a_letter_whose_message_is_gone_is_not_replayed(valkey, fleet, redis_client):
+    fleet.bury("one")
+    redis_client.delete(Keys().key("message", "one"))
+    run = affinity(valkey.url, "dead", "replay", "one")
+    assert (run.returncode, run.stdout) == (1, "0 replayed\n1 left: their messages are gone\n")

@@ -1,0 +1,42 @@
+"""A cancel with terminate says what a worker's pool cannot do, of one job and of all that match."""
+
+import pytest
+
+import celery_affinity
+
+from ..support.command import affinity
+from ..support.fleet import Fleet
+from ..support.processes import wait_until
+
+
+@pytest.fixture
+def fleet(valkey, redis_client, tmp_path, app):
+    return Fleet(valkey, redis_client, tmp_path, app)
+
+
+def running(fleet, name, pool):
+    """Have a worker with *pool* run a task for longer than the test; return the id of the task."""
+    fleet.start(name, "pdf" if pool == "threads" else "excel", pool=pool)
+    task = fleet.tasks["pdf" if pool == "threads" else "excel"].delay(name, 120)
+    wait_until(lambda: celery_affinity.jobs(fleet.app).get(task.id).state == "running", 30, f"{name} runs")
+    return task.id
+
+
+def test_what_a_threads_pool_runs_goes_on_and_the_command_says_so(fleet, app):
+    in_thread, in_process = running(fleet, "threads1", "threads"), running(fleet, "prefork1", "prefork")
+    jobs = celery_affinity.jobs(app)
+    change = jobs.cancel(in_thread, terminate=True)
+    assert (change.done, change.found) == (False, "running")
+    assert change.note.startswith("it runs on threads1@")
+    assert change.note.endswith(", whose pool, threads, cannot end a task: it goes on")
+    run = affinity(fleet.url, "cancel", "--state", "running", "--terminate", "--yes")
+    assert run.stdout.splitlines()[-1] == "1 done; 1 left: running by now"
+    assert run.stderr.splitlines()[-1] == "1 go on: their workers' pools (threads) cannot end a task"
+    wait_until(lambda: jobs.get(in_process).state == "revoked", 30, "the prefork pool ended it")
+    assert jobs.get(in_thread).state == "running"
+
+
+def test_a_worker_that_does_not_answer_is_told_and_nothing_is_promised(app, valkey, redis_client, fleet):
+    task_id = running(fleet, "solo1", "solo")
+    change = celery_affinity.jobs(app).cancel(task_id, terminate=True)
+    assert change.note == ("revoked: its worker was told to end it; the worker did not say whether its pool can")
