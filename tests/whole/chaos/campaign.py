@@ -134,7 +134,7 @@ class Campaign:
         """Return lines of the logs that no fault should bring about."""
         found = []
         for name, log in self._field.fleet.logs().items():
-            found += [f"{name}: {line}" for line in log.splitlines() if "A beat failed" in line]
+            found += [f"{name}: {line}" for line in log.splitlines() if ": a call failed; the next one is in" in line]
         return found
 
     def _keep_logs(self, fleet: Fleet) -> None:

@@ -201,6 +201,11 @@ def fail_over(on: Field) -> None:
     on.server.fail_over()
 
 
+def switch_over(on: Field) -> None:
+    assert isinstance(on.server, ReplicatedServers), "a storm with a replica"
+    on.server.switch_over()
+
+
 def flush_scripts(on: Field) -> None:
     with suppress(redis.RedisError):
         on.server.client.script_flush()

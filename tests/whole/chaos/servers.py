@@ -165,6 +165,16 @@ class ReplicatedServers:
         with redis.Redis(HOST, self._replica.port, socket_timeout=5) as client:
             client.replicaof(HOST, self._master.port)  # as Sentinel would, ten seconds later
 
+    def switch_over(self) -> None:
+        """Have Sentinel make the replica the master, and the master a replica: writes wait meanwhile, none is lost."""
+        wait_until(self._in_step, 30, "the replica follows")
+        self._ledger.note("down", "server", how="switched over", forgets_s=0)
+        self._sentinel.switch_over()
+        self._master, self._replica = self._replica, self._master
+        wait_until(lambda: self._sentinel.master_port() == self._master.port, 30, "Sentinel names the new master")
+        wait_until(lambda: self._role(self._master) == "master", 30, "the replica is master")
+        self._ledger.note("up", "server")
+
     def stop(self) -> None:
         for each in (self._sentinel, self._master, self._replica):
             each.stop()
@@ -199,6 +209,11 @@ class _Sentinel(EmbeddedServer):
         """Return the port of the server that Sentinel has for the master."""
         with redis.Redis(HOST, self.port, socket_timeout=2) as client:
             return int(client.sentinel_get_master_addr_by_name("main")[1])
+
+    def switch_over(self) -> None:
+        """Begin a planned switch-over."""
+        with redis.Redis(HOST, self.port, socket_timeout=5) as client:
+            client.execute_command("SENTINEL", "FAILOVER", "main", "COORDINATED")
 
     def knows_a_replica(self) -> bool:
         with redis.Redis(HOST, self.port, socket_timeout=2) as client:

@@ -75,6 +75,14 @@ STORMS = (
         replicated=True,
     ),
     Storm(
+        "switch-overs",
+        "Sentinel makes the replica the master and the master a replica, as planned, also while connections end; the "
+        "master is killed",
+        (faults.switch_over, faults.switch_over, faults.switch_over, faults.fail_over, faults.kill_clients),
+        (1, 3),
+        replicated=True,
+    ),
+    Storm(
         "results killed",
         "`kill -9` of the results' server, which keeps its data or comes back empty, and of both servers together",
         (faults.kill_results, faults.kill_results, faults.lose_results, faults.kill_both_servers),
@@ -178,10 +186,10 @@ STORMS = (
     Storm(
         "mixed, replicated",
         "processes killed and suspended, connections cut, scripts flushed, types and keys paused and limited, around "
-        "failovers",
+        "failovers and switch-overs",
         (
             *(faults.kill_worker, faults.kill_pool_process, faults.kill_publisher, faults.suspend_worker),
-            *(faults.kill_clients, faults.flush_scripts, faults.restart_worker, faults.fail_over),
+            *(faults.kill_clients, faults.flush_scripts, faults.restart_worker, faults.fail_over, faults.switch_over),
             *(operating.pause_something, operating.change_limit, operating.change_reserve),
         ),
         (0.8, 2),
