@@ -8,6 +8,7 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..observe import dead_letters
 from ..observe.dead_letters import Filter
+from ..operate.values import why_hidden
 from . import text_of_dead as text
 from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
 from .times import seconds
@@ -66,7 +67,8 @@ def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Unpack[_C
 def show_dead(ctx: click.Context, id_: str, as_json: bool) -> None:
     """Show a dead letter, by the id of its task or of its job, with the arguments of the call."""
     with reader_of(ctx) as reader:
-        shown = [dead_letters.show(reader, letter) for letter in dead_letters.find(reader, Filter(ids=(id_,)))]
+        hidden = why_hidden(ctx.obj.app)
+        shown = [dead_letters.show(reader, letter, hidden) for letter in dead_letters.find(reader, Filter(ids=(id_,)))]
     if not shown:
         raise click.ClickException(f"no dead letter has the task id or job id {id_!r}")
     show(shown, lambda shown: "\n\n".join(map(text.letter, shown)), json=as_json)

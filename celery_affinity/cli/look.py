@@ -8,9 +8,12 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..client.of_app import settings_of
 from ..observe import explain as explanation
+from ..observe import jobs
+from ..observe.as_json import as_json as as_json_of
 from ..observe.claim_order import Next, next_jobs
 from ..observe.job_lists import held
 from ..observe.status import Report
+from ..operate import values
 from ..rules.keys import decode, encode
 from ..rules.score import MICRO
 from . import text_of_explain, text_of_jobs, text_of_status
@@ -35,19 +38,35 @@ def status(ctx: click.Context, as_json: bool) -> None:
 
 @click.command(cls=CeleryCommand)
 @click.argument("task_id")
+@click.option("--values", "with_values", is_flag=True, help="Show arguments, and the result or traceback, where known.")
 @AS_JSON
 @click.pass_context
 @handle_preload_options
-def explain(ctx: click.Context, task_id: str, as_json: bool) -> None:
+def explain(ctx: click.Context, task_id: str, with_values: bool, as_json: bool) -> None:
     """Show where a task is and, if it waits, why and for how long.
 
     Exits with 1 if the task is unknown.
     """
+    wanted = task_id.strip()  # ids copied from a log have blanks around them
+    hidden = values.why_hidden(ctx.obj.app) if with_values else None
+    if hidden:
+        raise click.UsageError(f"--values: {hidden}")
     with reader_of(ctx) as reader:
-        found = explanation.explain(reader, task_id.strip())  # ids copied from a log have blanks around them
-    show(found, text_of_explain.explanation, json=as_json)
+        found = explanation.explain(reader, wanted)
+        known = values.arguments(reader, jobs.get(reader, wanted)) if with_values else None
+    if known is None:
+        show(found, text_of_explain.explanation, json=as_json)
+    else:
+        _show_with(values.with_result(ctx.obj.app, wanted, known), found, as_json)
     if found.state == "unknown":
         ctx.exit(1)
+
+
+def _show_with(its: values.Values, found: explanation.Explanation, as_json: bool) -> None:
+    shown = as_json_of(found)
+    assert isinstance(shown, dict)
+    words = f"{text_of_explain.explanation(found)}\n\n{text_of_explain.values(its)}"
+    show({**shown, "values": its}, lambda _: words, json=as_json)
 
 
 @click.command(cls=CeleryCommand)

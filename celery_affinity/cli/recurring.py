@@ -6,7 +6,8 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..dispatcher.recurring_calls import fire as fire_call
-from ..observe.recurring import RecurringRow, recurring_rows
+from ..observe.recurring import RecurringRow, recurring_rows, without_arguments
+from ..operate.values import why_hidden
 from ..rules.spelling import closest
 from ..server.replies import DueCall
 from ..server.scheduler import Scheduler
@@ -31,7 +32,7 @@ def list_calls(ctx: click.Context, as_json: bool) -> None:
     """List the recurring calls: what they match, the last match, and the next firing."""
     with reader_of(ctx) as reader:
         found = recurring_rows(reader)
-    show(found, _listed, json=as_json)
+    show(without_arguments(found) if why_hidden(ctx.obj.app) else found, _listed, json=as_json)
 
 
 @recurring.command("fire", cls=CeleryCommand)

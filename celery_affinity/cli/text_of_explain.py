@@ -1,8 +1,11 @@
 """The output of ``celery affinity explain`` for people."""
 
+import json
+
 from ..observe.claim_order import Group
 from ..observe.explain import Explanation
 from ..observe.waiting import Slots, Waiting
+from ..operate.values import Values
 from .words import about, duration, many, mode, moment, paragraph, printable
 
 #: Rules that suspend the bound on overtaking, in words.
@@ -20,6 +23,7 @@ def explanation(found: Explanation) -> str:
         *([("waits for", _waits_for(found))] if found.state == "scheduled" else []),
         *([("origin", f"recurring call {found.recurring!r}")] if found.recurring else []),
         *([("worker", found.worker)] if found.worker else []),
+        *_took(found),
         *([("reason", found.reason)] if found.reason else []),
         *([("why", found.why)] if found.why else []),
         *([("note", found.note)] if found.note else []),
@@ -41,6 +45,34 @@ def _state(found: Explanation) -> str:
 
 def _came_back(times: int) -> str:
     return f"{many(times, 'time')}: its worker died, or gave it back unfinished"
+
+
+def _took(found: Explanation) -> list[tuple[str, str]]:
+    """Return how long a job waited, and ran, that waits no longer."""
+    if found.state in ("scheduled", "pending"):
+        return []
+    ran = "" if found.started_s else ", from its claim: its start is not known"
+    return [
+        *([("waited", duration(found.waited_s))] if found.waited_s is not None else []),
+        *([("ran", f"{duration(found.ran_s)}{ran}")] if found.ran_s is not None else []),
+    ]
+
+
+def values(found: Values) -> str:
+    """Return arguments and result as a few lines, and a traceback after them."""
+    result = json.dumps(found.result, ensure_ascii=False) if found.status == "SUCCESS" else None
+    rows = [
+        ("arguments", found.args),
+        ("keywords", found.kwargs),
+        ("status", found.status),
+        ("result", result),
+        ("error", found.error),
+        ("note", found.note),
+    ]
+    known = [(name, text) for name, text in rows if text is not None]
+    if not known:
+        return "neither the broker nor the result backend knows arguments or result"
+    return "\n".join([paragraph(known), *map(printable, (found.traceback or "").splitlines())])
 
 
 def _waits_for(found: Explanation) -> str:

@@ -21,7 +21,8 @@ REASONS = ("rejected", "failed", "max_deliveries", "lost", "unreadable")
 _PAGE = 500
 
 #: Headers of a message that explain the call. The arguments have the form that the sender wrote for people.
-_SHOWN_HEADERS = ("argsrepr", "kwargsrepr", "retries", "eta", "expires", "root_id", "parent_id", "origin")
+_ARGUMENTS = ("argsrepr", "kwargsrepr")
+_SHOWN_HEADERS = (*_ARGUMENTS, "retries", "eta", "expires", "root_id", "parent_id", "origin")
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,21 @@ def not_found(reader: Reader, which: Filter) -> list[str]:
     return [each for each in which.ids if not find(reader, replace(which, ids=(each,)), 1)]
 
 
-def show(reader: Reader, letter: DeadLetter) -> Shown:
-    """Return *letter* with the facts that the job's hash and the message add."""
+def show(reader: Reader, letter: DeadLetter, hidden: str | None = None) -> Shown:
+    """Return *letter* with the facts that the job's hash and the message add. *hidden*: says why no arguments."""
     (job,) = read_jobs(reader, [letter.job_id])
     (call,) = _calls(reader, [letter.job_id])
     message_bytes = number_of(reader.ask_one("strlen", reader.key("message", call.first)))
-    return Shown(letter, job.enqueued_us / MICRO, message_bytes, _headers(reader, call.first))
+    headers = _headers(reader, call.first)
+    if hidden is not None:
+        headers = {name: value for name, value in headers.items() if name not in _ARGUMENTS} | {"arguments": hidden}
+    return Shown(letter, job.enqueued_us / MICRO, message_bytes, headers)
+
+
+def headers_of(reader: Reader, job_id: str) -> dict[str, object]:
+    """Return the headers that explain the call of a job, of merged calls the first one; none if its message is gone."""
+    (call,) = _calls(reader, [job_id])
+    return _headers(reader, call.first)
 
 
 def _headers(reader: Reader, job_id: str) -> dict[str, object]:

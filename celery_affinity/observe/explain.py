@@ -16,7 +16,9 @@ from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..rules.shared_settings import complete, weights
 from ..server.reader import Reader
+from . import how_long
 from .job_row import JobRow, read_jobs
+from .jobs import seconds
 from .merged_calls import calls_of
 from .waiting import Waiting, waiting_of
 
@@ -36,7 +38,8 @@ class Explanation:
     job, one of `dead_letters.REASONS`. *why*: for a failed or dead job, the type of the exception and the first 200
     characters of its message, if a worker sent them. *other_jobs*: jobs of the same task that have not ended (copies
     for other queues, the job before a retry). *calls*: the number of calls that share the run; state, reasons and
-    worker are those of the run. *recurring*: the name of the recurring call that made the job.
+    worker are those of the run. *recurring*: the name of the recurring call that made the job. *enqueued_s*,
+    *claimed_s* (the last claim), *started_s*, *ended_s*: Unix times, None if unknown.
     """
 
     task_id: str
@@ -59,6 +62,23 @@ class Explanation:
     calls: int = 1
     recurring: str | None = None
     waiting: Waiting | None = None
+    enqueued_s: float | None = None
+    claimed_s: float | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+
+    @property
+    def waited_s(self) -> float | None:
+        """The time from the ETA, or the enqueue time, to the last claim, or to the end of a job that had no claim.
+
+        None while the job waits.
+        """
+        return how_long.waited_s(self.state, self.enqueued_s, self.due_s, self.claimed_s, self.ended_s)
+
+    @property
+    def ran_s(self) -> float | None:
+        """The time from the start to the end; from the last claim if the start is unknown, as that of short jobs is."""
+        return how_long.ran_s(self.claimed_s, self.started_s, self.ended_s)
 
 
 def explain(reader: Reader, task_id: str) -> Explanation:
@@ -118,6 +138,10 @@ def _explain_job(reader: Reader, task_id: str, ids: Sequence[str]) -> Explanatio
         calls=calls,
         recurring=job.recurring,
         waiting=waiting,
+        enqueued_s=seconds(job.published_us or job.enqueued_us),
+        claimed_s=seconds(run.claimed_us),
+        started_s=seconds(run.started_us),
+        ended_s=seconds(run.ended_us),
     )
 
 

@@ -17,6 +17,7 @@ from ..rules.score import MICRO, Weights
 from ..rules.shared_settings import complete
 from ..server.reader import Command, Reader
 from ..server.received import is_text
+from . import how_long
 from .job_row import JobRow, parsed, read_jobs
 from .keys import rules_in
 from .merged_calls import calls_of
@@ -76,6 +77,19 @@ class Job:
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def waited_s(self) -> float | None:
+        """The time from the ETA, or the enqueue time, to the last claim, or to the end of a job that had no claim.
+
+        None while the job waits.
+        """
+        return how_long.waited_s(self.state, self.enqueued_s, self.due_s, self.claimed_s, self.ended_s)
+
+    @property
+    def ran_s(self) -> float | None:
+        """The time from the start to the end; from the last claim if the start is unknown, as that of short jobs is."""
+        return how_long.ran_s(self.claimed_s, self.started_s, self.ended_s)
 
 
 def unknown(id: str, note: str = "never published here, or forgotten") -> Job:
@@ -151,18 +165,18 @@ def described(
                 mode="on_demand" if run.lane.on_demand else "queued",
                 priority=read_priority(run.lane.priority),
                 deliveries=run.deliveries,
-                enqueued_s=_seconds(row.published_us or row.enqueued_us),
-                due_s=None if row.published_us is None else _seconds(row.enqueued_us),
-                claimed_s=_seconds(run.claimed_us),
-                started_s=_seconds(run.started_us),
-                ended_s=_seconds(run.ended_us),
+                enqueued_s=seconds(row.published_us or row.enqueued_us),
+                due_s=None if row.published_us is None else seconds(row.enqueued_us),
+                claimed_s=seconds(run.claimed_us),
+                started_s=seconds(run.started_us),
+                ended_s=seconds(run.ended_us),
                 worker=names.get(run.worker),
                 reason=run.reason,
                 why=run.why,
                 key=decode(rules.key) if rules else None,
                 merge_key=merge_key_in(run.rules),
                 calls=number,
-                patient_until_s=_seconds(run.patient_us) if run.state == "scheduled" else None,
+                patient_until_s=seconds(run.patient_us) if run.state == "scheduled" else None,
                 recurring=row.recurring,
                 other_jobs=(others or {}).get(row.job_id, []),
             )
@@ -170,7 +184,8 @@ def described(
     return found
 
 
-def _seconds(time_us: int | None) -> float | None:
+def seconds(time_us: int | None) -> float | None:
+    """Return a time in µs in seconds; None for one that is unknown."""
     return time_us / MICRO if time_us else None
 
 

@@ -1,7 +1,7 @@
 """Recurring calls as they stand, and the time since anything put one off."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redis.exceptions import NoPermissionError
 
@@ -65,6 +65,11 @@ def recurring_rows(reader: Reader) -> list[RecurringRow]:
     signatures = _signatures(reader, names)
     found = (_row(*each, now_us) for each in zip(names, rows, signatures, strict=True))
     return [row for row in found if row is not None]
+
+
+def without_arguments(rows: Sequence[RecurringRow]) -> list[RecurringRow]:
+    """Return *rows* without the signatures, which have the arguments of the calls."""
+    return [replace(row, signature="") for row in rows]
 
 
 def stale_s(reader: Reader, now_us: int) -> float | None:

@@ -1,8 +1,11 @@
 """What an app's result backend knows of a job that Redis has forgotten. Backends are foreign code, and may hang."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from celery import Celery, states
+from celery.backends.base import DisabledBackend
 
 from ..observe.jobs import Job, unknown
 from ..rules.protocol import MOST_WHY_BYTES
@@ -20,16 +23,11 @@ _LONGEST_WHY = min(300, MOST_WHY_BYTES)
 
 def job(app: Celery, id: str) -> Job:
     """Return what *app*'s result backend knows of a task; "unknown" if it knows nothing, or gives no answer."""
-    try:
-        meta = app.backend.get_task_meta(id)
-        state, result = str(meta["status"]), meta.get("result")
-        ended, name, worker = meta.get("date_done"), meta.get("name"), meta.get("worker")
-    except NotImplementedError:
-        return unknown(id, "never published here, or forgotten; the app has no result backend")
-    except Exception as exc:  # any: a backend is foreign code
-        return unknown(
-            id, f"forgotten, or never published here; the result backend gave no answer: {type(exc).__name__}"
-        )
+    found = meta(app, id)
+    if isinstance(found, str):
+        return unknown(id, f"never published here, or forgotten; {found}")
+    state, result = str(found["status"]), found.get("result")
+    ended, name, worker = found.get("date_done"), found.get("name"), found.get("worker")
     if state not in _STATES:
         known = "" if state == states.PENDING else f"; its result is {state}"
         return unknown(id, f"never published here, or forgotten{known}")
@@ -40,13 +38,25 @@ def job(app: Celery, id: str) -> Job:
         task=name if isinstance(name, str) else None,
         ended_s=_moment(ended) if state != states.STARTED else None,
         worker=worker if isinstance(worker, str) else None,
-        why=_said(result) if state == states.FAILURE else None,
+        why=said(result)[:_LONGEST_WHY] if state == states.FAILURE else None,
     )
 
 
-def _said(result: object) -> str:
-    text = f"{type(result).__name__}: {result}" if isinstance(result, BaseException) else str(result)
-    return text[:_LONGEST_WHY]
+def meta(app: Celery, id: str) -> Mapping[str, Any] | str:
+    """Return what *app*'s result backend has of a task, as Celery says it; or, in words, why there is no answer."""
+    try:
+        if isinstance(app.backend, DisabledBackend):
+            return "the app has no result backend"
+        found = app.backend.get_task_meta(id)
+        found["status"], found.get("result")  # is it what Celery says it is
+    except Exception as exc:  # any: a backend is foreign code
+        return f"the result backend gave no answer: {type(exc).__name__}"
+    return found  # type: ignore[no-any-return]
+
+
+def said(result: object) -> str:
+    """Return an exception, or what a backend has instead of one, as type and message."""
+    return f"{type(result).__name__}: {result}" if isinstance(result, BaseException) else str(result)
 
 
 def _moment(value: object) -> float | None:

@@ -16,10 +16,11 @@ from ..observe.job_lists import Page
 from ..observe.jobs import Job
 from ..server.scheduler import Scheduler
 from ..transport.reach import scheduler_of
-from . import backend, moving
+from . import backend, moving, values
 from .filters import Filters
 from .moving import Wish
 from .terminating import ability
+from .values import Values
 
 #: The way to the scheduler of an app, which is open for a while.
 Reach = Callable[[], AbstractContextManager[Scheduler]]
@@ -66,6 +67,12 @@ class Jobs:
         """Return what `known` returns for each of *ids*, in as few round trips as for one."""
         with self._reach() as scheduler:
             return facts.get_many(scheduler.reader, ids)
+
+    def values(self, id: str) -> Values:
+        """Return what the job *id* was called with, its result, or its exception and traceback, as far as known."""
+        with self._reach() as scheduler:
+            found = values.arguments(scheduler.reader, facts.get(scheduler.reader, id))
+        return values.with_result(self.app, id, found)
 
     def list(
         self,

@@ -35,6 +35,10 @@ Value = float | str
 HIGHER_FIRST = "higher-first"
 
 
+#: Who may see arguments, results and tracebacks: the roles over HTTP, each with the rights of those before it; nobody.
+SHOWN_TO = ("read", "submit", "admin", "nobody")
+
+
 def _number(accepted: str, test: Callable[[float], bool]) -> Check:
     def check(value: object) -> str | None:
         good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and test(value)
@@ -201,6 +205,10 @@ class Settings:
 
     idempotency: float = _setting(86_400, _number("a number of seconds, 1 or more", lambda value: value >= 1))
     """Seconds for which the HTTP server remembers an Idempotency-Key. A repeated request gets the first one's job."""
+
+    show_values_to: str = _setting("admin", _one_of(*SHOWN_TO))
+    """The lowest role that sees arguments, results and tracebacks over HTTP and on the page. Commands have the role
+    ``admin``: with ``nobody`` no command shows them either."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

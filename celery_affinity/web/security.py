@@ -34,6 +34,9 @@ _READS = ("GET", "HEAD")
 #: Name in a scope of the role that its request has in effect.
 ROLE = "celery_affinity.role"
 
+#: Name in a scope of the role of the token itself: with --read-only it loses the right to change, and not to see.
+SEES_AS = "celery_affinity.sees_as"
+
 #: Headers of every reply. The page needs no other site, and no other site may have it in a frame.
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -90,6 +93,7 @@ class Guard:
         if needed is None:
             return
         role = self._role(scope, headers)
+        scope[SEES_AS] = role
         scope[ROLE] = "read" if self._read_only else role
         if not includes(role, needed):
             raise _NoError(403, f"this requires the role {needed!r}, the token has {role!r}")

@@ -23,6 +23,49 @@ def fleet(redis_client):
     return ScriptedFleet(Scheduler(redis_client, Keys()))
 
 
+@pytest.fixture
+def backend(load_app):
+    return load_app(APP).backend
+
+
+def test_explain_says_how_long_a_job_waited_and_ran(valkey, fleet):
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    fleet.end("worker", *fleet.inbox("worker"))
+    key = fleet.scheduler.keys.key("job", "job")
+    ended_us = int(fleet.scheduler.client.hget(key, "ended"))
+    fleet.scheduler.client.hset(key, mapping={"enqueued": ended_us - 9_000_000, "claimed": ended_us - 2_000_000})
+    said = affinity(valkey.url, "explain", "task-job").stdout
+    assert "waited      7.0 s\n" in said
+    assert "ran         2.0 s, from its claim: its start is not known\n" in said
+    fleet.scheduler.client.hset(key, "started", ended_us - 1_500_000)
+    assert "ran         1.5 s\n" in affinity(valkey.url, "explain", "task-job").stdout
+
+
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery
+def test_explain_shows_arguments_and_result_if_it_is_asked_and_they_are_not_hidden(valkey, fleet, backend):
+    message = json.dumps({"headers": {"argsrepr": "('a.pdf',)", "kwargsrepr": "{}"}})
+    fleet.bury("buried")
+    fleet.scheduler.client.set(fleet.scheduler.keys.key("message", "buried"), message)
+    fleet.publish("job", "pdf", message=message)
+    backend.store_result("task-job", ValueError("no page"), "RETRY", traceback="Traceback\n  in the\x1b[2J page")
+    words = ("explain", "task-job", "--values")
+    said = affinity(valkey.url, *words).stdout
+    for line in ("arguments   ('a.pdf',)", "keywords    {}", "status      RETRY", "error       ValueError: no page"):
+        assert f"{line}\n" in said
+    assert "  in the" in said
+    assert "\x1b[2J" not in said, "no traceback rules the terminal"
+    assert "a.pdf" not in affinity(valkey.url, "explain", "task-job").stdout
+    found = json.loads(affinity(valkey.url, *words, "--json").stdout)["values"]
+    assert (found["args"], found["traceback"]) == ("('a.pdf',)", "Traceback\n  in the\x1b[2J page")
+    hides = {"CONF": json.dumps({"affinity_show_values_to": "nobody"})}
+    refused = affinity(valkey.url, *words, **hides)
+    assert refused.returncode == 2
+    assert "are shown to nobody (affinity_show_values_to), not to admin" in refused.stderr
+    assert "a.pdf" in affinity(valkey.url, "dead", "show", "task-buried").stdout
+    assert "a.pdf" not in affinity(valkey.url, "dead", "show", "task-buried", **hides).stdout
+
+
 def test_status_shows_types_and_workers(valkey, fleet):
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf", "a name\nwith a line break", slots=1)

@@ -61,6 +61,9 @@ def test_every_request_of_the_page(shop, redis_client):
     run(page["submit"], shop)
     run(page["ask"], shop, ID=submitted)
     assert json.loads(run("$ curl localhost:5556/api/jobs/$ID?wait=30 # 200", shop, ID=submitted))["state"] == "done"
+    found = json.loads(run(page["values"], shop, ID=submitted))
+    assert (found["state"], found["values"]["result"]) == ("done", "a.pdf rendered")
+    assert found["waited_s"] >= 0 <= found["ran_s"]
     fleet.publish("waits", "pdf", delay_s=600)
     fleet.join("another", "mail", slots=2)
     fleet.publish("runs", "mail")

@@ -18,6 +18,8 @@ def agrees(reader, job):
     assert (found.mode == "on_demand", found.due_s) == (explained.on_demand, explained.due_s)
     assert (found.reason, found.why) == (explained.reason, explained.why)
     assert (found.patient_until_s, found.recurring) == (explained.patient_until_s, explained.recurring)
+    for name in ("enqueued_s", "claimed_s", "started_s", "ended_s", "waited_s", "ran_s"):
+        assert getattr(found, name) == getattr(explained, name), name
     assert found.id == explained.task_id
     assert live(reader, [found.id]) == (set() if found.has_ended else {found.id})
     return found
@@ -46,6 +48,37 @@ def test_each_state_is_that_of_explain(fleet, reader):
     found = agrees(reader, "job")
     assert (found.state, found.why, found.ended_s) == ("failed", "ValueError: no", start_s + 21)
     assert (found.source, found.has_ended) == ("broker", True)
+    assert (found.waited_s, found.ran_s) == (0.0, 2.0), "from the ETA to the claim; from the start to the end"
+
+
+def test_how_long_a_job_waited_and_ran_is_known_of_its_end(fleet, reader):
+    for job in ("short", "revoked"):
+        fleet.publish(job, "pdf")
+    fleet.scheduler.advance(3)
+    fleet.scheduler.revoke(["task-revoked"], [], keep_s=60)
+    found = agrees(reader, "short")
+    assert (found.waited_s, found.ran_s) == (None, None), "it waits"
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.advance(2)
+    found = agrees(reader, "short")
+    assert (found.waited_s, found.ran_s) == (3.0, None), "it runs"
+    fleet.end("worker", claim)
+    found = agrees(reader, "short")
+    assert (found.started_s, found.waited_s, found.ran_s) == (None, 3.0, 2.0), "no heartbeat told its start"
+    found = agrees(reader, "revoked")
+    assert (found.state, found.waited_s, found.ran_s) == ("revoked", 3.0, None), "it never ran"
+
+
+def test_a_job_that_came_back_waits_and_says_no_wait_that_is_over(fleet, reader):
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.advance(3)
+    fleet.join("worker")
+    fleet.end("worker", claim, outcome="unsettled", inline=False)
+    found = agrees(reader, "job")
+    assert (found.state, found.waited_s, found.ran_s) == ("pending", None, None)
 
 
 def test_a_dead_letter_says_its_reason(fleet, reader):

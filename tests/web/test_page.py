@@ -518,6 +518,48 @@ def test_a_job_says_when_it_is_due_in_its_list_and_in_its_view_also_while_it_wai
     assert screen.row("Jobs", "task-waits").locator("[data-name=due]").inner_text() == ""
 
 
+@in_a_browser
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery
+def test_arguments_result_and_traceback_are_shown_when_they_are_asked_for(busy, look, load_app):
+    message = json.dumps({"headers": {"argsrepr": "('a.pdf',)", "kwargsrepr": "{}"}})
+    busy.publish("called", "pdf", message=message)
+    load_app(APP).backend.store_result("task-called", ValueError("no page"), "RETRY", traceback="in <b>here</b>")
+    screen = look("#/job/task-called")
+    screen.sees("Why it waits")
+    assert screen.page.get_by_text("a.pdf").count() == 0
+    screen.page.get_by_role("button", name="Show arguments and result").click()
+    for text in ("('a.pdf',)", "RETRY", "ValueError: no page", "in <b>here</b>"):
+        screen.page.locator("dd").get_by_text(text, exact=True).wait_for()
+    screen.page.get_by_role("button", name="Hide arguments and result").click()
+    screen.page.get_by_text("a.pdf").wait_for(state="detached")
+    assert screen.errors == []
+
+
+@in_a_browser
+def test_who_does_not_see_values_has_no_button_for_them(valkey, busy, browser):
+    screen = Screen(browser, serve(valkey.url, CONF=json.dumps({"affinity_show_values_to": "nobody"})))
+    screen.page.locator("body.blind").wait_for(state="attached")
+    screen.page.goto(re.sub("#.*", "", screen.page.url) + "#/job/task-waits")
+    screen.sees("Why it waits")
+    assert not screen.page.get_by_role("button", name="Show arguments and result").is_visible()
+    screen.close()
+
+
+@in_a_browser
+def test_a_job_that_has_ended_says_how_long_it_waited_and_ran(busy, look):
+    (claim,) = busy.inbox("worker")
+    busy.end("worker", claim, inline=False)
+    key = busy.scheduler.keys.key("job", "runs")
+    ended_us = int(busy.scheduler.client.hget(key, "ended"))
+    busy.scheduler.client.hset(key, mapping={"enqueued": ended_us - 9_000_000, "claimed": ended_us - 2_000_000})
+    screen = look("#/job/task-runs")
+    waited = screen.page.locator("dt", has_text="waited").locator("+ dd")
+    assert waited.inner_text() == "7.0 s"
+    ran = screen.page.locator("dt", has_text="ran").locator("+ dd")
+    assert ran.inner_text() == "2.0 s, from its claim: its start is not known"
+    assert screen.errors == []
+
+
 #: Keeps in ``window.plots`` what uPlot made.
 KEEPS_PLOTS = """
 window.plots = [];

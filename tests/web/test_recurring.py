@@ -7,6 +7,8 @@ import pytest
 from celery_affinity import recur
 from celery_affinity.observe.as_json import as_json
 from celery_affinity.observe.recurring import recurring_rows
+from celery_affinity.operate import values
+from celery_affinity.rules.settings import Settings
 
 
 @pytest.fixture
@@ -27,6 +29,18 @@ def test_a_recurring_call_is_listed_made_paused_resumed_and_removed(fleet, web, 
     assert not web("POST", "/api/recurring/plan%2Fa/resume").json()["is_suspended"]
     assert web("DELETE", "/api/recurring/plan%2Fa").json()["removed"] == "plan/a"
     assert web.get("/api/recurring").json() == []
+
+
+def test_the_signature_of_a_call_is_for_who_sees_arguments(fleet, serve, app, monkeypatch):
+    recur("plan", app.tasks["reroute"].s("HH"), stale_after=300)
+    tokens = {role * 4: role for role in ("read", "submit", "admin")}
+    for to, sees in (("submit", ("submit", "admin")), ("nobody", ())):
+        monkeypatch.setattr(values, "settings_of", lambda _, to=to: Settings(show_values_to=to))
+        for role in tokens.values():
+            (found,) = serve(tokens=tokens, token=role * 4).get("/api/recurring").json()
+            assert (found["signature"] != "") == (role in sees)
+        changed = serve(tokens=tokens, token="admin" * 4)("POST", "/api/recurring/plan/resume").json()
+        assert (changed["signature"] != "") == ("admin" in sees)
 
 
 @pytest.mark.parametrize("call", [("POST", "plam/fire"), ("POST", "plam/pause"), ("DELETE", "x")])

@@ -14,6 +14,7 @@ from ..described import replies, text
 from ..replies import RefusedError, reply
 from ..security import ROLE
 from ..site import Site
+from ..values import why_hidden
 from .news import News
 
 _FILES = Path(__file__).with_name("files")
@@ -33,10 +34,14 @@ _EVENTS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 @dataclass(frozen=True)
 class Me:
-    """The name of the *app*, and the *role* of the request: "read", "submit" or "admin"."""
+    """The name of the *app*, and the *role* of the request: "read", "submit" or "admin".
+
+    *sees_values*: whether the request may ask for arguments, results and tracebacks.
+    """
 
     app: str
     role: str
+    sees_values: bool
 
 
 def add(api: APIRouter, site: Site) -> None:
@@ -58,9 +63,9 @@ def add(api: APIRouter, site: Site) -> None:
             raise RefusedError(404, f"the page has no file {name[:300]!r}")
         return _file(files[name])
 
-    @api.get("/api/me", summary="The app, and the role of the request", responses=replies(Me))
+    @api.get("/api/me", summary="The app, and the rights of the request", responses=replies(Me))
     async def me(request: Request) -> Response:
-        return reply(Me(site.app.main or "", request.scope[ROLE]))
+        return reply(Me(site.app.main or "", request.scope[ROLE], why_hidden(site, request) is None))
 
     @api.get(
         "/api/events",

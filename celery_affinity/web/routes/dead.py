@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ...observe import dead_letters
@@ -12,6 +12,7 @@ from ...server.scheduler import Scheduler
 from ..described import model_of, replies
 from ..replies import RefusedError, reply
 from ..site import Site
+from ..values import why_hidden
 
 _Limit = Annotated[int, Query(ge=1, le=1000)]
 
@@ -49,8 +50,8 @@ def add(api: APIRouter, site: Site) -> None:
         summary="A dead letter, by the id of its task or job, with the arguments of the call",
         responses=replies(list[model_of(Shown, "ShownDeadLetter")], 404),  # type: ignore[misc]
     )
-    async def show(id: str) -> Response:
-        return reply(_there(await site.with_scheduler(_show, id), id))
+    async def show(request: Request, id: str) -> Response:
+        return reply(_there(await site.with_scheduler(_show, id, why_hidden(site, request)), id))
 
     @api.post(
         "/api/dead/{id:path}/replay",
@@ -83,8 +84,8 @@ def _find(scheduler: Scheduler, which: Filter, limit: int | None = None) -> list
     return dead_letters.find(scheduler.reader, which, limit)
 
 
-def _show(scheduler: Scheduler, id: str) -> list[Shown]:
-    return [dead_letters.show(scheduler.reader, each) for each in _find(scheduler, Filter((id,)))]
+def _show(scheduler: Scheduler, id: str, hidden: str | None) -> list[Shown]:
+    return [dead_letters.show(scheduler.reader, each, hidden) for each in _find(scheduler, Filter((id,)))]
 
 
 def _replay(scheduler: Scheduler, id: str) -> tuple[list[str], list[DeadLetter]]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
@@ -12,12 +12,15 @@ from ...observe.as_json import as_json
 from ...observe.job_lists import MOST, Page
 from ...observe.jobs import Job
 from ...operate import backend
+from ...operate import values as values_of
 from ...operate.jobs import Change
 from ...operate.moving import Wish
+from ...operate.values import Values
 from ...server.scheduler import Scheduler
 from ..described import errors, replies, with_more
 from ..replies import RefusedError, reply
 from ..site import Site
+from ..values import check
 from ..waits import Waits
 
 _Limit = Annotated[int, Query(ge=1, le=MOST)]
@@ -36,10 +39,11 @@ class Moving(BaseModel):
 def add(api: APIRouter, site: Site) -> None:
     waits = Waits(site)
     changed = replies(Change, 404, 409, status=202)
-    asked = with_more("AskedJob", Job, explanation=explain.Explanation | None)
+    asked = with_more("AskedJob", Job, explanation=explain.Explanation | None, values=Values | None)
 
     @api.get("/api/jobs", summary="A page of the unfinished jobs and the dead letters", responses=replies(Page))
     async def jobs(
+        request: Request,
         state: str | None = None,
         type: str | None = None,
         task: str | None = None,
@@ -51,26 +55,30 @@ def add(api: APIRouter, site: Site) -> None:
         newer_than_s: float | None = None,
         argument: str | None = None,
     ) -> Response:
+        check(site, request, argument is not None)
         filters = (stamp, older_than_s, key, newer_than_s, argument)
         return reply(await site.ask(site.jobs.list, state, type, task, limit, cursor, *filters))
 
     @api.get(
         "/api/jobs/{id:path}",
-        summary="A job: state, times, worker; optionally explain it, or wait until it ends",
+        summary="A job: state, times, worker; optionally explain it, its arguments and result, or wait until it ends",
         responses={
             **replies(asked),
             **replies(asked, status=404, text="The job is unknown: never published here, or forgotten."),
         },
     )
-    async def job(id: str, explain: bool = False, wait: _Wait = 0) -> Response:
+    async def job(request: Request, id: str, explain: bool = False, wait: _Wait = 0, values: bool = False) -> Response:
+        check(site, request, values)
         found = await get(site, id)
         if wait and found.source == "broker" and not found.has_ended:
             await waits.until_ended(id, wait)
             found = await get(site, id)
+        more: dict[str, object] = {}
         if explain and found.source == "broker":
-            whole = await site.with_scheduler(_explained, found.id)
-            return reply({**_dict(found), "explanation": whole})
-        return reply(found, 200 if found.source else 404)
+            more["explanation"] = await site.with_scheduler(_explained, found.id)
+        if values:
+            more["values"] = await _values(site, found)
+        return reply({**_dict(found), **more}, 200 if found.source else 404)
 
     @api.delete(
         "/api/jobs/{id:path}",
@@ -107,6 +115,15 @@ async def get(site: Site, id: str) -> Job:
     """Return a job as `Jobs.get` does; the result backend, which may hang, is asked in a thread of its own."""
     found = await site.job(id)
     return found if found.source else await site.foreign(backend.job, site.app, id)
+
+
+async def _values(site: Site, job: Job) -> Values:
+    known = await site.with_scheduler(_arguments, job)
+    return await site.foreign(values_of.with_result, site.app, job.id, known)
+
+
+def _arguments(scheduler: Scheduler, job: Job) -> Values:
+    return values_of.arguments(scheduler.reader, job)
 
 
 def _explained(scheduler: Scheduler, id: str) -> explain.Explanation:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from ...errors import OptionError
@@ -17,6 +17,7 @@ from ...server.scheduler import Scheduler
 from ..described import errors, replies
 from ..replies import RefusedError, reply
 from ..site import Site
+from ..values import check
 from .jobs import Moving, wish_of
 
 #: Largest number of jobs on which a request acts, and of pages of 1,000 jobs that it reads of a state: some 2 s and
@@ -82,7 +83,8 @@ def add(api: APIRouter, site: Site) -> None:
     @api.delete(
         "/api/jobs", summary="Revoke the jobs that match; with dry_run say how many", status_code=202, responses=acted
     )
-    async def cancel(which: _Which, terminate: bool = False) -> Response:
+    async def cancel(request: Request, which: _Which, terminate: bool = False) -> Response:
+        check(site, request, which.filters.argument is not None)
         states = which.states(_HAVE_NOT_ENDED)
         if which.state is None and not terminate:
             states = states[:-1]
@@ -99,7 +101,8 @@ def add(api: APIRouter, site: Site) -> None:
         status_code=202,
         responses={**acted, **errors(422)},
     )
-    async def move(which: _Which, moving: Moving) -> Response:
+    async def move(request: Request, which: _Which, moving: Moving) -> Response:
+        check(site, request, which.filters.argument is not None)
         states = which.states(_WAIT)
         try:
             wish = wish_of(moving)

@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ...dispatcher.recurring_calls import fire as fire_call
-from ...observe.recurring import RecurringRow, recurring_rows
+from ...observe.recurring import RecurringRow, recurring_rows, without_arguments
 from ...rules.spelling import closest
 from ...server.replies import DueCall
 from ...server.scheduler import Scheduler
 from ..described import replies
 from ..replies import RefusedError, reply
 from ..site import Site
+from ..values import why_hidden
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,19 @@ class Removed:
 def add(api: APIRouter, site: Site) -> None:
     changed = replies(RecurringRow, 404, status=202)
 
+    def _shown(rows: list[RecurringRow], request: Request) -> list[RecurringRow]:
+        return without_arguments(rows) if why_hidden(site, request) else rows
+
+    def one(row: RecurringRow, request: Request) -> Response:
+        return reply(_shown([row], request)[0], 202)
+
     @api.get(
         "/api/recurring",
         summary="Recurring calls: what they match, the last match, and the next firing",
         responses=replies(list[RecurringRow]),
     )
-    async def calls() -> Response:
-        return reply(await site.with_scheduler(_rows))
+    async def calls(request: Request) -> Response:
+        return reply(_shown(await site.with_scheduler(_rows), request))
 
     @api.post(
         "/api/recurring/{name:path}/fire",
@@ -40,12 +47,12 @@ def add(api: APIRouter, site: Site) -> None:
         status_code=202,
         responses=replies(RecurringRow, 404, 409, status=202),
     )
-    async def fire(name: str) -> Response:
+    async def fire(request: Request, name: str) -> Response:
         found = await site.with_scheduler(_find, name)
         if found.task not in site.app.tasks:
             raise RefusedError(409, f"the app has no task {found.task!r}, the task of recurring call {name!r}")
         await site.foreign(_fire, site, found)
-        return reply(await site.with_scheduler(_find, name), 202)
+        return one(await site.with_scheduler(_find, name), request)
 
     @api.post(
         "/api/recurring/{name:path}/pause",
@@ -53,14 +60,14 @@ def add(api: APIRouter, site: Site) -> None:
         status_code=202,
         responses=changed,
     )
-    async def pause(name: str) -> Response:
-        return reply(await site.with_scheduler(_suspend, name, True), 202)
+    async def pause(request: Request, name: str) -> Response:
+        return one(await site.with_scheduler(_suspend, name, True), request)
 
     @api.post(
         "/api/recurring/{name:path}/resume", summary="Resume a recurring call", status_code=202, responses=changed
     )
-    async def resume(name: str) -> Response:
-        return reply(await site.with_scheduler(_suspend, name, False), 202)
+    async def resume(request: Request, name: str) -> Response:
+        return one(await site.with_scheduler(_suspend, name, False), request)
 
     @api.delete("/api/recurring/{name:path}", summary="Remove a recurring call", responses=replies(Removed, 404))
     async def remove(name: str) -> Response:

@@ -101,6 +101,7 @@ function learnRole() {
   get("api/me").then(
     (me) => {
       document.body.classList.toggle("reads", me.role !== "admin");
+      document.body.classList.toggle("blind", !me.sees_values);
       fill(document.getElementById("name"), me.app || "celery_affinity");
     },
     () => document.body.classList.add("reads"),

@@ -23,6 +23,8 @@ function facts(job) {
     ["claimed", job.claimed_s && moment(job.claimed_s)],
     ["started", job.started_s && moment(job.started_s)],
     ["ended", job.ended_s && moment(job.ended_s)],
+    ["waited", job.waited_s !== null && job.state !== "pending" && job.state !== "scheduled" ? duration(job.waited_s) : null],
+    ["ran", job.ran_s === null ? null : `${duration(job.ran_s)}${job.started_s === null ? ", from its claim: its start is not known" : ""}`],
     ["worker", job.worker],
     ["came back", job.deliveries ? many(job.deliveries, "time") : null],
     ["key", job.key],
@@ -90,6 +92,21 @@ function waiting(found) {
   ];
 }
 
+// What the job was called with, and what came of it.
+function values(found) {
+  const rows = [
+    ["arguments", found.args],
+    ["keyword arguments", found.kwargs],
+    ["status", found.status],
+    ["result", found.status === "SUCCESS" ? JSON.stringify(found.result, null, 2) : null],
+    ["error", found.error],
+    ["traceback", found.traceback],
+    ["note", found.note],
+  ].filter(([, value]) => value !== null);
+  const known = rows.length ? el("dl", {}, ...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, el("pre", {}, value))])) : el("p", { class: "soft" }, "Neither the broker nor the result backend knows them.");
+  return el("section", {}, el("h2", {}, "Arguments and result"), known);
+}
+
 function acts(job, look) {
   const path = `api/jobs/${encodeURIComponent(job.id)}`;
   const found = [];
@@ -122,11 +139,13 @@ function acts(job, look) {
 export function job(id) {
   const root = el("div", { class: "job" }, el("p", { class: "soft" }, "asking"));
   let shown = "";
+  let asks = false; // whether arguments and result are to be seen
+  const reveal = () => el("div", { class: "buttons values" }, el("button", { onclick: () => look((asks = !asks)) }, asks ? "Hide arguments and result" : "Show arguments and result"));
   async function look() {
     if (document.hidden || document.querySelector("dialog[open]")) return;
     let found;
     try {
-      found = await get(`api/jobs/${encodeURIComponent(id)}?explain=1`);
+      found = await get(`api/jobs/${encodeURIComponent(id)}?explain=1${asks ? "&values=1" : ""}`);
     } catch (error) {
       if (error.found?.state === undefined) {
         fill(root, el("section", {}, el("p", {}, error.message)));
@@ -142,7 +161,8 @@ export function job(id) {
     const since = lasts === null ? "" : found.has_ended ? ` ${lasts} ago` : ` for ${lasts}`;
     fill(
       root,
-      el("section", {}, el("h1", {}, found.task ?? "Job ", " ", el("span", { class: `state ${found.state}` }, found.state), since), facts(found), acts(found, look)),
+      el("section", {}, el("h1", {}, found.task ?? "Job ", " ", el("span", { class: `state ${found.state}` }, found.state), since), facts(found), acts(found, look), reveal()),
+      found.values ? values(found.values) : null,
       ...(found.explanation?.waiting ? waiting(found.explanation.waiting) : []),
     );
     if (focused) [...root.querySelectorAll("button")].find((each) => each.textContent === focused)?.focus();
