@@ -55,7 +55,7 @@ class Reconciling:
         self._renew_lease(asked_at_s)
         for setting in joined.replaced:
             logger.warning(
-                "%s in our app.conf differs from the value so far: our value counts for all workers from now on. "
+                "%s in this worker's app.conf differs from the value in force, and replaces it for all workers. "
                 "Another app, or another version of this app, may still be running with the old value",
                 PREFIX + setting.removesuffix("_us"),
             )

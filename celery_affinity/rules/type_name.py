@@ -10,8 +10,8 @@ from .spelling import differ_in_one_letter
 MAX_LENGTH = 255
 
 ACCEPTED = (
-    "the name of a queue that -Q can give: a str without commas and control characters, which begins and ends with no "
-    f"blank, of {MAX_LENGTH} characters at most"
+    "the name of a queue that -Q can give: a str without commas, control characters and blanks at its ends, "
+    f"of {MAX_LENGTH} characters at most"
 )
 
 #: Categories of characters that nobody sees, and that -Q can hardly give: control, format, lone surrogates, ends of

@@ -17,7 +17,7 @@ INSTEAD = {
     r"mend(s|ed|ing)?": "fix",
     r"figures?": "metric, number, count or measurement",
     r"(is|are|was|were|be|been|goes|went) away": "is down, or does not answer",
-    r"some \d[\d,.]*": "about",
+    r"some (\d[\d,.]*|two|three|four|five|ten|twenty|thirty|dozen|hundred|minutes|seconds)": "about, or a few",
     r"(?<!celery )beats?": "heartbeat, or celery beat",
 }
 

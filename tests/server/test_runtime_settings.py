@@ -240,7 +240,7 @@ def test_workers_log_what_changes_and_which_apps_disagree(valkey, fleet, redis_c
     first.wait_for("affinity_age_weight is now 8 (changed at run time); it was 16", 10)
 
     second = start_worker(APP, valkey.url, ["pdf"], pool="solo", env={**env, "MAX_DELIVERIES": "3"})
-    second.wait_for("affinity_max_deliveries in our app.conf differs from the value so far", 20)
+    second.wait_for("affinity_max_deliveries in this worker's app.conf differs from the value in force", 20)
     first.wait_for("affinity_max_deliveries is 3 in the app.conf of another app", 10)
     first.wait_for("and 20 in ours", 1)
 
