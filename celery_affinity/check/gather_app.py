@@ -115,7 +115,7 @@ def _not_recurring(app: Celery) -> Iterator[str]:
 
 
 def _misspelt(app: Celery, own: Settings, refused: list[str]) -> list[str]:
-    """Return misspelt options of tasks, routes, annotations and beat entries. Other errors go to *refused*."""
+    """Return misspelt options of tasks, routes, annotations and beat_schedule entries. Other errors go to *refused*."""
     scheduled = "*" in own.queues
     beat = (wrong_in(where, options, scheduled=scheduled) for where, options in of_beat(app.conf))
     found = [*wrong_with_app(app), *chain.from_iterable(beat)]
@@ -167,7 +167,7 @@ def _by_type(declared: Iterable[tuple[str, str]]) -> Iterator[tuple[str, tuple[s
 
 
 def _declared(app: Celery, own: Settings, refused: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield types with their declarations: tasks, routes, patterns, beat entries. Errors go to *refused*."""
+    """Yield types with their declarations: tasks, routes, patterns, beat_schedule entries. Errors go to *refused*."""
     for name, task in sorted(app.tasks.items()):
         if not name.startswith("celery."):
             type_ = _type_of_task(app, own, name, task, refused)
@@ -198,7 +198,7 @@ def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: lis
 
 
 def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the options in task_routes and in beat entries, each with its place."""
+    """Yield the options in task_routes and in beat_schedule entries, each with its place."""
     yield from of_routes(app.conf)
     yield from of_beat(app.conf)
 

@@ -25,7 +25,7 @@ def test_types_that_an_app_declares(new_app):
         "shop.plain": {"affinity": Affinity(priority=2)},
     }.items():
         app.task(nothing, name=name, shared=False, **options)
-    ours = ("shop.", "beat entry")
+    ours = ("shop.", "beat_schedule entry")
     found = {
         type_: {each for each in who if any(word in each for word in ours)}
         for type_, who in gather_app(app).declared.items()
@@ -37,7 +37,7 @@ def test_types_that_an_app_declares(new_app):
         "others": {"task_routes 'shop.other.*'"},
         "asked": {"task shop.asked", "task_routes 'shop.asked'"},
         "named": {"task shop.by_name.x", "affinity_task_types 'shop.by_name.*'"},
-        "night": {"beat entry 'nightly'"},
+        "night": {"beat_schedule entry 'nightly'"},
         "celery": {"task shop.plain"},
     }
     assert gather_app(app).priorities == ()

@@ -65,7 +65,7 @@ def test_a_value_that_is_refused_is_refused_wherever_it_is_written(new_app, valk
         with refused(f"{where}: {words}"):
             check_app(new_app(**settings))
     beat = new_app(beat_schedule={"nightly": {"task": "shop.far", "schedule": 9.0, "options": options}})
-    assert any(each.startswith(f"beat entry 'nightly': {words}") for each in gather_app(beat).refused)
+    assert any(each.startswith(f"beat_schedule entry 'nightly': {words}") for each in gather_app(beat).refused)
 
 
 @pytest.mark.parametrize("priority", [None, 0, 10, "5", 5.0, True])

@@ -1,4 +1,4 @@
-"""Misspelt options of routes, annotations and beat entries, and how scripts, workers and `check` report them."""
+"""Misspelt options of routes, annotations and beat_schedule entries, and how scripts, workers and `check` report them."""
 
 import json
 import os
@@ -79,8 +79,8 @@ def test_a_misspelt_option_of_a_beat_entry(new_app):
         }
     )
     assert gather_app(app).misspelt == (
-        "beat entry 'nightly': unknown option 'affinty'; did you mean 'affinity'?",
-        "beat entry 'hourly': unknown option 'on_demnd'; did you mean 'on_demand'?",
+        "beat_schedule entry 'nightly': unknown option 'affinty'; did you mean 'affinity'?",
+        "beat_schedule entry 'hourly': unknown option 'on_demnd'; did you mean 'on_demand'?",
     )
     beat = Beat(app=app)
     with pytest.raises(SchedulingError, match="unknown option 'affinty'; did you mean 'affinity'"):
@@ -166,5 +166,5 @@ def test_check_names_the_entry(valkey, redis_client):
     said = [each["what"] for each in json.loads(found.stdout)["findings"] if each["id"] == "option-misspelt"]
     assert said == [
         "task wrong: unknown option 'afinity'; did you mean 'affinity'?",
-        "beat entry 'nightly': unknown option 'affinty'; did you mean 'affinity'?",
+        "beat_schedule entry 'nightly': unknown option 'affinty'; did you mean 'affinity'?",
     ]
