@@ -1,4 +1,4 @@
-"""Misspelt options of routes, annotations and beat_schedule entries, and how scripts, workers and `check` report them."""
+"""Misspelt options of routes, annotations and `beat_schedule`, and how scripts, workers and `check` report them."""
 
 import json
 import os
