@@ -15,6 +15,7 @@ from kombu.utils.url import as_url
 from redis.exceptions import NoScriptError
 
 from ..client import revokes
+from ..errors import TransportError
 from ..server import received
 from ..versions import versions
 from . import checked_message, urls
@@ -169,7 +170,10 @@ def _describe(client: Any) -> str:
     client.userid = broker.user or client.userid
     client.password = broker.password or client.password
     client.virtual_host = broker.virtual_host or client.virtual_host
-    client.credential_provider = broker.credential_provider or client.credential_provider
+    if broker.credential_provider is not None:
+        if not hasattr(client, "credential_provider"):
+            raise TransportError("credential_provider in broker_url needs a later version of kombu")
+        client.credential_provider = broker.credential_provider
     if broker.ssl:
         of_app = client.ssl if isinstance(client.ssl, dict) else {}  # ``broker_use_ssl``
         client.ssl = {**broker.ssl, **of_app}

@@ -153,3 +153,16 @@ def test_options_of_tls_in_a_url_mean_tls_as_with_stock():
         "ssl_cert_reqs": ssl.CERT_REQUIRED,
         "ssl_ca_certs": "/ca.pem",
     }
+
+
+def test_a_kombu_that_knows_no_providers_is_not_used_without_a_login(monkeypatch):
+    before = Connection._init_params
+
+    def of_an_old_kombu(self, **params):
+        before(self, **params)
+        del self.credential_provider
+
+    monkeypatch.setattr(Connection, "_init_params", of_an_old_kombu)
+    assert connection("redis://localhost").hostname == "localhost"
+    with pytest.raises(TransportError, match="needs a later version of kombu"):
+        connection(f"redis://localhost?credential_provider={PLAIN}")
