@@ -7,15 +7,12 @@ from celery.worker import WorkController
 
 from ..client import options
 from ..client.of_app import is_ours, settings_of
-from ..dispatcher import chord_parts
-from ..errors import AffinityError, SettingError, TransportError
+from ..errors import AffinityError, TransportError
 from ..guard.guard import Kin, orphans_end
 from ..rules.keys import Keys
 from ..transport import urls
 from ..transport.transport import Transport
-from ..versions import install_with
-from . import merged_run, redelivered_parts, remote_control
-from . import request_affinity as _request_affinity  # gives the requests of tasks an attribute
+from . import remote_control, task_process
 from .step import AffinityStep
 
 
@@ -38,23 +35,11 @@ def install(worker: WorkController) -> None:
         )
     Keys.of_options(app.conf.broker_transport_options or {})
     options.check_app(app)
-    merged_run.install(app)  # these, before a pool forks
-    redelivered_parts.install(app)
-    chord_parts.install()
-    if settings_of(app).traces:
-        _install_wait_spans()
+    task_process.prepare(app)  # before a pool forks
     worker_process_init.connect(orphans_end(), weak=False)
     worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked
     app.steps["consumer"].add(AffinityStep)
     remote_control.replace()
-
-
-def _install_wait_spans() -> None:
-    try:
-        from . import wait_spans  # not at the top: it needs the extra [otel]
-    except ImportError as exc:
-        raise SettingError(f"affinity_traces needs OpenTelemetry: {install_with('otel')} ({exc})") from exc
-    wait_spans.install()
 
 
 @worker_init.connect
@@ -64,6 +49,3 @@ def _on_worker_init(sender: Any = None, **_: Any) -> None:
     except AffinityError as exc:
         # Celery swallows ordinary errors of a signal handler, and would start a worker that serves nobody.
         raise SystemExit(f"celery_affinity: {exc}") from exc
-
-
-del _request_affinity
