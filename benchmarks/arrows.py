@@ -116,7 +116,7 @@ class Fleet:
         for _ in range(calls):
             call()
         after = self.client.info("cpu")
-        script = self.client.info("commandstats")["cmdstat_evalsha"]
+        script = self.client.info("commandstats")["cmdstat_fcall"]
         cpu_s = sum(after[name] - before[name] for name in ("used_cpu_user", "used_cpu_sys"))
         return script["usec"] / script["calls"], 1e6 * cpu_s / script["calls"]
 

@@ -1,45 +1,30 @@
-"""The app of `celery_app`, for a worker whose scripts count figures of types for every other turn of tasks."""
+"""The app of `celery_app`, for a worker whose releases count figures of types for every other turn of tasks."""
 
 from functools import wraps
 
 from benchmarks.apps.celery_app import app as app
 from benchmarks.systems import TASKS_A_TURN
+from celery_affinity.lua.library import library
 from celery_affinity.server import calls
-from celery_affinity.server.scripts import assembling
+from celery_affinity.server.running import Runner
 
-_PART = "jobs/figures.lua"
-
-_COUNTS_NOTHING = """
-local figures = {}
-
--- RETURNS 2: the time is not the first one of its kind and size.
-function figures.count()
+_COUNTS = "function figures.count("
+_COUNTS_NOTHING = """function figures.count()
     return 2
 end
-"""
+
+function figures.count_not("""
 
 _ended = 0
-_telling = calls.telling
+_telling, _command = calls.telling, Runner.command
 
 
-def _uncounted(name):
-    """Return the script of an arrow, without that part."""
-    generated = assembling._GENERATED
-    counting = assembling.load(name)
-    _read_anew({**generated, _PART: lambda: _COUNTS_NOTHING})
-    found = assembling.load(name)
-    _read_anew(generated)
-    assert found.source != counting.source, "the part has moved"
-    return found
+def _without_figures(text):
+    assert _COUNTS in text, "the function has moved"
+    return text.replace(_COUNTS, _COUNTS_NOTHING)
 
 
-def _read_anew(generated):
-    assembling._GENERATED = generated
-    assembling._read.cache_clear()
-    assembling.load.cache_clear()
-
-
-_UNCOUNTED = {"release": _uncounted("release")}
+_UNCOUNTED = library().changed(_without_figures)
 
 
 @wraps(_telling)
@@ -49,7 +34,22 @@ def telling(worker, acks, ends, *others):
     counts = _ended // TASKS_A_TURN % 2
     _ended += len(ends)
     found = _telling(worker, acks, ends, *others)
-    return found if counts else [(_UNCOUNTED.get(script.name, script), arguments) for script, arguments in found]
+    return found if counts else [(_Uncounted(*call), call[1]) for call in found]
 
 
-calls.telling = telling
+class _Uncounted:
+    """An arrow that is called in the library without figures."""
+
+    def __init__(self, arrow, _):
+        self.name = arrow.name
+
+
+@wraps(_command)
+def command(self, call):
+    """Return the command of *call*."""
+    if isinstance(call[0], _Uncounted):
+        return _UNCOUNTED.by_function.command(call[0].name, self.keys.base, call[1])
+    return _command(self, call)
+
+
+calls.telling, Runner.command = telling, command

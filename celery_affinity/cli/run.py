@@ -40,7 +40,7 @@ def dispatcher(ctx: click.Context, loglevel: int) -> None:
         events = app.events.Dispatcher(connection, hostname=hostname, enabled=bool(app.conf.worker_send_task_events))
         teller = Teller(app, hostname, lambda: events)
         loop = Dispatcher(scheduler, Announcer(teller), Ingest(app), RecurringCalls(app, teller), pause_s=SHORT_PAUSE_S)
-        scheduler.load_for_producers()
+        scheduler.load()
         loop.start()
         click.echo(f"dispatcher ready on {app.connection_for_write().as_uri()}")
         ended.wait()

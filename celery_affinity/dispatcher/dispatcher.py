@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from ..rules.protocol import TICK_US
 from ..rules.score import MICRO
+from ..server.old_libraries import OldLibraries
 from ..server.scheduler import Scheduler
 from .announcer import Announcer
 from .daemon_threads import DaemonThreads
@@ -81,6 +82,7 @@ class Dispatcher:
         self._repairs_at_s = time.monotonic() + _REPAIRS_EVERY_S * random.random()  # noqa: S311  # not all at once
         self._reserves = ReserveWarnings()
         self._trend = TrendNotes()
+        self._old_libraries = OldLibraries()
         self._ticking = Repeating("affinity-dispatcher", self._tick, pause_s)
 
     @property
@@ -121,6 +123,7 @@ class Dispatcher:
             self._repairs_at_s = time.monotonic() + _REPAIRS_EVERY_S
             self._scheduler.repair()
             self._reserves.warn(self._scheduler.reader)
+            self._old_libraries.delete(self._scheduler)
 
     def _tick(self) -> float:
         try:

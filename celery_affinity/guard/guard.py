@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..lua.library import arrow
 from ..server.scheduler import Scheduler
-from ..server.scripts.assembling import load
 from .address import address_of, has_provider
-from .program import Change, Charge, Script
+from .program import Change, Charge
 from .pulse import Pulse
 from .redis_client import Address
 
@@ -263,8 +263,8 @@ class Guard:
             parent=os.getpid(),
             session=os.getsid(0),
             server=address_of(scheduler.client.connection_pool),
-            base=scheduler.keys.base,
-            scripts={name: Script(sha=load(name).sha, source=load(name).source) for name in _ARROWS},
+            arrows={name: [str(word) for word in scheduler.command((arrow(name), []))] for name in _ARROWS},
+            loads=list(scheduler.way.loading(_ARROWS[0])),
         )
 
     def _tell_server(self, server: Address) -> None:

@@ -38,19 +38,13 @@ _OUTLIVES_S = 1.0
 _KILL_S = 0.6
 
 
-class Script(TypedDict):
-    """A Lua script and its SHA-1."""
-
-    sha: str
-    source: str
-
-
 class Charge(TypedDict):
     """The facts that a guard must know of its worker.
 
     *worker*: the id; *name*: the node name; *interval_s*: the time between two beats. *pulse*: the descriptor of the
     `Pulse`; *kin*: both descriptors of the `Kin`. *ends_children*: whether the pool's processes are the worker's forks.
-    *parent*, *session*: process id and session id of the worker. *base*: the beginning of all keys of the *scripts*.
+    *parent*, *session*: process id and session id of the worker. *arrows*: for each arrow that the guard calls the
+    command, to which arguments are added. *loads*: the command that loads these arrows.
     """
 
     worker: str
@@ -62,8 +56,8 @@ class Charge(TypedDict):
     parent: int
     session: int
     server: Address
-    base: str
-    scripts: dict[str, Script]
+    arrows: dict[str, list[str]]
+    loads: list[str]
 
 
 class Change(TypedDict, total=False):
@@ -99,21 +93,26 @@ class Arrows:
         return recovered
 
     def _go_on(self, more: bytes) -> None:
-        """Claim jobs for the types that a script left over, as `Scheduler` does."""
+        """Claim jobs for the types that an arrow left over, as `Scheduler` does."""
         while types := more.split():
             (more,) = _parts(self._run("claim", *types), 1)
 
-    def _run(self, arrow: str, *arguments: object) -> object:
-        script = self._charge["scripts"][arrow]
+    def _run(self, name: str, *arguments: object) -> object:
+        command = [*self._charge["arrows"][name], *arguments]
         try:
-            return self._call("EVALSHA", script["sha"], 1, self._charge["base"], *arguments)
+            return self._call(*command)
         except ServerError as exc:
-            if not str(exc).startswith("NOSCRIPT"):
+            if not _is_missing(exc):
                 raise
-            return self._call("EVAL", script["source"], 1, self._charge["base"], *arguments)
+        try:
+            self._call(*self._charge["loads"])
+        except ServerError as exc:
+            if not _is_there(exc):
+                raise
+        return self._call(*command)
 
     def _call(self, *words: object) -> object:
-        """Call the server. After any error but a lost script, the next call opens a new connection."""
+        """Call the server. After any error but a lost library, the next call opens a new connection."""
         if self._connection is None or self._server is not self._charge["server"]:
             self.close()
             self._server = self._charge["server"]
@@ -121,7 +120,7 @@ class Arrows:
         try:
             return self._connection.call(*words)
         except (OSError, ServerError) as exc:
-            if not str(exc).startswith("NOSCRIPT"):
+            if not (_is_missing(exc) or _is_there(exc)):
                 self.close()
             raise
 
@@ -131,11 +130,20 @@ class Arrows:
             self._connection = None
 
 
+def _is_missing(exc: Exception) -> bool:
+    return isinstance(exc, ServerError) and ("Function not found" in str(exc) or str(exc).startswith("NOSCRIPT"))
+
+
+def _is_there(exc: Exception) -> bool:
+    """Return whether somebody else has loaded the library meanwhile."""
+    return isinstance(exc, ServerError) and "already exists" in str(exc)
+
+
 def _parts(reply: object, number: int) -> list[Any]:
-    """Return the *number* parts of a script's reply, the last one a text. Raises ConnectionError for other replies."""
+    """Return the *number* parts of an arrow's reply, the last one a text. Raises ConnectionError for other replies."""
     if isinstance(reply, list) and len(reply) == number and isinstance(reply[-1], bytes):
         return reply
-    raise ConnectionError(f"the server gave a reply that is none of a script's: {reply!r:.200}")
+    raise ConnectionError(f"the server gave a reply that is none of an arrow's: {reply!r:.200}")
 
 
 class Watch:

@@ -2,12 +2,12 @@
 
 A field goes into names of keys, lists of words and sums that every worker reads, so one bad field would stop them all:
 publishers check it, and so do the scripts, before anything is written. `Job` has a value for each field, from a call
-(`client.envelope.as_job`) or from stock Celery's list (`dispatcher.ingest`). Lua that deals with all fields is spelled
-by `lua_expression`; the scripts' check is ``server/lua/jobs/fields.lua``, which a test compares with the patterns here.
+(`client.envelope.as_job`) or from stock Celery's list (`dispatcher.ingest`). Lua that deals with all fields is made
+from the table; the functions' check is ``lua/jobs/job_check.lua``, which a test compares with the patterns here.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -46,7 +46,7 @@ class Field(NamedTuple):
 
 
 _ENCODED = "[A-Za-z0-9_.~%-]"
-_TEXT = f"{_ENCODED}*"
+TEXT = f"{_ENCODED}*"
 _STAMP = "[A-Za-z0-9_.~%:-]+"
 _COUNT = f"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}"
 #: µs, few enough to be added to a time exactly, in a script as well.
@@ -83,7 +83,7 @@ FIELDS: dict[str, Field] = {
         _NUMBER,
         0,
     ),
-    "task_id": Field("Celery", "a text, percent-encoded", _TEXT, "", kept="task"),
+    "task_id": Field("Celery", "a text, percent-encoded", TEXT, "", kept="task"),
     "task_name": Field("Celery", "a text in UTF-8", r"[^\ud800-\udfff]*", "", kept="name"),
     "expires_us": Field(  # "expires" has the time of the end, if there is one
         "expires of the call",
@@ -206,46 +206,3 @@ class Job:
 def kept(job: Job) -> dict[str, Any]:
     """Return what *job* has for the fields that its hash has unchanged."""
     return {name: getattr(job, name) for name, field in FIELDS.items() if field.kept}
-
-
-def lua_expression(name: str, parts: Sequence[str]) -> str:
-    """Return Lua for ``job_fields.name(parts)``, of which scripts make jobs. *parts* are Lua themselves."""
-    return _IN_LUA[name](*parts)
-
-
-def _at(arguments: str, first: str) -> str:
-    """Return the job, a table by `FIELDS`, whose fields begin at *first* in *arguments*."""
-    values = (f"{name} = {arguments}[{first} + {place}]" for place, name in enumerate(FIELDS))
-    return f"{{ {', '.join(values)} }}"
-
-
-def _bare(job: str) -> str:
-    """Return *job* with the default of every field that a message may leave out."""
-    values = (
-        f"{name} = {job}.{name}" if field.otherwise is None else f'{name} = "{field.otherwise}"'
-        for name, field in FIELDS.items()
-    )
-    return f"{{ {', '.join(values)} }}"
-
-
-def _row(job: str, lane: str, enqueued: str, state: str) -> str:
-    """Return the fields of *job*'s hash and what they hold: the arguments of HSET after the key."""
-    # The type goes first: a server looks for the fields of a small hash from the first one on.
-    first, *others = (f'"{field.kept}", {job}.{name}' for name, field in FIELDS.items() if field.kept)
-    fixed = f'"lane", {lane}, "enqueued", {enqueued}'
-    return ", ".join([first, fixed, *others, f'"state", {state}'])
-
-
-def _unencoded(job: str) -> str:
-    """Return the name of a field of *job* that is not percent-encoded, of those that need be nothing else; or false."""
-    names = (name for name, field in FIELDS.items() if field.pattern == _TEXT)
-    return " or ".join(f'string.find({job}.{name}, "[^%w_.~%%-]") and "{name}"' for name in names)
-
-
-_IN_LUA: dict[str, Callable[..., str]] = {
-    "COUNT": lambda: str(len(FIELDS)),
-    "at": _at,
-    "bare": _bare,
-    "row": _row,
-    "unencoded": _unencoded,
-}

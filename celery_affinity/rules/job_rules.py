@@ -2,7 +2,7 @@
 
 The field says how the job merges, or has a key, or both, in this order: ``merge=K most=N bytes=N wait=US/US key=K
 limit=N``, ``wait=`` only where a call waits for others. The scripts read the same texts
-(``server/lua/jobs/merging.lua``, ``patience.lua``, ``key_rows.lua``). `keyed` writes what they say of a key.
+(``lua/merging/merging.lua``, ``patience.lua``, ``lua/keyed/rows.lua``). `keyed` writes what they say of a key.
 """
 
 import re

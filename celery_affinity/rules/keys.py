@@ -5,7 +5,7 @@ All keys of a cohort share one hash tag, so that they live on one shard:
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
@@ -213,29 +213,27 @@ KEYS: dict[str, tuple[str, str, str]] = {
 }
 
 
-_REDIS_TYPES = ("hash", "zset", "list", "string")
-
 #: Names that `quote` leaves as they are: most types, and every task id.
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 
 #: First character of a type in the profile of workers that have withdrawn from it: such workers serve the type, but
 #: take none of its jobs for a moment.
-_WITHDRAWN = "!"
+WITHDRAWN = "!"
 
 
 def withdrawn(type_: str) -> str:
     """Return the word for *type_* (not encoded) in the profile of workers that have withdrawn from the type."""
-    return _WITHDRAWN + type_
+    return WITHDRAWN + type_
 
 
 def marked(type_: str) -> str:
     """Return the word of `withdrawn`, encoded, for *type_*, which is encoded already."""
-    return encode(_WITHDRAWN) + type_
+    return encode(WITHDRAWN) + type_
 
 
 def unmarked(type_: str) -> str:
     """Return the type that *type_*, an encoded word of a profile, stands for, whether the workers withdrew or not."""
-    return type_.removeprefix(encode(_WITHDRAWN))
+    return type_.removeprefix(encode(WITHDRAWN))
 
 
 def encode(name: str) -> str:
@@ -281,35 +279,3 @@ class Keys:
     def key(self, name: str, *parts: str) -> str:
         """Return the key *name* for *parts*, which are encoded already."""
         return self.base + KEYS[name][0] % parts
-
-
-def lua_expression(name: str, parts: Sequence[str]) -> str:
-    """Return Lua for the key *name* of *parts*, which are Lua expressions of encoded names."""
-    template = KEYS[name][0]
-    pieces = template.split("%s")
-    if len(pieces) != len(parts) + 1:
-        raise ValueError(f"key.{name} takes {len(pieces) - 1} parts, got: {parts}")
-    spelled = [f'"{pieces[0]}"']
-    for part, piece in zip(parts, pieces[1:], strict=True):
-        spelled += [part, f'"{piece}"'] if piece else [part]
-    return f"(base .. {' .. '.join(spelled)})"
-
-
-def lua_kinds() -> str:
-    """Return Lua that has the Redis type of each key, and whether there is one key for each name (``of_each``)."""
-    kinds = []
-    for template, kind, _ in KEYS.values():
-        if kind in _REDIS_TYPES and template.count("%s") < 2:
-            of_each = "true" if "%s" in template else "false"
-            kinds.append(f'    {{ name = "{template.removesuffix("%s")}", kind = "{kind}", of_each = {of_each} }},\n')
-    return f"local KINDS = {{\n{''.join(kinds)}}}\n"
-
-
-def lua_source() -> str:
-    """Return the first lines of every script. `lua_expression` spells the keys themselves."""
-    return (
-        f"local SCHEMA = {SCHEMA} -- number of the format of the keys\n"
-        f'local WITHDRAWN = "{encode(_WITHDRAWN)}" -- before a type, in a profile: withdrawn from it for a moment\n'
-        f'local SEVERAL = "{SEVERAL.decode()}" -- instead of the job of a task that has several\n'
-        "local base = KEYS[1] -- what every key of the cohort begins with\n"
-    )

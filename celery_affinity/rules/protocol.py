@@ -1,6 +1,6 @@
-"""The numbers that the Lua scripts share with the Python that specifies, calls or explains them.
+"""The numbers that the Lua functions share with the Python that specifies, calls or explains them.
 
-A script says ``protocol.MOST_MOVES``, and linking writes the figure there.
+Lua has them in the table ``protocol``, which is generated.
 """
 
 # -- how much one call of a script does
@@ -248,16 +248,14 @@ MOST_ALIKE = 20
 
 # -- what somebody else deleted or overwrote
 
+#: Texts of one kind whose meanings the functions keep from call to call: types, names of tasks, lanes.
+MOST_KEPT = 1000
+
 #: Largest number of findings that are kept for a dispatcher's log.
 MOST_SPOILED = 100
 
 #: Seconds for which a key that held what it must not is kept, out of the way: a week.
 SET_ASIDE_KEPT_S = 604_800
 
-_NUMBERS: dict[str, float | str] = {name: value for name, value in globals().items() if name.isupper()}
-
-
-def lua_number(name: str) -> str:
-    """Return Lua for the number, or text, *name*. Raises KeyError if there is none."""
-    value = _NUMBERS[name]
-    return f'"{value}"' if isinstance(value, str) else str(value)
+#: name -> number or text, of all above.
+NUMBERS: dict[str, float | str] = {name: value for name, value in globals().items() if name.isupper()}

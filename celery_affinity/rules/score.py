@@ -7,7 +7,7 @@
 
 The cap keeps on-demand load above capacity from starving a queued job for ever: past the cap both modes gain the same
 16 points a second. With the setting ``priority_percentage`` a share of the claims goes by age alone. Scores are whole
-micro-points, so that Python and ``server/lua/placing/score.lua`` agree to the last bit.
+micro-points, so that Python and ``lua/placing/score.lua`` agree to the last bit.
 """
 
 import math

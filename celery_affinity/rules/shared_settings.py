@@ -66,12 +66,12 @@ def is_setting(name: str, text: str) -> bool:
 
 #: Setting, by its name in Redis -> its value while Redis has none. *priority_reversed*: whether priorities are read the
 #: other way round, since ``priority_order`` was changed at run time. *revision*: grows with each change.
-_DEFAULTS = {**shared(Settings()), "priority_reversed": "0", "revision": "0"}
+DEFAULTS = {**shared(Settings()), "priority_reversed": "0", "revision": "0"}
 
 
 def complete(found: Mapping[str, str]) -> dict[str, str]:
     """Return *found*, settings by their name in Redis, with the default of each that is missing or has a bad value."""
-    return {**_DEFAULTS, **{name: text for name, text in found.items() if _is_value(name, text)}}
+    return {**DEFAULTS, **{name: text for name, text in found.items() if _is_value(name, text)}}
 
 
 def _is_value(name_in_redis: str, text: str) -> bool:
@@ -95,7 +95,7 @@ def weights(found: Mapping[str, str]) -> Weights:
 
 
 #: Settings that a claim needs, read at once; of all others a script needs one or two, if any.
-_FOR_A_CLAIM = (
+FOR_A_CLAIM = (
     "priority_percentage",
     "priority_weight",
     "age_weight",
@@ -107,37 +107,3 @@ _FOR_A_CLAIM = (
     "priority_reversed",
     "revision",
 )
-
-
-def lua_source() -> str:
-    """Return the Lua functions that read the settings in force: each when it is needed, or its default."""
-    defaults = "".join(f"        {name} = {_lua_value(value)},\n" for name, value in _DEFAULTS.items())
-    names = "".join(f'        "{name}",\n' for name in _FOR_A_CLAIM)
-    return (
-        "local function default_of(name)\n"
-        "    local defaults = {\n"
-        f"{defaults}"
-        "    }\n"
-        "    return defaults[name]\n"
-        "end\n"
-        "\n"
-        "local function read_settings()\n"
-        "    return setmetatable({}, { __index = function(settings, name)\n"
-        '        local value = redis.call("HGET", key.settings, name)\n'
-        "        settings[name] = tonumber(value) or value or default_of(name)\n"
-        "        return settings[name]\n"
-        "    end })\n"
-        "end\n"
-        "\n"
-        "local function read_for_a_claim(settings)\n"
-        f"    local names = {{\n{names}    }}\n"
-        '    local values = redis.call("HMGET", key.settings, unpack(names))\n'
-        "    for i, name in ipairs(names) do\n"
-        "        settings[name] = tonumber(values[i]) or values[i] or default_of(name)\n"
-        "    end\n"
-        "end\n"
-    )
-
-
-def _lua_value(value: str) -> str:
-    return value if value.replace(".", "", 1).isdigit() else f'"{value}"'

@@ -1,6 +1,6 @@
 """The choice of a slot: the most specialised one that is free.
 
-``server/lua/placing/which_slot.lua`` (`view.best`) is this rule in Redis, ``free_slots.lua`` there (`left`) this count.
+``lua/placing/which_slot.lua`` (`view.best`) is this rule in Redis, ``free_slots.lua`` there (`left`) this count.
 """
 
 from collections.abc import Iterable

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from redis.exceptions import InvalidResponse
 
+from ..lua.library import Argument, Arrow, arrow
 from ..rules import bounds
 from ..rules.bounds import Bound
 from ..rules.job_fields import Job
@@ -12,10 +13,9 @@ from ..rules.protocol import MOST_BYTES, MOST_MOVES
 from ..rules.recurring_call import RecurringCall
 from .connections.in_flight import InFlight
 from .replies import End
-from .scripts.assembling import Argument, Script, load
 
-#: A script, and its arguments.
-Call = tuple[Script, list[Argument]]
+#: An arrow, and its arguments.
+Call = tuple[Arrow, list[Argument]]
 
 Item = TypeVar("Item")
 
@@ -25,24 +25,24 @@ TOGETHER = 25
 
 def publishing(jobs: Iterable[Job]) -> Iterator[Call]:
     """Yield the calls that publish *jobs*, in their order. The jobs of a call all have a bound, or none has one."""
-    script = load("publish")
+    publish = arrow("publish")
     arguments: list[Argument] = []
     bounded: dict[str, Bound] = {}
     count = size = 0
     for job in jobs:
         is_other = (job.bound is None) == bool(bounded) or bounded.get(job.type, job.bound) != job.bound
         if arguments and is_other:
-            yield script, _with_bounds(arguments, bounded)
+            yield publish, _with_bounds(arguments, bounded)
             arguments, bounded, count, size = [], {}, 0, 0
         arguments += job.arguments
         if job.bound is not None:
             bounded[job.type] = job.bound
         count, size = count + 1, size + len(job.message)
         if count == TOGETHER or size > MOST_BYTES:
-            yield script, _with_bounds(arguments, bounded)
+            yield publish, _with_bounds(arguments, bounded)
             arguments, bounded, count, size = [], {}, 0, 0
     if arguments:
-        yield script, _with_bounds(arguments, bounded)
+        yield publish, _with_bounds(arguments, bounded)
 
 
 def _with_bounds(arguments: list[Argument], bounded: dict[str, Bound]) -> list[Argument]:
@@ -51,8 +51,8 @@ def _with_bounds(arguments: list[Argument], bounded: dict[str, Bound]) -> list[A
 
 def ingesting(list_: str, jobs: Iterable[Job]) -> list[Call]:
     """Return a call for each of *jobs*, whose messages are in a list of stock Celery."""
-    script = load("ingest")
-    return [(script, script.arguments(job.arguments, list=list_, readable=int(job.readable))) for job in jobs]
+    ingest = arrow("ingest")
+    return [(ingest, ingest.arguments(job.arguments, list=list_, readable=int(job.readable))) for job in jobs]
 
 
 def declaring(entries: Iterable[RecurringCall]) -> Iterator[list[Argument]]:
@@ -75,9 +75,9 @@ def telling(
     """Return the calls that ack messages and that release the slots of ended jobs; no call without *acks* or *ends*."""
     told = []
     if acks:
-        told.append((load("ack"), load("ack").arguments(worker=worker, rest=flat(acks))))
+        told.append((arrow("ack"), arrow("ack").arguments(worker=worker, rest=flat(acks))))
     if ends:
-        release = load("release")
+        release = arrow("release")
         arguments = release.arguments(
             rest=flat(ends), worker=worker, sequence=sequence, caller=int(inline), most_ahead=most_ahead
         )

@@ -7,12 +7,13 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from redis.exceptions import NoScriptError, WatchError
+from redis.exceptions import WatchError
 
 from ..rules.job_fields import Job
 from ..rules.rows import text_of
 from . import calls
 from .replies import Published
+from .running import is_missing
 from .scheduler import Scheduler
 
 #: Largest number of attempts while the server loses its scripts, or others make the same request.
@@ -49,8 +50,8 @@ def publish_once(scheduler: Scheduler, name: str, request: Made, jobs: Sequence[
             if before is not None:
                 return before
             pipe.multi()
-            for script, arguments in calls.publishing(jobs):
-                pipe.evalsha(script.sha, 1, scheduler.keys.base, *arguments)
+            for call in calls.publishing(jobs):
+                pipe.execute_command(*scheduler.command(call))
             pipe.set(key, f"{request.digest} {request.task_id}", px=round(keep_s * 1000))
             try:
                 *replies, _ = pipe.execute(raise_on_error=False)
@@ -65,9 +66,9 @@ def publish_once(scheduler: Scheduler, name: str, request: Made, jobs: Sequence[
                 raise
             return None
         scheduler.client.unlink(key)
-        if not isinstance(failed, NoScriptError):
+        if not is_missing(failed):
             raise failed
-        scheduler.load_for_producers()
+        scheduler.load()
     raise WatchError(f"other requests with the Idempotency-Key {name!r} are under way")
 
 

@@ -1,4 +1,4 @@
-"""The running of scripts: by digest, loaded if the server lost them, again after a repair; the meaning of errors."""
+"""The calls of arrows: the library is loaded if the server lacks it; again after a repair; the meaning of errors."""
 
 import logging
 import re
@@ -10,75 +10,83 @@ from typing import Any
 import redis
 from redis.exceptions import BusyLoadingError, NoPermissionError, NoScriptError, ResponseError
 
+from ..lua.library import Argument, Arrow, Library, Way, arrow, library
 from ..rules.keys import Keys
 from ..rules.protocol import LONGEST_NAME, MOST_GAINED
 from .calls import Call, pages
 from .passing import passes
 from .reader import Reader
-from .scripts.assembling import Argument, Script, load
 
 logger = logging.getLogger(__name__)
 
 #: Errors that a server answers instead of a reply.
 _REFUSALS = (BusyLoadingError, ResponseError)
 
-#: Errors of a script that lacks the right to a command; the second is Redis 7.0's.
+#: Errors of an arrow that lacks the right to a command; the second is Redis 7.0's.
 _NO_RIGHT = ("ACL failure", "The user executing the script can't")
 
-#: Errors of a script that met a key of another type, or a number that is none. Every other refusal begins with a code,
+#: Errors of an arrow that met a key of another type, or a number that is none. Every other refusal begins with a code,
 #: or speaks of what a script may do.
 _SPOILED = re.compile(
-    r"(.*: )?WRONGTYPE |(?!([A-Z]{3,} |.*ACL |.*to the same slot|.* (in|from)( read-only)? scripts?\b)).*user_script",
+    r"(.*: )?WRONGTYPE |(?!([A-Z]{3,} |.*ACL |.*to the same slot|.* (in|from)( read-only)? scripts?\b))"
+    r".*user_(script|function)",
     re.DOTALL,
 )
 
 #: Pause, s, after a repair that found nothing, before another one.
 _IN_VAIN_S = 5.0
 
-#: The script that producers call. A user who may load scripts loads it for those who may not (docs/how-to/acl.md).
-_OF_PRODUCERS = "publish"
+#: Beginnings of what a server says that knows no functions: another program than Redis and Valkey, or a hosted one.
+_KNOWS_NO_FUNCTIONS = ("unknown command", "unknown subcommand", "Unknown subcommand", "Unsupported")
 
 
-class ScriptRunner:
-    """Runs scripts on the keys of one cohort, which *reader* reads.
+class Runner:
+    """Calls arrows on the keys of one cohort, which *reader* reads.
 
     *client* adds no prefix to keys and repeats no command by itself. Errors of a state that will pass (a server that
-    loads, a replica after a failover) are raised as redis.ConnectionError, which kombu and Celery retry.
+    loads, a replica after a failover) are raised as redis.ConnectionError, which kombu and Celery retry. Arrows are
+    functions; scripts on a server that refuses functions.
     """
+
+    library: Library = library()
 
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self.client: Any = client  # redis-py's types leave open whether a reply is bytes, str or awaited
         self.keys = keys
         self.reader = Reader(client, keys)
+        self.way: Way = self.library.by_function
         self._in_vain_until_s = 0.0
 
-    def load_for_producers(self) -> None:
-        """Load the script that producers call: their users may have no right to load it."""
-        script = load(_OF_PRODUCERS)
+    def load(self) -> None:
+        """Load what producers call: their users may have no right to load it."""
         try:
-            self.client.script_load(script.source)
+            self._load("publish")
         except _REFUSALS as exc:
-            _raise_meaning(exc, [script])
+            _raise_meaning(exc, ["publish"])
             raise
 
-    def _commands(self, calls: Iterable[Call]) -> list[tuple[Any, ...]]:
-        """Return *calls* as commands, for a connection whose replies are read later."""
-        return [("EVALSHA", script.sha, 1, self.keys.base, *arguments) for script, arguments in calls]
+    def command(self, call: Call) -> tuple[Argument, ...]:
+        """Return *call* as a command, for a connection whose reply is read later."""
+        its_arrow, arguments = call
+        return self.way.command(its_arrow.name, self.keys.base, arguments)
 
-    def _run(self, script: Script, rest: Iterable[Argument] = (), **values: Argument) -> Any:
-        (reply,) = self._run_together([(script, script.arguments(rest, **values))])
+    def _commands(self, calls: Iterable[Call]) -> list[tuple[Argument, ...]]:
+        return [self.command(call) for call in calls]
+
+    def _run(self, arrow: Arrow, rest: Iterable[Argument] = (), **values: Argument) -> Any:
+        (reply,) = self._run_together([(arrow, arrow.arguments(rest, **values))])
         return reply
 
     def _run_together(self, calls: Sequence[Call]) -> list[Any]:
-        """Run scripts in one round trip. If a script meets a spoiled key, repair the key and run all of them again."""
+        """Call arrows in one round trip. If one meets a spoiled key, repair the key and call all of them again."""
         try:
             return self._attempt(calls)
         except ResponseError as exc:
             if not _SPOILED.match(str(exc)) or time.monotonic() < self._in_vain_until_s:
                 raise
             logger.error(
-                "The script %s failed; the data in Redis are checked and repaired: %s",
-                " and ".join(script.name for script, _ in calls),
+                "The call of %s failed; the data in Redis are checked and repaired: %s",
+                " and ".join(each.name for each, _ in calls),
                 exc,
             )
             if not self._repaired([value for _, arguments in calls for value in arguments]):
@@ -89,7 +97,7 @@ class ScriptRunner:
         """Claim jobs of the types that a reply names, until no pending job fits a free slot."""
         types = more.split()
         while types:
-            (more,) = self._run(load("claim"), rest=types[:MOST_GAINED])
+            (more,) = self._run(arrow("claim"), rest=types[:MOST_GAINED])
             types = [*more.split(), *types[MOST_GAINED:]]
 
     def repair(
@@ -107,8 +115,8 @@ class ScriptRunner:
         first = 0
         while first >= 0:
             rest = names if first == 0 else ()
-            arguments = load("repair").arguments(rest, first=first, thorough=how)
-            (reply,) = self._attempt([(load("repair"), arguments)])
+            repair = arrow("repair")
+            (reply,) = self._attempt([(repair, repair.arguments(rest, first=first, how=how))])
             first, some, what = reply
             types += some
             found += [each.decode(errors="replace") for each in what]
@@ -130,48 +138,65 @@ class ScriptRunner:
         return False
 
     def _attempt(self, calls: Sequence[Call]) -> list[Any]:
-        """Run scripts in one round trip. Load them if the server has lost them."""
+        """Call arrows in one round trip. Load them if the server lacks them."""
         try:
             try:
-                return self._evalsha(calls)
-            except NoScriptError:
-                # The server lost all scripts: a fleet at work gives producers theirs again with its next call.
-                for script in dict.fromkeys([*(script for script, _ in calls), load(_OF_PRODUCERS)]):
-                    self._load(script)  # that of producers last: an error names the script of the call
-                return self._evalsha(calls)
+                return self._call(calls)
+            except _REFUSALS as exc:
+                if not self._may_be_loaded(exc):
+                    raise
+                for name in dict.fromkeys(each.name for each, _ in calls):
+                    self._load(name)
+                return self._call(calls)
         except _REFUSALS as exc:
-            _raise_meaning(exc, (script for script, _ in calls))
+            _raise_meaning(exc, (each.name for each, _ in calls))
             raise
 
-    def _load(self, script: Script) -> None:
+    def _may_be_loaded(self, exc: Exception) -> bool:
+        """Return whether the server lacks what was called. One that knows no functions gets scripts from now on."""
+        if self.way is self.library.by_function and str(exc).startswith(_KNOWS_NO_FUNCTIONS):
+            self.way = self.library.by_script
+            return True
+        return is_missing(exc)
+
+    def _load(self, name: str) -> None:
+        """Load what has the arrow *name*."""
         try:
-            self.client.script_load(script.source)
+            self.client.execute_command(*self.way.loading(name))
         except NoPermissionError as exc:
-            if script.name != _OF_PRODUCERS:
-                raise
             # The error will pass with the first worker: the call is to be repeated.
             raise redis.ConnectionError(
-                f"the server does not have the script of {script.name}, and the broker's user may not load it: a "
-                "worker or a dispatcher of this version of celery_affinity does, when it starts and after a "
-                f"restart of the server ({exc})"
+                f"the server does not have the function of {name}, and the broker's user may not load it: a worker or "
+                "a dispatcher of this version of celery_affinity does, when it starts and after a restart of the "
+                f"server ({exc})"
             ) from exc
+        except ResponseError as exc:
+            if "already exists" in str(exc):  # somebody else has loaded it meanwhile
+                return
+            if self.way is self.library.by_script or not str(exc).startswith(_KNOWS_NO_FUNCTIONS):
+                raise
+            self.way = self.library.by_script
+            self._load(name)
 
-    def _evalsha(self, calls: Sequence[Call]) -> list[Any]:
+    def _call(self, calls: Sequence[Call]) -> list[Any]:
         if len(calls) == 1:
-            script, arguments = calls[0]
-            return [self.client.evalsha(script.sha, 1, self.keys.base, *arguments)]
+            return [self.client.execute_command(*self.command(calls[0]))]
         with self.client.pipeline(transaction=False) as pipe:
-            for script, arguments in calls:
-                pipe.evalsha(script.sha, 1, self.keys.base, *arguments)
+            for call in calls:
+                pipe.execute_command(*self.command(call))
             replies: list[Any] = pipe.execute()
             return replies
 
 
-def _raise_meaning(exc: redis.RedisError, scripts: Iterable[Script]) -> None:
+def is_missing(exc: Exception) -> bool:
+    """Return whether a server raised *exc* because it does not have the arrow that was called."""
+    return isinstance(exc, NoScriptError) or "Function not found" in str(exc)
+
+
+def _raise_meaning(exc: redis.RedisError, names: Iterable[str]) -> None:
     """Raise what an error of the server means: a state that will pass, or a missing right. Else return."""
-    # After NOSCRIPT twice in a row, the server lost its scripts again before it could run the one.
-    if passes(exc) or isinstance(exc, NoScriptError):
+    # A server that lacks the arrow twice in a row has lost it again before it could run it.
+    if passes(exc) or is_missing(exc):
         raise redis.ConnectionError(str(exc)) from exc
     if isinstance(exc, NoPermissionError) or any(words in str(exc) for words in _NO_RIGHT):
-        names = " and ".join(script.name for script in scripts)
-        raise NoPermissionError(f"the broker's user has no right to {names}: {exc}") from exc
+        raise NoPermissionError(f"the broker's user has no right to {' and '.join(names)}: {exc}") from exc

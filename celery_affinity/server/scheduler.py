@@ -12,7 +12,7 @@ from .arrows.working import Working
 
 
 class Scheduler(Working, Dispatching, Recurring, Publishing, Operating):
-    """The scheduler of one cohort, reached by *client*. `ScriptRunner` has the demands on a client, and the errors."""
+    """The scheduler of one cohort, reached by *client*. `Runner` has the demands on a client, and the errors."""
 
     def close(self) -> None:
         """Close the connections that no thread is using; one that is in use goes with its last user."""

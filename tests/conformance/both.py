@@ -3,12 +3,12 @@
 import zlib
 from itertools import count
 
-from celery_affinity.reference.replies import NONE
 from celery_affinity.rules import bounds, job_fields
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.marks import has_key, merges
 from celery_affinity.rules.protocol import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
+from tests.conformance.reference.replies import NONE
 
 from .mirror import KEYS, payload, profile
 from .side_by_side import REFUSED, Named, SideBySide

@@ -6,13 +6,13 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from math import ceil
 
-from celery_affinity.reference.jobs.key_room import limit_of
-from celery_affinity.reference.jobs.key_rows import rules_of
-from celery_affinity.reference.jobs.key_standing import standing_ids
 from celery_affinity.rules.job_rules import Rate
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.protocol import AT_ONCE_US
+from tests.conformance.reference.keyed.room import limit_of
+from tests.conformance.reference.keyed.rows import rules_of
+from tests.conformance.reference.keyed.standing import standing_ids
 
 from .mirror import KEYS
 

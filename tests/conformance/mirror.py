@@ -10,13 +10,14 @@ import re
 from collections import Counter, defaultdict
 from functools import cache, lru_cache
 
-from celery_affinity.reference.jobs import key_rows, key_standing
 from celery_affinity.rules import keys
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.job_rules import as_kept
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import FIGURES_KEPT_S
 from celery_affinity.server.replies import Joining
+from tests.conformance.reference.keyed import rows as key_rows
+from tests.conformance.reference.keyed import standing as key_standing
 
 from ..support.clocked import CLOCK
 

@@ -2,11 +2,11 @@
 
 import redis
 
-from celery_affinity.reference.reference import Reference
-from celery_affinity.reference.replies import NONE
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.protocol import ENDED_KEPT_S
 from celery_affinity.rules.score import MICRO
+from tests.conformance.reference.reference import Reference
+from tests.conformance.reference.replies import NONE
 
 from ..support.clocked import CLOCK, START_US
 from .invariants import (

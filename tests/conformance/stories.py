@@ -86,19 +86,19 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
         # Where types, keys, recurring calls, and what puts these off begin.
         from_types, from_keys, from_recurring, from_recurs = (nth * 10**12 for nth in range(1, 5))
         after_keys = from_recurring if self.reference.recurring else -1
-        self.step("repair", [1, [], []], *names, first=0, thorough=int(thorough))
-        self.step("repair", [from_types, [], []], first=1, thorough=int(thorough))
+        self.step("repair", [1, [], []], *names, first=0, how=int(thorough))
+        self.step("repair", [from_types, [], []], first=1, how=int(thorough))
         for part in range(0, PARTS * len(types), 2):  # a call does some parts, more than two as a rule
-            self.step("repair", NothingFound(), first=from_types + part, thorough=int(thorough))
+            self.step("repair", NothingFound(), first=from_types + part, how=int(thorough))
         after_types = from_keys if self.reference.waiting_keys else after_keys
         last = [after_types, types[-1:], []]
-        self.step("repair", last, first=from_types + max(0, PARTS * len(types) - 1), thorough=int(thorough))
+        self.step("repair", last, first=from_types + max(0, PARTS * len(types) - 1), how=int(thorough))
         for nth in range(len(self.reference.waiting_keys)):  # a call looks at one key at least
-            self.step("repair", NothingFound(), first=from_keys + nth, thorough=int(thorough))
+            self.step("repair", NothingFound(), first=from_keys + nth, how=int(thorough))
         self._have_turns_of_later_end()
         if self.reference.recurring:
-            self.step("repair", [from_recurs, [], []], first=from_recurring, thorough=int(thorough))
-            self.step("repair", [-1, [], []], first=from_recurs, thorough=int(thorough))
+            self.step("repair", [from_recurs, [], []], first=from_recurring, how=int(thorough))
+            self.step("repair", [-1, [], []], first=from_recurs, how=int(thorough))
         self.compare()
 
     def _have_turns_of_later_end(self):

@@ -7,7 +7,7 @@ import sys
 import pytest
 import redis
 
-from celery_affinity.server.scripts.assembling import bound
+from celery_affinity.lua.library import bound
 
 from .faults import FAULTS, LUA, ROOT, Fault
 
@@ -46,8 +46,8 @@ def test_no_fault_stands_twice():
 #: Files of which no line can be wrong unnoticed, each with the reason.
 WITHOUT_FAULTS = {
     "base/garbage": "how the server's Lua collects garbage: no reply and no key depends on that",
-    "jobs/merges": "hands a call on to a function by its name: a wrong one is an error at once",
-    "jobs/of_batches": "hands a call on to a function by its name: a wrong one is an error at once",
+    "base/use": "when a library was called last: `tests/server/test_old_libraries.py` is about that",
+    "base/kept": "what is kept could be worked out anew: no reply and no key depends on that",
 }
 
 

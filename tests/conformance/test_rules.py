@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from celery_affinity.lua.library import library
 from celery_affinity.rules.keys import Keys, decode, encode
 from celery_affinity.rules.score import MICRO, Place, Terms, Weights, overtakes, score
 from celery_affinity.rules.slot import FreeWorker, choose
-from celery_affinity.server.scripts.assembling import assembled
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
@@ -31,10 +31,8 @@ some_weights = st.builds(
 @pytest.fixture
 def lua_score(redis_client):
     """The score of ``lua/placing/score.lua``, run on the server."""
-    source = assembled("publish")
-    begin, end = source.index("local score = {}"), source.index("-- RETURNS whether a job is older")
     script = redis_client.register_script(
-        source[begin:end]
+        library().modules
         + """
         local settings = {
             priority_weight = tonumber(ARGV[5]), age_weight = tonumber(ARGV[6]), rarity_weight = tonumber(ARGV[7]),

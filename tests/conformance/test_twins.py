@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from celery_affinity import reference, server
-from celery_affinity.reference.reference import Reference
-from celery_affinity.server.scripts.assembling import ARROWS
+from celery_affinity import lua
+from celery_affinity.lua.library import ARROWS
+from tests.conformance.reference.reference import Reference
 
-REFERENCE, LUA = Path(str(files(reference))), Path(str(files(server))) / "lua"
+REFERENCE, LUA = Path(__file__).parent / "reference", Path(str(files(lua)))
 TWINS = sorted(path.relative_to(REFERENCE) for path in REFERENCE.glob("*/*.py") if path.stem != "__init__")
 
 #: Arrows without a twin in the reference, whose state is never spoiled.
@@ -32,6 +32,7 @@ ONLY_IN_PYTHON |= {
     "limits_in",
     "in_force",
     "keep_s",
+    "averaged",
 }
 
 

@@ -1,32 +1,40 @@
-"""Scripts and commands to a server, many in one round trip; their replies are asked for later."""
-
-from dataclasses import replace
+"""Arrows and commands to a server, many in one round trip; their replies are asked for later."""
 
 import redis
 
-from celery_affinity.server.scripts.assembling import ARROWS, assembled, load
-from celery_affinity.server.scripts.linking import linked
+from celery_affinity.lua.library import arrow
 
-from ..support.clocked import clocked
+from ..support.clocked import CLOCKED
 from .mirror import READ_ALL
 
 #: Bytes of messages that one call moves: so few that walks reach the limit.
 FEW_BYTES = 2_500
 
 
-def _with_few_bytes(name):
-    source = assembled(name).replace("protocol.MOST_BYTES", str(FEW_BYTES))
-    return replace(load(name), source=linked(source))
+def _with_few_bytes(text):
+    found = text.replace("protocol.MOST_BYTES = 1000000\n", f"protocol.MOST_BYTES = {FEW_BYTES}\n")
+    assert found != text
+    return found
+
+
+LIBRARY = CLOCKED.changed(_with_few_bytes)
 
 
 class Wire:
-    """One connection to a server, without a client's costly care for lost connections: none is lost here."""
+    """One connection to a server, without a client's costly care for lost connections: none is lost here.
 
-    def __init__(self, client):
+    *by_script*: whether arrows are called as on a server that refuses functions.
+    """
+
+    def __init__(self, client, *, by_script=False):
         self._pool = client.connection_pool
         self._connection = self._pool.get_connection()
-        self._scripts = {name: clocked(_with_few_bytes(name)) for name in ARROWS}
-        self._shas = {name: client.script_load(script.source) for name, script in self._scripts.items()}
+        self._way = LIBRARY.by_script if by_script else LIBRARY.by_function
+        if by_script:
+            for name in ("publish", "release"):  # one that brings jobs, and another one
+                client.execute_command(*self._way.loading(name))
+        elif not client.function_list(LIBRARY.name):
+            client.execute_command(*self._way.loading("publish"))
         self._read_all = client.script_load(READ_ALL)
         self._queue, self._awaited = [], 0
 
@@ -41,7 +49,7 @@ class Wire:
         self._queue.append(command)
 
     def add_script(self, name, base, rest, values):
-        self._queue.append(("EVALSHA", self._shas[name], 1, base, *self._scripts[name].arguments(rest, **values)))
+        self._queue.append(self._way.command(name, base, arrow(name).arguments(rest, **values)))
 
     def read_state(self):
         self.add("EVALSHA", self._read_all, 0)

@@ -230,8 +230,8 @@ def test_nothing_to_move_costs_no_command_but_the_tick(jobs, redis_client, app):
         assert not ingest.move(jobs.scheduler, jobs.scheduler.tick(ingest.lists(jobs.scheduler)).lists)
     after = redis_client.info("commandstats")
     calls = {name: row["calls"] - before.get(name, {"calls": 0})["calls"] for name, row in after.items()}
-    assert calls["cmdstat_evalsha"] == 10
-    assert calls["cmdstat_exists"] == 30, "one look each for lists, rules, and ends that are kept, inside of the script"
+    assert calls["cmdstat_fcall"] == 10
+    assert calls["cmdstat_exists"] == 30, "one look each for lists, rules, and ends that are kept, inside of the arrow"
     assert not calls.get("cmdstat_lrange")
 
 

@@ -11,11 +11,11 @@ from heapq import heappop, heappush
 from random import Random
 from typing import NamedTuple
 
-from celery_affinity.reference.reference import Reference
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.score import MICRO
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
+from tests.conformance.reference.reference import Reference
 
 TYPES = ("pdf", "excel", "index")
 

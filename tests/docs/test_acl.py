@@ -12,12 +12,13 @@ import redis
 from celery import Celery
 
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.lua.library import ARROWS
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
-from celery_affinity.server.scripts.assembling import ARROWS, load
 
 from ..support.acl_users import PAGE, USERS, publish, refused, run_as, version_of
 from ..support.apps import APP
+from ..support.called_by import needs
 from ..support.command import affinity
 from ..support.flower import Flower
 from ..support.ledger import Ledger
@@ -108,24 +109,15 @@ def test_flower_works_with_the_rights_of_a_worker(as_user, redis_client):
     assert flower.metrics()[("unserved_jobs", "drawing")] == 1
 
 
-def needs(name):
-    """Return the calls of a script: (command, the whole key or the part of it that never varies)."""
-    found = set()
-    for command, rest in re.findall(r'redis\.p?call\(.*?"([A-Z]+)"(.*)', load(name).source):
-        for part in re.findall(r'\(base \.\. "([^"]+)"', rest) or [""]:
-            found.add((command.lower(), part))
-    return found
-
-
-def test_a_worker_has_the_rights_that_all_scripts_need():
+def test_a_worker_has_the_rights_that_all_arrows_need():
     called = {command for name in ARROWS for command, _ in needs(name)}
     assert called <= set(re.findall(r"\+(\S+)", PAGE["worker"]))
 
 
-def test_a_producer_has_the_rights_that_its_script_needs_and_no_others(as_user, redis_client):
+def test_a_producer_has_the_rights_that_its_arrow_needs_and_no_others(as_user, redis_client):
     called = needs("publish")
     root, *selectors = re.split(r"\s\(", PAGE["producer"])
-    own = {"evalsha", "ping", "hello", "auth", "select", "client|setname", "multi", "exec", "hscan"}  # the last to warn
+    own = {"fcall", "ping", "hello", "auth", "select", "client|setname", "multi", "exec", "hscan"}  # the last to warn
     assert set(re.findall(r"\+(\S+)", root)) - own == {command for command, _ in called}
     patterns = {
         mode + pattern.rstrip("*") for mode, pattern in re.findall(r"(%[RW]|)~\{affinity:default\}:(\S*)", root)

@@ -5,13 +5,13 @@ import json
 import pytest
 import redis
 
+from celery_affinity.lua.library import arrow
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.replies import End, Joining
 from celery_affinity.server.scheduler import Scheduler
-from celery_affinity.server.scripts.assembling import ARROWS, load
 
 from ..support.acl_users import publish, version_of
 from ..support.command import affinity
@@ -42,6 +42,7 @@ NOT_FOR_PRODUCERS = (
     *(
         "EVAL x 0",
         "SCRIPT LOAD x",
+        "FUNCTION LOAD x",
         "SCRIPT EXISTS x",
         "INFO",
         "SUBSCRIBE /0.celery.pidbox",
@@ -69,9 +70,11 @@ NOT_FOR_PRODUCERS = (
 
 NOT_FOR_OBSERVERS = (
     *(
+        "FCALL x 0",
         "EVALSHA x 0",
         "EVAL x 0",
         "SCRIPT LOAD x",
+        "FUNCTION LOAD x",
         "GET {base}message:1",
         "LRANGE {base}inbox:1 0 -1",
         "SET {base}message:1 x",
@@ -116,11 +119,9 @@ def test_a_producer_that_calls_another_arrow_is_refused_and_no_message_is_lost(s
     fleet.join("worker", "pdf")
     for job in ("job", "waiting", "other"):
         fleet.publish(job, "pdf")
-    for arrow in ARROWS:
-        redis_client.script_load(load(arrow).source)
     producer = scheduler_of("producer")
     before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
-    for arrow in (
+    for call in (
         lambda: producer.join(Joining("mine", "mine@host", ["pdf"], 1), shared(Settings())),
         lambda: producer.purge("pdf"),
         lambda: producer.configure({"age_weight": "1"}),
@@ -138,10 +139,10 @@ def test_a_producer_that_calls_another_arrow_is_refused_and_no_message_is_lost(s
         lambda: producer.tick(),
         lambda: producer.announce("app", again_s=1),
         lambda: producer.told(["job"]),
-        lambda: producer._run(load("claim"), rest=["pdf"]),
+        lambda: producer._run(arrow("claim"), rest=["pdf"]),
     ):
         with pytest.raises(redis.exceptions.NoPermissionError):
-            arrow()
+            call()
     changed = {key for key, value in before.items() if redis_client.dump(key) != value}
     assert not [key for key in changed if b":message:" in key or b":inbox:" in key]
 
@@ -191,7 +192,7 @@ def test_an_observer_sees_arguments_where_that_is_its_right(as_user, redis_clien
 
 
 def test_a_missing_right_is_named(as_user, redis_client):
-    redis_client.script_load(load("publish").source)
+    Scheduler(redis_client, Keys()).load()
     redis_client.execute_command("ACL", "SETUSER", "producer", "-hset")
     run = publish(as_user("producer"))
     assert run.returncode == 1

@@ -179,19 +179,6 @@ def test_each_reason_of_the_table(fleet):
     assert [each for each in table if each not in found and not each.startswith((rate_limit, nothing))] == [], found
 
 
-def test_slots_are_free_and_explain_knows_what_keeps_a_job_back(fleet):
-    fleet.join("other", "crawl", slots=3)
-    fleet.scheduler.configure({"limits": shared(Settings(limits={"type:crawl": 1}))["limits"]})
-    fleet.scheduler.tick()
-    for number in range(2):
-        fleet.call(f"crawl-{number}", "crawl")
-    (row,) = [line.split() for line in fleet.status().splitlines() if line.startswith("crawl")]
-    assert row[1:6] == ["1", "0", "0.0", "s", "2"], "one waits, although two slots are free"
-    assert fleet.blocked_by("crawl-1") == ["type 'crawl': 1 run, and 1 may"]
-    advice = TEXT.partition("**Slots are free")[2].partition("\n## ")[0]
-    assert 0 < advice.index("affinity explain TASK_ID") < advice.index("affinity check")
-
-
 def test_users_wait_while_a_batch_runs(fleet, valkey):
     fleet.join("pdf1", "pdf", slots=2)
     for number in range(42):

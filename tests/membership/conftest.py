@@ -12,7 +12,6 @@ from celery_affinity.membership.outbox import Outbox
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.replies import Claim
 from celery_affinity.server.scheduler import Scheduler
-from celery_affinity.server.scripts.assembling import load
 
 from ..support.members import claims_of, told
 from ..support.scripted_fleet import ScriptedFleet
@@ -32,7 +31,6 @@ class Worker:
         self.beats = Mock()
         self.outbox = Outbox(self.claims, self.beats)
         self.claims.lease.renew(asked_at_s=time.monotonic(), timeout_s=30)
-        self.scheduler.client.script_load(load("release").source)
         (claim,) = self.fleet.inbox("worker")
         tag = self.claims.hold(claim)
         self.claims.settle(tag, ACKED)  # a claim without a request ends here
@@ -55,7 +53,6 @@ class Acking(Worker):
         super().__init__(server)
         told(self, in_flight)  # the connection is proven; the second job came
         self.claims.forget(dict(self.claims._held))
-        self.scheduler.client.script_load(load("ack").source)
         (self.number,) = self.fleet.claims("worker").items()
         self.tag = self.claims.hold(Claim(*self.number, "pdf", 0, 0, b""))
         self.claims.bind(self.tag, SimpleNamespace(name="task", id="one"))

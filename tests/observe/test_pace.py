@@ -7,8 +7,8 @@ from statistics import median
 import pytest
 
 from celery_affinity.observe.pace import FEWEST, SLOW_TIMES, paces
-from celery_affinity.reference.jobs import finished
 from celery_affinity.rules.protocol import PACE_AVERAGED_OVER
+from tests.conformance.reference.jobs import finished
 
 
 def rows(**of_workers):

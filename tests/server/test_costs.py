@@ -16,6 +16,8 @@ from celery import Celery
 from celery_affinity import OptionError, SettingError
 from celery_affinity.client.envelope import written
 from celery_affinity.dispatcher.ingest import Ingest
+from celery_affinity.lua.library import arrow
+from celery_affinity.lua.library import arrow as find
 from celery_affinity.membership.membership import Membership
 from celery_affinity.rules import protocol
 from celery_affinity.rules.job_fields import Job
@@ -25,7 +27,6 @@ from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.replies import Claim, End, Joining
 from celery_affinity.server.scheduler import Scheduler
-from celery_affinity.server.scripts.assembling import load
 
 from ..support.counting import Counting
 
@@ -130,7 +131,7 @@ def test_the_scripts_refuse_it_as_well_before_they_write(scheduler, redis_client
     redis_client.lpush("list", "message")
     more = {"list": "list", "readable": 1} if arrow == "ingest" else {}
     with suppress(redis.ResponseError):
-        scheduler._run(load(arrow), job.arguments, **more)
+        scheduler._run(find(arrow), job.arguments, **more)
     assert not redis_client.exists(scheduler.keys.key("stamped", "of:7"))
     assert not redis_client.zcard(scheduler.keys.key("lane", "pdf", "queued.0"))
 
@@ -295,7 +296,7 @@ def test_repair_looks_at_some_workers_at_a_time(scheduler):
     scheduler.calls.clear()
     first = 0
     while first >= 0:
-        first, _, found = scheduler._run(load("repair"), first=first, thorough=0)
+        first, _, found = scheduler._run(arrow("repair"), first=first, how=0)
         assert found == []
     assert scheduler.most() < 2_000
     assert scheduler.most("hgetall") <= 100, "each worker's claims are looked at once"
@@ -310,7 +311,7 @@ def test_repair_looks_at_some_jobs_with_keys_at_a_time(scheduler):
     )
     first, calls = 0, []
     while first >= 0:
-        first, _, found = scheduler._run(load("repair"), first=first, thorough=0)
+        first, _, found = scheduler._run(arrow("repair"), first=first, how=0)
         calls.append(first)
         assert found == []
     assert scheduler.most() < 2_000
@@ -326,11 +327,11 @@ def test_repair_goes_through_very_many_types_some_at_a_time(scheduler, redis_cli
     heads = scheduler.keys.key("heads")
     spoiled = (0, waiting // 2, waiting - 1)
     redis_client.hset(heads, mapping={f"type{nth}": "queued.0 1 nothing" for nth in spoiled})
-    first, _, found = scheduler._run(load("repair"), first=0, thorough=0)
+    first, _, found = scheduler._run(arrow("repair"), first=0, how=0)
     scheduler.calls.clear()  # it may have made sums of all workers
     calls = []
     while first >= 0:
-        first, _, some = scheduler._run(load("repair"), first=first, thorough=0)
+        first, _, some = scheduler._run(arrow("repair"), first=first, how=0)
         calls.append(first)
         found += some
     assert {f"the heads of type type{nth}, made again" for nth in spoiled} <= {each.decode() for each in found}

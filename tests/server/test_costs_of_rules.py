@@ -2,10 +2,10 @@
 
 import pytest
 
+from celery_affinity.lua.library import arrow
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_CLAIMS, MOST_GAINED
 from celery_affinity.server.replies import End
-from celery_affinity.server.scripts.assembling import load
 
 from ..support.counting import Counting
 from ..support.scripted_fleet import ScriptedFleet
@@ -31,7 +31,7 @@ def rule(fleet, type_):
 
 def tick_once(fleet):
     """Tick as a dispatcher that is killed after one call. Return whether there was more to do."""
-    again, *_ = fleet.scheduler._run(load("tick"))
+    again, *_ = fleet.scheduler._run(arrow("tick"))
     return bool(again)
 
 

@@ -9,12 +9,12 @@ import pytest
 from celery import Celery
 
 from celery_affinity.errors import OptionError
-from celery_affinity.reference import model
+from celery_affinity.lua.library import arrow
 from celery_affinity.rules import job_fields
 from celery_affinity.rules.job_fields import FIELDS, Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
-from celery_affinity.server.scripts.assembling import load
+from tests.conformance.reference import model
 
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -155,8 +155,7 @@ def test_a_job_has_what_the_table_says_is_kept(redis_client):
 
 def is_refused(client, arguments):
     values = [each.encode("utf-8", "surrogatepass") for each in arguments.values()]
-    script = load("publish")
-    state, _, field = client.evalsha(client.script_load(script.source), 1, Keys().base, *values)
+    state, _, field = Scheduler(client, Keys())._attempt([(arrow("publish"), values)])[0]
     return field.decode() if state == 5 else None
 
 
@@ -194,13 +193,8 @@ def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_
     ],
 )
 def test_a_task_name_that_is_no_utf_8_is_refused(redis_client, name):
-    script = load("publish")
     values = [*{**GOOD, "task_name": name}.values()]
-    assert redis_client.evalsha(redis_client.script_load(script.source), 1, Keys().base, *values) == [
-        5,
-        b"",
-        b"task_name",
-    ]
+    assert Scheduler(redis_client, Keys())._attempt([(arrow("publish"), values)]) == [[5, b"", b"task_name"]]
     assert redis_client.keys() == []
 
 
@@ -219,9 +213,7 @@ def test_the_other_jobs_of_the_call_go_their_way(redis_client):
 
 def test_a_call_that_lacks_an_argument_writes_nothing(redis_client):
     with pytest.raises(Exception, match=f"{len(FIELDS)} arguments"):
-        redis_client.evalsha(
-            redis_client.script_load(load("publish").source), 1, Keys().base, *list(GOOD.values())[:-1]
-        )
+        Scheduler(redis_client, Keys())._attempt([(arrow("publish"), list(GOOD.values())[:-1])])
     assert redis_client.keys() == []
 
 

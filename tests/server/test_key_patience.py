@@ -2,8 +2,8 @@
 
 import pytest
 
+from celery_affinity.lua.library import arrow
 from celery_affinity.rules.keys import Keys
-from celery_affinity.server.scripts.assembling import load
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
@@ -98,7 +98,7 @@ def test_a_repair_after_the_clock_was_set_back_finds_nothing_and_a_tick_ends_the
     assert fleet.jobs("videos") == [], "the tick comes to the key when the turn was to be over"
     first, found = 0, []
     while first >= 0:
-        first, _, some = fleet.scheduler._run(load("repair"), first=first, thorough=1)
+        first, _, some = fleet.scheduler._run(arrow("repair"), first=first, how=1)
         found += some
     assert found == []
     fleet.scheduler.tick()

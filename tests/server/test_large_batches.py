@@ -2,10 +2,10 @@
 
 import pytest
 
+from celery_affinity.lua.library import arrow
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_FORGOTTEN, MOST_SHARED
 from celery_affinity.rules.recurring_call import RecurringCall
-from celery_affinity.server.scripts.assembling import load
 
 from ..support.clocked import ClockedScheduler
 from ..support.counting import Counting
@@ -164,7 +164,7 @@ def test_a_dead_batch_that_is_replayed_waits_again_in_parts_with_all_its_calls(f
 def test_a_replay_that_was_broken_off_leaves_a_dead_batch_that_a_later_one_goes_on_with(fleet):
     ids = dead(fleet)
     found = tell_all(fleet)
-    _, left = fleet.scheduler._run(load("replay"), rest=["a0*"])
+    _, left = fleet.scheduler._run(arrow("replay"), rest=["a0*"])
     assert left == 1
     assert fleet.state("a0*") == "dead"
     assert len(found["rejected"]) == len(ids) - 1

@@ -2,10 +2,10 @@
 
 import pytest
 
+from celery_affinity.lua.library import arrow
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.server.replies import Claim, Joining
-from celery_affinity.server.scripts.assembling import load
 
 
 def _silence(fleet, seconds):
@@ -133,7 +133,7 @@ def test_a_late_beat_does_not_stop_a_recovery_that_is_under_way(fleet):
     for number in range(60):
         fleet.publish(f"job{number:02}", "pdf")
     fleet.join("dead", "pdf", slots=60)
-    again, recovered, _ = fleet.scheduler._run(load("recover"), worker="dead")
+    again, recovered, _ = fleet.scheduler._run(arrow("recover"), worker="dead")
     assert (again, recovered) == (1, MOST_MOVES)
     assert not fleet.scheduler.beat("dead", turns=True)
     assert len(fleet.claims("dead")) == 60 - MOST_MOVES

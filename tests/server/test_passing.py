@@ -54,8 +54,7 @@ def test_a_server_in_no_fit_state_starts_no_repair(redis_client, monkeypatch, re
         raise AssertionError("the data are sound")
 
     scheduler = Scheduler(redis_client, Keys())
-    monkeypatch.setattr(redis_client, "evalsha", answer)
-    monkeypatch.setattr(redis_client, "script_load", lambda source: None)
+    monkeypatch.setattr(redis_client, "execute_command", answer)
     monkeypatch.setattr(scheduler, "repair", repair)
     with pytest.raises(redis.RedisError):
         scheduler.tick()

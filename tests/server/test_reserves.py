@@ -247,7 +247,7 @@ def cost_of_a_release(fleet, client, profiles, reserve):
     (following,) = fleet.end("worker", second)
     stats = client.info("commandstats")
     assert following.job_id in ("job0", "job1")
-    ours = {"cmdstat_evalsha", "cmdstat_info", "cmdstat_config|resetstat", "cmdstat_script|load"}
+    ours = {"cmdstat_fcall", "cmdstat_info", "cmdstat_config|resetstat"}
     return sum(each["calls"] for name, each in stats.items() if name not in ours)
 
 

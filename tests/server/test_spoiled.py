@@ -133,7 +133,7 @@ def test_what_is_found_is_told_counted_and_kept_for_a_while(redis_client, caplog
     scene.publish("pdf")
     scene.scheduler.tick()
     (failed, *found) = [record.getMessage() for record in caplog.records]
-    assert "The script publish failed" in failed
+    assert "The call of publish failed" in failed
     assert "WRONGTYPE" in failed
     assert any("heads, which held what it must not" in each for each in found)
     scene.scheduler.repair()

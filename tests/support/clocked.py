@@ -1,19 +1,28 @@
-"""Time that a test passes in: to scripts, which read it from a key in place of the server's clock, and to Python."""
+"""Time that a test passes in: to arrows, which read it from a key in place of the server's clock, and to Python."""
 
-from dataclasses import replace
-from functools import cache
-
+from celery_affinity.lua.library import library
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
-from celery_affinity.server.scripts.assembling import Script
 
-#: Key that holds the time for scripts.
+#: Key that holds the time for arrows.
 CLOCK = "the-time-passed-in"
 START_US = 1_800_000_000_000_000
 
 
+def clocked(text):
+    """Return the text of a library whose arrows go by the time that a test passes in."""
+    found = text.replace('redis.call("TIME")', f'redis.call("HMGET", "{CLOCK}", "s", "us")')
+    assert found != text
+    return found
+
+
+CLOCKED = library().changed(clocked)
+
+
 class ClockedScheduler(Scheduler):
     """A scheduler whose arrows run at a time that the test passes in."""
+
+    library = CLOCKED
 
     def __init__(self, client, keys):
         super().__init__(client, keys)
@@ -23,16 +32,6 @@ class ClockedScheduler(Scheduler):
     def advance(self, seconds):
         self.now_us += round(seconds * 1e6)
         self.client.hset(CLOCK, mapping={"s": self.now_us // 1_000_000, "us": self.now_us % 1_000_000})
-
-    def _run_together(self, calls):
-        return super()._run_together([(clocked(script), arguments) for script, arguments in calls])
-
-
-@cache
-def clocked(script: Script) -> Script:
-    source = script.source.replace('redis.call("TIME")', f'redis.call("HMGET", "{CLOCK}", "s", "us")')
-    assert source != script.source or "clock.now_us" not in script.source
-    return replace(script, source=source)
 
 
 class ClockedReader(Reader):

@@ -1,10 +1,10 @@
-"""The work of a server in one call of a script: the commands that the script calls (``INFO commandstats``)."""
+"""The work of a server in one call of an arrow: the commands that the arrow calls (``INFO commandstats``)."""
 
 from celery_affinity.server.scheduler import Scheduler
 
 
 class Counting(Scheduler):
-    """A scheduler that records the server's work for each call: (script, command -> times, µs)."""
+    """A scheduler that records the server's work for each call: (arrow, command -> times, µs)."""
 
     def __init__(self, client, keys):
         super().__init__(client, keys)
@@ -12,15 +12,15 @@ class Counting(Scheduler):
 
     def _run_together(self, calls):
         replies = []
-        for script, arguments in calls:
+        for arrow, arguments in calls:
             self.client.config_resetstat()
-            replies += super()._run_together([(script, arguments)])
+            replies += super()._run_together([(arrow, arguments)])
             stats = self.client.info("commandstats")
             times = {name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()}
-            took_us = stats["cmdstat_evalsha"]["usec"]
-            for name in ("evalsha", "info", "config|resetstat", "script|load"):
+            took_us = stats["cmdstat_fcall"]["usec"]
+            for name in ("fcall", "info", "config|resetstat", "function|load"):
                 times.pop(name, None)
-            self.calls.append((script.name, times, took_us))
+            self.calls.append((arrow.name, times, took_us))
         return replies
 
     def most(self, *commands):

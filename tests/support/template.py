@@ -172,10 +172,9 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in _LOADED:
         importlib.import_module(name)
-    from celery_affinity.server.scripts.assembling import ARROWS, load
+    from celery_affinity.lua.library import library
 
-    for name in ARROWS:
-        load(name)
+    assert library().by_function.source
     gc.collect()
     gc.freeze()
     sys.argv[1:] = _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -131,7 +131,7 @@ def test_a_job_and_its_key_are_there_together_or_not_at_all(fleet, web, redis_cl
     execute = redis.client.Pipeline.execute
 
     def breaks(pipe, *args, **options):
-        if any(command[0][0] == "EVALSHA" for command in pipe.command_stack):
+        if any(command[0][0] == "FCALL" for command in pipe.command_stack):
             raise redis.ConnectionError("gone")
         return execute(pipe, *args, **options)
 

@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 
-from celery_affinity.server.scripts.assembling import ARROWS
+from celery_affinity.lua.library import ARROWS
 
 from ..support.processes import ROOT
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
+from ...lua.library import arrow
 from ...rules import keys as key_names
 from ...rules.job_fields import Job
 from ...rules.protocol import MOST_SHARED
@@ -9,11 +10,10 @@ from ...rules.rows import number_of, text_of
 from .. import calls
 from ..calls import pages
 from ..replies import Callers, Ending, Published, Ticked
-from ..running import ScriptRunner
-from ..scripts.assembling import load
+from ..running import Runner
 
 
-class Dispatching(ScriptRunner):
+class Dispatching(Runner):
     """Makes jobs pending whose time has come, and has callers told of the ends of jobs."""
 
     def tick(self, lists: Sequence[str] = ()) -> Ticked:
@@ -23,7 +23,7 @@ class Dispatching(ScriptRunner):
         """
         due = recovered = dead = 0
         while True:
-            again, next_due_us, *counts, untold, recurring, filled, more = self._run(load("tick"), lists)
+            again, next_due_us, *counts, untold, recurring, filled, more = self._run(arrow("tick"), lists)
             due, recovered, dead = due + counts[0], recovered + counts[1], dead + counts[2]
             self._go_on(more)
             if not again:
@@ -51,7 +51,7 @@ class Dispatching(ScriptRunner):
         that this app has left to others comes only after they had their time. *telling*: ids of jobs whose ends the
         process is about to tell.
         """
-        row = self._run(load("announce"), telling, again_us=round(again_s * 1e6), app=key_names.encode(app))
+        row = self._run(arrow("announce"), telling, again_us=round(again_s * 1e6), app=key_names.encode(app))
         return Ending.parse(row) if row else None
 
     def callers(self, batch: str, *, fence: str = "", after: int = 0, most: int = MOST_SHARED) -> Callers | None:
@@ -60,7 +60,7 @@ class Dispatching(ScriptRunner):
         *fence*: the number of the caller's claim of the batch; "": the batch was announced. None: it is neither.
         *after*: what the last page said, 0 for the first one. *most*: calls on a page, which may have fewer.
         """
-        page = self._run(load("callers"), batch=batch, fence=fence, after=after, most=most)
+        page = self._run(arrow("callers"), batch=batch, fence=fence, after=after, most=most)
         return Callers.parse(*page) if page else None
 
     def part(self, batch: str, callers: Sequence[str], *, fence: str) -> int:
@@ -69,7 +69,7 @@ class Dispatching(ScriptRunner):
         *fence*: the number of the caller's claim of the batch; -1: the batch is not the caller's, and nothing changed.
         A repeated call changes nothing. Those that have ended, or were parted before, count for none.
         """
-        parted, more = self._run(load("part"), batch=batch, fence=fence, rest=callers)
+        parted, more = self._run(arrow("part"), batch=batch, fence=fence, rest=callers)
         self._go_on(more)
         return int(parted)
 
@@ -81,17 +81,17 @@ class Dispatching(ScriptRunner):
         """
         left = -1
         for page in pages(callers, MOST_SHARED):
-            left = int(self._run(load("shared"), batch=batch, fence=fence, outcome=outcome, rest=page))
+            left = int(self._run(arrow("shared"), batch=batch, fence=fence, outcome=outcome, rest=page))
         return left
 
     def told(self, job_ids: Sequence[str]) -> None:
         """Say that the callers of these jobs know how they ended. Batches of which calls do not know stay untold."""
-        self._run(load("told"), how="told", app="", rest=job_ids)
+        self._run(arrow("told"), how="told", app="", rest=job_ids)
 
     def leave_to_others(self, app: str, job_ids: Sequence[str]) -> None:
         """Say that *app* cannot tell the callers of these jobs, since it does not know their tasks."""
-        self._run(load("told"), how="left", app=key_names.encode(app), rest=job_ids)
+        self._run(arrow("told"), how="left", app=key_names.encode(app), rest=job_ids)
 
     def set_aside(self, job_ids: Sequence[str]) -> None:
         """Let nobody tell the ends of these jobs, of which nothing can be read. The jobs' keys stay as they are."""
-        self._run(load("told"), how="aside", app="", rest=job_ids)
+        self._run(arrow("told"), how="aside", app="", rest=job_ids)

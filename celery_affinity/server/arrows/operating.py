@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
+from ...lua.library import arrow
 from ...rules import keys as key_names
 from ...rules.protocol import MOST_PURGED
 from ...rules.rows import text_of
 from ...rules.score import MICRO
 from ..calls import flat, pages
 from ..replies import Moved, WasFound
-from ..running import ScriptRunner
-from ..scripts.assembling import load
+from ..running import Runner
 
 
-class Operating(ScriptRunner):
+class Operating(Runner):
     """Ends, moves and replays jobs, pauses types and keys, changes settings."""
 
     def revoke(self, task_ids: Sequence[str], stamps: Sequence[str], *, keep_s: int) -> int:
@@ -26,7 +26,7 @@ class Operating(ScriptRunner):
             for page in pages(names):
                 left, after = page, 0
                 while left:
-                    count, others, after = self._run(load("revoke"), by=by, keep_s=keep_s, after=after, rest=left)
+                    count, others, after = self._run(arrow("revoke"), by=by, keep_s=keep_s, after=after, rest=left)
                     left = left[len(left) - others :]
                     revoked += int(count)
         return revoked
@@ -36,10 +36,10 @@ class Operating(ScriptRunner):
         encoded = key_names.encode(type_)
         deleted, again = 0, 1
         while again:
-            count, again = self._run(load("purge"), type=encoded)
+            count, again = self._run(arrow("purge"), type=encoded)
             deleted += int(count)
         for waiting in self.reader.scheduled(type_, MOST_PURGED):
-            count, _ = self._run(load("purge"), type=encoded, rest=waiting)
+            count, _ = self._run(arrow("purge"), type=encoded, rest=waiting)
             deleted += int(count)
         return deleted
 
@@ -62,7 +62,7 @@ class Operating(ScriptRunner):
             "new_priority": "" if priority is None else priority,
         }
         for page in pages(job_ids):
-            more, served, *states = self._run(load("move"), rest=page, **wanted)
+            more, served, *states = self._run(arrow("move"), rest=page, **wanted)
             found += [
                 WasFound(text_of(state), int(calls)) for state, calls in zip(states[::2], states[1::2], strict=True)
             ]
@@ -75,7 +75,7 @@ class Operating(ScriptRunner):
         for page in pages(job_ids):
             left = list(page)
             while left:
-                more, others, *ids = self._run(load("replay"), rest=left)
+                more, others, *ids = self._run(arrow("replay"), rest=left)
                 left = left[len(left) - others :]
                 replayed += [job_id.decode() for job_id in ids]
                 self._go_on(more)
@@ -83,7 +83,7 @@ class Operating(ScriptRunner):
 
     def drop(self, job_ids: Sequence[str]) -> int:
         """Delete dead letters. Return how many there were. A batch goes when all of its callers have been told."""
-        return sum(int(self._run(load("drop"), rest=page)) for page in pages(job_ids))
+        return sum(int(self._run(arrow("drop"), rest=page)) for page in pages(job_ids))
 
     def pause(self, what: str, *, for_s: float | None = None, why: str = "") -> bool:
         """Let no job of *what* start: "type:T" or "key:K", encoded, or "*" for all; for ever, or for a time.
@@ -91,16 +91,16 @@ class Operating(ScriptRunner):
         Return whether it was not paused before. What runs goes on running.
         """
         for_us = "" if for_s is None else round(for_s * MICRO)
-        return bool(self._run(load("pause"), what=what, for_us=for_us, why=why))
+        return bool(self._run(arrow("pause"), what=what, for_us=for_us, why=why))
 
     def resume(self, what: str) -> bool:
         """End the pause of *what*. Return whether it was paused."""
-        resumed, more = self._run(load("resume"), what=what)
+        resumed, more = self._run(arrow("resume"), what=what)
         self._go_on(more)
         return bool(resumed)
 
     def configure(self, changes: dict[str, str]) -> int:
         """Change settings at run time, by their name in Redis; "" resets one. Return the revision of the settings."""
-        revision, more = self._run(load("configure"), rest=flat(changes.items()))
+        revision, more = self._run(arrow("configure"), rest=flat(changes.items()))
         self._go_on(more)
         return int(revision)

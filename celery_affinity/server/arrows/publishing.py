@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from redis.exceptions import NoPermissionError
+import redis
+from redis.exceptions import NoPermissionError, ResponseError
 
 from ...rules.job_fields import Job
 from .. import calls
 from ..connections.in_flight import InFlight
 from ..replies import Published
-from ..running import ScriptRunner
+from ..running import Runner, is_missing
 
 
-class Publishing(ScriptRunner):
+class Publishing(Runner):
     """Puts jobs into their lanes, and says what became of each."""
 
     def publish(self, *jobs: Job) -> list[Published]:
@@ -30,8 +31,17 @@ class Publishing(ScriptRunner):
             in_flight.go_on(self._commands([call]))
 
     def receive_publish(self, in_flight: InFlight) -> list[Published]:
-        """End a `send_publish`. An error that the server gave instead of a reply is raised as it came."""
-        replies = in_flight.receive()
+        """End a `send_publish`. An error that the server gave instead of a reply is raised as it came.
+
+        But a server that lacks the arrow is given it, and a redis.ConnectionError has the caller publish again.
+        """
+        try:
+            replies = in_flight.receive()
+        except ResponseError as exc:
+            if not is_missing(exc):
+                raise
+            self.load()
+            raise redis.ConnectionError(f"the server had lost the functions of celery_affinity: {exc}") from exc
         in_flight.give_back()
         return self.published(replies)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ...errors import OptionError
+from ...lua.library import arrow
 from ...rules import keys as key_names
 from ...rules.job_fields import Job
 from ...rules.protocol import MOST_ALIKE
@@ -11,7 +12,6 @@ from ...rules.score import MICRO
 from .. import calls
 from ..calls import pages
 from ..replies import DueCall, Published, RecurringCall
-from ..scripts.assembling import load
 from .publishing import Publishing
 
 
@@ -27,14 +27,14 @@ class Recurring(Publishing):
         """
         encoded, replaced, refused = key_names.encode(app), [], []
         for arguments in calls.declaring(entries):
-            some_replaced, some_refused = self._run(load("recur"), arguments, app=encoded)
+            some_replaced, some_refused = self._run(arrow("recur"), arguments, app=encoded)
             replaced += [key_names.decode(text_of(name)) for name in some_replaced]
             refused += [key_names.decode(text_of(name)) for name in some_refused]
         if app:
             named = {key_names.encode(entry.name) for entry in entries}
             gone = sorted(self.reader.large_hash("recurring_of", encoded).keys() - named)
             for page in pages(gone):
-                self._run(load("stop"), page, app=encoded)
+                self._run(arrow("stop"), page, app=encoded)
         if refused:
             accepted = f"among the first {MOST_ALIKE} that match the same task, type and merge key"
             raise OptionError(f"recurring calls must be {accepted}, got also: {', '.join(map(repr, refused))}")
@@ -45,26 +45,25 @@ class Recurring(Publishing):
 
         *identity*: the app of the process that asks; what it left to others (`leave_due`) comes to it after a while.
         """
-        row = self._run(load("due"), again_us=round(again_s * MICRO), app=key_names.encode(identity))
+        row = self._run(arrow("due"), again_us=round(again_s * MICRO), app=key_names.encode(identity))
         return DueCall.parse(row) if row else None
 
     def leave_due(self, identity: str, name: str) -> None:
         """Say that *identity* does not know the task of a recurring call: others may have it at once."""
-        self._run(load("leave_due"), name=key_names.encode(name), app=key_names.encode(identity))
+        self._run(arrow("leave_due"), name=key_names.encode(name), app=key_names.encode(identity))
 
     def fire(self, name: str, due: str, job: Job) -> Published | None:
         """Publish the *job* of a recurring call, and set the next time. None if the call is not due any more.
 
         *due*: as the call was handed out; "": a person makes the call, whenever it is due, also while it is suspended.
         """
-        script = load("fire")
-        reply = self._run(script, job.arguments, name=key_names.encode(name), due=due)
+        reply = self._run(arrow("fire"), job.arguments, name=key_names.encode(name), due=due)
         return self.published([reply])[0] if reply else None
 
     def stop(self, name: str) -> bool:
         """Make a recurring call no more. Return whether there was one."""
-        return bool(self._run(load("stop"), [key_names.encode(name)], app=""))
+        return bool(self._run(arrow("stop"), [key_names.encode(name)], app=""))
 
     def suspend(self, name: str, suspended: bool) -> bool:
         """Keep a recurring call, and let it never be due; or let it go on. Return whether there is one."""
-        return bool(self._run(load("suspend"), name=key_names.encode(name), suspended=int(suspended)))
+        return bool(self._run(arrow("suspend"), name=key_names.encode(name), suspended=int(suspended)))

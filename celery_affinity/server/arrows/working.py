@@ -3,30 +3,23 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ...lua.library import arrow
 from ...rules import keys as key_names
 from ...rules.rows import number_of, text_of
 from .. import calls
 from ..calls import check_kind, flat, pages
 from ..connections.in_flight import InFlight
 from ..replies import Claim, End, Joined, Joining, Running, Synced, parsed_claims
-from ..running import ScriptRunner
-from ..scripts.assembling import load
-
-#: Arrows that a worker's event loop calls. They are linked when the worker joins: linking takes some 25 ms, for which
-#: the loop would not hear what the pool says, so that a cold shutdown waited for tasks that had just begun.
-_OF_A_LOOP = ("release", "ack", "sync", "requeue", "claim")
+from ..running import Runner
 
 
-class Working(ScriptRunner):
+class Working(Runner):
     """Has a worker live, say what its slots do, and get jobs for them."""
 
     def join(self, joining: Joining, settings: dict[str, str]) -> Joined:
         """Enter *joining* as a live worker. *settings*: those of its app.conf, as `shared_settings.shared` has them."""
-        self.load_for_producers()
-        for arrow in _OF_A_LOOP:
-            load(arrow)
         more, namesake, replaced, void_up_to, now_us = self._run(
-            load("join"),
+            arrow("join"),
             worker=joining.worker,
             name=key_names.encode(joining.name),
             slots_in_all=joining.slots,
@@ -36,6 +29,8 @@ class Working(ScriptRunner):
             app=key_names.encode(joining.app),
             rest=flat(settings.items()),
         )
+        if self.way is self.library.by_script:  # a script of its own
+            self.load()
         self._go_on(more)
         return Joined(text_of(namesake) or None, [text_of(name) for name in replaced], int(void_up_to), now_us)
 
@@ -106,13 +101,13 @@ class Working(ScriptRunner):
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> None:
         """Give *claims* (job id, fencing number) back. *counted*: whether this counts as a delivery."""
         for page in pages(list(claims)):
-            (more,) = self._run(load("requeue"), worker=worker, counted=int(counted), rest=flat(page))
+            (more,) = self._run(arrow("requeue"), worker=worker, counted=int(counted), rest=flat(page))
             self._go_on(more)
 
     def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
         """Beat, and say which *claims* the worker holds."""
         known, ticker, more, asked, void, revision, now_us, returned = self._run(
-            load("sync"),
+            arrow("sync"),
             worker=worker,
             slots_in_all=slots,
             other=other,
@@ -131,7 +126,7 @@ class Working(ScriptRunner):
         While the loop does not turn, the worker gets no job, and the jobs in its inbox go back.
         """
         while True:
-            known, again, more = self._run(load("beat"), worker=worker, turns=int(turns))
+            known, again, more = self._run(arrow("beat"), worker=worker, turns=int(turns))
             self._go_on(more)
             if not again:
                 return bool(known)
@@ -140,7 +135,7 @@ class Working(ScriptRunner):
         """Take a worker out. Return how many jobs it still held, which are pending again."""
         returned, unfinished = 0, True
         while unfinished:
-            more, unfinished, count = self._run(load("leave"), worker=worker)
+            more, unfinished, count = self._run(arrow("leave"), worker=worker)
             returned += int(count)
             self._go_on(more)
         return returned
@@ -149,7 +144,7 @@ class Working(ScriptRunner):
         """Take back all jobs of a worker that is known to be dead. Return how many there were."""
         recovered = 0
         while True:
-            again, count, more = self._run(load("recover"), worker=worker)
+            again, count, more = self._run(arrow("recover"), worker=worker)
             recovered += int(count)
             self._go_on(more)
             if not again:

@@ -29,8 +29,8 @@ FAULTS = (
     Fault("jobs/bounds", "opened[field] = { calls = 1, bytes = #job.message }", "", _ONE_PUBLISH),
     Fault(
         "jobs/bounds",
-        "if fields.bad(job) or seen[job.id] or",
-        "if fields.bad(job) or",
+        "if job_check.bad(job) or seen[job.id] or",
+        "if job_check.bad(job) or",
         _TESTS + "test_a_job_that_one_publish_has_twice_takes_room_once",
     ),
     Fault("jobs/bounds", "has_expired or find_by", "find_by", _NO_ROOM),
@@ -38,13 +38,13 @@ FAULTS = (
     Fault("jobs/bounds", "if tonumber(job.delay_us) > 0 or", "if", _NO_ROOM),
     Fault(
         "jobs/bounds",
-        'not joins(job, opened) and not merges("would_wait"',
-        'not merges("would_wait"',
+        "not joins(job, opened) and not merging.would_wait(",
+        "not merging.would_wait(",
         _ONE_PUBLISH,
     ),
     Fault(
         "jobs/bounds",
-        'not joins(job, opened) and not merges("would_wait", lane, enqueued, job.rules, #job.message)',
+        "not joins(job, opened) and not merging.would_wait(lane, enqueued, job.rules, #job.message)",
         "not joins(job, opened)",
         _TESTS + "test_calls_that_wait_for_others_take_no_room",
     ),

@@ -9,7 +9,7 @@ _RUNS = "tests/server/test_batch_counts.py::"
 FAULTS = (
     # Runs are counted.
     Fault(
-        "jobs/primary",
+        "merging/which_call",
         '"size", redis.call("ZCARD", key.callers(batch))',
         '"size", 2',
         _RUNS + "test_a_run_is_counted_once_it_has_ended",
@@ -21,25 +21,25 @@ FAULTS = (
         _RUNS + "test_calls_that_a_run_leaves_to_another_are_counted_there",
     ),
     Fault(
-        "jobs/batch_release",
+        "merging/batch_release",
         '        count(batch, known.type or "")\n',
         "",
         _RUNS + "test_a_run_is_counted_once_it_has_ended",
     ),
     Fault(
-        "jobs/batch_release",
+        "merging/batch_release",
         "    if not is_without_result then\n",
         "    if true then\n",
         _RUNS + "test_a_run_whose_calls_have_all_ended_before_it_is_not_counted",
     ),
     Fault(
-        "jobs/batch_release",
+        "merging/batch_release",
         "    if calls < 2 then",
         "    if calls < 1 then",
         _RUNS + "test_a_call_that_ran_alone_is_not_counted",
     ),
     Fault(
-        "jobs/batch_release",
+        "merging/batch_release",
         "while size < calls and",
         "while size <= calls and",
         _RUNS + "test_a_run_is_counted_once_it_has_ended",
@@ -53,25 +53,25 @@ FAULTS = (
     # The calls that wait are counted.
     Fault("jobs/with_rules", "        waiting_calls.add(type, waiting_calls.of(id))\n", "", _RUN_AND_COME_BACK),
     Fault(
-        "jobs/waiting_calls",
+        "merging/waiting_calls",
         "        if tonumber(calls) and calls <= 0 then",
         "        if false then",
         _RUN_AND_COME_BACK,
     ),
-    Fault("jobs/waiting_calls", "key.callers(batch)) - 1", "key.callers(batch))", _RUN_AND_COME_BACK),
+    Fault("merging/waiting_calls", "key.callers(batch)) - 1", "key.callers(batch))", _RUN_AND_COME_BACK),
     Fault(
-        "jobs/waiting_calls",
+        "merging/waiting_calls",
         'math.max(0, redis.call("ZCARD"',
         '(redis.call("ZCARD"',
         _COUNTS + "test_calls_that_leave_one_by_one_leave_no_count",
     ),
     Fault(
-        "jobs/callers",
+        "merging/callers",
         'elseif state == "pending" and type then',
         "else",
         _COUNTS + "test_a_call_that_leaves_a_run_was_counted_no_more",
     ),
-    Fault("jobs/callers", "        waiting_calls.add(type, -1)\n", "", _RUN_AND_COME_BACK),
+    Fault("merging/callers", "        waiting_calls.add(type, -1)\n", "", _RUN_AND_COME_BACK),
     Fault(
         "jobs/with_rules",
         "        waiting_calls.add(type, -waiting_calls.of(id))\n",
@@ -79,18 +79,18 @@ FAULTS = (
         _COUNTS + "test_calls_that_go_to_another_lane_are_counted_once",
     ),
     Fault(
-        "jobs/merging",
+        "merging/merging",
         "        waiting_calls.add(type, 1)\n",
         "",
         _COUNTS + "test_a_job_of_several_calls_is_several_and_any_other_job_is_one",
     ),
-    Fault("jobs/primary", "    waiting_calls.add(type, -waiting_calls.of(batch))\n", "", _RUN_AND_COME_BACK),
+    Fault("merging/which_call", "    waiting_calls.add(type, -waiting_calls.of(batch))\n", "", _RUN_AND_COME_BACK),
     Fault("arrows/purge", 'if state ~= "scheduled" then', "if true then"),
     Fault("arrows/purge", "            waiting_calls.add(type, -waiting_calls.of(id))\n", "", _RUN_AND_COME_BACK),
-    Fault("repair/lanes", "        mend_waiting_calls(type)\n", "", _COUNTS + "test_a_repair_counts_the_calls_again"),
+    Fault("repair/lanes", "        fix_waiting_calls(type)\n", "", _COUNTS + "test_a_repair_counts_the_calls_again"),
     Fault(
         "repair/single_keys",
-        "    keep_fields(key.waiting_calls, is_whole)\n",
+        "    sound.keep_fields(key.waiting_calls, sound.is_whole)\n",
         "",
         _COUNTS + "test_a_repair_counts_the_calls_again",
     ),
@@ -102,7 +102,7 @@ FAULTS = (
     ),
     Fault(
         "repair/lanes",
-        "is_kept and key.kept_back(type, lane_names()[nth])",
+        "is_kept and key.kept_back(type, lanes.names()[nth])",
         "nil",
         _COUNTS + "test_calls_whose_key_is_held_are_counted_again_too",
     ),

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-LUA = "celery_affinity/server/lua"
+LUA = "celery_affinity/lua"
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -6,7 +6,7 @@ FAULTS = (
     Fault("fleet/workers", "rank < protocol.TICKERS", "rank <= protocol.TICKERS"),
     Fault("fleet/workers", "ticked > protocol.TICKED_LATELY_US", "ticked >= protocol.TICKED_LATELY_US"),
     Fault("fleet/lookahead", "free_slots.left(worker, row) + most or", "most or"),
-    Fault("fleet/lookahead", "        view.left = view.left - 1\n", ""),
+    Fault("fleet/lookahead", "    view.left = view.left - 1\n", ""),
     Fault("fleet/lookahead", "free_slots.takes_jobs(row)", "true"),
     Fault("fleet/lookahead", "if holder ~= worker and", "if"),
     Fault("fleet/lookahead", '            redis.call("HDEL", key.ahead, types[i])\n', ""),
@@ -21,7 +21,9 @@ FAULTS = (
     Fault("fleet/workers", 'redis.call("HDEL", key.free_slots, profile)', ""),
     Fault("fleet/workers", 'redis.call("HDEL", key.durations, type)', ""),
     Fault("fleet/workers", 'if name and redis.call("HGET", key.names, name) == worker then', "if true then"),
-    Fault("fleet/take_back", "if recovered == max then", "if recovered > max then"),
-    Fault("fleet/take_back", "come_back.put(worker, id, true, settings)", "come_back.put(worker, id, false, settings)"),
-    Fault("fleet/take_back", 'redis.call("ZADD", key.beats, protocol.GIVEN_UP_US, worker)', ""),
+    Fault("fleet/dead_workers", "if recovered == max then", "if recovered > max then"),
+    Fault(
+        "fleet/dead_workers", "come_back.put(worker, id, true, settings)", "come_back.put(worker, id, false, settings)"
+    ),
+    Fault("fleet/dead_workers", 'redis.call("ZADD", key.beats, protocol.GIVEN_UP_US, worker)', ""),
 )

@@ -7,7 +7,7 @@ _CACHE_GOES = "tests/server/test_keyed.py::test_the_cached_best_head_of_a_type_g
 
 FAULTS = (
     Fault("placing/fill", "if may_start and fresh and not fresh[id] then", "if false then"),
-    Fault("placing/fill", 'waiting.heads[type] and reply[1] .. type .. " " or reply[1]', 'reply[1] .. type .. " "'),
+    Fault("placing/fill", 'waiting.heads[type] and left .. type .. " " or left', 'left .. type .. " "'),
     Fault("placing/fill", "if moves == protocol.MOST_MOVES or", "if moves > protocol.MOST_MOVES or"),
     Fault("placing/fill", " or bytes > protocol.MOST_BYTES then", " then"),
     Fault("placing/fill", "for moves = 1, protocol.MOST_MOVES do", "for moves = 1, 9 do"),
@@ -15,8 +15,8 @@ FAULTS = (
     Fault("placing/fill", "moves == protocol.MOST_MOVES or", "moves == protocol.MOST_MOVES and fence or"),
     Fault("placing/fill", "if worker == caller then", 'if caller ~= "" then'),
     Fault("placing/fill", '"LPUSH", key.inbox', '"RPUSH", key.inbox'),
-    Fault("placing/candidates", "#waiting == 1 and string", "string"),
-    Fault("placing/candidates", "if has_one_lane and not choice then", "if has_one_lane then"),
+    Fault("placing/candidates", "#waiting.types == 1 and string", "string"),
+    Fault("placing/candidates", "if not waiting.choice then\n        if", "if true then\n        if"),
     Fault("placing/lanes", "if head_id == id then", "if head_id ~= id then"),
     Fault("placing/lanes", "id < head_id", "id > head_id"),
     Fault("placing/lanes", "enqueued_us < head_us", "enqueued_us <= head_us"),
@@ -27,7 +27,7 @@ FAULTS = (
     Fault("placing/lanes", "string.sub(heads, last + 2)", '""'),
     Fault("placing/lanes", "math.max(0, first - 2)", "first - 2"),
     Fault("placing/lanes", "elseif last == #heads then", "elseif false then"),
-    Fault("placing/which_job", "view.free_for(types[nth]), settings)", "view.free_for(types[nth]) + 1, settings)"),
+    Fault("placing/which_job", "view:free_for(types[nth]), settings)", "view:free_for(types[nth]) + 1, settings)"),
     Fault("placing/which_job", 'settings.rarity == "free"', 'settings.rarity ~= "free"'),
     Fault("placing/which_job", "its_points + rarest >= least", "its_points >= least"),
     Fault(
@@ -54,11 +54,11 @@ FAULTS = (
         "placing/which_job", "if settings.priority_percentage ~= 100 then", "if settings.priority_percentage > 0 then"
     ),
     Fault("placing/best_heads", "revision == settings.revision and", ""),
-    Fault("placing/best_heads", "made_us <= clock.now_us and", "", _SET_BACK),
-    Fault("placing/best_heads", " and clock.now_us <= until_us", ""),
+    Fault("placing/best_heads", "made_us <= call.now_us and", "", _SET_BACK),
+    Fault("placing/best_heads", " and call.now_us <= until_us", ""),
     Fault("placing/best_heads", "    if had_one then", "    if false then"),
     Fault("placing/best_heads", "local group = is_fast and fast or slow", "local group = slow"),
-    Fault("placing/best_heads", "if enqueued_us > clock.now_us then", "if false then"),
+    Fault("placing/best_heads", "if enqueued_us > call.now_us then", "if false then"),
     Fault("placing/best_heads", "elseif points > group.next then", "elseif false then"),
     Fault(
         "placing/best_heads",
@@ -74,7 +74,7 @@ FAULTS = (
     Fault("placing/best_heads", "place == fast_place and points > next_fast", "place == fast_place"),
     Fault("placing/best_heads", "place == slow_place and points > next_slow", "place == slow_place"),
     Fault("placing/best_heads", "slow, next_slow = slow + gained, next_slow + gained", ""),
-    Fault("placing/heads", "#job.id + 1", "#job.id"),
+    Fault("placing/lanes", "#job.id + 1", "#job.id"),
     Fault("placing/score", "min(age_us, settings.on_demand_age_cap_us)", "age_us"),
     Fault("placing/score", "* MICRO / slots_that_fit", "* MICRO * slots_that_fit"),
     Fault("placing/score", "if age_us < 0 then", "if false then"),
@@ -84,7 +84,7 @@ FAULTS = (
     Fault("placing/score", "id < others_id", "id > others_id"),
     Fault("placing/which_slot", "sum = sum + free_in(", "sum = free_in("),
     Fault("placing/which_slot", "if not changed[members[i]] then", "if true then"),
-    Fault("placing/which_slot", "0, #others, ", "0, 0, "),
+    Fault("placing/which_slot", '"0", #others, ', '"0", 0, '),
     Fault("placing/which_slot", "if each.left > 0\n", "if true\n"),
     Fault(
         "placing/which_slot", "since == best_since and each.worker < best", "since == best_since and each.worker > best"
@@ -104,12 +104,18 @@ FAULTS = (
         "    elseif was > 1 then\n        redis.call",
     ),
     Fault("placing/free_slots", "if profile and free ~= was then", "if profile then"),
-    Fault("placing/free_slots", "if profile and (taken or view.left ~= was) then", "if profile and taken then"),
     Fault(
-        "placing/free_slots", "return free_slots.free_for(type) + view.left - was", "return free_slots.free_for(type)"
+        "placing/free_slots",
+        "view.profile and (view.is_taken or view.left ~= view.was)",
+        "view.profile and view.is_taken",
     ),
-    Fault("placing/free_slots", "        view.left, taken = view.left - 1, true", "        taken = true"),
+    Fault(
+        "placing/free_slots",
+        "return free_slots.free_for(type) + view.left - view.was",
+        "return free_slots.free_for(type)",
+    ),
+    Fault("placing/free_slots", "    view.left, view.is_taken = view.left - 1, true", "    view.is_taken = true"),
     Fault("placing/free_slots", "sum = sum + (tonumber(free) or 0)", "sum = tonumber(free) or 0"),
     Fault("placing/free_slots", "math.max(0, free_slots", "math.max(-9, free_slots"),
-    Fault("placing/free_slots", " - tonumber(row[OTHER])", ""),
+    Fault("placing/free_slots", " - tonumber(row[free_slots.OTHER])", ""),
 )

@@ -13,18 +13,23 @@ _RECURRING = "tests/server/test_recurring.py::"
 _CALLS_OF_KEYS = "tests/server/test_waiting_calls.py::test_calls_whose_key_is_held_are_counted_again_too"
 
 FAULTS = (
-    Fault("repair/lanes", "        if looks >= MOST_LOOKS then", "        if false then", _MANY_TYPES),
+    Fault(
+        "repair/lanes",
+        "        if call.looks >= repair_keyed_jobs.MOST_LOOKS then",
+        "        if false then",
+        _MANY_TYPES,
+    ),
     Fault("repair/sums", "left > 0 or nil", "true"),
     Fault("repair/made_again", 'not (may_lack and value == "0" and not found[field])', "true"),
     Fault(
-        "placing/lane_names",
+        "placing/lanes",
         "priority = 0, protocol.MAX_PRIORITY",
         "priority = 1, protocol.MAX_PRIORITY",
         _CALLS_OF_KEYS,
     ),
     # What is found is told.
     Fault("arrows/repair", '    redis.call("UNLINK", key.spoiled)\n', "", _OF_A_KEY + "[valkey-held]"),
-    Fault("repair/types", 'redis.call("EXPIRE", aside, protocol.SET_ASIDE_KEPT_S)', "", _IS_TOLD),
+    Fault("repair/sound", 'redis.call("EXPIRE", aside, protocol.SET_ASIDE_KEPT_S)', "", _IS_TOLD),
     Fault("repair/says_only", "        return 0\n", "        return server.call(command, name, ...)\n", _SAYS_ONLY),
     # What is found is mended.
     Fault("repair/keyed_jobs", 'redis.call("ZADD", key.held(row.key), fence, id)', "", _OF_A_KEY + "[valkey-held]"),
@@ -42,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "repair/keyed_jobs",
-        'redis.call("ZADD", key.waiting_keys, "NX", revision(), its_key) == 1',
+        'redis.call("ZADD", key.waiting_keys, "NX", keyed.revision(), its_key) == 1',
         "false",
         _OF_A_KEY + "[valkey-waiting_keys]",
     ),
@@ -53,22 +58,22 @@ FAULTS = (
         _OF_A_KEY + "[valkey-kept_lanes]",
     ),
     Fault("repair/agreement", "return in_all == 0", "return true", _GOES_ON + "[valkey-capacity]"),
-    Fault("repair/rows", "        set_aside(key.worker(worker))\n", "", _GOES_ON + "[valkey-worker]"),
+    Fault("repair/rows", "        sound.set_aside(key.worker(worker))\n", "", _GOES_ON + "[valkey-worker]"),
     Fault(
         "repair/workers",
-        "claims_seen = claims_seen + mend_claims(worker, thorough)",
+        "claims_seen = claims_seen + repair_claims.fix(worker, thorough)",
         "",
         _BATCHES + "test_a_claim_of_a_batch_is_mended",
     ),
     Fault(
         "repair/named",
-        "            mend_job(name)\n",
+        "            repair_jobs.fix_job(name)\n",
         "",
         _BATCHES + "test_calls_of_whose_batch_nothing_is_left_wait_by_themselves_once_they_are_named",
     ),
     Fault(
         "repair/recurring",
-        "recurring.set_due(name, is_time and tonumber(due) or clock.now_us + tonumber(stale), is_suspended)",
+        "recurring.set_due(name, is_time and tonumber(due) or call.now_us + tonumber(stale), is_suspended)",
         "",
         _RECURRING + "test_what_was_lost_is_made_again",
     ),

@@ -206,9 +206,10 @@ def switch_over(on: Field) -> None:
     on.server.switch_over()
 
 
-def flush_scripts(on: Field) -> None:
+def flush_functions(on: Field) -> None:
     with suppress(redis.RedisError):
-        on.server.client.script_flush()
+        on.server.client.function_flush()
+        on.server.client.script_flush()  # kombu has some
 
 
 def kill_clients(on: Field) -> None:

@@ -96,11 +96,11 @@ STORMS = (
     ),
     Storm(
         "connections cut",
-        "`CLIENT KILL` of all, resets by a proxy, also in the middle of a reply; `SCRIPT FLUSH`",
-        (faults.kill_clients, faults.cut_link, faults.cut_link, faults.cut_in_reply, faults.flush_scripts),
+        "`CLIENT KILL` of all, resets by a proxy, also in the middle of a reply; `FUNCTION FLUSH`",
+        (faults.kill_clients, faults.cut_link, faults.cut_link, faults.cut_in_reply, faults.flush_functions),
         (0.2, 0.8),
     ),
-    Storm("scripts flushed", "`SCRIPT FLUSH`, again and again", (faults.flush_scripts,), (0.02, 0.3)),
+    Storm("functions flushed", "`FUNCTION FLUSH`, again and again", (faults.flush_functions,), (0.02, 0.3)),
     Storm(
         "connections slow or half-open",
         "each chunk held back for up to 0.3 s; connections that go silent without an end, also past the worker timeout",
@@ -120,7 +120,13 @@ STORMS = (
         (
             *(operating.pause_something,) * 4,
             *(operating.change_limit,) * 4,
-            *(faults.kill_worker, faults.kill_pool_process, faults.pause_worker, faults.cut_link, faults.flush_scripts),
+            *(
+                faults.kill_worker,
+                faults.kill_pool_process,
+                faults.pause_worker,
+                faults.cut_link,
+                faults.flush_functions,
+            ),
         ),
         (0.1, 0.6),
     ),
@@ -130,7 +136,13 @@ STORMS = (
         "killed, connections cut and scripts flushed",
         (
             *(operating.change_reserve,) * 4,
-            *(faults.kill_pool_process, faults.kill_guard, faults.kill_clients, faults.cut_link, faults.flush_scripts),
+            *(
+                faults.kill_pool_process,
+                faults.kill_guard,
+                faults.kill_clients,
+                faults.cut_link,
+                faults.flush_functions,
+            ),
         ),
         (0.1, 0.6),
         long=9,
@@ -178,7 +190,7 @@ STORMS = (
                 faults.lose_power,
                 faults.kill_clients,
             ),
-            *(faults.flush_scripts, faults.cut_link, faults.cut_in_reply, faults.delay_link, faults.silence_link),
+            *(faults.flush_functions, faults.cut_link, faults.cut_in_reply, faults.delay_link, faults.silence_link),
             *(operating.pause_something, operating.change_limit, operating.change_reserve) * 3,
         ),
         (0.3, 0.9),
@@ -189,7 +201,7 @@ STORMS = (
         "failovers and switch-overs",
         (
             *(faults.kill_worker, faults.kill_pool_process, faults.kill_publisher, faults.suspend_worker),
-            *(faults.kill_clients, faults.flush_scripts, faults.restart_worker, faults.fail_over, faults.switch_over),
+            *(faults.kill_clients, faults.flush_functions, faults.restart_worker, faults.fail_over, faults.switch_over),
             *(operating.pause_something, operating.change_limit, operating.change_reserve),
         ),
         (0.8, 2),

@@ -8,6 +8,7 @@ from itertools import count
 from typing import NamedTuple
 
 from celery_affinity.client.stamp import marked
+from celery_affinity.lua.library import ARROWS, arrow
 from celery_affinity.observe.claim_order import order_now, upcoming
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
@@ -18,7 +19,6 @@ from celery_affinity.rules.shared_settings import complete, shared
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.replies import End, Joining, RecurringCall, Running
 from celery_affinity.server.scheduler import Scheduler
-from celery_affinity.server.scripts.assembling import ARROWS, load
 
 #: Time of a call, µs, from which on the server notes it. Not 0: each command of a script would be noted as well, which
 #: slows the server down.
@@ -73,12 +73,11 @@ class LargeFleet:
         self._nothing_calls, self._nothing_ms = 0, []
 
     def fill(self, jobs, since=0):
-        script = load("publish")
-        self.client.script_load(script.source)
+        self.scheduler.load()
         for first in range(since, jobs, BATCH):
             with self.client.pipeline(transaction=False) as pipe:
                 for number in range(first, min(first + BATCH, jobs)):
-                    pipe.evalsha(script.sha, 1, Keys().base, *self._job(number))
+                    pipe.execute_command(*self.scheduler.command((arrow("publish"), self._job(number))))
                 pipe.execute()
 
     def _job(self, number, delay_us=0):
@@ -248,10 +247,9 @@ class LargeFleet:
         self.scheduler.sync(worker, held, slots=100, other=0, draining=False)
 
     def publish_later(self, number):
-        script = load("publish")
         for _ in range(number):
             self.sequence += 1
-            self.scheduler._run(script, self._job(f"-later{self.sequence}", delay_us=1))
+            self.scheduler._run(arrow("publish"), self._job(f"-later{self.sequence}", delay_us=1))
 
     def ingest(self, number):
         """Move messages of stock Celery, of the size of a small task's."""
@@ -277,10 +275,12 @@ class LargeFleet:
 
     def note_times(self):
         """Take over the notes of the server, which keeps only so many."""
-        took_ms = {load(name).sha: times for name, times in self.took_ms.items()} | {self._nothing: self._nothing_ms}
+        way = self.scheduler.way
+        took_ms = {way.command(name, "", ())[1]: times for name, times in self.took_ms.items()}
+        took_ms[self._nothing] = self._nothing_ms
         for entry in self.client.slowlog_get(10_000):
             words = entry["command"].split()
-            if words[0] == b"EVALSHA":
+            if words[0] in (b"EVALSHA", b"FCALL"):
                 took_ms[words[1].decode()].append(entry["duration"] / 1000)
         self.client.slowlog_reset()
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 import redis
 
 from celery_affinity.client.stamp import marked
+from celery_affinity.lua.library import arrow
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.replies import End
-from celery_affinity.server.scripts.assembling import load
+from celery_affinity.server.scheduler import Scheduler
 
 from .fleet import BATCH, LargeFleet
 
@@ -46,12 +47,12 @@ class Kind(NamedTuple):
 
     def publish(self, first, count):
         """Publish as fast as one client can."""
-        script = load("publish")
-        self.client.script_load(script.source)
+        scheduler = Scheduler(self.client, Keys())
+        scheduler.load()
         for begin in range(first, first + count, BATCH):
             with self.client.pipeline(transaction=False) as pipe:
                 for number in range(begin, min(begin + BATCH, first + count)):
-                    pipe.evalsha(script.sha, 1, Keys().base, *self._job(number))
+                    pipe.execute_command(*scheduler.command((arrow("publish"), self._job(number))))
                 pipe.execute()
 
     def _job(self, number):

@@ -1,0 +1,10 @@
+-- claim: pending -> inbox. Moves the best pending jobs to their most specialised free slots. Other arrows end with the
+-- same move; this one goes on with the types that another arrow named as `more`.
+-- RETURNS {more}; more: types, separated by blanks, whose pending jobs this call did not get to, because a call moves
+-- MOST_MOVES jobs at most. The caller passes them to `claim`.
+-- Cost: that of `fill`.
+function arrows.claim(ARGV)
+    -- ARGV[1..]: types, encoded
+
+    return { fill.fill(ARGV, "", settings_in_force.read(), which_slot.view())[1] }
+end

@@ -1,0 +1,10 @@
+-- configure: settings change at run time, or are reset to what app.conf says. They are in force for the next claim.
+-- Only jobs with keys are touched, if the limits of keys change.
+-- RETURNS {revision, more}; revision: of the settings, which grows with each change. more: as `fill` returns it.
+-- Cost: O(settings given), and that of MOST_KEYS keys; the next ticks go on with the others.
+function arrows.configure(ARGV)
+    -- ARGV[1..]: name, value of each setting; "" resets a setting
+    local revision = settings_in_force.change(ARGV)
+    rule_changes.recheck()
+    return { revision, fill.fill({}, "", settings_in_force.read(), which_slot.view())[1] }
+end

@@ -1,0 +1,31 @@
+-- fire: a recurring call that is due -> pending, or scheduled: publishes its job as publish does, and sets the time at
+-- which the call is due next. Any number of processes may try: a time that is past has one job.
+-- RETURNS {state, more, served}, as publish does; {} if the call is not due any more, and nothing has changed.
+-- Cost: that of publish for one job. A full server may refuse the first write, before anything is written.
+function arrows.fire(ARGV)
+    local name = ARGV[1]
+    local due = ARGV[2] -- as `due` handed it out; "": whenever the call is due
+    -- ARGV[3..]: the fields of the job, in the order of rules/job_fields
+    local job = job_fields.at(ARGV, 3)
+
+    local its_due, stale_us, is_suspended =
+        unpack(redis.call("HMGET", key.recurring_call(name), "due", "stale", "suspended"))
+    if not tonumber(stale_us) or (due ~= "" and (due ~= its_due or is_suspended)) then
+        return {}
+    elseif due ~= "" and (tonumber(its_due) or 0) > call.now_us then
+        return {} -- the clock was set back since
+    end
+    local bad = job_check.bad(job)
+    if bad then
+        return { protocol.IS_REFUSED, "", bad }
+    end
+    job.recurring = name
+    local state, served, is_first, alone = enter.put(job, call.now_us, true)
+    if state ~= protocol.IS_KNOWN then
+        redis.call("HSET", key.job(job.id), "recurring", name)
+        redis.call("HSET", key.recurring_call(name), "made", job.id)
+        redis.call("HINCRBY", key.counters, "recurring_fired", 1)
+    end
+    recurring.set_due(name, call.now_us + tonumber(stale_us), is_suspended)
+    return { state, enter.place(is_first and { job.type } or {}, { [job.id] = job.message }, alone), served }
+end

@@ -1,0 +1,45 @@
+-- join: a worker enters with its types and slots, or comes back with others and keeps the jobs that it holds.
+-- RETURNS {more, namesake, {replaced setting, ...}, void, now}; more: as `fill` returns it. namesake: a live worker
+-- with the same node name, or "". replaced: settings to which another app, or another version of this one, gave other
+-- values. void: claims with fencing numbers up to this, which may be on their way to the worker, are not its own; 0:
+-- the worker keeps its claims. now: the server's time, µs, by which jobs expire that wait in the worker.
+-- Cost: that of `fill`, and O(types).
+function arrows.join(ARGV)
+    garbage.in_small_portions()
+    local worker = ARGV[1] -- id, one for each run of a worker process
+    local name = ARGV[2] -- node name, encoded
+    local slots_in_all = ARGV[3]
+    local other = ARGV[4] -- slots occupied by requests without a claim, less the slots that claims lend
+    local profile = ARGV[5] -- id, one for each set of types
+    local types = workers.split(ARGV[6]) -- encoded and separated by blanks
+    local app = ARGV[7] -- encoded
+    -- ARGV[8..]: name, value of each setting in its app.conf
+
+    redis.call("SET", key.schema, protocol.SCHEMA, "NX") -- on a server that was emptied under a running fleet
+    local replaced = {}
+    local accepting = redis.call("HGET", key.worker(worker), "accepting")
+    local void = accepting == "1" and 0 or tonumber(redis.call("GET", key.fence)) or 0
+    if accepting then
+        workers.detach(worker)
+    else
+        -- Only a new worker's settings are adopted: else an old version of an app would undo what a new one said.
+        replaced = settings_in_force.adopt(app, ARGV, 8)
+    end
+    settings_in_force.keep(app)
+    local namesake = redis.call("HGET", key.names, name)
+    local now = call.now
+    redis.call("HSET", key.names, name, worker)
+    redis.call("HSET", key.worker(worker), "name", name, "profile", profile, "slots", slots_in_all, "other", other,
+        "app", app)
+    redis.call("ZADD", key.beats, now, worker)
+    redis.call("ZADD", key.joined, "NX", now, worker)
+    workers.attach(worker, profile, types)
+    workers.say_what_is_kept(worker)
+
+    rule_changes.recheck()
+    local more = fill.fill(types, "", settings_in_force.read(), which_slot.view())[1]
+    if more == "" then
+        lookahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
+    end
+    return { more, namesake and namesake ~= worker and namesake or "", replaced, void, call.now_us }
+end

@@ -1,0 +1,56 @@
+-- publish: client -> pending, or scheduled if the job's time is still to come. Places the jobs at once if slots are
+-- free. A known id changes nothing: a call repeated after a lost reply publishes once.
+-- RETURNS {state, more, served, state, served, ...}; state 0: known already, 1: pending or placed, 2: scheduled, 3:
+-- revoked before, expired, or dropped, 5: refused, and nothing is written of the job, 6: merged with others that wait,
+-- 7: refused with all others of the call, since as many jobs wait as a type may have. more: as `fill` returns it.
+-- served 0: the job waits, and no live worker serves its type; of a refused job served is the name of the refused
+-- field; for 7, the type, how many of its jobs wait, and how many may. Each further job adds state and served.
+-- Cost: O(log n) in pending jobs, for each job. A full server may refuse the first write, before anything is written.
+
+-- Adds `job`, the `nth` of the call, from 0: the jobs of one call are 1 µs apart, so that they stay in order. Adds its
+-- type to `types` if these are to be filled, and its message to `fresh`. RETURNS state and served, and the only job of
+-- the call, if it is to be added to a lane unless it is placed (`enter.put`).
+local function add(job, nth, is_only, types, fresh)
+    local bad = job_check.bad(job)
+    if bad then
+        return protocol.IS_REFUSED, bad
+    end
+    local state, served, is_first, alone = enter.put(job, call.now_us + nth, is_only)
+    if call.bounds then
+        state = bounds.keep(job, state)
+    end
+    types[#types + 1] = is_first and job.type or nil
+    if state == protocol.IS_PENDING or state == protocol.IS_MERGED then -- a call may repeat a job
+        fresh[job.id] = job.message
+    end
+    if state == protocol.IS_MERGED and not is_only then
+        local batch = redis.call("HGET", key.job(job.id), "into")
+        local first = redis.call("ZRANGE", key.callers(batch), 0, 0)[1]
+        fresh[batch] = fresh[first] -- if this call published it
+    end
+    return state, served, alone
+end
+
+function arrows.publish(ARGV)
+    -- ARGV[1..]: the fields of each job, in the order of rules/job_fields; then, if there are any, the bounds of types
+    local length, count = #ARGV, job_fields.COUNT
+    local bounded = length % count == 1 and ARGV[length] -- type=most/full, separated by blanks
+    if length % count ~= 0 and not bounded then
+        return redis.error_reply("ERR each job has " .. count .. " arguments, got: " .. length .. " in all")
+    end
+    if bounded then
+        bounds.read(bounded)
+        local full = bounds.full(ARGV)
+        if full then
+            return full
+        end
+        length = length - 1
+    end
+    local is_only = #ARGV == count
+    local reply, types, fresh, alone = {}, {}, {}, nil
+    for first = 1, length, count do
+        local nth = (first - 1) / count
+        reply[2 * nth + 1], reply[2 * nth + 2], alone = add(job_fields.at(ARGV, first), nth, is_only, types, fresh)
+    end
+    return { reply[1], enter.place(types, fresh, alone), unpack(reply, 2) }
+end

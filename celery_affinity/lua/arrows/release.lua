@@ -1,0 +1,134 @@
+-- release: claimed -> ended, and a slot is free again. The reply carries the next job for the slot, which so costs no
+-- call of its own. A job that ends unsettled, neither acked nor rejected, is pending again, and counts one more
+-- delivery. A job that the worker returns without having started it is pending again, and counts none. A repeated
+-- sequence number gets the reply once more.
+-- RETURNS {more, payload, ...}; more: as `fill` returns it. The payloads are the worker's next jobs, if it gets them
+-- inline.
+-- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
+local SEQUENCE, TYPES_SERVED, KEEPS = 7, 8, 9 -- positions in a row of the worker, after those of `free_slots`
+
+-- RETURNS the reply once more to a call that was repeated.
+local function reply_again(worker)
+    local reply = { "" }
+    for id, fence in string.gmatch(redis.call("HGET", key.worker(worker), "granted"), "(%S+) (%S+)") do
+        if claims.held(worker, id, fence) then
+            reply[#reply + 1] = claims.payload_again(id)
+        end
+    end
+    return reply
+end
+
+-- Ends a job that is not just done; `known`: what `claims.remove` returned; `keeps`: what the worker's row says of
+-- ended jobs. RETURNS the type of a job that is pending again, else nil.
+local function end_otherwise(worker, id, fence, known, outcome, keeps, settings)
+    local how, why = outcomes.read(outcome)
+    -- The worker had acked it, and lost it; or the task says that it was ignored.
+    known.is_doubtful = how ~= "acked"
+    local is_kept = how == "failed" and keeps and string.find(keeps, "failed", 1, true)
+    local has_ended = (outcomes.ENDED[how] or known.acked) and not is_kept
+    if has_ended and marks.of(id) == protocol.BATCH then
+        return batch_release.record(id, fence, known, how, why)
+    elseif has_ended then
+        finished.record(id, fence, known, outcomes.ENDED[how] or "done", outcomes.ENDED[how] and why or "")
+        return nil
+    elseif how == "rejected" or is_kept then
+        come_back.drop(worker, id)
+        come_back.bury(id, how, settings, why)
+        return nil
+    end
+    return come_back.put(worker, id, how == "unsettled", settings, why)
+end
+
+-- Ends the jobs in `ends`, from the fifth value on. RETURNS a table of the types of those that are pending again.
+local function end_all(worker, ends_given, keeps, settings)
+    local again = {}
+    for i = 5, #ends_given, 3 do
+        local id, fence, outcome = ends_given[i], ends_given[i + 1], ends_given[i + 2]
+        local known = claims.remove(worker, id, fence)
+        if known and keeps then
+            known.keep_s = tonumber(string.match(keeps, "^%d+"))
+        end
+        if known and outcome == "acked" and marks.of(id) ~= protocol.BATCH then -- as most jobs end
+            finished.record(id, fence, known, "done", "")
+        elseif known then
+            local type = end_otherwise(worker, id, fence, known, outcome, keeps, settings)
+            if type then
+                again[type] = true
+            end
+        end
+    end
+    return again
+end
+
+-- RETURNS whether jobs may wait for other slots than the one that is free now: those that came back, or that a rule has
+-- let go on.
+local function fits_others(again)
+    if next(again) then
+        return true
+    end
+    for _, type in ipairs(next(call.moved) and with_rules.gained() or {}) do
+        if free_slots.free_for(type) > 0 then
+            return true
+        end
+    end
+    if next(call.moved) then
+        call.moved = {}
+    end
+    return false
+end
+
+-- RETURNS the words that `reply_again` goes by.
+local function granted(inline)
+    local words = ""
+    for _, job in ipairs(inline) do
+        words = words .. job.id .. " " .. job.fence .. " "
+    end
+    return words
+end
+
+function arrows.release(ARGV)
+    local worker = ARGV[1]
+    local sequence = ARGV[2]
+    local caller = ARGV[3] == "1" and worker or "" -- the worker that gets jobs inline
+    local most_ahead = tonumber(ARGV[4]) -- jobs that it holds beyond its slots at most, inline
+    -- ARGV[5..]: job id, fencing number, outcome of each: "acked", "ignored", "failed", "revoked", "expired",
+    -- "rejected", "unsettled" or "returned"; after a blank why may follow, in words
+    local row = free_slots.row(worker, "sequence", "types", "keeps")
+    if row[SEQUENCE] == sequence then
+        return reply_again(worker)
+    end
+    local settings = settings_in_force.read()
+    local again = end_all(worker, ARGV, row[KEEPS], settings)
+    if row[free_slots.STALLED] and caller ~= "" then
+        workers.resume(worker) -- only the event loop gets jobs inline: it turns again
+        row[free_slots.STALLED] = false
+    end
+    local served = workers.split(row[TYPES_SERVED])
+    local types = served
+    if next(again) then
+        types = { unpack(served) }
+        for type in pairs(again) do
+            types[#types + 1] = type
+        end
+    end
+    local view = free_slots.own(worker, row)
+    if fits_others(again) then
+        view = view:of_all()
+    end
+    local reply, inline
+    reply, inline, view = fill.fill(types, caller, settings, view)
+    local left = view.left or tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
+    if next(again) then
+        lookahead.gave_back(worker, again)
+    end
+    if reply[1] == "" then
+        if most_ahead > 0 and caller ~= "" then
+            lookahead.fill(worker, served, most_ahead, settings, reply, inline)
+        end
+        lookahead.ask(worker, served, left)
+    end
+    if row[free_slots.PROFILE] then
+        redis.call("HSET", key.worker(worker), "sequence", sequence, "granted", granted(inline))
+    end
+    return reply
+end

@@ -1,0 +1,18 @@
+-- requeue: claimed -> pending. Jobs come back with their first enqueue time, and their slots are free again.
+-- RETURNS {more}, as `fill` returns it; a stale fencing number changes nothing.
+-- Cost: O(jobs * log n), and that of `fill`.
+function arrows.requeue(ARGV)
+    local worker = ARGV[1]
+    local counted = ARGV[2] == "1" -- whether this counts as a delivery, which a drain does not
+    -- ARGV[3..]: job id, fencing number of each
+
+    local settings = settings_in_force.read()
+    local types = workers.types_of(worker)
+    for i = 3, #ARGV, 2 do
+        if claims.held(worker, ARGV[i], ARGV[i + 1]) then
+            types[#types + 1] = come_back.put(worker, ARGV[i], counted, settings)
+        end
+    end
+    free_slots.recount(worker)
+    return { fill.fill(types, "", settings, which_slot.view())[1] }
+end

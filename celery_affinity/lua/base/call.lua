@@ -1,0 +1,31 @@
+-- call: the state of the call of an arrow that is under way. Nothing of it outlives the call, not even one that fails:
+-- `begin` makes all of it anew. `now_us`, `now`: the server's time, µs, as a number and as a text: the only time that
+-- arrows go by. `moved`: types whose lanes a rule has changed -> whether one of their jobs may start now.
+-- `before_heads_change`: what a claim that is under way does before a rule reads or writes heads; false for nothing.
+-- `keys`: what was read of keys of rules (`key_rows`). `limits`: what the setting says of keys, once read.
+-- `published`: type -> number of jobs, of types that live workers serve. `bounds`: those that a publish says.
+-- `looks`: jobs and lanes that a repair has looked at. `found`: what a repair says that changes nothing; else nil.
+
+-- Begins a call for the cohort whose keys begin with `base`.
+function call.begin(base)
+    redis = its_server()
+    if key.base ~= base then
+        key.begin(base)
+    end
+    local time = redis.call("TIME")
+    use.last_s = time[1]
+    call.now_us = time[1] * 1000000 + time[2]
+    call.now = time[1] .. string.sub("00000" .. time[2], -6)
+    if not call.moved or next(call.moved) then
+        call.moved = {}
+    end
+    call.before_heads_change = false
+    call.keys, call.limits, call.bounds = nil, nil, nil
+    call.published = nil
+    call.looks, call.found = 0, nil
+end
+
+-- RETURNS a time in µs as digits: Lua itself would write 1.7e+15.
+function call.text(us)
+    return us == call.now_us and call.now or string.format("%.0f", us)
+end

@@ -1,0 +1,100 @@
+-- settings_in_force: reads and writes settings. Key `conf` has what an app.conf said last, key `settings` what counts:
+-- a change at run time stands there until it is reset, or until app.conf's own value changes.
+
+-- RETURNS the value of a setting that Redis does not have.
+function settings_in_force.default_of(name)
+    return defaults.OF[name]
+end
+
+local read_when_needed = {
+    __index = function(settings, name)
+        local value = redis.call("HGET", key.settings, name)
+        settings[name] = tonumber(value) or value or defaults.OF[name]
+        return settings[name]
+    end,
+}
+
+-- RETURNS the settings, a table: name -> value, each of which is read when it is needed.
+function settings_in_force.read()
+    return setmetatable({}, read_when_needed)
+end
+
+-- Reads what a claim needs that has a choice of jobs, with one command.
+function settings_in_force.read_for_a_claim(settings)
+    local names = defaults.FOR_A_CLAIM
+    for i, value in ipairs(redis.call("HMGET", key.settings, unpack(names))) do
+        settings[names[i]] = tonumber(value) or value or defaults.OF[names[i]]
+    end
+end
+
+-- Writes a setting; nil is its default. The limits of keys have a revision of their own: with each change of these, all
+-- keys for which jobs wait are settled again (`recheck` in keyed.lua).
+local function put(name, value)
+    if name == "limits" then
+        if type_changes.change(redis.call("HGET", key.settings, name), value) then
+            redis.call("HINCRBY", key.settings, "limits_revision", 1)
+        end
+    elseif name == "reserve" then
+        type_changes.reserve(redis.call("HGET", key.settings, name), value)
+    end
+    if value then
+        redis.call("HSET", key.settings, name, value)
+    else
+        redis.call("HDEL", key.settings, name)
+    end
+end
+
+-- Counts a change. Jobs carry priorities in the order of their app.conf: another order at run time reverses them all.
+-- RETURNS the revision of the settings.
+local function count_change()
+    local order = redis.call("HGET", key.settings, "priority_order") or settings_in_force.default_of("priority_order")
+    local own = redis.call("HGET", key.conf, "priority_order") or settings_in_force.default_of("priority_order")
+    put("priority_reversed", order ~= own and 1 or 0)
+    return redis.call("HINCRBY", key.settings, "revision", 1)
+end
+
+-- Adopts what the app.conf of `app` says: `given` is name, value, ..., from `first` on.
+-- RETURNS the names of settings to which another app, or another version of this one, gave other values.
+function settings_in_force.adopt(app, given, first)
+    local replaced, changed = {}, false
+    for i = first, #given, 2 do
+        local name, value = given[i], given[i + 1]
+        local own = redis.call("HGET", key.conf_of(app), name)
+        local last = redis.call("HGET", key.conf, name)
+        local in_force = redis.call("HGET", key.settings, name)
+        local is_news = own and own ~= value or not own and last ~= value
+        if is_news then
+            redis.call("HSET", key.conf, name, value)
+            if own or in_force == last then
+                put(name, value)
+            end
+            if last and last ~= value then
+                replaced[#replaced + 1] = name
+            end
+            changed = true
+        end
+        if own ~= value then
+            redis.call("HSET", key.conf_of(app), name, value)
+        end
+    end
+    if changed then
+        count_change()
+    end
+    return replaced
+end
+
+-- Keeps what the app.conf of `app` says, since a worker of it lives.
+function settings_in_force.keep(app)
+    redis.call("EXPIRE", key.conf_of(app), protocol.CONF_KEPT_S)
+end
+
+-- Changes settings at run time: `given` is name, value, ...; "" resets a setting to what app.conf said last.
+-- RETURNS the revision of the settings.
+function settings_in_force.change(given)
+    for i = 1, #given, 2 do
+        local name, value = given[i], given[i + 1]
+        local own = redis.call("HGET", key.conf, name)
+        put(name, value ~= "" and value or own or nil)
+    end
+    return count_change()
+end

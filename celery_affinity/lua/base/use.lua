@@ -1,0 +1,10 @@
+-- use: when the library was called last. A dispatcher deletes libraries of other versions that nobody calls any more.
+-- `last_s`: the server's time, s. A replica does not call the functions: one that has become the primary counts from
+-- the moment at which it is asked first.
+
+-- RETURNS for how many seconds nobody has called an arrow.
+function use.idle_s()
+    local now_s = its_server().call("TIME")[1]
+    use.last_s = use.last_s or now_s
+    return math.max(0, tonumber(now_s) - tonumber(use.last_s))
+end

@@ -1,0 +1,180 @@
+-- workers: which workers are alive, with which types and how many slots.
+-- A reason for the length: all that changes the sums over workers, in one place.
+
+-- RETURNS the words of a text as a list.
+function workers.split(types)
+    local list = {}
+    for type in string.gmatch(types or "", "%S+") do
+        list[#list + 1] = type
+    end
+    return list
+end
+
+-- Writes how long jobs are known that end on a worker, s, if that is more than a minute, and whether those that fail
+-- are kept as dead letters: a release, which reads the row anyway, goes by this.
+function workers.say_what_is_kept(worker)
+    local keep_us, keeps_failed = unpack(redis.call("HMGET", key.settings, "keep_us", "keep_failed"))
+    local keep_s = math.floor((tonumber(keep_us) or 0) / 1000000)
+    local words = (keep_s > protocol.ENDED_KEPT_S and keep_s or "") .. (keeps_failed == "1" and " failed" or "")
+    if words ~= "" then
+        redis.call("HSET", key.worker(worker), "keeps", words)
+    else
+        redis.call("HDEL", key.worker(worker), "keeps")
+    end
+end
+
+function workers.types_of(worker)
+    return workers.split(redis.call("HGET", key.worker(worker), "types"))
+end
+
+-- Adds `by` slots to the capacity of types, of which a worker may serve very many.
+local function change_capacity(types, by)
+    for first = 1, #types, protocol.MOST_UNPACKED / 2 do
+        local last = math.min(first + protocol.MOST_UNPACKED / 2 - 1, #types)
+        local fields, gone = {}, {}
+        for nth, slots in ipairs(redis.call("HMGET", key.capacity, unpack(types, first, last))) do
+            local type, sum = types[first + nth - 1], tonumber(slots or 0)
+            if not sum then
+                error("spoiled capacity of type " .. type)
+            elseif sum + by > 0 then
+                fields[#fields + 1], fields[#fields + 2] = type, sum + by
+                if not slots then
+                    redis.call("PERSIST", key.figures(type))
+                end
+            else
+                gone[#gone + 1] = type
+                redis.call("EXPIRE", key.figures(type), protocol.FIGURES_KEPT_S)
+            end
+        end
+        if #fields > 0 then
+            redis.call("HSET", key.capacity, unpack(fields))
+        end
+        if #gone > 0 then
+            redis.call("HDEL", key.capacity, unpack(gone))
+        end
+    end
+end
+
+-- Adds `by` slots to the sums of a profile and of its types. Shares of fewer live slots are smaller reserves.
+local function change_slots(profile, types, by)
+    redis.call("HINCRBY", key.slots, profile, by)
+    if by < 0 and redis.call("HGET", key.heads, "!") == protocol.HAS_RESERVES then
+        for _, type in ipairs(types) do
+            call.moved[type] = true
+        end
+    end
+    change_capacity(types, by)
+end
+
+-- Adds a worker, whose hash has profile and slots, to its profile. A profile comes with its first worker.
+function workers.attach(worker, profile, types)
+    if redis.call("HINCRBY", key.members, profile, 1) == 1 then
+        redis.call("HSET", key.profiles, profile, table.concat(types, " "))
+        for _, type in ipairs(types) do
+            redis.call("ZADD", key.serving(type), #types, profile)
+        end
+    end
+    change_slots(profile, types, tonumber(redis.call("HGET", key.worker(worker), "slots")))
+    redis.call("HSET", key.worker(worker), "accepting", "1", "free", 0, "types", table.concat(types, " "))
+    redis.call("HDEL", key.worker(worker), "stalled")
+    free_slots.recount(worker)
+end
+
+-- Lets no job be placed on the worker any more; the worker keeps the jobs that it holds.
+function workers.close(worker)
+    redis.call("HSET", key.worker(worker), "accepting", "0")
+    free_slots.recount(worker)
+end
+
+-- Lets no job be placed on the worker until its event loop, which stands still, turns again.
+function workers.stall(worker)
+    redis.call("HSET", key.worker(worker), "stalled", "1")
+    free_slots.recount(worker)
+end
+
+-- Lets jobs be placed on the worker, since its loop turns. The caller recounts the worker's free slots. RETURNS whether
+-- the loop stood still before.
+function workers.resume(worker)
+    return redis.call("HDEL", key.worker(worker), "stalled") == 1
+end
+
+-- Removes a worker from its profile. A profile goes with its last worker.
+function workers.detach(worker)
+    workers.close(worker)
+    local profile, slots = unpack(redis.call("HMGET", key.worker(worker), "profile", "slots"))
+    if not profile then
+        return -- somebody deleted the worker's row
+    end
+    local types = workers.types_of(worker)
+    change_slots(profile, types, 0 - tonumber(slots)) -- the negative of 0 would be "-0", no integer for Redis 7.0
+    if redis.call("HINCRBY", key.members, profile, -1) <= 0 then
+        redis.call("HDEL", key.members, profile)
+        redis.call("HDEL", key.profiles, profile)
+        redis.call("HDEL", key.free_slots, profile)
+        redis.call("HDEL", key.slots, profile)
+        for _, type in ipairs(types) do
+            redis.call("ZREM", key.serving(type), profile)
+            if redis.call("HEXISTS", key.capacity, type) == 0 then
+                redis.call("HDEL", key.durations, type)
+                redis.call("HDEL", key.batched, type)
+                redis.call("HDEL", key.ahead, type)
+            end
+        end
+    end
+end
+
+-- Gives a worker another number of slots. The caller recounts its free slots.
+function workers.resize(worker, now_slots)
+    local slots, profile = unpack(redis.call("HMGET", key.worker(worker), "slots", "profile"))
+    local was = tonumber(slots)
+    if was ~= now_slots then
+        change_slots(profile, workers.types_of(worker), now_slots - was)
+        redis.call("HSET", key.worker(worker), "slots", now_slots)
+    end
+end
+
+-- Has one of the workers that tick for the fleet tick now: puts a sign, which is no job, into the worker's inbox. A
+-- worker whose event loop stands still gets none.
+function workers.have_one_tick()
+    for _, worker in ipairs(redis.call("ZRANGE", key.joined, 0, protocol.TICKERS - 1)) do
+        local accepting, stalled = unpack(redis.call("HMGET", key.worker(worker), "accepting", "stalled"))
+        if accepting == "1" and not stalled then
+            redis.call("LPUSH", key.inbox(worker), "\ntick")
+            return
+        end
+    end
+end
+
+-- RETURNS whether a worker is to tick. If the last tick is old, any worker is.
+function workers.is_ticker(worker)
+    local ticked = tonumber(redis.call("HGET", key.clock, "ticked")) or 0
+    local rank = redis.call("ZRANK", key.joined, worker)
+    return (rank and rank < protocol.TICKERS) or call.now_us - ticked > protocol.TICKED_LATELY_US
+end
+
+-- Forgets a worker that holds nothing any more.
+function workers.remove(worker)
+    workers.detach(worker)
+    local name = redis.call("HGET", key.worker(worker), "name")
+    if name and redis.call("HGET", key.names, name) == worker then
+        redis.call("HDEL", key.names, name)
+    end
+    redis.call("ZREM", key.beats, worker)
+    redis.call("ZREM", key.joined, worker)
+    redis.call("UNLINK", key.worker(worker), key.claims(worker), key.inbox(worker), key.nudges(worker))
+end
+
+-- RETURNS at most `most` workers that joined at `from`, µs, or later, and where the next page begins; nil if there is
+-- none. A page may begin with the worker that ended the one before.
+function workers.joined(from, most)
+    local page = redis.call("ZRANGEBYSCORE", key.joined, from, "+inf", "WITHSCORES", "LIMIT", 0, most)
+    local found = {}
+    for i = 1, #page, 2 do
+        found[#found + 1] = page[i]
+    end
+    if #found < most then
+        return found, nil
+    end
+    local last = page[#page]
+    return found, last ~= from and last or call.text(tonumber(last) + 1)
+end

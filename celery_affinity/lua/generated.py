@@ -1,0 +1,96 @@
+"""Lua made from the tables of `rules`: keys, the fields of a job, settings, and the numbers of both twins."""
+
+from ..rules import job_fields, keys, protocol, shared_settings
+from ..rules.job_fields import FIELDS
+from ..rules.keys import KEYS
+
+_REDIS_TYPES = ("hash", "zset", "list", "string")
+_ARGUMENTS = "abc"
+
+
+def modules() -> dict[str, str]:
+    """Return the text of each generated module by its name."""
+    return {"protocol": _protocol(), "key": _key(), "job_fields": _job_fields(), "defaults": _defaults()}
+
+
+def _protocol() -> str:
+    numbers = {
+        **protocol.NUMBERS,
+        "SCHEMA": keys.SCHEMA,
+        "WITHDRAWN": keys.encode(keys.WITHDRAWN),  # before a type, in a profile: withdrawn from it for a moment
+        "SEVERAL": keys.SEVERAL.decode(),  # instead of the job of a task that has several
+    }
+    return "".join(f"protocol.{name} = {_literal(value)}\n" for name, value in numbers.items())
+
+
+def _key() -> str:
+    """Return Lua for each key: a text if there is one key of the name, else a function of its encoded parts."""
+    texts, functions, kinds = [], [], []
+    for name, (template, kind, _) in KEYS.items():
+        pieces = template.split("%s")
+        parts = _ARGUMENTS[: len(pieces) - 1]
+        spelled = f'base .. "{pieces[0]}"'
+        for part, piece in zip(parts, pieces[1:], strict=True):
+            spelled += f" .. {part}" + (f' .. "{piece}"' if piece else "")
+        if parts:
+            functions.append(f"function key.{name}({', '.join(parts)})\n    return {spelled}\nend\n")
+        else:
+            texts.append(f"    key.{name} = {spelled}\n")
+        if kind in _REDIS_TYPES and len(parts) < 2:
+            of_each = "true" if parts else "false"
+            kinds.append(f'    {{ name = "{template.removesuffix("%s")}", kind = "{kind}", of_each = {of_each} }},\n')
+    return (
+        "local base\n"
+        "-- Has all keys begin with `its_base`: those of a cohort.\n"
+        "function key.begin(its_base)\n"
+        "    base, key.base = its_base, its_base\n"
+        f"{''.join(texts)}"
+        "end\n"
+        f"{''.join(functions)}"
+        f"protocol.KINDS = {{\n{''.join(kinds)}}}\n"
+    )
+
+
+def _job_fields() -> str:
+    """Return Lua that makes a job, a table by `FIELDS`, from arguments, and a row from a job."""
+    at = "".join(f"        {name} = arguments[first + {place}],\n" for place, name in enumerate(FIELDS))
+    bare = "".join(
+        f"        {name} = job.{name},\n" if field.otherwise is None else f'        {name} = "{field.otherwise}",\n'
+        for name, field in FIELDS.items()
+    )
+    # The type goes first: a server looks for the fields of a small hash from the first one on.
+    first, *others = (f'"{field.kept}", job.{name}' for name, field in FIELDS.items() if field.kept)
+    row = ",\n        ".join([first, '"lane", lane, "enqueued", enqueued', *others, '"state", state'])
+    encoded = "".join(
+        f'    elseif string.find(job.{name}, "[^%w_.~%%-]") then\n        return "{name}"\n'
+        for name, field in FIELDS.items()
+        if field.pattern == job_fields.TEXT
+    ).removeprefix("    else")
+    return (
+        f"job_fields.COUNT = {len(FIELDS)}\n"
+        "-- RETURNS the job whose fields begin at `first` in `arguments`.\n"
+        f"function job_fields.at(arguments, first)\n    return {{\n{at}    }}\nend\n"
+        "-- RETURNS `job` with the default of every field that a message may leave out.\n"
+        f"function job_fields.bare(job)\n    return {{\n{bare}    }}\nend\n"
+        "-- RETURNS the fields of the hash of `job` and their values, then what follows `state`.\n"
+        f"function job_fields.row(job, lane, enqueued, state, ...)\n    return {row}, ...\nend\n"
+        "-- RETURNS the name of a field that is to be percent-encoded, and is not; else nil.\n"
+        f"function job_fields.unencoded(job)\n    {encoded}    end\nend\n"
+    )
+
+
+def _defaults() -> str:
+    """Return Lua with the default of each setting, and with the names of those that a claim reads at once."""
+    values = "".join(
+        f"    {name} = {_literal(_number_or_text(value))},\n" for name, value in shared_settings.DEFAULTS.items()
+    )
+    names = "".join(f'    "{name}",\n' for name in shared_settings.FOR_A_CLAIM)
+    return f"defaults.OF = {{\n{values}}}\ndefaults.FOR_A_CLAIM = {{\n{names}}}\n"
+
+
+def _number_or_text(value: str) -> float | str:
+    return float(value) if value.replace(".", "", 1).isdigit() else value
+
+
+def _literal(value: float | str) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value).removesuffix(".0")

@@ -1,0 +1,97 @@
+-- claims: jobs held by a worker's slots, each with a fencing number that grows at every delivery.
+
+-- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it. The message is read
+-- unless it is given: a client that only publishes needs no right to read messages. `expires`: false for never.
+-- `run`: whose message it is: of a batch the call that is run, else nil. `lane`: that of a job that was moved (`move`),
+-- which counts more than what the message says; else nil.
+function claims.payload(id, fence, type, deliveries, enqueued, expires, message, run, lane)
+    local its_own = run or id
+    message = message or redis.call("GET", key.message(its_own)) or ""
+    local facts = id .. " " .. fence .. " " .. type .. " " .. deliveries .. " " .. enqueued
+    local is_time = expires and string.find(expires, "^%d+$")
+    if lane then
+        facts = facts .. " " .. (is_time and expires or "-") .. " " .. lane
+    elseif is_time then
+        facts = facts .. " " .. expires
+    end
+    return facts .. "\n" .. message
+end
+
+-- Gives a job to `worker`, whose slots `view` sees. RETURNS the fencing number, the number of deliveries before, the
+-- time at which the job expires, whether the job had a row, and whether it was moved. nil for a job that has expired:
+-- it occupies no slot, and its fencing number is nobody's. Of a job that was never claimed or moved, and does not
+-- expire, all this is known without a read.
+function claims.grant(id, worker, view)
+    local fence = tostring(redis.call("INCR", key.fence))
+    local new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
+        "claimed", call.now)
+    local deliveries, expires, is_moved = 0, false, false
+    if new_fields < 3 then -- "claimed" stays when a job goes back; one that expires, or was moved, has it before
+        deliveries, expires, is_moved = unpack(redis.call("HMGET", key.job(id), "deliveries", "expires", "moved"))
+        deliveries = deliveries or 0
+        if expires and (tonumber(expires) or math.huge) <= call.now_us then
+            redis.call("HDEL", key.job(id), "worker", "fence")
+            return nil
+        end
+    end
+    view:occupy(worker) -- before the claim is written, which the view would count
+    redis.call("HSET", key.claims(worker), id, fence)
+    return fence, deliveries, expires, new_fields <= 3, is_moved
+end
+
+-- RETURNS whether `worker` holds `id` with this very fencing number. The job may have been taken back while the
+-- worker was silent: a stale number changes nothing.
+function claims.held(worker, id, fence)
+    return redis.call("HGET", key.claims(worker), id) == fence
+end
+
+-- RETURNS what a worker read, or is to read, of a job that was claimed before; nil if somebody deleted what is known of
+-- it.
+function claims.payload_again(id)
+    local fence, type, deliveries, enqueued, expires, is_moved, lane =
+        unpack(redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued", "expires", "moved", "lane"))
+    if not (fence and type and deliveries and enqueued) then
+        return nil
+    end
+    local run
+    if marks.of(id) == protocol.BATCH then
+        run = redis.call("HGET", key.job(id), "primary")
+        expires = run and redis.call("HGET", key.job(run), "expires")
+    end
+    return claims.payload(id, fence, type, deliveries, enqueued, expires, nil, run, is_moved and lane)
+end
+
+-- Removes a claim from the inbox of its worker. RETURNS whether it was there, and how many bytes were compared.
+function claims.is_unread(worker, id)
+    local payload = claims.payload_again(id)
+    if not payload then
+        return false, 0
+    end
+    return redis.call("LREM", key.inbox(worker), 1, payload) == 1, #payload
+end
+
+-- RETURNS what the row of a claimed job says; of one with rules also these, and the name of its task.
+local function row_of(id)
+    if string.find(id, "[!+*]", -1) then -- the marks of such jobs
+        return unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires",
+            "limited", "rules", "name"))
+    end
+    return unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires",
+        "limited"))
+end
+
+-- Removes a claim that has ended, if the fencing number is the claim's own. The caller recounts the worker's free
+-- slots.
+-- RETURNS what is known of the job, or nil.
+function claims.remove(worker, id, fence)
+    local own_fence, acked, type, claimed, task, stamps, expires, is_limited, rules, name = row_of(id)
+    local is_own = not own_fence or own_fence == fence -- without one the server has lost the job
+    if is_own and redis.call("HDEL", key.claims(worker), id) == 1 then
+        with_rules.free(id, type, is_limited, rules, name)
+        return {
+            acked = acked == "1", type = type, claimed = claimed, task = task, stamps = stamps, expires = expires,
+            rules = rules, name = name, worker = worker,
+        }
+    end
+    return nil
+end

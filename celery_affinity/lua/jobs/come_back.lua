@@ -1,0 +1,149 @@
+-- come_back: a claimed job leaves its slot without having been done: it is pending again, or dead.
+-- A reason for the length: pending again, dead and set aside are the outcomes of one question.
+
+-- Removes a claim. The caller recounts the worker's free slots afterwards, once for all claims that it removed.
+function come_back.drop(worker, id)
+    redis.call("HDEL", key.claims(worker), id)
+    redis.call("HDEL", key.job(id), "worker", "fence", "started") -- "claimed" stays, and says that it was
+    local is_limited, type, rules, name = unpack(redis.call("HMGET", key.job(id), "limited", "type", "rules", "name"))
+    with_rules.free(id, type, is_limited, rules, name)
+end
+
+-- RETURNS ids of jobs that `worker` holds: all of them, or more than `most`.
+function come_back.some_of(worker, most)
+    local ids, is_known, cursor = {}, {}, "0"
+    repeat
+        local page = redis.call("HSCAN", key.claims(worker), cursor, "COUNT", most + 1)
+        cursor = page[1]
+        for nth = 1, #page[2], 2 do
+            local id = page[2][nth]
+            if not is_known[id] then -- HSCAN may return one twice while the hash grows or shrinks
+                ids[#ids + 1], is_known[id] = id, true
+            end
+        end
+    until cursor == "0" or #ids > most
+    return ids
+end
+
+-- Deletes a job that is in no lane and has no slot; with a batch, `most` of its calls, MOST_FORGOTTEN if nil: a batch
+-- that has others goes with these, when it is `told` of.
+function come_back.forget(id, most)
+    redis.call("ZREM", key.dead, id)
+    redis.call("ZREM", key.untold, id)
+    if marks.of(id) == protocol.BATCH and not batches.forget_some(id, most or protocol.MOST_FORGOTTEN) then
+        return
+    end
+    find_by.remove(id, 0)
+    redis.call("UNLINK", key.job(id), key.message(id))
+end
+
+-- Deletes the oldest dead letters above `dead_max`, some at a time. A dead letter whose caller has not been told yet is
+-- deleted when the caller has been told.
+local function trim_dead(dead_max)
+    local over = redis.call("ZCARD", key.dead) - dead_max
+    if over > 0 then
+        for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(over, protocol.MOST_MOVES) - 1)) do
+            if redis.call("ZSCORE", key.untold, id) then
+                redis.call("ZREM", key.dead, id)
+            else
+                come_back.forget(id)
+            end
+        end
+    end
+end
+
+-- Makes a job a dead letter. The caller of a job that was rejected, or failed, is told by its worker, the caller of an
+-- unreadable job is not known, and the callers of the others are told by a process that asks (`announce`). `why`: what
+-- the worker said of the error, in words; nil or "" if nothing.
+function come_back.bury(id, reason, settings, why)
+    local now = call.now
+    redis.call("HSET", key.job(id), "state", "dead", "reason", reason, "ended", now)
+    if why and why ~= "" then
+        redis.call("HSET", key.job(id), "why", why)
+    end
+    redis.call("ZADD", key.dead, now, id)
+    redis.call("HINCRBY", key.counters, reason, 1)
+    local type = redis.call("HGET", key.job(id), "type")
+    if type and redis.call("HEXISTS", key.capacity, type) == 1 then
+        redis.call("HINCRBY", key.figures(type), reason, 1)
+    end
+    if marks.of(id) == protocol.MERGES or marks.of(id) == protocol.BATCH then
+        callers.close(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
+    end
+    if marks.of(id) == protocol.BATCH then
+        batches.bury(id, reason)
+    elseif reason ~= "rejected" and reason ~= "unreadable" and reason ~= "failed" then
+        redis.call("ZADD", key.untold, now, id)
+    end
+    trim_dead(settings.dead_max)
+end
+
+-- The caller of a job that was untold knows how the job ended; or all callers, of a batch. `most`: as in `forget`.
+function come_back.told(id, most)
+    redis.call("ZREM", key.untold, id)
+    redis.call("HDEL", key.job(id), "left", "tries")
+    if redis.call("HGET", key.job(id), "state") ~= "dead" then
+        ends.told(id)
+    elseif not redis.call("ZSCORE", key.dead, id) then
+        come_back.forget(id, most) -- too many jobs were dead: this was left to do
+    end
+end
+
+-- Sets aside a job that cannot wait, because its row was deleted or spoiled; it is in no lane and has no slot. Its
+-- message, if there is one, is kept among the dead letters. A batch waits again with its calls. RETURNS its type then.
+function come_back.set_aside(id, where, settings)
+    spoiled.record("job " .. id .. ", found in " .. where)
+    if marks.of(id) == protocol.BATCH then
+        local its_type, lane, enqueued = batches.make_again(id)
+        if its_type then
+            redis.call("HSET", key.job(id), "state", "pending")
+            with_rules.wait(id, its_type, lane, enqueued)
+            return its_type
+        end
+    end
+    if redis.call("EXISTS", key.message(id)) == 0 then
+        redis.call("UNLINK", key.job(id))
+        return nil
+    end
+    local type, task, name = unpack(redis.call("HMGET", key.job(id), "type", "task", "name"))
+    redis.call("HSET", key.job(id), "type", type or "unknown", "lane", "queued.0", "enqueued", call.now,
+        "deliveries", 0, "task", task or "", "name", name or "")
+    redis.call("HDEL", key.job(id), "acked", "expires")
+    come_back.bury(id, "unreadable", settings)
+    return nil
+end
+
+-- Takes a job back from its worker. The job ends if it has been revoked; it is lost if it had been acked, since Celery
+-- promised to run it at most once; it ends if it has expired; it is dead if it came back too often. Else the job is
+-- pending again with its first enqueue time. `counted`: whether this counts as a delivery. `why`: as `come_back.bury`
+-- takes it.
+-- RETURNS the type of a job that is pending again, else nil.
+function come_back.put(worker, id, counted, settings, why)
+    local type, lane, enqueued, acked, deliveries =
+        unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries"))
+    come_back.drop(worker, id)
+    if not spoiled.can_wait(type, lane, enqueued, deliveries) then
+        return come_back.set_aside(id, "claims:" .. worker, settings)
+    end
+    local ended = marks.of(id) ~= protocol.BATCH and ends.meanwhile(id)
+    if acked == "1" and ended ~= "revoked" then
+        come_back.bury(id, "lost", settings)
+        return nil
+    end
+    if marks.of(id) == protocol.BATCH and not batches.meanwhile(id) then
+        return nil
+    elseif ended then
+        ends.record(id, ended)
+        return nil
+    end
+    if counted and redis.call("HINCRBY", key.job(id), "deliveries", 1) >= settings.max_deliveries then
+        come_back.bury(id, "max_deliveries", settings, why)
+        return nil
+    end
+    redis.call("HSET", key.job(id), "state", "pending")
+    if marks.of(id) == protocol.BATCH then
+        redis.call("HSET", key.job(id), "task", "")
+    end
+    with_rules.wait(id, type, lane, enqueued)
+    return type
+end

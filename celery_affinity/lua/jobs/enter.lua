@@ -1,0 +1,136 @@
+-- enter: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
+-- A reason for the length: publish and ingest share all of it, and what places a job is defined where it is needed.
+
+-- Writes the row of `job`, and its message. A full server may refuse the first write. `batch`, `number`: that the job
+-- joins, and as which of its calls; nil for none.
+function enter.write_job(job, lane, enqueued, state, batch, number)
+    local its = key.job(job.id)
+    if job.rules == "" then -- as most jobs are
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, "deliveries", "0"))
+    else
+        local is_merging = marks.of(job.id) == protocol.MERGES
+        local more = batch and { "into", batch } or { "deliveries", 0 }
+        if not batch or merging.says_rules(job.id, number) then
+            local rules = is_merging and string.gsub(job.rules, protocol.USUAL_BOUNDS .. "%f[%D]", "", 1) or job.rules
+            more[3], more[4] = "rules", rules
+        end
+        if is_merging and not batch then
+            more[5], more[6] = "bytes", #job.message
+        end
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, batch and "merged" or state, unpack(more)))
+    end
+    redis.call("SET", key.message(job.id), job.message)
+end
+
+-- Writes `job`, a table: field -> value, and puts it where it waits: mode and priority name its lane. A firing also has
+-- the name of its recurring call (`recurring`). `enqueued_us`: when it was published. `is_only`: whether the call has
+-- no other job.
+-- RETURNS state and served, as publish does; whether the caller is to `place` pending jobs of this type: not if others
+-- wait, since then no free slot fits, or another call is about to place them, unless reserves keep these back. A fourth
+-- value, for the only job, if no other of its type waits: the table from which `place` adds it to its lane, or gives it
+-- a slot without a lane.
+function enter.put(job, enqueued_us, is_only)
+    local id, type, delay_us, expires_us = job.id, job.type, tonumber(job.delay_us), job.expires_us
+    local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- most jobs are not
+    if is_heard_of and redis.call("EXISTS", key.job(id)) == 1 then
+        -- A script that failed at a spoiled key may have written one half: a job that waits, but is nowhere.
+        local state, its_type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
+        local place = state == "pending" and its_type and lane and not marks.has_rules(id) and key.lane(its_type, lane)
+            or state == "scheduled" and key.scheduled
+        if not place or redis.call("ZSCORE", place, id) then
+            return protocol.IS_KNOWN, 1, false
+        end
+    end
+
+    local due, lane = call.text(enqueued_us + math.max(0, delay_us)), lanes.name(job.mode, job.priority)
+    local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
+    local is_revoked = is_heard_of and find_by.is_revoked(job.task_id)
+    local is_merging = marks.of(id) == protocol.MERGES and delay_us <= 0 and not (is_expired or is_revoked)
+    local batch, open
+    if is_merging then
+        batch, open = merging.open_for(type, job.rules, job.task_name, #job.message)
+    end
+    enter.write_job(job, lane, due, delay_us > 0 and "scheduled" or "pending", batch, open and open.calls + 1)
+    local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
+    local is_again = find_by.add(id, job.task_id, job.stamps, expires)
+    if is_expired or is_revoked then
+        ends.record(id, is_revoked and "revoked" or "expired")
+        return protocol.HAS_ENDED, 1, false
+    end
+
+    if is_again and job.rules ~= "" and marks.of(id) == protocol.MERGES then
+        -- A retry is as old as its first try among the calls of a run, and puts no recurring call off when it is due.
+        local first = redis.call("ZRANGE", key.jobs_of_task(job.task_id), 0, 0)[1] or id
+        redis.call("HSET", key.job(id), "again", (callers.published_us(first)))
+    end
+    local slots = redis.call("HGET", key.capacity, type)
+    if slots then
+        call.published = call.published or {}
+        call.published[type] = (call.published[type] or 0) + 1
+    end
+    if delay_us > 0 then
+        redis.call("HSET", key.job(id), "published", call.text(enqueued_us))
+        redis.call("ZADD", key.scheduled, due, id)
+        if delay_us < protocol.TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
+            workers.have_one_tick() -- the next tick would come too late for this job
+        end
+        return protocol.IS_SCHEDULED, 1, false
+    end
+    local heads, has_type_rules = unpack(redis.call("HMGET", key.heads, type, "!"))
+    local alone
+    local is_patient
+    if batch then
+        merging.join(id, type, lane, due, job.task_name, #job.message, batch, open, true)
+    elseif is_merging then
+        is_patient = merging.begin(id, type, lane, due, job.rules, job.task_name, #job.message)
+    end
+    if is_merging and not is_again then
+        recurring.match(type, job.rules, job.task_name, job.task_id, job.recurring)
+    end
+    if is_patient then
+        return protocol.IS_SCHEDULED, 1, false
+    end
+    if batch then
+        heads = heads or "" -- others wait
+    elseif marks.has_rules(id) then
+        with_rules.wait(id, type, lane, due, job)
+    elseif heads or has_type_rules or not is_only then
+        lanes.add(id, type, lane, due, heads or "")
+    else
+        alone = { id = id, type = type, lane = lane, enqueued = due }
+    end
+    local is_served = slots or redis.call("HGET", key.capacity, protocol.WITHDRAWN .. type)
+    local state = batch and protocol.IS_MERGED or protocol.IS_PENDING
+    if not is_served then
+        redis.call("HINCRBY", key.counters, "unserved", 1)
+        return state, 0, false, alone
+    end
+    return state, 1, not heads or has_type_rules == protocol.HAS_RESERVES, alone
+end
+
+-- Places pending jobs of `their_types`, as `fill` does. `messages`: job id -> message, of the jobs that were just
+-- written. `alone`: as `put` returns it. RETURNS more, as `fill` does. Most publishes find no free slot, and the
+-- functions that place a job cost more to define than all commands of a publish: they are defined when a free slot is
+-- seen.
+function enter.place(their_types, messages, alone)
+    local fitting, left = 0, ""
+    for type, number in pairs(call.published or {}) do
+        redis.call("HINCRBY", key.figures(type), "published", number == 1 and "1" or number)
+    end
+    if next(call.moved) then
+        their_types, left = with_rules.and_gained(their_types) -- a job may state a higher limit for others
+    end
+    for _, type in ipairs(their_types) do
+        fitting = fitting + free_slots.free_for(type)
+    end
+    if fitting > 0 then
+        local view = which_slot.view()
+        local waiting = alone and candidates.only(alone)
+            or candidates.of(their_types, view, settings_in_force.read())
+        return fill.from(waiting, "", view, messages)[1] .. left
+    end
+    if alone then
+        lanes.add(alone.id, alone.type, alone.lane, alone.enqueued, "")
+    end
+    return left
+end

@@ -1,0 +1,220 @@
+-- keyed: jobs with keys: at most so many of one key hold it, each from its claim to its release; or so many start
+-- in a period, if the key is that of a rate. The others wait in sub-lanes, one for each key, type and lane, in the
+-- order of the lane. While the key has room, the first job of each of its sub-lanes stands in the lane; while the key
+-- has none, none does: so claims meet only jobs that may start. What a key holds is derived from claims: a crash frees
+-- it with the claim.
+-- Cost: that of key_standing.lua, and a few commands.
+
+-- As `settle`, of a key of which others wrote something: what was read of it counts no more. Settings, and whether
+-- anything is paused at all, are read first after a script has changed them.
+function keyed.settle_again(its_key)
+    key_rows.of_call().known[its_key] = nil
+    key_rows.read(its_key).waits = true
+    key_standing.settle(its_key, true)
+end
+
+-- RETURNS the number of changes that the limits have seen: the score in `waiting_keys` of a key that agrees with them.
+function keyed.revision()
+    return redis.call("HGET", key.settings, "limits_revision") or "0"
+end
+
+-- Has a job wait. `fresh`: the job as it was published just now: then what it states counts for its task; else nil.
+function keyed.enter(id, type, lane, enqueued, fresh)
+    if fresh then
+        key_rows.know(id, fresh.rules, fresh.task_name)
+    end
+    local its_key, states = key_rows.rules_of(id)
+    if not its_key then
+        lanes.add(id, type, lane, enqueued)
+        call.moved[type] = true
+        return
+    end
+    local its, name, task = key_rows.read(its_key), type .. " " .. lane, "=" .. key_rows.of_call().task[id]
+    if its.stated[task] ~= states and (fresh or not its.stated[task]) then
+        redis.call("HSET", key.of_key(its_key), task, states)
+        its.stated[task] = states
+    end
+    redis.call("ZADD", key.sublane(its_key, type, lane), enqueued, id)
+    if not its.waits then
+        redis.call("ZADD", key.waiting_keys, "NX", keyed.revision(), its_key)
+        its.waits = true
+    end
+    local sublane = its.sublanes[name] or { type = type, lane = lane, standing = "" }
+    its.sublanes[name] = sublane
+    local enqueued_us, first_us = tonumber(enqueued), tonumber(sublane.enqueued)
+    if not first_us or enqueued_us < first_us or (enqueued_us == first_us and id < sublane.first) then
+        sublane.first, sublane.enqueued, sublane.is_changed = id, enqueued, true
+    end
+    key_standing.settle(its_key, true)
+    if sublane.standing ~= id then
+        key_standing.keep_back(id, type, lane, enqueued)
+    end
+end
+
+-- Removes a job, which is in its lane no more, from its sub-lane. The caller settles.
+local function remove(its_key, its, id, type, lane)
+    local name = type .. " " .. lane
+    local place, sublane = key.sublane(its_key, type, lane), its.sublanes[name]
+    redis.call("ZREM", place, id)
+    if sublane and sublane.standing == id then
+        sublane.standing, sublane.is_changed = "", true
+    end
+    if sublane and sublane.first == id then
+        local first, enqueued = unpack(redis.call("ZRANGE", place, 0, 0, "WITHSCORES"))
+        if first then
+            sublane.first, sublane.enqueued, sublane.is_changed = first, enqueued, true
+        else
+            redis.call("HDEL", key.of_key(its_key), name)
+            its.sublanes[name] = nil
+        end
+    end
+end
+
+-- Job `id` waits no more.
+function keyed.leave(id, type, lane)
+    key_standing.heads_change()
+    if not key_standing.let_go(id, type, lane) then
+        lanes.remove(id, type, lane)
+        call.moved[type] = call.moved[type] or false
+    end
+    local its_key = key_rows.rules_of(id)
+    if not its_key then
+        return
+    end
+    local its = key_rows.read(its_key)
+    remove(its_key, its, id, type, lane)
+    if its.retry == id then
+        key_rows.keep_for_nobody(its_key, its, "retry")
+        its.waits = true
+    end
+    key_standing.settle(its_key, false)
+end
+
+-- RETURNS whether what a key has room for lets job `id`, which stands in its lane, start. Of a key with very many
+-- sub-lanes jobs may stand there in vain until a tick.
+local function has_room_for(id, its_key, its)
+    local room, due_us = key_room.room_of(its_key, its)
+    if due_us ~= nil then -- no setting changes a rate: what stands may start, but for such jobs
+        return not (due_us and redis.call("ZSCORE", key.due_keys, its_key))
+    elseif its.retry then
+        return its.retry == id and room >= 0
+    end
+    return key_turns.has_room_for_type(its.turn and redis.call("HGET", key.job(id), "type"), room, its)
+end
+
+-- RETURNS whether job `id`, which stands in its lane, may start. If not, since the limit was lowered just now, it does
+-- not stand there any more.
+function keyed.may_start(id)
+    local its_key = key_rows.rules_of(id)
+    local its = its_key and key_rows.read(its_key)
+    if not its_key or has_room_for(id, its_key, its) then
+        return true
+    end
+    key_standing.heads_change()
+    local type, lane, enqueued = unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued"))
+    local sublane = type and lane and its.sublanes[type .. " " .. lane]
+    if sublane and sublane.standing == id then -- first: the call may not get to it
+        local heads = redis.call("HGET", key.heads, type) or ""
+        lanes.rewrite(type, key_standing.let_stand(its_key, sublane, "", heads), heads)
+        call.moved[type] = call.moved[type] or false
+    end
+    key_standing.settle(its_key, false)
+    if type and lane and redis.call("ZSCORE", key.lane(type, lane), id) then -- somebody deleted that it stands there
+        lanes.remove(id, type, lane)
+        key_standing.keep_back(id, type, lane, enqueued or call.now)
+        call.moved[type] = call.moved[type] or false
+    end
+    return false
+end
+
+-- Job `id`, which was popped from its lane, was claimed: it holds its key, or took one of the starts of a rate.
+function keyed.hold(id, type, lane, fence)
+    local its_key = key_rows.rules_of(id)
+    if not its_key then
+        return
+    end
+    local its = key_rows.read(its_key)
+    remove(its_key, its, id, type, lane)
+    local most, period_us, interval_us = key_room.rate_of(its.stated)
+    if most then
+        local free_us = math.max(key_room.free_at(its_key, period_us), call.now_us)
+        redis.call("ZADD", key.rates, call.text(free_us + interval_us), its_key)
+    else
+        redis.call("ZADD", key.held(its_key), fence, id)
+        its.held = its.held + 1
+        key_turns.end_turn(its_key, its, type)
+    end
+    if its.retry then
+        key_rows.keep_for_nobody(its_key, its, "retry")
+    end
+    key_standing.settle(its_key, false)
+end
+
+-- RETURNS a job of the key that waits, and is of the same task as job `id`: its retry, and the type of that; nil if
+-- there is none, or its type is held back.
+local function retry_of(id, its_key)
+    local task = redis.call("HGET", key.job(id), "task") or ""
+    for _, other in ipairs((find_by_task.some(task, 0, protocol.MOST_MOVES))) do
+        local state, type = unpack(redis.call("HMGET", key.job(other), "state", "type"))
+        local waits = other ~= id and (state == "pending" or state == "scheduled")
+        if waits and type and key_rows.rules_of(other) == its_key and key_turns.is_open(type) then
+            return other, type
+        end
+    end
+end
+
+-- The claim of job `id` of `type` was removed, whose row says `rules` and `name`.
+function keyed.free(id, type, rules, name)
+    key_rows.know(id, rules, name)
+    local its_key, _, keeps_order = key_rows.rules_of(id)
+    if its_key and redis.call("ZREM", key.held(its_key), id) == 1 then
+        local known = key_rows.of_call().known[its_key]
+        if known then
+            known.held = known.held - 1
+        end
+        local its = key_rows.read(its_key)
+        local retry, its_type
+        if keeps_order ~= "" then
+            retry, its_type = retry_of(id, its_key)
+        end
+        if retry then
+            call.moved[its_type] = true -- it may stand already, left to a tick
+            redis.call("HSET", key.of_key(its_key), "retry", retry)
+            its.retry = retry
+        elseif not its.turn and not its.retry then
+            key_turns.give_turn(its_key, its, type)
+        end
+        key_standing.settle(its_key, true)
+    end
+end
+
+-- Has the types be filled of which a job of the key stands in a lane.
+local function gain_standing(its_key)
+    for _, sublane in pairs(key_rows.read(its_key).sublanes) do
+        call.moved[sublane.type] = call.moved[sublane.type] or sublane.standing ~= ""
+    end
+end
+
+-- Settles keys that the limits or the time may let go on, as many as one call may. RETURNS whether there may be more.
+function keyed.recheck()
+    local now = keyed.revision()
+    local stale = redis.call("ZRANGEBYSCORE", key.waiting_keys, "-inf", "(" .. now, "LIMIT", 0, protocol.MOST_KEYS)
+    local due = redis.call("ZRANGEBYSCORE", key.due_keys, "-inf", call.now, "LIMIT", 0, protocol.MOST_KEYS)
+    for _, its_key in ipairs(due) do
+        redis.call("ZREM", key.due_keys, its_key)
+    end
+    for _, its_key in ipairs(stale) do
+        redis.call("ZADD", key.waiting_keys, now, its_key)
+        keyed.settle_again(its_key)
+    end
+    for _, its_key in ipairs(due) do
+        gain_standing(its_key) -- who publishes beside a job that stands in vain leaves its own to this call
+        keyed.settle_again(its_key)
+        gain_standing(its_key) -- who made the key due may have settled it, and filled no slots
+    end
+    local free = redis.call("ZRANGEBYSCORE", key.rates, "-inf", call.now, "LIMIT", 0, protocol.MOST_KEYS)
+    for _, its_key in ipairs(free) do -- all starts of these are free again
+        redis.call("ZREM", key.rates, its_key)
+    end
+    return key_rows.of_call().is_unfinished or math.max(#stale, #due, #free) == protocol.MOST_KEYS
+end

@@ -1,0 +1,83 @@
+-- key_turns: a key that jobs of other types get again and again is kept, after a while, for the type that has waited
+-- longest: a release of a busy type takes the key again in the same call, so that a type whose slots are busy at each
+-- such moment would never get it.
+
+-- RETURNS whether a key that has room for so many jobs has it for those of a type: the last place may be kept for
+-- another.
+function key_turns.has_room_for_type(type, room, its)
+    return room > 1 or (room == 1 and (not its.turn or its.turn == type))
+end
+
+-- RETURNS whether no pause and no limit holds back a type.
+function key_turns.is_open(type)
+    local rule, pause_of_all = unpack(redis.call("HMGET", key.type_rules, type, "*"))
+    return not pause_of_all and (not rule or string.find(rule, "^limit=%d+$") ~= nil)
+end
+
+-- RETURNS how long a type waits for a key that others get before it has its turn, µs; 0: for ever.
+local function patience_us()
+    local keys = key_rows.of_call()
+    keys.patience_us = keys.patience_us or settings_in_force.read().key_patience_us
+    return keys.patience_us
+end
+
+-- Records that a type has had the key, or its turn.
+local function record_had(its_key, its, type)
+    redis.call("HSET", key.of_key(its_key), "@" .. type, call.now)
+    its.had[type] = call.now_us
+end
+
+-- A job of `type` got the key: if it was the turn of its type, the turn is over.
+function key_turns.end_turn(its_key, its, type)
+    if its.turn == type then
+        key_rows.keep_for_nobody(its_key, its, "turn")
+    end
+    for _, sublane in pairs(its.sublanes) do
+        if sublane.type ~= type then
+            record_had(its_key, its, type)
+            break
+        end
+    end
+end
+
+-- Has a turn end that is over, or in which nobody waits. Else a tick looks at the key when it is over. `gains`: whether
+-- the types that may have room then are to be filled; if not, the next tick does.
+function key_turns.end_turn_in_vain(its_key, its, gains)
+    local began_us, ends_us, waits = tonumber(its.turn_began), tonumber(its.turn_ends), false
+    for _, sublane in pairs(its.sublanes) do
+        waits = waits or sublane.type == its.turn
+    end
+    if not waits or ends_us <= call.now_us or began_us > call.now_us then -- the clock may have been set back
+        record_had(its_key, its, its.turn)
+        if gains then
+            redis.call("HDEL", key.of_key(its_key), "turn")
+            its.turn = nil
+        else
+            key_rows.keep_for_nobody(its_key, its, "turn")
+        end
+    elseif ends_us < (tonumber(redis.call("ZSCORE", key.due_keys, its_key)) or math.huge) then
+        redis.call("ZADD", key.due_keys, its.turn_ends, its_key)
+    end
+end
+
+-- A job of `its_type` held the key: keeps it for the type that has waited longest while others got it, if that is too
+-- long. A type that no slot serves, or that is held back, loses its turn: it waits as if it had had the key just now.
+function key_turns.give_turn(its_key, its, its_type)
+    local longest, since_us = nil, call.now_us
+    for _, sublane in pairs(its.sublanes) do
+        local type = sublane.type
+        local at_us = math.max(tonumber(sublane.enqueued) or call.now_us, its.had[type] or 0)
+        if at_us < since_us or (at_us == since_us and longest and type < longest) then
+            longest, since_us = type, at_us
+        end
+    end
+    if not longest or longest == its_type or patience_us() == 0 or call.now_us - since_us < patience_us() then
+        return
+    end
+    if (tonumber(redis.call("HGET", key.capacity, longest)) or 0) > 0 and key_turns.is_open(longest) then
+        its.turn, its.turn_began, its.turn_ends = longest, call.now, call.text(call.now_us + patience_us())
+        redis.call("HSET", key.of_key(its_key), "turn", longest .. " " .. call.now .. " " .. its.turn_ends)
+    else
+        record_had(its_key, its, longest)
+    end
+end

@@ -1,0 +1,233 @@
+"""The library: one text of all Lua files, and two ways to call its arrows.
+
+A file is a module: its first line, ``-- lanes: ...``, names the table that has its functions. Tables of all modules are
+declared before the first file, so the order of files does not matter and a function may call any other one. The lines
+``local name = ARGV[n]`` of an arrow are its signature: `Arrow.arguments` takes the values by these names, so the two
+sides cannot drift apart.
+
+A server keeps the library as functions (`ByFunction`). The text defines everything once, when it is loaded. One that
+refuses functions runs the text as a script (`ByScript`), which defines everything anew in each call.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from hashlib import sha1
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Protocol
+
+from ..rules.keys import SCHEMA
+from . import generated
+
+Argument = str | bytes | int
+
+#: Arrows that a server whose memory is full may refuse: they bring jobs. It runs all others.
+BRING_JOBS = ("publish", "fire")
+
+_HEADER = re.compile(r"-- (\w+): ")
+_BINDING = re.compile(r"^    local (\w+) = .*?\bARGV\[(\d+)\]", re.MULTILINE)
+_REST = re.compile(r"^    -- ARGV\[(\d+)\.\.\]", re.MULTILINE)
+_COMMENT_LINE = re.compile(r"^ *--.*$", re.MULTILINE)
+
+# Before the modules. A dry run replaces `redis` for the time of a call (`repair/says_only.lua`).
+_BEGINNING = """\
+local function its_server()
+    return redis
+end
+local redis
+"""
+
+_AS_FUNCTIONS = """\
+local function register(server, name, flags)
+    server.register_function({{
+        function_name = "{name}_" .. name,
+        callback = function(KEYS, ARGV)
+            call.begin(KEYS[1])
+            return arrows[name](ARGV)
+        end,
+        flags = flags,
+    }})
+end
+local server = its_server()
+server.register_function({{
+    function_name = "{name}_idle", callback = use.idle_s, flags = {{ "no-writes" }},
+}})
+"""
+
+_AS_SCRIPT = """\
+call.begin(KEYS[1])
+return arrows[table.remove(ARGV, 1)](ARGV)
+"""
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """An arrow. *names*: those of its arguments. *takes_rest*: whether more values follow."""
+
+    name: str
+    names: tuple[str, ...]
+    takes_rest: bool
+
+    @cached_property
+    def _their_names(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def arguments(self, rest: Iterable[Argument] = (), **values: Argument) -> list[Argument]:
+        """Return ARGV for *values*, which must be exactly the arrow's own names, followed by *rest*."""
+        if values.keys() != self._their_names:
+            raise TypeError(f"{self.name}.lua takes {self.names}, got: {tuple(values)}")
+        tail = list(rest)
+        if tail and not self.takes_rest:
+            raise TypeError(f"{self.name}.lua takes nothing after {self.names}, got: {tail}")
+        return [values[name] for name in self.names] + tail
+
+
+def bound(name: str, source: str) -> Arrow:
+    """Return the arrow *name*, whose file is *source*."""
+    bindings = {int(position): variable for variable, position in _BINDING.findall(source)}
+    rest = [int(position) for position in _REST.findall(source)]
+    if sorted(bindings) != list(range(1, len(bindings) + 1)) or rest not in ([], [len(bindings) + 1]):
+        raise ValueError(f"{name}.lua must bind ARGV[1] to ARGV[n], each once, then say what follows from ARGV[n+1] on")
+    return Arrow(name, tuple(bindings[position] for position in sorted(bindings)), bool(rest))
+
+
+@cache
+def _files() -> dict[str, str]:
+    """Return the text of each Lua file by its path without a suffix, such as ``placing/fill``."""
+    return dict(sorted(_below(files(__package__), "")))
+
+
+def _below(folder: Traversable, path: str) -> Iterable[tuple[str, str]]:
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _below(each, f"{path}{each.name}/")
+        elif each.name.endswith(".lua"):
+            yield f"{path}{each.name.removesuffix('.lua')}", each.read_text(encoding="utf-8")
+
+
+@cache
+def _arrows() -> dict[str, Arrow]:
+    sources = {path.removeprefix("arrows/"): text for path, text in _files().items() if path.startswith("arrows/")}
+    return {name: bound(name, source) for name, source in sources.items()}
+
+
+def arrow(name: str) -> Arrow:
+    """Return the arrow *name*. Raises KeyError if there is none."""
+    return _arrows()[name]
+
+
+#: The names of all arrows.
+ARROWS = tuple(_arrows())
+
+
+class Way(Protocol):
+    """A way to call the arrows of a library."""
+
+    missing: str
+    """Beginning of the error of a server that does not have what `loading` loads."""
+
+    def command(self, arrow: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
+        """Return the command that calls *arrow* on the keys that begin with *base*."""
+
+    def loading(self, arrow: str) -> tuple[str, ...]:
+        """Return the command that loads what `command` calls."""
+
+
+class ByFunction:
+    """FCALL. The names of functions have the digest of the text: processes of other versions call their own."""
+
+    missing = "Function not found"
+
+    def __init__(self, library: "Library") -> None:
+        self.name = library.name
+        self.source = library.functions
+        self._loading = ("FUNCTION", "LOAD", self.source)
+
+    def command(self, arrow: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
+        return ("FCALL", f"{self.name}_{arrow}", 1, base, *arguments)
+
+    def loading(self, arrow: str) -> tuple[str, ...]:
+        return self._loading
+
+
+class ByScript:
+    """EVALSHA, with the arrow's name as the first argument."""
+
+    missing = "NOSCRIPT"
+
+    def __init__(self, library: "Library") -> None:
+        self._sources = {True: library.script(brings_jobs=True), False: library.script(brings_jobs=False)}
+        self._digests = {
+            brings: sha1(source.encode(), usedforsecurity=False).hexdigest() for brings, source in self._sources.items()
+        }
+
+    def command(self, arrow: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
+        return ("EVALSHA", self._digests[arrow in BRING_JOBS], 1, base, arrow, *arguments)
+
+    def loading(self, arrow: str) -> tuple[str, ...]:
+        return ("SCRIPT", "LOAD", self._sources[arrow in BRING_JOBS])
+
+
+@dataclass(frozen=True)
+class Library:
+    """The library. *modules*: the text of all modules, without what a way to call it adds."""
+
+    modules: str
+
+    @cached_property
+    def name(self) -> str:
+        """Name of the library in a server, and the beginning of its functions' names."""
+        return f"affinity_{SCHEMA}_{sha1(self.modules.encode(), usedforsecurity=False).hexdigest()[:12]}"
+
+    @cached_property
+    def functions(self) -> str:
+        """The text for FUNCTION LOAD."""
+        flags = {name: "" if name in BRING_JOBS else '"allow-oom"' for name in ARROWS}
+        registered = "".join(f'register(server, "{name}", {{ {flag} }})\n' for name, flag in flags.items())
+        return f"#!lua name={self.name}\n{self.modules}{_AS_FUNCTIONS.format(name=self.name)}{registered}"
+
+    def script(self, *, brings_jobs: bool) -> str:
+        """Return the text for SCRIPT LOAD. *brings_jobs*: whether a server whose memory is full refuses the script."""
+        return f"#!lua{'' if brings_jobs else ' flags=allow-oom'}\n{self.modules}{_AS_SCRIPT}"
+
+    @cached_property
+    def by_function(self) -> ByFunction:
+        return ByFunction(self)
+
+    @cached_property
+    def by_script(self) -> ByScript:
+        return ByScript(self)
+
+    def changed(self, change: Callable[[str], str]) -> "Library":
+        """Return the library whose text is what *change* makes of it, for tests."""
+        return Library(change(self.modules))
+
+
+def assembled() -> str:
+    """Return the text of all modules, with comments."""
+    texts = generated.modules()
+    names = dict.fromkeys([*texts, "arrows"])
+    parts = [f"do -- generated: {name}\n{text}end\n" for name, text in texts.items()]
+    for path, text in _files().items():
+        header = _HEADER.match(text)
+        if header is None:
+            raise ValueError(f"{path}.lua must begin with its name: -- name: what it is about")
+        if not path.startswith("arrows/"):
+            names[header[1]] = None
+        parts.append(f"do -- {path}\n{text}end\n")
+    return _BEGINNING + "".join(f"local {name} = {{}}\n" for name in names) + "".join(parts)
+
+
+@cache
+def library() -> Library:
+    """Return the library of this version. Its lines are those of `assembled`; comments are left out."""
+    return Library(_COMMENT_LINE.sub("", assembled()))
+
+
+def write(path: Path) -> None:
+    """Write the assembled text into the file *path*, for a linter, and for who looks for the line of an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(Library(assembled()).functions, encoding="utf-8")

@@ -1,0 +1,131 @@
+-- candidates: the pending jobs among which a fill chooses, the best one first.
+-- Cost: some commands for each type, once in a call; then each job that is popped costs O(log n).
+
+-- RETURNS those of the types `waiting` among which one call chooses, since of each the free slots are looked up: those
+-- with jobs on demand first; and the others, each with a blank behind it. Removes the `heads` of the others.
+local function some_of(waiting, heads)
+    local some, left = {}, {}
+    for _, has_demand in ipairs({ true, false }) do
+        for _, type in ipairs(waiting) do
+            if (string.find(heads[type], "demand.", 1, true) ~= nil) == has_demand then
+                local list = #some < protocol.MOST_CHOSEN_FROM and some or left
+                list[#list + 1] = type
+            end
+        end
+    end
+    for _, type in ipairs(left) do
+        heads[type] = nil
+    end
+    return some, table.concat(left, " ") .. " "
+end
+
+-- Writes the heads of the types whose jobs were popped.
+function candidates.write_heads(waiting)
+    if next(waiting.changed) then
+        for type in pairs(waiting.changed) do
+            lanes.write(type, waiting.heads[type] or "")
+        end
+        waiting.changed = {}
+    end
+end
+
+-- RETURNS the job that goes first of those that a free slot fits, or nil. Mostly the jobs are those of one lane.
+local function best(waiting)
+    local heads, view, kept_back = waiting.heads, waiting.view, waiting.kept_back
+    local one = next(heads)
+    if not one then
+        return nil
+    end
+    if not waiting.choice then
+        if #waiting.types == 1 and string.find(heads[one], "^%l+%.%d+ %d+ %S+$") then
+            local is_open = view:any_free(one) and not (kept_back and kept_back.open(one, heads[one], view) == "")
+            return is_open and lanes.job(one, heads[one], 1)
+        end
+        waiting.choice = which_job.among(waiting.types, heads, view, waiting.settings, kept_back)
+    end
+    return waiting.choice.first()
+end
+
+local function pop(waiting, job)
+    local type = job.type
+    local before = waiting.heads[type]
+    local after = lanes.pop(job, before)
+    waiting.heads[type], waiting.changed[type] = after ~= "" and after or nil, true
+    if waiting.choice then
+        waiting.choice.popped(job, #after - #before)
+    end
+end
+
+-- `job` was claimed: a limit of its type, or a reserve for its class, counts it.
+local function count(waiting, job)
+    local kept_back = waiting.kept_back
+    if not (waiting.limits[job.type] or (kept_back and kept_back.covers(job.type, job.lane))) then
+        return
+    end
+    candidates.write_heads(waiting)
+    if type_rules.hold(job.type, job.id, job.lane) then
+        waiting.heads[job.type], waiting.limits[job.type] = nil, "closed"
+    end
+    if kept_back then
+        kept_back.counted(job.type)
+    end
+end
+
+-- Reads the heads of the types that a rule has moved since.
+local function read_again(waiting)
+    for nth, type in ipairs(waiting.types) do
+        if call.moved[type] ~= nil and waiting.limits[type] ~= "closed" then
+            waiting.heads[type] = redis.call("HGET", key.heads, type) or nil
+            if waiting.choice then
+                waiting.choice.changed(nth)
+            end
+        end
+    end
+end
+
+local function write(waiting)
+    candidates.write_heads(waiting)
+    if waiting.choice then
+        waiting.choice.write()
+    end
+end
+
+-- RETURNS the pending jobs of `types`, among which `view` says for which a slot is free: a table with what `fill` uses.
+-- `left`: types that the call does not choose from, each with a blank behind it. `limits`: of types that have one;
+-- "closed" when as many of their jobs run. `kept_back`: what reserves keep back; nil for nothing. `changed`: types
+-- whose heads are to be written. `choice`: chooses among several lanes, once there are several.
+function candidates.of(types, view, settings)
+    local waiting, heads, has_type_rules = lanes.heads(types)
+    local left = ""
+    if not view.left and #waiting > protocol.MOST_CHOSEN_FROM then -- a view of all slots
+        waiting, left = some_of(waiting, heads)
+    end
+    local limits, kept_back = {}, nil
+    if has_type_rules then
+        waiting, limits, kept_back = type_rules.open(waiting, heads, settings, view.is_ahead)
+        view = kept_back and view.of_all and view:of_all() or view -- jobs may wait beside any free slot
+    end
+    return {
+        types = waiting, heads = heads, left = left, view = view, limits = limits, kept_back = kept_back,
+        settings = settings, changed = {},
+        best = best, pop = pop, count = count, read_again = read_again, write = write,
+    }
+end
+
+local function only_one(waiting)
+    return waiting.job
+end
+
+local function pop_only_one(waiting)
+    waiting.job = nil
+end
+
+local function nothing() end
+
+-- RETURNS what `candidates.of` does, of a job that was published alone: it may never be in a lane.
+function candidates.only(job)
+    return {
+        types = {}, heads = {}, left = "", limits = {}, changed = {}, job = job, best = only_one, pop = pop_only_one,
+        count = nothing, read_again = nothing, write = nothing,
+    }
+end

@@ -1,0 +1,118 @@
+-- fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot. After a fill,
+-- no pending job of `types` and free slot that fit each other exist side by side, unless the reply names some of the
+-- types as `more`: the caller passes these to `claim`. A job that has expired, and that no tick has seen yet, ends when
+-- it would be claimed.
+-- Cost: O(log n) in pending jobs, independent of workers; grows with `types`, once in a call.
+
+-- Does with a job of `waiting` that has rules what `does`, a function of `keyed`, does. RETURNS what that returns.
+local function with_its_rules(waiting, does, ...)
+    local are_written = false
+    call.before_heads_change = function()
+        if not are_written then
+            candidates.write_heads(waiting)
+            are_written = true
+        end
+    end
+    local result = does(...)
+    call.before_heads_change = false
+    if are_written then -- mostly a claim changes nothing else
+        waiting:read_again()
+    end
+    return result
+end
+
+-- RETURNS the types of which jobs are left, each with a blank behind it.
+local function left_of(waiting)
+    local left = ""
+    for _, type in ipairs(waiting.types) do
+        left = waiting.heads[type] and left .. type .. " " or left
+    end
+    return left
+end
+
+-- Fills slots. `waiting`: jobs, as `candidates` returns them. `caller`: the worker whose jobs go into the reply instead
+-- of its inbox; "" for none. `view`: of the slots to fill. `fresh`: job id -> message, of jobs that were just written,
+-- and then no other job is moved: whoever publishes may have no right to read messages.
+-- RETURNS {more, payload, ...}, and the jobs of these payloads with their fencing numbers. more: types, separated by
+-- blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most, chooses from
+-- MOST_CHOSEN_FROM types, or moves only jobs that are fresh; "" for none.
+function fill.from(waiting, caller, view, fresh)
+    local reply, inline = { waiting.left }, {}
+    local bytes = 0
+
+    for moves = 1, protocol.MOST_MOVES do
+        local job = view.left ~= 0 and waiting:best()
+        if not job then
+            break
+        end
+        local id, worker, is_ruled = job.id, view:best(job.type), marks.has_rules(job.id)
+        local has_limit = waiting.limits[job.type]
+        if view.is_ahead and (is_ruled or has_limit) then
+            break -- it would hold its key, or count, while it waits for a slot
+        end
+        local may_start = not is_ruled or with_its_rules(waiting, keyed.may_start, id)
+        if may_start and fresh and not fresh[id] then
+            reply[1] = reply[1] .. left_of(waiting)
+            break
+        end
+        local run, run_expires -- of a batch
+        local fence, deliveries, expires, has_row, is_moved
+        if may_start then
+            waiting:pop(job)
+            if marks.of(id) == protocol.BATCH then
+                run, run_expires = which_call.choose(id, job.type)
+            end
+        end
+        if may_start and (run or marks.of(id) ~= protocol.BATCH) then
+            fence, deliveries, expires, has_row, is_moved = claims.grant(id, worker, view)
+        end
+        if is_ruled and may_start then
+            with_its_rules(waiting, fence and keyed.hold or keyed.leave, id, job.type, job.lane, fence)
+        end
+        if fence then
+            if not has_row then
+                -- Somebody deleted the job's row. What its head says is enough to run it; of a batch, with its calls.
+                local known_of = run or id
+                local task, name, rules = unpack(redis.call("HMGET", key.job(known_of), "task", "name", "rules"))
+                redis.call("HSET", key.job(id), "type", job.type, "lane", job.lane, "enqueued", job.enqueued,
+                    "deliveries", 0, "task", task or "", "name", name or "", rules and "rules" or "task", rules or "")
+                redis.call("LPUSH", key.spoiled, "job " .. id .. ", of which only its place in a lane was left")
+                redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)
+            end
+            local message = fresh and fresh[id]
+            local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, run_expires or expires,
+                message, run, is_moved and job.lane)
+            job.fence, bytes = fence, bytes + #payload
+            local mode = string.sub(job.lane, 1, 6) -- "queued" or "demand"
+            figures.count(job.type, mode, call.now_us - (tonumber(job.enqueued) or call.now_us))
+            waiting:count(job)
+            if worker == caller then
+                reply[#reply + 1], inline[#inline + 1] = payload, job
+            else
+                redis.call("LPUSH", key.inbox(worker), payload)
+            end
+        elseif may_start and marks.of(id) ~= protocol.BATCH then
+            ends.record(id, "expired")
+        end
+        if moves == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then
+            reply[1] = reply[1] .. left_of(waiting)
+            break
+        end
+    end
+    waiting:write()
+    view:write()
+    return reply, inline
+end
+
+-- Fills the slots of `view` with pending jobs of `types`, and of those that a rule let go on. RETURNS what `fill.from`
+-- does, and the view of the slots that were filled: reserves need that of all slots.
+function fill.fill(types, caller, settings, view)
+    local left = ""
+    if next(call.moved) then
+        types, left = with_rules.and_gained(types)
+    end
+    local waiting = candidates.of(types, view, settings)
+    local reply, inline = fill.from(waiting, caller, waiting.view)
+    reply[1] = reply[1] .. left
+    return reply, inline, waiting.view
+end

@@ -1,0 +1,110 @@
+-- free_slots: counts free slots per profile (the set of types that a worker serves), not per type and worker.
+-- A reason for the length: all that changes a count, in one place.
+
+-- Positions in a worker's row.
+free_slots.PROFILE, free_slots.SLOTS, free_slots.OTHER = 1, 2, 3
+free_slots.ACCEPTING, free_slots.FREE, free_slots.STALLED = 4, 5, 6
+
+-- RETURNS a worker's row: what its hash says of its slots, then its fields `...`.
+function free_slots.row(worker, ...)
+    return redis.call("HMGET", key.worker(worker), "profile", "slots", "other", "accepting", "free", "stalled", ...)
+end
+
+-- RETURNS how many slots of a worker are free; below 0 if it holds jobs beyond its slots. The other running requests
+-- are less than 0 when claims that wait for a rate limit lend their slots.
+function free_slots.left(worker, row)
+    return tonumber(row[free_slots.SLOTS]) - tonumber(row[free_slots.OTHER]) - redis.call("HLEN", key.claims(worker))
+end
+
+-- RETURNS whether jobs are placed on a worker. A worker without slots takes none, whatever its claims lend.
+function free_slots.takes_jobs(row)
+    return row[free_slots.ACCEPTING] == "1" and not row[free_slots.STALLED] and tonumber(row[free_slots.SLOTS]) > 0
+end
+
+-- RETURNS the profile of a worker, the number of its free slots, and the number that its hash has. The number is
+-- derived, not added up, so that no sequence of calls can leak a slot. nil for a worker that is not known.
+function free_slots.count(worker, row)
+    row = row or free_slots.row(worker)
+    if not row[free_slots.PROFILE] then
+        return nil
+    end
+    local free = free_slots.takes_jobs(row) and math.max(0, free_slots.left(worker, row)) or 0
+    return row[free_slots.PROFILE], free, tonumber(row[free_slots.FREE])
+end
+
+-- Writes that a worker has `free` free slots now; `was`: the number that its hash has.
+function free_slots.write(worker, profile, free, was)
+    if free > 0 then
+        redis.call("ZADD", key.free(profile), call.now, worker)
+    elseif was > 0 then
+        redis.call("ZREM", key.free(profile), worker)
+    end
+    if free ~= was then
+        redis.call("HSET", key.worker(worker), "free", free)
+        redis.call("HINCRBY", key.free_slots, profile, free - was)
+    end
+end
+
+-- Counts a worker's free slots again, after its claims, its slots, or whether it accepts jobs have changed.
+function free_slots.recount(worker)
+    local profile, free, was = free_slots.count(worker)
+    if profile and free ~= was then
+        free_slots.write(worker, profile, free, was)
+    end
+end
+
+-- RETURNS how many free slots fit `type`.
+function free_slots.free_for(type)
+    local profiles = redis.call("ZRANGE", key.serving(type), "0", "-1")
+    local sum = 0
+    for first = 1, #profiles, protocol.MOST_UNPACKED do
+        local last = math.min(first + protocol.MOST_UNPACKED - 1, #profiles)
+        for _, free in ipairs(redis.call("HMGET", key.free_slots, unpack(profiles, first, last))) do
+            sum = sum + (tonumber(free) or 0)
+        end
+    end
+    return sum
+end
+
+local own = {} -- the functions of a view of the slots of one worker
+
+function own.free_for(view, type)
+    return free_slots.free_for(type) + view.left - view.was
+end
+
+function own.any_free(view)
+    return view.left > 0
+end
+
+function own.best(view)
+    return view.worker
+end
+
+function own.occupy(view)
+    view.left, view.is_taken = view.left - 1, true
+end
+
+function own.write(view)
+    if view.profile and (view.is_taken or view.left ~= view.was) then
+        free_slots.write(view.worker, view.profile, view.left, view.was)
+    end
+end
+
+-- RETURNS the view of all free slots, those of this worker among them.
+function own.of_all(view)
+    free_slots.recount(view.worker)
+    return which_slot.view()
+end
+
+-- RETURNS a view of the free slots of `worker` alone; `which_slot.lua` has the view of all. A view lasts for one call
+-- of an arrow: it reads each number once, is told which slot gets a job (`occupy`), and writes the changes at its end
+-- (`write`). `left`: the number of free slots, where that is known. This view is for the arrow that removed claims of
+-- `worker`: only these slots are new; no other free slot can fit a pending job. `row`: the worker's row.
+function free_slots.own(worker, row)
+    local profile, left, was = free_slots.count(worker, row)
+    return {
+        worker = worker, profile = profile, left = left or 0, was = was, free_for = own.free_for,
+        any_free = own.any_free, best = own.best, occupy = own.occupy,
+        write = own.write, of_all = own.of_all,
+    }
+end

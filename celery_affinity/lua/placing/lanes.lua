@@ -1,0 +1,202 @@
+-- lanes: adds jobs to lanes and removes them. A lane has the waiting jobs of one type, mode and priority, first in
+-- first out. Key `heads` keeps the first job of every lane of a type in one field, "lane enqueued id ...": a claim
+-- reads all its candidates with one command. Scripts leave these heads a text: a versatile worker has hundreds to
+-- search.
+-- A reason for the length: this is all that writes key `lane` and key `heads`, in the order of what it calls.
+
+-- RETURNS the name of the lane of jobs with this mode and priority.
+function lanes.name(mode, priority)
+    return mode .. "." .. priority
+end
+
+-- RETURNS the names of all lanes of a type.
+function lanes.names()
+    local names = {}
+    for _, mode in ipairs({ "queued", "demand" }) do
+        for priority = 0, protocol.MAX_PRIORITY do
+            names[#names + 1] = lanes.name(mode, priority)
+        end
+    end
+    return names
+end
+
+-- RETURNS whether `lane` is the name of a lane.
+function lanes.is_one(lane)
+    return string.find(lane or "", "^%l+%.%d%d?$") ~= nil
+end
+
+-- RETURNS where the head of `lane` begins and ends in `heads`, its enqueue time, and its id; nil if the lane has no
+-- head. The dot in a lane's name stands for any character in a pattern, and no name has another one there.
+local function find(heads, lane)
+    local first, last, enqueued, id = string.find(" " .. heads, " " .. lane .. " (%S+) (%S+)")
+    return first, last and last - 1, enqueued, id
+end
+
+-- RETURNS heads with another head for `lane`, or without one if `enqueued` is nil. The lane's head so far is from
+-- `first` to `last` in `heads`; nil if the lane has none.
+local function with_head(heads, first, last, lane, enqueued, id)
+    local head = enqueued and lane .. " " .. enqueued .. " " .. id
+    if not first then
+        return heads == "" and head or heads .. " " .. head
+    elseif head then
+        return string.sub(heads, 1, first - 1) .. head .. string.sub(heads, last + 1)
+    elseif last == #heads then
+        return string.sub(heads, 1, math.max(0, first - 2))
+    end
+    return string.sub(heads, 1, first - 1) .. string.sub(heads, last + 2)
+end
+
+-- Writes the heads of `type`, once for all jobs that were popped from its lanes. The caller writes the type's cache in
+-- `best_heads`.
+function lanes.write(type, heads)
+    if heads == "" then
+        redis.call("HDEL", key.heads, type)
+        redis.call("HDEL", key.leaders, type)
+    else
+        redis.call("HSET", key.heads, type, heads)
+    end
+end
+
+-- Writes the heads of `type` and deletes the type's cache in `best_heads`. `before`: the heads until now.
+function lanes.rewrite(type, heads, before)
+    lanes.write(type, heads)
+    if heads ~= "" and before ~= "" then
+        redis.call("HDEL", key.leaders, type)
+    end
+end
+
+-- Adds a job to its lane. RETURNS the `heads` of its type after that, which the caller writes.
+function lanes.with(id, type, lane, enqueued, heads)
+    redis.call("ZADD", key.lane(type, lane), enqueued, id)
+    local first, last, head_enqueued, head_id = find(heads, lane)
+    local enqueued_us, head_us = tonumber(enqueued), tonumber(head_enqueued)
+    if not first or enqueued_us < head_us or (enqueued_us == head_us and id < head_id) then
+        return with_head(heads, first, last, lane, enqueued, id)
+    end
+    return heads
+end
+
+-- Adds a job to its lane. `heads`: the heads of its type, if they are known.
+function lanes.add(id, type, lane, enqueued, heads)
+    heads = heads or redis.call("HGET", key.heads, type) or ""
+    local after = lanes.with(id, type, lane, enqueued, heads)
+    if after ~= heads then
+        lanes.rewrite(type, after, heads)
+    end
+end
+
+-- Gives the time of now to the first jobs of `lane` for which somebody wrote what is no time. RETURNS id and
+-- enqueue time of the lane's first job then; nil if there is none, or none is found soon.
+local function with_a_time(lane, id)
+    for _ = 1, 100 do
+        redis.call("ZADD", lane, call.now, id)
+        local enqueued
+        id, enqueued = unpack(redis.call("ZRANGE", lane, 0, 0, "WITHSCORES"))
+        if not enqueued or string.find(enqueued, "^%d+$") then
+            return id, enqueued
+        end
+    end
+    return nil
+end
+
+-- RETURNS heads with the job that is the first of `lane` now, instead of the head from `first` to `last`. The caller
+-- writes them.
+function lanes.with_new_head(type, lane, heads, first, last)
+    local first_job = redis.call("ZRANGE", key.lane(type, lane), "0", "0", "WITHSCORES")
+    local id, enqueued = first_job[1], first_job[2]
+    if enqueued and not string.find(enqueued, "^%d+$") then
+        id, enqueued = with_a_time(key.lane(type, lane), id)
+    end
+    return with_head(heads, first, last, lane, enqueued, id)
+end
+
+-- Removes any job from its lane. RETURNS the `heads` of its type after that, which the caller writes.
+function lanes.without(id, type, lane, heads)
+    redis.call("ZREM", key.lane(type, lane), id)
+    local first, last, _, head_id = find(heads, lane)
+    if head_id == id then
+        return lanes.with_new_head(type, lane, heads, first, last)
+    end
+    return heads
+end
+
+-- Removes any job from its lane.
+function lanes.remove(id, type, lane)
+    local heads = redis.call("HGET", key.heads, type) or ""
+    local after = lanes.without(id, type, lane, heads)
+    if after ~= heads then
+        lanes.rewrite(type, after, heads)
+    end
+end
+
+-- RETURNS whether jobs of `lane` are on demand, and their priority.
+function lanes.kind(lane)
+    local mode, priority = string.match(lane, "^(%a+)%.(%d+)$")
+    return mode == "demand", tonumber(priority)
+end
+
+-- RETURNS an iterator over lane, enqueue time and id of each head.
+function lanes.each(heads)
+    return string.gmatch(heads, "(%S+) (%S+) (%S+)")
+end
+
+-- RETURNS lane, enqueue time and id of the head that begins at `place`.
+function lanes.at(heads, place)
+    return string.match(heads, "^(%S+) (%S+) (%S+)", place)
+end
+
+-- RETURNS the place of the head of `lane`.
+function lanes.place(heads, lane)
+    return (string.find(" " .. heads, " " .. lane .. " ", 1, true))
+end
+
+-- RETURNS whether a head begins at `place`.
+function lanes.has_one_at(heads, place)
+    return (place == 1 or string.sub(heads, place - 1, place - 1) == " ")
+        and string.find(heads, "^%a+%.%d+ %d+ %S", place) ~= nil
+end
+
+-- RETURNS the job whose head begins at `place` in the heads of `type`, which is the `nth` of the caller's types.
+function lanes.job(type, heads, place, nth)
+    local lane, enqueued, id = lanes.at(heads, place)
+    return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
+end
+
+-- RETURNS for each of `types` the value of its field in the hash `name`, false if there is none; then that of the field
+-- `more`, if that is given.
+function lanes.fields(name, types, more)
+    if #types < protocol.MOST_UNPACKED then
+        local some = { unpack(types) }
+        some[#some + 1] = more
+        return redis.call("HMGET", name, unpack(some))
+    end
+    local values = {}
+    for first = 1, #types, protocol.MOST_UNPACKED do
+        local last = math.min(first + protocol.MOST_UNPACKED - 1, #types)
+        for _, value in ipairs(redis.call("HMGET", name, unpack(types, first, last))) do
+            values[#values + 1] = value
+        end
+    end
+    values[#values + 1] = more and redis.call("HGET", name, more)
+    return values
+end
+
+-- RETURNS those of `types` that have a pending job, each once; a table: type -> its heads; and whether there are rules
+-- of types.
+function lanes.heads(types)
+    local waiting, heads = {}, {}
+    local values = #types > 0 and lanes.fields(key.heads, types, "!") or {}
+    for nth, type in ipairs(types) do
+        if values[nth] and not heads[type] then
+            waiting[#waiting + 1], heads[type] = type, values[nth]
+        end
+    end
+    return waiting, heads, values[#types + 1]
+end
+
+-- Removes `job`, whose head is in `heads`, from its lane. RETURNS the heads after that. The caller writes them.
+function lanes.pop(job, heads)
+    redis.call("ZREM", key.lane(job.type, job.lane), job.id)
+    local last = job.place + #job.lane + #job.enqueued + #job.id + 1
+    return lanes.with_new_head(job.type, job.lane, heads, job.place, last)
+end

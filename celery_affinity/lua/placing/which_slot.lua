@@ -1,0 +1,145 @@
+-- which_slot: a view of all free slots, which finds the best one for a job: `best` is the rule in rules/slot. What a
+-- view is, and the view of one worker's slots, is in free_slots.
+-- A reason for the length: what a view knows lives in the locals of one function, for one call of a script.
+
+local ASKED_TOGETHER = 20 -- values, of ten profiles: the free slots of more are asked for with one command
+
+-- RETURNS the view. Its members are those of `free_slots.own`, but for `left`.
+function which_slot.view()
+    local view = {}
+    local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots that the server has
+    local occupied = {} -- profile -> slots that got a job in this call
+    local counted = {} -- worker -> {worker, profile, left: free slots, was: free slots that the server has}
+    local changed, changed_in = {}, {} -- worker -> the entry of `counted` that changed; profile -> those of its workers
+    local idle, idle_since = {}, {} -- profile -> its longest idle worker that has not changed; since when, µs
+
+    -- Reads with one command what `free_in` would read profile by profile.
+    local function read_free(profiles)
+        for first = 1, #profiles, protocol.MOST_UNPACKED do
+            local some = {}
+            for i = first, math.min(first + protocol.MOST_UNPACKED - 1, #profiles), 2 do
+                some[#some + 1] = profiles[i]
+            end
+            for i, slots_free in ipairs(redis.call("HMGET", key.free_slots, unpack(some))) do
+                free[some[i]] = tonumber(slots_free) or 0
+            end
+        end
+    end
+
+    local function profiles_of(type)
+        if not serving[type] then
+            serving[type] = redis.call("ZRANGE", key.serving(type), "0", "-1", "WITHSCORES")
+            if #serving[type] > ASKED_TOGETHER then
+                read_free(serving[type])
+            end
+        end
+        return serving[type]
+    end
+
+    local function free_in(profile)
+        if not free[profile] then
+            free[profile] = tonumber(redis.call("HGET", key.free_slots, profile)) or 0
+        end
+        return free[profile] - (occupied[profile] or 0)
+    end
+
+    -- Counts the free slots of `worker` before anything is written: an error for a spoiled row must come before a job
+    -- is popped from its lane, or the job would be nowhere.
+    local function count(worker)
+        local profile, left, was = free_slots.count(worker)
+        if not (profile and was) then
+            error("spoiled row of worker " .. worker)
+        end
+        counted[worker] = { worker = worker, profile = profile, left = left, was = was }
+    end
+
+    -- RETURNS the longest idle worker of a profile, and since when it is idle. Ties go to the smaller id.
+    local function longest_idle(profile)
+        local others = changed_in[profile] or {}
+        if idle[profile] and #others == 0 then
+            return idle[profile], idle_since[profile]
+        end
+        local members = redis.call("ZRANGE", key.free(profile), "0", #others, "WITHSCORES")
+        local best, best_since
+        for i = 1, #members, 2 do
+            if not changed[members[i]] then
+                best, best_since = members[i], tonumber(members[i + 1])
+                break
+            end
+        end
+        idle[profile], idle_since[profile] = best, best_since
+        for _, each in ipairs(others) do
+            local since = call.now_us
+            if each.left > 0
+                and (not best or since < best_since or (since == best_since and each.worker < best)) then
+                best, best_since = each.worker, since
+            end
+        end
+        return best, best_since
+    end
+
+    function view.free_for(_, type)
+        local sum, profiles = 0, profiles_of(type)
+        for i = 1, #profiles, 2 do
+            sum = sum + free_in(profiles[i])
+        end
+        return sum
+    end
+
+    function view.any_free(_, type)
+        local profiles = profiles_of(type)
+        for i = 1, #profiles, 2 do
+            if free_in(profiles[i]) > 0 then
+                return true
+            end
+        end
+        return false
+    end
+
+    -- RETURNS the most specialised worker with a free slot; of several the longest idle, then the one with the smaller
+    -- id. Of very many profiles with a free slot, only some are compared.
+    function view.best(_, type)
+        local profiles = profiles_of(type)
+        local best, best_size, best_since
+        local compared = 0
+        for i = 1, #profiles, 2 do
+            local profile, size = profiles[i], tonumber(profiles[i + 1])
+            if best and size > best_size or compared == protocol.MOST_COMPARED then
+                break
+            end
+            if free_in(profile) > 0 then
+                compared = compared + 1
+                local worker, since = longest_idle(profile)
+                if not best or since < best_since or (since == best_since and worker < best) then
+                    best, best_size, best_since = worker, size, since
+                end
+            end
+        end
+        if not best then
+            error("spoiled free slots of type " .. type)
+        elseif not counted[best] then
+            count(best)
+        end
+        return best
+    end
+
+    -- A slot of `worker`, which `best` returned, is about to get a job.
+    function view.occupy(_, worker)
+        local slot = counted[worker]
+        if not changed[worker] then
+            changed[worker] = slot
+            changed_in[slot.profile] = changed_in[slot.profile] or {}
+            table.insert(changed_in[slot.profile], slot)
+        end
+        slot.left = slot.left - 1
+        occupied[slot.profile] = (occupied[slot.profile] or 0) + 1
+    end
+
+    function view.write()
+        for worker, each in pairs(changed) do
+            free_slots.write(worker, each.profile, each.left, each.was)
+        end
+    end
+
+    return view
+end

@@ -1,0 +1,190 @@
+-- type_changes: what holds back whole types changes: limits, pauses, reserves. Claims from before a limit are counted.
+
+-- Gives a type with `rule` another limit; nil is none. A new one is closed until the claims from before it are counted;
+-- so is one that cannot be counted now, since the call has counted enough. RETURNS whether a tick is to count claims.
+local function set_limit(type, rule, limit, may_count)
+    local is_new = limit and (not rule.limit or not may_count)
+    rule.is_counted = limit and (rule.is_counted or is_new) or false -- without one the counted claims end some day
+    rule.limit = limit
+    rule.is_full = limit and not rule.is_counted and redis.call("ZCARD", key.limited(type)) >= tonumber(limit)
+    return is_new
+end
+
+-- RETURNS a table: type -> its limit, from the setting `limits`; and the part of the setting that is about keys. There
+-- may be thousands of types.
+local function limits_in(text)
+    local limits, of_keys = {}, {}
+    for pattern, limit in string.gmatch(text or "", "(%S+)=(%d+)") do
+        if string.sub(pattern, 1, 7) == "type%3A" then
+            limits[string.sub(pattern, 8)] = limit
+        else
+            of_keys[#of_keys + 1] = pattern .. "=" .. limit
+        end
+    end
+    return limits, table.concat(of_keys, " ")
+end
+
+-- RETURNS the types whose limits differ.
+local function differing(old, new)
+    local types = {}
+    for type in pairs(old) do
+        types[#types + 1] = not new[type] and type or nil
+    end
+    for type, limit in pairs(new) do
+        types[#types + 1] = limit ~= old[type] and type or nil
+    end
+    return types
+end
+
+-- The setting `limits` changes from `before` to `now`. Ticks do for types what takes time. RETURNS whether limits of
+-- keys change.
+function type_changes.change(before, now)
+    local old, old_of_keys = limits_in(before)
+    local new, new_of_keys = limits_in(now)
+    local types = differing(old, new)
+    local rules, was_closed, is_any_new, counted = {}, {}, false, 0
+    for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
+        local type, rule = types[nth], type_rules.read(words)
+        rules[type], was_closed[type] = rule, type_rules.is_closed(rule)
+        is_any_new = set_limit(type, rule, new[type], counted < protocol.MOST_GAINED) or is_any_new
+        counted = counted + (rule.is_counted and 0 or 1)
+    end
+    if #types > 0 then
+        type_rules.write_all(rules, was_closed)
+    end
+    if is_any_new then
+        redis.call("SET", key.recount, 0)
+    elseif #types > 0 then
+        redis.call("SET", key.recount, 0, "XX") -- what is being counted goes by the places of types in the setting
+    end
+    return old_of_keys ~= new_of_keys
+end
+
+-- Has all types be filled that have waiting jobs; those beyond the first by the next sync of each worker.
+local function gain_all()
+    local some = redis.call("HSCAN", key.heads, 0, "COUNT", protocol.MOST_RESUMED)[2]
+    for i = 1, math.min(#some, 2 * protocol.MOST_RESUMED), 2 do -- of a small hash, HSCAN returns all
+        call.moved[some[i]] = some[i] ~= "!"
+    end
+end
+
+-- The setting `reserve` changes from `before` to `now`.
+function type_changes.reserve(before, now)
+    if (before or "") == (now or "") then
+        return
+    end
+    if string.find(now or "", "%S") then
+        redis.call("HSET", key.type_rules, "!", now)
+        redis.call("HSET", key.heads, "!", protocol.HAS_RESERVES)
+        redis.call("SET", key.recount, 0)
+    elseif redis.call("HDEL", key.type_rules, "!") == 1 then
+        redis.call("HDEL", key.heads, "!")
+        if redis.call("EXISTS", key.type_rules) == 1 then
+            redis.call("HSET", key.heads, "!", protocol.HAS_RULES)
+        end
+    end
+    gain_all()
+end
+
+-- Pauses `type`, or "*" for all, or ends its pause.
+function type_changes.pause(type, is_paused)
+    local rule = type_rules.read(redis.call("HGET", key.type_rules, type))
+    local was_closed = type_rules.is_closed(rule)
+    rule.is_paused = is_paused
+    type_rules.write(type, rule, was_closed)
+    if type == "*" and not is_paused then
+        gain_all()
+    end
+end
+
+-- Counts a claim from before a limit or a reserve. `rules`: type -> what holds it back, as far as it was read; `text`:
+-- the reserves. RETURNS whether that changed something.
+local function count_claim(id, rules, text)
+    local type, lane, is_limited = unpack(redis.call("HMGET", key.job(id), "type", "lane", "limited"))
+    if not type or not lanes.is_one(lane) or (is_limited and redis.call("ZSCORE", key.limited(type), id)) then
+        return false
+    end
+    rules[type] = rules[type] or type_rules.read(redis.call("HGET", key.type_rules, type))
+    local counts = rules[type].limit or reserves.covers(reserves.concerning(text, type), lane)
+    if counts then
+        redis.call("ZADD", key.limited(type), reserves.lane_number(lane), id)
+        redis.call("HSET", key.job(id), "limited", 1)
+    end
+    return counts
+end
+
+-- Counts claims, as many as one call may. `from`: where to go on: "joined", or "joined worker cursor": a time, and a
+-- worker of that time with the place among its claims. RETURNS where the next call goes on; nil if that was all.
+local function count_claims(from)
+    local since, stopped_at, cursor = string.match(from, "^(%d+) ?(%S*) ?(%d*)$")
+    local text, rules = redis.call("HGET", key.type_rules, "!"), {}
+    local page, next_from = workers.joined(since or "0", protocol.MOST_COUNTED) -- without a time somebody else wrote it
+    local looked_at, counted, first = 0, 0, 1
+    for nth, worker in ipairs(page) do
+        first = worker == stopped_at and nth or first
+    end
+    for nth = first, #page do
+        local worker, place = page[nth], page[nth] == stopped_at and cursor or "0"
+        repeat
+            if looked_at >= protocol.MOST_CLAIMS then
+                return redis.call("ZSCORE", key.joined, worker) .. " " .. worker .. " " .. place
+            end
+            local following, claimed = unpack(redis.call("HSCAN", key.claims(worker), place, "COUNT",
+                protocol.MOST_CLAIMS))
+            for i = 1, #claimed, 2 do -- of a small hash, HSCAN returns all: a call counts some, and then the others
+                if counted == protocol.MOST_CLAIMS then
+                    following, looked_at = place, protocol.MOST_CLAIMS
+                    break
+                end
+                looked_at, counted = looked_at + 1, counted + (count_claim(claimed[i], rules, text) and 1 or 0)
+            end
+            local is_stopped = following == place and counted == protocol.MOST_CLAIMS
+            place = following
+        until place == "0" and not is_stopped
+    end
+    return next_from
+end
+
+-- Opens types whose claims are counted, as many as one call may. `place`: where to go on in the setting `limits`.
+-- RETURNS where the next call goes on; nil if that was all.
+local function open_counted(place)
+    local limits, types = redis.call("HGET", key.settings, "limits") or "", {}
+    while place and #types < protocol.MOST_GAINED do
+        local _, after, type = string.find(limits, "%f[^%s%z]type%%3A(%S+)=%d+", place)
+        types[#types + 1], place = type, after and after + 1
+    end
+    local rules, was_closed = {}, {}
+    for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
+        local type, rule = types[nth], type_rules.read(words)
+        if rule.is_counted then
+            rule.is_counted, rule.is_full = false, redis.call("ZCARD", key.limited(type)) >= (rule.limit or 0)
+            rules[type], was_closed[type] = rule, true
+        end
+    end
+    type_rules.write_all(rules, was_closed)
+    return place
+end
+
+-- Goes on with the counting of claims from before a limit or a reserve; then with the types that had to wait for that.
+-- RETURNS whether there is more to do.
+function type_changes.recount()
+    local from = redis.call("GET", key.recount)
+    if not from then
+        return false
+    end
+    local place = tonumber(string.match(from, "^types (%d+)$"))
+    local next_from = not place and count_claims(from)
+    if not next_from then
+        place = open_counted(place or 1)
+        next_from = place and "types " .. place
+    end
+    if next_from then
+        redis.call("SET", key.recount, next_from)
+        return true
+    end
+    redis.call("UNLINK", key.recount)
+    if redis.call("HEXISTS", key.type_rules, "!") == 1 then
+        gain_all()
+    end
+    return false
+end

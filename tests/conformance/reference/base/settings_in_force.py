@@ -1,0 +1,84 @@
+"""Which settings count, in plain Python: what the Lua of ``lua/base/settings_in_force.lua`` must equal.
+
+A value in an app.conf counts when it is new. A change at run time counts until it is reset, or until app.conf's own
+value changes. Settings go by their name in Redis, as in `shared_settings`.
+"""
+
+from collections.abc import Mapping
+
+from celery_affinity.rules.score import Weights
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.shared_settings import shared, weights
+
+_DEFAULTS = shared(Settings())
+
+
+class InForce:
+    """The settings of a cohort."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        """Settings that count; all others have their default."""
+        self.conf: dict[str, str] = {}
+        """Settings as an app.conf said them last: a change at run time stands in `values` alone."""
+        self.conf_of: dict[str, dict[str, str]] = {}
+        """App -> settings as its own app.conf said them last."""
+        self.revision = 0
+        """Grows with each change."""
+        self.limits_revision = 0
+        """Grows with each change of the limits of keys."""
+
+    def get(self, name: str) -> str:
+        return self.values.get(name, _DEFAULTS[name])
+
+    @property
+    def weights(self) -> Weights:
+        return weights(self.values)
+
+    def adopt(self, app: str, given: Mapping[str, str]) -> list[str]:
+        """Adopt what the app.conf of *app* says. Return the settings that another app, or version of it, had otherwise.
+
+        A change of its own value ends a change at run time; the first word of an unknown app does not.
+        """
+        own = self.conf_of.get(app, {})
+        replaced, changed = [], False
+        for name, value in given.items():
+            last = self.conf.get(name)
+            if own[name] != value if name in own else last != value:
+                if name in own or self.values.get(name) == last:
+                    self._put(name, value)
+                self.conf[name] = value
+                changed = True
+                if last not in (None, value):
+                    replaced.append(name)
+        self.conf_of[app] = {**own, **given}
+        if changed:
+            self._record_change()
+        return replaced
+
+    def change(self, changes: Mapping[str, str]) -> int:
+        """Change settings at run time, "" resets one to what app.conf said last. Return the revision."""
+        for name, value in changes.items():
+            self._put(name, value or self.conf.get(name))
+        return self._record_change()
+
+    def _put(self, name: str, value: str | None) -> None:
+        """Write a setting; None is its default."""
+        if name == "limits":
+            self.limits_revision += _of_keys(self.values.get(name)) != _of_keys(value)
+        if value is None:
+            self.values.pop(name, None)
+        else:
+            self.values[name] = value
+
+    def _record_change(self) -> int:
+        """Count a change. Jobs carry priorities as their app's own order has them: another one turns them all."""
+        own = self.conf.get("priority_order", _DEFAULTS["priority_order"])
+        self.values["priority_reversed"] = str(int(self.get("priority_order") != own))
+        self.revision += 1
+        return self.revision
+
+
+def _of_keys(limits: str | None) -> list[str]:
+    """Return the part of the setting ``limits`` that is about keys."""
+    return [word for word in (limits or "").split() if not word.startswith("type%3A")]

@@ -1,0 +1,305 @@
+"""What a cohort holds: jobs, workers, and what is known of them together. Times are µs of the server's clock."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from celery_affinity.rules.job_rules import Rate
+from celery_affinity.rules.protocol import ENDED_KEPT_S, MOST_BYTES
+from celery_affinity.rules.recurring_call import RecurringCall
+
+from .base.settings_in_force import InForce
+
+State = Literal["scheduled", "pending", "merged", "claimed", "done", "failed", "dead", "revoked", "expired"]
+
+#: How a claimed job ended. Settled: "acked", "ignored" (the task alone knows whether it succeeded), "failed",
+#: "revoked" (its worker was told), "expired" (before its start). Refused for good: "rejected". Neither: "unsettled".
+#: Sent back by a worker that did not start it: "returned". Why may follow, after a blank: "failed ValueError: no such
+#: page".
+Outcome = str
+
+#: Why a job is among the dead letters.
+#: "deleted": a batch that somebody deleted, and some of whose calls are still to go.
+Reason = Literal["rejected", "failed", "max_deliveries", "lost", "unreadable", "deleted"]
+
+
+class Delivery(NamedTuple):
+    """A job as a worker gets it. *fence* tells this delivery from every other of the same job."""
+
+    job_id: str
+    fence: int
+    type: str
+    deliveries: int
+    enqueued_us: int
+    message: str
+    expires_us: int | None = None
+    """When it ends if it has not started; None: never."""
+    lane: tuple[bool, int] | None = None
+    """Of a job that was moved: whether it is on demand, and its priority. Else its message says so."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the message. The scripts count the line before it as well, which makes no difference to speak of."""
+        return len(self.message.encode())
+
+
+@dataclass
+class Job:
+    """One published message. *enqueued_us*: when it was published or due, however often it came back since."""
+
+    id: str
+    type: str
+    on_demand: bool
+    priority: int
+    enqueued_us: int
+    state: State
+    message: str | None
+    """None once it has ended."""
+    task_id: str = ""
+    task_name: str = ""
+    expires_us: int | None = None
+    """When it ends if it still waits, here or in a worker."""
+    stamps: tuple[str, ...] = ()
+    """Stamps of its message, "name:value"."""
+    rules: str = ""
+    """How it merges, and its key, as `rules/job_fields` has it; "" for neither."""
+    published_us: int | None = None
+    """When it was published, if it had to wait for its time."""
+    deliveries: int = 0
+    """Times that it came back, without those that do not count."""
+    is_moved: bool = False
+    """Whether somebody gave it another type, mode or priority than its message says."""
+    acked: bool = False
+    is_limited: bool = False
+    """Whether a limit of its type, or a reserve, counts its claim."""
+    worker: str | None = None
+    fence: int | None = None
+    claimed_us: int | None = None
+    """When it was claimed last, or expired instead."""
+    started_us: int | None = None
+    """When its task started, as its worker said; None until it has."""
+    ended_us: int | None = None
+    forgotten_us: int | None = None
+    """When a server forgets it, once it has ended and its caller knows."""
+    keep_s: int = ENDED_KEPT_S
+    """For how long that was then."""
+    reason: Reason | None = None
+    why: str = ""
+    """What its worker said of the error, of a job that failed or is dead."""
+    is_listed: bool = True
+    """Whether a dead job is among the dead letters that are kept; if not, it goes when its caller has been told."""
+    left: tuple[str, ...] = ()
+    """Apps that do not know its task, and leave it to other apps to tell its caller how it ended."""
+    tries: int = 0
+    """Times that somebody began to tell its caller."""
+    bytes: int | None = None
+    """Of a job that merges: bytes of the messages of all calls that it ever had."""
+    patient_us: int | None = None
+    """While it is scheduled: until when it waits for more calls, if it does; not for its own time."""
+    into: str | None = None
+    """Of a call that merged with others, and has not ended: its batch."""
+    has_merged: bool = False
+    """Whether it merged with others ever: then its row leaves out what its batch says as well."""
+    has_rules_of_its_own: bool = True
+    """Whether its row has its rules: of a batch with very many calls the first ones do, and those that have a key."""
+    calls: int | None = None
+    """Of a batch: how many calls it ever had."""
+    size: int | None = None
+    """Of a batch: how many calls it had when it was claimed last, without those that its run left to another."""
+    callers: dict[str, int] = field(default_factory=dict)
+    """Of a batch: its calls that have not ended, and do not know how they will, each with a number, the first first."""
+    told_callers: dict[str, int] = field(default_factory=dict)
+    """Of a batch that is dead: its calls that know."""
+    primary: str | None = None
+    """Of a batch that is claimed: the call whose message its worker has."""
+    again_us: int | None = None
+    """Of a call that merges whose task had a job by then, as a retry has: when the first of these was published."""
+    recurring: str = ""
+    """The recurring call that it is a firing of."""
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether it waits for more calls that merge."""
+        return self.state == "scheduled" and self.patient_us is not None
+
+    @property
+    def due_us(self) -> int:
+        """When it is pending, of a job that is scheduled."""
+        return self.enqueued_us if self.patient_us is None else self.patient_us
+
+    def has_expired(self, now_us: int) -> bool:
+        return self.expires_us is not None and self.expires_us <= now_us
+
+
+@dataclass
+class Recurring:
+    """A recurring call that was declared. *due_us*: when it is made, unless a call that matches puts it off.
+
+    *handed_out_us*: when it is handed out, for the first time or again; None: it is suspended.
+    """
+
+    call: RecurringCall
+    app: str
+    due_us: int
+    handed_out_us: int | None
+    matched_us: int | None = None
+    """When a call that matches put it off last."""
+    matched_by: str = ""
+    """The task id of that call."""
+    made: str = ""
+    """The id of the job that was made of it last."""
+    left: tuple[str, ...] = ()
+    """Apps that do not know its task, and leave it to other apps."""
+    left_us: int = 0
+    """When one of these did so last."""
+
+
+@dataclass
+class Worker:
+    """A live worker. *free*: its free slots when they were last counted; they changed at *free_since_us*."""
+
+    id: str
+    name: str
+    types: frozenset[str]
+    slots: int
+    other: int
+    """Slots taken by what no claim shows, less the slots that claims lend while they wait for a rate limit."""
+    joined_us: int
+    seen_us: int
+    app: str = ""
+    """The app whose settings are known for as long as the worker lives, and a while longer."""
+    accepting: bool = True
+    """Whether jobs are placed on it."""
+    stalled: bool = False
+    """Whether its event loop stands still: then no jobs are placed, whatever `accepting` says."""
+    keep_s: int = ENDED_KEPT_S
+    """For how long jobs are known that end here."""
+    keeps_failed: bool = False
+    """Whether jobs that fail here are dead letters."""
+    free: int = 0
+    free_since_us: int = 0
+    claims: dict[str, int] = field(default_factory=dict)
+    """Job id -> fencing number, in the order they were granted."""
+    inbox: list[Delivery | str] = field(default_factory=list)
+    """Claimed jobs and signs that it has not read, the oldest first."""
+    took: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Type -> how long its jobs take here: average logarithm of their durations, its spread, number of durations."""
+    sequence: str | None = None
+    """The number of its last release."""
+    granted: list[tuple[str, int]] = field(default_factory=list)
+    """Job id and fencing number of each job that the reply to its last release carried."""
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether jobs are placed on it: a worker without slots has none to lend either."""
+        return self.accepting and not self.stalled and self.slots > 0
+
+
+@dataclass
+class Cohort:
+    """All that a server knows of one cohort, without what lets the scripts not look at everything.
+
+    *most_bytes*: of messages, after which a call moves no more.
+    """
+
+    most_bytes: int = MOST_BYTES
+    jobs: dict[str, Job] = field(default_factory=dict)
+    tasks: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Task id -> its jobs that have not ended, each with a number; or the one that ended last, which a server forgets
+    later."""
+    workers: dict[str, Worker] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """Node name -> the worker that took it last."""
+    schema: int | None = None
+    """Number of the format of the keys, once a worker has joined."""
+    settings: InForce = field(default_factory=InForce)
+    claim_number: int = 0
+    """Claims made that had a choice, since a share of them goes by age alone."""
+    durations_us: dict[str, int] = field(default_factory=dict)
+    """Type -> moving average of its jobs' time in a slot."""
+    batched: Counter[str] = field(default_factory=Counter)
+    """Type -> calls whose runs they were not alone in."""
+    ahead: dict[str, str] = field(default_factory=dict)
+    """Type -> the worker that took jobs of it beyond its slots last."""
+    counters: Counter[str] = field(default_factory=Counter)
+    figures: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """Type -> what is counted of its jobs (`rules/figures`); of one without slots a server forgets it later."""
+    ended: dict[str, int] = field(default_factory=dict)
+    """Jobs that have ended, and are known for longer than a minute -> when they ended, µs."""
+    untold: dict[str, int] = field(default_factory=dict)
+    """Jobs whose end their callers do not know -> when the callers are to be told, µs."""
+    merging: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
+    """What calls merge by (`jobs/merging`) -> the call, or the batch, that the next such call joins while it waits."""
+    recurring: dict[str, Recurring] = field(default_factory=dict)
+    """Recurring calls by name."""
+    recurring_of: dict[str, dict[str, str]] = field(default_factory=dict)
+    """App -> recurring calls that its own app.conf had last -> a digest of each."""
+    stated: dict[str, dict[str, int | Rate]] = field(default_factory=dict)
+    """Key of a rule -> task name -> the limit, or the rate, that the task stated last."""
+    open_keys: dict[str, str | None] = field(default_factory=dict)
+    """Keys of rules that had room when they were settled last -> the only type that the room is for, None: any."""
+    kept_for: dict[str, str] = field(default_factory=dict)
+    """Key of a rule -> the retry that is the next one to get it (``keep_order``)."""
+    turns: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    """Key of a rule -> the type whose turn it is, which has waited longest, since when and until when, µs."""
+    had_key: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Key of a rule -> type -> when a job of it got the key last, or did not in its turn, while other types waited."""
+    rates: dict[str, int] = field(default_factory=dict)
+    """Key of a rate -> when all its starts are free again, µs."""
+    due_keys: dict[str, int] = field(default_factory=dict)
+    """Key of a rule that has pending jobs -> when it is to be settled again, µs."""
+    waiting_keys: dict[str, int] = field(default_factory=dict)
+    """Key of a rule that has pending jobs -> the revision of the limits that its lanes agree with."""
+    pauses: dict[str, str] = field(default_factory=dict)
+    """What is paused ("type:T", "key:K" or "*") -> since when, until when and why, as the scripts write it."""
+    pause_ends: dict[str, int] = field(default_factory=dict)
+    """What is paused until a time -> the time, µs."""
+    limited: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Type -> its claims that its limit, or a reserve for their class, counts -> numbers of their lanes."""
+    counting: set[str] = field(default_factory=set)
+    """Types whose limit is so new that claims from before it are not counted yet."""
+    recounts: bool = False
+    """Whether the next tick counts claims, for new limits and reserves."""
+    gained: set[str] = field(default_factory=set)
+    """Types of which a rule has let a job go on since the last `fill`, which looks at them as well."""
+    revoked: dict[str, int] = field(default_factory=dict)
+    """Task ids that were revoked -> when, µs; a server forgets them later."""
+    revoked_stamps: dict[str, int] = field(default_factory=dict)
+    """Stamps that were revoked -> when, µs; a server forgets them later."""
+    expiring: dict[str, int] = field(default_factory=dict)
+    """Jobs -> when they end if they still wait, µs."""
+    stamped: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Stamp -> the jobs that bear it -> when they were published, µs."""
+    lists: dict[str, list[str]] = field(default_factory=dict)
+    """Lists of stock Celery -> what waits there, the next one first."""
+    fence: int = 0
+    """The last fencing number given."""
+    ticked_us: int | None = None
+    grace_us: int | None = None
+    """Since when silence counts, µs."""
+
+    def types(self) -> set[str]:
+        """Return the types of all jobs, and of all workers."""
+        return {job.type for job in self.jobs.values()}.union(*(worker.types for worker in self.workers.values()))
+
+    def pending(self, types: Collection[str]) -> list[Job]:
+        return [job for job in self.jobs.values() if job.state == "pending" and job.type in types]
+
+    def first_scheduled(self) -> Job | None:
+        """Return the scheduled job that is due next."""
+        scheduled = (job for job in self.jobs.values() if job.state == "scheduled")
+        return min(scheduled, key=lambda job: (job.due_us, job.id), default=None)
+
+    def dead(self, job_ids: Iterable[str]) -> list[Job]:
+        """Return those of the jobs that are dead, each once; not what is being deleted."""
+        found = [self.jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in self.jobs]
+        return [job for job in found if job.state == "dead" and job.reason != "deleted"]
+
+    def capacity(self, type_: str) -> int:
+        """Return the slots of the live workers that serve *type_*."""
+        return sum(worker.slots for worker in self.workers.values() if type_ in worker.types)
+
+    def is_fading(self, job: Job) -> bool:
+        """Return whether *job* has ended, and is only known for a while still."""
+        return job.state in ("done", "failed", "revoked", "expired") and job.id not in self.untold

@@ -1,0 +1,51 @@
+"""The commands that an arrow may call, by the text of the library: of the functions that it reaches."""
+
+import re
+
+from celery_affinity.lua.library import assembled
+from celery_affinity.rules.keys import KEYS
+
+_FILE = re.compile(r"^do -- (.+)\n(?s:(.*?))^end\n(?=do -- |\Z)", re.MULTILINE)
+_FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)\((?s:.*?)^end$|^function ([\w.]+)\(.*\) end.*$", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)?")
+_CALL = re.compile(r"redis\.p?call\(\s*(?:.*?)\"([A-Z]+)\"(.*)")
+
+
+def needs(arrow: str) -> set[tuple[str, str]]:
+    """Return (command, the part of its key that never varies, "" if the key is not said there) of *arrow*."""
+    found = set()
+    for text in _reached(f"arrows.{arrow}"):
+        for command, rest in _CALL.findall(text):
+            for name in re.findall(r"\bkey\.(\w+)", rest) or [""]:
+                found.add((command.lower(), KEYS[name][0].split("%s")[0] if name in KEYS else ""))
+    return found
+
+
+def _reached(function: str) -> list[str]:
+    functions = _functions()
+    wanted, seen = [function], {"call.begin", function}
+    texts = [functions["call.begin"][1]]
+    while wanted:
+        file, text = functions[wanted.pop()]
+        texts.append(text)
+        for name in _NAME.findall(text):
+            for candidate in (name, f"{file}:{name}"):
+                if candidate in functions and candidate not in seen:
+                    seen.add(candidate)
+                    wanted.append(candidate)
+    return texts
+
+
+def _functions() -> dict[str, tuple[str, str]]:
+    """Return file and text of each function: ``lanes.add``, or ``placing/lanes:find``, which only its file knows."""
+    found = {}
+    for file, text in _FILE.findall(re.sub(r"--(?! (generated|\w+/)).*", "", assembled())):
+        for each in _FUNCTION.finditer(text):
+            name = each[1] or each[2]
+            is_local = each[0].startswith("local") or name.partition(".")[0] not in _modules()
+            found[f"{file}:{name}" if is_local else name] = (file, each[0])
+    return found
+
+
+def _modules() -> set[str]:
+    return set(re.findall(r"^local (\w+) = \{\}$", assembled().partition("\ndo -- ")[0], re.MULTILINE))
