@@ -5,11 +5,19 @@ from collections.abc import Mapping
 from ..observe.keys import Holder, Key
 from ..observe.keys_in_use import Found, Shown
 from ..rules.patterns import precedence
-from .words import duration, many, mode, paragraph, table
+from .words import duration, many, mode, moment, paragraph, table
 
 
 def keys(found: Found) -> str:
-    """Return keys as a table, and whether there are more."""
+    """Return keys as a table, and whether there are more; then the types that have a limit."""
+    parts = [_keys(found)]
+    if found.types:
+        rows = [(f"type:{each.type}", str(each.limit), str(each.running), str(each.waiting)) for each in found.types]
+        parts.append(table(("limit of a type", "limit", "running", "waiting"), rows))
+    return "\n\n".join(parts)
+
+
+def _keys(found: Found) -> str:
     if not found.keys and found.are_all:
         return "no job holds such a key or waits for one"
     rows = [
@@ -33,7 +41,7 @@ def key(shown: Shown) -> str:
         ("limit", f"{_limit(found)} in force"),
         *_numbered("declared", [f"{_stated(text)} by {task}" for task, text in shown.stated.items()]),
         *_numbered("held", [*map(_holder, shown.holders), *more] or ["by no job"]),
-        *([("reserved", f"for the retry of {found.kept_for}")] if found.kept_for else []),
+        *([("reserved", _reserved(found))] if found.kept_for else []),
         *([("reserved", f"for type {found.turn}, which has waited longest")] if found.turn else []),
         *_numbered("waiting", groups or ["no job"]),
         ("oldest wait", _wait(found)),
@@ -48,6 +56,11 @@ def limits(found: Mapping[str, int], conf: Mapping[str, int]) -> str:
     said = sorted({*found, *conf}, key=precedence)
     rows = [(each, str(found.get(each, "-")), str(conf.get(each, "-"))) for each in said]
     return table(("pattern", "limit in force", "app.conf"), rows)
+
+
+def _reserved(each: Key) -> str:
+    due = "" if each.kept_until_s is None else f", which is due at {moment(each.kept_until_s)}"
+    return f"for the retry of {each.kept_for}{due}"
 
 
 def _limit(each: Key) -> str:

@@ -1,7 +1,8 @@
 """The output of ``celery affinity status`` for people."""
 
-from ..observe.status import Status, TypeStatus, WorkerStatus
+from ..observe.status import Status, WorkerStatus
 from ..observe.trend import Trend
+from ..observe.type_status import TypeStatus
 from ..rules.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE, Bound
 from .pauses import sentence
 from .words import duration, many, table
@@ -35,6 +36,7 @@ def _type_row(each: TypeStatus, has_calls: bool) -> tuple[str, ...]:
     wait = "-" if each.oldest_wait_s is None else duration(each.oldest_wait_s)
     notes = ["paused"] if each.paused else []
     notes += [f"{many(each.kept_back, 'waits', 'wait')} for a key"] if each.kept_back else []
+    notes += _limit(each)
     notes += (
         [f"{many(each.kept_back_by_reserves, 'waits', 'wait')} because of a reserve"]
         if each.kept_back_by_reserves
@@ -47,6 +49,17 @@ def _type_row(each: TypeStatus, has_calls: bool) -> tuple[str, ...]:
     note = "; ".join(notes)
     waiting = [each.pending, each.calls] if has_calls else [each.pending]
     return each.type, *map(str, [*waiting, each.on_demand]), wait, str(each.free), str(each.busy), note
+
+
+def _limit(each: TypeStatus) -> list[str]:
+    """Return what the limit of the type keeps back."""
+    if each.limit == 0:
+        return ["closed: its limit is 0"]
+    if not each.kept_back_by_limit:
+        return []
+    return [
+        f"{many(each.kept_back_by_limit, 'waits', 'wait')} because of its limit: {each.running} of {each.limit} run"
+    ]
 
 
 def _trend(each: Trend, is_unserved: bool) -> str:

@@ -17,7 +17,8 @@ from typing import Any
 from kombu import Connection
 
 from .observer import Observer
-from .status import Status, TypeStatus
+from .status import Status
+from .type_status import TypeStatus
 
 logger = logging.getLogger(__name__)
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from ..rules.job_rules import JobRules, Rate, in_full, limit_set, parse
 from ..rules.keyed import are_rules
-from ..rules.keys import decode
+from ..rules.keys import decode, encode
 from ..rules.rows import number_of, text_of
+from ..rules.rule_key import encoded_key
 from ..rules.score import MICRO
 from ..server.reader import Lane, Reader
-from .job_row import read_jobs
+from .job_row import JobRow, read_jobs
 
 #: Fields of a key's hash: "type lane" of a sub-lane, and what a task stated. A sub-lane's value: the time and the id of
 #: its first job, and the job that stands in the lane.
@@ -19,6 +20,9 @@ _FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)")
 _TURN = re.compile(r"(\S+) [0-9]+ [0-9]+")
 
 _LIMIT = re.compile(r"\S+=[0-9]{1,15}")
+
+#: Characters between the begin of a key that was too long and its hash.
+_HASHED = "%-"
 
 _RATE = re.compile(r"([1-9][0-9]{0,14})/([1-9][0-9]{0,14})")
 
@@ -49,8 +53,9 @@ class Key:
 
     *limit*: number of jobs that may hold the key at once; None if nothing sets a limit any more, or if the key has
     *starts*: no job holds such a key. *holder*: of the *held* jobs, the one that has held the key longest. *kept_for*:
-    the id of the task whose retry gets the key next. *turn*: the type that gets the key next. *waiting*: number of
-    waiting jobs, including those that may start now. *oldest_wait_s*: None if no job waits.
+    the id of the task whose retry gets the key next; *kept_until_s*: the Unix time at which that retry is due, None if
+    it is due. *turn*: the type that gets the key next. *waiting*: number of waiting jobs, including those that may
+    start now. *oldest_wait_s*: None if no job waits.
     """
 
     key: str
@@ -61,6 +66,7 @@ class Key:
     holder: Holder | None
     starts: Starts | None = None
     kept_for: str | None = None
+    kept_until_s: float | None = None
     turn: str | None = None
 
     @property
@@ -75,6 +81,12 @@ class Key:
         return self.turn not in (None, type_) and self.limit is not None and self.held == self.limit - 1
 
 
+def encoded(key: str) -> str:
+    """Return *key*, as people write it or as `show` shows it, as the scripts have it. Raises OptionError."""
+    begin, hashed, digest = key.rpartition(_HASHED)
+    return f"{encode(begin)}{hashed}{digest}" if hashed else encoded_key("exclusive", key)
+
+
 def rules_in(text: str) -> JobRules | None:
     """Return what the field ``rules`` of a job's row says of a key; None if it says nothing."""
     full = in_full(text)
@@ -83,27 +95,28 @@ def rules_in(text: str) -> JobRules | None:
 
 def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[Key]:
     """Return what is known of each of *keys* (encoded)."""
-    limits = _limits(reader)
+    limits = limits_in_force(reader)
     found = facts_of(reader, keys)
-    stated = [each.stated.values() for each in found.values()]
+    stated = {key: each.stated.values() for key, each in found.items()}
     held = reader.ask([("zcard", reader.key("held", key)) for key in keys])
-    starts = _starts(reader, keys, stated, now_us)
+    starts = _starts(reader, stated, now_us)
     kept_for = _kept_for(reader, found)
     holders = _holders(reader, keys, now_us)
     waiting = _waiting(reader, {key: each.sublanes for key, each in found.items()})
     return [
         Key(
             key=decode(key),
-            limit=None if key in starts else _limit(key, limits, of_tasks),
+            limit=None if key in starts else limit_of(key, limits, stated[key]),
             held=int(number),
             waiting=jobs,
             oldest_wait_s=None if oldest_us is None else max(0, now_us - oldest_us) / MICRO,
             holder=holders.get(key),
             starts=starts.get(key),
-            kept_for=kept_for.get(key),
+            kept_for=kept_for[key].task_id if key in kept_for else None,
+            kept_until_s=_due_s(kept_for.get(key)),
             turn=found[key].turn,
         )
-        for key, of_tasks, number, (jobs, oldest_us) in zip(keys, stated, held, waiting.values(), strict=True)
+        for key, number, (jobs, oldest_us) in zip(keys, held, waiting.values(), strict=True)
     ]
 
 
@@ -137,39 +150,54 @@ def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, Facts]:
     return facts
 
 
-def _limits(reader: Reader) -> str:
-    """Return the limits that the settings say, without what is none."""
+def limits_in_force(reader: Reader) -> str:
+    """Return the limits that the settings say, in the order in which they count, without what is none."""
     text = reader.ask_one("hget", reader.key("settings"), "limits")
     return "" if text is None else " ".join(word for word in text_of(text).split() if _LIMIT.fullmatch(word))
 
 
-def _limit(key: str, limits: str, stated: Collection[str]) -> int | None:
+def limit_of(key: str, limits: str, stated: Collection[str]) -> int | None:
+    """Return how many jobs may hold *key* (encoded), by *limits* of the settings, else as tasks *stated*."""
     given = limit_set(key, limits)
     return given if given is not None else min((int(each) for each in stated if each.isdecimal()), default=None)
 
 
-def _starts(reader: Reader, keys: Sequence[str], stated: Sequence[Collection[str]], now_us: int) -> dict[str, Starts]:
-    """Return when the next job of each key that has a rate may start, by the slowest rate that is stated."""
+def rates_of(reader: Reader, stated: Mapping[str, Collection[str]], now_us: int) -> dict[str, tuple[Rate, int]]:
+    """Return the slowest rate that tasks *stated* of each key that has one, and the time until all its starts are free.
+
+    That time is in µs.
+    """
     rates: dict[str, Rate] = {}
-    for key, texts in zip(keys, stated, strict=True):
+    for key, texts in stated.items():
         found = [match for each in texts if (match := _RATE.fullmatch(each))]
         its = [Rate(int(match[1]), int(match[2])) for match in found]
         if its:
             rates[key] = min(its, key=lambda rate: (rate.tokens / rate.period_us, rate))
     times = reader.ask([("zscore", reader.key("rates"), key) for key in rates])
+    return {
+        key: (rate, min(max(0, number_of(free_us) - now_us), rate.period_us))
+        for (key, rate), free_us in zip(rates.items(), times, strict=True)
+    }
+
+
+def _starts(reader: Reader, stated: Mapping[str, Collection[str]], now_us: int) -> dict[str, Starts]:
+    """Return when the next job of each key that has a rate may start."""
     starts = {}
-    for (key, rate), free_us in zip(rates.items(), times, strict=True):
-        ahead_us = min(max(0, number_of(free_us) - now_us), rate.period_us)
+    for key, (rate, ahead_us) in rates_of(reader, stated, now_us).items():
         next_us = 0 if rate.room(ahead_us) else ahead_us - rate.period_us + rate.interval_us
         starts[key] = Starts(rate.tokens, rate.period_us / MICRO, next_us / MICRO)
     return starts
 
 
-def _kept_for(reader: Reader, found: Mapping[str, Facts]) -> dict[str, str]:
-    """Return of each key that is kept for a retry the retry's task id."""
+def _kept_for(reader: Reader, found: Mapping[str, Facts]) -> dict[str, JobRow]:
+    """Return of each key that is kept for a retry the retry."""
     retries = {key: each.retry for key, each in found.items() if each.retry}
-    rows = read_jobs(reader, list(retries.values()), ("task",))
-    return {key: row.task_id for key, row in zip(retries, rows, strict=True)}
+    rows = read_jobs(reader, list(retries.values()), ("task", "state", "enqueued"))
+    return dict(zip(retries, rows, strict=True))
+
+
+def _due_s(retry: JobRow | None) -> float | None:
+    return retry.enqueued_us / MICRO if retry is not None and retry.state == "scheduled" else None
 
 
 def _waiting(reader: Reader, sublanes: Mapping[str, Sequence[Lane]]) -> dict[str, tuple[int, int | None]]:

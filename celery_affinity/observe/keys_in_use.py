@@ -4,18 +4,18 @@ No index has the keys that are held and for which nobody waits: those are found 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..rules.keys import decode, encode
 from ..rules.patterns import matches
 from ..rules.protocol import MARK
 from ..rules.rows import text_of
-from ..rules.rule_key import encoded_key
 from ..rules.shared_settings import weights
 from ..server.reader import Reader
 from .claim_order import Group
 from .job_row import read_jobs
-from .keys import Holder, Key, facts_of, holders_of, read_keys, rules_in
+from .keys import Holder, Key, encoded, facts_of, holders_of, read_keys, rules_in
+from .type_rules import all_limits
 
 #: Number of waiting keys that one round trip reads, and the most that are looked at.
 _PAGE, _MOST_WAITING = 500, 20_000
@@ -26,16 +26,27 @@ _MOST_CLAIMS = 1000
 #: Largest number of holders of one key that are shown.
 _MOST_HOLDERS = 20
 
-#: Characters between the begin of a key that was too long and its hash.
-_HASHED = "%-"
+
+@dataclass(frozen=True)
+class TypeUnderLimit:
+    """A type of which *limit* jobs may run together: *running* do, and *waiting* wait, for whatever reason."""
+
+    type: str
+    limit: int
+    running: int
+    waiting: int
 
 
 @dataclass(frozen=True)
 class Found:
-    """Keys in use, those with the oldest waiting job first. *are_all*: whether no other key matches."""
+    """Keys in use, those with the oldest waiting job first. *are_all*: whether no other key matches.
+
+    *types*: the limits of whole types, which the settings have beside those of keys.
+    """
 
     keys: list[Key]
     are_all: bool
+    types: list[TypeUnderLimit] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,10 @@ class Shown:
 
 
 def find(reader: Reader, pattern: str, limit: int) -> Found:
-    """Return *limit* keys at most that jobs hold or wait for. *pattern*: of the whole key; ``*``: any characters."""
+    """Return *limit* keys at most that jobs hold or wait for. *pattern*: of the whole key; ``*``: any characters.
+
+    The limit of type pdf has the name ``type:pdf``, as in the settings.
+    """
     names: dict[str, None] = {}
     look = _Look(reader)
     for key in look.for_keys():
@@ -62,7 +76,15 @@ def find(reader: Reader, pattern: str, limit: int) -> Found:
     used = [key for key in found if key.held or key.waiting]  # others were left meanwhile
     used.sort(key=lambda key: key.key)
     used.sort(key=lambda key: (-1.0 if key.oldest_wait_s is None else key.oldest_wait_s, key.waiting), reverse=True)
-    return Found(used, look.saw_all)
+    return Found(used, look.saw_all, _under_limits(reader, pattern))
+
+
+def _under_limits(reader: Reader, pattern: str) -> list[TypeUnderLimit]:
+    """Return the types that have a limit, and whose names in the settings match *pattern*."""
+    limits = [each for each in all_limits(reader) if matches(pattern, f"type:{each.type}")]
+    waiting = reader.backlogs([encode(each.type) for each in limits]) if limits else {}
+    jobs = {type_: backlog.jobs for type_, backlog in waiting.items()}
+    return [TypeUnderLimit(each.type, each.limit, each.running, jobs.get(encode(each.type), 0)) for each in limits]
 
 
 def show(reader: Reader, key: str) -> Shown | None:
@@ -84,12 +106,6 @@ def show(reader: Reader, key: str) -> Shown | None:
             for lane, jobs in zip(facts.sublanes, lengths, strict=True)
         ],
     )
-
-
-def encoded(key: str) -> str:
-    """Return *key*, as people write it or as `show` shows it, as the scripts have it. Raises OptionError."""
-    begin, hashed, digest = key.rpartition(_HASHED)
-    return f"{encode(begin)}{hashed}{digest}" if hashed else encoded_key("exclusive", key)
 
 
 class _Look:

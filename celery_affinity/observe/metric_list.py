@@ -67,7 +67,7 @@ FIGURES: tuple[Figure | Histogram, ...] = (
     Figure(f"{_PREFIX}claimed_jobs", "Jobs that workers hold.", ("type",), values.by_type(attrgetter("claimed"))),
     Figure(
         f"{_PREFIX}kept_back_jobs",
-        "Pending jobs that a rule keeps back.",
+        "Pending jobs that a rule keeps back: key, pause, type limit or reserve. No free slot would start them.",
         ("type", "rule"),
         values.kept_back,
     ),

@@ -13,7 +13,8 @@ from ..rules.shared_settings import weights
 from ..server.reader import Reader
 from .dead_letters import REASONS
 from .figures import TypeFigures, figures_of
-from .status import Report, Status, TypeStatus
+from .status import Report, Status
+from .type_status import TypeStatus
 
 #: Values of a metric's labels, and the metric's value; None (unknown) gives no sample.
 Value = tuple[tuple[str, ...], float | None]
@@ -72,7 +73,10 @@ def kept_back(status: Status) -> Iterable[Value]:
     for each in status.types:
         yield (each.type, "key"), each.kept_back
         yield (each.type, "pause"), each.pending - each.kept_back if each.paused else 0
-        yield (each.type, "reserve"), 0 if each.paused else each.kept_back_by_reserves
+        by_limit = 0 if each.paused else each.kept_back_by_limit
+        others = 0 if each.paused else each.pending - each.kept_back - by_limit
+        yield (each.type, "type limit"), by_limit
+        yield (each.type, "reserve"), min(each.kept_back_by_reserves, max(0, others))
 
 
 def workers(status: Status) -> Iterable[Value]:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..rules.scaling import TARGET_WAIT_S, Load, wanted_slots
-from .status import Status, TypeStatus
+from .status import Status
+from .type_status import TypeStatus
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,7 @@ def scale_of(status: Status, types: Iterable[str], target_wait_s: float = TARGET
 def _load(each: TypeStatus, own_slots: int) -> Load:
     """Return the part of the load of a type that workers with *own_slots* have to take."""
     part = max(1, own_slots) / max(1, own_slots, each.slots)
-    kept_back = each.pending if each.paused else each.kept_back + each.kept_back_by_reserves
-    waiting = max(0, each.pending - kept_back)
+    kept_back = each.kept_back + max(each.kept_back_by_limit, each.kept_back_by_reserves)
+    waiting = 0 if each.paused else max(0, each.pending - kept_back)
     running = each.busy if each.claimed is None else each.claimed
-    if each.limit is not None:
-        waiting = min(waiting, max(0, each.limit - running))
     return Load(waiting * part, running * part, each.average_s)

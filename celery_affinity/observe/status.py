@@ -1,6 +1,5 @@
 """The state of a cohort: its types, its workers and its counts."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,62 +9,18 @@ from ..rules.keys import decode, encode, unmarked
 from ..rules.protocol import BATCH_SIZE, DROPPED_OF, REFUSED_OF
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
-from ..server.reader import Backlog, Reader, as_text
+from ..server.reader import Reader, as_text
 from .job_row import read_jobs
+from .key_room import beyond_lanes
 from .pace import Pace, paces
 from .recurring import stale_s
-from .reserves import Reserved, reserved
-from .trend import Trend, trends
-from .type_rules import Pause, pauses
+from .reserves import reserved
+from .trend import trends
+from .type_rules import Pause, limits_of, pauses
+from .type_status import TypeStatus, corrected, type_status, with_limit, with_pauses
 
 #: Largest number of claims whose types are read one by one: the cost of an observer must not grow with the fleet.
 MOST_CLAIMS_READ = 1000
-
-
-@dataclass(frozen=True)
-class TypeStatus:
-    """A type with pending or claimed jobs, or live workers.
-    *claimed*: number of jobs that workers hold; None if versatile workers hold more than `MOST_CLAIMS_READ`.
-    *oldest_wait_s*: None if no job is pending. *slots*, *free*: slots, and free ones, of the live workers that serve
-    the type. *kept_back*: those of the *pending* jobs that keys keep back. *paused*: whether the type is paused, by
-    itself or with all others. *kept_back_by_reserves*: those of the *pending* jobs that wait so that enough slots stay
-    free. *reserves*: for whom slots are kept free. *ran_merged*: calls that ran with others, since workers serve the
-    type. *further_calls*: calls that merged and wait, without one for each pending job. *bound*: how many jobs may
-    wait, by the app.conf that was asked; None: any number, or no app was asked. *limit*: how many may run together;
-    *average_s*: average time in a slot, None if none has ended.
-    """
-
-    type: str
-    pending: int
-    on_demand: int
-    claimed: int | None
-    oldest_wait_s: float | None
-    slots: int
-    free: int
-    kept_back: int = 0
-    paused: bool = False
-    kept_back_by_reserves: int = 0
-    reserves: list[Reserved] = field(default_factory=list)
-    ran_merged: int = 0
-    trend: Trend | None = None
-    further_calls: int = 0
-    bound: Bound | None = None
-    limit: int | None = None
-    average_s: float | None = None
-
-    @property
-    def busy(self) -> int:
-        return self.slots - self.free
-
-    @property
-    def calls(self) -> int:
-        """The number of calls that the pending jobs are: a job of calls that merged is several."""
-        return self.pending + self.further_calls
-
-    @property
-    def unserved(self) -> bool:
-        """Whether jobs wait that no live worker can take."""
-        return self.pending > 0 and self.slots == 0
 
 
 @dataclass(frozen=True)
@@ -165,7 +120,7 @@ class Report:
         refused, dropped = (_by_type(counters, name) for name in (REFUSED_OF, DROPPED_OF))
         return Status(
             _with_trends(
-                read, _with_pauses(self._types(read.capacity(), free, self._claimed(workers), now_us), paused), now_us
+                read, with_pauses(self._types(read.capacity(), free, self._claimed(workers), now_us), paused), now_us
             ),
             workers,
             scheduled,
@@ -183,14 +138,18 @@ class Report:
         self, capacity: dict[str, int], free: dict[str, int], claimed: dict[str, int | None], now_us: int
     ) -> list[TypeStatus]:
         backlogs = self._reader.backlogs()
-        averages_us, rules = (self._reader.large_hash(name) for name in ("durations", "type_rules"))
+        types = sorted({*capacity, *claimed, *backlogs})
+        averages_us = self._reader.large_hash("durations")
+        limits = {encode(each.type): each for each in limits_of(self._reader, types)}
+        beyond = beyond_lanes(self._reader, now_us)
         reserves, kept_back = reserved(self._reader, capacity, free)
         ran_merged, waiting = (self._reader.large_hash(name) for name in ("batched", "waiting_calls"))
         return [
-            replace(
-                _type_status(
+            with_limit(
+                limits.get(type_),
+                type_status(
                     type_,
-                    backlogs.get(type_),
+                    corrected(backlogs.get(type_), beyond.get(type_, 0)),
                     capacity.get(type_, 0),
                     free.get(type_, 0),
                     claimed.get(type_, 0),
@@ -201,10 +160,9 @@ class Report:
                 ran_merged=number_of(ran_merged.get(type_)),
                 further_calls=max(0, number_of(waiting.get(type_))),
                 bound=of_type(decode(type_), self._bounds),
-                limit=_limit_in(rules.get(type_, "")),
                 average_s=number_of(averages_us[type_]) / MICRO if type_ in averages_us else None,
             )
-            for type_ in sorted({*capacity, *claimed, *backlogs})
+            for type_ in types
         ]
 
     def _workers(self, profiles: dict[str, str], now_us: int) -> list[WorkerStatus]:
@@ -261,21 +219,6 @@ class Report:
         return dict(claimed)
 
 
-def _type_status(
-    type_: str, backlog: Backlog | None, slots: int, free: int, claimed: int | None, now_us: int
-) -> TypeStatus:
-    return TypeStatus(
-        type=decode(type_),
-        pending=backlog.jobs if backlog else 0,
-        on_demand=backlog.on_demand if backlog else 0,
-        claimed=claimed,
-        oldest_wait_s=max(0, now_us - backlog.oldest_us) / 1e6 if backlog else None,
-        slots=slots,
-        free=free,
-        kept_back=backlog.kept_back if backlog else 0,
-    )
-
-
 def _without_batches(counters: Mapping[str, str]) -> tuple[dict[str, int], Batches]:
     """Return the counters, without those of runs of merged calls, and the latter."""
     counted = {name: number_of(count) for name, count in sorted(counters.items())}
@@ -286,17 +229,6 @@ def _without_batches(counters: Mapping[str, str]) -> tuple[dict[str, int], Batch
 def _by_type(counters: dict[str, int], name: str) -> dict[str, int]:
     """Return the counters whose names begin with *name*, by the type that follows there, and take them out."""
     return {decode(each.removeprefix(name)): counters.pop(each) for each in list(counters) if each.startswith(name)}
-
-
-def _limit_in(words: str) -> int | None:
-    said = re.match(r"limit=(\d+)", words)
-    return int(said[1]) if said else None
-
-
-def _with_pauses(types: list[TypeStatus], found: list[Pause]) -> list[TypeStatus]:
-    named = {each.name for each in found if each.kind == "type"}
-    is_all = any(each.kind == "all" for each in found)
-    return [replace(each, paused=is_all or each.type in named) for each in types]
 
 
 def _free_by_type(profiles: dict[str, str], free_slots: dict[str, str]) -> dict[str, int]:

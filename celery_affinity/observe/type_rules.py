@@ -1,7 +1,7 @@
 """Rules that hold back whole types, or a key: pauses, and limits of the jobs of a type that run together."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,7 +9,7 @@ from ..rules.keys import decode, encode
 from ..rules.score import MICRO
 from ..rules.type_name import did_you_mean
 from ..server.reader import Reader
-from .keys_in_use import encoded
+from .keys import encoded
 
 Kind = Literal["type", "key", "all"]
 
@@ -40,6 +40,20 @@ class TypeLimit:
     limit: int
     running: int
     counting: bool
+
+    @property
+    def room(self) -> int:
+        """How many jobs of the type more may run."""
+        return max(0, self.limit - self.running)
+
+    @property
+    def why(self) -> str:
+        """Why no job of the type may start, in words."""
+        if self.counting:
+            return f"a new limit of type {self.type!r}: the jobs that run are counted"
+        if not self.limit:
+            return f"type {self.type!r} is closed: its limit is 0"
+        return f"type {self.type!r}: {self.running} run, and {self.limit} may"
 
 
 def sentence_of_pause(each: Pause) -> str:
@@ -104,7 +118,15 @@ def pauses_of(reader: Reader, type_: str, key: str | None) -> list[Pause]:
 
 def limits_of(reader: Reader, types: Sequence[str]) -> list[TypeLimit]:
     """Return the limits of those of *types*, encoded, that have one."""
-    rules = reader.fields("type_rules", types)
+    return _limits_in(reader, reader.fields("type_rules", types))
+
+
+def all_limits(reader: Reader) -> list[TypeLimit]:
+    """Return the limits of all types that have one, by name."""
+    return sorted(_limits_in(reader, reader.large_hash("type_rules")), key=lambda each: each.type)
+
+
+def _limits_in(reader: Reader, rules: Mapping[str, str]) -> list[TypeLimit]:
     limits = {type_: int(said[1]) for type_, words in rules.items() if (said := re.match(r"limit=(\d+)", words))}
     running = reader.ask([("zcard", reader.key("limited", type_)) for type_ in limits])
     return [

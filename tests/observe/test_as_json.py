@@ -4,7 +4,8 @@ import json
 
 from celery_affinity.observe.as_json import as_json
 from celery_affinity.observe.dead_letters import DeadLetter, Shown
-from celery_affinity.observe.status import Status, TypeStatus
+from celery_affinity.observe.status import Status
+from celery_affinity.observe.type_status import TypeStatus
 
 
 def test_a_report_has_its_fields_and_then_what_follows_from_them():
@@ -28,6 +29,8 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
                 "further_calls": 0,
                 "bound": None,
                 "limit": None,
+                "running": None,
+                "kept_back_by_limit": 0,
                 "average_s": None,
                 "trend": None,
                 "busy": 0,

@@ -8,7 +8,8 @@ from celery_affinity.observe.collector import StatusCollector
 from celery_affinity.observe.figures import _figures
 from celery_affinity.observe.metric_list import BATCH_SIZE, FIGURES, as_text
 from celery_affinity.observe.metrics import Metrics
-from celery_affinity.observe.status import MOST_CLAIMS_READ, Batches, Status, TypeStatus
+from celery_affinity.observe.status import MOST_CLAIMS_READ, Batches, Status
+from celery_affinity.observe.type_status import TypeStatus
 
 from ..support.flower import PREFIX
 from ..support.processes import ROOT

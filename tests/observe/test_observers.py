@@ -26,6 +26,7 @@ SHORT = {
     "lane|kept_back|sublane": {"ZCARD", "ZCOUNT", "ZSCORE", "ZRANGE", "ZRANGEBYSCORE"},
     "held": {"ZCARD", "ZRANGE"},
     "waiting_keys": {"ZCARD", "ZRANGE"},
+    "of_key": {"HGETALL"},  # the lanes for which jobs of the key wait
     "rates": {"ZSCORE"},
     "recurring": {"ZRANGE"},
     "recurring_call": {"HMGET"},

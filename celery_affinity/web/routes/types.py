@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from ...observe.status import TypeStatus
+from ...observe.type_status import TypeStatus
 from ..described import replies
 from ..replies import reply
 from ..site import Site

@@ -37,7 +37,7 @@ export function next() {
         jobs.map((each, nth) => ({ ...each, nth: nth + 1 })),
         (row) => (row.served ? "" : "bad"),
       );
-      kept.update(status.types.map((each) => ({ ...each, pauses: status.pauses })).filter((each) => each.pending && (each.paused || each.kept_back || each.kept_back_by_reserves || each.unserved)));
+      kept.update(status.types.map((each) => ({ ...each, pauses: status.pauses })).filter((each) => each.pending && (each.paused || each.kept_back || each.kept_back_by_limit || each.kept_back_by_reserves || each.unserved)));
     },
   };
 }

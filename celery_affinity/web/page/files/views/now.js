@@ -44,6 +44,8 @@ export function notes(type, pauses = []) {
   if (type.trend?.grows) found.push(trend(type, "grows"));
   if (type.trend?.shrinks) found.push(trend(type, "shrinks"));
   if (type.kept_back) found.push(`${number(type.kept_back)} wait for a key`);
+  if (type.limit === 0) found.push("closed: its limit is 0");
+  else if (type.kept_back_by_limit) found.push(`${number(type.kept_back_by_limit)} wait because of its limit: ${number(type.running)} of ${number(type.limit)} run`);
   if (type.kept_back_by_reserves) found.push(`${number(type.kept_back_by_reserves)} wait because of a reserve`);
   for (const each of type.reserves ?? []) found.push(`kept free: ${each.kept} for ${each.for_whom}`);
   return found.join("; ");

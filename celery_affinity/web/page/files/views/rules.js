@@ -104,6 +104,16 @@ export function rules() {
     (row) => row.key,
     "No job holds a key or waits for one.",
   );
+  const limits = table(
+    "Limits of types",
+    [
+      { name: "type", value: (row) => row.type, kind: "long" },
+      { name: "running", value: (row) => `${number(row.running)} of ${number(row.limit)}`, kind: "number" },
+      { name: "waiting", value: (row) => number(row.waiting), kind: "number" },
+    ],
+    (row) => row.type,
+    "No type has a limit.",
+  );
   const settings = table(
     "Settings",
     [
@@ -136,7 +146,10 @@ export function rules() {
   async function look() {
     if (document.hidden) return;
     await Promise.allSettled([
-      get("api/keys?limit=100").then((found) => keys.update(found.keys ?? found)),
+      get("api/keys?limit=100").then((found) => {
+        keys.update(found.keys);
+        limits.update(found.types);
+      }),
       get("api/settings").then((found) => settings.update([...found].sort((a, b) => b.changed_at_run_time - a.changed_at_run_time))),
       get("api/recurring").then((found) => recurring.update(found)),
     ]);
@@ -145,7 +158,7 @@ export function rules() {
   const timer = setInterval(look, LOOK_EVERY_MS);
   return {
     title: "Rules",
-    parts: [el("section", {}, pauses, el("div", { class: "buttons" }, everything)), ...[keys, recurring, settings].map((each) => el("section", {}, each))],
+    parts: [el("section", {}, pauses, el("div", { class: "buttons" }, everything)), ...[keys, limits, recurring, settings].map((each) => el("section", {}, each))],
     update: ({ status }) => pauses.update(status.pauses),
     gone: () => clearInterval(timer),
   };
