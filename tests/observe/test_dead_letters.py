@@ -130,7 +130,8 @@ def test_letters_are_dropped_after_a_question(valkey, mixed):
     assert mixed.state("bad") == "dead"
     assert affinity(valkey.url, "dead", "drop", "task-bad", "--yes").stdout == "1 dropped\n"
     assert json.loads(affinity(valkey.url, "dead", "drop", "--type", "excel", "--yes", "--json").stdout) == {
-        "dropped": 1
+        "dropped": 1,
+        "unknown": [],
     }
     assert found(valkey.url) == ["lost"]
     assert mixed.state("bad") is None

@@ -59,6 +59,7 @@ def test_each_route_says_what_it_replies_and_that_errors_have_one_form(method, p
             elif (method, path, status) != ("get", "/api/jobs/{id}", "404"):
                 assert (kind, content["schema"]) == ("application/json", {"$ref": "#/components/schemas/Error"})
     assert good
+    assert "{" not in path or "404" in about["responses"], "a line break is in no path"
     assert ("security" in about) == (path not in OPEN)
 
 

@@ -17,7 +17,7 @@ from ...operate.jobs import Change
 from ...operate.moving import Wish
 from ...operate.values import Values
 from ...server.scheduler import Scheduler
-from ..described import errors, replies, with_more
+from ..described import Error, errors, replies, with_more
 from ..replies import RefusedError, reply
 from ..site import Site
 from ..values import check
@@ -64,7 +64,7 @@ def add(api: APIRouter, site: Site) -> None:
         summary="A job: state, times, worker; optionally explain it, its arguments and result, or wait until it ends",
         responses={
             **replies(asked),
-            **replies(asked, status=404, text="The job is unknown: never published here, or forgotten."),
+            **replies(asked | Error, status=404, text="The job is unknown; an error if the id has a line break."),
         },
     )
     async def job(request: Request, id: str, explain: bool = False, wait: _Wait = 0, values: bool = False) -> Response:

@@ -11,7 +11,7 @@ from ...errors import refuse
 from ...observe.type_rules import Pause, address, in_vain, no_pause, pauses
 from ...rules.type_name import ACCEPTED, is_type
 from ...server.scheduler import Scheduler
-from ..described import replies
+from ..described import errors, replies
 from ..replies import RefusedError, reply
 from ..site import Site
 
@@ -71,12 +71,17 @@ def add(api: APIRouter, site: Site) -> None:
         "/api/types/{type_:path}/pause",
         summary="Pause a type: none of its jobs starts",
         status_code=202,
-        responses=paused,
+        responses={**paused, **errors(404)},
     )
     async def pause_type(type_: str, pausing: Pausing | None = None) -> Response:
         return await _paused(site, "type", type_, pausing or Pausing(reason="", for_s=None))
 
-    @api.post("/api/types/{type_:path}/resume", summary="End the pause of a type", status_code=202, responses=resumed)
+    @api.post(
+        "/api/types/{type_:path}/resume",
+        summary="End the pause of a type",
+        status_code=202,
+        responses={**resumed, **errors(404)},
+    )
     async def resume_type(type_: str) -> Response:
         return await _resumed(site, "type", type_)
 

@@ -26,7 +26,7 @@ def add(api: APIRouter, site: Site) -> None:
     @api.get(
         "/api/scale/{profile:path}",
         summary="How many slots the workers of exactly these types should have: pdf,excel",
-        responses=replies(Scale),
+        responses=replies(Scale, 404),
     )
     async def of_profile(profile: str, target_wait: _Target = TARGET_WAIT_S) -> Response:
         _check(target_wait)
