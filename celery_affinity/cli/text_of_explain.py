@@ -33,7 +33,7 @@ def explanation(found: Explanation) -> str:
             else []
         ),
         *([("other jobs", f"{len(found.other_jobs)} with this task id have not ended")] if found.other_jobs else []),
-        *(_waiting_rows(found.waiting) if found.waiting else []),
+        *(_waiting_rows(found.waiting, found.now_s or 0) if found.waiting else []),
     ]
     return paragraph(rows)
 
@@ -81,7 +81,7 @@ def _waits_for(found: Explanation) -> str:
     return f"more calls until {moment(found.patient_until_s)}"
 
 
-def _waiting_rows(waiting: Waiting) -> list[tuple[str, str]]:
+def _waiting_rows(waiting: Waiting, now_s: float) -> list[tuple[str, str]]:
     score = waiting.score
     terms = f"{score.priority:,.1f} priority + {score.age:,.1f} age + {score.rarity:,.1f} rarity"
     fit = many(score.slots_that_fit, "slot that fits", "slots that fit")
@@ -93,7 +93,7 @@ def _waiting_rows(waiting: Waiting) -> list[tuple[str, str]]:
         *[("slots" if number == 0 else "", _slots(each)) for number, each in enumerate(waiting.slots)],
         *[("blocked by" if number == 0 else "", each) for number, each in enumerate(_blocked_by(waiting))],
         ("overtaken", _overtaken(waiting)),
-        ("wait", _wait(waiting)),
+        ("wait", _wait(waiting, now_s)),
     ]
 
 
@@ -111,7 +111,15 @@ def _overtaken(waiting: Waiting) -> str:
     return f"{bound}, while its key has room" if waiting.key else bound
 
 
-def _wait(waiting: Waiting) -> str:
+def _wait(waiting: Waiting, now_s: float) -> str:
+    if waiting.not_before is not None:
+        at_s = waiting.not_before.at_s
+        known = f"until {moment(at_s)} at least ({duration(max(0.0, at_s - now_s))}): {waiting.not_before.why}"
+        return known if waiting.estimate_s is None else f"{known}; ~{about(waiting.estimate_s)} in all, an estimate"
+    if waiting.overdue_since_s is not None and waiting.key and waiting.key.run_s is not None and not waiting.is_paused:
+        late = duration(max(0.0, now_s - waiting.overdue_since_s))
+        usual = duration(waiting.key.run_s)
+        return f"overdue since {moment(waiting.overdue_since_s)} ({late}): jobs of its type usually run for {usual}"
     if waiting.estimate_s is None:
         return f"unknown: {_why_unknown(waiting)}"
     if waiting.kept_back and waiting.key and waiting.key.key.starts:
@@ -128,6 +136,8 @@ def _why_unknown(waiting: Waiting) -> str:
         return "it is paused"
     if waiting.kept_back and waiting.key and waiting.key.key.limit == 0:
         return "its key is closed"
+    if any(each.rule == "type limit" and "closed" in each.why for each in waiting.blocked_by):
+        return "its type is closed"
     if not waiting.score.slots_that_fit:
         return "no live worker serves the type"
     if not sum(each.slots for each in waiting.slots):

@@ -11,7 +11,7 @@ from ..server.reader import Command, Lane, Reader
 from .claim_order import Group, Order, ahead, order_now
 from .keys import facts_of, rules_in
 from .reserves import why_kept_back as why_kept_back_by_reserve
-from .type_rules import limits_of, paused_types, pauses_of, sentence_of_pause
+from .type_rules import Pause, limits_of, paused_types, pauses_of, sentence_of_pause
 from .waiting_for_key import KeyWait, waiting_for_key, why_kept_back
 
 
@@ -53,6 +53,14 @@ class Block:
 
 
 @dataclass(frozen=True)
+class NotBefore:
+    """The Unix time before which a job cannot start, and what happens then, in words."""
+
+    at_s: float
+    why: str
+
+
+@dataclass(frozen=True)
 class Waiting:
     """The reasons why a pending job waits.
 
@@ -62,8 +70,10 @@ class Waiting:
     job pending; empty if a slot has just become free. *bound_s*: only jobs that are published less than this time after
     the job can pass it; no new job can pass it from *passed_until_s* (Unix time) on. Both are None while a rule keeps
     the job back. *estimate_s*: an estimate of the remaining wait, from recent run times; None if nothing is known.
-    *key*: None for a job without a key. *kept_back*: whether the key keeps the job back; if not, the job may start
-    while the key has room.
+    *not_before*: the time before which the job cannot start, if a rule has one: the end of a pause, or the time of the
+    retry that its key is kept for. *overdue_since_s*: the Unix time by which a job that holds the key would have ended,
+    going by usual run times. *key*: None for a job without a key. *kept_back*: whether the key keeps the job back; if
+    not, the job may start while the key has room.
     """
 
     score: Points
@@ -77,6 +87,8 @@ class Waiting:
     estimate_s: float | None
     key: KeyWait | None = None
     kept_back: bool = False
+    not_before: NotBefore | None = None
+    overdue_since_s: float | None = None
 
     @property
     def is_paused(self) -> bool:
@@ -117,7 +129,24 @@ def waiting_of(reader: Reader, lane: Lane, rules: str, now_us: int, settings: Ma
         bound_s=None,
         passed_until_s=None,
         estimate_s=None if waited.is_paused else key.estimate_s,
+        not_before=waited.not_before if waited.is_paused else _time_of_retry(key),
+        overdue_since_s=key.overdue_since_s,
     )
+
+
+def _time_of_retry(key: KeyWait) -> NotBefore | None:
+    """Return when the retry is due that a key is kept for; None if it is due, or there is none."""
+    due_s = key.key.kept_until_s
+    return None if due_s is None else NotBefore(due_s, f"the retry of {key.key.kept_for} is due then")
+
+
+def _end_of_pauses(found: Sequence[Pause]) -> NotBefore | None:
+    """Return when the last of some pauses ends; None if one of them has no end."""
+    ends = [(each.until, str(each)) for each in found if each.until is not None]
+    if not ends or len(ends) < len(found):
+        return None
+    until_s, what = max(ends)
+    return NotBefore(until_s, f"the pause of {what} ends then")
 
 
 def _reserved(reader: Reader, lane: Lane, settings: Mapping[str, str], waited: Waiting) -> Waiting:
@@ -142,17 +171,24 @@ def _reserved(reader: Reader, lane: Lane, settings: Mapping[str, str], waited: W
 
 def _held_back(reader: Reader, type_: str, key: str | None, waited: Waiting) -> Waiting:
     """Return *waited* with the pauses and limits that concern a job of *type_* with *key*; both encoded."""
-    blocks = [Block("pause", sentence_of_pause(each)) for each in pauses_of(reader, type_, key)]
-    for each in limits_of(reader, [type_]):
-        if each.counting:
-            blocks.append(Block("type limit", f"a new limit of type {each.type!r}: the jobs that run are counted"))
-        elif each.running >= each.limit:
-            why = f"type {each.type!r}: {each.running} run, and {each.limit} may"
-            blocks.append(Block("type limit", why))
+    pauses = pauses_of(reader, type_, key)
+    blocks = [Block("pause", sentence_of_pause(each)) for each in pauses]
+    limits = limits_of(reader, [type_])
+    blocks += [Block("type limit", each.why) for each in limits if each.counting or not each.room]
+    slots = sum(each.slots for each in waited.slots)
+    estimate_s = waited.estimate_s
+    for each in limits:  # no more slots help than may be used
+        estimate_s = estimate_s * max(1.0, slots / each.limit) if estimate_s is not None and each.limit else None
     if not blocks:
-        return waited
-    held_back = replace(waited, blocked_by=[*blocks, *waited.blocked_by], bound_s=None, passed_until_s=None)
-    return replace(held_back, estimate_s=None) if held_back.is_paused else held_back
+        return replace(waited, estimate_s=estimate_s)
+    return replace(
+        waited,
+        blocked_by=[*blocks, *waited.blocked_by],
+        bound_s=None,
+        passed_until_s=None,
+        estimate_s=None if pauses else estimate_s,
+        not_before=_end_of_pauses(pauses),
+    )
 
 
 def _place_in(reader: Reader, lane: Lane) -> Command:

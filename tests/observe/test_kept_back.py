@@ -184,6 +184,82 @@ def test_the_wait_for_a_key_is_estimated_from_the_runs_of_its_type(fleet, reader
     assert rows_of(found)["wait"] == "unknown: its key is closed"
 
 
+def timed(fleet, slots=9):
+    """Have a worker whose jobs take 12 s."""
+    fleet.join("worker", "pdf", slots=slots)
+    fleet.publish("timed", "pdf")
+    fleet.scheduler.advance(12)
+    fleet.end("worker", *fleet.inbox("worker"))
+
+
+def test_a_holder_that_runs_for_longer_than_usual_is_called_overdue(fleet, reader):
+    timed(fleet)
+    fleet.publish("holds!", "pdf", rules=RULES)
+    fleet.publish("job!", "pdf", rules=RULES)
+    fleet.scheduler.advance(30)
+    found = explain(reader, "task-job!")
+    assert found.waiting.estimate_s is None
+    assert found.now_s - found.waiting.overdue_since_s == 18
+    assert re.fullmatch(r"overdue since .* \(18.0 s\): jobs of its type usually run for 12.0 s", rows_of(found)["wait"])
+
+
+def test_of_several_holders_the_one_that_ends_next_counts(fleet, reader):
+    timed(fleet)
+    fleet.publish("first!", "pdf", rules="key=city%3AHH limit=2")
+    fleet.scheduler.advance(20)
+    fleet.publish("second!", "pdf", rules="key=city%3AHH limit=2")
+    fleet.publish("job!", "pdf", rules="key=city%3AHH limit=2")
+    fleet.scheduler.advance(5)
+    waiting = explain(reader, "task-job!").waiting
+    assert (waiting.estimate_s, waiting.overdue_since_s) == (7, None)
+
+
+def test_a_key_that_is_kept_for_a_retry_says_when_the_retry_is_due(fleet, reader):
+    timed(fleet)
+    fleet.publish("try!", "pdf", task_id="task", rules="key=o limit=1 order=1")
+    (claim,) = fleet.inbox("worker")
+    fleet.publish("retry!", "pdf", task_id="task", rules="key=o limit=1 order=1", delay_s=60)
+    fleet.publish("job!", "pdf", rules="key=o limit=1 order=1")
+    fleet.end("worker", claim)
+    fleet.scheduler.advance(10)
+    found = explain(reader, "task-job!")
+    assert found.waiting.not_before.at_s - found.now_s == 50
+    assert found.waiting.estimate_s == 50 + 12
+    wait = rows_of(found)["wait"]
+    assert re.fullmatch(
+        r"until .* at least \(50.0 s\): the retry of task is due then; ~1 min 2 s in all, an estimate", wait
+    )
+    assert "for the retry of task, which is due at " in text_of_keys.key(show(reader, "o"))
+
+
+def test_a_pause_with_an_end_says_until_when(fleet, reader):
+    fleet.join("worker", "pdf")
+    fleet.scheduler.pause("type:pdf", for_s=300)
+    fleet.publish("job", "pdf")
+    fleet.scheduler.advance(100)
+    found = explain(reader, "task-job")
+    assert found.waiting.not_before.at_s - found.now_s == 200
+    wait = rows_of(found)["wait"]
+    assert re.fullmatch(r"until .* at least \(3 min 20 s\): the pause of type 'pdf' ends then", wait)
+    fleet.scheduler.pause("*")
+    assert rows_of(explain(reader, "task-job"))["wait"] == "unknown: it is paused"
+
+
+def test_the_wait_behind_a_limit_of_a_type_goes_by_the_slots_that_may_be_used(fleet, reader):
+    timed(fleet, slots=4)
+    fleet.scheduler.configure({"limits": "type%3Apdf=2"})
+    fleet.scheduler.tick()
+    for number in range(7):
+        fleet.publish(f"job{number}", "pdf")
+    assert explain(reader, "task-job6").waiting.estimate_s == 12 * 5 / 2
+    fleet.scheduler.configure({"limits": "type%3Apdf=0"})
+    found = explain(reader, "task-job6")
+    assert [each.why for each in found.waiting.blocked_by if each.rule == "type limit"] == [
+        "type 'pdf' is closed: its limit is 0"
+    ]
+    assert rows_of(found)["wait"] == "unknown: its type is closed"
+
+
 def test_what_else_keeps_a_job_back_has_a_line_of_its_own(fleet, reader):
     fleet.join("worker", "pdf", slots=1)
     fleet.publish("holds!", "pdf", rules=RULES)

@@ -81,6 +81,8 @@ function waiting(found) {
   );
   slots.update(found.slots ?? []);
   const guesses = [
+    found.not_before ? `The job starts at ${moment(found.not_before.at_s)} at the earliest: ${found.not_before.why}.` : null,
+    found.overdue_since_s ? `The job that holds its key is overdue since ${moment(found.overdue_since_s)}, by usual run times.` : null,
     found.estimate_s === null ? null : `Estimate from recent run times: the job starts in about ${duration(found.estimate_s)}.`,
     found.bound_s === null ? null : `Jobs that are published more than ${duration(found.bound_s)} after this one cannot pass it.`,
   ].filter((each) => each !== null);
