@@ -156,7 +156,7 @@ def test_a_cold_shutdown(shop, gate):
     wait_until(lambda: gate.runs() == 1, 20, "it runs")
     worker.signal(signal.SIGQUIT)
     worker.wait_for("left the fleet", 20)
-    assert_written("Restoring", worker.log())
+    assert_written("Cold shutdown", worker.log())
     assert "came back" in shop.run("-m", *commands(blocks(PAGE)["ask"])[0])
 
 
