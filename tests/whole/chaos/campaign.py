@@ -101,10 +101,12 @@ class Campaign:
         except AssertionError as exc:  # a fault waited in vain
             troubles.append(str(exc))
         blown = monotonic()
+        suspended = remains.suspend_recurring(on.server.client)
         troubles += self._wait_until_quiet()
         quiet = monotonic()
         self.book.read(self.ledger.new())
         verdict = judge(self.book, remains.look(on.server.client, on.results.client, SLOTS))
+        remains.resume_recurring(on.server.client, suspended)
         verdict.violations += troubles
         verdict.violations += self._strange_words()
         for server in (on.server, on.results):

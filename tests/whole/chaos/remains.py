@@ -9,11 +9,13 @@ from typing import Any
 
 import redis
 
+from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import KEYS, Keys
 from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.protocol import ENDED_KEPT_S, MARK, MERGES
 from celery_affinity.server.reader import Reader
+from celery_affinity.server.scheduler import Scheduler
 
 _CHUNK = 500
 _NO_KEY = -2
@@ -27,10 +29,21 @@ _KOMBU = re.compile(
 )
 
 #: Keys that a quiet fleet does not have: nothing waits, and an empty key is none.
-_BUSY = {"lane", "heads", "scheduled", "claims", "inbox"} | {
+BUSY = {"lane", "heads", "scheduled", "claims", "inbox"} | {
     *("held", "sublane", "of_key", "rates", "due_keys"),
     *("kept_back", "kept_lanes", "waiting_keys"),
-    *("type_rules", "limited", "pauses", "pause_ends", "recount", "merging"),
+    *("type_rules", "limited", "pauses", "pause_ends", "pause_signs", "recount", "merging"),
+    *("expires", "stamped", "untold", "waiting_calls", "set_aside"),
+}
+
+#: Keys that a quiet fleet may have; those of jobs, tasks, batches and workers are looked at one by one.
+MAY_STAY = {
+    *("job", "message", "task", "jobs_of_task", "callers", "told_callers", "dead", "ended", "worker"),
+    *("revoked", "revoked_stamp", "idempotency", "spoiled", "batched", "leaders", "nudges", "ahead"),
+    *("recurring", "recurring_call", "recurs", "signature", "recurring_of"),
+    *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "beats", "joined"),
+    *("fence", "clock", "schema", "settings", "conf", "conf_of", "claim_number"),
+    *("durations", "figures", "trend", "trend_turn", "counters"),
 }
 
 
@@ -55,6 +68,19 @@ class Remains:
     def is_done(self, job: str, last_start: float) -> bool:
         """Whether a job is done, or Redis may have forgotten that it is since its last run began."""
         return self.states.get(job, "done" if self.at - last_start > ENDED_KEPT_S else "") == "done"
+
+
+def suspend_recurring(client: redis.Redis) -> list[str]:
+    """Suspend the recurring calls that are in force, so that what is left is none of theirs. Return their names."""
+    scheduler = Scheduler(client, Keys())
+    names = [each.name for each in recurring_rows(scheduler.reader) if not each.is_suspended]
+    return [name for name in names if scheduler.suspend(name, True)]
+
+
+def resume_recurring(client: redis.Redis, names: Iterable[str]) -> None:
+    """Let the recurring calls go on that were suspended."""
+    for name in names:
+        Scheduler(client, Keys()).suspend(name, False)
 
 
 def why_not_quiet(client: redis.Redis, workers: int) -> str:
@@ -185,7 +211,7 @@ def _look_at_keys(client: redis.Redis, remains: Remains) -> None:
                 remains.leaks.append(f"an unknown key: {found}")
             continue
         name, job = match[0], _id(match[1][1]) if match[1].groups() else ""
-        if name in _BUSY:
+        if name not in MAY_STAY:
             remains.leaks.append(f"a key that a quiet fleet has not: {found}")
         elif name == "task" and _is_task_of_nothing(client, found, remains):
             remains.leaks.append(f"a key of a task whose jobs are gone: {found}")
