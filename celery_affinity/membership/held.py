@@ -65,8 +65,8 @@ class Held:
     """A claim. *request*: Celery's request for the task; None until Celery has made one.
 
     *outcome*: what became of the message. *how*: `FAILED`, `REVOKED`, `EXPIRED` or `IGNORED` if the message was acked
-    and the job did not end well. *why*: the error, in words. *void*: whether the claim is known to be the worker's no
-    more.
+    and the job did not end well; `RETURNED` if a run of merged calls is to begin again although it was acked. *why*:
+    the error, in words. *void*: whether the claim is known to be the worker's no more.
     """
 
     job_id: str

@@ -147,6 +147,16 @@ class Reader:
         states = self.ask([("hget", self.key("job", job_id), "state") for job_id in job_ids])
         return any(state in (b"scheduled", b"pending", b"claimed", b"merged") for state in states)
 
+    def runs_of(self, task_ids: Sequence[str]) -> dict[str, str]:
+        """Return the run of each task whose newest job is merged into a batch, or was until it ended meanwhile.
+
+        A run is the batch, followed by ":" and the fencing number if the job has ended.
+        """
+        newest = {each: jobs[-1] for each, jobs in zip(task_ids, self.jobs_of(task_ids), strict=True) if jobs}
+        rows = self.ask([("hmget", self.key("job", job_id), ["into", "ran_in"]) for job_id in newest.values()])
+        runs = {each: text_of(into or ran_in) for each, (into, ran_in) in zip(newest, rows, strict=True)}
+        return {each: run for each, run in runs.items() if run}
+
     def now_us(self) -> int:
         """Return the server's time."""
         seconds, micros = self._client.time()

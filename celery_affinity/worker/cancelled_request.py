@@ -14,6 +14,7 @@ from celery.exceptions import WorkerTerminate
 from celery.platforms import EX_FAILURE
 from celery.worker.state import task_ready
 
+from ..membership.held import RETURNED
 from .claimed_request import ClaimedRequest
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,9 @@ class CancelledRequest(ClaimedRequest):
     #: Whether the worker stops, so that there is nothing to announce: the fleet sees what becomes of the job.
     _is_left_behind = False
 
+    #: Whether the run of merged calls is to begin again, even if it was acked.
+    _is_given_back = False
+
     def cancel(self, pool: Any, signal: Any = None, **options: Any) -> None:
         """End the task where the pool can. In the threads pool the task goes on, and the worker waits for its end.
 
@@ -49,6 +53,19 @@ class CancelledRequest(ClaimedRequest):
             self._is_cancelled = self._is_left_behind = False
             logger.warning("Task %s[%s] goes on: its pool cannot stop it", self.name, self.id)
 
+    def give_run_back(self, pool: Any, signal: Any) -> None:
+        """End a run of merged calls, one of which is revoked: the others, and the first call, are run again.
+
+        Raises NotImplementedError for a pool that cannot end a task, as a revoke of the first call does.
+        """
+        self._is_cancelled = self._is_left_behind = self._is_given_back = True
+        try:
+            super().cancel(pool, signal)
+        except NotImplementedError:
+            self._is_cancelled = self._is_left_behind = self._is_given_back = False
+            raise
+        logger.info("Task %s[%s] is ended for a call that is merged with it: the others run again", self.name, self.id)
+
     def _announce_cancelled(self, *args: Any, **kwargs: Any) -> None:
         if self._is_left_behind:
             self._already_cancelled = True
@@ -63,5 +80,8 @@ class CancelledRequest(ClaimedRequest):
     def end_cut_short(self) -> None:
         """Have the job be pending again; leave an acked one to the end of the worker."""
         task_ready(self)
-        if self._telling is not None and not self.acknowledged:
+        if self._telling is not None and self._is_given_back:
+            self._telling.settle(self._tag, RETURNED)
+            self._telling.end(self._tag, RETURNED)
+        elif self._telling is not None and not self.acknowledged:
             self._telling.end(self._tag)

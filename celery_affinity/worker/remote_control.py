@@ -43,6 +43,8 @@ _stock_pool_shrink = control.pool_shrink
 _stock_autoscale = control.autoscale
 _stock_add_consumer = control.add_consumer
 _stock_cancel_consumer = control.cancel_consumer
+_stock_revoke = control.revoke
+_stock_terminate = control.terminate
 
 
 def replace() -> None:
@@ -64,6 +66,10 @@ def replace() -> None:
         signature="<queue> [exchange [type [routing_key]]]",
     )(add_consumer)
     control.control_command(args=[("queue", str)], signature="<queue>")(cancel_consumer)
+    control.control_command(variadic="task_id", signature="[id1 [id2 [... [idN]]]]")(revoke)
+    control.control_command(variadic="task_id", args=[("signal", str)], signature="<signal> [id1 [id2 [... [idN]]]]")(
+        terminate
+    )
 
 
 @control.inspect_command()
@@ -192,6 +198,21 @@ def cancel_consumer(state: State, queue: str, **kwargs: object) -> Reply:
     _check_names(queue=queue)
     reply: Reply = _stock_cancel_consumer(state, queue, **kwargs)
     return reply
+
+
+def revoke(state: State, task_id: object, terminate: bool = False, signal: object = None, **kwargs: object) -> Reply:
+    """Revoke task by task id (or list of ids)."""
+    step = _step(state)
+    if terminate and step is not None:
+        ids = [each for each in control.maybe_list(task_id) or () if isinstance(each, str) and is_text(each)]
+        step.end_merged_runs(ids, signal)
+    reply: Reply = _stock_revoke(state, task_id, terminate, signal, **kwargs)
+    return reply
+
+
+def terminate(state: State, signal: object, task_id: object, **kwargs: object) -> Reply:
+    """Terminate task by task id (or list of ids)."""
+    return revoke(state, task_id, terminate=True, signal=signal, **kwargs)
 
 
 def _check_names(queue: object, **others: object) -> None:

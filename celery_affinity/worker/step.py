@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps
@@ -14,7 +15,10 @@ from ..dispatcher.announcer import Announcer
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
 from ..dispatcher.teller import Teller
+from ..membership.held import job_in
 from ..membership.membership import Membership
+from ..rules.marks import is_batch
+from ..rules.protocol import REVOKED_KEPT_S
 from ..rules.settings import Settings
 from ..server import instance
 from ..server.scheduler import Scheduler
@@ -205,6 +209,21 @@ class AffinityStep(bootsteps.StartStopStep):
                 state.task_ready(held.request)
         self.limits.count()
         return len(given_up), self.members.claims.unfinished()
+
+    def end_merged_runs(self, task_ids: Sequence[str], signal: object) -> None:
+        """End the runs here that stand for calls with these ids, unless a run's own call has one: Celery ends that.
+
+        The other calls of each run are run again. Raises NotImplementedError if the pool cannot end a task.
+        """
+        runs = {each._tag: each for each in state.active_requests if getattr(each, "_telling", None)}
+        runs = {tag: each for tag, each in runs.items() if is_batch(job_in(tag)) and each.id not in task_ids}
+        found = self.members.scheduler.reader.runs_of(task_ids) if runs else {}
+        for run in found.values():
+            tag = next((tag for tag in runs if run in (tag, job_in(tag))), None)
+            if tag is not None:
+                runs.pop(tag).give_run_back(self._consumer.pool, signal)
+        if found:
+            self.members.scheduler.revoke(list(found), [], keep_s=REVOKED_KEPT_S)  # others may be told nothing
 
     def _on_revoked(self, revoked: Revoked) -> None:
         if self.membership is not None:

@@ -304,6 +304,7 @@ def _job_hash(job):
         "left": " ".join(map(encode, job.left)),
         "tries": job.tries and str(job.tries),
         "into": job.into,
+        "ran_in": job.ran_in,
         "primary": job.primary,
         "calls": job.calls and str(job.calls),
         "size": job.size and str(job.size),

@@ -192,6 +192,21 @@ def test_when_the_worker_ends_the_call_that_was_to_run_the_next_one_runs(fleet):
     assert not publish(fleet, "d+")[0].merged
 
 
+@pytest.mark.parametrize("acked", [False, True])
+def test_a_run_that_is_given_back_runs_again_for_all_calls_that_are_not_revoked(fleet, acked):
+    batch = claimed(fleet, "a+", "b+", "c+")
+    if acked:
+        fleet.ack("worker", batch)
+    fleet.scheduler.revoke(["task-b+"], [], keep_s=60)
+    assert fleet.scheduler.reader.runs_of(["task-a+", "task-b+", "task-c+", "task-d+"]) == {
+        "task-a+": "a*",
+        "task-b+": f"a*:{batch.fence}",
+        "task-c+": "a*",
+    }
+    (again,) = fleet.end("worker", batch, outcome="returned")
+    assert (again.message, names(fleet.scheduler.callers("a*", fence=again.fence))) == (b"message of a+", ["c+"])
+
+
 def test_a_dead_batch_is_one_dead_letter_and_runs_again_with_all_its_calls(fleet):
     batch = claimed(fleet, "a+", "b+", "c+")
     fleet.end("worker", batch, outcome="rejected")

@@ -16,7 +16,7 @@ from celery_affinity.worker import merged_run
 
 from ..support.fleet import POOLS_IN_TIME, in_time
 from ..support.merging import APP, SOON_S, Merging
-from ..support.processes import wait_until
+from ..support.processes import wait_until, wait_until_it_listens
 
 
 @pytest.fixture
@@ -254,6 +254,40 @@ def test_a_run_that_is_terminated_for_one_caller_begins_again_for_the_others(mer
     merging.app.control.revoke(others[1].id, terminate=True, signal="SIGKILL")
     with pytest.raises(TaskRevokedError):
         others[1].get(timeout=SOON_S)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+@pytest.mark.parametrize("acks", ["early", "late"])
+@pytest.mark.parametrize("ended", [[0], [1], [1, 2], [0, 2]])
+def test_whichever_caller_a_run_is_terminated_for_it_begins_again_for_the_others(merging, ended, acks, pool):
+    results = [merging.task(f"fold_{acks}").delay("HH", [n], 4.0) for n in range(4)]
+    worker = merging.start(pool)
+    merging.go()
+    wait_until(lambda: merging.runs(f"fold_{acks}"), SOON_S, "it runs")
+    wait_until_it_listens(merging.app, worker.name)
+    merging.app.control.revoke([results[n].id for n in ended], terminate=True)
+    others = [n for n in range(4) if n not in ended]
+    for n in ended:
+        with pytest.raises(TaskRevokedError):
+            results[n].get(timeout=SOON_S)
+    assert [results[n].get(timeout=SOON_S) for n in others] == [others] * len(others)
+    assert merging.runs(f"fold_{acks}") == [["HH", [0, 1, 2, 3]], ["HH", others]]
+    merging.leaves_nothing()
+    assert {results[n].state for n in ended} == {"REVOKED"}
+
+
+def test_a_run_that_its_pool_cannot_end_goes_on_whichever_caller_it_is_to_be_terminated_for(merging):
+    results = [merging.task("fold_late").delay("HH", [n], 4.0) for n in range(2)]
+    worker = merging.start("threads")
+    merging.go()
+    wait_until(lambda: merging.runs("fold_late"), SOON_S, "it runs")
+    wait_until_it_listens(merging.app, worker.name)
+    for each in results:
+        merging.app.control.revoke(each.id, terminate=True)
+    with pytest.raises(TaskRevokedError):
+        results[1].get(timeout=SOON_S)
+    assert results[0].get(timeout=SOON_S) == [0, 1], "as if it had been revoked without being terminated"
+    assert len(merging.runs("fold_late")) == 1
 
 
 def test_each_caller_is_told_where_its_run_is(merging):

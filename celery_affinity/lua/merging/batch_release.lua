@@ -39,6 +39,9 @@ function batch_release.record(batch, fence, known, how, why)
         redis.call("ZADD", key.untold, call.now, batch)
         return nil
     end
+    if how == "returned" then -- the run was ended for one of the other calls, which is revoked
+        return go_on(batch, known)
+    end
     local primary = redis.call("HGET", key.job(batch), "primary")
     if primary then
         batches.end_caller(primary, batch, state, its_why)

@@ -32,13 +32,14 @@ function callers.let_go(id, how)
     if not batch then
         return false
     end
-    local state, type, lane, primary, claimed =
-        unpack(redis.call("HMGET", key.job(batch), "state", "type", "lane", "primary", "claimed"))
+    local state, type, lane, primary, claimed, fence =
+        unpack(redis.call("HMGET", key.job(batch), "state", "type", "lane", "primary", "claimed", "fence"))
     if state == "claimed" then
         local has_expired = (tonumber(expires) or math.huge) <= (tonumber(claimed) or 0)
         if id == primary or (how == "expired" and not has_expired) then
             return false
         end
+        redis.call("HSET", key.job(id), "ran_in", batch .. ":" .. (fence or "")) -- a revoke may end that run
     elseif state ~= "pending" and state ~= "scheduled" then
         return false
     end

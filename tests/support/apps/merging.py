@@ -127,6 +127,13 @@ def fold_late(self, city, changes, seconds=0.0):
     return changes
 
 
+@merged("fold_early", Merge("{city}", fold=union))
+def fold_early(city, changes, seconds=0.0):
+    note("fold_early", city, changes)
+    time.sleep(seconds)
+    return changes
+
+
 @app.task(name="by_name", affinity="merging", shared=False)
 def by_name(city, changes):
     note("by_name", city, changes)

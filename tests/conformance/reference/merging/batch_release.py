@@ -12,6 +12,8 @@ from . import batches, callers
 
 def record(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[str]:
     """Record the end of a claim of *batch*. Return the types that gained a pending job: one, or none."""
+    if how == "returned" and batch.acked:  # the run was ended for one of the other calls, which is revoked
+        return _go_on(cohort, batch, now_us)
     primary = cohort.jobs[batch.primary or ""]
     is_without_result = how in ("revoked", "expired")  # the worker ended the call before it came to a result
     if how in ENDED or batch.acked:

@@ -38,6 +38,7 @@ def let_go(cohort: Cohort, caller: Job, how: Literal["revoked", "expired"], now_
         is_its_workers = caller.id == batch.primary
         if is_its_workers or (how == "expired" and not caller.has_expired(batch.claimed_us or 0)):
             return False
+        caller.ran_in = f"{batch.id}:{batch.fence}"
     elif batch.state not in ("pending", "scheduled"):
         return False
     remove(cohort, caller)
