@@ -13,6 +13,29 @@ class Backend:
 
 
 @dataclass(frozen=True)
+class Results:
+    """The result backend that an app names. *url*: without a password.
+
+    *unknown*: its name, if Celery has no such backend, and *meant*: the one that is most like it. *fails*: the error,
+    if it cannot be made. *away*: the error, if its server does not answer; known of Redis and Valkey alone.
+    """
+
+    url: str
+    unknown: str | None = None
+    meant: str | None = None
+    fails: str | None = None
+    away: str | None = None
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name or pattern of tasks in the setting *where*, of which the app has none. *meant*: a task of such a name."""
+
+    where: str
+    meant: str | None = None
+
+
+@dataclass(frozen=True)
 class App:
     """The facts of an app. URLs are without passwords.
 
@@ -25,7 +48,11 @@ class App:
     Celery's own priority. *void*: settings of Celery's that were changed, but have no effect here, with their values.
     *hiredis*: whether redis-py has its fast parser. *merges_twice*: tasks that merge, each with the class of another
     package that merges, or drops, its calls as well. *not_recurring*: what is wrong with entries of
-    ``affinity_recurring``, with their names. *bounds*: the patterns of types in ``affinity_max_pending``.
+    ``affinity_recurring``, with their names. *bounds*, *reserves*: the patterns of types in ``affinity_max_pending``
+    and ``affinity_reserve``; *limits*: those of keys in ``affinity_limits``. *key_patterns*: the keys that the rules of
+    tasks make, with ``*`` for each argument; None if a function makes some. *no_tasks*: names of tasks in settings.
+    *conf_refused*: the error, if Celery cannot read the app's settings; nothing else is known then. *renames*: the new
+    names of settings with old names, if that is the reason.
     """
 
     broker: str = "redis://localhost:6379/0"
@@ -54,6 +81,12 @@ class App:
     merges_twice: Mapping[str, str] = field(default_factory=dict)
     not_recurring: tuple[str, ...] = ()
     bounds: tuple[str, ...] = ()
+    reserves: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    key_patterns: tuple[str, ...] | None = ()
+    no_tasks: tuple[Name, ...] = ()
+    conf_refused: str | None = None
+    renames: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -127,13 +160,28 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class Full:
+    """A type of which as many jobs wait as ``affinity_max_pending`` admits. *effect*: what becomes of further calls.
+
+    *pauses*: sentences about the pauses that keep its jobs from starting.
+    """
+
+    type: str
+    pending: int
+    most: int
+    effect: str
+    pauses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Fleet:
     """Workers and jobs.
 
     *pending*: type -> number of pending jobs. *stock_messages*: queue -> number of messages in stock Celery's lists.
     *unserved*: number of jobs published while no live worker served their type. *ticked_s*: time since the last tick of
     a dispatcher. *reserves*: sentences about those that leave no slot to their class. *not_asked*: the error, if the
-    workers could not be asked.
+    workers could not be asked. *full*: types whose bound is reached. *limits_in_use*: those patterns of this app's
+    ``affinity_limits`` to which a key of jobs fits that wait or run.
     """
 
     answers: tuple[Answer, ...] = ()
@@ -149,6 +197,8 @@ class Fleet:
     heartbeat_s: float = 5.0
     namespace: str = "affinity"
     not_asked: str | None = None
+    full: tuple[Full, ...] = ()
+    limits_in_use: tuple[str, ...] = ()
 
     @property
     def served(self) -> frozenset[str]:
@@ -158,9 +208,13 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Facts:
-    """All facts that could be learnt. *away*: the error, if the broker does not answer. *fleet*: None if not asked."""
+    """All facts that could be learnt. *away*: the error, if the broker does not answer. *fleet*: None if not asked.
+
+    *results*: None if the app has no result backend.
+    """
 
     app: App
     server: Server | None = None
     fleet: Fleet | None = None
     away: str | None = None
+    results: Results | None = None

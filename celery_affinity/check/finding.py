@@ -16,11 +16,17 @@ class Level(StrEnum):
 #: Level of every possible finding, by id. The how-to on `check` tells the cure of each.
 LEVELS = {
     # the app
+    "settings-names": Level.ERROR,
     "transport": Level.ERROR,
     "broker-url": Level.ERROR,
     "settings": Level.ERROR,
     "option-misspelt": Level.ERROR,
     "not-recurring": Level.ERROR,
+    "task-misspelt": Level.WARNING,
+    "task-of-no-name": Level.NOTE,
+    "backend-unknown": Level.ERROR,
+    "backend-fails": Level.ERROR,
+    "backend-away": Level.ERROR,
     "imports": Level.ERROR,
     "unknown-option": Level.WARNING,
     "void-options": Level.NOTE,
@@ -68,6 +74,10 @@ LEVELS = {
     "type-unserved": Level.WARNING,
     "type-misspelt": Level.WARNING,
     "bound-of-no-type": Level.WARNING,
+    "reserve-of-no-type": Level.WARNING,
+    "limit-of-no-type": Level.WARNING,
+    "limit-of-no-key": Level.NOTE,
+    "bound-full": Level.ERROR,
     "stock-messages": Level.ERROR,
     "stock-producer": Level.NOTE,
     "nobody-ticks": Level.ERROR,

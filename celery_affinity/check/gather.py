@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from queue import Empty, Queue
 from typing import Any
 
@@ -15,7 +16,9 @@ from redis.exceptions import RedisError, ResponseError
 
 from ..client.of_app import settings_of
 from ..errors import AffinityError
+from ..observe import keys_in_use
 from ..observe.status import Report, Status
+from ..observe.type_rules import sentence_of_pause
 from ..rules.keys import SCHEMA, Keys
 from ..rules.rows import number_of, text_of
 from ..rules.settings import Settings
@@ -25,8 +28,9 @@ from ..server.reader import Reader
 from ..server.scheduler import Scheduler
 from ..transport import reach
 from ..transport.channel import AffinityChannel
-from .facts import Answer, App, Facts, Fleet, Member, Server, Setting
+from .facts import Answer, App, Facts, Fleet, Full, Member, Server, Setting
 from .gather_app import gather_app
+from .gather_results import Asking
 
 #: Longest wait, s, for all facts; twice the time given to workers comes on top.
 _MOST_S = 25.0
@@ -40,6 +44,14 @@ def gather(app: Celery, *, fleet: bool = True, answers_within_s: float = 1.0) ->
     Workers have *answers_within_s* to answer.
     """
     own = gather_app(app)
+    if own.conf_refused:
+        return Facts(own)
+    asking = Asking(app)
+    facts = _of_broker(app, own, fleet=fleet, answers_within_s=answers_within_s)
+    return replace(facts, results=asking.answer())
+
+
+def _of_broker(app: Celery, own: App, *, fleet: bool, answers_within_s: float) -> Facts:
     if own.url_refused or own.keys_refused:
         return Facts(own)
     # The facts are gathered in a thread, since two waits have no bound that we could set: for a resolver's answer about
@@ -165,7 +177,8 @@ def _fleet(
     reader: Reader,
     answers_within_s: float,
 ) -> Fleet:
-    report = Report(reader)
+    conf = _conf(app)
+    report = Report(reader, conf.max_pending)
     before = _members(report.status())
     try:
         answers, not_asked = _answers(app, connection, reader, answers_within_s), None
@@ -194,7 +207,21 @@ def _fleet(
         heartbeat_s=int(settings["heartbeat_interval_us"]) / 1e6,
         namespace=channel.namespace,
         not_asked=not_asked,
+        full=tuple(_full(status)),
+        limits_in_use=tuple(each for each in own.limits if keys_in_use.find(reader, each, 1).keys),
     )
+
+
+def _full(status: Status) -> Iterator[Full]:
+    """Yield the types of which as many jobs wait as may, with what keeps them from starting."""
+    for each in status.types:
+        if each.bound and each.pending >= each.bound.most:
+            pauses = [
+                sentence_of_pause(pause)
+                for pause in status.pauses
+                if pause.kind == "all" or (pause.kind == "type" and pause.name == each.type)
+            ]
+            yield Full(each.type, each.pending, each.bound.most, each.bound.full, tuple(pauses))
 
 
 def _members(status: Status) -> dict[str, Member]:
@@ -290,8 +317,12 @@ def _stock_messages(reader: Reader, channel: AffinityChannel, queues: Iterable[s
 
 
 def _settings(app: Celery, scheduler: Scheduler) -> tuple[Setting, ...]:
+    found = runtime_settings.read(scheduler, _conf(app))
+    return tuple(Setting(each.name, each.value, each.conf, each.own) for each in found)
+
+
+def _conf(app: Celery) -> Settings:
     try:
-        own = settings_of(app)
+        return settings_of(app)
     except AffinityError:  # another rule reports this error
-        own = Settings()
-    return tuple(Setting(each.name, each.value, each.conf, each.own) for each in runtime_settings.read(scheduler, own))
+        return Settings()

@@ -1,5 +1,7 @@
 """Gather the facts for the checks from an app: its settings and its tasks. Neither server nor workers are asked."""
 
+import fnmatch
+import re
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -14,16 +16,20 @@ from redis.utils import HIREDIS_AVAILABLE
 
 from ..client import misspelt, recurring
 from ..client.of_app import is_ours, rules_by_name, settings_of, type_by_name
-from ..client.options import of_beat, of_routes, wrong_in, wrong_with_app
+from ..client.options import of_annotations, of_beat, of_routes, wrong_in, wrong_with_app
 from ..errors import AffinityError, OptionError
+from ..rules import key_limits, reserves
 from ..rules.affinity import as_affinity, of_task
+from ..rules.key_template import pattern_of
+from ..rules.keyed import Rule
 from ..rules.keys import Keys
 from ..rules.settings import PREFIX, Settings
+from ..rules.spelling import closest
 from ..transport import urls
 from ..transport.channel import Channel, SentinelChannel
 from ..transport.transport import Transport
 from ..versions import versions
-from .facts import App, Backend
+from .facts import App, Backend, Name
 
 #: Options that kombu's connection and transport read by themselves.
 _OPTIONS_OF_CONNECTIONS = (
@@ -40,11 +46,20 @@ _OPTIONS_OF_CONNECTIONS = (
 #: Base classes of tasks that gather calls in a worker, or refuse a second one: nothing is left to merge.
 _OF_OTHERS = {"celery_batches.Batches", "celery_singleton.Singleton", "celery_once.QueueOnce"}
 
+#: A line of Celery's error about settings with old and new names.
+_RENAME = re.compile(r"^(\w+) +-> (\w+)$", re.MULTILINE)
+
 _PREFETCH = {"worker_prefetch_multiplier": 4, "worker_disable_prefetch": False}
 
 
 def gather_app(app: Celery) -> App:
     """Return the facts of *app*, after importing its tasks' modules."""
+    try:
+        list(app.conf.keys())  # which reads them
+    except Exception as exc:  # any: a module of settings is the user's, and Celery refuses names that it cannot mix
+        return App(
+            name=app.main or "", broker="unknown", conf_refused=str(exc), renames=dict(_RENAME.findall(str(exc)))
+        )
     not_imported = _import_tasks(app)
     refused: list[str] = []
     own = _settings(app, refused)
@@ -86,6 +101,10 @@ def gather_app(app: Celery) -> App:
         hiredis=bool(HIREDIS_AVAILABLE),
         merges_twice=dict(_merges_twice(app, own)),
         bounds=tuple(own.max_pending),
+        reserves=tuple(reserves.typed(own.reserve) or {} if isinstance(own.reserve, str) else own.reserve),
+        limits=tuple(key_limits.typed(own.limits) or {} if isinstance(own.limits, str) else own.limits),
+        key_patterns=_key_patterns(app, own),
+        no_tasks=tuple(_no_tasks(app, own)),
         not_recurring=tuple(_not_recurring(app)) if not refused and not not_imported else (),
     )
 
@@ -225,6 +244,45 @@ def _priorities(app: Celery) -> Iterator[str]:
     for where, options in _given_options(app):
         if options.get("priority") is not None:
             yield where
+
+
+# -- names of tasks, and keys
+
+
+def _no_tasks(app: Celery, own: Settings) -> Iterator[Name]:
+    """Yield names and patterns of tasks in settings that no task of *app* has. An app without tasks is a producer."""
+    tasks = [name for name in app.tasks if not name.startswith("celery.")]
+    if not tasks:
+        return
+    for setting, names in (("affinity_task_types", own.task_types), ("affinity_task_rules", own.task_rules)):
+        for pattern in names:
+            if not any(fnmatch.fnmatchcase(name, pattern) for name in tasks):
+                yield Name(f"{setting}[{pattern!r}]", closest(pattern, tasks))
+    for of_options in (of_routes, of_annotations):
+        everywhere = {where for where, _ in of_options(app.conf)}
+        somewhere = {where for name in app.tasks for where, _ in of_options(app.conf, name)}
+        for where in sorted(everywhere - somewhere):
+            yield Name(where, closest(where.split("'")[1] if "'" in where else where, tasks))
+
+
+def _key_patterns(app: Celery, own: Settings) -> tuple[str, ...] | None:
+    """Return the patterns of the keys that rules of tasks make; None if a function makes some."""
+    found: dict[str, None] = {}
+    for name, rule in _rules(app, own):
+        if not isinstance(rule.key, str):
+            return None
+        found[pattern_of(rule.option, rule.key, name)] = None
+    return tuple(found)
+
+
+def _rules(app: Celery, own: Settings) -> Iterator[tuple[str, Rule]]:
+    """Yield the rules by key of tasks, and those that names of tasks have, each with that name."""
+    for name, task in sorted(app.tasks.items()):
+        with suppress(AffinityError):  # said by `_type_of_task`
+            rule = of_task(task).rule
+            if rule:
+                yield name, rule
+    yield from ((pattern, named.rule) for pattern, named in own.task_rules.items() if named.rule)
 
 
 # -- classes of other packages

@@ -58,7 +58,19 @@ def connection_of(ctx: click.Context) -> Connection:
     return _connection(ctx.obj.app)
 
 
+def check_conf(app: Celery) -> None:
+    """End the command with a line that says what is wrong if the app's settings cannot be read."""
+    try:
+        list(app.conf.keys())  # which reads them
+    except Exception as exc:  # any: a module of settings is the user's
+        raise click.ClickException(
+            f"the settings of the app cannot be read ({' '.join(str(exc).split())}); "
+            "`celery -A ... affinity check` says what to write"
+        ) from exc
+
+
 def _connection(app: Celery) -> Connection:
+    check_conf(app)
     try:
         return app.connection_for_write()
     except Exception as exc:  # any: the import of a transport may fail in any way

@@ -11,7 +11,7 @@ from ..operate.values import why_hidden
 from ..rules.spelling import closest
 from ..server.replies import DueCall
 from ..server.scheduler import Scheduler
-from .broker import AS_JSON, reader_of, scheduler_of, show
+from .broker import AS_JSON, check_conf, reader_of, scheduler_of, show
 from .lists_by_default import ListsByDefault
 from .words import about, duration, table
 
@@ -42,6 +42,7 @@ def list_calls(ctx: click.Context, as_json: bool) -> None:
 def fire(ctx: click.Context, name: str) -> None:
     """Make the call NAME now. The next one follows after the interval, as after any matching call."""
     app = ctx.obj.app
+    check_conf(app)
     app.loader.import_default_modules()
     with scheduler_of(ctx) as scheduler:
         found = _find(scheduler, name)

@@ -15,7 +15,7 @@ from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
 from ..dispatcher.teller import Teller
 from ..errors import AffinityError
-from .broker import scheduler_of
+from .broker import check_conf, scheduler_of
 
 
 @click.command(cls=CeleryCommand)
@@ -28,6 +28,7 @@ def dispatcher(ctx: click.Context, loglevel: int) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: ended.set())
     app = ctx.obj.app
+    check_conf(app)
     app.log.setup_logging_subsystem(loglevel=loglevel)
     app.loader.import_default_modules()  # the dispatcher tells the ends of these tasks
     chord_parts.install()

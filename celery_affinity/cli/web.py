@@ -5,6 +5,7 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..errors import AffinityError
 from ..versions import install_with
+from .broker import check_conf
 
 
 @click.command(cls=CeleryCommand)
@@ -51,6 +52,7 @@ def web(
         from ..web.serve import serve  # not at the top: other commands do without the extra
     except ImportError as exc:
         raise click.ClickException(f"{exc}: {install_with('web')}") from exc
+    check_conf(ctx.obj.app)
     try:
         serve(
             ctx.obj.app,

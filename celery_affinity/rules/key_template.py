@@ -107,6 +107,12 @@ def filled(
     return "".join(texts)
 
 
+def pattern_of(option: str, template: str, task_name: str) -> str:
+    """Return the pattern of the keys that *template* makes, with ``*`` for each argument. Raises OptionError."""
+    parts = parsed(option, template)
+    return "".join(part if isinstance(part, str) else task_name if part.is_task else "*" for part in parts)
+
+
 class Taken:
     """The arguments that a function takes, but the first of a method."""
 

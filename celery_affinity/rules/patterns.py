@@ -37,6 +37,17 @@ def precedence(pattern: str) -> tuple[bool, int, int, str]:
     return "*" in pattern, -len(pattern), -pattern.find("*"), pattern
 
 
+def overlap(pattern: str, other: str) -> bool:
+    """Return whether some text fits two patterns. Both have one form."""
+    if "*" not in pattern or "*" not in other:
+        return matches(pattern, other) if "*" not in other else matches(other, pattern)
+    begin, end = pattern.partition("*")[0], pattern.rpartition("*")[2]
+    its_begin, its_end = other.partition("*")[0], other.rpartition("*")[2]
+    # Between a first and a last * of both, each may have what the other one asks for.
+    begins = begin.startswith(its_begin) or its_begin.startswith(begin)
+    return begins and (end.endswith(its_end) or its_end.endswith(end))
+
+
 @lru_cache(maxsize=1024)
 def _of(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)

@@ -67,7 +67,7 @@ def test_what_an_app_gets_wrong(new_app):
     assert ids(new_app(url, affinity_guard=False)) == {"no-guard"}
     assert ids(new_app(url, result_backend=url + "/1", result_expires=None)) == {"results-never-expire"}
     assert ids(new_app(url, result_backend=url + "/1", result_expires=timedelta(hours=1))) == set()
-    assert ids(new_app(url, result_backend="redis://127.0.0.1:2", result_expires=None)) == set()
+    assert ids(new_app(url, result_backend="redis://127.0.0.1:2", result_expires=None)) == {"backend-away"}
     assert ids(new_app(url.replace("redis", "rediss") + "?ssl_cert_reqs=none")) == {"tls-unverified"}
     assert ids(new_app(url.replace("redis", "rediss"))) == set()
     assert ids(new_app(url, include=("no.such.module",))) == {"imports"}

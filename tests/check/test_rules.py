@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from celery_affinity.check import LEVELS, Facts, Level, check
-from celery_affinity.check.facts import Answer, App, Backend, Fleet, Member, Server, Setting
+from celery_affinity.check.facts import Answer, App, Backend, Fleet, Full, Member, Name, Results, Server, Setting
 from celery_affinity.cli.check import exit_code
 from celery_affinity.rules.keys import SCHEMA
 
@@ -38,16 +38,26 @@ def member(**changes):
     return fleet(members=(replace(ONE, **changes),))
 
 
+def results(**found):
+    return replace(GOOD, results=Results("redis://results/0", **found))
+
+
 STOCK = Answer("stock@h", ("pdf", "other"), ours=False)
 OWN_NOT_SERVED = {"pdf": ("task shop.render",), "drawing": ("task shop.draw",)}
 
 #: Each finding, with facts that lead to it alone, and a word of its text.
 CASES = [
+    ("settings-names", Facts(App(conf_refused="E", renames={"CELERY_TIMEZONE": "timezone"})), "mixes old and"),
     ("transport", app(transport_is_ours=False, transport="None"), "broker_transport is None"),
     ("broker-url", Facts(replace(APP, url_refused="broker_url must begin with ...")), "broker_url must"),
     ("settings", app(refused=("affinity_x must be ...",)), "affinity_x must be"),
     ("option-misspelt", app(misspelt=("task shop.render: unknown option 'affinty'",)), "'affinty'"),
     ("not-recurring", app(not_recurring=("affinity_recurring['hh']: the app has no task 'x'",)), "no task 'x'"),
+    ("task-misspelt", app(no_tasks=(Name("task_routes 'shop.rendr'", "shop.render"),)), "mean 'shop.render'?"),
+    ("task-of-no-name", app(no_tasks=(Name("task_routes 'far.*'"),)), "task_routes 'far.*' matches no task"),
+    ("backend-unknown", results(unknown="redsi", meant="redis"), "did you mean redis://?"),
+    ("backend-fails", results(fails="ImportError: pymongo"), "ImportError: pymongo."),
+    ("backend-away", results(away="Connection refused"), "does not answer: Connection refused."),
     ("imports", app(not_imported="ImportError: shop"), "ImportError: shop"),
     ("unknown-option", app(options=("namespce",), known_options=("namespace",)), "'namespce'"),
     ("void-options", app(options=("visibility_timeout", "namespace")), ": visibility_timeout."),
@@ -93,6 +103,12 @@ CASES = [
     ("type-unserved", app(declared=OWN_NOT_SERVED), "'drawing', which task shop.draw declares"),
     ("type-misspelt", app(declared={"pdf": ("task shop.render",), "Pdf": ("task shop.draw",)}), "'Pdf', which task"),
     ("bound-of-no-type", app(bounds=("pfd",)), "affinity_max_pending['pfd'] matches no type"),
+    ("reserve-of-no-type", app(reserves=("pfd", "p*")), "affinity_reserve['pfd'] matches no type"),
+    ("limit-of-no-type", app(limits=("type:pfd", "type:pdf")), "limits type 'pfd'"),
+    ("limit-of-no-key", app(limits=("custmer:*", "customer:7"), key_patterns=("customer:*",)),
+        "affinity_limits['custmer:*'] matches no key"),
+    ("bound-full", fleet(full=(Full("pdf", 10, 10, "refuse", ("type 'pdf' is paused: db",)),)),
+        "raise QueueFull. No job of the type starts, because type 'pdf' is paused: db."),
     ("stock-messages", fleet(stock_messages={"drawing": 2}), "queue 'drawing'"),
     ("stock-producer", fleet(stock_messages={"pdf": 2}), "queue 'pdf'"),
     ("nobody-ticks", fleet(ticked_s=60.0, scheduled=4), "not for 60 s"),
@@ -177,7 +193,8 @@ def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
     assert {id_ for id_, level in LEVELS.items() if level is Level.ERROR} == {
         "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "imports", "broker-away",
         "server-too-old", "replica", "schema", "eviction", "memory-full", "persistence-fails", "type-waits",
-        "stock-messages", "nobody-ticks",
+        "stock-messages", "nobody-ticks", "settings-names", "backend-unknown", "backend-fails", "backend-away",
+        "bound-full",
     }  # fmt: skip
 
 
@@ -266,3 +283,53 @@ def test_jobs_that_wait_for_a_misspelt_type_are_asked_about():
 def test_the_order_of_priorities_is_in_doubt_with_the_options_of_stock_as_well():
     facts = app(options=("priority_steps",), priority_order_is_set=False)
     assert ids(facts) == ["priority-order", "void-options"]
+
+
+def test_a_result_backend_on_the_brokers_server_is_not_named_beside_the_broker():
+    away = Facts(APP, away="Connection refused", results=Results("redis://localhost/0", away="Connection refused"))
+    assert ids(away) == ["backend-away", "broker-away"]
+    assert ids(replace(away, app=replace(APP, backend=Backend("redis://localhost/0", 60.0)))) == ["broker-away"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "made", "is_one"),
+    [
+        ("customer:*", ("customer:*",), True),
+        ("customer:7", ("customer:*",), True),
+        ("*", ("customer:*",), True),
+        ("*:7", ("customer:*",), True),
+        ("customer:*:x", ("customer:*:y", "customer:*"), True),
+        ("customer:*:x", ("customer:*:y",), False),
+        ("plan", ("plan",), True),
+        ("plans", ("plan",), False),
+        ("anything", None, True),
+        ("anything", (), False),
+    ],
+)
+def test_a_limit_is_for_keys_that_rules_make(pattern, made, is_one):
+    assert ids(app(limits=(pattern,), key_patterns=made)) == ([] if is_one else ["limit-of-no-key"])
+    assert ids(replace(app(limits=(pattern,), key_patterns=()), fleet=replace(FLEET, limits_in_use=(pattern,)))) == []
+
+
+def test_a_bound_that_is_full_says_what_becomes_of_further_calls_and_what_helps():
+    def of(effect, *pauses):
+        (found,) = check(fleet(full=(Full("pdf", 12, 10, effect, pauses),)))
+        return found
+
+    assert "further calls are refused, and raise QueueFull" in of("refuse").what
+    assert "each further call drops the job that has waited longest" in of("drop-oldest").what
+    assert "further calls are dropped" in of("drop-newest").what
+    assert "Start more workers with -Q pdf" in of("refuse").todo
+    assert "affinity resume pdf`" in of("refuse", "type 'pdf' is paused", "all types are paused").todo
+    assert "affinity resume --all`" in of("refuse", "all types are paused").todo
+
+
+def test_types_of_routes_are_compared_with_those_of_tasks_where_no_worker_runs():
+    of_tasks = {"pdf": ("task shop.render",), "pdfs": ("task shop.all",)}
+    declared = {**of_tasks, "pfd": ("task_routes 'shop.draw'",), "mail": ("beat_schedule entry 'm'",)}
+    for facts in (
+        Facts(replace(APP, declared=declared), SERVER),
+        replace(app(declared=declared), fleet=Fleet(ticked_s=0.1)),
+    ):
+        (found,) = [each for each in check(facts) if each.id == "type-misspelt"]
+        assert "'pfd', which task_routes 'shop.draw' declares, differs only in one letter from 'pdf'" in found.what

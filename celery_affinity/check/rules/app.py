@@ -24,6 +24,39 @@ VOID_OPTIONS = (
 )
 
 
+def settings_names(facts: Facts) -> Iterator[Finding]:
+    if facts.app.renames:
+        yield Finding(
+            "settings-names",
+            f"app.conf mixes old and new names of settings, which Celery refuses: {listed(facts.app.renames, 20)}. No "
+            "worker starts, and every call fails. Nothing else was checked.",
+            f"Rename {listed((f'{old} to {new}' for old, new in facts.app.renames.items()), 20)}.",
+        )
+    elif facts.app.conf_refused:
+        yield Finding(
+            "settings-names",
+            f"Celery cannot read the settings of this app: {ended(' '.join(facts.app.conf_refused.split()))} No worker "
+            "starts, and every call fails. Nothing else was checked.",
+            "Correct the settings, or the module that has them.",
+        )
+
+
+def no_tasks(facts: Facts) -> Iterator[Finding]:
+    for name in facts.app.no_tasks:
+        if name.meant is not None:
+            yield Finding(
+                "task-misspelt",
+                f"{name.where} matches no task of this app: it has no effect; did you mean {name.meant!r}?",
+                "Write the name of the task as the worker's banner shows it, or remove the entry.",
+            )
+        else:
+            yield Finding(
+                "task-of-no-name",
+                f"{name.where} matches no task of this app: it has an effect only on calls by name of tasks elsewhere.",
+                "Remove it, unless this app makes such calls.",
+            )
+
+
 def transport(facts: Facts) -> Iterator[Finding]:
     if facts.app.transport_fails:
         yield Finding(
@@ -202,11 +235,13 @@ def hiredis(facts: Facts) -> Iterator[Finding]:
 
 
 RULES = (
+    settings_names,
     transport,
     broker_url,
     settings,
     misspelt_options,
     not_recurring,
+    no_tasks,
     keys,
     imports,
     unknown_option,

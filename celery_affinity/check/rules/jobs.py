@@ -2,15 +2,29 @@
 
 from collections.abc import Iterator
 
-from ...rules.patterns import matches
+from ...rules.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE
+from ...rules.patterns import matches, overlap
 from ...rules.type_name import alike, did_you_mean, misspelt
-from ..facts import App, Fleet
+from ..facts import App, Facts, Fleet
 from ..finding import Finding, listed
 from .workers import of_fleet, of_fleet_and_app
 
 #: Time, s, since the last tick of any dispatcher after which none is at work. A dispatcher's longest pause is far
 #: shorter.
 TICKS_S = 10.0
+
+
+#: Prefix of a limit of a whole type, and what becomes of calls beyond a bound.
+_OF_TYPE = "type:"
+_EFFECTS = {
+    REFUSE: "further calls are refused, and raise QueueFull",
+    DROP_OLDEST: "each further call drops the job that has waited longest",
+    DROP_NEWEST: "further calls are dropped",
+}
+
+
+def _known_types(fleet: Fleet, app: App) -> frozenset[str]:
+    return fleet.served | app.declared.keys() | fleet.pending.keys()
 
 
 @of_fleet
@@ -54,9 +68,30 @@ def type_misspelt(fleet: Fleet, app: App) -> Iterator[Finding]:
             )
 
 
+def declared_misspelt(facts: Facts) -> Iterator[Finding]:
+    """Compare types with those that tasks declare, where no worker says which types are served."""
+    if facts.fleet is not None and facts.fleet.members:
+        return
+    of_tasks = {type_ for type_, who in facts.app.declared.items() if any(map(_is_a_task, who))}
+    for type_, who in sorted(facts.app.declared.items()):
+        meant = misspelt(type_, of_tasks - {type_})
+        if meant is not None and not any(map(_is_a_task, who)):
+            yield Finding(
+                "type-misspelt",
+                f"Type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}, differs only in "
+                f"{'case or blanks' if alike(type_, [meant]) else 'one letter'} from {meant!r}, which tasks declare: "
+                "to Celery these are different queues.",
+                f"Write {meant!r} there, or start a worker with -Q '{type_}'.",
+            )
+
+
+def _is_a_task(who: str) -> bool:
+    return who.startswith("task ")
+
+
 @of_fleet_and_app
 def bound_of_no_type(fleet: Fleet, app: App) -> Iterator[Finding]:
-    known = fleet.served | app.declared.keys() | fleet.pending.keys()
+    known = _known_types(fleet, app)
     for pattern in app.bounds:
         if not any(matches(pattern, type_) for type_ in known):
             yield Finding(
@@ -64,6 +99,72 @@ def bound_of_no_type(fleet: Fleet, app: App) -> Iterator[Finding]:
                 f"affinity_max_pending[{pattern!r}] matches no type that a task declares, a live worker serves, or a "
                 f"job waits for{did_you_mean(pattern, known) or '.'}",
                 "Use the spelling of tasks and workers, or remove the bound.",
+            )
+
+
+@of_fleet_and_app
+def reserve_of_no_type(fleet: Fleet, app: App) -> Iterator[Finding]:
+    known = _known_types(fleet, app)
+    for pattern in app.reserves:
+        if not any(matches(pattern, type_) for type_ in known):
+            yield Finding(
+                "reserve-of-no-type",
+                f"affinity_reserve[{pattern!r}] matches no type that a task declares, a live worker serves, or a job "
+                f"waits for: it keeps no slot free{did_you_mean(pattern, known) or '.'}",
+                "Use the spelling of tasks and workers, or remove the reserve.",
+            )
+
+
+@of_fleet_and_app
+def limit_of_nothing(fleet: Fleet, app: App) -> Iterator[Finding]:
+    known = _known_types(fleet, app)
+    for pattern in app.limits:
+        name = pattern.removeprefix(_OF_TYPE)
+        if pattern.startswith(_OF_TYPE):
+            if name not in known:
+                yield Finding(
+                    "limit-of-no-type",
+                    f"affinity_limits[{pattern!r}] limits type {name!r}, which no task declares, no live worker "
+                    f"serves, and no job waits for{did_you_mean(name, known) or '.'}",
+                    "Use the spelling of tasks and workers, or remove the limit.",
+                )
+        elif not _is_of_a_key(pattern, fleet, app):
+            made = listed(app.key_patterns or ()) or "none"
+            yield Finding(
+                "limit-of-no-key",
+                f"affinity_limits[{pattern!r}] matches no key that rules of this app make ({made}), and none of a job "
+                f"that waits or runs{did_you_mean(pattern, app.key_patterns or ()) or '.'}",
+                "Use the spelling of the rules. Keep the limit if calls say such keys themselves.",
+            )
+
+
+def _is_of_a_key(pattern: str, fleet: Fleet, app: App) -> bool:
+    """Return whether a job may have a key that *pattern* fits. A function may make any key."""
+    if app.key_patterns is None or pattern in fleet.limits_in_use:
+        return True
+    return any(overlap(pattern, each) for each in app.key_patterns)
+
+
+@of_fleet
+def bound_full(fleet: Fleet) -> Iterator[Finding]:
+    for each in fleet.full:
+        effect = _EFFECTS[each.effect]
+        jobs = f"{each.pending:,} jobs of type {each.type!r} wait, of at most {each.most:,} (affinity_max_pending)"
+        jobs += f": {effect}"
+        if each.pauses:
+            what = dict.fromkeys("--all" if pause.startswith("all") else each.type for pause in each.pauses)
+            resume = listed(f"`celery -A ... affinity resume {name}`" for name in what)
+            yield Finding(
+                "bound-full",
+                f"{jobs}. No job of the type starts, because {'; '.join(each.pauses)}.",
+                f"Run {resume} if the reason no longer holds. For a longer pause raise the bound.",
+            )
+        else:
+            yield Finding(
+                "bound-full",
+                f"{jobs}.",
+                f"Start more workers with -Q {each.type}, raise the bound, or `celery -A ... affinity cancel --type "
+                f"{each.type}` ends jobs that nobody needs.",
             )
 
 
@@ -153,7 +254,11 @@ RULES = (
     type_waits,
     type_unserved,
     type_misspelt,
+    declared_misspelt,
     bound_of_no_type,
+    reserve_of_no_type,
+    limit_of_nothing,
+    bound_full,
     stock_messages,
     nobody_ticks,
     dead_letters,

@@ -1,0 +1,98 @@
+"""Gather the facts of the result backend: whether there is one of that name, whether it can be made, and answers."""
+
+import threading
+from queue import Empty, Queue
+
+from celery import Celery
+from celery.app import backends
+from celery.backends.redis import RedisBackend
+from celery.utils.imports import load_extension_class_names
+
+from ..rules.spelling import closest
+from ..transport.reach import PATIENCE_S
+from ..transport.urls import masked
+from .facts import Results
+
+#: Longest wait, s, for a result backend to be made and to answer: it may try more than once.
+_MOST_S = 2 * PATIENCE_S
+
+#: Backends that mean none.
+_NONE = (None, "", "disabled", "disabled://")
+
+
+class Asking:
+    """A question to the result backend of *app*, in a thread of its own: the backend is others' code, and may hang."""
+
+    def __init__(self, app: Celery) -> None:
+        self._url = app.conf.result_backend
+        self._found: Queue[Results] = Queue()
+        if self._url not in _NONE:
+            threading.Thread(target=self._ask, args=(app,), daemon=True).start()
+
+    def answer(self) -> Results | None:
+        """Return what is wrong with the result backend; None if there is none."""
+        if self._url in _NONE:
+            return None
+        try:
+            return self._found.get(timeout=_MOST_S)
+        except Empty:
+            return Results(_shown(self._url), away=f"no end within {_MOST_S:g} s")
+
+    def _ask(self, app: Celery) -> None:
+        self._found.put(_results(app, self._url))
+
+
+def _results(app: Celery, url: object) -> Results:
+    shown = _shown(url)
+    known = {*backends.BACKEND_ALIASES, *app.loader.override_backends, *_of_extensions()}
+    name = _scheme(url)
+    try:
+        backends.by_url(url, app.loader)
+    except Exception as exc:  # any: a name that is none is taken for a module, and imported
+        if name is not None and name not in known and "." not in name and ":" not in name:
+            return Results(shown, unknown=name, meant=closest(name, sorted(known)))
+        return Results(shown, fails=_said(exc))
+    try:
+        backend = app.backend
+    except Exception as exc:  # any: its package may be missing, or its options wrong
+        return Results(shown, fails=_said(exc))
+    if not isinstance(backend, RedisBackend):
+        return Results(shown)
+    try:
+        _ping(backend)
+    except Exception as exc:  # any: whatever a client raises, the results cannot be stored
+        return Results(shown, away=_said(exc))
+    return Results(shown)
+
+
+def _ping(backend: RedisBackend) -> None:
+    """Ask the server of *backend* once, by a connection of its own. Raises whatever the client does."""
+    bounds = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), PATIENCE_S)
+    given = backend.connparams
+    client = backend._create_client(**{**given, **{name: each for name, each in bounds.items() if name in given}})
+    try:
+        client.ping()
+    finally:
+        client.connection_pool.disconnect()
+
+
+def _scheme(url: object) -> str | None:
+    """Return the name of the backend in *url*, or in a name without ``://``; None for anything but a text."""
+    return url.partition("://")[0].partition("+")[0] if isinstance(url, str) else None
+
+
+def _of_extensions() -> dict[str, str]:
+    return dict(load_extension_class_names("celery.result_backends"))
+
+
+def _shown(url: object) -> str:
+    if not isinstance(url, str):
+        return repr(url)
+    try:
+        return masked(url)
+    except ValueError:  # a port that is no number: nothing of it can be told from a password
+        return f"{_scheme(url)}://..."
+
+
+def _said(exc: Exception) -> str:
+    return " ".join(f"{type(exc).__name__}: {exc}".split())

@@ -1,0 +1,133 @@
+"""Names in settings that mean nothing, and settings that Celery cannot read: found by the command, as on its page."""
+
+import json
+import os
+
+import pytest
+
+from celery_affinity.check.gather import gather
+from celery_affinity.check.gather_app import gather_app
+from celery_affinity.observe.type_rules import address
+from celery_affinity.rules.affinity import Affinity
+from celery_affinity.rules.bounds import Bound
+from celery_affinity.rules.keyed import Exclusive
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.pages import blocks, missing_lines
+from ..support.processes import run_celery
+from ..support.scripted_fleet import ScriptedFleet
+
+PAGE = blocks("docs/how-to/check.md")
+
+
+@pytest.fixture
+def fleet(valkey, redis_client):
+    return ScriptedFleet(Scheduler(redis_client, Keys()))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a function that runs a command of `celery affinity` with an app of the given code."""
+
+    def run(code, *words):
+        (tmp_path / "mistakes.py").write_text(code)
+        env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"}
+        return run_celery("-A", "mistakes", "affinity", *words, env=env)
+
+    return run
+
+
+def nothing(customer=None):
+    pass
+
+
+def test_the_page_shows_what_is_printed_of_its_app(valkey, fleet, run):
+    fleet.join("worker", "pdf", "excel")
+    done = run(PAGE["mistakes.py"].replace("redis://localhost:6379/0", valkey.url), "check")
+    assert done.returncode == 2
+    assert missing_lines(PAGE["mistakes"], done.stdout) == [], done.stdout
+
+
+def test_settings_with_old_and_new_names_are_a_finding_and_a_line_of_each_command(run):
+    code = """
+from celery import Celery
+app = Celery("shop", broker="redis://localhost:1/0")
+app.conf.update(CELERY_RESULT_BACKEND="redis://localhost", task_acks_late=True)
+"""
+    done = run(code, "check", "--json")
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (done.returncode, finding["id"]) == (2, "settings-names")
+    assert finding["todo"] == "Rename CELERY_RESULT_BACKEND to result_backend."
+    for words in (
+        ["status"],
+        ["dispatcher"],
+        ["web", "--port", "0"],
+        ["recurring", "fire", "x"],
+        ["metrics", "--once"],
+    ):
+        done = run(code, *words)
+        assert (done.returncode, "Traceback" in done.stderr) == (1, False), words
+        assert "CELERY_RESULT_BACKEND -> result_backend" in done.stderr
+
+
+def test_a_module_of_settings_that_is_not_there_is_a_finding(run):
+    done = run('from celery import Celery\napp = Celery("shop")\napp.config_from_object("no.such.module")', "check")
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "Celery cannot read the settings of this app: No module named 'no'" in " ".join(done.stdout.split())
+
+
+def test_names_of_tasks_in_each_setting_are_compared_with_the_tasks(new_app):
+    app = new_app(
+        task_routes=({"shop.rendr": "pdf", "shop.render": "pdf"}, {"far.*": {"queue": "pdf"}, "celery.*": "pdf"}),
+        task_annotations={"*": {"priority": 1}, "shop.rnder": {"priority": 1}},
+        affinity_task_types={"shop.*": "pdf", "shp.render": "pdf"},
+        affinity_task_rules={"shop.rende": {"exclusive": "{customer}"}},
+    )
+    app.task(nothing, name="shop.render", shared=False)
+    assert {(each.where, each.meant) for each in gather_app(app).no_tasks} == {
+        ("task_routes 'shop.rendr'", "shop.render"),
+        ("task_routes 'far.*'", None),
+        ("task_annotations 'shop.rnder'", "shop.render"),
+        ("affinity_task_types['shp.render']", "shop.render"),
+        ("affinity_task_rules['shop.rende']", "shop.render"),
+    }
+
+
+def test_an_app_without_tasks_may_name_any(new_app):
+    app = new_app(task_routes={"far.*": "pdf"}, affinity_task_types={"far.*": "pdf"})
+    assert gather_app(app).no_tasks == ()
+
+
+def test_the_keys_that_rules_make_are_known_unless_a_function_makes_them(new_app):
+    app = new_app(affinity_task_rules={"far.*": {"rate": ("10/s", "rates:{args[0]}")}})
+    app.task(nothing, name="shop.render", shared=False, affinity=Affinity("pdf", exclusive="c:{customer}:{task}"))
+    found = gather_app(app)
+    assert found.refused or found.key_patterns == ("c:*:shop.render", "rates:*")
+    app.task(
+        nothing, name="shop.any", shared=False, affinity=Affinity("pdf", exclusive=Exclusive(lambda args, kwargs: "x"))
+    )
+    assert gather_app(app).key_patterns is None
+
+
+def test_a_full_queue_is_found_with_the_pauses_that_keep_it_full(valkey, fleet, new_app):
+    fleet.join("worker", "pdf", "mail", slots=0)
+    app = new_app(valkey.url, affinity_max_pending={"pdf": 2, "mail": Bound(5, full="drop-oldest")})
+    for number in range(2):
+        fleet.publish(f"job{number}", "pdf")
+        fleet.publish(f"mail{number}", "mail")
+    (full,) = gather(app).fleet.full
+    assert (full.type, full.pending, full.most, full.effect, full.pauses) == ("pdf", 2, 2, "refuse", ())
+    fleet.scheduler.pause(address("type", "pdf"), why="db migration")
+    fleet.scheduler.pause(address("type", "mail"))
+    fleet.scheduler.pause(address("all", ""))
+    (full,) = gather(app).fleet.full
+    assert set(full.pauses) == {"all types are paused", "type 'pdf' is paused: db migration"}
+
+
+def test_a_limit_of_a_key_that_a_job_has_is_in_use(valkey, fleet, new_app):
+    fleet.join("worker", "pdf")
+    app = new_app(valkey.url, affinity_limits={"customer:*": 1, "custmer:*": 1, "type:pdf": 1})
+    for number in range(2):
+        fleet.publish(f"job{number}!", "pdf", rules="key=customer%3A7 limit=1")
+    assert gather(app).fleet.limits_in_use == ("customer:*",)
