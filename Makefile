@@ -8,7 +8,7 @@ STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
 
-.PHONY: demo routes docs test slow conformance seeded-faults million bench bench-quick chaos soak parity matrix check format clean
+.PHONY: demo routes docs test slow conformance seeded-faults million instructions bench bench-quick chaos soak parity matrix check format clean
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
@@ -45,6 +45,11 @@ seeded-faults: $(VENV)/.test
 # What each script and each report costs with a million jobs pending, and merged calls. Some 15 minutes.
 million: $(VENV)/.test
 	$(BIN)/python -m tests.whole.large $(ARGS)
+
+# What each call costs the server in instructions, beside what is recorded: with valgrind, some two minutes. ARGS=--record
+# keeps the new numbers, which tests/server/test_instructions.py compares with; some four minutes.
+instructions: $(VENV)/.test
+	$(BIN)/python -m tests.server.instructions $(ARGS)
 
 # How fast it is beside stock Celery and dramatiq, in turn. Some 40 minutes, or some 5 for the short of it;
 # ARGS='drain --only "solo late" --rounds 5' repeats a part.

@@ -1,0 +1,6 @@
+"""What each arrow costs the server, in instructions: a number that does not depend on how busy the machine is.
+
+make instructions                              # measured beside what is recorded, for each server that is installed
+make instructions ARGS=--record                # the new numbers are right: keep them
+make instructions ARGS="--whole"               # also whole tasks, beside stock Celery's
+"""

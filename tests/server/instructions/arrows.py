@@ -1,0 +1,153 @@
+"""The arrows that are counted, on fleets that are the same in each run."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+import redis
+
+from celery_affinity.client.stamp import marked
+from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.shared_settings import shared
+from celery_affinity.server.replies import Claim, End, Joining, Running
+from celery_affinity.server.scheduler import Scheduler
+
+#: Calls of each arrow before those that are counted, and those. Lua collects its garbage in large parts every now and
+#: then: many calls of the small arrows have their share of it.
+WARM_UP, CALLS, SMALL_CALLS = 50, 150, 400
+
+PENDING = 1_500
+MESSAGE = "x" * 700  # size of Celery's message of a small task
+SLOTS = 8
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """*call* is counted, *calls* times. *jobs*: how many jobs a call is for; the cost is that of one."""
+
+    name: str
+    call: Callable[[], object]
+    jobs: int = 1
+    calls: int = CALLS
+
+
+#: Arrows of a fleet, which are called one after the other.
+Arrows = Iterator[Arrow]
+
+
+class Held(NamedTuple):
+    """A job that a worker holds."""
+
+    worker: str
+    claim: Claim
+
+
+class Fleet:
+    """So many alike workers of *slots* for all *types*, and *pending* jobs; the workers have their first jobs."""
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        *,
+        types: int = 1,
+        priorities: int = 1,
+        pending: int = 0,
+        workers: int = 1,
+        slots: int,
+    ) -> None:
+        self.scheduler = Scheduler(client, Keys())
+        self.types = [f"type{number}" for number in range(types)]
+        self.priorities, self.slots = priorities, slots
+        self._numbers = count()
+        self._sequence = 0
+        self.publish(pending)
+        self.workers = [f"worker{number}" for number in range(workers)]
+        for worker in self.workers:
+            self.scheduler.join(Joining(worker, f"{worker}@host", self.types, slots), shared(Settings()))
+        self.held: list[Held] = []
+        self.take()
+
+    def publish(self, number: int = 1) -> None:
+        self.scheduler.publish(*[self._job(next(self._numbers)) for _ in range(number)])
+
+    def _job(self, number: int) -> Job:
+        """Return a job: with several priorities, one of four is on demand."""
+        return Job(
+            marked(f"job{number:06}", ""),
+            self.types[number % len(self.types)],
+            MESSAGE,
+            on_demand=self.priorities > 1 and number % 4 == 0,
+            priority=number % self.priorities,
+            task_id=f"task-{number:06}",
+            task_name="proj.tasks.render",
+        )
+
+    def take(self) -> None:
+        """Have the workers read their inboxes."""
+        for worker in self.workers:
+            while payload := self.scheduler.client.rpop(Keys().key("inbox", worker)):
+                if not payload.startswith(b"\n"):
+                    self.held.append(Held(worker, Claim.parse(payload)))
+
+    def release(self) -> None:
+        """End the job that is held the longest; its worker's next one comes with the reply."""
+        self._sequence += 1
+        worker, claim = self.held.pop(0)
+        ends = [End(claim.job_id, claim.fence, "acked")]
+        claims = self.scheduler.tell_ends(worker, acks=[], ends=ends, sequence=self._sequence, inline=True)
+        self.held += [Held(worker, each) for each in claims]
+
+    def acks(self) -> Callable[[], None]:
+        """Return a function whose calls ack one job after the other."""
+        left = iter(list(self.held))
+
+        def ack() -> None:
+            worker, claim = next(left)
+            self.scheduler.tell_ends(worker, acks=[claim[:2]], ends=[], sequence=0, inline=True)
+
+        return ack
+
+    def sync(self) -> None:
+        running = [Running(*claim[:2], 1000) for _, claim in self.held]
+        assert self.scheduler.sync(self.workers[0], running, slots=self.slots, other=0, draining=False).known
+
+
+def one_type(client: redis.Redis) -> Arrows:
+    """Jobs of one type, and one worker."""
+    fleet = Fleet(client, pending=PENDING, slots=1)
+    yield Arrow("publish", fleet.publish)
+    yield Arrow("publish, 25 in a call", lambda: fleet.publish(25), jobs=25, calls=6)
+    yield Arrow("release", fleet.release)
+
+
+def several_types(client: redis.Redis) -> Arrows:
+    """Jobs of three types, eleven priorities and both modes, and one worker."""
+    fleet = Fleet(client, types=3, priorities=11, pending=PENDING, slots=1)
+    yield Arrow("publish, 3 types, 11 priorities", fleet.publish)
+    yield Arrow("release, 3 types, 11 priorities", fleet.release)
+
+
+def idle(client: redis.Redis) -> Arrows:
+    """Workers with free slots."""
+    fleet = Fleet(client, workers=math.ceil((WARM_UP + SMALL_CALLS) / SLOTS), slots=SLOTS)
+    yield Arrow("publish to an idle slot", fleet.publish, calls=SMALL_CALLS)
+    fleet.take()
+    yield Arrow("ack", fleet.acks(), calls=SMALL_CALLS)
+    yield Arrow("release, no job follows", fleet.release)
+
+
+def busy(client: redis.Redis) -> Arrows:
+    """A worker whose slots all run jobs, and what it says now and then."""
+    fleet = Fleet(client, pending=20, slots=SLOTS)
+    yield Arrow("sync of 8 jobs", fleet.sync)
+    yield Arrow("beat", lambda: fleet.scheduler.beat(fleet.workers[0], turns=True), calls=SMALL_CALLS)
+    yield Arrow("tick", fleet.scheduler.tick, calls=SMALL_CALLS)
+
+
+FLEETS: dict[str, Callable[[redis.Redis], Arrows]] = {
+    each.__name__: each for each in (one_type, several_types, idle, busy)
+}

@@ -1,0 +1,52 @@
+"""The costs of the arrows of a fleet, on a server of their own."""
+
+import statistics
+from itertools import chain
+
+from .arrows import FLEETS, WARM_UP, Arrow
+from .counter import CountedServer
+from .recorded import Cost, Recorded
+
+#: How many times arrows are measured whose costs are recorded, or seem to be others than are recorded.
+TIMES = 3
+
+
+def costs(fleet: str, executable: str | None) -> dict[str, Cost]:
+    """Return the cost of each arrow of a fleet, by its name, on Valkey or another server."""
+    with CountedServer(executable) as server:
+        arrows = FLEETS[fleet](server.client)
+        first = next(arrows)  # fills the database, before the first window: a server that counts is slow
+        return {arrow.name: _cost(server, arrow) for arrow in chain([first], arrows)}
+
+
+def _cost(server: CountedServer, arrow: Arrow) -> Cost:
+    for _ in range(WARM_UP // arrow.jobs):
+        arrow.call()
+    with server.window() as count:
+        for _ in range(arrow.calls):
+            arrow.call()
+    jobs = arrow.calls * arrow.jobs
+    instructions = None if count.instructions is None else round(count.instructions / jobs)
+    return Cost(instructions, {name: round(times / jobs, 2) for name, times in sorted(count.commands.items())})
+
+
+def median_costs(fleet: str, executable: str | None) -> dict[str, Cost]:
+    """Return the cost of each arrow of a fleet, the median of `TIMES`."""
+    return _medians([costs(fleet, executable) for _ in range(TIMES)])
+
+
+def differences(fleet: str, executable: str | None, build: str, recorded: Recorded) -> tuple[list[str], str]:
+    """Return a line for each arrow of a fleet whose cost is another one than is recorded, and what was not compared.
+
+    What seems to differ is measured again: Lua collects its garbage in large parts, of which a run has more or fewer.
+    """
+    found = [costs(fleet, executable)]
+    lines = recorded.differences(build, found[0])
+    while lines and len(found) < TIMES:
+        found.append(costs(fleet, executable))
+        lines = recorded.differences(build, _medians(found))
+    return lines, recorded.not_compared(build, found[0])
+
+
+def _medians(found: list[dict[str, Cost]]) -> dict[str, Cost]:
+    return {name: statistics.median_low(each[name] for each in found) for name in found[0]}
