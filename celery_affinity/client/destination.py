@@ -38,6 +38,9 @@ PLACE = ("queue", "routing_key", "exchange")
 #: The options of `PLACE`, and one that belongs to an exchange.
 _WHERE = (*PLACE, "exchange_type")
 
+#: Celery's own tasks that run another task for each of some arguments, and are routed by the name of that task.
+MAPS = ("celery.map", "celery.starmap", "celery.chunks")
+
 #: Options of a call, as Celery's router takes and returns them.
 Options = dict[str, Any]
 
@@ -146,7 +149,7 @@ def route(
         queue = options.get("queue")
         type_ = str(queue) if type(queue) is OfFirstTry else None
     else:
-        type_ = of_task(app, task, name)
+        type_ = of_task(app, *_task_that_runs(app, task, name, *rest))
     if type_ is not None:
         options = {**_elsewhere(options), "queue": type_}
     routed = route_as_celery(router, options, name, *rest)
@@ -162,6 +165,24 @@ def route(
         _drop_keys_of_route(routed, options)
     routed[PROPERTY] = _ROUTED if former is None else Routed(former)
     return routed
+
+
+def _task_that_runs(app: Celery, task: Task | None, name: str, *rest: object) -> tuple[Task | None, str]:
+    """Return *task* and *name*, or for one of `MAPS` those of the task that it runs.
+
+    Celery itself forgets the name, and the route of that task, where the map is part of a group.
+    """
+    if getattr(task, "name", name) not in MAPS:
+        return task, name
+    name = mapped_by(rest[1] if len(rest) > 1 else None) or name
+    return tasks_of(app).get(name), name
+
+
+def mapped_by(arguments: object) -> str | None:
+    """Return the name of the task that one of `MAPS` with these keyword arguments runs; None if they do not say."""
+    mapped = arguments.get("task") if isinstance(arguments, Mapping) else None
+    name = mapped.get("task") if isinstance(mapped, Mapping) else getattr(mapped, "name", None)
+    return name if isinstance(name, str) else None
 
 
 def _drop_keys_of_route(routed: Options, options: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ routes nothing: the destination of a message that is published with kombu alone 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -158,6 +159,8 @@ class Sending(str):
             affinity, on_demand = properties.get("affinity"), properties.get("on_demand")
             left = self.former if self.body is not None else first_try.left_by(task, message)
             option, own = as_affinity(affinity), of_task(task)
+            if self.task_name in destination.MAPS:
+                own = self._of_mapped_task()
             if self.is_routed:
                 type_ = None if affinity == self.routed_by else option.type  # a before_task_publish handler has set it
             else:
@@ -168,6 +171,13 @@ class Sending(str):
                 check_on_demand(on_demand)
             self._wish = _Wish(type_, on_demand, option, own, getattr(task, "priority", None), left)
         return self._wish
+
+    def _of_mapped_task(self) -> Affinity:
+        """Return what the task asks for that a ``map``, ``starmap`` or ``chunks`` runs: a key is of one call alone."""
+        body = self.called_with
+        name = destination.mapped_by(body[1] if isinstance(body, tuple) and len(body) > 1 else None)
+        task = tasks_of(self.app).get(name) if name else None
+        return replace(of_task(task), exclusive=None, rate=None, merge=None)
 
     def _type_of_task(self, task: Any, properties: Mapping[str, Any]) -> str | None:
         """Return the type of a task that is published with kombu alone. Any place but the default counts more."""
