@@ -21,7 +21,14 @@ from kombu import Connection
 from ..rules.affinity import Affinity, as_affinity, check_on_demand, check_priority, of_task
 from ..rules.bounds import Bound
 from ..rules.settings import Settings
-from . import destination, first_try, job_rules, misspelt, publishing_app
+from . import (
+    destination,
+    first_try,
+    job_rules,
+    misspelt,
+    publishing_app,
+    unpublished_retry,  # noqa: F401  # watches retries
+)
 from .accepted_work import is_fresh
 from .destination import Routed
 from .following_ids import new_publish_id

@@ -39,6 +39,7 @@ ENDS = {
     "fails_unpicklably": (POOLS, FAILED, FAILED, REJECTED, "UnpicklableError: page 7: torn"),
     "returns_what_no_serializer_takes": (POOLS, FAILED, FAILED, REJECTED, "EncodeError: "),
     "retries": (POOLS, DONE, DONE, DONE, None),
+    "retries_while_the_broker_is_away": (POOLS, FAILED, DONE, DONE, ""),
     "retries_in_vain": (POOLS, FAILED, FAILED, REJECTED, "OSError: the printer is off"),
     "ignores": (POOLS, DONE, DONE, DONE, None),
     "rejects": (POOLS, FAILED, REJECTED, REJECTED, "Reject: no such customer"),

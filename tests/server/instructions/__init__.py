@@ -2,5 +2,4 @@
 
 make instructions                              # measured beside what is recorded, for each server that is installed
 make instructions ARGS=--record                # the new numbers are right: keep them
-make instructions ARGS="--whole"               # also whole tasks, beside stock Celery's
 """

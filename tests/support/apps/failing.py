@@ -9,6 +9,7 @@ import time
 
 from celery import Task
 from celery.exceptions import Ignore, Reject
+from kombu import Connection
 
 from .typed import app, note
 
@@ -80,6 +81,13 @@ def returns_what_no_serializer_takes(task):
 def retries(task):
     if not task.request.retries:
         raise task.retry(countdown=0)
+
+
+@each(max_retries=1)
+def retries_while_the_broker_is_away(task):
+    if not task.request.delivery_info["redelivered"]:
+        with Connection("redis://127.0.0.1:1", transport="celery_affinity:Transport") as away:
+            raise task.retry(countdown=0, connection=away, retry=False)
 
 
 @each(max_retries=0)
