@@ -27,6 +27,10 @@ Argument = str | bytes | int
 #: Arrows that a server whose memory is full may refuse: they bring jobs. It runs all others.
 BRING_JOBS = ("publish", "fire")
 
+#: Arrows that do without a look at the caller's rights: the one of producers, and those that a worker calls for each
+#: task. All others begin with a command that only workers may call: else one that a producer calls would fail half-way.
+OPEN = ("publish", "release", "ack")
+
 _HEADER = re.compile(r"-- (\w+): ")
 _BINDING = re.compile(r"^    local (\w+) = .*?\bARGV\[(\d+)\]", re.MULTILINE)
 _REST = re.compile(r"^    -- ARGV\[(\d+)\.\.\]", re.MULTILINE)
@@ -41,12 +45,16 @@ local redis
 """
 
 _AS_FUNCTIONS = """\
-local function register(server, name, flags)
+local function register(server, name, flags, is_open)
+    local arrow = arrows[name]
     server.register_function({{
         function_name = "{name}_" .. name,
         callback = function(KEYS, ARGV)
             call.begin(KEYS[1])
-            return arrows[name](ARGV)
+            if not is_open then
+                call.refuse_producers()
+            end
+            return arrow(ARGV)
         end,
         flags = flags,
     }})
@@ -58,8 +66,12 @@ server.register_function({{
 """
 
 _AS_SCRIPT = """\
+local name = table.remove(ARGV, 1)
 call.begin(KEYS[1])
-return arrows[table.remove(ARGV, 1)](ARGV)
+if not ({{ {open} }})[name] then
+    call.refuse_producers()
+end
+return arrows[name](ARGV)
 """
 
 
@@ -186,12 +198,16 @@ class Library:
     def functions(self) -> str:
         """The text for FUNCTION LOAD."""
         flags = {name: "" if name in BRING_JOBS else '"allow-oom"' for name in ARROWS}
-        registered = "".join(f'register(server, "{name}", {{ {flag} }})\n' for name, flag in flags.items())
+        registered = "".join(
+            f'register(server, "{name}", {{ {flag} }}, {str(name in OPEN).lower()})\n' for name, flag in flags.items()
+        )
         return f"#!lua name={self.name}\n{self.modules}{_AS_FUNCTIONS.format(name=self.name)}{registered}"
 
     def script(self, *, brings_jobs: bool) -> str:
         """Return the text for SCRIPT LOAD. *brings_jobs*: whether a server whose memory is full refuses the script."""
-        return f"#!lua{'' if brings_jobs else ' flags=allow-oom'}\n{self.modules}{_AS_SCRIPT}"
+        flags = "" if brings_jobs else " flags=allow-oom"
+        of_open = ", ".join(f"{name} = true" for name in OPEN)
+        return f"#!lua{flags}\n{self.modules}{_AS_SCRIPT.format(open=of_open)}"
 
     @cached_property
     def by_function(self) -> ByFunction:

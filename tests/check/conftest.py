@@ -1,14 +1,16 @@
 """An app for the tests of the checks."""
 
 import pytest
-from celery import Celery
+from celery import Celery, _state
 
 OURS = "celery_affinity:Transport"
 
 
 @pytest.fixture
-def new_app():
-    """Return a function that makes an app, which is closed after the test."""
+def new_app(monkeypatch):
+    """Return a function that makes an app, which is closed after the test, without what other tests share with apps."""
+    own = {each for each in _state._on_app_finalizers if each.__module__ == "celery.app.builtins"}
+    monkeypatch.setattr(_state, "_on_app_finalizers", own)
     made = []
 
     def make(url="redis://localhost", **settings):

@@ -21,7 +21,7 @@ from celery_affinity.server.replies import RecurringCall
 from celery_affinity.server.scheduler import Scheduler
 from docs.pages.outputs import OUTPUTS, PROMPT, sections
 
-from ..support.clocked import ClockedScheduler, clocked
+from ..support.clocked import CLOCKED, ClockedScheduler
 from ..support.processes import ROOT, Process, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -51,13 +51,7 @@ def render(page):
 def fleet(valkey, redis_client, monkeypatch):
     """A shop: two pdf slots and a versatile one, all busy; a key, a recurring call, dead letters."""
     clock = ClockedScheduler(redis_client, Keys())
-    run_together = Scheduler._run_together
-    monkeypatch.setattr(
-        Scheduler,
-        "_run_together",
-        lambda self, calls: run_together(self, [(clocked(each), args) for each, args in calls]),
-    )
-    monkeypatch.setattr(ClockedScheduler, "_run_together", Scheduler._run_together)
+    monkeypatch.setattr(Scheduler, "library", CLOCKED)
     monkeypatch.setattr(Reader, "now_us", lambda self: clock.now_us)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()

@@ -10,7 +10,7 @@ TESTS = Path(__file__).parents[1]
 OF_TESTS_ALONE = {"conformance", "docs", "support", "whole"}
 
 #: `conformance` tests it, step by step.
-COMPARED = {"reference"}
+COMPARED = {"lua"}
 
 
 def _imported(path):

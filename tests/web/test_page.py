@@ -55,7 +55,7 @@ def test_nothing_comes_from_another_host_and_what_is_named_is_there():
 
 
 def test_the_page_learns_its_role(valkey, serve):
-    assert serve().get("/api/me").json() == {"app": "typed", "role": "admin"}
+    assert serve().get("/api/me").json() == {"app": "typed", "role": "admin", "sees_values": True}
     assert serve(read_only=True).get("/api/me").json()["role"] == "read"
     tokens = {"t" * 20: "submit"}
     assert serve(tokens=tokens).get("/api/me").status_code == 401

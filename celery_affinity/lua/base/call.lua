@@ -25,6 +25,12 @@ function call.begin(base)
     call.looks, call.found = 0, nil
 end
 
+-- Raises an error if the caller has not the rights of a worker, before anything is changed: producers may call
+-- functions, and have no right to delete keys (docs/how-to/acl.md).
+function call.refuse_producers()
+    redis.call("UNLINK", key.base .. "nothing")
+end
+
 -- RETURNS a time in µs as digits: Lua itself would write 1.7e+15.
 function call.text(us)
     return us == call.now_us and call.now or string.format("%.0f", us)
