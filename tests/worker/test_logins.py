@@ -138,4 +138,4 @@ def test_a_guard_reports_a_death_with_a_login_that_was_renewed(managed, tmp_path
     (guard,) = [each.pid for each in psutil.Process(worker.pid).children() if "guard of" in " ".join(each.cmdline())]
     wait_until(lambda: logins.is_of(guard), 30, f"the guard is back\n{worker.log()[-4000:]}")
     worker.kill()
-    wait_until(lambda: "died; jobs that came back from it" in worker.log(), 5, worker.log()[-2000:])
+    wait_until(lambda: "died; jobs taken back from it" in worker.log(), 5, worker.log()[-2000:])
