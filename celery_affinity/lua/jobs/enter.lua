@@ -1,5 +1,5 @@
 -- enter: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
--- A reason for the length: publish and ingest share all of it, and what places a job is defined where it is needed.
+-- A reason for the length: publish, ingest and fire share all of it.
 
 -- Writes the row of `job`, and its message. A full server may refuse the first write. `batch`, `number`: that the job
 -- joins, and as which of its calls; nil for none.
@@ -109,9 +109,7 @@ function enter.put(job, enqueued_us, is_only)
 end
 
 -- Places pending jobs of `their_types`, as `fill` does. `messages`: job id -> message, of the jobs that were just
--- written. `alone`: as `put` returns it. RETURNS more, as `fill` does. Most publishes find no free slot, and the
--- functions that place a job cost more to define than all commands of a publish: they are defined when a free slot is
--- seen.
+-- written. `alone`: as `put` returns it. RETURNS more, as `fill` does. Most publishes find no free slot.
 function enter.place(their_types, messages, alone)
     local fitting, left = 0, ""
     for type, number in pairs(call.published or {}) do

@@ -1,5 +1,4 @@
--- rule_changes: limits change, pauses begin and end, and what the time alone lets go on. A script includes this part
--- before all that places jobs: it has whole what others defer.
+-- rule_changes: limits change, pauses begin and end, and what the time alone lets go on.
 
 -- Goes on with keys that a change of limits, or the time, concerns. RETURNS whether there may be more of them.
 function rule_changes.recheck()
