@@ -55,7 +55,7 @@ class Recurrence:
         for change in sorted(changes, key=lambda change: _has_ended_without_a_run(*change[1:])):
             self._see_job(reference, *change)
         jobs = reference.jobs
-        self._states = {job_id: (state, self._place(jobs[job_id])) for job_id, state in states.items()}
+        self._states = {job_id: (state, self._place(jobs[job_id], jobs)) for job_id, state in states.items()}
         self._tasks = Counter(job.task_id for job in jobs.values() if not is_batch(job.id) and _lives(reference, job))
         self._check(reference, now_us)
 
@@ -79,11 +79,11 @@ class Recurrence:
         elif before in ("", "scheduled") and after in _TO_RUN:
             job = reference.jobs[job_id]
             is_again = job.again_us is not None if before else job_id in self._again
-            for known in [] if is_again else self._matching(self._place(job)):
+            for known in [] if is_again else self._matching(self._place(job, reference.jobs)):
                 known.matched_us = known.requested_us = self._now_us
                 known.is_taken_back = False
         elif before in ("", "scheduled") and after in ("revoked", "expired", "dead"):
-            for known in self._matching(self._place(reference.jobs[job_id])):
+            for known in self._matching(self._place(reference.jobs[job_id], reference.jobs)):
                 known.matched_us, known.is_taken_back = None, True  # it may have been pending in between
                 known.requested_us = max(known.requested_us, self._now_us)
 
@@ -115,8 +115,9 @@ class Recurrence:
                     )
             assert entry.handed_out_us is None or entry.handed_out_us >= entry.due_us
 
-    def _place(self, job):
-        return job.type, merge_in(job.rules).key, job.task_name
+    def _place(self, job, jobs):
+        batch = jobs.get(job.into)  # it may have been moved to another type, with all its calls
+        return (batch or job).type, merge_in(job.rules).key, job.task_name
 
     def _matching(self, place):
         calls = ((known.call.type, known.call.merge_key, known.call.task) for known in self._known.values())

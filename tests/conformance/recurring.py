@@ -147,14 +147,11 @@ class RecurringCalls(Both):
         given, arguments = job_of(job_id, type_, False, priority, delay_us)
         arguments |= spoilt
         rest = in_order(arguments)
-        known = self.reference.recurring.get(name)
-        is_new = known and due in ("", str(known.due_us)) and not spoilt and job_id not in self.reference.jobs
-        is_due = known and (not due or (known.handed_out_us is not None and known.due_us <= self.now_us))
-        if self.full_next and is_new and is_due:
+        if self.full_next:
             self.step("fire", REFUSED, *rest, name=encode(name), due=due)
             return NONE
+        known = self.reference.recurring.get(name)
         job = "priority" if spoilt else given
-        self.full_next = False
         due_us = known.due_us if known else 0
         reply = self.reference.fire(name, due, job, now_us=self.now_us)
         if reply and reply.state != IS_REFUSED:

@@ -5,7 +5,7 @@
 -- 7: refused with all others of the call, since as many jobs wait as a type may have. more: as `fill` returns it.
 -- served 0: the job waits, and no live worker serves its type; of a refused job served is the name of the refused
 -- field; for 7, the type, how many of its jobs wait, and how many may. Each further job adds state and served.
--- Cost: O(log n) in pending jobs, for each job. A full server may refuse the first write, before anything is written.
+-- Cost: O(log n) in pending jobs, for each job. A full server refuses the call before it begins.
 
 -- Adds `job`, the `nth` of the call, from 0: the jobs of one call are 1 µs apart, so that they stay in order. Adds its
 -- type to `types` if these are to be filled, and its message to `fresh`. RETURNS state and served, and the only job of
