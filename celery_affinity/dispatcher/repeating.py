@@ -24,7 +24,10 @@ class Repeating:
         self._call = call
         self._name = name
         self._interval_s = interval_s
-        self._woken = threading.Event()
+        self._is_woken = False
+        self._news = (
+            threading.Condition()
+        )  # its lock is reentrant: a signal's handler may interrupt `wake`, and call it
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -33,12 +36,14 @@ class Repeating:
 
     def wake(self) -> None:
         """Make the next call now."""
-        self._woken.set()
+        with self._news:
+            self._is_woken = True
+            self._news.notify_all()
 
     def stop(self) -> None:
         """Make no further call. Waits for a call under way, for 5 s at most."""
         self._stopped = True
-        self._woken.set()
+        self.wake()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_PATIENCE_S)
             if self._thread.is_alive():
@@ -49,8 +54,9 @@ class Repeating:
     def _run(self) -> None:
         pause_s: float | None = None
         while True:
-            self._woken.wait(self._interval_s if pause_s is None else pause_s)
-            self._woken.clear()
+            with self._news:
+                self._news.wait_for(lambda: self._is_woken, self._interval_s if pause_s is None else pause_s)
+                self._is_woken = False
             if self._stopped:
                 return
             try:

@@ -1,7 +1,8 @@
 """The claims of a worker, and the acks and ends still to be told: three tables behind one lock. No method waits.
 
 Tasks end in the event loop, in pool threads or in the middle of a shutdown; here their ends are only written down.
-`outbox` sends them, and `telling` says when and from which thread.
+`outbox` sends them, and `telling` says when and from which thread. The lock is reentrant, as others of a worker:
+Celery does a cold shutdown in a signal's handler, which may interrupt the thread that has the lock.
 """
 
 import logging
@@ -27,7 +28,7 @@ class Claims:
         self.inbox = inbox
         self.lease = lease
         self.clock = ServerClock()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._held: dict[str, Held] = {}
         self._acks: dict[str, Held] = {}
         self._ends: dict[str, Held] = {}
@@ -273,9 +274,13 @@ class Claims:
             return [self._held.pop(tag).number for tag in tags]
 
     def renounce(self, pool: Pool) -> list[tuple[str, str]]:
-        """Drop the claims whose request *pool* does not have. Return their job ids and fencing numbers."""
+        """Drop the claims whose request *pool* does not have. Return their job ids and fencing numbers.
+
+        Once the worker stops, an acked claim stays held: the server may not know the ack yet, and would have the job
+        run again, which is lost when the worker leaves.
+        """
         with self._lock:
-            tags = self._dropped(pool)
+            tags = [tag for tag in self._dropped(pool) if not (self._closed and self._held[tag].outcome == ACKED)]
             self._given_up.difference_update(tags)
             return [self._held.pop(tag).number for tag in tags]
 

@@ -31,7 +31,7 @@ class Lookahead:
     def __init__(self, most: int) -> None:
         self._most = most
         self._waiting: deque[tuple[Claim, str]] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: see `claims`
         self._average_s = 0.0
         self._ends_wait_since_s: float | None = None
 

@@ -245,6 +245,7 @@ class Membership:
         """Take no new job, and give back what has not started: the worker stops."""
         self.claims.close()
         try:
+            self._sync()  # first: else the server places here again what is given back
             self.renounce()
         except (RedisError, OSError) as exc:
             # Claims that the next sync of a draining worker does not name go back as well.
@@ -281,7 +282,7 @@ class Membership:
         given_up = self.claims.given_up()
         try:
             self.telling.flush_all()
-            if self._rejoin or (self.capacity.unwanted != self.withdrawn and not self.claims.is_closed):
+            if not self.claims.is_closed and (self._rejoin or self.capacity.unwanted != self.withdrawn):
                 self._join()
             self._say_whether_the_loop_turns()
             self._sync()

@@ -51,7 +51,7 @@ class Outbox:
         self._claims = claims
         self._beats = beats
         #: Lock of the batch and the acks on their way. A thread that needs the claims' lock, too, takes this one first.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: see `claims`
         #: Lock of the thread that tells. The event loop's thread holds it from `send` to `receive`.
         self._flushing = threading.Lock()
         self._is_telling = False

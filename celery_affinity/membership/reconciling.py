@@ -103,8 +103,7 @@ class Reconciling:
     def requeue(self, scheduler: Scheduler, numbers: list[tuple[str, str]]) -> None:
         """Give back jobs (job id, fencing number) that this worker does not hold; their age stays intact."""
         if numbers:
-            scheduler.requeue(self._claims.worker, numbers, counted=False)
-            self.returned += len(numbers)
+            self.returned += scheduler.requeue(self._claims.worker, numbers, counted=False)
 
 
 def _voided(named: Sequence[Running], job_ids: Collection[str]) -> list[tuple[str, str]]:

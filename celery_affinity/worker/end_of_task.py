@@ -22,6 +22,7 @@ from celery.app.task import Task
 from celery.concurrency.base import BasePool
 from celery.exceptions import Reject, TaskRevokedError, WorkerShutdown, WorkerTerminate
 from celery.utils.imports import symbol_by_name
+from celery.worker import state
 from celery.worker.state import active_requests, reserved_requests, task_ready
 from redis.exceptions import RedisError
 
@@ -210,13 +211,21 @@ class EndOfTask(CancelledRequest):
                 self._call_off_unless_it_may_start()  # the event may have waited for a broker that was away
                 if self._telling.claims.is_void(self._tag):
                     self.fence()
+                elif state.should_terminate and forks(self._pool):
+                    # Celery cancels the tasks that it knows to run, and would wait for the end of this one.
+                    self.cancel(self._pool, emit_retry=not self.task.acks_late)
 
     def _call_off_unless_it_may_start(self) -> None:
         """Call the task off if it may not start any more, in pools where the body begins after this.
 
         `runs` leaves out a body that is called off.
         """
-        if self._telling is not None and not forks(self._pool) and not self._telling.may_start(self._tag):
+        if self._telling is None or forks(self._pool):
+            return
+        if state.should_terminate:
+            self.is_called_off = True
+            logger.info("Task %s[%s] is not started: the worker stops", self.name, self.id)
+        elif not self._telling.may_start(self._tag):
             self.is_called_off = True
             logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
 

@@ -89,7 +89,7 @@ class _Waker:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: a signal's handler may wake the loop
         self._pending = False
         self._closed = False
 

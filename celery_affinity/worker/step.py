@@ -151,8 +151,12 @@ class AffinityStep(bootsteps.StartStopStep):
         self._close_loop()
         if self._following is not None:
             self._following.stop()
-        if self.membership is not None and self.membership.leave():
-            logger.info(introduction.of_leaving(self.membership.returned - (self._returned_before or 0)))
+        if self.membership is None:
+            return
+        if self._returned_before is None:  # Celery stops no step of a worker that is about to connect
+            self._returned_before = self.membership.returned
+        if self.membership.leave():
+            logger.info(introduction.of_leaving(self.membership.returned - self._returned_before))
 
     def _close_loop(self) -> None:
         # First no thread wakes the loop any more: the beats' thread tells the ends that the loop was to tell.

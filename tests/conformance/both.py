@@ -229,9 +229,9 @@ class Both(SideBySide):
         self.compare(reply.more)
 
     def _requeue(self, worker, claims, counted):
-        more = self.reference.requeue(worker, claims, counted=counted, now_us=self.now_us)
+        more, returned = self.reference.requeue(worker, claims, counted=counted, now_us=self.now_us)
         rest = [part for pair in claims for part in pair]
-        self.step("requeue", [Named(more)], *rest, worker=worker, counted=int(counted))
+        self.step("requeue", [Named(more), returned], *rest, worker=worker, counted=int(counted))
         self.compare(more)
 
     def _revoke(self, task_ids, after=0):

@@ -49,3 +49,20 @@ def test_a_claim_that_is_given_up_during_a_beat_goes_back_only_once_its_type_is_
     assert members._beats.wake.called
     members._beat()
     assert calls[1:] == [("join without", ["mail"]), ("given back", [("job", "7")])]
+
+
+def test_a_worker_that_stops_says_so_before_it_gives_anything_back():
+    claims = claims_of()
+    claims.hold(Claim("job", "7", "mail", 0, 0, b""))
+
+    def sync(scheduler):
+        calls.append("draining" if claims.is_closed else "serving")
+        return SimpleNamespace(known=True, ticker=False)
+
+    members, calls = membership_with(claims, sync)
+    members._pool = Pool(2)
+    members._rejoin = True
+    members.drain()
+    assert calls == ["draining", ("given back", [("job", "7")])], "else the server would place the job here again"
+    members._beat()
+    assert calls[2:] == ["draining", ("given back", [])], "and a join would have it place others"

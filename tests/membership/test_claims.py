@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from celery_affinity.membership import lease, server_clock
-from celery_affinity.membership.held import RETURNED
+from celery_affinity.membership.held import ACKED, RETURNED
 from celery_affinity.server.replies import Claim
 
 from ..support.members import Pool, claims_of
@@ -103,3 +103,13 @@ def test_the_log_names_the_task_whose_claim_is_gone(claims, caplog):
     assert unread != known
     ends = "is no longer this worker's: any further work on it here does not count"
     assert caplog.messages == [f"Task shop.render[late-1] {ends}", f"Job job-2 {ends}"]
+
+
+def test_once_the_worker_stops_an_acked_claim_is_not_given_back(claims):
+    acked, other = claims.hold(claim("acked", 7)), claims.hold(claim("other", 8))
+    claims.bind(acked, object())
+    claims.settle(acked, ACKED)
+    claims.close()
+    assert claims.renounce(Pool()) == [("other", "8")], "of the acked one the server may not know the ack yet"
+    assert claims.find(acked)
+    assert not claims.find(other)

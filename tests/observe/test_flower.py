@@ -117,11 +117,13 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
             ("claimed_jobs", name): each["claimed"],
             ("kept_back_jobs", "key", name): each["kept_back"],
             ("kept_back_jobs", "pause", name): 0,
+            ("kept_back_jobs", "type limit", name): each["kept_back_by_limit"],
             ("kept_back_jobs", "reserve", name): 0,
             ("paused", name): 0,
             ("unserved_jobs", name): each["pending"] if each["unserved"] else 0,
             ("slots", name): each["slots"],
             ("free_slots", name): each["free"],
+            ("slow_workers", name): 0,
         }
         for name, each in types.items()
     ]

@@ -100,6 +100,15 @@ def test_a_claim_is_asked_about_and_comes_back_only_when_it_is_renounced(fleet):
     assert fleet.claims("worker")
 
 
+def test_what_is_given_back_counts_once(fleet):
+    fleet.publish("job", "pdf")
+    fleet.join("worker", "pdf")
+    ((claim,), stale) = fleet.inbox("worker"), ("job", "0")
+    fleet.sync("worker", {claim.job_id: claim.fence}, draining=True)
+    for count in (1, 0):
+        assert fleet.scheduler.requeue("worker", [(claim.job_id, claim.fence), stale], counted=False) == count
+
+
 def test_an_unread_job_comes_back_by_itself(fleet):
     fleet.publish("job", "pdf")
     fleet.join("blocked", "pdf")

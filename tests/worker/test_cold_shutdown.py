@@ -10,7 +10,8 @@ from celery_affinity import explain
 
 from ..support.apps import APP
 from ..support.fleet import POOLS
-from ..support.processes import start_worker, wait_until
+from ..support.processes import start_worker, wait_until, wait_until_it_listens
+from ..support.worker_processes import pool_of
 
 #: How long a task runs, s, that a shutdown does not end, and one that it does.
 SHORT_S, LONG_S = 4, 600
@@ -70,6 +71,28 @@ def test_all_jobs_of_a_worker_are_ended_by_a_cold_shutdown(fleet, pool):
     assert [each.get(timeout=20) for each in late] == ["late", "late"]
     with pytest.raises(WorkerLostError):
         early.get(timeout=20)
+
+
+@pytest.mark.parametrize("name", ["late", "early"])
+def test_a_task_that_begins_in_the_middle_of_a_cold_shutdown_is_ended_as_well(fleet, name):
+    worker = fleet.start("leaving", "pdf")
+    wait_until_it_listens(fleet.app, "leaving")
+    (process,) = pool_of(worker)
+    process.suspend()  # so that the worker does not hear of the task's start before the signal
+    result = fleet.tasks[name].delay(name, LONG_S)
+    worker.wait_for("received", 10)
+    for _ in range(2):  # turns of the loop, which writes the job for the process
+        assert fleet.app.control.ping(timeout=10, limit=1)
+    worker.signal(signal.SIGQUIT)
+    worker.wait_for("Hitting Ctrl+C again", 10)
+    process.resume()
+    worker.wait(20)
+    fleet.start("next", "pdf", pool="threads")
+    if name == "late":
+        assert result.get(timeout=20) == "late"
+    else:
+        with pytest.raises(WorkerLostError):
+            result.get(timeout=20)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+from unittest.mock import Mock
 
 import pytest
 import redis
@@ -13,6 +14,7 @@ from celery_affinity.rules.keys import Keys
 from celery_affinity.server.instance import product_in
 from celery_affinity.server.reader import Reader
 from celery_affinity.worker import introduction
+from celery_affinity.worker.step import AffinityStep
 
 from ..support.apps import APP
 from ..support.fleet import POOLS
@@ -90,6 +92,21 @@ def test_a_worker_says_how_it_came_back_and_nowhere_the_password(tmp_path):
         assert "celery_affinity: joined again, as a new member" in again
         assert last == "celery_affinity: left the fleet; 0 jobs given back"
         assert PASSWORD not in worker.log()
+
+
+def test_a_worker_that_ends_while_it_connects_again_counts_what_it_gives_back_then(caplog):
+    caplog.set_level("INFO")
+    step = AffinityStep.__new__(AffinityStep)
+    step._host, step._following, step._returned_before = Mock(loop=None), None, None
+    step.membership = Mock(returned=101)
+
+    def leave():
+        step.membership.returned += 20
+        return True
+
+    step.membership.leave = leave
+    step.shutdown(Mock())
+    assert "left the fleet; 20 jobs given back" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 -- requeue: claimed -> pending. Jobs come back with their first enqueue time, and their slots are free again.
--- RETURNS {more}, as `fill` returns it; a stale fencing number changes nothing.
+-- RETURNS {more, returned}; more: as `fill` returns it. returned: number of jobs that are pending again; a stale fencing
+-- number changes nothing.
 -- Cost: O(jobs * log n), and that of `fill`.
 function arrows.requeue(ARGV)
     local worker = ARGV[1]
@@ -8,11 +9,13 @@ function arrows.requeue(ARGV)
 
     local settings = settings_in_force.read()
     local types = workers.types_of(worker)
+    local served = #types
     for i = 3, #ARGV, 2 do
         if claims.held(worker, ARGV[i], ARGV[i + 1]) then
             types[#types + 1] = come_back.put(worker, ARGV[i], counted, settings)
         end
     end
+    local returned = #types - served
     free_slots.recount(worker)
-    return { fill.fill(types, "", settings, which_slot.view())[1] }
+    return { fill.fill(types, "", settings, which_slot.view())[1], returned }
 end

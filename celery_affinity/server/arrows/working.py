@@ -98,11 +98,17 @@ class Working(Runner):
         self._go_on(more)
         return parsed_claims(payloads)
 
-    def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> None:
-        """Give *claims* (job id, fencing number) back. *counted*: whether this counts as a delivery."""
+    def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> int:
+        """Give *claims* (job id, fencing number) back. Return how many of their jobs are pending again.
+
+        *counted*: whether this counts as a delivery.
+        """
+        returned = 0
         for page in pages(list(claims)):
-            (more,) = self._run(arrow("requeue"), worker=worker, counted=int(counted), rest=flat(page))
+            more, count = self._run(arrow("requeue"), worker=worker, counted=int(counted), rest=flat(page))
+            returned += int(count)
             self._go_on(more)
+        return returned
 
     def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
         """Beat, and say which *claims* the worker holds."""

@@ -1,0 +1,55 @@
+"""A signal's handler does a cold shutdown: it may interrupt a thread that has a worker's lock, and need the lock."""
+
+import os
+import signal
+from unittest.mock import Mock
+
+import pytest
+
+from celery_affinity.dispatcher.repeating import Repeating
+from celery_affinity.membership.lookahead import Lookahead
+from celery_affinity.membership.outbox import Outbox
+from celery_affinity.worker import unclaimed
+from celery_affinity.worker.event_loop import _Waker
+
+from ..support.members import claims_of
+
+
+def claims():
+    held = claims_of()
+    return held._lock, held.unfinished
+
+
+def outbox():
+    told = Outbox(claims_of(), Mock())
+    return told._lock, told.repeat_acks
+
+
+def lookahead():
+    return (ahead := Lookahead(3))._lock, lambda: "tag" in ahead
+
+
+def waker():
+    return (woken := _Waker())._lock, woken.wake
+
+
+def repeating():
+    return (beats := Repeating("beats", Mock(), 5.0))._news, beats.wake
+
+
+def unclaimed_requests():
+    return unclaimed._lock, unclaimed.count
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("part", [claims, outbox, lookahead, waker, repeating, unclaimed_requests])
+def test_a_handler_takes_the_lock_that_its_thread_has(part):
+    lock, act = part()
+    done = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: done.append(act()))
+    try:
+        with lock:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert len(done) == 1
+    finally:
+        signal.signal(signal.SIGUSR1, before)
