@@ -9,6 +9,7 @@ SEED ?=
 SECONDS ?= 1200
 
 .PHONY: demo routes docs test slow conformance seeded-faults million instructions bench bench-quick chaos soak parity matrix check format clean
+unexport PYTHONDONTWRITEBYTECODE # the tests start some hundred interpreters: each would compile the package anew
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo

@@ -1,5 +1,6 @@
 """Which file is made by whom."""
 
+from functools import cache
 from pathlib import Path
 
 from . import commands, errors, http, keys, log, metrics, options, python, settings
@@ -8,6 +9,7 @@ from .pictures import a_death, architecture, life_of_a_job, score_lines, special
 DOCS = Path(__file__).parents[1]
 
 
+@cache
 def made() -> dict[Path, str]:
     """Return the text of each file that is made."""
     reference = DOCS / "reference"

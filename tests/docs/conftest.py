@@ -5,13 +5,16 @@ import sys
 
 import pytest
 
+from ..support.made_once import made_once
 from ..support.processes import ROOT
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    target = tmp_path_factory.mktemp("site")
-    words = ["-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html", "docs", str(target)]
+    return made_once(tmp_path_factory, "site", _make)
+
+
+def _make(folder):
+    words = ["-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html", "docs", str(folder)]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    return target

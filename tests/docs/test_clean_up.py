@@ -1,15 +1,18 @@
 """Each command of the page on cleaning up is run, on a real server, and does what the page says."""
 
 import os
+import shlex
 import subprocess
 import sys
+from string import Template
 
 import pytest
 
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
-from ..support.pages import blocks
+from ..support.pages import blocks, commands
+from ..support.processes import ROOT, run_celery
 from ..support.scripted_fleet import ScriptedFleet
 
 PAGE = "docs/how-to/clean-up.md"
@@ -36,22 +39,19 @@ def fleet(valkey, redis_client):
 def run(valkey, tmp_path):
     """Return a function that runs a block of the page, console or Python, and returns what the last command printed."""
     (tmp_path / "shop.py").write_text(SHOP.format(url=valkey.url))
-    env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"}
     page = blocks(PAGE)
 
     def python(code):
+        env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
         return subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True).stdout
 
     def run(block, **names):
         if not page[block].startswith("$"):
             return python(f"from shop import render\nprint({page[block]})")
-        for line in page[block].splitlines():
-            command = line.removeprefix("$ celery").strip()
-            shell = f"{sys.executable} -m celery {command}"
-            done = subprocess.run(
-                shell, shell=True, env=env | names, check=False, capture_output=True, text=True, cwd=tmp_path
-            )
-            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        for program, *words in commands(Template(page[block]).safe_substitute(names)):
+            assert program == "celery"
+            done = run_celery(*words, env=os.environ, cwd=tmp_path)
+            assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}{done.stderr}"
         return done.stdout
 
     return run

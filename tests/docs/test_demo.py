@@ -16,6 +16,7 @@ import pytest
 from examples.comparing import figures
 from examples.pipeline import measure, plan
 
+from ..support.made_once import made_once
 from ..support.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -49,20 +50,26 @@ def run(*args):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("documents")
+    return made_once(tmp_path_factory, "documents", _copy)
+
+
+def _copy(folder):
     for name in READABLE + UNREADABLE:
         shutil.copy(DOCUMENTS / name, folder)
     (folder / "notes.txt").write_text("not for the demo")
-    return folder
 
 
 @pytest.fixture(scope="module")
 def demo(folder, tmp_path_factory):
     """Return what one run of the demo printed, and the folder of its results."""
-    out = tmp_path_factory.mktemp("out")
-    code, text = run("examples.pipeline", "--docs", folder, "--out", out, "--seconds", 2)
-    assert code == 0, text
-    return text, out
+
+    def make(out):
+        code, text = run("examples.pipeline", "--docs", folder, "--out", out, "--seconds", 2)
+        assert code == 0, text
+        (out / "printed").write_text(text)
+
+    out = made_once(tmp_path_factory, "demo", make)
+    return (out / "printed").read_text(), out
 
 
 @pytest.fixture(params=SIDES)

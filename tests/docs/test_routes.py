@@ -19,6 +19,7 @@ from examples.routes.measure import MERGED, SLOTS, WORKERS, Run
 from examples.routes.planner import distances, length
 from examples.routes.sides import COMPARED, SIDES, WORK
 
+from ..support.made_once import made_once
 from ..support.processes import ROOT
 
 FLOODED = sorted(set(all_cities()) - {work.AT_REST})
@@ -27,12 +28,16 @@ FLOODED = sorted(set(all_cities()) - {work.AT_REST})
 @pytest.fixture(scope="module")
 def routes(tmp_path_factory):
     """Return what one run of the example printed, and the folder of its results."""
-    out = tmp_path_factory.mktemp("out")
+    folder = made_once(tmp_path_factory, "routes", _run)
+    return (folder / "printed").read_text(), folder
+
+
+def _run(folder):
     env = {name: value for name, value in os.environ.items() if name != "REDIS_URL"} | {"COLUMNS": "120"}
-    command = [sys.executable, "-m", "examples.routes", "--out", str(out), "--seconds", "0.1"]
+    command = [sys.executable, "-m", "examples.routes", "--out", str(folder), "--seconds", "0.1"]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout, out
+    (folder / "printed").write_text(done.stdout)
 
 
 def run_of(routes, side):

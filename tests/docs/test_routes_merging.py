@@ -17,6 +17,7 @@ from examples.routes import books, merging, sides, work
 from examples.routes.cities import all_cities
 from examples.routes.measure import MERGED, Job, Run
 
+from ..support.made_once import made_once
 from ..support.processes import ROOT, wait_until
 
 PREFIX = "routes-merging:"
@@ -30,7 +31,13 @@ def many():
 @pytest.fixture(scope="module")
 def merged(valkey, many, tmp_path_factory):
     """Return what happened when many changes came."""
-    return sides.run(Console(file=io.StringIO()), MERGED, many, 0.1, tmp_path_factory.mktemp("out"), valkey.url)
+
+    def make(folder):
+        sides.run(Console(file=io.StringIO()), MERGED, many, 0.1, folder, valkey.url)
+
+    run = Run(MERGED, made_once(tmp_path_factory, "routes-merged", make) / MERGED)
+    run.follow()
+    return run
 
 
 # -- a side of the example

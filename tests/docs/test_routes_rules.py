@@ -7,18 +7,24 @@ import sys
 
 import pytest
 
+from ..support.made_once import made_once
 from ..support.processes import ROOT
 
 
-@pytest.fixture(scope="module")
-def scenes():
-    """Return the scenes: title -> name of the row -> the lines that are drawn of it."""
+def _run(folder):
     env = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
     command = [sys.executable, "-m", "examples.routes.rules"]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+    (folder / "printed").write_text(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    """Return the scenes: title -> name of the row -> the lines that are drawn of it."""
+    printed = (made_once(tmp_path_factory, "routes-rules", _run) / "printed").read_text()
     found = {}
-    for block in done.stdout.split("\n\n")[1:]:
+    for block in printed.split("\n\n")[1:]:
         title, *lines = block.splitlines()
         rows = found[title.partition(":")[0]] = {}
         for line in lines:

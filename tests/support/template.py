@@ -2,8 +2,8 @@
 
 A process that is forked has a session, an environment, arguments, signals and an exit code of its own, and runs
 ``python -m celery ...`` from the beginning. It is not what an interpreter of its own would be in one respect: modules
-are loaded already. Green pools replace modules before Celery is loaded, and Flower has us change its classes, so both
-get an interpreter.
+are loaded already. Green pools replace modules before Celery is loaded, Flower has us change its classes, and a folder
+of ``PYTHONPATH`` may have another release: they get an interpreter.
 
 As a program: serves the requests that come over the socket whose number is the only argument.
 """
@@ -40,16 +40,28 @@ _LOADED = (
 #: Words of a command that needs an interpreter of its own.
 _NEED_AN_INTERPRETER = {"gevent", "eventlet", "flower"}
 
+#: What an interpreter would load of a folder of ``PYTHONPATH``, and a fork has loaded of elsewhere.
+_OTHERWISE = ("celery", "celery_affinity", "kombu", "opentelemetry", "redis", "sitecustomize.py")
+
 #: Longest request, bytes: arguments and environment.
 _MOST_BYTES = 1 << 17
 _POLL_S = 0.005
+_ROOT = Path(__file__).parents[2]
 
 
 def may_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Return whether *command* is one of Celery's that a template can run. ``PYTHONPATH`` asks for other modules."""
+    """Return whether *command* is one of Celery's that a template can run."""
     is_celery = list(command[:3]) == [sys.executable, "-m", "celery"]
-    has_own_path = env.get("PYTHONPATH") != os.environ.get("PYTHONPATH")
-    return is_celery and not has_own_path and not _NEED_AN_INTERPRETER.intersection(command)
+    return is_celery and not _NEED_AN_INTERPRETER.intersection(command) and not _has_other_modules(env)
+
+
+def _has_other_modules(env: Mapping[str, str]) -> bool:
+    own = {str(_ROOT), *_folders(os.environ)}
+    return any(Path(folder, name).exists() for folder in _folders(env) if folder not in own for name in _OTHERWISE)
+
+
+def _folders(env: Mapping[str, str]) -> list[str]:
+    return [folder for folder in env.get("PYTHONPATH", "").split(os.pathsep) if folder]
 
 
 class Forked:
@@ -109,8 +121,7 @@ class Template:
         with other:
             number = other.fileno()
             command = [sys.executable, "-m", __name__, str(number)]
-            root = Path(__file__).parents[2]
-            self._popen = subprocess.Popen(command, pass_fds=[number], cwd=root, start_new_session=True)
+            self._popen = subprocess.Popen(command, pass_fds=[number], cwd=_ROOT, start_new_session=True)
 
     def end(self) -> None:
         if self._socket is not None and self._popen is not None:
@@ -165,6 +176,9 @@ def _become(request: Mapping[str, Any], requests: socket.socket, descriptors: Se
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     sys.path[0] = request["cwd"]
+    if "PYTHONUNBUFFERED" in os.environ:
+        sys.stdout.reconfigure(write_through=True)
+    sys.path[1:1] = [folder for folder in _folders(os.environ) if folder not in sys.path]
     return request["argv"]
 
 
