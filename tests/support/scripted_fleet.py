@@ -1,5 +1,6 @@
 """A fleet without processes: its workers are rows in Redis, and the test makes their moves, arrow by arrow."""
 
+from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
@@ -71,7 +72,7 @@ class ScriptedFleet:
         self.sequence += 1
         ends = [End(claim.job_id, claim.fence, outcome) for claim in claims]
         return self.scheduler.tell_ends(
-            worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, most_ahead=most_ahead
+            worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, may_hold=Ahead(most_ahead)
         )
 
     def order(self, count, *types):
