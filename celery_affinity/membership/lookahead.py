@@ -33,8 +33,9 @@ _SHORTEST_S = 0.00005
 class Lookahead:
     """The jobs that have not started, in the order in which they were claimed, each with its delivery tag.
 
-    *most*: how many at most; or `AUTO`: as many as are expected to keep the worker busy for *work_s*, of types whose
-    jobs are expected to take no longer than that. Any thread may `add`; the rest is for the event loop.
+    *most*: how many at most; or `AUTO`: as many as are expected to keep all slots busy for *work_s*. How long a job of
+    a type keeps them busy is its average length by the number of slots, or the time between two starts if that is
+    longer. No job is taken ahead that would take longer than *work_s*, or whose type is unknown. Any thread may `add`; the rest is for the event loop.
     """
 
     def __init__(self, most: int | str, work_s: float) -> None:
@@ -67,7 +68,7 @@ class Lookahead:
         costs = {
             type_: round(max(average_s / slots, self._between_starts_s, _SHORTEST_S) * 1e6)
             for type_, average_s in self._averages_s.items()
-            if average_s <= self._work_s
+            if average_s <= min(self._work_s * slots, STARTS_WITHIN_S)
         }
         room_us = round(self._work_s * 1e6) - sum(costs.get(claim.type, 0) for claim, _, _ in tuple(self._waiting))
         return Ahead(0, room_us, costs) if costs and min(costs.values()) <= room_us else NOTHING

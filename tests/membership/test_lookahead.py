@@ -39,7 +39,12 @@ def test_by_work_jobs_of_known_short_types_are_taken_ahead_until_they_take_that_
     ahead.give_back({"pdf"}, 4)
     for _ in range(30):
         ahead.note_length("pdf", 0.1)
-    assert ahead.room(slots=1) == NOTHING, "the type is slow by now"
+    assert ahead.room(slots=4) == NOTHING, "the type is slow by now"
+    assert ahead.room(slots=10).costs.keys() == {"pdf"}, "but one of ten slots is free after 10 ms"
+    assert ahead.room(slots=100).costs.keys() == {"pdf", "excel"}
+    for _ in range(30):
+        ahead.note_length("excel", 1.0)
+    assert ahead.room(slots=100).costs.keys() == {"pdf"}, "slots that are all free at a time would keep it too long"
 
 
 def test_by_work_the_time_between_starts_counts_if_it_is_longer_than_a_slots_part_of_a_task(monkeypatch):
