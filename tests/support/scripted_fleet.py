@@ -68,11 +68,11 @@ class ScriptedFleet:
     def jobs(self, worker):
         return [claim.job_id for claim in self.inbox(worker)]
 
-    def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0):
+    def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0, may_hold=None):
         self.sequence += 1
         ends = [End(claim.job_id, claim.fence, outcome) for claim in claims]
         return self.scheduler.tell_ends(
-            worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, may_hold=Ahead(most_ahead)
+            worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, may_hold=may_hold or Ahead(most_ahead)
         )
 
     def order(self, count, *types):
