@@ -35,7 +35,8 @@ class Lookahead:
 
     *most*: how many at most; or `AUTO`: as many as are expected to keep all slots busy for *work_s*. How long a job of
     a type keeps them busy is its average length by the number of slots, or the time between two starts if that is
-    longer. No job is taken ahead that would take longer than *work_s*, or whose type is unknown. Any thread may `add`; the rest is for the event loop.
+    longer. No job is taken ahead that would take longer than *work_s*, or whose type is unknown. Any thread may `add`;
+    the rest is for the event loop.
     """
 
     def __init__(self, most: int | str, work_s: float) -> None:
