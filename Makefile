@@ -24,10 +24,10 @@ docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -n -q -b html docs build/docs
 	@echo "The site is in build/docs: open build/docs/index.html"
 
-# All: four at a time, since most of them wait. A part, ARGS=tests/rules, runs in one process, which starts at once;
+# All: six at a time, since most of them wait. A part, ARGS=tests/rules, runs in one process, which starts at once;
 # ARGS="-n 3 tests/worker" where it is long.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(if $(ARGS),0,4) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(if $(ARGS),0,6) --dist worksteal $(ARGS)
 
 # The tests of further pools, and of further moments of a death, which `make test` leaves out. Some ten minutes.
 slow: $(VENV)/.test

@@ -24,6 +24,7 @@ from .support.acl_users import as_user, lines, scheduler_of  # noqa: F401  # fix
 from .support.apps import APP, forget_connections
 from .support.fleet import Fleet
 from .support.in_flight import in_flight  # noqa: F401  # a fixture
+from .support.order import dealt
 from .support.processes import running_processes, wait_until
 from .support.template import TEMPLATE
 
@@ -43,6 +44,15 @@ def pytest_configure(config):
     # Result backends leave sockets to the garbage collector, which blames whatever test runs by then. The files that a
     # fleet has open are counted by `make soak`.
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    modules = {}
+    for item in items:
+        modules.setdefault(item.path, []).append(item)
+    order = dealt(modules, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    items[:] = [item for path in order for item in modules[path]]
 
 
 # -- servers

@@ -71,18 +71,24 @@ FAULTS = {
     "no UTF-8": _values(b"\xff\n "),
 }
 
+#: Faults that do to the scores of a sorted set what "x" does.
+ALIKE_TO_SCORES = {"empty", "nan", "no UTF-8"}
+
 
 @pytest.mark.parametrize("name", sorted(KEYS.keys() - LEFT))
 def test_whatever_is_spoiled_the_rest_goes_on(redis_client, name):
     is_valkey = "valkey_version" in redis_client.info("server")
     faults = FAULTS if is_valkey else {each: FAULTS[each] for each in ("deleted", "another type", "x")}
+    kind = KEYS[name][1]
     for fault, spoil in faults.items():
+        if kind == "zset" and fault in ALIKE_TO_SCORES:
+            continue
         redis_client.flushall()
         scene = Scene(redis_client)
         keys = scene.keys_of(name)
         assert keys, f"there is a key of {name}"
         for key in keys:
-            spoil(redis_client, key, KEYS[name][1])
+            spoil(redis_client, key, kind)
         try:
             scene.do_everything()
             scene.scheduler.repair()  # as a dispatcher does each minute

@@ -223,10 +223,11 @@ class Scene:
         """Make the recurring calls that are due, as a dispatcher does."""
         scheduler = self.scheduler
         for _ in range(20):
-            if due := scheduler.due("shop", again_s=5):
-                self.number += 1
-                job = Job(f"j{self.number}+", "web", "message", task_id=f"t{self.number}", task_name="n", rules=MERGING)
-                scheduler.fire(due.name, due.due, job)
+            if not (due := scheduler.due("shop", again_s=5)):
+                break
+            self.number += 1
+            job = Job(f"j{self.number}+", "web", "message", task_id=f"t{self.number}", task_name="n", rules=MERGING)
+            scheduler.fire(due.name, due.due, job)
 
     def keys_of(self, name):
         """Return the keys there are of one kind."""

@@ -34,6 +34,7 @@ _LOADED = (
     "celery.worker.consumer",
     "celery.worker.control",
     "celery_affinity.cli",
+    "celery_affinity.web.serve",
     "kombu.transport.redis",
 )
 
