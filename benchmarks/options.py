@@ -60,8 +60,6 @@ _QUICK_PARTS = (
     "idle",
     "load",
     "slots",
-    "waits",
-    "away",
     "arrows",
     "observers",
     "page",

@@ -16,6 +16,7 @@ from .held import ACKED, FAILED, RETURNED, UNSETTLED, Held, Request, tag_of
 from .host import Pool
 from .lease import Lease
 from .server_clock import ServerClock
+from .sums import Sums
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class Claims:
         self.inbox = inbox
         self.lease = lease
         self.clock = ServerClock()
+        self.sums = Sums()
         self._lock = threading.RLock()
         self._held: dict[str, Held] = {}
         self._acks: dict[str, Held] = {}
@@ -47,8 +49,15 @@ class Claims:
         with self._lock:
             if self._closed or tag in self._refused or tag in self._held or int(claim.fence) <= self._refused_up_to:
                 return None
-            self._held[tag] = Held(claim.job_id, claim.fence, claim.type, claim.expires_us)
+            waited_us = max(0, self.clock.now_us() - claim.enqueued_us)
+            self._held[tag] = Held(claim.job_id, claim.fence, claim.type, claim.expires_us, waited_us)
         return tag
+
+    def count_wait(self, tag: str, *, on_demand: bool) -> None:
+        """Count how long the job of a claim waited until it arrived here, since it is handed to its consumer."""
+        held = self._held.get(tag)
+        if held is not None:
+            self.sums.waited(held.type, on_demand, held.waited_us)
 
     def bind(self, tag: str, request: Request) -> None:
         """Say that *request* runs the claim: from here on the claim ends when the request does."""
@@ -68,6 +77,7 @@ class Claims:
             held.outcome = outcome
             if held.request is None:
                 held.how, held.why = FAILED if why else "", why
+                held.ended_s = time.monotonic()
                 self._ends[tag] = held
             elif outcome == ACKED:
                 self._acks[tag] = held
@@ -81,7 +91,7 @@ class Claims:
             held = self._held.get(tag)
             if held is None or tag in self._ends:
                 return None
-            held.how, held.why = how, why
+            held.how, held.why, held.ended_s = how, why, time.monotonic()
             self._ends[tag] = held
             self._acks.pop(tag, None)  # told with the end
         return held
@@ -147,6 +157,9 @@ class Claims:
 
     def forget(self, ends: Mapping[str, Held]) -> int:
         """Drop the claims whose *ends* the server knows. Return how many of their jobs are pending again."""
+        for held in ends.values():
+            if held.run is not None:
+                self.sums.ran(held.type, *held.run)
         with self._lock:
             for tag in ends:
                 self._held.pop(tag, None)

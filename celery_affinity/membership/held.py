@@ -14,6 +14,10 @@ FAILED, REVOKED, EXPIRED, IGNORED = "failed", "revoked", "expired", "ignored"
 #: Separator of job id and fencing number in a delivery tag. The tags of stock messages are uuids, which have no colon.
 _SEPARATOR = ":"
 
+#: Outcome of a job that ended here -> the kind of its time in a slot (`rules.figures.RUNS`). Others have none: those
+#: jobs run again, or are dead letters.
+_KINDS_OF_RUNS = {ACKED: "done", IGNORED: "done", FAILED: "failed", REVOKED: "revoked", EXPIRED: "expired"}
+
 
 def tag_of(job_id: str, fence: str) -> str:
     """Return the delivery tag of a claim."""
@@ -66,13 +70,15 @@ class Held:
 
     *outcome*: what became of the message. *how*: `FAILED`, `REVOKED`, `EXPIRED` or `IGNORED` if the message was acked
     and the job did not end well; `RETURNED` if a run of merged calls is to begin again although it was acked. *why*:
-    the error, in words. *void*: whether the claim is known to be the worker's no more.
+    the error, in words. *void*: whether the claim is known to be the worker's no more. *waited_us*: time from the
+    publish, or the ETA, until the claim arrived here.
     """
 
     job_id: str
     fence: str
     type: str
     expires_us: int | None = None
+    waited_us: int = 0
     request: Request | None = None
     outcome: str = UNSETTLED
     how: str = ""
@@ -80,6 +86,7 @@ class Held:
     void: bool = False
     held_since_s: float = field(default_factory=time.monotonic)
     started_s: float | None = None
+    ended_s: float | None = None
 
     @property
     def number(self) -> tuple[str, str]:
@@ -91,12 +98,21 @@ class Held:
         return f"Job {self.job_id}" if self.request is None else f"Task {self.request.name}[{self.request.id}]"
 
     @property
+    def _ended_how(self) -> str:
+        return self.how if self.how and self.outcome == ACKED else self.outcome
+
+    @property
     def told(self) -> str:
         """The outcome as `End` has it, followed by the error."""
-        if not (self.how or self.why):
-            return self.outcome
-        how = self.how if self.how and self.outcome == ACKED else self.outcome
-        return f"{how} {self.why}" if self.why else how
+        return f"{self._ended_how} {self.why}" if self.why else self._ended_how
+
+    @property
+    def run(self) -> tuple[str, int] | None:
+        """The kind (`rules.figures.RUNS`) and the length, µs, of the time in a slot; None if it does not count."""
+        kind = _KINDS_OF_RUNS.get(self._ended_how)
+        if kind is None or self.ended_s is None or self.void:
+            return None
+        return kind, round((self.ended_s - self.held_since_s) * 1e6)
 
     def described(self) -> dict[str, object]:
         """Return the facts that `inspect affinity` shows.

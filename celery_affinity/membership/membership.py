@@ -10,7 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from ..client import revokes
 from ..dispatcher.announcer import Announcer
@@ -70,7 +70,7 @@ class Membership:
         self._beats = Repeating("affinity-beats", self._beat, settings.heartbeat_interval)
         self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), Lease(settings.worker_timeout))
         self.capacity = Capacity(pool, self.claims)
-        self.lookahead = Lookahead(settings.lookahead, settings.lookahead_ms / 1_000)
+        self.lookahead = Lookahead(settings.lookahead)
         self.recalled = Recalled()
         self.telling = Telling(scheduler, self.claims, self.lookahead, pool=pool, host=host, beats=self._beats)
         self._reconciling = Reconciling(settings, self.claims, self.capacity, host=host, beats=self._beats)
@@ -150,6 +150,7 @@ class Membership:
         is_new = joined.void_up_to > 0
         if is_new:
             self.recalled.clear()
+            self.claims.sums.drop_doubtful()
         return is_new
 
     def _warn_of_eviction(self) -> None:
@@ -259,6 +260,7 @@ class Membership:
         self._beats.stop()
         try:
             self.telling.flush_all()
+            self._hand_over_sums()
             self._reconciling.returned += self.scheduler.leave(self.id)
         except (RedisError, OSError) as exc:
             logger.warning(
@@ -288,6 +290,7 @@ class Membership:
             self._sync()
             # After the sync: before that the server may take the slots of the claims that were given up for free.
             self._reconciling.requeue(self.scheduler, self.claims.let_go(given_up))
+            self._hand_over_sums()
         except (RedisError, OSError) as exc:
             self.telling.note_trouble(exc)
             return _RETRY_S
@@ -320,3 +323,15 @@ class Membership:
             logger.warning("The broker had declared this worker dead: the worker joins again")
             self._join()
             self._dispatcher.declare_again()
+
+    def _hand_over_sums(self) -> None:
+        """Hand over what was added up of the jobs here. What the server refuses is handed over with the next beat.
+
+        Raises a redis error if the server does not answer.
+        """
+        sums = self.claims.sums
+        try:
+            for page in sums.pages():
+                sums.answered(page, is_known=self.scheduler.count(self.id, page.number, page.sums))
+        except ResponseError as exc:  # for observers alone: it does not keep the worker from its work
+            logger.warning("The server refuses the metrics of this worker's jobs; the worker keeps them: %s", exc)

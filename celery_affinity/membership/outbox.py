@@ -10,7 +10,6 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from ..dispatcher.repeating import Repeating
-from ..rules.ahead import NOTHING, Ahead
 from ..rules.protocol import MOST_MOVES
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Claim, End
@@ -46,7 +45,7 @@ class _SentAcks:
 
 
 class Outbox:
-    """Tells the server the news of *claims*, and wakes *beats* when the server refuses some acks."""
+    """Tells the server the news of *claims*. Wakes *beats* when the server refuses some acks, and for urgent sums."""
 
     def __init__(self, claims: Claims, beats: Repeating) -> None:
         self._claims = claims
@@ -70,11 +69,11 @@ class Outbox:
 
     # -- one round trip, of which the caller waits for the reply
 
-    def flush(self, scheduler: Scheduler, *, inline: bool, may_hold: Ahead = NOTHING) -> list[Claim] | None:
+    def flush(self, scheduler: Scheduler, *, inline: bool, lookahead: int = 0) -> list[Claim] | None:
         """Tell the server acks and ends, `MOST_MOVES` of each at most: `has_news` says whether to go on.
 
-        *inline*, for the event loop alone: return the jobs that follow, and what it *may_hold* beyond the
-        worker's slots. Any other thread gets None at once while another one tells.
+        *inline*, for the event loop alone: return the jobs that follow, up to *lookahead* of them beyond the worker's
+        slots. Any other thread gets None at once while another one tells.
 
         Raises a redis error if the server does not answer; the next call tells the batch again, and it counts once.
         """
@@ -88,7 +87,7 @@ class Outbox:
                 self._claims.worker,
                 **batch.told,
                 inline=inline,
-                may_hold=may_hold,
+                most_ahead=lookahead,
                 on_acked=lambda acked: self._check_acked(batch.acks, acked),
             )
             self._forget(batch)
@@ -107,6 +106,8 @@ class Outbox:
     def _forget(self, batch: _Batch) -> None:
         self._batch = None
         self.returned += self._claims.forget(batch.ends)
+        if self._claims.sums.are_urgent:
+            self._beats.wake()
 
     def _check_acked(self, acks: dict[str, Held], acked: int) -> None:
         """Void *acks* if the server took none. If the server took some and not all, a sync tells which are void."""
@@ -181,7 +182,7 @@ class Outbox:
 
     # -- a batch whose reply the event loop reads later
 
-    def send(self, scheduler: Scheduler, in_flight: InFlight, *, may_hold: Ahead) -> None:
+    def send(self, scheduler: Scheduler, in_flight: InFlight, *, lookahead: int) -> None:
         """Send what `flush` would tell, inline. Until `receive`, `abandon` or `take_over` the outbox `is_telling`.
 
         Nothing is sent while another thread tells.
@@ -194,7 +195,7 @@ class Outbox:
             if batch is not None:
                 goes_on = bool(self._sent_acks)
                 worker = self._claims.worker
-                scheduler.send_ends(in_flight, worker, **batch.told, may_hold=may_hold, goes_on=goes_on)
+                scheduler.send_ends(in_flight, worker, **batch.told, most_ahead=lookahead, goes_on=goes_on)
                 self._in_flight, is_sent = in_flight, True
         except BaseException:
             self._take_acks_back()
@@ -204,7 +205,7 @@ class Outbox:
             if not is_sent:
                 self._flushing.release()
 
-    def receive(self, scheduler: Scheduler, *, may_hold: Ahead, waits: bool = True) -> list[Claim]:
+    def receive(self, scheduler: Scheduler, *, lookahead: int, waits: bool = True) -> list[Claim]:
         """Read the replies to `send` and `send_acks`; with *waits*, all of them. Return and raise what `flush` does.
 
         If another thread took the batch over, its reply is not read: the jobs that follow come in a later one.
@@ -215,7 +216,7 @@ class Outbox:
             had_acks = self._receive_acks(scheduler, in_flight)
         except ResponseError:
             self._stop_telling()
-            return self.flush(scheduler, inline=True, may_hold=may_hold) or []
+            return self.flush(scheduler, inline=True, lookahead=lookahead) or []
         except BaseException:
             self._stop_telling()
             raise
@@ -233,7 +234,7 @@ class Outbox:
             pass  # `flush` handles the error
         finally:
             self._flushing.release()
-        return self.flush(scheduler, inline=True, may_hold=may_hold) or []
+        return self.flush(scheduler, inline=True, lookahead=lookahead) or []
 
     def abandon(self) -> None:
         """Have the next `flush` repeat what is on its way. Only the event loop's thread calls this."""

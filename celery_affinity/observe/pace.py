@@ -1,8 +1,8 @@
 """How long the jobs of a worker take beside the jobs of the same type on other workers.
 
-A worker is compared with others of one type at a time, by the average logarithm of durations that `finished` keeps in
-its row. What differs between the jobs of a type, such as the task or the size of its arguments, meets all workers
-alike, unless somebody sends the long jobs to one of them. The report cannot know that.
+A worker is compared with others of one type at a time, by the average logarithm of durations in its row (`rules.pace`).
+What differs between the jobs of a type, such as the task or the size of its arguments, meets all workers alike, unless
+somebody sends the long jobs to one of them. The report cannot know that.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 from ..rules.keys import decode
+from ..rules.pace import FIELD
 from ..rules.protocol import PACE_AVERAGED_OVER
 from ..rules.rows import number_of
 
@@ -26,9 +27,6 @@ _SURE = 3.0
 
 #: Largest average logarithm: of 2 ** 64 microseconds.
 _LARGEST = 66_000
-
-#: Field of a worker's row, before the type.
-_TOOK = "took:"
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,9 @@ def paces(rows: Mapping[str, Mapping[str, str]]) -> dict[str, Pace]:
     of_types: dict[str, dict[str, _Average]] = {}
     for worker, row in rows.items():
         for name, text in row.items():
-            average = _read(text) if name.startswith(_TOOK) else None
+            average = _read(text) if name.startswith(FIELD) else None
             if average is not None:
-                of_types.setdefault(name.removeprefix(_TOOK), {})[worker] = average
+                of_types.setdefault(name.removeprefix(FIELD), {})[worker] = average
     found: dict[str, Pace] = {}
     for type_, of_workers in of_types.items():
         for worker, own in of_workers.items():
@@ -93,6 +91,6 @@ def _beside(type_: str, own: _Average, others: list[_Average]) -> Pace:
 
 
 def _duration_us(level: float) -> float:
-    """Return the duration of which *level* is the logarithm, as `finished` takes it: straight between powers of two."""
+    """Return the duration of which *level* is the logarithm, which is straight between powers of two (`rules.pace`)."""
     fraction, whole = modf(level / 1000)
     return float((1 + fraction) * 2 ** (whole - 2))

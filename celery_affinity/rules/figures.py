@@ -6,8 +6,9 @@ Times are counted by powers of two: field ``queued 11`` has the queued jobs that
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
-from .protocol import EXACT_UP_TO, LARGEST_BUCKET, SAMPLE_AT, SAMPLED_ONE_IN, SMALLEST_BUCKET_US
+from .protocol import LARGEST_BUCKET, SMALLEST_BUCKET_US
 from .rows import number_of
 from .score import MICRO
 
@@ -27,6 +28,7 @@ BOUNDS_S: tuple[float, ...] = tuple(SMALLEST_BUCKET_US * (1 << number) / MICRO f
 _LONGEST_US = int(SMALLEST_BUCKET_US * (1 << LARGEST_BUCKET))
 
 
+@cache
 def field(kind: str, bucket: int) -> str:
     """Return the field of the times of a kind in a bucket."""
     return f"{kind} {bucket:02}"
@@ -44,22 +46,14 @@ def sum_field(kind: str) -> str:
     return f"{kind} sum"
 
 
-def counts_as(time_us: int, nth: int) -> int | None:
-    """Return what the *nth* time of a bucket adds to the sum, µs: the first ones count, and then one in eight for all.
-
-    None: nothing.
-
-    The times of a bucket differ by a factor of two at most, so the sum is right within a few percent.
-    """
-    within_us = max(0, min(time_us, _LONGEST_US))
-    if nth <= EXACT_UP_TO:
-        return within_us
-    return SAMPLED_ONE_IN * within_us if nth % SAMPLED_ONE_IN == SAMPLE_AT else None
+def within_us(time_us: int) -> int:
+    """Return what a time adds to the sum of its kind, µs: 0 at least, the longest time of `BOUNDS_S` at most."""
+    return max(0, min(time_us, _LONGEST_US))
 
 
 @dataclass(frozen=True)
 class Times:
-    """Times by powers of two. *counts*: of each of `BOUNDS_S`, then of all that were longer. *sum_s*: nearly exact."""
+    """Times by powers of two. *counts*: of each of `BOUNDS_S`, then of all that were longer. *sum_s*: exact."""
 
     counts: tuple[int, ...] = (0,) * (len(BOUNDS_S) + 1)
     sum_s: float = 0.0

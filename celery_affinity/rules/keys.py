@@ -188,9 +188,9 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "durations": (
         "durations",
         "hash",
-        "type -> moving average of its jobs' time in a slot, µs; of jobs under 0.1 s, one in eight is counted",
+        "type -> moving average of its jobs' time in a slot, µs",
     ),
-    # The name begins like a lane's: who publishes a job may place it, and counts its wait.
+    # The name begins like a lane's: who publishes a job counts it.
     "figures": (
         "lane:key:figures:%s",
         "hash",

@@ -164,11 +164,7 @@ AT_ONCE_US = 0
 #: Largest number of bytes that are kept of a worker's words about an error.
 MOST_WHY_BYTES = 1_200
 
-#: Time in a slot, µs, below which a job is short: short jobs are many, so one in `SAMPLED_ONE_IN` is averaged.
-SHORT_US = 100_000
-SAMPLED_ONE_IN = 8
-
-#: Number of durations that the moving average goes by: each new one counts for an eighth.
+#: Number of durations that the moving average of a type goes by: each new one counts for an eighth.
 AVERAGED_OVER = 8
 
 #: Number of durations that the pace of a worker goes by, for each type.
@@ -180,11 +176,8 @@ SMALLEST_BUCKET_US = 3906.25
 #: Number of the largest bucket but one, whose longest time is 12 days: bucket 0 is the smallest.
 LARGEST_BUCKET = 28
 
-#: Number of times in a bucket up to which each is added to the sum; from then on one in `SAMPLED_ONE_IN` is, as often.
-EXACT_UP_TO = 8
-
-#: Which one of these: in the middle, so that a sum is neither behind nor ahead on average.
-SAMPLE_AT = 4
+#: Fields of figures that one call of `count` adds to: each takes some 3 µs.
+MOST_FIGURES = 300
 
 #: Seconds for which the figures of a type are known that no live worker serves.
 FIGURES_KEPT_S = 86_400

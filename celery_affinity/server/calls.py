@@ -7,7 +7,6 @@ from redis.exceptions import InvalidResponse
 
 from ..lua.library import Argument, Arrow, arrow
 from ..rules import bounds
-from ..rules.ahead import Ahead
 from ..rules.bounds import Bound
 from ..rules.job_fields import Job
 from ..rules.protocol import MOST_BYTES, MOST_MOVES
@@ -71,7 +70,7 @@ def declaring(entries: Iterable[RecurringCall]) -> Iterator[list[Argument]]:
 
 
 def telling(
-    worker: str, acks: Sequence[tuple[str, str]], ends: Sequence[End], sequence: int, inline: bool, may_hold: Ahead
+    worker: str, acks: Sequence[tuple[str, str]], ends: Sequence[End], sequence: int, inline: bool, most_ahead: int
 ) -> list[Call]:
     """Return the calls that ack messages and that release the slots of ended jobs; no call without *acks* or *ends*."""
     told = []
@@ -80,7 +79,7 @@ def telling(
     if ends:
         release = arrow("release")
         arguments = release.arguments(
-            rest=flat(ends), worker=worker, sequence=sequence, caller=int(inline), may_hold=may_hold.in_words
+            rest=flat(ends), worker=worker, sequence=sequence, caller=int(inline), most_ahead=most_ahead
         )
         told.append((release, arguments))
     return told

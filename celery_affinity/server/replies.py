@@ -2,11 +2,12 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import QueueFull
+from ..lua.library import Argument
 from ..rules import job_fields, keys
 from ..rules.job_fields import Job
 from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED
@@ -154,6 +155,26 @@ class Running(NamedTuple):
     job_id: str
     fence: str
     running_us: int
+
+
+class TypeSums(NamedTuple):
+    """What a worker adds up of its jobs of *type*, since it did so last. *grown*: field of the figures -> by how much.
+
+    *ended*: number of jobs that ended in a slot. *took_us*: the sum of their times there. *pace*: the worker's, in
+    words (`rules.pace`); "" if none ended.
+    """
+
+    type: str
+    grown: Mapping[str, int]
+    ended: int = 0
+    took_us: int = 0
+    pace: str = ""
+
+    @property
+    def words(self) -> list[Argument]:
+        """The sums as the arrow takes them."""
+        fields = [word for each in self.grown.items() for word in each]
+        return [keys.encode(self.type), self.ended, self.took_us, self.pace, len(self.grown), *fields]
 
 
 class Synced(NamedTuple):

@@ -15,6 +15,7 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
 from ..client import publishing_app
+from ..client.first_try import mode_of
 from ..client.of_app import settings_of
 from ..dispatcher.failure import words
 from ..membership.held import FAILED, REJECTED, RETURNED
@@ -226,7 +227,9 @@ class InboxChannel(ConnectedChannel):
             return
         try:
             settings = settings_of(publishing_app.that_made(self.connection.client))
-            consume(consumed.of_claim(claim, tag, settings))
+            message = consumed.of_claim(claim, tag, settings)
+            telling.claims.count_wait(tag, on_demand=bool(mode_of(message["properties"])))
+            consume(message)
         except received.LOST:
             raise  # not kombu's own list of errors, by which even a KeyError is a lost connection
         except Exception as exc:

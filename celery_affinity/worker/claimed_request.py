@@ -126,9 +126,8 @@ class ClaimedRequest(_Request):
         if wait is None or held is None:
             return
         here_us = round((time.monotonic() - held.held_since_s) * 1e6)  # with lookahead, it came some time ago
-        waited_us = max(0, self._telling.claims.clock.now_us() - here_us - wait["enqueued_us"])
         until_ns = time.time_ns() - here_us * 1000
-        wait.update(since_ns=until_ns - waited_us * 1000, until_ns=until_ns)
+        wait.update(since_ns=until_ns - held.waited_us * 1000, until_ns=until_ns)
 
     def maybe_expire(self) -> Any:
         """Return whether the job has expired since its claim, by the server's clock: this host's may be wrong."""

@@ -16,10 +16,13 @@ AFTER = """
 Names that end with `_total` are counters; `_seconds` with the labels `le` and `wait_seconds`, `run_seconds` and `batch_size` are histograms
 (`_bucket`, `_sum`, `_count`); all others are gauges.
 
-- **Histograms** have a bucket for each power of two: waits and times in a slot from 1/256 s to 12 days. Counts are exact. Sums are estimates: once
-  a bucket has more than eight times, only one time in eight is added, multiplied by eight. So a mean is right within a few percent. A wait begins
-  with the publish, or with the ETA, and ends when the job gets a slot. A job that comes back is counted again, from its first publish. A time in
-  a slot lasts from the claim to the release. [Merged calls](../how-to/merge.md) count as one job here.
+- **Histograms** have a bucket for each power of two: waits and times in a slot from 1/256 s to 12 days. Counts and sums are exact. A wait begins
+  with the publish, or with the ETA, and ends when the job arrives at its worker. A job that comes back is counted again, from its first publish.
+  A job that its worker gives back without having started it counts no wait. A time in a slot lasts from the arrival to the end of the job.
+  [Merged calls](../how-to/merge.md) count as one job here.
+- **When they are counted**: each worker adds up the waits, the times in a slot and the ends of its jobs, and hands the sums over with each
+  heartbeat (`affinity_heartbeat_interval`, 5 s) and when it stops; those of a type whose jobs it ends for the first time at once. If a worker is
+  killed, the jobs since its last heartbeat are missing in these metrics. Nothing is counted twice.
 - **How long they count**: the metrics of a type (`published`, `started`, `ended`, the histograms) are deleted a day after its last worker has
   gone. All other counters count since the fleet's data were first written. Prometheus' `rate` and `increase` notice a counter that restarted.
 - `outcome` is `done`, `failed`, `revoked` or `expired`; for dead letters it is `rejected`, `max_deliveries`, `lost` or `unreadable`.

@@ -195,7 +195,7 @@ def test_explain_says_that_a_task_failed_and_why(valkey, fleet):
     ],
 )
 def test_explain_says_why_it_cannot_tell_how_long_a_job_waits(valkey, fleet, workers, says):
-    """Ended jobs alone give no estimate: not every short job is timed, and an unserved type has no slots."""
+    """Jobs that ended give no estimate once their workers have gone: an unserved type has no slots."""
     fleet.join("before", "pdf")
     fleet.publish("short", "pdf")
     fleet.end("before", *fleet.inbox("before"))

@@ -82,8 +82,8 @@ class Both(SideBySide):
 
     def __init__(self, wire, tally):
         super().__init__(wire, tally)
-        self.job_numbers, self.sequences = count(), count()
-        self.released = None
+        self.job_numbers, self.sequences, self.pages = count(), count(), count(1)
+        self.released = self.counted = None
         self.has_bursts = False
 
     def pick_worker(self, index):
@@ -189,6 +189,11 @@ class Both(SideBySide):
         )
         self.compare(reply.more)
 
+    def _count(self, worker, number, sums):
+        reply = self.reference.count(worker, number, sums)
+        self.step("count", reply, *(word for each in sums for word in each.words), worker=worker, number=number)
+        self.compare()
+
     def _beat(self, worker, turns):
         reply = self.reference.beat(worker, turns=turns, now_us=self.now_us)
         self.step("beat", [reply.known, reply.again, Named(reply.more)], worker=worker, turns=int(turns))
@@ -215,8 +220,8 @@ class Both(SideBySide):
         self.step("ack", acked, *(part for pair in acks for part in pair), worker=worker)
         self.compare()
 
-    def _release(self, worker, sequence, ends, inline, may_hold):
-        reply = self.reference.release(worker, sequence, ends, inline=inline, may_hold=may_hold, now_us=self.now_us)
+    def _release(self, worker, sequence, ends, inline, most_ahead):
+        reply = self.reference.release(worker, sequence, ends, inline=inline, most_ahead=most_ahead, now_us=self.now_us)
         self.step(
             "release",
             [Named(reply.more), *map(payload, reply.deliveries)],
@@ -224,7 +229,7 @@ class Both(SideBySide):
             worker=worker,
             sequence=sequence,
             caller=int(inline),
-            may_hold=may_hold.in_words,
+            most_ahead=most_ahead,
         )
         self.compare(reply.more)
 

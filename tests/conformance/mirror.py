@@ -24,9 +24,6 @@ from ..support.clocked import CLOCK
 #: Seconds for which jobs that have ended are known in the walks.
 KEPT_S = (60, 600)
 
-#: Longest time, s, that a walk of so many steps may take by the server's own clock, beside others.
-_WALK_S = 50
-
 KEYS = Keys()
 
 # After every step the same few names are asked for.
@@ -84,9 +81,9 @@ def _parsed(line):
         assert ttl_s > 60, f"{name} is to be forgotten in {ttl_s} s"
         ttl_s = -1
     elif name.startswith(FIGURES) and ttl_s != -1:
-        assert FIGURES_KEPT_S - _WALK_S < ttl_s <= FIGURES_KEPT_S, f"{name} is to be forgotten in {ttl_s} s"
+        assert FIGURES_KEPT_S - 30 < ttl_s <= FIGURES_KEPT_S, f"{name} is to be forgotten in {ttl_s} s"
         ttl_s = 60
-    kept_s = next((kept_s for kept_s in KEPT_S if kept_s - _WALK_S < ttl_s <= kept_s), 0)
+    kept_s = next((kept_s for kept_s in KEPT_S if kept_s - 30 < ttl_s <= kept_s), 0)
     assert ttl_s == -1 or kept_s, f"{name} is to be forgotten in {ttl_s} s"
     value = _PARSED[type_](value)
     if name == key("heads"):
@@ -255,8 +252,6 @@ def _expect_settings(reference, entry):
         entry(["settings"], name, value)
     if settings.revision:
         entry(["settings"], "revision", str(settings.revision))
-    if settings.for_claims:
-        entry(["settings"], "for_claims", settings.for_claims)
     if settings.limits_revision:
         entry(["settings"], "limits_revision", str(settings.limits_revision))
     for name, value in settings.conf.items():
@@ -346,8 +341,10 @@ def _expect_worker(worker, entry):
     }
     if worker.stalled:
         fields["stalled"] = "1"
-    for type_, averages in worker.took.items():
-        fields[f"took:{encode(type_)}"] = " ".join(map(str, averages))
+    if worker.counted:
+        fields["counted"] = str(worker.counted)
+    for type_, its_pace in worker.took.items():
+        fields[f"took:{encode(type_)}"] = its_pace
     keeps = (str(worker.keep_s) if worker.keep_s > KEPT_S[0] else "") + (" failed" if worker.keeps_failed else "")
     if keeps:
         fields["keeps"] = keeps

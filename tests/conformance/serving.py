@@ -10,6 +10,7 @@ from .vocabulary import (
     others,
     slots,
     some_settings,
+    some_sums,
     some_types,
 )
 
@@ -73,6 +74,18 @@ class Serving(Both):
             beat_us = int(self.reference.settings.get("heartbeat_interval_us"))
             self.pass_time(max(0, claimed_us + beat_us + beyond_us - self.now_us))
             self._sync(known.id, [], known.slots, known.other, draining=False)
+
+    @often(5, index=indexes, sums=draw.lists(some_sums, max_size=3))
+    def count(self, index, sums):
+        self.counted = self.pick_worker(index), next(self.pages), sums
+        self._count(*self.counted)
+
+    @often(2, earlier=draw.sampled_from([0, 0, 1]))
+    def count_again(self, earlier):
+        """Repeat a call whose reply was lost, or one from before it."""
+        if self.counted:
+            worker, number, sums = self.counted
+            self._count(worker, number - earlier, sums)
 
     @often(5, index=indexes, turns=draw.booleans())
     def beat(self, index, turns):

@@ -32,7 +32,6 @@ ONLY_IN_PYTHON |= {
     "limits_in",
     "in_force",
     "keep_s",
-    "averaged",
 }
 
 

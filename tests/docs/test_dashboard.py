@@ -130,6 +130,7 @@ def exported(redis_client):
         fleet.publish(f"keyed{nth}!", "web", rules=KEYED)
         fleet.publish(f"kept{nth}!", "web", rules=KEYED)
         fleet.publish(f"alone{nth}", "nobody")
+        fleet.hand_over()
         texts.append(as_text(read_metrics(fleet.scheduler.reader)))
     return texts
 

@@ -98,6 +98,7 @@ def test_the_scheduling_page_shows_what_explain_prints(valkey, redis_client):
     claim, _ = fleet.inbox("one")
     fleet.scheduler.advance(6)
     fleet.end("one", claim)
+    fleet.hand_over("one")
     for number in range(12):
         fleet.publish(f"urgent{number}", "pdf", priority=8)
     for number in range(3):

@@ -119,6 +119,7 @@ def test_a_worker_is_slow(fleet):
             ran_on = next(each for each in took_s if claim.job_id in fleet.claims(each))
             fleet.scheduler.advance(took_s[ran_on])
             fleet.end(ran_on, claim)
+    fleet.hand_over()
     for worker in took_s:
         fleet.call(f"runs-on-{worker}", "pdf")
         fleet.scheduler.beat(worker, turns=True)
@@ -131,6 +132,7 @@ def test_one_task_waits(fleet):
     fleet.call("first", "pdf")
     fleet.scheduler.advance(30)
     fleet.end("pdf1", *fleet.inbox("pdf1"))
+    fleet.hand_over()
     for number in range(2):
         fleet.call(f"busy-{number}", "pdf")
     for number in range(2):

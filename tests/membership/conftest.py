@@ -28,6 +28,7 @@ class Worker:
         for job in ("first", "second"):
             self.fleet.publish(job, "pdf")
         self.claims = claims_of()
+        self.claims.sums = Mock(are_urgent=False)
         self.beats = Mock()
         self.outbox = Outbox(self.claims, self.beats)
         self.claims.lease.renew(asked_at_s=time.monotonic(), timeout_s=30)

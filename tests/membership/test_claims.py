@@ -61,6 +61,7 @@ def test_what_was_let_go_does_not_start(claims):
 
 def test_a_claim_expires_when_it_does_on_the_server():
     claims = claims_of()
+    now_us = 0
     claims.clock = SimpleNamespace(now_us=lambda: now_us)
     tag = claims.hold(Claim("job", "1", "pdf", 0, 0, b"", 1_000))
     for now_us in (999, 1_000):

@@ -9,6 +9,7 @@ import pytest
 from celery_affinity.dispatcher.repeating import Repeating
 from celery_affinity.membership.lookahead import Lookahead
 from celery_affinity.membership.outbox import Outbox
+from celery_affinity.membership.sums import Sums
 from celery_affinity.worker import unclaimed
 from celery_affinity.worker.event_loop import _Waker
 
@@ -29,6 +30,12 @@ def lookahead():
     return (ahead := Lookahead(3))._lock, lambda: "tag" in ahead
 
 
+def sums():
+    added_up = Sums()
+    added_up.ran("pdf", "done", 1)
+    return added_up._lock, lambda: list(added_up.pages())
+
+
 def waker():
     return (woken := _Waker())._lock, woken.wake
 
@@ -42,7 +49,7 @@ def unclaimed_requests():
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("part", [claims, outbox, lookahead, waker, repeating, unclaimed_requests])
+@pytest.mark.parametrize("part", [claims, outbox, lookahead, sums, waker, repeating, unclaimed_requests])
 def test_a_handler_takes_the_lock_that_its_thread_has(part):
     lock, act = part()
     done = []

@@ -170,6 +170,7 @@ def test_the_wait_for_a_key_is_estimated_from_the_runs_of_its_type(fleet, reader
     fleet.publish("timed", "pdf")
     fleet.scheduler.advance(12)
     fleet.end("worker", *fleet.inbox("worker"))
+    fleet.hand_over("worker")
     for number in range(4):
         fleet.publish(f"job{number}!", "pdf", rules=RULES)
     fleet.scheduler.advance(2)
@@ -190,6 +191,7 @@ def timed(fleet, slots=9):
     fleet.publish("timed", "pdf")
     fleet.scheduler.advance(12)
     fleet.end("worker", *fleet.inbox("worker"))
+    fleet.hand_over("worker")
 
 
 def test_a_holder_that_runs_for_longer_than_usual_is_called_overdue(fleet, reader):

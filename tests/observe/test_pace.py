@@ -7,8 +7,8 @@ from statistics import median
 import pytest
 
 from celery_affinity.observe.pace import FEWEST, SLOW_TIMES, paces
+from celery_affinity.rules.pace import averaged
 from celery_affinity.rules.protocol import PACE_AVERAGED_OVER
-from tests.conformance.reference.jobs import finished
 
 
 def rows(**of_workers):
@@ -19,9 +19,9 @@ def rows(**of_workers):
         for type_, durations_s in of_types.items():
             took = None
             for each in durations_s:
-                took = finished.averaged(took, round(each * 1e6))
+                took = averaged(took, round(each * 1e6))
             if took is not None:
-                found[name][f"took:{type_}"] = " ".join(map(str, took))
+                found[name][f"took:{type_}"] = took.in_words
     return found
 
 

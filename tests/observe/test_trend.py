@@ -28,6 +28,7 @@ def test_status_says_which_queue_grows_and_by_how_much(fleet, reader):
     fleet.publish("b", "excel")
     fleet.scheduler.advance(120)
     fleet.end("worker", *fleet.inbox("worker")[:1])
+    fleet.hand_over("worker")
     found = types(reader)["pdf"].trend
     assert (found.seconds, found.before, found.published, found.ended) == (120, 0, 20, 1)
     assert found.grows

@@ -5,13 +5,13 @@ from dataclasses import replace
 import redis
 
 from celery_affinity.client.revokes import stamp
-from celery_affinity.rules.ahead import Ahead
+from celery_affinity.rules.figures import field, sum_field
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import KEYS, Keys
 from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.replies import End, Joining, RecurringCall
+from celery_affinity.server.replies import End, Joining, RecurringCall, TypeSums
 
 from .clocked import ClockedScheduler
 from .scripted_fleet import ScriptedFleet
@@ -32,7 +32,7 @@ class Worker:
 
     def __init__(self, scheduler, name, *types, slots=2):
         self.scheduler, self.name, self.types, self.slots = scheduler, name, types, slots
-        self.held, self.sequence = {}, 0
+        self.held, self.sequence, self.pages = {}, 0, 0
         self.ran = []
         self.join()
 
@@ -81,9 +81,17 @@ class Worker:
             self.sequence += 1
             acks = [end[:2] for end in ends[:1]]
             following = self.scheduler.tell_ends(
-                self.name, acks=acks, ends=ends[:10], sequence=self.sequence, inline=True, may_hold=Ahead(1)
+                self.name, acks=acks, ends=ends[:10], sequence=self.sequence, inline=True, most_ahead=1
             )
             self.held |= {claim.job_id: claim.fence for claim in following}
+            self.count(len(ends[:10]))
+
+    def count(self, ended):
+        """Hand over that so many jobs of each type ended, of 1 ms each."""
+        self.pages += 1
+        grown = {field("done", 0): ended, sum_field("done"): ended * 1000}
+        sums = [TypeSums(type_, grown, ended, ended * 1000, "11968 0 1") for type_ in self.types]
+        self.scheduler.count(self.name, self.pages, sums)
 
     def share(self, batch, fence):
         """Run the calls of a batch, and tell all but the first, whom the end of the batch tells."""

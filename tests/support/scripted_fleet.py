@@ -1,6 +1,10 @@
 """A fleet without processes: its workers are rows in Redis, and the test makes their moves, arrow by arrow."""
 
-from celery_affinity.rules.ahead import Ahead
+import time
+from collections import defaultdict
+
+from celery_affinity.membership.sums import Sums
+from celery_affinity.rules.figures import RUNS
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
@@ -13,6 +17,12 @@ class ScriptedFleet:
     def __init__(self, scheduler):
         self.scheduler = scheduler
         self.sequence = 0
+        self.on_demand = set()
+        self.sums, self.came, self.ended = defaultdict(Sums), [], []
+
+    @property
+    def now_us(self):
+        return getattr(self.scheduler, "now_us", None) or time.time_ns() // 1000
 
     def join(self, worker, *types, slots=1, settings=None):
         given = shared(Settings(**(settings or {})))
@@ -31,6 +41,8 @@ class ScriptedFleet:
         message=None,
         rules="",
     ):
+        if on_demand:
+            self.on_demand.add(job)
         (published,) = self.scheduler.publish(
             Job(
                 job,
@@ -58,7 +70,26 @@ class ScriptedFleet:
         while payload := self.scheduler.client.rpop(key):
             if not payload.startswith(b"\n"):  # a sign
                 payloads += parsed_claims([payload])
-        return payloads
+        return self._came(worker, payloads)
+
+    def _came(self, worker, claims):
+        self.came += [(worker, claim) for claim in claims]
+        return claims
+
+    def hand_over(self, *workers):
+        """Hand over what the workers, or all, added up of their jobs, as the beats of a real worker do."""
+        for worker, claim in self.came:
+            waited_us = self._claimed_us(claim) - claim.enqueued_us
+            self.sums[worker].waited(claim.type, claim.job_id in self.on_demand, waited_us)
+        for worker, claim, kind, at_us in self.ended:
+            self.sums[worker].ran(claim.type, kind, at_us - self._claimed_us(claim))
+        self.came, self.ended = [], []
+        for worker in workers or self.sums:
+            for page in self.sums[worker].pages():
+                self.sums[worker].answered(page, is_known=self.scheduler.count(worker, page.number, page.sums))
+
+    def _claimed_us(self, claim):
+        return int(self.scheduler.client.hget(self.scheduler.keys.key("job", claim.job_id), "claimed"))
 
     def signs(self, worker):
         """Return the words of the signs in a worker's inbox, unread."""
@@ -68,12 +99,16 @@ class ScriptedFleet:
     def jobs(self, worker):
         return [claim.job_id for claim in self.inbox(worker)]
 
-    def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0, may_hold=None):
+    def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0):
         self.sequence += 1
         ends = [End(claim.job_id, claim.fence, outcome) for claim in claims]
-        return self.scheduler.tell_ends(
-            worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, may_hold=may_hold or Ahead(most_ahead)
+        following = self.scheduler.tell_ends(
+            worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, most_ahead=most_ahead
         )
+        kind = "done" if outcome == "acked" else outcome.partition(" ")[0]
+        if kind in RUNS:
+            self.ended += [(worker, claim, kind, self.now_us) for claim in claims]
+        return self._came(worker, following)
 
     def order(self, count, *types):
         """Run *count* jobs of *types* one after the other on one slot; return the jobs in their order."""

@@ -232,6 +232,7 @@ def test_the_page_says_how_long_jobs_waited_lately(browser, url, busy):
     screen.row("Types", "pdf").wait_for()  # the first look, with which later ones are compared
     (claim,) = busy.inbox("worker")
     busy.end("worker", claim)
+    busy.hand_over("worker")
     row = screen.row("Waits and run times", "pdf")
     row.get_by_text("waited, queued").wait_for()
     row.get_by_text("ran").wait_for()

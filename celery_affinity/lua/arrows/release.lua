@@ -20,16 +20,16 @@ end
 
 -- Ends a job that is not just done; `known`: what `claims.remove` returned; `keeps`: what the worker's row says of
 -- ended jobs. RETURNS the type of a job that is pending again, else nil.
-local function end_otherwise(worker, id, fence, known, outcome, keeps, settings)
+local function end_otherwise(worker, id, known, outcome, keeps, settings)
     local how, why = outcomes.read(outcome)
     -- The worker had acked it, and lost it; or the task says that it was ignored.
     known.is_doubtful = how ~= "acked"
     local is_kept = how == "failed" and keeps and string.find(keeps, "failed", 1, true)
     local has_ended = (outcomes.ENDED[how] or known.acked) and not is_kept
     if has_ended and marks.of(id) == protocol.BATCH then
-        return batch_release.record(id, fence, known, how, why)
+        return batch_release.record(id, known, how, why)
     elseif has_ended then
-        finished.record(id, fence, known, outcomes.ENDED[how] or "done", outcomes.ENDED[how] and why or "")
+        finished.record(id, known, outcomes.ENDED[how] or "done", outcomes.ENDED[how] and why or "")
         return nil
     elseif how == "rejected" or is_kept then
         come_back.drop(worker, id)
@@ -49,9 +49,9 @@ local function end_all(worker, ends_given, keeps, settings)
             known.keep_s = tonumber(string.match(keeps, "^%d+"))
         end
         if known and outcome == "acked" and marks.of(id) ~= protocol.BATCH then -- as most jobs end
-            finished.record(id, fence, known, "done", "")
+            finished.record(id, known, "done", "")
         elseif known then
-            local type = end_otherwise(worker, id, fence, known, outcome, keeps, settings)
+            local type = end_otherwise(worker, id, known, outcome, keeps, settings)
             if type then
                 again[type] = true
             end
@@ -90,7 +90,7 @@ function arrows.release(ARGV)
     local worker = ARGV[1]
     local sequence = ARGV[2]
     local caller = ARGV[3] == "1" and worker or "" -- the worker that gets jobs inline
-    local may_hold = ARGV[4] -- what it may hold beyond its slots (`lookahead`); "0" for nothing
+    local most_ahead = tonumber(ARGV[4]) -- jobs that it holds beyond its slots at most, inline
     -- ARGV[5..]: job id, fencing number, outcome of each: "acked", "ignored", "failed", "revoked", "expired",
     -- "rejected", "unsettled" or "returned"; after a blank why may follow, in words
     local row = free_slots.row(worker, "sequence", "types", "keeps")
@@ -122,8 +122,8 @@ function arrows.release(ARGV)
         lookahead.gave_back(worker, again)
     end
     if reply[1] == "" then
-        if may_hold ~= "0" and caller ~= "" and left == 0 then
-            lookahead.fill(worker, row, served, may_hold, settings, reply, inline)
+        if most_ahead > 0 and caller ~= "" then
+            lookahead.fill(worker, served, most_ahead, settings, reply, inline)
         end
         lookahead.ask(worker, served, left)
     end

@@ -17,11 +17,11 @@ function claims.payload(id, fence, type, deliveries, enqueued, expires, message,
     return facts .. "\n" .. message
 end
 
--- Gives a job of `type` to `worker`, whose slots `view` sees. RETURNS the fencing number, the number of deliveries before, the
+-- Gives a job to `worker`, whose slots `view` sees. RETURNS the fencing number, the number of deliveries before, the
 -- time at which the job expires, whether the job had a row, and whether it was moved. nil for a job that has expired:
 -- it occupies no slot, and its fencing number is nobody's. Of a job that was never claimed or moved, and does not
 -- expire, all this is known without a read.
-function claims.grant(id, type, worker, view)
+function claims.grant(id, worker, view)
     local fence = tostring(redis.call("INCR", key.fence))
     local new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
         "claimed", call.now)
@@ -34,7 +34,7 @@ function claims.grant(id, type, worker, view)
             return nil
         end
     end
-    view:occupy(worker, type) -- before the claim is written, which the view would count
+    view:occupy(worker) -- before the claim is written, which the view would count
     redis.call("HSET", key.claims(worker), id, fence)
     return fence, deliveries, expires, new_fields <= 3, is_moved
 end
@@ -73,24 +73,23 @@ end
 -- RETURNS what the row of a claimed job says; of one with rules also these, and the name of its task.
 local function row_of(id)
     if string.find(id, "[!+*]", -1) then -- the marks of such jobs
-        return unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires",
+        return unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type", "task", "stamps", "expires",
             "limited", "rules", "name"))
     end
-    return unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type", "claimed", "task", "stamps", "expires",
-        "limited"))
+    return unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type", "task", "stamps", "expires", "limited"))
 end
 
 -- Removes a claim that has ended, if the fencing number is the claim's own. The caller recounts the worker's free
 -- slots.
 -- RETURNS what is known of the job, or nil.
 function claims.remove(worker, id, fence)
-    local own_fence, acked, type, claimed, task, stamps, expires, is_limited, rules, name = row_of(id)
+    local own_fence, acked, type, task, stamps, expires, is_limited, rules, name = row_of(id)
     local is_own = not own_fence or own_fence == fence -- without one the server has lost the job
     if is_own and redis.call("HDEL", key.claims(worker), id) == 1 then
         with_rules.free(id, type, is_limited, rules, name)
         return {
-            acked = acked == "1", type = type, claimed = claimed, task = task, stamps = stamps, expires = expires,
-            rules = rules, name = name, worker = worker,
+            has_row = own_fence, acked = acked == "1", type = type, task = task, stamps = stamps, expires = expires,
+            rules = rules, name = name,
         }
     end
     return nil

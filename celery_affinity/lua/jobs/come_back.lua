@@ -64,7 +64,7 @@ function come_back.bury(id, reason, settings, why)
     redis.call("ZADD", key.dead, now, id)
     redis.call("HINCRBY", key.counters, reason, 1)
     local type = redis.call("HGET", key.job(id), "type")
-    if type and redis.call("HEXISTS", key.capacity, type) == 1 then
+    if reason ~= "failed" and type and redis.call("HEXISTS", key.capacity, type) == 1 then -- its worker counts it
         redis.call("HINCRBY", key.figures(type), reason, 1)
     end
     if marks.of(id) == protocol.MERGES or marks.of(id) == protocol.BATCH then

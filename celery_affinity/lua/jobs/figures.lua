@@ -1,22 +1,25 @@
--- figures: what observers are told of the jobs of a type (rules/figures.py has the fields). No script reads them.
-local NUMBERS = "000102030405060708091011121314151617181920212223242526272829" -- as texts: Lua writes numbers slowly
+-- figures: what observers are told of the jobs of a type (rules/figures.py has the fields). No arrow goes by them.
 
--- Counts a time of a job of `type`, by powers of two. `kind`: whose it is: "queued", "demand"; "done", "failed" ...
--- The sum of the times of a kind grows by the first ones of each size, and then by one in SAMPLED_ONE_IN for all: times
--- of one size are nearly alike. RETURNS how many there are of this kind and size.
-function figures.count(type, kind, us)
-    local name, bucket = key.figures(type), 0
-    if us > protocol.SMALLEST_BUCKET_US then
-        local fraction
-        fraction, bucket = math.frexp(us / protocol.SMALLEST_BUCKET_US)
-        bucket = math.min(fraction == 0.5 and bucket - 1 or bucket, protocol.LARGEST_BUCKET + 1)
+-- Adds to the figures of a type, which a day after the type's last worker go. `changes[first]` up to `changes[last]`:
+-- a field, by how much it grows, and so on. `is_served`: whether live workers serve the type.
+function figures.add(type, is_served, changes, first, last)
+    for i = first, last, 2 do
+        redis.call("HINCRBY", key.figures(type), changes[i], changes[i + 1])
     end
-    local number = string.sub(NUMBERS, 2 * bucket + 1, 2 * bucket + 2)
-    local nth = redis.call("HINCRBY", name, kind .. " " .. number, "1")
-    if nth <= protocol.EXACT_UP_TO or nth % protocol.SAMPLED_ONE_IN == protocol.SAMPLE_AT then
-        local counts_for = nth <= protocol.EXACT_UP_TO and 1 or protocol.SAMPLED_ONE_IN
-        us = math.min(math.max(us, 0), protocol.SMALLEST_BUCKET_US * 2 ^ protocol.LARGEST_BUCKET)
-        redis.call("HINCRBY", name, kind .. " sum", string.format("%.0f", us * counts_for))
+    if not is_served then
+        redis.call("EXPIRE", key.figures(type), protocol.FIGURES_KEPT_S)
     end
-    return nth
+end
+
+-- Has the moving average of a type's times in a slot go by `number` more, whose sum is `sum_us`:
+-- average + (sum - number * average) / max(number, AVERAGED_OVER), rounded down; the first average is sum / number.
+function figures.average(type, number, sum_us)
+    local average_us = tonumber(redis.call("HGET", key.durations, type))
+    if average_us then
+        local by_us = (sum_us - number * average_us) / math.max(number, protocol.AVERAGED_OVER)
+        average_us = average_us + math.floor(by_us)
+    else
+        average_us = math.floor(sum_us / number)
+    end
+    redis.call("HSET", key.durations, type, call.text(average_us))
 end

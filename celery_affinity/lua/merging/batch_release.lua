@@ -31,7 +31,7 @@ end
 
 -- Records the end of a claim of `batch`, which was removed. `known`: what `claims.remove` returned.
 -- RETURNS the type, if the batch is pending again.
-function batch_release.record(batch, fence, known, how, why)
+function batch_release.record(batch, known, how, why)
     local is_without_result = how == "revoked" or how == "expired" -- the worker ended the call before
     local state, its_why = outcomes.ENDED[how] or "done", outcomes.ENDED[how] and why or ""
     if not known.type and batches.make_again(batch) then -- somebody deleted the row: all calls are to be told
@@ -55,7 +55,7 @@ function batch_release.record(batch, fence, known, how, why)
     if not is_without_result then
         count(batch, known.type or "")
     end
-    finished.record(batch, fence, known, state, its_why, has_others)
+    finished.record(batch, known, state, its_why, has_others)
     if has_others then
         redis.call("ZADD", key.untold, call.now, batch)
     end

@@ -64,7 +64,7 @@ function fill.from(waiting, caller, view, fresh)
             end
         end
         if may_start and (run or marks.of(id) ~= protocol.BATCH) then
-            fence, deliveries, expires, has_row, is_moved = claims.grant(id, job.type, worker, view)
+            fence, deliveries, expires, has_row, is_moved = claims.grant(id, worker, view)
         end
         if is_ruled and may_start then
             with_its_rules(waiting, fence and keyed.hold or keyed.leave, id, job.type, job.lane, fence)
@@ -83,8 +83,6 @@ function fill.from(waiting, caller, view, fresh)
             local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, run_expires or expires,
                 message, run, is_moved and job.lane)
             job.fence, bytes = fence, bytes + #payload
-            local mode = string.sub(job.lane, 1, 6) -- "queued" or "demand"
-            figures.count(job.type, mode, call.now_us - (tonumber(job.enqueued) or call.now_us))
             waiting:count(job)
             if worker == caller then
                 reply[#reply + 1], inline[#inline + 1] = payload, job

@@ -5,12 +5,11 @@ from typing import Any
 
 from ...lua.library import arrow
 from ...rules import keys as key_names
-from ...rules.ahead import NOTHING, Ahead
 from ...rules.rows import number_of, text_of
 from .. import calls
 from ..calls import check_kind, flat, pages
 from ..connections.in_flight import InFlight
-from ..replies import Claim, End, Joined, Joining, Running, Synced, parsed_claims
+from ..replies import Claim, End, Joined, Joining, Running, Synced, TypeSums, parsed_claims
 from ..running import Runner
 
 
@@ -43,17 +42,17 @@ class Working(Runner):
         ends: Sequence[End],
         sequence: int,
         inline: bool,
-        may_hold: Ahead = NOTHING,
+        most_ahead: int = 0,
         on_acked: Callable[[int], object] = lambda _: None,
     ) -> list[Claim]:
         """Ack messages, and release the slots of jobs that ended, in one round trip. Return the jobs that follow.
 
         *acks*: (job id, fencing number). *sequence*: a number that grows with each call that is not a repetition.
-        *inline*: whether the worker's next jobs come with the reply; else they go to the inbox. *may_hold*: what
-        the worker may then hold beyond its slots. *on_acked* is called with the number of *acks* whose
+        *inline*: whether the worker's next jobs come with the reply; else they go to the inbox. *most_ahead*: largest
+        number of jobs that the worker then holds beyond its slots. *on_acked* is called with the number of *acks* whose
         claims the worker holds.
         """
-        told = calls.telling(worker, acks, ends, sequence, inline, may_hold)
+        told = calls.telling(worker, acks, ends, sequence, inline, most_ahead)
         replies = self._run_together(told) if told else []
         if acks:
             on_acked(int(replies[0]))
@@ -62,7 +61,7 @@ class Working(Runner):
     def send_acks(self, in_flight: InFlight, worker: str, acks: Sequence[tuple[str, str]], *, goes_on: bool) -> None:
         """Begin to ack messages, which `receive_acks` ends. *goes_on*: other calls are on their way already."""
         send = in_flight.go_on if goes_on else in_flight.send
-        send(self._commands(calls.telling(worker, acks, (), 0, True, NOTHING)))
+        send(self._commands(calls.telling(worker, acks, (), 0, True, 0)))
 
     def receive_acks(self, in_flight: InFlight, calls: int) -> list[int]:
         """End so many `send_acks`. Return the numbers of claims that the worker holds. Raises as `receive` does."""
@@ -79,12 +78,12 @@ class Working(Runner):
         acks: Sequence[tuple[str, str]],
         ends: Sequence[End],
         sequence: int,
-        may_hold: Ahead,
+        most_ahead: int,
         goes_on: bool,
     ) -> None:
         """Begin a `tell_ends` whose jobs come inline, which `receive_ends` ends. *goes_on*: see `send_acks`."""
         send = in_flight.go_on if goes_on else in_flight.send
-        send(self._commands(calls.telling(worker, acks, ends, sequence, True, may_hold)))
+        send(self._commands(calls.telling(worker, acks, ends, sequence, True, most_ahead)))
 
     def receive_ends(self, in_flight: InFlight, *, has_ends: bool) -> list[Claim]:
         """End a `send_ends`. Return the jobs that follow. An error of the server is raised as it came."""
@@ -126,6 +125,13 @@ class Working(Runner):
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
         void_ids = [text_of(job_id) for job_id in void]
         return Synced(bool(known), bool(ticker), pairs, void_ids, number_of(revision), now_us, int(returned))
+
+    def count(self, worker: str, number: int, sums: Iterable[TypeSums]) -> bool:
+        """Add *sums* of a worker's jobs to what the server tells observers. Return whether the worker is known.
+
+        *number* grows with each call that is not a repetition. A call of a worker that is not known changes nothing.
+        """
+        return bool(self._run(arrow("count"), worker=worker, number=number, rest=flat(each.words for each in sums)))
 
     def beat(self, worker: str, *, turns: bool) -> bool:
         """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.

@@ -185,8 +185,10 @@ class Worker:
     """Job id -> fencing number, in the order they were granted."""
     inbox: list[Delivery | str] = field(default_factory=list)
     """Claimed jobs and signs that it has not read, the oldest first."""
-    took: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Type -> how long its jobs take here: average logarithm of their durations, its spread, number of durations."""
+    counted: int = 0
+    """The number of the last sums of its jobs that it handed over."""
+    took: dict[str, str] = field(default_factory=dict)
+    """Type -> its pace, in its own words (`rules/pace`)."""
     sequence: str | None = None
     """The number of its last release."""
     granted: list[tuple[str, int]] = field(default_factory=list)

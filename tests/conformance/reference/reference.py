@@ -32,6 +32,7 @@ class Reference(Cohort):
     # A worker comes, lives, goes,
     join = arrows.join.join
     sync = arrows.sync.sync
+    count = arrows.count.count
     beat = arrows.beat.beat
     leave = arrows.leave.leave
     # or is dead.

@@ -9,11 +9,12 @@ from typing import NamedTuple
 import redis
 
 from celery_affinity.client.stamp import marked
+from celery_affinity.rules.figures import field, sum_field
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.replies import Claim, End, Joining, Running
+from celery_affinity.server.replies import Claim, End, Joining, Running, TypeSums
 from celery_affinity.server.scheduler import Scheduler
 
 #: Calls of each arrow before those that are counted, and those. Lua collects its garbage in large parts every now and
@@ -111,6 +112,14 @@ class Fleet:
 
         return ack
 
+    def count(self) -> None:
+        """Hand over what a worker adds up between two beats: of each type the waits of two sizes, and times of two."""
+        self._sequence += 1
+        kinds = ("queued", "done")
+        grown = {field(kind, size): 5 for kind in kinds for size in (3, 4)} | dict.fromkeys(map(sum_field, kinds), 400)
+        sums = [TypeSums(type_, grown, 10, 400, "11968 0 10") for type_ in self.types]
+        assert self.scheduler.count(self.workers[0], self._sequence, sums)
+
     def sync(self) -> None:
         running = [Running(*claim[:2], 1000) for _, claim in self.held]
         assert self.scheduler.sync(self.workers[0], running, slots=self.slots, other=0, draining=False).known
@@ -144,6 +153,7 @@ def busy(client: redis.Redis) -> Arrows:
     """A worker whose slots all run jobs, and what it says now and then."""
     fleet = Fleet(client, pending=20, slots=SLOTS)
     yield Arrow("sync of 8 jobs", fleet.sync)
+    yield Arrow("count", fleet.count, calls=SMALL_CALLS)
     yield Arrow("beat", lambda: fleet.scheduler.beat(fleet.workers[0], turns=True), calls=SMALL_CALLS)
     yield Arrow("tick", fleet.scheduler.tick, calls=SMALL_CALLS)
 

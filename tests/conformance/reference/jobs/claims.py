@@ -7,7 +7,7 @@ from ..merging import which_call as primary
 from ..model import Cohort, Delivery, Job, Worker
 from ..placing import free_slots
 from ..types import type_rules
-from . import ends, figures
+from . import ends
 
 
 def payload(cohort: Cohort, job: Job) -> Delivery:
@@ -32,7 +32,6 @@ def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | N
         return None
     job.state, job.worker, job.fence = "claimed", worker.id, cohort.fence
     worker.claims[job.id] = cohort.fence
-    figures.count(cohort, job.type, "demand" if job.on_demand else "queued", now_us - job.enqueued_us)
     keyed.hold(cohort, job, now_us)
     type_rules.hold(cohort, job)
     free_slots.recount(worker, now_us)

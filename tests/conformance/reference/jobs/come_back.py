@@ -52,7 +52,7 @@ def bury(cohort: Cohort, job: Job, reason: Reason, now_us: int, why: str = "") -
     """Put a job among the dead letters, of which the newest are kept."""
     job.state, job.reason, job.why, job.ended_us = "dead", reason, why, now_us
     cohort.counters[reason] += 1
-    if cohort.capacity(job.type):
+    if cohort.capacity(job.type) and reason != "failed":  # its worker counts it
         cohort.figures[job.type][reason] += 1
     callers.close(cohort, job)
     if marks.is_batch(job.id):

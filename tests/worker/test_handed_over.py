@@ -1,0 +1,60 @@
+"""Real workers hand over what they add up of their jobs: first averages at once, the rest with beats and at the end."""
+
+import pytest
+
+from celery_affinity.observe.figures import figures_of
+from celery_affinity.rules.keys import Keys
+from celery_affinity.server.reader import Reader
+
+from ..support.fleet import in_time
+from ..support.processes import wait_until
+
+#: Interval of beats, s: much longer than any wait here.
+LONG_S = 120
+
+
+class Counted:
+    """What the server tells of the jobs of "pdf"."""
+
+    def __init__(self, client):
+        self.reader = Reader(client, Keys())
+
+    @property
+    def runs(self):
+        return sum(each.runs.number for each in figures_of(self.reader, ["pdf"]))
+
+    @property
+    def waits(self):
+        return sum(each.started for each in figures_of(self.reader, ["pdf"]))
+
+    @property
+    def average_us(self):
+        return self.reader.fields("durations", ["pdf"]).get("pdf")
+
+
+@pytest.fixture
+def counted(redis_client):
+    return Counted(redis_client)
+
+
+@pytest.mark.parametrize("pool", in_time("solo", "threads", "prefork"))
+def test_the_first_average_of_a_type_is_known_before_the_next_beat_and_the_rest_at_the_end(fleet, counted, pool):
+    worker = fleet.start("one", "pdf", pool=pool, timeout_s=3 * LONG_S, beat_s=LONG_S)
+    assert counted.average_us is None
+    fleet.tasks["pdf"].delay("first", 0.3).get(timeout=20)
+    wait_until(lambda: counted.average_us, 20, "the average")
+    assert 300_000 <= int(counted.average_us) < 20_000_000
+    assert (counted.runs, counted.waits) == (1, 1)
+    fleet.tasks["pdf"].delay("second", 0.3).get(timeout=20)
+    fleet.tasks["pdf"].delay("last", 0.9)
+    wait_until(lambda: fleet.ledger.starts()["last"], 20, "it starts")
+    worker.term()
+    worker.wait(30)
+    assert (counted.runs, counted.waits) == (3, 3)
+
+
+def test_beats_hand_over_what_was_added_up(fleet, counted):
+    fleet.start("one", "pdf", pool="solo", beat_s=1)
+    for number in range(5):
+        fleet.tasks["pdf"].delay(f"job-{number}").get(timeout=20)
+    wait_until(lambda: (counted.runs, counted.waits) == (5, 5), 20, "all are counted")
