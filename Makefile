@@ -85,7 +85,7 @@ check: $(VENV)/.test $(VENV)/.check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@command -v luacheck >/dev/null || { echo "luacheck is missing: on Debian, apt-get install lua-check"; exit 1; }
-	$(BIN)/python -c "from pathlib import Path; from celery_affinity.lua import library; library.write(Path('build/lua/library.lua'))"
+	$(BIN)/python -c "from pathlib import Path; from celery_affinity.lua import ways; ways.write(Path('build/lua/library.lua'))"
 	luacheck --quiet build/lua/library.lua
 
 format: $(VENV)/.check

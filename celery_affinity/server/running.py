@@ -10,7 +10,8 @@ from typing import Any
 import redis
 from redis.exceptions import BusyLoadingError, NoPermissionError, NoScriptError, ResponseError
 
-from ..lua.library import Argument, Arrow, Library, Way, arrow, library
+from ..lua.library import Argument, Arrow, arrow
+from ..lua.ways import Library, Way, library
 from ..rules.keys import Keys
 from ..rules.protocol import LONGEST_NAME, MOST_GAINED
 from .calls import Call, pages

@@ -1,6 +1,6 @@
 """Time that a test passes in: to arrows, which read it from a key in place of the server's clock, and to Python."""
 
-from celery_affinity.lua.library import library
+from celery_affinity.lua.ways import library
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 

@@ -187,7 +187,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in _LOADED:
         importlib.import_module(name)
-    from celery_affinity.lua.library import library
+    from celery_affinity.lua.ways import library
 
     assert library().by_function.source
     gc.collect()
