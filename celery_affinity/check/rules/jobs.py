@@ -1,6 +1,6 @@
 """Rules about the jobs: which wait in vain, and whether somebody moves the rest."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...rules.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE
 from ...rules.patterns import matches, overlap
@@ -59,13 +59,7 @@ def type_misspelt(fleet: Fleet, app: App) -> Iterator[Finding]:
     for type_, who in sorted(app.declared.items()):
         meant = misspelt(type_, fleet.served)
         if meant is not None and type_ not in fleet.served and not fleet.pending.get(type_):
-            yield Finding(
-                "type-misspelt",
-                f"Type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}, differs only in "
-                f"{'case or blanks' if alike(type_, [meant]) else 'one letter'} from {meant!r}, which live "
-                "workers serve: to Celery these are different queues.",
-                f"Write {meant!r} there, or start a worker with -Q '{type_}'.",
-            )
+            yield _misspelt(type_, who, meant, "which live workers serve")
 
 
 def declared_misspelt(facts: Facts) -> Iterator[Finding]:
@@ -76,13 +70,17 @@ def declared_misspelt(facts: Facts) -> Iterator[Finding]:
     for type_, who in sorted(facts.app.declared.items()):
         meant = misspelt(type_, of_tasks - {type_})
         if meant is not None and not any(map(_is_a_task, who)):
-            yield Finding(
-                "type-misspelt",
-                f"Type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}, differs only in "
-                f"{'case or blanks' if alike(type_, [meant]) else 'one letter'} from {meant!r}, which tasks declare: "
-                "to Celery these are different queues.",
-                f"Write {meant!r} there, or start a worker with -Q '{type_}'.",
-            )
+            yield _misspelt(type_, who, meant, "which tasks declare")
+
+
+def _misspelt(type_: str, who: Sequence[str], meant: str, whose: str) -> Finding:
+    return Finding(
+        "type-misspelt",
+        f"Type {type_!r}, which {listed(who, 3)} declare{'s' if len(who) == 1 else ''}, differs only in "
+        f"{'case or blanks' if alike(type_, [meant]) else 'one letter'} from {meant!r}, {whose}: to Celery these "
+        "are different queues.",
+        f"Write {meant!r} there, or start a worker with -Q '{type_}'.",
+    )
 
 
 def _is_a_task(who: str) -> bool:
