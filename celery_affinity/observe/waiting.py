@@ -1,7 +1,7 @@
 """The reasons why a pending job waits: score, jobs ahead, slots that fit, and a guess at the wait to come."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..rules import overtaking
 from ..rules.keys import decode, encode, unmarked
@@ -10,6 +10,7 @@ from ..rules.score import MICRO
 from ..server.reader import Command, Lane, Reader
 from .claim_order import Group, Order, ahead, order_now
 from .keys import facts_of, rules_in
+from .overdue_slots import OverdueJob, overdue_jobs
 from .reserves import why_kept_back as why_kept_back_by_reserve
 from .type_rules import Pause, limits_of, paused_types, pauses_of, sentence_of_pause
 from .waiting_for_key import KeyWait, waiting_for_key, why_kept_back
@@ -73,7 +74,8 @@ class Waiting:
     *not_before*: the time before which the job cannot start, if a rule has one: the end of a pause, or the time of the
     retry that its key is kept for. *overdue_since_s*: the Unix time by which a job that holds the key would have ended,
     going by usual run times. *key*: None for a job without a key. *kept_back*: whether the key keeps the job back; if
-    not, the job may start while the key has room.
+    not, the job may start while the key has room. *overdue*: jobs that have taken slots that fit for far longer than
+    usual.
     """
 
     score: Points
@@ -89,6 +91,7 @@ class Waiting:
     kept_back: bool = False
     not_before: NotBefore | None = None
     overdue_since_s: float | None = None
+    overdue: list[OverdueJob] = field(default_factory=list)
 
     @property
     def is_paused(self) -> bool:
@@ -206,16 +209,32 @@ def _waiting_of(
     slots = [
         Slots([decode(unmarked(of)) for of in each.types], each.workers, each.slots, each.free) for each in profiles
     ]
+    blocked_by = _blocked_by(type_, slots, withdrawn=reader.capacity([lane.type]).get(lane.type, 0))
+    is_full = any(each.rule == "slots" for each in blocked_by)
+    overdue = overdue_jobs(reader, [each.id for each in profiles], order.now_us) if is_full else []
     return Waiting(
         score=_points(order, lane),
         rank_in_type=1 + sum(group.jobs for group in before if group.type == type_),
         rank=1 + sum(group.jobs for group in before),
         ahead=groups,
         slots=slots,
-        blocked_by=_blocked_by(type_, slots, withdrawn=reader.capacity([lane.type]).get(lane.type, 0)),
+        blocked_by=[Block(each.rule, each.why + _who_is_overdue(overdue)) for each in blocked_by],
         bound_s=bound_s,
         passed_until_s=lane.enqueued_us / MICRO + bound_s,
-        estimate_s=_estimate_s(reader, lane.type, before, profiles),
+        estimate_s=_estimate_s(reader, lane.type, before, profiles, overdue=len(overdue)),
+        overdue=overdue,
+    )
+
+
+def _who_is_overdue(overdue: Sequence[OverdueJob]) -> str:
+    """Return in words which job has taken a slot for far too long; "" if none has."""
+    if not overdue:
+        return ""
+    first = overdue[0]
+    others = f", and {len(overdue) - 1} more" if len(overdue) > 1 else ""
+    return (
+        f"; {first.task_id} ({first.task}) on {first.worker} has run for {first.ran_s:,.0f} s, its type usually for "
+        f"{first.usual_s:,.1f} s{others}"
     )
 
 
@@ -223,6 +242,7 @@ def _waiting_of(
 class _Profile:
     """The workers that serve just *types* (encoded)."""
 
+    id: str
     types: list[str]
     workers: int
     slots: int
@@ -237,6 +257,7 @@ def _profiles_for(reader: Reader, type_: str) -> list[_Profile]:
     )
     return [
         _Profile(
+            profile,
             types[profile].split(),
             *(number_of(found.get(profile)) for found in (workers, slots, free)),
         )
@@ -275,8 +296,12 @@ def _blocked_by(type_: str, slots: Sequence[Slots], withdrawn: int) -> list[Bloc
     return [Block("slots", busy)]
 
 
-def _estimate_s(reader: Reader, type_: str, groups: Sequence[Group], profiles: Sequence[_Profile]) -> float | None:
+def _estimate_s(
+    reader: Reader, type_: str, groups: Sequence[Group], profiles: Sequence[_Profile], *, overdue: int
+) -> float | None:
     """Return (work ahead + one job of the type) / slots, in seconds; None if no duration or no slot is known.
+
+    Slots whose jobs are *overdue* do not count: nobody knows when they are free.
 
     Work is jobs * the moving average of their type's time in a slot. The jobs of another type count only by the share
     of its slots that could take *type_* (encoded) too: the rest goes elsewhere.
@@ -284,8 +309,8 @@ def _estimate_s(reader: Reader, type_: str, groups: Sequence[Group], profiles: S
     types = sorted({type_, *(encode(group.type) for group in groups)})
     known = {name: number_of(value) / MICRO for name, value in reader.fields("durations", types).items()}
     capacity = reader.capacity(types)
-    ours = sum(each.slots for each in profiles)
-    if not known or not ours:
+    ours = sum(each.slots for each in profiles) - overdue
+    if not known or ours <= 0:
         return None
     usual_s = sum(known.values()) / len(known)
     work_s = known.get(type_, usual_s)

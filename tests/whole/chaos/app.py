@@ -18,7 +18,7 @@ from celery.backends.redis import RedisBackend
 from celery.exceptions import Retry
 from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
 
-from celery_affinity import Exclusive, Rate
+from celery_affinity import Affinity, Exclusive, Merge, Rate
 from celery_affinity.client.stamp import PROPERTY, job_id, moment
 from celery_affinity.rules.protocol import MARK
 
@@ -36,6 +36,9 @@ MANY, OF_MANY, HOW_MANY = "many:", "many:*", 400
 #: Worker timeout, heartbeat interval and timeout of a reply, s: so short that a death is noticed within a storm. The
 #: timeout of a reply is shorter still.
 WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 1.0
+
+#: Interval, s, of the calls that recur.
+STALE_S = 2.0
 
 #: Time, s, for which SIGUSR2 keeps the event loop of a worker from turning.
 BLOCK_S = 7.0
@@ -82,7 +85,16 @@ app.conf.update(
     redis_socket_connect_timeout=REPLY_TIMEOUT_S,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=True,
+    # Celery takes a chord for claimed for as long as its body may be published, by this time and the policy of `BODY`.
+    broker_connection_timeout=0.1,
+    affinity_recurring={
+        since: {"task": "tests.whole.chaos.app.recurs", "args": (since,), "stale_after": STALE_S, "since": since}
+        for since in ("enqueue", "end")
+    },
 )
+
+#: Options of a chord's body: after a death in the middle of its publish, the body is published within a storm.
+BODY = {"retry_policy": {**app.conf.task_publish_retry_policy, "max_retries": 60}}
 
 
 def _on_the_brokers_server() -> RedisBackend:
@@ -108,6 +120,9 @@ def _note_intended(headers=None, properties=None, routing_key="", body=None, **_
     is_call = name.startswith(MERGED)
     last_intended = job = body[0][0][0] if is_call else job_id(properties[PROPERTY], routing_key)
     _intended[id(headers)] = ("call_accepted" if is_call else "accepted"), job
+    if name == "recurs":
+        _intended[id(headers)] = "fired", job  # or not: the server takes it if it is still due
+        return
     if name == "step":
         facts["token"] = body[0][1]
     for name, header in (("due", "eta"), ("expires", "expires")):
@@ -129,7 +144,8 @@ def _note_accepted(headers=None, **_):
 def _note_failed(sender=None, exception=None, **_):
     """Note a failure that the task could not note: the pool process was lost."""
     is_call = sender.name.rpartition(".")[2].startswith(MERGED)
-    if os.getpid() == _worker_pid and type(exception).__name__ == "WorkerLostError" and not is_call:
+    is_noted = not is_call and sender is not recurs
+    if os.getpid() == _worker_pid and type(exception).__name__ == "WorkerLostError" and is_noted:
         ledger.note("failed", _job_of(sender.request), error="WorkerLostError")
 
 
@@ -227,6 +243,19 @@ def part(self, number, seconds):
     with _noted(self.request):
         time.sleep(seconds)
         return number
+
+
+@app.task(
+    bind=True,
+    acks_late=True,
+    reject_on_worker_lost=True,
+    affinity=Affinity("index", merge=Merge("{since}", keep="all")),
+)
+def recurs(self, since):
+    """Be called when no call came for a while since the last one, or since the end of its run."""
+    calls = [each.task_id for each in self.request.affinity.calls] or [self.request.id]
+    with _noted(self.request, "recurs", since=since, calls=",".join(calls)):
+        pass
 
 
 @app.task(bind=True, acks_late=True, reject_on_worker_lost=True, affinity="index")

@@ -37,6 +37,9 @@ class Book:
         self.touched_calls: set[str] = set()
         self.merged_runs: list[Run] = []
         self.merged_chords: dict[str, list[str]] = {}
+        self.recurring: dict[str, list[Run]] = defaultdict(list)
+        self.fired_before = 0
+        self.judged_at = 0.0
         self.jobs_of_task: dict[str, list[Job]] = defaultdict(list)
         self.deaths: dict[int, float] = {}
         self.left: dict[int, float] = {}
@@ -108,6 +111,11 @@ class Book:
         run.end, run.outcome = event.at, event.facts["outcome"]
         if event.subject != "-":
             self.job(event.subject)
+
+    def _on_recurs(self, event: Event) -> None:
+        run = self._run(event)
+        run.calls = tuple(event.facts["calls"].split(","))
+        self.recurring[event.facts["since"]].append(run)
 
     # -- calls that merge
 

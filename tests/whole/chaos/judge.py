@@ -26,6 +26,7 @@ from .reasons import (
     troubles_of,
     why_again,
 )
+from .recurring import judge_recurring
 from .remains import Remains
 
 #: Time, s, by which a job with an ETA may start early: both ends read their clocks in several steps.
@@ -40,8 +41,9 @@ class Verdict:
     """The outcome of one storm. *again*, *lost*: how often each noted fault explains a repetition, or a loss.
 
     *keyed*: runs of jobs with a key. *limited*: runs under a limit of their type, or a reserve. *pauses*: how many were
-    looked at. *calls*, *merged_runs*: calls of tasks that merge, and their runs. *overlaps*: how often each fault
-    explains that there were too many runs of one key, type or class.
+    looked at. *calls*, *merged_runs*: calls of tasks that merge, and their runs. *recurring*: calls that
+    the server made since none came. *overlaps*: how often each fault explains that there were too many runs of one key,
+    type or class.
     """
 
     accepted: int = 0
@@ -51,6 +53,7 @@ class Verdict:
     pauses: int = 0
     calls: int = 0
     merged_runs: int = 0
+    recurring: int = 0
     refused: int = 0
     again: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
@@ -75,7 +78,8 @@ def judge(book: Book, remains: Remains) -> Verdict:
     verdict.keyed, found = judge_keys(jobs, book, verdict.overlaps)
     verdict.limited, found_of_types = judge_types(jobs, book, verdict.overlaps)
     verdict.pauses, found_in_pauses = judge_pauses(jobs, book)
-    verdict.violations += [*found_of_calls, *found, *found_of_types, *found_in_pauses]
+    verdict.recurring, found_of_recurring = judge_recurring(book, remains)
+    verdict.violations += [*found_of_calls, *found, *found_of_types, *found_in_pauses, *found_of_recurring]
     verdict.violations += [*remains.leaks, *book.complaints]
     for noted in (book.complaints, book.pauses, book.changes):
         noted.clear()

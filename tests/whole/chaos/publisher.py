@@ -10,7 +10,7 @@ from celery_affinity import Exclusive
 
 from . import app as app_module
 from . import merged_tasks
-from .app import HOW_MANY, MANY, RULES, TYPES, app, early, late, ledger, part, retrying, total
+from .app import BODY, HOW_MANY, MANY, RULES, TYPES, app, early, late, ledger, part, retrying, total
 from .merged_tasks import Token, step, whole
 
 #: Share, %, of each kind of call; long calls come on top, as many as the storm wants.
@@ -83,7 +83,7 @@ def _publish(rng: random.Random, producer, long: int):
         options |= {"countdown": rng.choice((0, rng.uniform(0.1, 2))), "expires": rng.uniform(0.2, 3)}
     if kind == "chord":
         parts = [part.s(number, seconds).set(affinity=rng.choice(TYPES)) for number in range(rng.randint(3, 8))]
-        result = chord(parts)(total.s())
+        result = chord(parts)(total.s().set(**BODY))
         ledger.note("chord", result.id, parts=",".join(each.id for each in result.parent.results))
         return result
     return task.AsyncResult(task.apply_async((seconds,), **options).id)
@@ -114,7 +114,7 @@ def _call(rng: random.Random, producer, task, key: int, type_: str, name: str, m
     if follows == "chord" and task is not merged_tasks.last:  # its results are elsewhere: a chord has one backend
         tokens = [own, *(token(number) for number in range(1, rng.randint(3, 6)))]
         header = [task.s([each]).set(**options) for each in tokens]
-        result = chord(header)(whole.s(tokens))
+        result = chord(header)(whole.s(tokens).set(**BODY))
         ledger.note("merged_chord", result.id, calls=",".join(tokens))
         return result
     if follows == "link":

@@ -52,8 +52,8 @@ class Remains:
     """*states*: of each job that Redis knows. *reasons*: of the dead letters. *leaks*: keys that should not be there.
 
     *expired*: when jobs expired that waited, by the monotonic clock. *results*: the states of tasks, by their ids.
-    *into*: the batches of calls that have merged. *values*:
-    the results of such calls. *at*: when all this was read.
+    *into*: the batches of calls that have merged. *values*: the results of such calls. *fired*: number of recurring
+    calls that the server has made. *at*: when all this was read.
     """
 
     states: dict[str, str] = field(default_factory=dict)
@@ -63,6 +63,7 @@ class Remains:
     values: dict[str, Any] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     leaks: list[str] = field(default_factory=list)
+    fired: int | None = None
     at: float = 0.0
 
     def is_done(self, job: str, last_start: float) -> bool:
@@ -110,7 +111,7 @@ def look(client: redis.Redis, results: redis.Redis, slots: int) -> Remains:
 
     Done jobs, which would go within a minute, and results are deleted.
     """
-    remains = Remains(at=monotonic())
+    remains = Remains(at=monotonic(), fired=int(client.hget(Keys().key("counters"), "recurring_fired") or 0))
     for each in (client, results):
         _look_at_results(each, remains)
     _look_at_jobs(client, remains)

@@ -108,6 +108,16 @@ STORMS = (
         (0.4, 1.5),
     ),
     Storm(
+        "connections half-open, processes killed",
+        "connections that go silent or slow, and `kill -9` of workers, pool processes, publishers and dispatchers; no "
+        "server is lost",
+        (
+            *(faults.silence_link, faults.silence_link, faults.delay_link),
+            *(faults.kill_worker, faults.kill_pool_process, faults.kill_publisher, faults.kill_dispatcher),
+        ),
+        (0.4, 1.5),
+    ),
+    Storm(
         "memory full",
         "`maxmemory` reached with `noeviction`: publishes are refused, what is there is worked off",
         (faults.fill_memory,),

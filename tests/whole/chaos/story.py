@@ -51,6 +51,15 @@ class Story:
             self.note("end", "-", pid, run=run, outcome=outcome)
         return run
 
+    def recur(self, calls, start, end=None, since="end", worker=WORKER, pid=CHILD):
+        """Run calls that recur as one."""
+        run = f"{pid}.{len(self.events)}"
+        self.at = start
+        self.note("recurs", "batch", pid, run=run, worker=worker, since=since, calls=",".join(calls))
+        if end is not None:
+            self.at = end
+            self.note("end", "-", pid, run=run, outcome="done")
+
     def step(self, token, at, *, has=True):
         """Publish what follows a call, and run it."""
         self.publish(f"step-{token}-{at}", at=at, name="step", token=token)

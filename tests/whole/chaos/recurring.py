@@ -1,0 +1,50 @@
+"""Judges the calls that recur: each that the server made ran, and none was made within the interval of the last."""
+
+from math import inf
+
+from .app import STALE_S
+from .book import Book
+from .facts import Run
+from .remains import Remains
+
+#: Time, s, by which a call may come early: the ledger is written before the server hears of an end, never after.
+EARLY_S = 0.05
+
+
+def judge_recurring(book: Book, remains: Remains) -> tuple[int, list[str]]:
+    """Judge the calls since the last time. Return the number of those that ran, and the violations."""
+    if remains.fired is None:
+        return 0, []
+    runs = [run for of_one in book.recurring.values() for run in of_one]
+    ran = {call for run in runs for call in run.calls}
+    made, book.fired_before = remains.fired - book.fired_before, remains.fired
+    forgot = any(window.meets(book.judged_at, inf) for window in book.amnesias)
+    book.judged_at = remains.at
+    found = []
+    if made != len(ran) and not forgot:
+        found.append(f"the server made {made} calls that recur, and {len(ran)} ran")
+    if not ran and not forgot:
+        found.append("no call that recurs was made")
+    found += _too_early(book.recurring["end"], book)
+    book.recurring.clear()
+    return len(ran), found
+
+
+def _too_early(runs: list[Run], book: Book) -> list[str]:
+    """Return the runs that began too soon after the first end of another call, which the server may have forgotten."""
+    found, ends = [], dict[str, float]()
+    for run in sorted(runs, key=lambda run: run.start):
+        others = [end for call, end in ends.items() if call not in run.calls and end < run.start]
+        last = max(others, default=-inf)
+        forgotten = any(window.meets(last, run.start) for window in book.amnesias)
+        if run.start - last < STALE_S - EARLY_S and not forgotten and not _ran_before(run, ends):
+            found.append(f"a call that recurs ran {run.start - last:.2f} s after the last had ended: {run.calls}")
+        for call in run.calls:
+            if run.outcome == "done":
+                ends.setdefault(call, run.end)
+    return found
+
+
+def _ran_before(run: Run, ends: dict[str, float]) -> bool:
+    """Whether the call of a run has ended before: it is delivered again, which the other judges look at."""
+    return any(call in ends for call in run.calls)
