@@ -139,7 +139,7 @@ def _why_unknown(waiting: Waiting) -> str:
     if any(each.rule == "type limit" and "closed" in each.why for each in waiting.blocked_by):
         return "its type is closed"
     if waiting.overdue:
-        return "each slot that fits has a job that has run for far longer than usual"
+        return "each slot that fits has a job that takes far longer than usual"
     if not waiting.score.slots_that_fit:
         return "no live worker serves the type"
     if not sum(each.slots for each in waiting.slots):

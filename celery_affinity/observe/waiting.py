@@ -233,7 +233,7 @@ def _who_is_overdue(overdue: Sequence[OverdueJob]) -> str:
     first = overdue[0]
     others = f", and {len(overdue) - 1} more" if len(overdue) > 1 else ""
     return (
-        f"; {first.task_id} ({first.task}) on {first.worker} has run for {first.ran_s:,.0f} s, its type usually for "
+        f"; {first.task_id} ({first.task}) on {first.worker} has had its slot for {first.ran_s:,.0f} s, usual are "
         f"{first.usual_s:,.1f} s{others}"
     )
 

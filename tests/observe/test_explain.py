@@ -3,6 +3,7 @@
 import pytest
 import redis
 
+from celery_affinity.cli import text_of_explain
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.waiting import Block
 from celery_affinity.rules import overtaking
@@ -252,6 +253,32 @@ def test_work_that_goes_to_other_slots_is_not_in_the_estimate(fleet, reader):
     fleet.publish("job", "pdf")
     # One slot of the four that serve the other type serves both: a quarter of the eight 2 s jobs counts.
     assert why(reader, "job").waiting.estimate_s == pytest.approx(8 / 4 * 2 + 2)
+
+
+def test_a_slot_whose_job_runs_for_far_longer_than_usual_is_named_and_is_no_part_of_the_estimate(fleet, reader):
+    fleet.join("worker", "pdf", slots=2)
+    fleet.publish("timed", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.advance(2)
+    fleet.end("worker", claim)
+    for job in ("hangs", "hangs-too", "job"):
+        fleet.publish(job, "pdf")
+        fleet.scheduler.advance(5)
+    waiting = why(reader, "job").waiting
+    assert waiting.blocked_by == [Block("slots", "all 2 slots that fit are busy or draining")], "15 s are not yet far"
+    assert waiting.estimate_s == pytest.approx(2 / 2)
+    fleet.scheduler.advance(6)
+    waiting = why(reader, "job").waiting
+    assert [(each.task_id, each.ran_s, each.usual_s) for each in waiting.overdue] == [("task-hangs", 21, 2)]
+    (block,) = waiting.blocked_by
+    assert block.why.endswith("; task-hangs (tests.task) on worker@host has had its slot for 21 s, usual are 2.0 s")
+    assert waiting.estimate_s == pytest.approx(2), "one of the two slots counts"
+    fleet.scheduler.advance(60)
+    waiting = why(reader, "job").waiting
+    assert waiting.estimate_s is None
+    assert waiting.blocked_by[0].why.endswith("usual are 2.0 s, and 1 more")
+    hangs = "unknown: each slot that fits has a job that takes far longer than usual"
+    assert hangs in text_of_explain.explanation(why(reader, "job"))
 
 
 # -- reading alone
