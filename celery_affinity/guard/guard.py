@@ -265,6 +265,7 @@ class Guard:
             server=address_of(scheduler.client.connection_pool),
             arrows={name: [str(word) for word in scheduler.command((arrow(name), []))] for name in _ARROWS},
             loads=list(scheduler.way.loading(_ARROWS[0])),
+            log_file=_log_file(),
         )
 
     def _tell_server(self, server: Address) -> None:
@@ -281,3 +282,9 @@ class Guard:
         unsent = memoryview(json.dumps(message).encode() + b"\n")
         while unsent:
             unsent = unsent[process.stdin.write(unsent) :]
+
+
+def _log_file() -> str | None:
+    """Return the file of Celery's ``--logfile``; None if the log goes to the standard error alone."""
+    handlers = [*logging.getLogger().handlers, *logging.getLogger("celery").handlers]
+    return next((each.baseFilename for each in handlers if isinstance(each, logging.FileHandler)), None)

@@ -37,6 +37,9 @@ _REPORT_TIMEOUT_S = 1.0
 _OUTLIVES_S = 1.0
 _KILL_S = 0.6
 
+#: The file of the worker's ``--logfile``, if it has one.
+_log_file: str | None = None
+
 
 class Charge(TypedDict):
     """The facts that a guard must know of its worker.
@@ -44,7 +47,7 @@ class Charge(TypedDict):
     *worker*: the id; *name*: the node name; *interval_s*: the time between two beats. *pulse*: the descriptor of the
     `Pulse`; *kin*: both descriptors of the `Kin`. *ends_children*: whether the pool's processes are the worker's forks.
     *parent*, *session*: process id and session id of the worker. *arrows*: for each arrow that the guard calls the
-    command, to which arguments are added. *loads*: the command that loads these arrows.
+    command, to which arguments are added. *loads*: the command that loads these arrows. *log_file*: of the worker.
     """
 
     worker: str
@@ -58,6 +61,7 @@ class Charge(TypedDict):
     server: Address
     arrows: dict[str, list[str]]
     loads: list[str]
+    log_file: str | None
 
 
 class Change(TypedDict, total=False):
@@ -241,6 +245,9 @@ def _say(text: str, *values: object) -> None:
     line = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}: WARNING/Guard] celery_affinity: {text % values}"
     with suppress(OSError):  # the reader of the log may be gone
         print(line, file=sys.stderr, flush=True)  # noqa: T201
+    if _log_file is not None:
+        with suppress(OSError), open(_log_file, "a", encoding="utf-8") as file:
+            print(line, file=file)
 
 
 class _Lines:
@@ -266,5 +273,7 @@ def main() -> None:
         if first is None:
             return  # the worker died before its charge came
     charge, *changes = first
+    global _log_file
+    _log_file = charge["log_file"]
     Watch(charge).run(changes, lines)
     os._exit(0)  # a thread may still wait for a server that does not answer
