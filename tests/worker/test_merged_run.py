@@ -276,6 +276,28 @@ def test_whichever_caller_a_run_is_terminated_for_it_begins_again_for_the_others
     assert {results[n].state for n in ended} == {"REVOKED"}
 
 
+@pytest.mark.parametrize("ended", [[0], [0, 2], [1]])
+def test_a_run_that_is_terminated_by_a_stamp_ends_if_its_first_call_has_the_stamp(merging, ended):
+    results = []
+    for n in range(4):
+        call = merging.task("fold_late").s("HH", [n], 4.0)
+        call.stamp(customer="acme" if n in ended else "other")
+        results.append(call.apply_async())
+    worker = merging.start("prefork")
+    merging.go()
+    wait_until(lambda: merging.runs("fold_late"), SOON_S, "it runs")
+    wait_until_it_listens(merging.app, worker.name)
+    merging.app.control.revoke_by_stamped_headers({"customer": "acme"}, terminate=True)
+    others = [n for n in range(4) if n not in ended]
+    for n in ended:
+        with pytest.raises(TaskRevokedError):
+            results[n].get(timeout=SOON_S)
+    runs = [[0, 1, 2, 3], others] if 0 in ended else [[0, 1, 2, 3]]
+    assert [results[n].get(timeout=SOON_S) for n in others] == [runs[-1]] * len(others)
+    assert merging.runs("fold_late") == [["HH", each] for each in runs]
+    merging.leaves_nothing()
+
+
 def test_a_run_that_its_pool_cannot_end_goes_on_whichever_caller_it_is_to_be_terminated_for(merging):
     results = [merging.task("fold_late").delay("HH", [n], 4.0) for n in range(2)]
     worker = merging.start("threads")
