@@ -237,6 +237,18 @@ def test_a_job_must_not_start_before_its_time(story):
     assert "before its time" in story.judged().violations[0]
 
 
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_task_whose_retry_was_refused_runs_again_if_something_was_in_the_way(story, cut):
+    story.publish("job")
+    if cut:
+        story.happen("cut", "all", 1)
+    story.run("job", 1.1, 1.2, outcome="OperationalError")
+    story.run("job", 3, 4)
+    verdict = story.judged()
+    assert verdict.again == {"its retry could not be published": 1}
+    assert len(verdict.violations) == (0 if cut else 1)
+
+
 def test_a_refused_publish_needs_a_reason_and_leaves_nothing(story):
     story.publish("job", accepted=False)
     story.note("refused", "job", error="OperationalError", text="used memory > 'maxmemory'")

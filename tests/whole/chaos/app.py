@@ -85,16 +85,15 @@ app.conf.update(
     redis_socket_connect_timeout=REPLY_TIMEOUT_S,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=True,
-    # Celery takes a chord for claimed for as long as its body may be published, by this time and the policy of `BODY`.
-    broker_connection_timeout=0.1,
     affinity_recurring={
         since: {"task": "tests.whole.chaos.app.recurs", "args": (since,), "stale_after": STALE_S, "since": since}
         for since in ("enqueue", "end")
     },
 )
 
-#: Options of a chord's body: after a death in the middle of its publish, the body is published within a storm.
-BODY = {"retry_policy": {**app.conf.task_publish_retry_policy, "max_retries": 60}}
+#: Options of a chord's body. Celery takes a chord for claimed for as long as its body may be published, 4 s a try:
+#: after a death in the middle of that, the body is to be published before all has to be quiet.
+BODY = {"retry_policy": {**app.conf.task_publish_retry_policy, "max_retries": 10}}
 
 
 def _on_the_brokers_server() -> RedisBackend:

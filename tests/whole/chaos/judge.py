@@ -16,6 +16,7 @@ from .keys import judge_keys, judge_types
 from .merging import as_jobs, judge_merging
 from .pauses import judge_pauses
 from .reasons import (
+    REFUSED,
     any_death,
     death,
     disturbed,
@@ -31,9 +32,6 @@ from .remains import Remains
 
 #: Time, s, by which a job with an ETA may start early: both ends read their clocks in several steps.
 EARLY_S = 0.05
-
-#: Error that a caller sees of a failed publish: kombu's own.
-REFUSED = "OperationalError"
 
 
 @dataclass

@@ -6,6 +6,9 @@ from .app import WORKER_TIMEOUT_S
 from .book import RETURNS_S, TELLS_S, Book
 from .facts import Job, Run, Window
 
+#: Error that a caller sees of a failed publish, kombu's own. A late-acked task runs again if it is its retry's.
+REFUSED = "OperationalError"
+
 #: Time, s, until the guard has ended a prefork child whose worker was killed: before, the child may begin a given job.
 ORPHAN_S = 1.0
 
@@ -29,6 +32,8 @@ def why_again(run: Run, book: Book) -> str | None:
     """Return the noted fault because of which the job of *run* may have been given out again, or None."""
     if death(run, book):
         return "its process was killed"
+    if run.outcome == REFUSED:
+        return "its retry could not be published"
     until = told_by(run, book)
     if any(window.meets(run.start, until) and _is_its_own(run, window) for window in book.fences.get(run.worker, ())):
         return "its worker was fenced"

@@ -160,10 +160,10 @@ class ReplicatedServers:
         self._master, self._replica = self._replica, self._master
         wait_until(lambda: self._sentinel.master_port() == self._master.port, 30, "Sentinel names the new master")
         wait_until(lambda: self._role(self._master) == "master", 30, "the replica is master")
-        self._ledger.note("up", "server")
         self._replica.start()
         with redis.Redis(HOST, self._replica.port, socket_timeout=5) as client:
             client.replicaof(HOST, self._master.port)  # as Sentinel would, ten seconds later
+        self._ledger.note("up", "server")  # now: until then there were two masters, and one forgets what it accepted
 
     def switch_over(self) -> None:
         """Have Sentinel make the replica the master, and the master a replica: writes wait meanwhile, none is lost."""
