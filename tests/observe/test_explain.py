@@ -261,6 +261,7 @@ def test_a_slot_whose_job_runs_for_far_longer_than_usual_is_named_and_is_no_part
     (claim,) = fleet.inbox("worker")
     fleet.scheduler.advance(2)
     fleet.end("worker", claim)
+    fleet.hand_over("worker")
     for job in ("hangs", "hangs-too", "job"):
         fleet.publish(job, "pdf")
         fleet.scheduler.advance(5)
