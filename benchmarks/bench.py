@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 import redis
 
@@ -20,7 +21,7 @@ from tests.support.processes import Process, wait_until
 from .ledger import Ledger
 from .meter import Meter
 from .results import Part, Subject
-from .systems import Variant, waiting
+from .systems import ROOT, Variant, waiting
 
 #: Databases of the server: tasks are run in the first, each system's backlog is kept in one of the others.
 LIVE = 0
@@ -86,6 +87,7 @@ class Bench:
         self._stack = ExitStack()
         self._backlogs: dict[tuple[str, str, int], int] = {}
         self._publishers: dict[tuple[str, str], Publisher] = {}
+        self._ports_away: dict[float, int] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -103,6 +105,19 @@ class Bench:
 
     def url(self, database: int = LIVE) -> str:
         return f"{self.server.url.rpartition('/')[0]}/{database}"
+
+    def _url_of(self, variant: Variant, database: int) -> str:
+        """Return the URL for a worker of *variant*, which may be that of a proxy."""
+        if not variant.away_ms:
+            return self.url(database)
+        if variant.away_ms not in self._ports_away:
+            port = str(urlsplit(self.server.url).port)
+            words = [sys.executable, "-m", "benchmarks.far_away", port, str(variant.away_ms)]
+            proxy = self._stack.enter_context(subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+            self._stack.callback(proxy.terminate)
+            assert proxy.stdout is not None, "opened as a pipe"
+            self._ports_away[variant.away_ms] = int(proxy.stdout.readline())
+        return f"redis://127.0.0.1:{self._ports_away[variant.away_ms]}/{database}"
 
     def client_of(self, database: int) -> redis.Redis:
         return redis.Redis.from_url(self.url(database))
@@ -130,7 +145,7 @@ class Bench:
     def killed_worker(self, variant: Variant, database: int = LIVE, ledger: Ledger | None = None) -> Iterator[Process]:
         """Run a worker of *variant*; it ends by kill -9, with its pool."""
         noted = self.ledger if ledger is None else ledger  # an empty one is false
-        environment = variant.environment(self.url(database), noted.path)
+        environment = variant.environment(self._url_of(variant, database), noted.path)
         process = Process(variant.name, variant.command(), environment, cwd=self.directory)
         try:
             yield process

@@ -3,12 +3,25 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from celery_affinity.rules.settings import AUTO
+
 from .in_turns import FIGURES, KEYED, goal_of
 from .load import LOAD
 from .observers import OBSERVERS, USUAL_TYPES
 from .results import Part, Results, figure, ratio
 from .sharing import Sharer
-from .systems import AFFINITY, DRAMATIQ, LOOKAHEAD, MERGED, SLOTS, STOCK, Variant
+from .systems import (
+    AFFINITY,
+    AWAY_MS,
+    DRAMATIQ,
+    LOOKAHEAD,
+    MERGED,
+    SLOTS,
+    STOCK,
+    WAITING_THREADS,
+    Variant,
+    waiting_variants,
+)
 from .viewers import BY_ID, VIEWERS, viewers_name
 
 Reached = Callable[[Results], float | None]
@@ -49,8 +62,21 @@ def _ahead(pool: str) -> str:
     return Variant(AFFINITY, pool, lookahead=LOOKAHEAD).name
 
 
+def _default(pool: str, late: bool = False, away_ms: float = 0) -> str:
+    return Variant(AFFINITY, pool, late, lookahead=AUTO, away_ms=away_ms).name
+
+
+def _stocks_default(pool: str, late: bool = False, away_ms: float = 0) -> str:
+    return Variant(STOCK, pool, late, away_ms=away_ms).name
+
+
 def _stock(pool: str, prefetch: int | None = 1) -> str:
     return Variant(STOCK, pool, prefetch=prefetch).name
+
+
+def _of_waiting(late: bool) -> tuple[Variant, Variant]:
+    ours = next(each for each in waiting_variants() if each.system == AFFINITY and each.late == late)
+    return ours, next(each for each in waiting_variants() if each.system == STOCK and each.late == late)
 
 
 def _server_cpu(results: Results) -> float | None:
@@ -73,6 +99,7 @@ _BACKGROUND = 0.05
 
 _SAME = "late acks, prefetch 1"
 _AHEAD_SAME = "late acks, default prefetch"
+_DEFAULTS = {False: "its default settings", True: "late acks, else its defaults"}
 
 DRAINING = (
     at_least(2.5, "drain, solo, one job per slot", ratio("drain", "rate", _strict("solo"), _stock("solo")), note=_SAME),
@@ -97,6 +124,25 @@ DRAINING = (
             note=_AHEAD_SAME,
         )
         for pool in ("solo", "prefork")
+    ),
+    *(
+        at_least(
+            limit,
+            f"drain, {pool}, default settings{', late acks' if late else ''}",
+            ratio("drain", "rate", _default(pool, late), _stocks_default(pool, late)),
+            note=_DEFAULTS[late],
+        )
+        for pool, limit in (("solo", 3.4), ("threads", 4.4), ("prefork", 2.8))
+        for late in (False, True)
+    ),
+    *(
+        at_least(
+            limit,
+            f"drain, {pool}, default settings, {AWAY_MS:g} ms away",
+            ratio("away", "rate", _default(pool, True, AWAY_MS), _stocks_default(pool, True, AWAY_MS)),
+            note=_DEFAULTS[True],
+        )
+        for pool, limit in (("solo", 3.4), ("prefork", 2.8))
     ),
     *(
         at_least(
@@ -165,7 +211,32 @@ WAITING = (
         figure("load", "beyond", _strict("prefork")),
         "ms",
     ),
+    at_most(
+        25,
+        f"on-demand p99 at {LOAD:.0%} load, default settings, beyond a task's length",
+        figure("load", "beyond", _default("prefork", late=True)),
+        "ms",
+    ),
     at_least(0.85, "slots used by tasks of 10 ms, prefork 2", figure("slots", "used", _strict("prefork")), ""),
+    *(
+        at_least(
+            1,
+            f"slots used by tasks of 10 ms, prefork 2, default settings{', late acks' if late else ''}",
+            ratio("slots", "used", _default("prefork", late), _stocks_default("prefork", late)),
+            note=_DEFAULTS[late],
+        )
+        for late in (False, True)
+    ),
+    *(
+        at_least(
+            1,
+            f"slots used by waits of 100 ms, {WAITING_THREADS} threads, defaults{', late acks' if late else ''}",
+            ratio("waits", "used", ours.name, stocks.name),
+            note=_DEFAULTS[late],
+        )
+        for late in (False, True)
+        for ours, stocks in [_of_waiting(late)]
+    ),
 )
 
 

@@ -4,15 +4,12 @@ from .bench import Bench, BenchmarkError
 from .drain import check_each_ran_once
 from .latency import quantiles
 from .ledger import END, START, Record
-from .systems import Variant
+from .systems import SHORT_MS, Variant
 
 #: Batch jobs of a known length, and short jobs on demand beside them, which together take 95 % of the slots.
 LOAD = 0.95
 BATCH_S = 0.100
 ON_DEMAND_S, ON_DEMAND_RATE = 0.005, 8.0
-
-#: Tasks of this length, in the way `lasting` of the publisher.
-SHORT_MS = 10
 
 _FIRST_ON_DEMAND = 1_000_000
 _WARM_UP = 10
@@ -46,16 +43,16 @@ def on_demand(bench: Bench, variant: Variant, seconds: float, seed: int) -> dict
     return {**found, "beyond": found["p99"] - 1000 * BATCH_S, "used": used}
 
 
-def slots(bench: Bench, variant: Variant, tasks: int) -> dict[str, float]:
-    """Return the share of the slots' time in which tasks of 10 ms run, and the gap between two of them, ms."""
-    bench.restock(variant, tasks, "lasting")
+def slots(bench: Bench, variant: Variant, tasks: int, length_ms: int = SHORT_MS) -> dict[str, float]:
+    """Return the share of the slots' time in which tasks of *length_ms* run, and the gap between two of them, ms."""
+    bench.restock(variant, tasks, f"lasting {length_ms} ms")
     bench.ledger.clear()
     with bench.worker(variant) as worker:
         bench.wait_for_tasks(worker, 2 * tasks)
     records = bench.ledger.records()
     check_each_ran_once([record for record in records if record.kind == START], tasks, variant.name)
     used = slot_use(records, variant.slots)
-    return {"used": used, "gap_ms": SHORT_MS * (1 / used - 1)}
+    return {"used": used, "gap_ms": length_ms * (1 / used - 1)}
 
 
 def slot_use(records: list[Record], slots: int) -> float:

@@ -60,6 +60,8 @@ _QUICK_PARTS = (
     "idle",
     "load",
     "slots",
+    "waits",
+    "away",
     "arrows",
     "observers",
     "page",

@@ -20,7 +20,7 @@ from .options import Options
 from .publish import publish, ways
 from .results import Named, Part, Results
 from .sharing import Sharer, sharing
-from .systems import AFFINITY, BEFORE, DRAMATIQ, STOCK, Variant, variants
+from .systems import AFFINITY, BEFORE, DRAMATIQ, STOCK, WAITING_MS, Variant, away_variants, variants, waiting_variants
 from .viewers import page
 
 #: An older server, which many still run; measured where it is installed.
@@ -80,11 +80,29 @@ def measure_slots(options: Options) -> Results:
     with Bench(options.server) as bench:
         return {
             "slots": in_turn(
-                options.chosen(_of_prefork(options)),
+                options.chosen([each for each in _variants(options) if each.pool == "prefork"]),
                 options.rounds,
                 lambda variant: slots(bench, variant, options.slot_tasks),
             )
         }
+
+
+def measure_waits(options: Options) -> Results:
+    """Tasks that wait 100 ms each, in ten threads."""
+    subjects = options.chosen(waiting_variants(options.before))
+    with Bench(options.server) as bench:
+        return {
+            "waits": in_turn(
+                subjects, options.rounds, lambda variant: slots(bench, variant, options.slot_tasks, WAITING_MS)
+            )
+        }
+
+
+def measure_away(options: Options) -> Results:
+    """Drains with a network between the worker and the server."""
+    subjects = options.chosen(away_variants(options.before))
+    with Bench(options.server) as bench:
+        return {"away": in_turn(subjects, options.rounds, lambda each: drain(bench, each, options.drain_tasks // 3))}
 
 
 def measure_arrows(options: Options) -> Results:
@@ -149,6 +167,8 @@ PARTS: dict[str, Callable[[Options], Results]] = {
     "idle": measure_idle,
     "load": measure_load,
     "slots": measure_slots,
+    "waits": measure_waits,
+    "away": measure_away,
     "arrows": measure_arrows,
     "observers": measure_observers,
     "page": measure_page,

@@ -3,14 +3,14 @@
 import json
 import os
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import redis
 
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.keys import Keys
-from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.settings import AUTO
 from celery_affinity.server.reader import Reader
 
 from .ledger import VARIABLE
@@ -27,9 +27,16 @@ BEFORE = "before"
 
 SLOTS = {"solo": 1, "threads": 8, "prefork": 2}
 
+#: Threads of a worker whose tasks wait for something, and the time, ms, by which a server is farther away.
+WAITING_THREADS = 10
+AWAY_MS = 1.0
+
 #: Jobs that a worker may hold beyond its slots, where look-ahead is measured: as many as stock prefetches for two pool
 #: processes, by default.
 LOOKAHEAD = 8
+
+#: Lengths, ms, of the tasks that last: short ones, and those that wait for something.
+LENGTHS_MS = SHORT_MS, WAITING_MS = 10, 100
 
 #: Exclusive keys, one of which a job has, where the cost of keys is measured.
 KEYS = 1_000
@@ -44,18 +51,25 @@ MERGED = {"own_key": "merged own key", "one_key": "merged one key"}
 _WORKER = ["--loglevel", "WARNING", "--without-mingle", "--without-gossip", "--without-heartbeat"]
 
 
+_WORDS_OF_LOOKAHEAD = {0: "strict", AUTO: "default"}
+
+
 @dataclass(frozen=True)
 class Variant:
     """A worker as it is measured. *prefetch*: messages for each slot, where the system has them wait in the worker.
 
-    *app*: the worker's, a module of `apps`. *source*: where the package is imported from, if not from here.
+    *lookahead*: jobs beyond the slots, or `AUTO`, which is the default. *threads*: slots, if others than usual.
+    *away_ms*: how much farther away the server is. *app*: the worker's, a module of `apps`. *source*: where the package
+    is imported from, if not from here.
     """
 
     system: str
     pool: str
     late: bool = True
     prefetch: int | None = None
-    lookahead: int = 0
+    lookahead: int | str = 0
+    threads: int | None = None
+    away_ms: float = 0.0
     app: str = "celery_app"
     source: Path | None = None
 
@@ -67,7 +81,11 @@ class Variant:
         if self.prefetch:
             words.append(f"prefetch {self.prefetch}")
         if self.system in (AFFINITY, BEFORE):
-            words.append(f"{self.lookahead} ahead" if self.lookahead else "strict")
+            words.append(_WORDS_OF_LOOKAHEAD.get(self.lookahead, f"{self.lookahead} ahead"))
+        if self.threads:
+            words.append(f"{self.threads} threads")
+        if self.away_ms:
+            words.append(f"{self.away_ms:g} ms away")
         return ", ".join(words)
 
     @property
@@ -75,7 +93,8 @@ class Variant:
         """Return the name of stock's worker with the same guarantees: look-ahead is what prefetch is there."""
         if self.system == STOCK and not self.prefetch:
             return None
-        return Variant(STOCK, self.pool, self.late, prefetch=None if self.lookahead or self.system == STOCK else 1).name
+        prefetch = None if self.lookahead or self.system == STOCK else 1
+        return replace(self, system=STOCK, prefetch=prefetch, lookahead=0, source=None).name
 
     @property
     def stored_as(self) -> str:
@@ -84,12 +103,14 @@ class Variant:
 
     @property
     def slots(self) -> int:
-        return SLOTS[self.pool]
+        return self.threads or SLOTS[self.pool]
 
     @property
     def is_for_a_goal(self) -> bool:
         """Whether a goal compares it: with late acks, and stock with its default prefetch only beside look-ahead."""
-        return self.late and self.system != FLOOR and (self.system != STOCK or self.prefetch == 1 or has_lookahead())
+        if self.system in (STOCK, AFFINITY) and not self.prefetch and self.lookahead in (0, AUTO) and not self.late:
+            return self.system == STOCK or self.lookahead == AUTO
+        return self.late and self.system != FLOOR
 
     def command(self) -> list[str]:
         if self.system == DRAMATIQ:
@@ -103,7 +124,7 @@ class Variant:
         conf = {"broker_url": url, "task_acks_late": self.late}
         if self.prefetch:
             conf["worker_prefetch_multiplier"] = self.prefetch
-        if self.lookahead:
+        if self.lookahead != AUTO:
             conf["affinity_lookahead"] = self.lookahead
         if self.system in (AFFINITY, BEFORE):
             conf["broker_transport"] = "celery_affinity:Transport"
@@ -117,25 +138,38 @@ class Variant:
         }
 
 
-def has_lookahead() -> bool:
-    return "lookahead" in {each.name for each in fields(Settings)}
-
-
 def variants(before: Path | None = None) -> list[Variant]:
     """Return every worker that is compared, those of one pool together; also from the directory *before*."""
     found = []
     for pool in SLOTS:
         for late in (False, True):
-            found += [Variant(STOCK, pool, late), Variant(STOCK, pool, late, prefetch=1), Variant(AFFINITY, pool, late)]
-            if has_lookahead():
-                found.append(Variant(AFFINITY, pool, late, lookahead=LOOKAHEAD))
+            found += [Variant(STOCK, pool, late), Variant(STOCK, pool, late, prefetch=1)]
+            found += [Variant(AFFINITY, pool, late, lookahead=ahead) for ahead in (0, LOOKAHEAD, AUTO)]
         if pool == "threads":
             found.append(Variant(DRAMATIQ, pool))
         if pool == "solo":
             found.append(Variant(FLOOR, pool))
-    if before:
-        found += [replace(each, system=BEFORE, source=before) for each in found if each.system == AFFINITY]
-    return found
+    return _with_before(found, before)
+
+
+def waiting_variants(before: Path | None = None) -> list[Variant]:
+    """Return workers in their default settings whose tasks wait, in many threads."""
+    found = [Variant(STOCK, "threads", late, threads=WAITING_THREADS) for late in (False, True)]
+    found += [replace(each, system=AFFINITY, lookahead=AUTO) for each in found]
+    return _with_before(found, before)
+
+
+def away_variants(before: Path | None = None) -> list[Variant]:
+    """Return workers with a network between them and the server."""
+    found = []
+    for pool in ("solo", "prefork"):
+        found += [Variant(STOCK, pool), Variant(AFFINITY, pool), Variant(AFFINITY, pool, lookahead=AUTO)]
+    return _with_before([replace(each, away_ms=AWAY_MS) for each in found], before)
+
+
+def _with_before(found: list[Variant], before: Path | None) -> list[Variant]:
+    ours = [each for each in found if each.system == AFFINITY] if before else []
+    return [*found, *(replace(each, system=BEFORE, source=before) for each in ours)]
 
 
 def messages(client: redis.Redis) -> int:

@@ -7,7 +7,7 @@ import time
 
 import celery_affinity
 from benchmarks.ledger import Ledger
-from benchmarks.systems import KEYS, MERGED, TASKS_A_TURN
+from benchmarks.systems import KEYS, LENGTHS_MS, MERGED, TASKS_A_TURN
 
 BATCH = 1000
 
@@ -17,7 +17,7 @@ PAUSE_S = (0.015, 0.025)
 
 def celery_ways():
     """Return the ways to publish of Celery, by name: functions of the numbers that tasks are to get."""
-    from .celery_app import app, lasting, noop
+    from .celery_app import app, noop
 
     def delay(numbers):
         for number in numbers:
@@ -37,19 +37,26 @@ def celery_ways():
             options = {"exclusive": f"key-{nth_with_a_key % KEYS}"} if number // TASKS_A_TURN % 2 else {}
             noop.apply_async((number,), **options)
 
-    def lasting_10_ms(numbers):
-        for number in numbers:
-            lasting.delay(number, 0.010)
-
     return {
         "delay": delay,
         "batch": batch,
         "publish_many": many,
         "keyed in turns": keyed_in_turns,
-        "lasting": lasting_10_ms,
+        **{f"lasting {length_ms} ms": lasting_way(length_ms) for length_ms in LENGTHS_MS},
         **{way: merged_way(name) for name, way in MERGED.items()},
         "shared": merged_way("shared"),
     }
+
+
+def lasting_way(length_ms):
+    """Return the way to publish tasks of a length."""
+    from .celery_app import lasting
+
+    def delay(numbers):
+        for number in numbers:
+            lasting.delay(number, length_ms / 1_000)
+
+    return delay
 
 
 def merged_way(name):

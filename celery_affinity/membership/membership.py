@@ -70,7 +70,7 @@ class Membership:
         self._beats = Repeating("affinity-beats", self._beat, settings.heartbeat_interval)
         self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), Lease(settings.worker_timeout))
         self.capacity = Capacity(pool, self.claims)
-        self.lookahead = Lookahead(settings.lookahead)
+        self.lookahead = Lookahead(settings.lookahead, settings.lookahead_ms / 1_000)
         self.recalled = Recalled()
         self.telling = Telling(scheduler, self.claims, self.lookahead, pool=pool, host=host, beats=self._beats)
         self._reconciling = Reconciling(settings, self.claims, self.capacity, host=host, beats=self._beats)

@@ -10,6 +10,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from ..dispatcher.repeating import Repeating
+from ..rules.ahead import NOTHING, Ahead
 from ..rules.protocol import MOST_MOVES
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Claim, End
@@ -69,11 +70,11 @@ class Outbox:
 
     # -- one round trip, of which the caller waits for the reply
 
-    def flush(self, scheduler: Scheduler, *, inline: bool, lookahead: int = 0) -> list[Claim] | None:
+    def flush(self, scheduler: Scheduler, *, inline: bool, may_hold: Ahead = NOTHING) -> list[Claim] | None:
         """Tell the server acks and ends, `MOST_MOVES` of each at most: `has_news` says whether to go on.
 
-        *inline*, for the event loop alone: return the jobs that follow, up to *lookahead* of them beyond the worker's
-        slots. Any other thread gets None at once while another one tells.
+        *inline*, for the event loop alone: return the jobs that follow, and what it *may_hold* beyond the
+        worker's slots. Any other thread gets None at once while another one tells.
 
         Raises a redis error if the server does not answer; the next call tells the batch again, and it counts once.
         """
@@ -87,7 +88,7 @@ class Outbox:
                 self._claims.worker,
                 **batch.told,
                 inline=inline,
-                most_ahead=lookahead,
+                may_hold=may_hold,
                 on_acked=lambda acked: self._check_acked(batch.acks, acked),
             )
             self._forget(batch)
@@ -182,7 +183,7 @@ class Outbox:
 
     # -- a batch whose reply the event loop reads later
 
-    def send(self, scheduler: Scheduler, in_flight: InFlight, *, lookahead: int) -> None:
+    def send(self, scheduler: Scheduler, in_flight: InFlight, *, may_hold: Ahead) -> None:
         """Send what `flush` would tell, inline. Until `receive`, `abandon` or `take_over` the outbox `is_telling`.
 
         Nothing is sent while another thread tells.
@@ -195,7 +196,7 @@ class Outbox:
             if batch is not None:
                 goes_on = bool(self._sent_acks)
                 worker = self._claims.worker
-                scheduler.send_ends(in_flight, worker, **batch.told, most_ahead=lookahead, goes_on=goes_on)
+                scheduler.send_ends(in_flight, worker, **batch.told, may_hold=may_hold, goes_on=goes_on)
                 self._in_flight, is_sent = in_flight, True
         except BaseException:
             self._take_acks_back()
@@ -205,7 +206,7 @@ class Outbox:
             if not is_sent:
                 self._flushing.release()
 
-    def receive(self, scheduler: Scheduler, *, lookahead: int, waits: bool = True) -> list[Claim]:
+    def receive(self, scheduler: Scheduler, *, may_hold: Ahead, waits: bool = True) -> list[Claim]:
         """Read the replies to `send` and `send_acks`; with *waits*, all of them. Return and raise what `flush` does.
 
         If another thread took the batch over, its reply is not read: the jobs that follow come in a later one.
@@ -216,7 +217,7 @@ class Outbox:
             had_acks = self._receive_acks(scheduler, in_flight)
         except ResponseError:
             self._stop_telling()
-            return self.flush(scheduler, inline=True, lookahead=lookahead) or []
+            return self.flush(scheduler, inline=True, may_hold=may_hold) or []
         except BaseException:
             self._stop_telling()
             raise
@@ -234,7 +235,7 @@ class Outbox:
             pass  # `flush` handles the error
         finally:
             self._flushing.release()
-        return self.flush(scheduler, inline=True, lookahead=lookahead) or []
+        return self.flush(scheduler, inline=True, may_hold=may_hold) or []
 
     def abandon(self) -> None:
         """Have the next `flush` repeat what is on its way. Only the event loop's thread calls this."""

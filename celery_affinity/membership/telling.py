@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as ReplyTimeoutError
 
 from ..dispatcher.repeating import Repeating
+from ..rules.ahead import NOTHING, Ahead
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Claim
 from ..server.scheduler import Scheduler
@@ -67,7 +68,7 @@ class Telling:
         if held is None:
             return
         if held.started_s is not None:
-            self.lookahead.note_length(time.monotonic() - held.started_s)
+            self.lookahead.note_length(held.type, time.monotonic() - held.started_s)
         self.tell()  # the server works while the event loop goes on with its turn
         self._call_teller()
 
@@ -91,24 +92,25 @@ class Telling:
         if in_flight is None or not self.has_news or self.lookahead.ends_can_wait(self._host):
             return
         try:
-            self.outbox.send(self.scheduler, in_flight, lookahead=self._most_beyond_the_slots)
+            self.outbox.send(self.scheduler, in_flight, may_hold=self._may_hold)
         except (RedisError, OSError) as exc:
             self.note_trouble(exc)
 
     def receive(self) -> list[Claim]:
         """Return the jobs that follow the ends that were sent; none if the server does not answer, or not yet."""
-        return self._receive(self._most_beyond_the_slots, waits=False)
+        return self._receive(self._may_hold, waits=False)
 
-    def _receive(self, lookahead: int, *, waits: bool) -> list[Claim]:
+    def _receive(self, may_hold: Ahead, *, waits: bool) -> list[Claim]:
         try:
-            return self.outbox.receive(self.scheduler, lookahead=lookahead, waits=waits)
+            return self.outbox.receive(self.scheduler, may_hold=may_hold, waits=waits)
         except (RedisError, OSError) as exc:
             self.note_trouble(exc)
             return []
 
     @property
-    def _most_beyond_the_slots(self) -> int:
-        return 0 if self.lookahead.is_off else self.lookahead.most(self._pool.size())
+    def _may_hold(self) -> Ahead:
+        """What the worker may hold beyond its slots."""
+        return NOTHING if self.lookahead.is_off else self.lookahead.room(self._pool.size())
 
     def abandon_what_is_late(self) -> None:
         """Have the beats' thread tell again if a reply is overdue."""
@@ -124,7 +126,7 @@ class Telling:
         waited for, and an ack that is refused keeps the task from its start. The lease is looked at after the sending,
         since the worker may have been suspended before.
         """
-        following = self._receive(0, waits=True) if self.outbox.is_telling else []
+        following = self._receive(NOTHING, waits=True) if self.outbox.is_telling else []
         is_sent = self._sends_acks(self._host.in_flight)
         if not (is_sent and self.claims.lease.is_fresh):
             self.outbox.repeat_acks()

@@ -31,6 +31,9 @@ Check = Callable[[object], str | None]
 
 Value = float | str
 
+#: Value of ``affinity_lookahead``: by how long tasks take.
+AUTO = "auto"
+
 #: The order of priorities in which 10 is the highest, as the scripts have it.
 HIGHER_FIRST = "higher-first"
 
@@ -58,6 +61,10 @@ def _whole(accepted: str, test: Callable[[int], bool]) -> Check:
 def _one_of(*names: str) -> Check:
     accepted = " or ".join(repr(name) for name in names)
     return lambda value: None if value in names else accepted
+
+
+def _auto_or_jobs(value: object) -> str | None:
+    return None if value == AUTO or not _JOBS(value) else "'auto', or a whole number from 0 to 1000"
 
 
 def _yes_or_no(value: object) -> str | None:
@@ -96,6 +103,7 @@ def _seconds_or_none(value: object) -> str | None:
     return None if value in (None, NONE) or not _SECONDS(value) else "a number of seconds above 0, or None"
 
 
+_JOBS = _whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000)
 _SECONDS = _number("a number of seconds above 0", lambda value: value > 0)
 _WEIGHT = _number("a number of points, 0 or more", lambda value: value >= 0)
 
@@ -197,8 +205,12 @@ class Settings:
     )
     """Pattern of types -> number of jobs that may wait. Beyond it, a call is refused or a job is dropped (`Bound`)."""
 
-    lookahead: int = _setting(0, _whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000))
-    """Number of jobs that a worker holds beyond its slots, for very short tasks."""
+    lookahead: int | str = _setting(AUTO, _auto_or_jobs)
+    """Number of jobs that a worker holds beyond its slots, for very short tasks. ``"auto"``: as many as are expected to
+    take `lookahead_ms`. 0: none, so that each job is claimed when its slot is free."""
+
+    lookahead_ms: float = _setting(20, _number("a number of milliseconds from 0 to 500", lambda ms: 0 <= ms <= 500))
+    """Milliseconds of work that a worker holds beyond its slots with ``affinity_lookahead="auto"``."""
 
     traces: bool = _setting(False, _yes_or_no)
     """Whether workers record the wait of each job as a span of OpenTelemetry; this needs the extra ``[otel]``."""

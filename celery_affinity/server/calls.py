@@ -7,6 +7,7 @@ from redis.exceptions import InvalidResponse
 
 from ..lua.library import Argument, Arrow, arrow
 from ..rules import bounds
+from ..rules.ahead import Ahead
 from ..rules.bounds import Bound
 from ..rules.job_fields import Job
 from ..rules.protocol import MOST_BYTES, MOST_MOVES
@@ -70,7 +71,7 @@ def declaring(entries: Iterable[RecurringCall]) -> Iterator[list[Argument]]:
 
 
 def telling(
-    worker: str, acks: Sequence[tuple[str, str]], ends: Sequence[End], sequence: int, inline: bool, most_ahead: int
+    worker: str, acks: Sequence[tuple[str, str]], ends: Sequence[End], sequence: int, inline: bool, may_hold: Ahead
 ) -> list[Call]:
     """Return the calls that ack messages and that release the slots of ended jobs; no call without *acks* or *ends*."""
     told = []
@@ -79,7 +80,7 @@ def telling(
     if ends:
         release = arrow("release")
         arguments = release.arguments(
-            rest=flat(ends), worker=worker, sequence=sequence, caller=int(inline), most_ahead=most_ahead
+            rest=flat(ends), worker=worker, sequence=sequence, caller=int(inline), may_hold=may_hold.in_words
         )
         told.append((release, arguments))
     return told

@@ -4,6 +4,7 @@ Without lookahead a job has its slot when it comes, and starts at once. With loo
 before the first of them starts; each starts when a slot is free, in the order of the fencing numbers.
 """
 
+import time
 from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -43,6 +44,7 @@ class Following:
         self._channel: AffinityChannel | None = None
         self._heeds_consumers = False
         self._watch: Repeating | None = None
+        self._looks_again_s = 0.0
 
     # -- its life
 
@@ -119,6 +121,8 @@ class Following:
         self._members.turned()
         self._members.notice_slots()
         self._hold_what_arrived()
+        if self._lookahead:
+            self._give_back_what_is_late()
         self.telling.tell()
         if self._start_what_follows() and not pools.writes_at_once(self._consumer.pool):
             self._host.wake()
@@ -191,6 +195,15 @@ class Following:
         if started and self._lookahead and self._free_slots() > 0:
             self._host.wake()  # a job that has to wait for a rate limit, say, has left its slot to the next
         return started
+
+    def _give_back_what_is_late(self) -> None:
+        """Give back the jobs that longer tasks hold up, and have the loop turn when others may be late."""
+        for tag in self._lookahead.give_back_what_is_late():
+            self.telling.settle(tag, RETURNED)
+        now_s = time.monotonic()
+        if self._lookahead and now_s >= self._looks_again_s:
+            self._looks_again_s = now_s + STARTS_WITHIN_S
+            self._host.wake_in(STARTS_WITHIN_S)
 
     def _free_slots(self) -> int:
         """Return how many jobs may start: the pool's room, and the slots lent by jobs that wait for a rate limit."""

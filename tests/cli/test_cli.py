@@ -30,7 +30,11 @@ def test_another_transport_is_named(valkey):
         ("status", {"TRANSPORT": "celery_afinity:Transport"}, "'celery_afinity:Transport'"),
         ("status", {"TRANSPORT": "celery_affinity"}, "No such transport"),
         ("status", {"BROKER_URL": "redis://127.0.0.1:6379/one"}, "Database is int between 0 and limit - 1, not one"),
-        ("settings", {"CONF": '{"affinity_lookahead": "8"}'}, "must be a whole number from 0 to 1000, got: '8'"),
+        (
+            "settings",
+            {"CONF": '{"affinity_lookahead": "8"}'},
+            "must be 'auto', or a whole number from 0 to 1000, got: '8'",
+        ),
         ("dispatcher", {"CONF": '{"affinity_lookahed": 8}'}, "did you mean 'affinity_lookahead'?"),
     ],
 )

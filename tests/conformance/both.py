@@ -220,8 +220,8 @@ class Both(SideBySide):
         self.step("ack", acked, *(part for pair in acks for part in pair), worker=worker)
         self.compare()
 
-    def _release(self, worker, sequence, ends, inline, most_ahead):
-        reply = self.reference.release(worker, sequence, ends, inline=inline, most_ahead=most_ahead, now_us=self.now_us)
+    def _release(self, worker, sequence, ends, inline, may_hold):
+        reply = self.reference.release(worker, sequence, ends, inline=inline, may_hold=may_hold, now_us=self.now_us)
         self.step(
             "release",
             [Named(reply.more), *map(payload, reply.deliveries)],
@@ -229,7 +229,7 @@ class Both(SideBySide):
             worker=worker,
             sequence=sequence,
             caller=int(inline),
-            most_ahead=most_ahead,
+            may_hold=may_hold.in_words,
         )
         self.compare(reply.more)
 

@@ -255,6 +255,8 @@ def _expect_settings(reference, entry):
         entry(["settings"], name, value)
     if settings.revision:
         entry(["settings"], "revision", str(settings.revision))
+    if settings.for_claims:
+        entry(["settings"], "for_claims", settings.for_claims)
     if settings.limits_revision:
         entry(["settings"], "limits_revision", str(settings.limits_revision))
     for name, value in settings.conf.items():

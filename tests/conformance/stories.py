@@ -1,5 +1,6 @@
 """Moves of time and of settings, and longer moves, for states that single moves reach too rarely."""
 
+from celery_affinity.rules.ahead import NOTHING
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_MOVES
 
@@ -23,6 +24,7 @@ from .vocabulary import (
     TYPES,
     WORKERS,
     expiries_us,
+    held_ahead,
     indexes,
     marks,
     outcomes,
@@ -223,7 +225,7 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
                 self.pass_time(times[nth % len(times)] // 4 * turn)
         for by_us in times:
             self.pass_time(by_us)
-            self.work(sorted(self.reference.workers).index(worker), 1, False, 0, [outcome])
+            self.work(sorted(self.reference.workers).index(worker), 1, False, NOTHING, [outcome])
             if worker not in self.reference.workers:
                 return
 
@@ -249,7 +251,7 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
         self.compare()
         self.pass_time(by_us // 3)
         index = sorted(self.reference.workers).index(worker)
-        self.work(index, 2, False, 0, ["acked", "acked"])
+        self.work(index, 2, False, NOTHING, ["acked", "acked"])
         if then in ("tick", "revoke", "stamp"):
             self.pass_time(by_us)
         if then == "tick":
@@ -260,7 +262,7 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
             self._revoke_stamped(STAMPS[:1])
         elif then == "reject and replay":
             outcome = "rejected"
-        self.work(index, 1, False, 0, [outcome])
+        self.work(index, 1, False, NOTHING, [outcome])
         dead = [job.id for job in self.reference.jobs.values() if job.state == "dead" and job.callers]
         if dead and then == "reject and replay":
             self._share(dead[-1], [*self.reference.jobs[dead[-1]].callers][:task])
@@ -271,11 +273,11 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
         number=draw.sampled_from([1, 1, 2, 5, MOST_MOVES + 2]),
         how=draw.sampled_from(["expire", "expire unseen", "expire unseen", "stamp", "task"]),
         index=indexes,
-        most_ahead=draw.sampled_from((0, 0, 2, 12)),
+        may_hold=held_ahead,
         outcome=outcomes,
         mark=marks,
     )
-    def end_many(self, number, how, index, most_ahead, outcome, mark):
+    def end_many(self, number, how, index, may_hold, outcome, mark):
         """Have waiting jobs end, at times more than one call looks at; or expire before a tick sees them."""
         for each in range(number):
             expires_us = SECOND_US if how.startswith("expire") else None
@@ -289,7 +291,7 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
         elif how == "expire unseen":
             self.publish_many(1, TYPES[0], 0)
             self.pass_time(SECOND_US)
-            self.work(index, 1, False, most_ahead, [outcome])
+            self.work(index, 1, False, may_hold, [outcome])
         elif how == "stamp":
             self._revoke_stamped(STAMPS[:1])
         else:

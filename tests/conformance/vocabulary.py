@@ -1,6 +1,7 @@
 """The values from which the walks of the conformance test choose."""
 
 from celery_affinity.rules import figures
+from celery_affinity.rules.ahead import NOTHING, Ahead
 from celery_affinity.rules.keys import withdrawn
 from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.server.replies import TypeSums
@@ -103,6 +104,12 @@ intervals_us = draw.sampled_from([_S, 3 * _S, 3 * _S, 64 * _S])
 #: Indexes of workers or of claims. An index from `GONE` on stands for one that is gone, or never was.
 indexes = draw.integers(0, 119)
 some_indexes = draw.lists(indexes, min_size=1, max_size=3)
+#: What a worker may hold beyond its slots: nothing, so many jobs, or an amount of work.
+held_ahead = draw.sampled_from(
+    [NOTHING, NOTHING, Ahead(1), Ahead(3), Ahead(12)]
+    + [Ahead(work_us=us, costs={TYPES[0]: 400, TYPES[1]: 7_000}) for us in (399, 1_000, 20_000)]
+    + [Ahead(work_us=20_000, costs={TYPES[1]: 10_000})]
+)
 GONE = 90
 _fields = [figures.sum_field("queued"), *(figures.field("done", bucket) for bucket in range(3))]
 _grown = draw.mapped(dict, draw.lists(draw.tuples(draw.sampled_from(_fields), draw.integers(1, 3)), max_size=3))

@@ -1,8 +1,11 @@
 """Moves of a worker that has jobs, or gets some."""
 
+from celery_affinity.rules.ahead import NOTHING
+
 from . import draw
 from .both import Both, often
 from .vocabulary import (
+    held_ahead,
     indexes,
     outcomes,
     some_indexes,
@@ -28,10 +31,10 @@ class Working(Both):
         index=indexes,
         number=draw.integers(1, 4),
         early=draw.booleans(),
-        most_ahead=draw.sampled_from((0, 0, 1, 3)),
+        may_hold=held_ahead,
         outcomes=draw.lists(outcomes, min_size=4, max_size=4),
     )
-    def work(self, index, number, early, most_ahead, outcomes):
+    def work(self, index, number, early, may_hold, outcomes):
         """Act as a worker: read a job, ack it early or at its end, release its slot, go on with jobs that follow."""
         worker = self.pick_worker(index)
         for outcome in outcomes[:number]:
@@ -42,19 +45,17 @@ class Working(Both):
             claim = next(iter(held.items()))
             if early:
                 self._ack(worker, [claim])
-            self.released = worker, str(next(self.sequences)), [(*claim, outcome)], True, most_ahead
+            self.released = worker, str(next(self.sequences)), [(*claim, outcome)], True, may_hold
             self._release(*self.released)
 
     @often(3, indexes=some_indexes)
     def ack(self, indexes):
         self._ack(*self.pick_claims(indexes))
 
-    @often(
-        8, indexes=some_indexes, outcome=outcomes, inline=draw.booleans(), most_ahead=draw.sampled_from((0, 0, 2, 12))
-    )
-    def release(self, indexes, outcome, inline, most_ahead=0):
+    @often(8, indexes=some_indexes, outcome=outcomes, inline=draw.booleans(), may_hold=held_ahead)
+    def release(self, indexes, outcome, inline, may_hold=NOTHING):
         worker, claims = self.pick_claims(indexes)
-        self.released = worker, str(next(self.sequences)), [(*claim, outcome) for claim in claims], inline, most_ahead
+        self.released = worker, str(next(self.sequences)), [(*claim, outcome) for claim in claims], inline, may_hold
         self._release(*self.released)
 
     @often(3, lost=draw.booleans())

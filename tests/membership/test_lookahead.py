@@ -1,7 +1,11 @@
 """Jobs that a worker holds beyond its slots: how many, in which order, and which of them go back."""
 
-from celery_affinity.membership.lookahead import Lookahead
+from celery_affinity.membership.lookahead import STARTS_WITHIN_S, Lookahead
+from celery_affinity.rules.ahead import NOTHING, Ahead
+from celery_affinity.rules.settings import AUTO
 from celery_affinity.server.replies import Claim
+
+WORK_S = 0.02
 
 
 def claim(job, type_="pdf", fence=1):
@@ -9,19 +13,81 @@ def claim(job, type_="pdf", fence=1):
 
 
 def test_long_tasks_are_not_taken_ahead():
-    ahead = Lookahead(8)
-    assert ahead.most(slots=1) == 8
+    ahead = Lookahead(8, WORK_S)
+    assert ahead.room(slots=1) == Ahead(8)
     for _ in range(30):
-        ahead.note_length(0.1)
-    assert ahead.most(slots=1) in (4, 5)
-    assert ahead.most(slots=2) == 8
+        ahead.note_length("pdf", 0.1)
+    assert ahead.room(slots=1).jobs in (4, 5)
+    assert ahead.room(slots=2) == Ahead(8)
     for _ in range(60):
-        ahead.note_length(2.0)
-    assert ahead.most(slots=1) == 0
+        ahead.note_length("pdf", 2.0)
+    assert ahead.room(slots=1) == Ahead(0) == NOTHING
+
+
+def test_by_work_jobs_of_known_short_types_are_taken_ahead_until_they_take_that_long():
+    ahead = Lookahead(AUTO, WORK_S)
+    assert ahead.room(slots=1) == NOTHING, "of no type it is known how long its jobs take"
+    ahead.note_length("pdf", 0.005)
+    ahead.note_length("excel", 0.5)
+    assert ahead.room(slots=1) == Ahead(0, 20_000, {"pdf": 5_000})
+    assert ahead.room(slots=2) == Ahead(0, 20_000, {"pdf": 2_500}), "two slots work at a time"
+    for job in "abc":
+        ahead.add(claim(job), job)
+    assert ahead.room(slots=1) == Ahead(0, 5_000, {"pdf": 5_000})
+    ahead.add(claim("d"), "d")
+    assert ahead.room(slots=1) == NOTHING
+    ahead.give_back({"pdf"}, 4)
+    for _ in range(30):
+        ahead.note_length("pdf", 0.1)
+    assert ahead.room(slots=4) == NOTHING, "the type is slow by now"
+    assert ahead.room(slots=10).costs.keys() == {"pdf"}, "but one of ten slots is free after 10 ms"
+    assert ahead.room(slots=100).costs.keys() == {"pdf", "excel"}
+    for _ in range(30):
+        ahead.note_length("excel", 1.0)
+    assert ahead.room(slots=100).costs.keys() == {"pdf"}, "slots that are all free at a time would keep it too long"
+
+
+def test_by_work_the_time_between_starts_counts_if_it_is_longer_than_a_slots_part_of_a_task(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("celery_affinity.membership.lookahead.time.monotonic", lambda: now)
+    ahead = Lookahead(AUTO, WORK_S)
+    ahead.note_length("pdf", 0.001)
+    for job in range(60):
+        ahead.add(claim(str(job), fence=job), str(job))
+    for _ in range(60):
+        now += 0.002
+        ahead.next()
+    assert 1_900 < ahead.room(slots=8).costs["pdf"] <= 2_000, "eight threads share one interpreter"
+
+
+def test_by_work_the_types_are_those_that_ended_last():
+    ahead = Lookahead(AUTO, WORK_S)
+    for number in range(30):
+        ahead.note_length(f"type{number}", 0.001)
+    assert list(ahead.room(slots=1).costs) == [f"type{number}" for number in range(10, 30)]
+
+
+def test_no_work_ahead_is_off():
+    assert Lookahead(AUTO, 0).is_off
+    assert Lookahead(0, WORK_S).is_off
+    assert not Lookahead(AUTO, WORK_S).is_off
+
+
+def test_what_could_not_start_in_time_goes_back(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("celery_affinity.membership.lookahead.time.monotonic", lambda: now)
+    ahead = Lookahead(AUTO, WORK_S)
+    ahead.add(claim("a"), "a")
+    now = STARTS_WITHIN_S * 0.9
+    ahead.add(claim("b", fence=2), "b")
+    assert ahead.give_back_what_is_late() == []
+    now = STARTS_WITHIN_S * 1.1
+    assert ahead.give_back_what_is_late() == ["a"]
+    assert ahead.next()[1] == "b"
 
 
 def test_those_that_came_last_are_given_back_of_the_types_that_are_asked_for():
-    ahead = Lookahead(8)
+    ahead = Lookahead(8, WORK_S)
     for job, type_ in (("a", "pdf"), ("b", "excel"), ("c", "pdf"), ("d", "pdf")):
         ahead.add(claim(job, type_), job)
     assert ahead.give_back({"pdf"}, 2) == ["d", "c"]
@@ -29,7 +95,7 @@ def test_those_that_came_last_are_given_back_of_the_types_that_are_asked_for():
 
 
 def test_what_a_reply_carries_does_not_pass_what_was_claimed_before():
-    ahead = Lookahead(8)
+    ahead = Lookahead(8, WORK_S)
     for job, fence in (("a", 9), ("c", 11), ("d", 12), ("b", 10)):
         ahead.add(claim(job, fence=fence), job)
     assert [ahead.next()[1] for _ in range(len(ahead))] == ["a", "b", "c", "d"]

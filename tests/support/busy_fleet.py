@@ -5,6 +5,7 @@ from dataclasses import replace
 import redis
 
 from celery_affinity.client.revokes import stamp
+from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.figures import field, sum_field
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import KEYS, Keys
@@ -81,7 +82,7 @@ class Worker:
             self.sequence += 1
             acks = [end[:2] for end in ends[:1]]
             following = self.scheduler.tell_ends(
-                self.name, acks=acks, ends=ends[:10], sequence=self.sequence, inline=True, most_ahead=1
+                self.name, acks=acks, ends=ends[:10], sequence=self.sequence, inline=True, may_hold=Ahead(1)
             )
             self.held |= {claim.job_id: claim.fence for claim in following}
             self.count(len(ends[:10]))

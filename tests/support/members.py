@@ -8,6 +8,7 @@ from celery_affinity.membership.claims import Claims
 from celery_affinity.membership.lease import Lease
 from celery_affinity.membership.lookahead import Lookahead
 from celery_affinity.membership.telling import Telling
+from celery_affinity.rules.ahead import NOTHING
 
 
 def claims_of(worker="worker", inbox="inbox"):
@@ -52,7 +53,7 @@ def telling_of(claims=None, *, scheduler=None, lookahead=0, pool=None, host=None
     return Telling(
         scheduler,
         claims or claims_of(),
-        Lookahead(lookahead),
+        Lookahead(lookahead, 0.02),
         pool=pool or Pool(),
         host=host or Host(),
         beats=beats or Mock(),
@@ -65,8 +66,8 @@ def inbox_of(telling, schedules=lambda queue: True):
 
 
 def told(worker, in_flight):
-    worker.outbox.send(worker.scheduler, in_flight, lookahead=0)
-    return worker.outbox.receive(worker.scheduler, lookahead=0)
+    worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
+    return worker.outbox.receive(worker.scheduler, may_hold=NOTHING)
 
 
 def in_another_thread(call):

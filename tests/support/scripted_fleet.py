@@ -4,6 +4,7 @@ import time
 from collections import defaultdict
 
 from celery_affinity.membership.sums import Sums
+from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.figures import RUNS
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.settings import Settings
@@ -99,11 +100,11 @@ class ScriptedFleet:
     def jobs(self, worker):
         return [claim.job_id for claim in self.inbox(worker)]
 
-    def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0):
+    def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0, may_hold=None):
         self.sequence += 1
         ends = [End(claim.job_id, claim.fence, outcome) for claim in claims]
         following = self.scheduler.tell_ends(
-            worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, most_ahead=most_ahead
+            worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, may_hold=may_hold or Ahead(most_ahead)
         )
         kind = "done" if outcome == "acked" else outcome.partition(" ")[0]
         if kind in RUNS:

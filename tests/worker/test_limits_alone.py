@@ -174,7 +174,7 @@ class Worker:
 
     def lose_one(self):
         """Void a claim that is ahead: another worker has the job by now."""
-        for claim, _ in list(self.telling.lookahead._waiting)[:1]:
+        for claim, *_ in list(self.telling.lookahead._waiting)[:1]:
             self.claims.void([(claim.job_id, claim.fence)])
 
     def end_one(self):
@@ -182,7 +182,7 @@ class Worker:
             self.telling.end(self.running.pop()._tag)
 
     def types_ahead(self):
-        return [claim.type for claim, _ in self.telling.lookahead._waiting]
+        return [claim.type for claim, *_ in self.telling.lookahead._waiting]
 
 
 @given(

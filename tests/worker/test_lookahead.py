@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.keys import Keys
 
 from ..support.clocked import ClockedScheduler
@@ -53,6 +54,50 @@ def test_a_worker_that_holds_enough_ahead_gets_no_more(arrows):
     assert len(got) == 4
     assert len(arrows.end("one", got[0], most_ahead=3)) == 1
     assert len(arrows.end("one", *got[1:3], most_ahead=3)) == 2
+
+
+def _holding_work(arrows, *types, may_hold):
+    """Have worker "one" end a job of several of *types*, and hold so much work ahead; return the new claims."""
+    arrows.join("one", "pdf", "excel")
+    for number, type_ in enumerate(types):
+        arrows.publish(f"{number}-{type_}", type_)
+    (first,) = arrows.inbox("one")
+    return arrows.end("one", first, may_hold=may_hold)
+
+
+@pytest.mark.parametrize(
+    ("work_us", "costs", "ahead"),
+    [
+        (20_000, {"pdf": 9_000}, ["2-pdf", "4-pdf"]),
+        (20_000, {"pdf": 4_000, "excel": 12_000}, ["2-pdf", "3-excel", "4-pdf"]),
+        (17_999, {"pdf": 9_000}, ["2-pdf"]),
+        (8_999, {"pdf": 9_000}, []),
+        (20_000, {"excel": 20_000}, ["3-excel"]),
+    ],
+)
+def test_so_much_work_of_types_that_are_known_is_taken_ahead(arrows, work_us, costs, ahead):
+    got = _holding_work(arrows, "pdf", "pdf", "pdf", "excel", "pdf", may_hold=Ahead(work_us=work_us, costs=costs))
+    assert [claim.job_id for claim in got] == ["1-pdf", *ahead]
+
+
+def test_who_holds_work_gives_way_to_a_job_on_demand(arrows):
+    may_hold = Ahead(work_us=20_000, costs={"pdf": 5_000})
+    running, *ahead = _holding_work(arrows, *["pdf"] * 8, may_hold=may_hold)
+    assert len(ahead) == 4
+    arrows.publish("urgent", "excel", on_demand=True)
+    assert arrows.end("one", running, may_hold=may_hold) == [], "one of those ahead has the slot"
+    assert arrows.signs("one") == [["back", "3", "excel", "pdf"]]
+    arrows.inbox("one")
+    assert arrows.end("one", *ahead[1:], outcome="returned", may_hold=may_hold) == []
+    got = arrows.end("one", ahead[0], may_hold=may_hold)
+    assert [claim.job_id for claim in got] == ["urgent", *(claim.job_id for claim in ahead[1:]), "6-pdf"]
+
+
+def test_a_job_that_had_no_slot_is_not_to_blame_for_the_death_of_its_worker(arrows):
+    got = _holding_ahead(arrows, jobs=4, most_ahead=3)
+    arrows.scheduler.recover("one")
+    rows = [arrows.scheduler.client.hget(arrows.scheduler.keys.key("job", each.job_id), "deliveries") for each in got]
+    assert rows == [b"1", b"0", b"0", b"0"]
 
 
 def test_a_worker_that_joins_asks_for_as_many_as_it_has_free_slots(arrows):

@@ -90,7 +90,7 @@ function arrows.release(ARGV)
     local worker = ARGV[1]
     local sequence = ARGV[2]
     local caller = ARGV[3] == "1" and worker or "" -- the worker that gets jobs inline
-    local most_ahead = tonumber(ARGV[4]) -- jobs that it holds beyond its slots at most, inline
+    local may_hold = ARGV[4] -- what it may hold beyond its slots (`lookahead`); "0" for nothing
     -- ARGV[5..]: job id, fencing number, outcome of each: "acked", "ignored", "failed", "revoked", "expired",
     -- "rejected", "unsettled" or "returned"; after a blank why may follow, in words
     local row = free_slots.row(worker, "sequence", "types", "keeps")
@@ -122,8 +122,8 @@ function arrows.release(ARGV)
         lookahead.gave_back(worker, again)
     end
     if reply[1] == "" then
-        if most_ahead > 0 and caller ~= "" then
-            lookahead.fill(worker, served, most_ahead, settings, reply, inline)
+        if may_hold ~= "0" and caller ~= "" and left == 0 then
+            lookahead.fill(worker, row, served, may_hold, settings, reply, inline)
         end
         lookahead.ask(worker, served, left)
     end

@@ -19,12 +19,32 @@ function settings_in_force.read()
     return setmetatable({}, read_when_needed)
 end
 
--- Reads what a claim needs that has a choice of jobs, with one command.
-function settings_in_force.read_for_a_claim(settings)
-    local names = defaults.FOR_A_CLAIM
-    for i, value in ipairs(redis.call("HMGET", key.settings, unpack(names))) do
-        settings[names[i]] = tonumber(value) or value or defaults.OF[names[i]]
+local meanings = kept.cache()
+
+-- RETURNS the settings that a text, field `for_claims`, says, by name; those of no text have their defaults.
+local function meaning_of(text)
+    local found, words = { standings = kept.cache() }, string.gmatch(text, "%S+")
+    for _, name in ipairs(defaults.FOR_A_CLAIM) do
+        local word, default = words(), defaults.OF[name]
+        found[name] = type(default) == "string" and word or tonumber(word) or default
     end
+    return found
+end
+
+-- RETURNS the settings by which a claim chooses that has a choice of jobs: a table for many calls, which also keeps
+-- what `best_heads` makes of them. A change writes them as one text, so that a claim reads one field.
+function settings_in_force.for_a_claim()
+    local text = redis.call("HGET", key.settings, "for_claims") or ""
+    return meanings.of[text] or kept.keep(meanings, text, meaning_of(text))
+end
+
+-- RETURNS that text, of the settings as they are now.
+function settings_in_force.words_for_claims()
+    local words = {}
+    for i, value in ipairs(redis.call("HMGET", key.settings, unpack(defaults.FOR_A_CLAIM))) do
+        words[i] = value or tostring(defaults.OF[defaults.FOR_A_CLAIM[i]])
+    end
+    return table.concat(words, " ")
 end
 
 -- Writes a setting; nil is its default. The limits of keys have a revision of their own: with each change of these, all
@@ -50,7 +70,9 @@ local function count_change()
     local order = redis.call("HGET", key.settings, "priority_order") or settings_in_force.default_of("priority_order")
     local own = redis.call("HGET", key.conf, "priority_order") or settings_in_force.default_of("priority_order")
     put("priority_reversed", order ~= own and 1 or 0)
-    return redis.call("HINCRBY", key.settings, "revision", 1)
+    local revision = redis.call("HINCRBY", key.settings, "revision", 1)
+    put("for_claims", settings_in_force.words_for_claims())
+    return revision
 end
 
 -- Adopts what the app.conf of `app` says: `given` is name, value, ..., from `first` on.

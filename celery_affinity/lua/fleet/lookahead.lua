@@ -1,6 +1,6 @@
 -- lookahead: jobs that a worker holds beyond its slots (`affinity_lookahead`), to start them when its slots are free,
--- for tasks that are shorter than a round trip. If another worker has a free slot and nothing to do, the holder is
--- asked for those that have not started.
+-- for tasks that are shorter than a round trip. If another worker has a free slot and nothing to do, or if a job on
+-- demand waits, the holder is asked for those that have not started.
 
 local ahead = {} -- the functions of a view of places beyond the slots of a worker
 
@@ -8,34 +8,82 @@ function ahead.free_for()
     return 1
 end
 
-function ahead.any_free(view)
-    return view.left > 0
+-- RETURNS how much of the room a job of `type` takes; nil if the worker takes none.
+local function cost(view, type)
+    if not view.costs then
+        return 1
+    end
+    return view.costs[type]
+end
+
+function ahead.any_free(view, type)
+    local its_cost = cost(view, type)
+    return its_cost ~= nil and its_cost <= view.left
 end
 
 function ahead.best(view)
     return view.worker
 end
 
-function ahead.occupy(view)
-    view.left = view.left - 1
+function ahead.occupy(view, _, type)
+    view.left = view.left - cost(view, type)
 end
 
 function ahead.write() end -- the worker has no free slot, before and after
 
--- RETURNS a view, as `free_slots.own`, of the places for the `most` jobs that `worker` may hold beyond its slots.
-local function view_of(worker, most)
-    local row = free_slots.row(worker)
-    local room = free_slots.takes_jobs(row) and free_slots.left(worker, row) + most or 0
+-- RETURNS a view, as `free_slots.own`, of the places beyond the slots of `worker`, which holds `beyond` jobs there
+-- already. `may_hold`: as a release says it (rules/ahead): a number of jobs, or an amount of work in µs and, for each
+-- type of which jobs are taken, how long such a job takes. `left`: what there is room for, in jobs or in µs. `costs`:
+-- type -> how much of that a job of the type takes; nil if each job takes one place.
+local function view_of(worker, may_hold, beyond)
+    local work_us, words = string.match(may_hold, "^(%d+) (.+)$")
+    local costs
+    if work_us then
+        costs = {}
+        for type, us in string.gmatch(words, "(%S+) (%d+)") do
+            costs[type] = tonumber(us)
+        end
+    end
     return {
-        worker = worker, left = room, is_ahead = true, free_for = ahead.free_for, any_free = ahead.any_free,
-        best = ahead.best, occupy = ahead.occupy, write = ahead.write,
+        worker = worker, left = tonumber(work_us) or tonumber(may_hold) - beyond, costs = costs, is_ahead = true,
+        gives_way = work_us ~= nil, free_for = ahead.free_for, any_free = ahead.any_free, best = ahead.best,
+        occupy = ahead.occupy, write = ahead.write,
     }
 end
 
--- Gives `worker` pending jobs of its `types`, until it holds `most` jobs beyond its slots. Adds to `reply` and
--- `inline`, which `fill` returned, without `more`: so no slot that fits these jobs is free.
-function lookahead.fill(worker, types, most, settings, reply, inline)
-    local more, granted = fill.fill(types, worker, settings, view_of(worker, most))
+-- RETURNS whether a job on demand is among those of `waiting`.
+local function has_on_demand(waiting)
+    for _, type in ipairs(waiting.types) do
+        if string.find(waiting.heads[type], "demand.", 1, true) then
+            return true
+        end
+    end
+    return false
+end
+
+-- Asks `holder` for `number` jobs of `types` that have not started.
+local function ask_back(holder, number, types)
+    redis.call("LPUSH", key.inbox(holder), "\nback " .. number .. " " .. table.concat(types, " "))
+end
+
+-- Gives `worker`, whose slots all have a job, pending jobs of its `types` that it `may_hold` beyond its slots. `row`:
+-- the worker's. Adds to `reply` and `inline`, which `fill` returned, without `more`: so no slot that fits these jobs is
+-- free. A worker that holds an amount of work gives way to jobs on demand: then it takes none, and is asked for those
+-- that it holds.
+function lookahead.fill(worker, row, types, may_hold, settings, reply, inline)
+    if not free_slots.takes_jobs(row) then
+        return
+    end
+    local beyond = -free_slots.left(worker, row)
+    local view = view_of(worker, may_hold, beyond)
+    local waiting = candidates.of(types, view, settings)
+    if view.gives_way and has_on_demand(waiting) then
+        if beyond > 0 then
+            ask_back(worker, beyond, types)
+        end
+        return
+    end
+    local more, granted = fill.from(waiting, worker, view)
     for i, job in ipairs(granted) do
         reply[#reply + 1], inline[#inline + 1] = more[i + 1], job
         redis.call("HSET", key.ahead, job.type, worker)
@@ -66,7 +114,7 @@ function lookahead.ask(worker, types, free)
         if holder then
             redis.call("HDEL", key.ahead, types[i])
             if holder ~= worker and redis.call("EXISTS", key.worker(holder)) == 1 then
-                redis.call("LPUSH", key.inbox(holder), "\nback " .. free .. " " .. table.concat(types, " "))
+                ask_back(holder, free, types)
                 return
             end
         end

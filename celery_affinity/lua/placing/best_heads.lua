@@ -11,23 +11,22 @@
 local CACHE = "<ddddddddd"
 local MANY = 80 -- bytes of some two heads, which are compared as fast as a cache is read
 local NONE, NEVER = -1 / 0, -1
+local D = 100 -- with this letter the name of a lane on demand begins
 
 -- RETURNS whether the points of a job grow by a whole number each µs: then no rounding changes an order.
 local function grows_evenly(settings)
     return settings.age_weight % 1 == 0 and settings.on_demand_age_weight % 1 == 0
 end
 
--- RETURNS a function: lane, age of a job -> its points, whether it is fast. The name of each lane is parsed once.
-function best_heads.scale(settings)
-    local standing, on_demand = {}, {}
-    return function(lane, age_us)
-        if not standing[lane] then
-            local is_demanded, priority = lanes.kind(lane)
-            standing[lane], on_demand[lane] = score.standing(priority, is_demanded, settings), is_demanded
-        end
-        local is_fast = on_demand[lane] and age_us < settings.on_demand_age_cap_us
-        return standing[lane] + score.patience(on_demand[lane], age_us, settings), is_fast
+-- RETURNS the points of a job of `lane` that is so old, and whether it is fast. What the name of a lane means is worked
+-- out once, and kept with `settings`.
+local function points_of(lane, age_us, settings)
+    local standing, on_demand = settings.standings.of[lane], string.byte(lane) == D
+    if not standing then
+        local _, priority = lanes.kind(lane)
+        standing = kept.keep(settings.standings, lane, score.standing(priority, on_demand, settings))
     end
+    return standing + score.patience(on_demand, age_us, settings), on_demand and age_us < settings.on_demand_age_cap_us
 end
 
 -- RETURNS whether the head at `place` is of an older job than another head. Ties go to the smaller id.
@@ -67,10 +66,10 @@ function best_heads.read(types, heads, settings)
 end
 
 -- RETURNS the place and the points of the only head, if `heads` has one head.
-function best_heads.only(heads, points_of)
+function best_heads.only(heads, settings)
     local lane, enqueued = string.match(heads, "^(%S+) (%S+) %S+$")
     if lane then
-        return 1, (points_of(lane, call.now_us - tonumber(enqueued)))
+        return 1, (points_of(lane, call.now_us - tonumber(enqueued), settings))
     end
 end
 
@@ -87,12 +86,12 @@ function best_heads.oldest(heads)
 end
 
 -- Compares all `heads`. RETURNS a cache.
-function best_heads.compare(heads, points_of, settings)
+function best_heads.compare(heads, settings)
     local slow, fast = { points = NONE, next = NONE, place = 0 }, { points = NONE, next = NONE, place = 0 }
     local until_us = grows_evenly(settings) and math.huge or NEVER
     for place, lane, enqueued, id in string.gmatch(heads, "()(%S+) (%S+) (%S+)") do
         local enqueued_us = tonumber(enqueued)
-        local points, is_fast = points_of(lane, call.now_us - enqueued_us)
+        local points, is_fast = points_of(lane, call.now_us - enqueued_us, settings)
         local group = is_fast and fast or slow
         if points > group.points
             or (points == group.points and score.is_older(enqueued_us, id, group.enqueued_us, group.id)) then
@@ -119,7 +118,7 @@ end
 
 -- RETURNS the cache of `heads` in which the next job of its lane has replaced `job`, and which are longer by `longer`;
 -- nil if all heads have to be compared. Mostly the next job is the best of its group again.
-function best_heads.after(cache, heads, job, longer, points_of, settings)
+function best_heads.after(cache, heads, job, longer, settings)
     local revision, made_us, until_us, slow, next_slow, slow_place, fast, next_fast, fast_place =
         struct.unpack(CACHE, cache)
     local place, lane = job.place, job.lane
@@ -128,7 +127,7 @@ function best_heads.after(cache, heads, job, longer, points_of, settings)
     if age_us < 0 then
         return nil
     end
-    local points, is_fast = points_of(lane, age_us)
+    local points, is_fast = points_of(lane, age_us, settings)
     local gained = (call.now_us - made_us) * settings.age_weight
     slow, next_slow = slow + gained, next_slow + gained
     gained = gained + (call.now_us - made_us) * settings.on_demand_age_weight

@@ -41,9 +41,9 @@ local function best(waiting)
             local is_open = view:any_free(one) and not (kept_back and kept_back.open(one, heads[one], view) == "")
             return is_open and lanes.job(one, heads[one], 1)
         end
-        waiting.choice = which_job.among(waiting.types, heads, view, waiting.settings, kept_back)
+        waiting.choice = which_job.among(waiting.types, heads, view, kept_back)
     end
-    return waiting.choice.first()
+    return waiting.choice:first()
 end
 
 local function pop(waiting, job)
@@ -52,7 +52,7 @@ local function pop(waiting, job)
     local after = lanes.pop(job, before)
     waiting.heads[type], waiting.changed[type] = after ~= "" and after or nil, true
     if waiting.choice then
-        waiting.choice.popped(job, #after - #before)
+        waiting.choice:popped(job, #after - #before)
     end
 end
 
@@ -77,7 +77,7 @@ local function read_again(waiting)
         if call.moved[type] ~= nil and waiting.limits[type] ~= "closed" then
             waiting.heads[type] = redis.call("HGET", key.heads, type) or nil
             if waiting.choice then
-                waiting.choice.changed(nth)
+                waiting.choice:changed(nth)
             end
         end
     end
@@ -86,7 +86,7 @@ end
 local function write(waiting)
     candidates.write_heads(waiting)
     if waiting.choice then
-        waiting.choice.write()
+        waiting.choice:write()
     end
 end
 

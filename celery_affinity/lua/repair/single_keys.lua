@@ -3,7 +3,9 @@
 local WORDS = { ["higher-first"] = true, ["lower-first"] = true, ["capacity"] = true, ["free"] = true }
 
 local function is_setting(value, name)
-    if name == "limits" then -- words "pattern=number"
+    if name == "for_claims" then
+        return true -- made again once the others are sound
+    elseif name == "limits" then -- words "pattern=number"
         return string.gsub(value, "%S+=%d+ *", "") == ""
     elseif name == "reserve" then -- words "pattern:class=reserve"
         return string.gsub(value, "[^%s:]+:[%w_-]+=%d+%%? *", "") == ""
@@ -11,6 +13,17 @@ local function is_setting(value, name)
         return WORDS[value]
     end
     return sound.is_number(value)
+end
+
+-- Has the text by which claims go say what the settings say. Its last word is the revision at their last change.
+local function fix_words_for_claims()
+    local found = redis.call("HGET", key.settings, "for_claims")
+    local words = settings_in_force.words_for_claims()
+    local has_changed = found or redis.call("HEXISTS", key.settings, "priority_reversed") == 1
+    if has_changed and string.match(found or "", "^(.*) %d+$") ~= string.match(words, "^(.*) %d+$") then
+        redis.call("HSET", key.settings, "for_claims", words)
+        spoiled.record("for_claims of " .. key.settings .. ", made again of the settings")
+    end
 end
 
 -- Gives types the limits that the setting `limits` says, if they have none.
@@ -66,6 +79,7 @@ function repair_single_keys.fix()
             spoiled.record(name .. " of " .. key.settings .. ", set to what app.conf said last")
         end
     end
+    fix_words_for_claims()
     sound.keep_fields(key.kept_lanes, function(_, place)
         return string.find(place, "^%S+ %l+%.%d%d?$")
     end)

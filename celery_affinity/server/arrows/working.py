@@ -5,6 +5,7 @@ from typing import Any
 
 from ...lua.library import arrow
 from ...rules import keys as key_names
+from ...rules.ahead import NOTHING, Ahead
 from ...rules.rows import number_of, text_of
 from .. import calls
 from ..calls import check_kind, flat, pages
@@ -42,17 +43,17 @@ class Working(Runner):
         ends: Sequence[End],
         sequence: int,
         inline: bool,
-        most_ahead: int = 0,
+        may_hold: Ahead = NOTHING,
         on_acked: Callable[[int], object] = lambda _: None,
     ) -> list[Claim]:
         """Ack messages, and release the slots of jobs that ended, in one round trip. Return the jobs that follow.
 
         *acks*: (job id, fencing number). *sequence*: a number that grows with each call that is not a repetition.
-        *inline*: whether the worker's next jobs come with the reply; else they go to the inbox. *most_ahead*: largest
-        number of jobs that the worker then holds beyond its slots. *on_acked* is called with the number of *acks* whose
+        *inline*: whether the worker's next jobs come with the reply; else they go to the inbox. *may_hold*: what
+        the worker may then hold beyond its slots. *on_acked* is called with the number of *acks* whose
         claims the worker holds.
         """
-        told = calls.telling(worker, acks, ends, sequence, inline, most_ahead)
+        told = calls.telling(worker, acks, ends, sequence, inline, may_hold)
         replies = self._run_together(told) if told else []
         if acks:
             on_acked(int(replies[0]))
@@ -61,7 +62,7 @@ class Working(Runner):
     def send_acks(self, in_flight: InFlight, worker: str, acks: Sequence[tuple[str, str]], *, goes_on: bool) -> None:
         """Begin to ack messages, which `receive_acks` ends. *goes_on*: other calls are on their way already."""
         send = in_flight.go_on if goes_on else in_flight.send
-        send(self._commands(calls.telling(worker, acks, (), 0, True, 0)))
+        send(self._commands(calls.telling(worker, acks, (), 0, True, NOTHING)))
 
     def receive_acks(self, in_flight: InFlight, calls: int) -> list[int]:
         """End so many `send_acks`. Return the numbers of claims that the worker holds. Raises as `receive` does."""
@@ -78,12 +79,12 @@ class Working(Runner):
         acks: Sequence[tuple[str, str]],
         ends: Sequence[End],
         sequence: int,
-        most_ahead: int,
+        may_hold: Ahead,
         goes_on: bool,
     ) -> None:
         """Begin a `tell_ends` whose jobs come inline, which `receive_ends` ends. *goes_on*: see `send_acks`."""
         send = in_flight.go_on if goes_on else in_flight.send
-        send(self._commands(calls.telling(worker, acks, ends, sequence, True, most_ahead)))
+        send(self._commands(calls.telling(worker, acks, ends, sequence, True, may_hold)))
 
     def receive_ends(self, in_flight: InFlight, *, has_ends: bool) -> list[Claim]:
         """End a `send_ends`. Return the jobs that follow. An error of the server is raised as it came."""

@@ -5,9 +5,16 @@ from .fault import Fault
 FAULTS = (
     Fault("fleet/workers", "rank < protocol.TICKERS", "rank <= protocol.TICKERS"),
     Fault("fleet/workers", "ticked > protocol.TICKED_LATELY_US", "ticked >= protocol.TICKED_LATELY_US"),
-    Fault("fleet/lookahead", "free_slots.left(worker, row) + most or", "most or"),
-    Fault("fleet/lookahead", "    view.left = view.left - 1\n", ""),
-    Fault("fleet/lookahead", "free_slots.takes_jobs(row)", "true"),
+    Fault("fleet/lookahead", "tonumber(may_hold) - beyond", "tonumber(may_hold)"),
+    Fault("fleet/lookahead", "    view.left = view.left - cost(view, type)\n", ""),
+    Fault("fleet/lookahead", "if not free_slots.takes_jobs(row) then", "if false then"),
+    Fault("fleet/lookahead", "its_cost <= view.left", "its_cost < view.left"),
+    Fault("fleet/lookahead", "costs[type] = tonumber(us)", "costs[type] = 1"),
+    Fault("fleet/lookahead", "view.gives_way and has_on_demand(waiting)", "has_on_demand(waiting)"),
+    Fault("fleet/lookahead", "view.gives_way and has_on_demand(waiting)", "false"),
+    Fault("fleet/lookahead", "if beyond > 0 then", "if beyond > 1 then"),
+    Fault("fleet/lookahead", "ask_back(worker, beyond, types)", "ask_back(worker, 1, types)"),
+    Fault("arrows/release", "and left == 0 then", "then"),
     Fault("fleet/lookahead", "if holder ~= worker and", "if"),
     Fault("fleet/lookahead", '            redis.call("HDEL", key.ahead, types[i])\n', ""),
     Fault("fleet/lookahead", "if free == 0 or #types == 0 or", "if #types == 0 or"),
@@ -23,7 +30,12 @@ FAULTS = (
     Fault("fleet/workers", 'if name and redis.call("HGET", key.names, name) == worker then', "if true then"),
     Fault("fleet/dead_workers", "if recovered == max then", "if recovered > max then"),
     Fault(
-        "fleet/dead_workers", "come_back.put(worker, id, true, settings)", "come_back.put(worker, id, false, settings)"
+        "fleet/dead_workers",
+        "come_back.put(worker, id, nth > beyond, settings)",
+        "come_back.put(worker, id, false, settings)",
     ),
+    Fault("fleet/dead_workers", "nth > beyond", "true"),
+    Fault("fleet/dead_workers", "nth > beyond", "nth >= beyond"),
+    Fault("fleet/dead_workers", "fences[one] > fences[other]", "fences[one] < fences[other]"),
     Fault("fleet/dead_workers", 'redis.call("ZADD", key.beats, protocol.GIVEN_UP_US, worker)', ""),
 )

@@ -101,7 +101,7 @@ FAULTS = (
     ),
     Fault("jobs/claims", "key.claims(worker), id) == fence", "key.claims(worker), id)"),
     Fault("jobs/claims", "new_fields < 3", "false"),
-    Fault("jobs/claims", "view:occupy(worker) --", "--"),
+    Fault("jobs/claims", "view:occupy(worker, type) --", "--"),
     Fault("jobs/claims", "math.huge) <= call.now_us", "math.huge) < call.now_us"),
     Fault("jobs/claims", 'redis.call("HDEL", key.job(id), "worker", "fence")', ""),
     Fault("jobs/claims", '        facts = facts .. " " .. expires\n', ""),

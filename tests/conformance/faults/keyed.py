@@ -145,7 +145,7 @@ FAULTS = (
     Fault("placing/fill", "types, left = with_rules.and_gained(types)", "call.moved = nil"),
     Fault("placing/fill", "candidates.write_heads(waiting)", ""),
     Fault("placing/fill", "waiting:read_again()", ""),
-    Fault("placing/candidates", "choice.changed(nth)", "choice = choice"),
+    Fault("placing/candidates", "choice:changed(nth)", "choice = waiting.choice"),
     Fault("placing/fill", "fence and keyed.hold or keyed.leave", "keyed.leave"),
     Fault("placing/fill", "fence and keyed.hold or keyed.leave", "keyed.hold"),
     Fault("placing/fill", "if view.is_ahead and (is_ruled or has_limit) then", "if view.is_ahead and has_limit then"),

@@ -27,28 +27,28 @@ FAULTS = (
     Fault("placing/lanes", "string.sub(heads, last + 2)", '""'),
     Fault("placing/lanes", "math.max(0, first - 2)", "first - 2"),
     Fault("placing/lanes", "elseif last == #heads then", "elseif false then"),
-    Fault("placing/which_job", "view:free_for(types[nth]), settings)", "view:free_for(types[nth]) + 1, settings)"),
+    Fault("placing/which_job", "choice.view:free_for(type), settings)", "choice.view:free_for(type) + 1, settings)"),
     Fault("placing/which_job", 'settings.rarity == "free"', 'settings.rarity ~= "free"'),
-    Fault("placing/which_job", "its_points + rarest >= least", "its_points >= least"),
+    Fault("placing/which_job", "its_points + score.rarity(1, choice.settings) >= least", "its_points >= least"),
     Fault(
         "placing/which_job",
-        "places[nth], oldest[nth], is_new[nth] = nil, nil, true",
-        "places[nth], is_new[nth] = nil, true",
+        "    choice.places[nth], choice.oldest[nth], choice.is_new[nth] = nil, nil, true",
+        "    choice.places[nth], choice.is_new[nth] = nil, true",
     ),
     Fault(
         "placing/which_job",
-        "places[nth], oldest[nth], is_new[nth] = nil, nil, true",
-        "oldest[nth], is_new[nth] = nil, true",
+        "    choice.places[nth], choice.oldest[nth], choice.is_new[nth] = nil, nil, true",
+        "    choice.oldest[nth], choice.is_new[nth] = nil, true",
     ),
     Fault(
         "placing/which_job",
-        "if by_age then\n            oldest",
-        "if by_age and not places[nth] then\n            oldest",
+        "if by_age then\n        choice.oldest",
+        "if by_age and not choice.places[nth] then\n        choice.oldest",
     ),
     Fault(
         "placing/which_job",
-        "if caches[nth] then\n                caches[nth] =",
-        "if caches[nth] then\n                local _ =",
+        "if cache then\n        choice.caches[nth] =",
+        "if cache then\n        local _ =",
     ),
     Fault(
         "placing/which_job", "if settings.priority_percentage ~= 100 then", "if settings.priority_percentage > 0 then"

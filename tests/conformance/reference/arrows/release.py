@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from celery_affinity.rules import marks
+from celery_affinity.rules import ahead, marks
+from celery_affinity.rules.ahead import Ahead
 
 from ..fleet import lookahead
 from ..jobs import claims, come_back, finished
@@ -23,11 +24,11 @@ def release(
     *,
     inline: bool,
     now_us: int,
-    most_ahead: int = 0,
+    may_hold: Ahead = ahead.NOTHING,
 ) -> Released:
     """End claims (job id, fencing number, outcome). A repeated *sequence* gets the same reply.
 
-    *inline*: whether the caller takes its next jobs from the reply. *most_ahead*: jobs that it takes beyond its slots.
+    *inline*: whether the caller takes its next jobs from the reply. *may_hold*: what it may hold beyond its slots.
     """
     worker = cohort.workers.get(worker_id)
     if worker is None:
@@ -46,8 +47,8 @@ def release(
     deliveries: list[Delivery] = []
     more = fill(cohort, again | worker.types, now_us, worker, deliveries if inline else None, alone=not fits_others)
     if not more:
-        if inline:
-            lookahead.fill(cohort, worker, most_ahead, now_us, deliveries)
+        if inline and not may_hold.is_none:
+            lookahead.fill(cohort, worker, may_hold, now_us, deliveries)
         lookahead.ask(cohort, worker)
     worker.sequence = sequence
     worker.granted = [(delivery.job_id, delivery.fence) for delivery in deliveries]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from celery_affinity.rules.score import Weights
 from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.shared_settings import shared, weights
+from celery_affinity.rules.shared_settings import DEFAULTS, FOR_A_CLAIM, shared, weights
 
 _DEFAULTS = shared(Settings())
 
@@ -25,6 +25,8 @@ class InForce:
         """App -> settings as its own app.conf said them last."""
         self.revision = 0
         """Grows with each change."""
+        self.for_claims = ""
+        """What a claim needs, as it was at the last change."""
         self.limits_revision = 0
         """Grows with each change of the limits of keys."""
 
@@ -76,6 +78,8 @@ class InForce:
         own = self.conf.get("priority_order", _DEFAULTS["priority_order"])
         self.values["priority_reversed"] = str(int(self.get("priority_order") != own))
         self.revision += 1
+        counted = {**DEFAULTS, **self.values, "revision": str(self.revision)}
+        self.for_claims = " ".join(counted[name] for name in FOR_A_CLAIM)
         return self.revision
 
 

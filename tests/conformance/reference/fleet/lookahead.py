@@ -1,33 +1,51 @@
 """Jobs that a worker holds beyond its slots (``affinity_lookahead``), to start them when its slots are free."""
 
+from collections.abc import Set
+
+from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.protocol import MARK, MOST_MOVES
 from celery_affinity.rules.slot import free_slots
 
 from ..jobs import claims
+from ..keyed import standing as key_standing
 from ..model import Cohort, Delivery, Worker
 from ..placing import which_job
 from ..types import type_rules
 
 
-def fill(cohort: Cohort, worker: Worker, most: int, now_us: int, inline: list[Delivery]) -> None:
-    """Give *worker* pending jobs of its types, until it holds *most* jobs beyond its slots."""
-    free = free_slots(worker.slots, worker.other, len(worker.claims))
-    room = free + most if worker.takes_jobs else 0
+def fill(cohort: Cohort, worker: Worker, may_hold: Ahead, now_us: int, inline: list[Delivery]) -> None:
+    """Give *worker*, whose slots all have a job, pending jobs of its types that it *may_hold* beyond its slots.
+
+    A worker that holds an amount of work gives way to jobs on demand: it takes none, and is asked for those it holds.
+    """
+    beyond = -free_slots(worker.slots, worker.other, len(worker.claims))
+    if not worker.takes_jobs or beyond < 0:
+        return
     by_free = cohort.settings.get("rarity") == "free"
     types = {type_ for type_ in worker.types if type_rules.open(cohort, type_)}
+    if may_hold.costs and any(job.on_demand for job in key_standing.standing(cohort, types)):
+        if beyond:
+            _ask_back(worker, beyond, worker.types)
+        return
+    costs = may_hold.costs or dict.fromkeys(types, 1)
+    room = may_hold.work_us if may_hold.costs else may_hold.jobs - beyond
     has_choice = which_job.has_choice(cohort, types)
     size = 0
     for _ in range(MOST_MOVES):
-        fits = {type_: 1 if by_free else which_job.slots_that_fit(cohort, type_) for type_ in types}
-        job = which_job.first(cohort, fits, now_us, counts=has_choice, is_ahead=True) if room > 0 else None
+        fits = {
+            type_: 1 if by_free else which_job.slots_that_fit(cohort, type_)
+            for type_ in types & costs.keys()
+            if costs[type_] <= room
+        }
+        job = which_job.first(cohort, fits, now_us, counts=has_choice, is_ahead=True)
         if job is None or job.id.endswith(MARK) or type_rules.limit_of(cohort, job.type) is not None:
             return  # a job ahead would hold its key, or count, while it waits for a slot
         delivery = claims.grant(cohort, job, worker, now_us)
         if delivery is not None:
             inline.append(delivery)
             cohort.ahead[job.type] = worker.id
-            room -= 1
+            room -= costs[job.type]
             size += delivery.size
         if size > cohort.most_bytes:
             return
@@ -46,6 +64,10 @@ def ask(cohort: Cohort, worker: Worker) -> None:
     for type_ in sorted(worker.types & cohort.ahead.keys(), key=encode):
         holder = cohort.workers.get(cohort.ahead.pop(type_))
         if holder and holder is not worker:
-            types = " ".join(sorted(map(encode, worker.types)))
-            holder.inbox.append(f"\nback {worker.free} {types}")
+            _ask_back(holder, worker.free, worker.types)
             return
+
+
+def _ask_back(holder: Worker, number: int, types: Set[str]) -> None:
+    """Ask *holder* for *number* jobs of *types* that have not started."""
+    holder.inbox.append(f"\nback {number} {' '.join(sorted(map(encode, types)))}")
