@@ -27,7 +27,7 @@ def outbox():
 
 
 def lookahead():
-    return (ahead := Lookahead(3))._lock, lambda: "tag" in ahead
+    return (ahead := Lookahead(3, 0.02))._lock, lambda: "tag" in ahead
 
 
 def sums():
