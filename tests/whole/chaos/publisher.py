@@ -114,7 +114,7 @@ def _call(rng: random.Random, producer, task, key: int, type_: str, name: str, m
     if follows == "chord" and task is not merged_tasks.last:  # its results are elsewhere: a chord has one backend
         tokens = [own, *(token(number) for number in range(1, rng.randint(3, 6)))]
         header = [task.s([each]).set(**options) for each in tokens]
-        result = chord(header)(whole.s(tokens).set(**BODY))
+        result = chord(header)(whole.s(tokens))
         ledger.note("merged_chord", result.id, calls=",".join(tokens))
         return result
     if follows == "link":
