@@ -41,6 +41,9 @@ _LOADED = (
 #: Words of a command that needs an interpreter of its own.
 _NEED_AN_INTERPRETER = {"gevent", "eventlet", "flower"}
 
+#: Names of the environment that Celery reads when it is imported.
+_READ_AT_IMPORT = {"REMAP_SIGTERM"}
+
 #: What an interpreter would load of a folder of ``PYTHONPATH``, and a fork has loaded of elsewhere.
 _OTHERWISE = ("celery", "celery_affinity", "kombu", "opentelemetry", "redis", "sitecustomize.py")
 
@@ -53,7 +56,8 @@ _ROOT = Path(__file__).parents[2]
 def may_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:
     """Return whether *command* is one of Celery's that a template can run."""
     is_celery = list(command[:3]) == [sys.executable, "-m", "celery"]
-    return is_celery and not _NEED_AN_INTERPRETER.intersection(command) and not _has_other_modules(env)
+    needs_its_own = _NEED_AN_INTERPRETER.intersection(command) or _READ_AT_IMPORT.intersection(env)
+    return is_celery and not needs_its_own and not _has_other_modules(env)
 
 
 def _has_other_modules(env: Mapping[str, str]) -> bool:

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,6 +31,9 @@ WORKERS = {
 #: The other views of the page, by address, and a text that each of them shows.
 VIEWS = {"workers": "versatile@shop", "next": "shop.encode", "rules": "customer:", "dead": "shop.scan", "jobs": "shop."}
 
+#: Number of long tasks: some still wait for their keys when the last picture is taken.
+VIDEOS = 60
+
 #: Time, s, for which jobs come before the pictures are taken, and the pause between two of them.
 LOAD_S, PAUSE_S = 90.0, 0.22
 
@@ -45,7 +49,7 @@ def main() -> None:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1280, "height": 820}, color_scheme="light")
             page.goto(url)  # the charts begin with the first viewer
-            waits = _load()
+            waits = _load(ended)
             _shoot(page, "now")
             _take(page, f"{url}/#/job/{waits}", "Why it waits", "job")
             for view, text in VIEWS.items():
@@ -72,27 +76,37 @@ def _shoot(page: Page, name: str) -> None:
     page.screenshot(path=PAGES / f"page-{name}.png")
 
 
-def _load() -> str:
-    """Publish for a while, with more of everything in the middle. Return the id of a task that waits for its key."""
+def _load(ended: ExitStack) -> str:
+    """Publish for a while, with more of everything in the middle, and then until *ended*.
+
+    Return the id of a task that waits for its key.
+    """
     from . import shop  # reads the server's address from the environment
 
     while len(shop.app.control.ping(timeout=1)) < len(WORKERS):
         pass
     chance = random.Random(7)  # noqa: S311 - a picture, no secret
-    videos = [shop.encode.delay(f"customer {number % 3}", 8).id for number in range(24)]
+    videos = [shop.encode.delay(f"customer {number % 3}", 8).id for number in range(VIDEOS)]
     for number in range(4):
         shop.draw.delay()
         shop.scan.delay(f"page {number}")
-    began = time.monotonic()
-    while (since := time.monotonic() - began) < LOAD_S:
-        busy = 1 + (30 < since < 60)
-        for _ in range(busy):
-            shop.render.apply_async((chance.uniform(0.4, 1.6),), on_demand=chance.random() < 0.1)
-        if chance.random() < 0.4:
-            shop.tabulate.delay(chance.uniform(0.38, 1.2))
-        if chance.random() < 0.3:
-            shop.plan.delay(chance.uniform(0.4, 1.4))
-        time.sleep(PAUSE_S)
+    began, over = time.monotonic(), threading.Event()
+
+    def publish() -> None:
+        while not over.wait(PAUSE_S):
+            busy = 1 + (30 < time.monotonic() - began < 60)
+            for _ in range(busy):
+                shop.render.apply_async((chance.uniform(0.4, 1.6),), on_demand=chance.random() < 0.1)
+            if chance.random() < 0.4:
+                shop.tabulate.delay(chance.uniform(0.38, 1.2))
+            if chance.random() < 0.3:
+                shop.plan.delay(chance.uniform(0.4, 1.4))
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    ended.callback(publisher.join)
+    ended.callback(over.set)
+    time.sleep(LOAD_S)
     return videos[-1]
 
 
