@@ -33,6 +33,18 @@ def test_as_many_wait_as_may(fleet):
     assert [publish(fleet, name, most=2) for name in "abc"] == [[True], [True], [False]]
 
 
+def test_a_job_that_takes_the_place_of_the_only_one_that_waited_starts_at_once(fleet):
+    """A job that has expired may wait beside a free slot, until a tick sees it; who comes behind it leaves it to that."""
+    publish(fleet, "expired", full=DROP_OLDEST)
+    heads = fleet.scheduler.keys.key("heads")
+    hidden = fleet.scheduler.client.hget(heads, "pdf")
+    fleet.scheduler.client.hdel(heads, "pdf")
+    fleet.join("one", "pdf")
+    fleet.scheduler.client.hset(heads, "pdf", hidden)
+    publish(fleet, "next", full=DROP_OLDEST)
+    assert [fleet.state(name) for name in ("expired", "next")] == ["revoked", "claimed"]
+
+
 # -- what a publish brings
 
 

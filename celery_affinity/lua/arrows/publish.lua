@@ -17,7 +17,9 @@ local function add(job, nth, is_only, types, fresh)
     end
     local state, served, is_first, alone = enter.put(job, call.now_us + nth, is_only)
     if call.bounds then
-        state = bounds.keep(job, state)
+        local has_dropped
+        state, has_dropped = bounds.keep(job, state)
+        is_first = is_first or has_dropped
     end
     types[#types + 1] = is_first and job.type or nil
     if state == protocol.IS_PENDING or state == protocol.IS_MERGED then -- a call may repeat a job

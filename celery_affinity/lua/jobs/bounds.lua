@@ -120,19 +120,23 @@ local function oldest_of(type)
     return oldest
 end
 
--- Drops a job if `job`, which was written with this `state`, is one too many. RETURNS its state then.
+-- Drops a job if `job`, which was written with this `state`, is one too many. RETURNS the state of `job` then, and
+-- whether another one was dropped: that may have been all that waited before, since it had expired.
 function bounds.keep(job, state)
     local bound = call.bounds[job.type]
     if not bound or state ~= protocol.IS_PENDING then
-        return state
+        return state, false
     end
     bound.pending = bound.pending + 1 -- one that is dropped counts on: after it each further one is too many as well
     if bound.pending <= bound.most or bound.full == "refuse" then
-        return state
+        return state, false
     end
     local dropped = bound.full == "drop-oldest" and oldest_of(job.type) or job.id
     ends.waiting(dropped, "revoked")
     redis.call("HSET", key.job(dropped), "why", protocol.DROPPED .. ": " .. bound.most .. " jobs of its type waited")
     redis.call("HINCRBY", key.counters, protocol.DROPPED_OF .. job.type, 1)
-    return dropped == job.id and protocol.HAS_ENDED or state
+    if dropped == job.id then
+        return protocol.HAS_ENDED, false
+    end
+    return state, true
 end

@@ -62,7 +62,8 @@ FAULTS = (
         "if bound.pending < bound.most",
         _EACH,
     ),
-    Fault("jobs/bounds", "return dropped == job.id and protocol.HAS_ENDED or state", "return state"),
+    Fault("jobs/bounds", "return protocol.HAS_ENDED, false", "return state, false"),
+    Fault("jobs/bounds", "return state, true", "return state, false"),
     Fault(
         "arrows/announce",
         "how = is_dropped and protocol.DROPPED or how",

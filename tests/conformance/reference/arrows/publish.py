@@ -41,10 +41,12 @@ def publish(
         others_wait = bool(key_standing.standing(cohort, {job.type}))
         reply = enter.put(cohort, job, now_us + nth, now_us, recurring=recurring)
         is_to_be_placed = reply.state in (IS_PENDING, IS_MERGED) and reply.served
-        if is_to_be_placed and (not others_wait or reserves.in_force(cohort)):
-            types.add(job.type)  # else no free slot fits, or somebody goes on with them
+        has_dropped = False
         if bounded:
-            reply = reply._replace(state=bounds.keep(cohort, job, reply.state, bounded, now_us))
+            state, has_dropped = bounds.keep(cohort, job, reply.state, bounded, now_us)
+            reply = reply._replace(state=state)
+        if (is_to_be_placed and (not others_wait or reserves.in_force(cohort))) or has_dropped:
+            types.add(job.type)  # else no free slot fits, or somebody goes on with them
         published.append(reply)
         if reply.state == IS_PENDING:
             fresh.add(job.id)

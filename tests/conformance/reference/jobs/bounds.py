@@ -35,16 +35,19 @@ def full(cohort: Cohort, jobs: Sequence[job_fields.Job | str], bounds: Bounds, n
     return None
 
 
-def keep(cohort: Cohort, job: job_fields.Job, state: int, bounds: Bounds, now_us: int) -> int:
-    """Drop a job if *job*, which was added with this *state*, is one too many. Return the state of *job* then."""
+def keep(cohort: Cohort, job: job_fields.Job, state: int, bounds: Bounds, now_us: int) -> tuple[int, bool]:
+    """Drop a job if *job*, which was added with this *state*, is one too many.
+
+    Return the state of *job* then, and whether another job was dropped.
+    """
     bound = bounds.get(job.type)
     if bound is None or bound.refuses or state != IS_PENDING or len(cohort.pending({job.type})) <= bound.most:
-        return state
+        return state, False
     dropped = (_oldest(cohort, job.type) if bound.full == DROP_OLDEST else None) or cohort.jobs[job.id]
     ends.waiting(cohort, dropped, "revoked", now_us)
     dropped.why = why_dropped(bound)
     cohort.counters[DROPPED_OF + encode(job.type)] += 1
-    return HAS_ENDED if dropped.id == job.id else state
+    return (HAS_ENDED, False) if dropped.id == job.id else (state, True)
 
 
 def _oldest(cohort: Cohort, type_: str) -> Job | None:
