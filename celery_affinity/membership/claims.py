@@ -54,10 +54,12 @@ class Claims:
         return tag
 
     def count_wait(self, tag: str, *, on_demand: bool) -> None:
-        """Count how long the job of a claim waited until it arrived here, since it is handed to its consumer."""
+        """Count how long the job of a claim has waited, since it is handed to its consumer now, and so has a slot."""
         held = self._held.get(tag)
         if held is not None:
-            self.sums.waited(held.type, on_demand, held.waited_us)
+            held.slot_since_s = time.monotonic()
+            here_us = round((held.slot_since_s - held.held_since_s) * 1e6)  # with lookahead, it came some time ago
+            self.sums.waited(held.type, on_demand, held.waited_us + here_us)
 
     def bind(self, tag: str, request: Request) -> None:
         """Say that *request* runs the claim: from here on the claim ends when the request does."""

@@ -86,6 +86,7 @@ class Held:
     void: bool = False
     held_since_s: float = field(default_factory=time.monotonic)
     started_s: float | None = None
+    slot_since_s: float | None = None
     ended_s: float | None = None
 
     @property
@@ -112,7 +113,7 @@ class Held:
         kind = _KINDS_OF_RUNS.get(self._ended_how)
         if kind is None or self.ended_s is None or self.void:
             return None
-        return kind, round((self.ended_s - self.held_since_s) * 1e6)
+        return kind, round((self.ended_s - (self.slot_since_s or self.held_since_s)) * 1e6)
 
     def described(self) -> dict[str, object]:
         """Return the facts that `inspect affinity` shows.

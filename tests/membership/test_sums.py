@@ -242,17 +242,23 @@ def test_only_jobs_that_ended_here_count_a_time_in_a_slot(outcome, how, kind, vo
     assert [name for each in ended for name in each.grown] == ([f"{kind} 09", f"{kind} sum"] if ended else [])
 
 
-def test_the_wait_of_a_job_ends_when_it_arrives_by_the_servers_clock():
+def test_a_job_that_was_taken_ahead_waits_until_it_has_a_slot():
     claims = claims_of()
     now_us = 5_000_000
     claims.clock = SimpleNamespace(now_us=lambda: now_us)
-    late, early = (
+    ahead, early = (
         claims.hold(Claim(job, fence, "pdf", 0, enqueued_us, b""))
-        for job, fence, enqueued_us in (("late", "1", 2_000_000), ("early", "2", 5_000_001))
+        for job, fence, enqueued_us in (("ahead", "1", 2_000_000), ("early", "2", 5_000_001))
     )
-    now_us = 60_000_000
-    claims.count_wait(late, on_demand=True)
+    now_us = 60_000_000  # the server's clock counts when the job arrives; then this process' own, which never steps
+    held = dict(claims.unended())[ahead]
+    held.held_since_s -= 4
+    claims.count_wait(ahead, on_demand=True)
     claims.count_wait(early, on_demand=False)
     claims.count_wait("no claim", on_demand=False)
+    claims.settle(ahead, ACKED)
+    claims.forget({ahead: claims.end(ahead) or held})
     ((found,),) = [page.sums for page in claims.sums.pages()]
-    assert found.grown == {"demand 10": 1, "demand sum": 3_000_000, "queued 00": 1, "queued sum": 0}
+    assert 7_000_000 <= found.grown["demand sum"] < 10_000_000
+    assert found.grown["queued sum"] < 3_000_000
+    assert found.took_us < 3_000_000, "not the time ahead of the slot"
