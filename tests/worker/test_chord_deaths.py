@@ -69,9 +69,10 @@ def test_a_chord_that_is_applied_twice_runs_its_body_twice(fleet):
     frozen = chord_of(fleet, "late_part")
     frozen.freeze()
     fleet.start("threads", types=["others", "merging"], app=APP)
-    fleet.go()
     for times in (1, 2):
+        fleet.scheduler.pause("type:merging")  # Celery forgets the first body after it has published the parts
         whole = frozen.apply_async()
+        fleet.go()
         wait_until(lambda times=times: len(fleet.runs("total")) == times, SOON_S, "its body runs")
         # Celery publishes the body before it deletes the counts of the parts, and would delete those of the next time.
         for each in [*whole.parent.results, whole]:
