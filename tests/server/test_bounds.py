@@ -34,7 +34,7 @@ def test_as_many_wait_as_may(fleet):
 
 
 def test_a_job_that_takes_the_place_of_the_only_one_that_waited_starts_at_once(fleet):
-    """A job that has expired may wait beside a free slot, until a tick sees it; who comes behind it leaves it to that."""
+    """An expired job may wait beside a free slot, until a tick sees it; who comes behind it leaves it to that."""
     publish(fleet, "expired", full=DROP_OLDEST)
     heads = fleet.scheduler.keys.key("heads")
     hidden = fleet.scheduler.client.hget(heads, "pdf")

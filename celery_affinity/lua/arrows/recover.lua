@@ -1,5 +1,5 @@
--- recover: claimed -> pending, for all jobs of a worker whose guard saw it end. Each job that had a slot counts one more
--- delivery, but a job that had been acked is lost.
+-- recover: claimed -> pending, for all jobs of a worker whose guard saw it end. Each job that had a slot counts one
+-- more delivery, but a job that had been acked is lost.
 -- RETURNS {again, recovered, more}; again 1: call again, the worker held more jobs. recovered: number of jobs that came
 -- back. more: as `fill` returns it. For an unknown worker nothing changes.
 -- Cost: O(moves * log n), at most MOST_MOVES of them in one call.
