@@ -8,7 +8,8 @@ function arrows.count(ARGV)
     local worker = ARGV[1]
     local number = tonumber(ARGV[2]) -- grows with each call that is not a repetition
     -- ARGV[3..]: of each type: type, jobs that ended in a slot, sum of their times, µs, the worker's pace
-    -- (rules/pace.py; "" if none ended), how many fields follow; and of each field of its figures: name, by how much it grows
+    -- (rules/pace.py; "" if none ended), how many fields follow; and of each field of its figures: name, by how much
+    -- it grows
 
     local profile, counted = unpack(redis.call("HMGET", key.worker(worker), "profile", "counted"))
     if not profile then

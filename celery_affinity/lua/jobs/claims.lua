@@ -18,9 +18,9 @@ function claims.payload(id, fence, type, deliveries, enqueued, expires, message,
 end
 
 -- Gives a job of `type` to `worker`, whose slots `view` sees. RETURNS the fencing number, the number of deliveries
--- before, the time at which the job expires, whether the job had a row, and whether it was moved. nil for a job that has
--- expired: it occupies no slot, and its fencing number is nobody's. Of a job that was never claimed or moved, and does
--- not expire, all this is known without a read.
+-- before, the time at which the job expires, whether the job had a row, and whether it was moved. nil for a job that
+-- has expired: it occupies no slot, and its fencing number is nobody's. Of a job that was never claimed or moved, and
+-- does not expire, all this is known without a read.
 function claims.grant(id, type, worker, view)
     local fence = tostring(redis.call("INCR", key.fence))
     local new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
