@@ -248,7 +248,7 @@ def _any_loss(job: Job, book: Book) -> str | None:
     if not job.ended:
         return "a part did not end"
     if any(w.meets(run.end, told_by(run, book)) for run in job.runs for w in book.results_away):
-        return "the results' server was away"
+        return "the results' server was down"
     return "its publish was refused" if is_publish_refused(job, book) else None
 
 

@@ -126,7 +126,7 @@ def _why_failed(call: MergedCall, value: Any, book: Book) -> str | None:
     # A retry that could not be published is a Reject.
     if error in ("Reject", "OperationalError", "ConnectionError", "TimeoutError", "ResponseError", "OutOfMemoryError"):
         windows = (*book.is_full, *book.troubles, *book.results_away)
-        return "a server was away" if any(w.meets(call.intended, inf) for w in windows) else None
+        return "a server was down" if any(w.meets(call.intended, inf) for w in windows) else None
     return None
 
 
