@@ -160,7 +160,7 @@ STORMS = (
     Storm(
         "merged calls",
         "bursts of calls that merge, of tasks that take the first, the last or all of them, fold, split and retry; "
-        "pool processes die while they tell callers, workers, dispatchers and servers are killed, results are away, "
+        "pool processes die while they tell callers, workers, dispatchers and servers are killed, the results' server is down, "
         "connections cut and types paused",
         (
             *(faults.kill_pool_process, faults.kill_pool_process, faults.kill_worker, faults.kill_dispatcher),
