@@ -160,8 +160,8 @@ STORMS = (
     Storm(
         "merged calls",
         "bursts of calls that merge, of tasks that take the first, the last or all of them, fold, split and retry; "
-        "pool processes die while they tell callers, workers, dispatchers and servers are killed, the results' server is "
-        "down, connections cut and types paused",
+        "pool processes die while they tell callers, workers, dispatchers and servers are killed, the results' server "
+        "is down, connections cut and types paused",
         (
             *(faults.kill_pool_process, faults.kill_pool_process, faults.kill_worker, faults.kill_dispatcher),
             *(faults.kill_results, faults.pause_results, faults.kill_server, faults.cut_link, faults.kill_clients),
