@@ -42,6 +42,9 @@ class Host(Protocol):
     def wake(self) -> bool:
         """Have the event loop turn soon. Return whether there is one."""
 
+    def limits_rate_of(self, task: str) -> bool:
+        """Return whether *task* has a rate limit here."""
+
     def wake_in(self, pause_s: float) -> None:
         """Have the event loop turn in *pause_s* seconds; called in its thread alone."""
 

@@ -88,6 +88,10 @@ class Lookahead:
         if len(self._averages_s) > _MOST_TYPES:
             self._averages_s.popitem(last=False)
 
+    def forget(self, type_: str) -> None:
+        """Take no jobs of *type_* ahead by how long they take: it is as if that were not known."""
+        self._averages_s.pop(type_, None)
+
     # -- the jobs
 
     def add(self, claim: Claim, tag: str) -> None:

@@ -67,10 +67,16 @@ class Telling:
         held = self.claims.end(tag, how, why)
         if held is None:
             return
-        if held.started_s is not None:
-            self.lookahead.note_length(held.type, time.monotonic() - held.started_s)
+        if held.started_s is not None and held.request is not None:
+            self._note_length(held.type, held.request.name, time.monotonic() - held.started_s)
         self.tell()  # the server works while the event loop goes on with its turn
         self._call_teller()
+
+    def _note_length(self, type_: str, task: str, seconds: float) -> None:
+        if self._host.limits_rate_of(task):
+            self.lookahead.forget(type_)  # the next one may have to wait for the limit
+        else:
+            self.lookahead.note_length(type_, seconds)
 
     def _call_teller(self) -> None:
         if self._in_trouble or not self._host.wake():

@@ -45,8 +45,9 @@ def overdue_jobs(reader: Reader, profiles: Sequence[str], now_us: int) -> list[O
     ids = [text_of(job) for each in found for job in each]
     if len(ids) > _MOST_JOBS:
         return []
-    usual = reader.hash("durations")
-    jobs = [_overdue(row, names, usual, now_us) for row in read_jobs(reader, ids, _FIELDS)]
+    rows = read_jobs(reader, ids, _FIELDS)
+    usual = reader.fields("durations", sorted({row.lane.type for row in rows}))
+    jobs = [_overdue(row, names, usual, now_us) for row in rows]
     return sorted((each for each in jobs if each is not None), key=lambda each: -each.ran_s)
 
 

@@ -42,6 +42,9 @@ class WorkerHost:
             loop.wake()
         return loop is not None
 
+    def limits_rate_of(self, task: str) -> bool:
+        return self._consumer.task_buckets.get(task) is not None
+
     def wake_in(self, pause_s: float) -> None:
         self._consumer.hub.call_later(pause_s, lambda: None)
 

@@ -94,6 +94,7 @@ def test_the_page_shows_what_explain_prints(valkey, redis_client):
     fleet.publish("timed", "index")
     fleet.scheduler.advance(12)
     fleet.end("worker", *fleet.inbox("worker"))
+    fleet.hand_over()
     for job in ("busy!", "first!", "second!", "third!"):
         fleet.publish(job, "index", rules="key=customer%3Aacme limit=1")
     fleet.scheduler.advance(12)

@@ -81,6 +81,7 @@ class Shop(ScriptedFleet):
             self.call("invoice-done", "pdf", "shop.render")
             self.scheduler.advance(20)
             self.end("pdf1", *self.inbox("pdf1"))
+        self.hand_over("pdf1")
         self.join("any1", "pdf", "index", slots=1)
         self.call("report-0", "index", "shop.rebuild", rules="key=customer%3Aacme limit=1")
         for number in range(2, 7):

@@ -1,9 +1,15 @@
 """Jobs that a worker holds beyond its slots: how many, in which order, and which of them go back."""
 
+from types import SimpleNamespace
+
+import pytest
+
 from celery_affinity.membership.lookahead import STARTS_WITHIN_S, Lookahead
 from celery_affinity.rules.ahead import NOTHING, Ahead
 from celery_affinity.rules.settings import AUTO
 from celery_affinity.server.replies import Claim
+
+from ..support.members import telling_of
 
 WORK_S = 0.02
 
@@ -65,6 +71,19 @@ def test_by_work_the_types_are_those_that_ended_last():
     for number in range(30):
         ahead.note_length(f"type{number}", 0.001)
     assert list(ahead.room(slots=1).costs) == [f"type{number}" for number in range(10, 30)]
+
+
+@pytest.mark.parametrize(("is_limited", "ahead"), [(False, {"pdf": 1_000}), (True, {})])
+def test_by_work_a_type_whose_task_has_a_rate_limit_is_not_taken_ahead(is_limited, ahead, monkeypatch):
+    telling = telling_of(lookahead=AUTO)
+    telling.lookahead.note_length("pdf", 0.001)
+    tag = telling.claims.hold(claim("a"))
+    telling.claims.bind(tag, SimpleNamespace(name="mail", id="one"))
+    telling.claims.start(tag).started_s = 0.0
+    monkeypatch.setattr("celery_affinity.membership.telling.time.monotonic", lambda: 0.001)
+    monkeypatch.setattr(telling._host, "limits_rate_of", lambda task: is_limited)
+    telling.end(tag)
+    assert telling.lookahead.room(slots=1).costs == ahead
 
 
 def test_no_work_ahead_is_off():

@@ -37,7 +37,7 @@ SHORT = {
     "figures": {"HGETALL"},
     "trend": {"LRANGE"},
     "scheduled|dead": {"ZCARD"},
-    "beats": {"ZSCAN"},
+    "beats": {"ZSCAN", "ZRANGE"},
     "serving": {"ZRANGE"},
     "worker|job|settings|counters": {"HGETALL", "HGET", "HMGET"},
     "claims": {"HLEN", "HKEYS"},
@@ -134,6 +134,8 @@ def test_no_command_reads_all_of_what_may_be_much(observer, fleet, commands_of):
             assert words[-2:] == ["COUNT", "100"], words
         elif name == "HMGET":
             assert len(words) <= 101, words
+        elif kind == "beats":
+            assert 0 <= int(words[2]) <= 100, words
         elif kind in ("lane", "kept_back", "sublane", "held") and name == "ZRANGE":
             assert 0 <= int(words[2]) < 20, words
         elif name == "ZRANGEBYSCORE":

@@ -42,6 +42,9 @@ class Host:
         self.woken += 1
         return True
 
+    def limits_rate_of(self, task):
+        return False
+
     def wake_in(self, pause_s):
         pass
 

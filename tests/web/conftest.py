@@ -1,6 +1,7 @@
 """The HTTP interface in the test's own process: an app, a fleet whose workers the test plays, and a client."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -15,16 +16,20 @@ from ..support.scripted_fleet import ScriptedFleet
 
 
 class Client:
-    """A client of an ASGI app, in one event loop. *host*, *client*: what requests say of where they come from."""
+    """A client of an ASGI app, in one event loop. *host*, *client*: what requests say of where they come from.
+
+    The loop turns in a thread of its own: a browser's may turn in the test's.
+    """
 
     def __init__(self, app, *, token=None, host="localhost", client=("127.0.0.1", 1)):
         self.loop = asyncio.new_event_loop()
+        self.thread = ThreadPoolExecutor(1)
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=client)
         self.http = httpx.AsyncClient(transport=transport, base_url=f"http://{host}", headers=headers, timeout=40)
 
     def __call__(self, method, path, **options):
-        reply = self.loop.run_until_complete(self.http.request(method, path, **options))
+        reply = self.run(self.http.request(method, path, **options))
         openapi.check(reply)
         return reply
 
@@ -34,16 +39,21 @@ class Client:
         async def all_of_them():
             return await asyncio.gather(*(self.http.request(*each) for each in calls))
 
-        return self.loop.run_until_complete(all_of_them())
+        return self.run(all_of_them())
+
+    def run(self, coroutine):
+        """Return what *coroutine* does, in the client's loop."""
+        return self.thread.submit(self.loop.run_until_complete, coroutine).result()
 
     def get(self, path, **options):
         return self("GET", path, **options)
 
     def close(self):
-        self.loop.run_until_complete(self.http.aclose())
+        self.run(self.http.aclose())
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
-        self.loop.run_until_complete(asyncio.sleep(0))
+        self.run(asyncio.sleep(0))
+        self.thread.shutdown()
         self.loop.close()
 
 

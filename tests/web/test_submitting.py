@@ -109,7 +109,7 @@ def test_of_many_at_once_one_is_new(fleet, web, serve):
     async def all_of_them():
         return await asyncio.gather(*(call(number % 2) for number in range(12)))
 
-    codes = sorted(reply.status_code for reply in web.loop.run_until_complete(all_of_them()))
+    codes = sorted(reply.status_code for reply in web.run(all_of_them()))
     assert codes == [200] * 5 + [201] + [409] * 6
     assert len(all_jobs(web)) == 1
 
@@ -139,7 +139,7 @@ def test_a_job_and_its_key_are_there_together_or_not_at_all(fleet, web, redis_cl
     assert post(web, 7, key="order").status_code == 503
     monkeypatch.undo()
     assert not redis_client.exists(key_of(fleet.scheduler, "order"))
-    web.loop.run_until_complete(asyncio.sleep(0.6))  # for so long the broker is not asked again
+    web.run(asyncio.sleep(0.6))  # for so long the broker is not asked again
     assert post(web, 7, key="order").status_code == 201
 
 

@@ -164,7 +164,7 @@ def test_who_waits_for_a_job_is_answered_when_it_ends(fleet, web):
         await asyncio.to_thread(fleet.end, "worker", claim)
         return await asyncio.wait_for(asyncio.gather(*waiting), 10)
 
-    assert {reply.json()["state"] for reply in web.loop.run_until_complete(waits())} == {"done"}
+    assert {reply.json()["state"] for reply in web.run(waits())} == {"done"}
 
 
 def test_who_waits_in_vain_is_answered_with_what_is(fleet, web):

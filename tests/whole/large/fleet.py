@@ -12,12 +12,14 @@ from celery_affinity.lua.library import ARROWS, arrow
 from celery_affinity.observe.claim_order import order_now, upcoming
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
+from celery_affinity.rules.figures import field, sum_field
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_FIGURES
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import complete, shared
 from celery_affinity.server.reader import Reader
-from celery_affinity.server.replies import End, Joining, RecurringCall, Running
+from celery_affinity.server.replies import End, Joining, RecurringCall, Running, TypeSums
 from celery_affinity.server.scheduler import Scheduler
 
 #: Time of a call, µs, from which on the server notes it. Not 0: each command of a script would be noted as well, which
@@ -67,7 +69,7 @@ class LargeFleet:
         self.priorities, self.keys = priorities, keys
         self.random = random.Random(seed)
         self.sequence = 0
-        self._numbers = count()
+        self._numbers, self._pages = count(), count(1)
         self.took_ms = {name: [] for name in ARROWS}
         self._nothing = client.script_load(NOTHING)
         self._nothing_calls, self._nothing_ms = 0, []
@@ -130,6 +132,7 @@ class LargeFleet:
             self.release("specialist")
             self.release("versatile")
             self.sync("versatile")
+            self.count("versatile")
             self.do_nothing()
             self.note_times()
             if round_ % 20 == 0:
@@ -162,6 +165,14 @@ class LargeFleet:
         self.note_times()
         self.scheduler.purge(self.types[-1])
         self.note_times()
+
+    def count(self, worker):
+        """Have a worker hand over as many sums as one call takes."""
+        grown = {field("done", bucket): 1 for bucket in range(LARGEST_BUCKET)} | {sum_field("done"): 1_000}
+        types = self.served[: MOST_FIGURES // len(grown) + 1]
+        self.scheduler.count(
+            worker, next(self._pages), [TypeSums(each, grown, 1, 1_000, "11968 0 1") for each in types]
+        )
 
     def merge(self, calls):
         """Have as many calls be one run, and all of them know its result."""
