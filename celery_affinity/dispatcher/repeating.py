@@ -25,9 +25,8 @@ class Repeating:
         self._name = name
         self._interval_s = interval_s
         self._is_woken = False
-        self._news = (
-            threading.Condition()
-        )  # its lock is reentrant: a signal's handler may interrupt `wake`, and call it
+        # Its lock is reentrant: a signal's handler may interrupt `wake`, and call it.
+        self._news = threading.Condition()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 

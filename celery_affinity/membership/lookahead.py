@@ -35,8 +35,8 @@ class Lookahead:
 
     *most*: how many at most; or `AUTO`: as many as are expected to keep all slots busy for *work_s*. How long a job of
     a type keeps them busy is its average length by the number of slots, or the time between two starts if that is
-    longer. No job is taken ahead that would take longer than *work_s*, or whose type is unknown. Any thread may `add`;
-    the rest is for the event loop.
+    longer. No job is taken ahead that would take longer than *work_s*, or whose type is unknown. Any thread may `add`
+    jobs, note a length or `forget` one; the rest is for the event loop.
     """
 
     def __init__(self, most: int | str, work_s: float) -> None:
@@ -66,9 +66,11 @@ class Lookahead:
         """Return what the worker may hold beyond its *slots* by now."""
         if isinstance(self._most, int):
             return Ahead(self._most_jobs(self._most, slots))
+        with self._lock:
+            averages_s = list(self._averages_s.items())
         costs = {
             type_: round(max(average_s / slots, self._between_starts_s, _SHORTEST_S) * 1e6)
-            for type_, average_s in self._averages_s.items()
+            for type_, average_s in averages_s
             if average_s <= min(self._work_s * slots, STARTS_WITHIN_S)
         }
         room_us = round(self._work_s * 1e6) - sum(costs.get(claim.type, 0) for claim, _, _ in tuple(self._waiting))
@@ -82,15 +84,17 @@ class Lookahead:
 
     def note_length(self, type_: str, seconds: float) -> None:
         """Record for how long a task of a job of *type_* has run."""
-        self._average_s += (seconds - self._average_s) * _SHARE_OF_THE_LAST
-        before_s = self._averages_s.pop(type_, seconds)
-        self._averages_s[type_] = before_s + (seconds - before_s) * _SHARE_OF_THE_LAST
-        if len(self._averages_s) > _MOST_TYPES:
-            self._averages_s.popitem(last=False)
+        with self._lock:
+            self._average_s += (seconds - self._average_s) * _SHARE_OF_THE_LAST
+            before_s = self._averages_s.pop(type_, seconds)
+            self._averages_s[type_] = before_s + (seconds - before_s) * _SHARE_OF_THE_LAST
+            if len(self._averages_s) > _MOST_TYPES:
+                self._averages_s.popitem(last=False)
 
     def forget(self, type_: str) -> None:
         """Take no jobs of *type_* ahead by how long they take: it is as if that were not known."""
-        self._averages_s.pop(type_, None)
+        with self._lock:
+            self._averages_s.pop(type_, None)
 
     # -- the jobs
 
@@ -127,6 +131,8 @@ class Lookahead:
         """Remove the jobs that could not start in time, since longer tasks have the slots. Return their tags."""
         latest_s = time.monotonic() - STARTS_WITHIN_S
         with self._lock:
+            if not self._waiting or self._waiting[0][2] >= latest_s:  # each turn of the loop asks, mostly in vain
+                return []
             late = [each for each in self._waiting if each[2] < latest_s]
             for each in late:
                 self._waiting.remove(each)

@@ -10,7 +10,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from ..dispatcher.repeating import Repeating
-from ..rules.ahead import NOTHING, Ahead
+from ..rules.ahead import Ahead
 from ..rules.protocol import MOST_MOVES
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Claim, End
@@ -70,11 +70,11 @@ class Outbox:
 
     # -- one round trip, of which the caller waits for the reply
 
-    def flush(self, scheduler: Scheduler, *, inline: bool, may_hold: Ahead = NOTHING) -> list[Claim] | None:
+    def flush(self, scheduler: Scheduler, *, inline: bool) -> list[Claim] | None:
         """Tell the server acks and ends, `MOST_MOVES` of each at most: `has_news` says whether to go on.
 
-        *inline*, for the event loop alone: return the jobs that follow, and what it *may_hold* beyond the
-        worker's slots. Any other thread gets None at once while another one tells.
+        *inline*, for the event loop alone: return the jobs that follow, none beyond the worker's slots. Any
+        other thread gets None at once while another one tells.
 
         Raises a redis error if the server does not answer; the next call tells the batch again, and it counts once.
         """
@@ -88,7 +88,6 @@ class Outbox:
                 self._claims.worker,
                 **batch.told,
                 inline=inline,
-                may_hold=may_hold,
                 on_acked=lambda acked: self._check_acked(batch.acks, acked),
             )
             self._forget(batch)
@@ -206,7 +205,7 @@ class Outbox:
             if not is_sent:
                 self._flushing.release()
 
-    def receive(self, scheduler: Scheduler, *, may_hold: Ahead, waits: bool = True) -> list[Claim]:
+    def receive(self, scheduler: Scheduler, *, waits: bool = True) -> list[Claim]:
         """Read the replies to `send` and `send_acks`; with *waits*, all of them. Return and raise what `flush` does.
 
         If another thread took the batch over, its reply is not read: the jobs that follow come in a later one.
@@ -217,7 +216,7 @@ class Outbox:
             had_acks = self._receive_acks(scheduler, in_flight)
         except ResponseError:
             self._stop_telling()
-            return self.flush(scheduler, inline=True, may_hold=may_hold) or []
+            return self.flush(scheduler, inline=True) or []
         except BaseException:
             self._stop_telling()
             raise
@@ -235,7 +234,7 @@ class Outbox:
             pass  # `flush` handles the error
         finally:
             self._flushing.release()
-        return self.flush(scheduler, inline=True, may_hold=may_hold) or []
+        return self.flush(scheduler, inline=True) or []
 
     def abandon(self) -> None:
         """Have the next `flush` repeat what is on its way. Only the event loop's thread calls this."""

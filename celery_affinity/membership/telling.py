@@ -104,11 +104,11 @@ class Telling:
 
     def receive(self) -> list[Claim]:
         """Return the jobs that follow the ends that were sent; none if the server does not answer, or not yet."""
-        return self._receive(self._may_hold, waits=False)
+        return self._receive(waits=False)
 
-    def _receive(self, may_hold: Ahead, *, waits: bool) -> list[Claim]:
+    def _receive(self, *, waits: bool) -> list[Claim]:
         try:
-            return self.outbox.receive(self.scheduler, may_hold=may_hold, waits=waits)
+            return self.outbox.receive(self.scheduler, waits=waits)
         except (RedisError, OSError) as exc:
             self.note_trouble(exc)
             return []
@@ -132,7 +132,7 @@ class Telling:
         waited for, and an ack that is refused keeps the task from its start. The lease is looked at after the sending,
         since the worker may have been suspended before.
         """
-        following = self._receive(NOTHING, waits=True) if self.outbox.is_telling else []
+        following = self._receive(waits=True) if self.outbox.is_telling else []
         is_sent = self._sends_acks(self._host.in_flight)
         if not (is_sent and self.claims.lease.is_fresh):
             self.outbox.repeat_acks()

@@ -19,10 +19,6 @@ class Ahead:
     costs: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def is_none(self) -> bool:
-        return not (self.costs or self.jobs)
-
-    @property
     def in_words(self) -> str:
         """Return the argument of ``release``: ``8``, or ``20000 pdf 1500 excel 900``."""
         if not self.costs:

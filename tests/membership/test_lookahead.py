@@ -1,5 +1,7 @@
 """Jobs that a worker holds beyond its slots: how many, in which order, and which of them go back."""
 
+import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -84,6 +86,33 @@ def test_by_work_a_type_whose_task_has_a_rate_limit_is_not_taken_ahead(is_limite
     monkeypatch.setattr(telling._host, "limits_rate_of", lambda task: is_limited)
     telling.end(tag)
     assert telling.lookahead.room(slots=1).costs == ahead
+
+
+def test_pool_threads_note_lengths_while_the_loop_asks_for_the_room():
+    """Tasks end in the threads of a pool: an average that changes in the middle must not end the event loop."""
+    ahead = Lookahead(AUTO, WORK_S)
+    is_over = threading.Event()
+
+    def end_tasks(first):
+        while not is_over.is_set():
+            for number in range(first, first + 30):
+                ahead.note_length(f"type{number}", 0.001)
+                ahead.forget(f"type{number - 3}")
+
+    pool = [threading.Thread(target=end_tasks, args=(first,)) for first in (0, 10)]
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in pool:
+            thread.start()
+        for _ in range(3_000):
+            ahead.room(slots=2)
+    finally:
+        is_over.set()
+        for thread in pool:
+            thread.join()
+        sys.setswitchinterval(interval_s)
+    assert len(ahead.room(slots=2).costs) <= 20
 
 
 def test_no_work_ahead_is_off():

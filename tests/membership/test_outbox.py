@@ -15,7 +15,7 @@ from ..support.members import in_another_thread, told
 def test_what_ended_is_told_and_the_next_job_comes_with_the_reply(worker, in_flight):
     worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
     assert worker.outbox.is_telling
-    assert [claim.job_id for claim in worker.outbox.receive(worker.scheduler, may_hold=NOTHING)] == ["second"]
+    assert [claim.job_id for claim in worker.outbox.receive(worker.scheduler)] == ["second"]
     assert not worker.outbox.is_telling
     assert not worker.outbox.has_news
 
@@ -23,7 +23,7 @@ def test_what_ended_is_told_and_the_next_job_comes_with_the_reply(worker, in_fli
 def test_no_other_thread_waits_for_the_loop_or_tells_the_same(worker, in_flight):
     worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
     assert worker.outbox.flush(worker.scheduler, inline=False) is None
-    worker.outbox.receive(worker.scheduler, may_hold=NOTHING)
+    worker.outbox.receive(worker.scheduler)
 
 
 def test_while_another_thread_tells_the_loop_goes_on(worker, in_flight):
@@ -56,7 +56,7 @@ def test_another_thread_takes_over_what_a_loop_does_not_read(worker, in_flight):
 def test_a_loop_that_turns_again_reads_nothing_of_what_was_taken_over(worker, in_flight):
     worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
     worker.outbox.take_over()
-    assert worker.outbox.receive(worker.scheduler, may_hold=NOTHING) == []
+    assert worker.outbox.receive(worker.scheduler) == []
     assert in_flight.socket is None
     worker.outbox.take_over()  # nothing is on its way
     assert [claim.job_id for claim in told(worker, in_flight)] == ["second"]
@@ -112,10 +112,10 @@ def test_nobody_waits_for_the_reply_to_the_end_after_that_to_the_ack(acking, in_
     acking.claims.end(acking.tag)
     acking.outbox.send(acking.scheduler, in_flight, may_hold=NOTHING)
     monkeypatch.setattr(InFlight, "is_readable", False)
-    assert acking.outbox.receive(acking.scheduler, may_hold=NOTHING, waits=False) == []
+    assert acking.outbox.receive(acking.scheduler, waits=False) == []
     assert acking.outbox.is_telling
     monkeypatch.undo()
-    acking.outbox.receive(acking.scheduler, may_hold=NOTHING)
+    acking.outbox.receive(acking.scheduler)
     assert acking.held_there() == set()
 
 
@@ -152,7 +152,7 @@ def test_an_ack_and_an_end_are_said_again_if_their_connection_breaks(acking, in_
     while in_flight.socket.recv(100):  # the answers so far are gone as well
         pass
     with pytest.raises((redis.ConnectionError, OSError)):
-        acking.outbox.receive(acking.scheduler, may_hold=NOTHING)
+        acking.outbox.receive(acking.scheduler)
     assert not acking.outbox.is_telling
     acking.claims.end(acking.tag)
     following = acking.outbox.flush(acking.scheduler, inline=True)
@@ -177,7 +177,7 @@ def test_an_ack_is_said_again_by_another_thread_while_its_task_runs_and_the_loop
 @pytest.mark.parametrize("of", ["send_acks", "send_ends"])
 def test_a_reply_to_another_command_is_an_error_of_the_connection(acking, in_flight, of, command):
     assert acking.sends(in_flight)
-    acking.outbox.receive(acking.scheduler, may_hold=NOTHING)
+    acking.outbox.receive(acking.scheduler)
     send = Mock(side_effect=lambda in_flight, *_, **__: in_flight.send([command, ("ECHO", "more")]))
     with patch.object(acking.scheduler, of, send):
         acking.claims.ack_again({acking.tag: acking.claims.find(acking.tag)})
@@ -187,7 +187,7 @@ def test_a_reply_to_another_command_is_an_error_of_the_connection(acking, in_fli
             acking.claims.end(acking.tag)
             acking.outbox.send(acking.scheduler, in_flight, may_hold=NOTHING)
     with pytest.raises(redis.InvalidResponse):
-        acking.outbox.receive(acking.scheduler, may_hold=NOTHING)
+        acking.outbox.receive(acking.scheduler)
     assert in_flight.socket is None
     acking.claims.end(acking.tag)
     acking.outbox.flush(acking.scheduler, inline=True)
@@ -197,14 +197,14 @@ def test_a_reply_to_another_command_is_an_error_of_the_connection(acking, in_fli
 def test_a_server_that_lost_its_scripts_gets_the_ack_again(acking, in_flight, redis_client):
     redis_client.script_flush()
     assert acking.sends(in_flight)
-    assert acking.outbox.receive(acking.scheduler, may_hold=NOTHING) == []
+    assert acking.outbox.receive(acking.scheduler) == []
     assert acking.is_acked()
 
 
 def test_an_ack_that_does_not_count_is_noticed(acking, in_flight):
     acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
     assert acking.sends(in_flight)
-    assert acking.outbox.receive(acking.scheduler, may_hold=NOTHING) == []
+    assert acking.outbox.receive(acking.scheduler) == []
     assert acking.beats.wake.called, "a sync tells what else is void"
     assert acking.claims.is_void(acking.tag)
     assert not acking.is_acked()

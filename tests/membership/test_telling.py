@@ -8,7 +8,6 @@ from unittest.mock import Mock
 import pytest
 
 from celery_affinity.membership.membership import Membership
-from celery_affinity.rules.ahead import NOTHING
 from celery_affinity.server.replies import Claim
 
 from ..support.members import Host, telling_of, told
@@ -65,7 +64,7 @@ def test_a_worker_that_may_soon_be_taken_for_dead_waits_for_the_reply_to_an_ack(
     telling.ack_now()
     assert flush.called == waits
     assert in_flight.is_under_way
-    acking.outbox.receive(acking.scheduler, may_hold=NOTHING)
+    acking.outbox.receive(acking.scheduler)
     assert acking.is_acked()
 
 

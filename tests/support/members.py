@@ -70,7 +70,7 @@ def inbox_of(telling, schedules=lambda queue: True):
 
 def told(worker, in_flight):
     worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
-    return worker.outbox.receive(worker.scheduler, may_hold=NOTHING)
+    return worker.outbox.receive(worker.scheduler)
 
 
 def in_another_thread(call):

@@ -47,7 +47,7 @@ def release(
     deliveries: list[Delivery] = []
     more = fill(cohort, again | worker.types, now_us, worker, deliveries if inline else None, alone=not fits_others)
     if not more:
-        if inline and not may_hold.is_none:
+        if inline and may_hold != ahead.NOTHING:
             lookahead.fill(cohort, worker, may_hold, now_us, deliveries)
         lookahead.ask(cohort, worker)
     worker.sequence = sequence
