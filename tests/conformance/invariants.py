@@ -42,15 +42,18 @@ def check_that_each_job_is_in_one_place(reference, state):
     assert not places, f"only a place knows of {places}"
 
 
-def check_placements(reference, granted):
+def check_placements(reference, granted, left):
     """Go back through the claims that were just *granted*, the last first: each went to the most specialised slot.
 
-    A job that a worker took ahead fitted no free slot at all.
+    A job that a worker took ahead fitted no free slot at all. *left*: the types that were left to a tick: the slots of
+    others are not offered to their jobs before, so whoever is free first may take one.
     """
     free = free_slots(reference)
     for job in reversed(granted):
         worker = reference.workers[job.worker]
         free[worker.id] += 1
+        if job.type in left:
+            continue
         ahead = free[worker.id] <= 0
         assert not ahead or reference.ahead[job.type] == worker.id, f"{worker.id} got {job.id} with no slot free"
         for each in reference.workers.values():
@@ -68,7 +71,7 @@ def check_that_no_slot_is_idle(reference):
 def eligible(reference):
     """Yield the pending jobs that no rule keeps back, each rule by itself; but for those that are left to a tick."""
     held, standing = held_keys(reference), standing_ids(reference)
-    left = left_to_a_tick(reference, standing)
+    left = left_to_a_tick(reference)
     for job in reference.jobs.values():
         rules = rules_of(job)
         is_paused = "*" in reference.pauses or f"type:{encode(job.type)}" in reference.pauses
@@ -91,8 +94,9 @@ def eligible(reference):
                 yield job
 
 
-def left_to_a_tick(reference, standing):
+def left_to_a_tick(reference):
     """Return the types of which a job stands that nobody fills but the next tick: others of its type wait behind it."""
+    standing = standing_ids(reference)
     jobs = [job for job in reference.jobs.values() if job.id in standing and rules_of(job)]
     return {job.type for job in jobs if reference.due_keys.get(rules_of(job).key) == AT_ONCE_US}
 

@@ -17,6 +17,7 @@ from .invariants import (
     check_that_no_slot_is_idle,
     check_that_reserves_are_kept,
     claimed_batches,
+    left_to_a_tick,
 )
 from .mirror import CONF_OF, FIGURES, KEYS, expected, key, read
 from .recurrence import Recurrence
@@ -66,6 +67,7 @@ class SideBySide:
         self.claimed_batches = {}
         self.recurrence = Recurrence()
         self.goes_on = False  # whether callers go on at once where a reply names types as `more`
+        self.left = set()  # types that were left to a tick when the invariants were last seen to
         self.owed = set()  # types that a reply named as `more`, and nobody has gone on with since
         self.full_next = False  # whether the server's memory is full at the next arrow ...
         self.is_full = False  # ... or at every one that must not mind
@@ -111,7 +113,8 @@ class SideBySide:
         self.claimed_batches = claimed_batches(self.reference)
         granted = self.newly_granted()
         if not self.owed:  # a release leaves the slots of other workers to the claim that is still to come
-            check_placements(self.reference, granted)
+            check_placements(self.reference, granted, self.left)
+        self.left = left_to_a_tick(self.reference)
         check_that_keys_are_kept(self.reference, granted)
         check_that_reserves_are_kept(self.reference, granted, self.now_us)
         self.owed |= more
