@@ -26,14 +26,15 @@ class _Batch:
     sequence: int
     acks: dict[str, Held]
     ends: dict[str, Held]
+    was_told: bool = False
 
-    @property
-    def told(self) -> dict[str, Any]:
-        """The batch as arguments of `Scheduler.tell_ends`."""
+    def tell(self) -> dict[str, Any]:
+        """Return the batch as arguments of `Scheduler.tell_ends`: the next time as those of a repeated call."""
+        sequence, self.was_told = -self.sequence if self.was_told else self.sequence, True
         return {
             "acks": [held.number for held in self.acks.values()],
             "ends": [End(held.job_id, held.fence, held.told) for held in self.ends.values()],
-            "sequence": self.sequence,
+            "sequence": sequence,
         }
 
 
@@ -86,7 +87,7 @@ class Outbox:
                 return []
             following = scheduler.tell_ends(
                 self._claims.worker,
-                **batch.told,
+                **batch.tell(),
                 inline=inline,
                 on_acked=lambda acked: self._check_acked(batch.acks, acked),
             )
@@ -195,7 +196,7 @@ class Outbox:
             if batch is not None:
                 goes_on = bool(self._sent_acks)
                 worker = self._claims.worker
-                scheduler.send_ends(in_flight, worker, **batch.told, may_hold=may_hold, goes_on=goes_on)
+                scheduler.send_ends(in_flight, worker, **batch.tell(), may_hold=may_hold, goes_on=goes_on)
                 self._in_flight, is_sent = in_flight, True
         except BaseException:
             self._take_acks_back()

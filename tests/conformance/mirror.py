@@ -301,6 +301,8 @@ def _job_hash(job):
     if job.worker is not None:
         found |= {"worker": job.worker, "fence": str(job.fence)}
     if_any = {
+        "by": job.by,
+        "more": job.has_more and "1",
         "acked": job.acked and "1",
         "moved": job.is_moved and "1",
         "limited": job.is_limited and "1",
@@ -353,9 +355,6 @@ def _expect_worker(worker, entry):
     keeps = (str(worker.keep_s) if worker.keep_s > KEPT_S[0] else "") + (" failed" if worker.keeps_failed else "")
     if keeps:
         fields["keeps"] = keeps
-    if worker.sequence is not None:
-        granted = "".join(f"{job} {fence} " for job, fence in worker.granted)
-        fields |= {"sequence": worker.sequence, "granted": granted}
     for name, value in fields.items():
         entry(["worker", worker.id], name, value)
     for job, fence in worker.claims.items():

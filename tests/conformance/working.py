@@ -63,10 +63,13 @@ class Working(Both):
         """Repeat a call whose reply was lost, and with it, maybe, a job that it carried."""
         if not self.released:
             return
-        known = self.reference.workers.get(self.released[0])
-        if lost and known and known.granted:
-            self._requeue(known.id, known.granted[:1], counted=False)
-        self._release(*self.released)
+        worker, sequence, *rest = self.released
+        known = self.reference.workers.get(worker)
+        jobs = map(self.reference.jobs.get, known.claims if known else ())
+        carried = [(job.id, job.fence) for job in jobs if job.by == sequence]
+        if lost and carried:
+            self._requeue(worker, carried[:1], counted=False)
+        self._release(worker, f"-{sequence}", *rest)
 
     @often(4, indexes=some_indexes, counted=draw.booleans())
     def requeue(self, indexes, counted):

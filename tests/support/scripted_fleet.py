@@ -100,11 +100,17 @@ class ScriptedFleet:
     def jobs(self, worker):
         return [claim.job_id for claim in self.inbox(worker)]
 
-    def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0, may_hold=None):
-        self.sequence += 1
+    def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0, may_hold=None, again=False):
+        """*again*: the call is that of before once more, since its reply was lost."""
+        self.sequence += not again
         ends = [End(claim.job_id, claim.fence, outcome) for claim in claims]
         following = self.scheduler.tell_ends(
-            worker, acks=[], ends=ends, sequence=self.sequence, inline=inline, may_hold=may_hold or Ahead(most_ahead)
+            worker,
+            acks=[],
+            ends=ends,
+            sequence=-self.sequence if again else self.sequence,
+            inline=inline,
+            may_hold=may_hold or Ahead(most_ahead),
         )
         kind = "done" if outcome == "acked" else outcome.partition(" ")[0]
         if kind in RUNS:

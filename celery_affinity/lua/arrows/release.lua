@@ -1,21 +1,29 @@
 -- release: claimed -> ended, and a slot is free again. The reply carries the next job for the slot, which so costs no
 -- call of its own. A job that ends unsettled, neither acked nor rejected, is pending again, and counts one more
--- delivery. A job that the worker returns without having started it is pending again, and counts none. A repeated
--- sequence number gets the reply once more.
+-- delivery. A job that the worker returns without having started it is pending again, and counts none. A call that is
+-- repeated gets the jobs of the first reply once more.
 -- RETURNS {more, payload, ...}; more: as `fill` returns it. The payloads are the worker's next jobs, if it gets them
 -- inline.
 -- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
-local SEQUENCE, TYPES_SERVED, KEEPS = 7, 8, 9 -- positions in a row of the worker, after those of `free_slots`
+local MINUS = 45
+local TYPES_SERVED, KEEPS = 7, 8 -- positions in a row of the worker, after those of `free_slots`
 
--- RETURNS the reply once more to a call that was repeated.
-local function reply_again(worker)
-    local reply = { "" }
-    for id, fence in string.gmatch(redis.call("HGET", key.worker(worker), "granted"), "(%S+) (%S+)") do
-        if claims.held(worker, id, fence) then
-            reply[#reply + 1] = claims.payload_again(id)
+-- RETURNS what the reply to a call that is repeated carried, of the jobs that `worker` still holds: such a job says in
+-- field `by` which call gave it away.
+local function carried(worker, sequence)
+    local fences, ids = {}, {}
+    for _, id in ipairs(redis.call("HKEYS", key.claims(worker))) do
+        local by, fence = unpack(redis.call("HMGET", key.job(id), "by", "fence"))
+        if by == sequence then
+            ids[#ids + 1], fences[id] = id, tonumber(fence) or 0
         end
     end
-    return reply
+    table.sort(ids, function(one, other) return fences[one] < fences[other] end)
+    local payloads = {}
+    for _, id in ipairs(ids) do
+        payloads[#payloads + 1] = claims.payload_again(id)
+    end
+    return payloads
 end
 
 -- Ends a job that is not just done; `known`: what `claims.remove` returned; `keeps`: what the worker's row says of
@@ -77,25 +85,21 @@ local function fits_others(again)
     return false
 end
 
--- RETURNS the words that `reply_again` goes by.
-local function granted(inline)
-    local words = ""
-    for _, job in ipairs(inline) do
-        words = words .. job.id .. " " .. job.fence .. " "
-    end
-    return words
-end
-
 function arrows.release(ARGV)
     local worker = ARGV[1]
-    local sequence = ARGV[2]
+    local sequence = ARGV[2] -- the number of the call; "-" before it: the call is repeated
     local caller = ARGV[3] == "1" and worker or "" -- the worker that gets jobs inline
     local may_hold = ARGV[4] -- what it may hold beyond its slots (`lookahead`); "0" for nothing
     -- ARGV[5..]: job id, fencing number, outcome of each: "acked", "ignored", "failed", "revoked", "expired",
     -- "rejected", "unsettled" or "returned"; after a blank why may follow, in words
-    local row = free_slots.row(worker, "sequence", "types", "keeps")
-    if row[SEQUENCE] == sequence then
-        return reply_again(worker)
+    local before
+    if string.byte(sequence) == MINUS then
+        sequence = string.sub(sequence, 2)
+        before = carried(worker, sequence)
+    end
+    local row = free_slots.row(worker, "types", "keeps")
+    if caller ~= "" then
+        call.sequence = sequence
     end
     local settings = settings_in_force.read()
     local again = end_all(worker, ARGV, row[KEEPS], settings)
@@ -115,20 +119,20 @@ function arrows.release(ARGV)
     if fits_others(again) then
         view = view:of_all()
     end
-    local reply, inline
-    reply, inline, view = fill.fill(types, caller, settings, view)
+    local reply
+    reply, view = fill.fill(types, caller, settings, view)
     local left = view.left or tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
     if next(again) then
         lookahead.gave_back(worker, again)
     end
     if reply[1] == "" then
         if may_hold ~= "0" and caller ~= "" and left == 0 then
-            lookahead.fill(worker, row, served, may_hold, settings, reply, inline)
+            lookahead.fill(worker, row, served, may_hold, settings, reply)
         end
         lookahead.ask(worker, served, left)
     end
-    if row[free_slots.PROFILE] then
-        redis.call("HSET", key.worker(worker), "sequence", sequence, "granted", granted(inline))
+    for i = 1, before and #before or 0 do
+        table.insert(reply, i + 1, before[i])
     end
     return reply
 end

@@ -67,10 +67,10 @@ local function ask_back(holder, number, types)
 end
 
 -- Gives `worker`, whose slots all have a job, pending jobs of its `types` that it `may_hold` beyond its slots. `row`:
--- the worker's. Adds to `reply` and `inline`, which `fill` returned, without `more`: so no slot that fits these jobs is
+-- the worker's. Adds to `reply`, which `fill` returned, without `more`: so no slot that fits these jobs is
 -- free. A worker that holds an amount of work gives way to jobs on demand: then it takes none, and is asked for those
 -- that it holds.
-function lookahead.fill(worker, row, types, may_hold, settings, reply, inline)
+function lookahead.fill(worker, row, types, may_hold, settings, reply)
     if not free_slots.takes_jobs(row) then
         return
     end
@@ -85,7 +85,7 @@ function lookahead.fill(worker, row, types, may_hold, settings, reply, inline)
     end
     local more, granted = fill.from(waiting, worker, view)
     for i, job in ipairs(granted) do
-        reply[#reply + 1], inline[#inline + 1] = more[i + 1], job
+        reply[#reply + 1] = more[i + 1]
         redis.call("HSET", key.ahead, job.type, worker)
     end
 end

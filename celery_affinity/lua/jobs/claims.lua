@@ -17,20 +17,27 @@ function claims.payload(id, fence, type, deliveries, enqueued, expires, message,
     return facts .. "\n" .. message
 end
 
--- Gives a job of `type` to `worker`, whose slots `view` sees. RETURNS the fencing number, the number of deliveries
+-- Gives a job of `type` to `worker`, whose slots `view` sees. `by`: the number of the release whose reply carries the
+-- job; else false or nil. RETURNS the fencing number, the number of deliveries
 -- before, the time at which the job expires, whether the job had a row, and whether it was moved. nil for a job that
 -- has expired: it occupies no slot, and its fencing number is nobody's. Of a job that was never claimed or moved, and
 -- does not expire, all this is known without a read.
-function claims.grant(id, type, worker, view)
+function claims.grant(id, type, worker, view, by)
     local fence = tostring(redis.call("INCR", key.fence))
-    local new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
-        "claimed", call.now)
+    local new_fields
+    if by then
+        new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
+            "claimed", call.now, "by", by) - 1
+    else
+        new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
+            "claimed", call.now)
+    end
     local deliveries, expires, is_moved = 0, false, false
     if new_fields < 3 then -- "claimed" stays when a job goes back; one that expires, or was moved, has it before
         deliveries, expires, is_moved = unpack(redis.call("HMGET", key.job(id), "deliveries", "expires", "moved"))
         deliveries = deliveries or 0
         if expires and (tonumber(expires) or math.huge) <= call.now_us then
-            redis.call("HDEL", key.job(id), "worker", "fence")
+            redis.call("HDEL", key.job(id), "worker", "fence", "by")
             return nil
         end
     end
@@ -70,27 +77,23 @@ function claims.is_unread(worker, id)
     return redis.call("LREM", key.inbox(worker), 1, payload) == 1, #payload
 end
 
--- RETURNS what the row of a claimed job says; of one with rules also these, and the name of its task.
-local function row_of(id)
-    if string.find(id, "[!+*]", -1) then -- the marks of such jobs
-        return unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type", "task", "stamps", "expires",
-            "limited", "rules", "name"))
-    end
-    return unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type", "task", "stamps", "expires", "limited"))
-end
-
 -- Removes a claim that has ended, if the fencing number is the claim's own. The caller recounts the worker's free
 -- slots.
 -- RETURNS what is known of the job, or nil.
 function claims.remove(worker, id, fence)
-    local own_fence, acked, type, task, stamps, expires, is_limited, rules, name = row_of(id)
+    local own_fence, acked, type, task, has_more = unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type",
+        "task", "more"))
     local is_own = not own_fence or own_fence == fence -- without one the server has lost the job
-    if is_own and redis.call("HDEL", key.claims(worker), id) == 1 then
-        with_rules.free(id, type, is_limited, rules, name)
-        return {
-            has_row = own_fence, acked = acked == "1", type = type, task = task, stamps = stamps, expires = expires,
-            rules = rules, name = name,
-        }
+    if not is_own or redis.call("HDEL", key.claims(worker), id) == 0 then
+        return nil
     end
-    return nil
+    local known = { has_row = own_fence, acked = acked == "1", type = type, task = task }
+    if has_more or string.find(id, "[!+*]", -1) then -- the marks of jobs with rules
+        local is_limited
+        known.stamps, known.expires, is_limited, known.rules, known.name =
+            unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "limited", "rules", "name"))
+        known.has_more = true
+        with_rules.free(id, type, is_limited, known.rules, known.name)
+    end
+    return known
 end

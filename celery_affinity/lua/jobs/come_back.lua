@@ -4,7 +4,7 @@
 -- Removes a claim. The caller recounts the worker's free slots afterwards, once for all claims that it removed.
 function come_back.drop(worker, id)
     redis.call("HDEL", key.claims(worker), id)
-    redis.call("HDEL", key.job(id), "worker", "fence", "started") -- "claimed" stays, and says that it was
+    redis.call("HDEL", key.job(id), "worker", "fence", "by", "started") -- "claimed" stays, and says that it was
     local is_limited, type, rules, name = unpack(redis.call("HMGET", key.job(id), "limited", "type", "rules", "name"))
     with_rules.free(id, type, is_limited, rules, name)
 end

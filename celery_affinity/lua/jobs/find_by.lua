@@ -27,9 +27,21 @@ function find_by.is_revoked(task, stamps, enqueued)
     return false
 end
 
+-- Has the row of a job say, in field `more`, that there is more to be seen to when the job ends than its task's index:
+-- stamps, a time at which it expires, other jobs of its task, or a limit that counts it. Most jobs have none of it, and
+-- their end reads less.
+function find_by.say_more(id)
+    if redis.call("EXISTS", key.job(id)) == 1 then
+        redis.call("HSET", key.job(id), "more", 1)
+    end
+end
+
 -- Adds a job to the indexes. `expires`: µs, "" for never. RETURNS whether its task has others that have not ended.
 function find_by.add(id, task, stamps, expires)
     local is_again = find_by_task.add(task, id)
+    if is_again or stamps ~= "" or expires ~= "" then
+        redis.call("HSET", key.job(id), "more", 1)
+    end
     if stamps ~= "" then
         redis.call("HSET", key.job(id), "stamps", stamps)
         for stamp in each_of(stamps) do

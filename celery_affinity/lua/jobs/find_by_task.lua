@@ -20,6 +20,7 @@ function find_by_task.add(task, id)
         last = 1
         local other = redis.call("GET", key.task(task))
         if other ~= protocol.SEVERAL then -- else somebody deleted the others
+            find_by.say_more(other)
             redis.call("ZADD", key.jobs_of_task(task), last, other)
             redis.call("SET", key.task(task), protocol.SEVERAL)
         end

@@ -12,7 +12,11 @@ function finished.record(id, known, state, why, stays)
         return
     end
     local keep_s = known.keep_s or ENDED_KEPT_S
-    find_by.forget(id, known.task, known.stamps, known.expires, keep_s)
+    if known.has_more then
+        find_by.forget(id, known.task, known.stamps, known.expires, keep_s)
+    elseif known.task and known.task ~= "" then
+        redis.call("EXPIRE", key.task(known.task), keep_s)
+    end
     if known.rules then
         callers.close(id, known.type, known.rules, known.name)
         if state == "done" and not known.is_doubtful then
@@ -22,7 +26,7 @@ function finished.record(id, known, state, why, stays)
     local its = key.job(id)
     redis.call("HSET", its, "state", state, "ended", call.now)
     if why ~= "" then
-        redis.call("HSET", key.job(id), "why", why)
+        redis.call("HSET", its, "why", why)
     end
     if not stays then
         redis.call("EXPIRE", its, keep_s)

@@ -4,7 +4,7 @@
 -- Has the other calls wait again; others do not join them. RETURNS their type; nil if the row was deleted.
 local function go_on(batch, known)
     local type, lane, enqueued = unpack(redis.call("HMGET", key.job(batch), "type", "lane", "enqueued"))
-    redis.call("HDEL", key.job(batch), "worker", "fence", "started", "primary", "acked")
+    redis.call("HDEL", key.job(batch), "worker", "fence", "by", "started", "primary", "acked")
     redis.call("HSET", key.job(batch), "state", "pending", "task", "")
     callers.close(batch, type, known.rules, known.name)
     with_rules.wait(batch, type, lane, enqueued)

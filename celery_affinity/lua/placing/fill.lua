@@ -33,7 +33,7 @@ end
 -- Fills slots. `waiting`: jobs, as `candidates` returns them. `caller`: the worker whose jobs go into the reply instead
 -- of its inbox; "" for none. `view`: of the slots to fill. `fresh`: job id -> message, of jobs that were just written,
 -- and then no other job is moved: whoever publishes may have no right to read messages.
--- RETURNS {more, payload, ...}, and the jobs of these payloads with their fencing numbers. more: types, separated by
+-- RETURNS {more, payload, ...}, and the jobs of these payloads. more: types, separated by
 -- blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most, chooses from
 -- MOST_CHOSEN_FROM types, or moves only jobs that are fresh; "" for none.
 function fill.from(waiting, caller, view, fresh)
@@ -64,7 +64,7 @@ function fill.from(waiting, caller, view, fresh)
             end
         end
         if may_start and (run or marks.of(id) ~= protocol.BATCH) then
-            fence, deliveries, expires, has_row, is_moved = claims.grant(id, job.type, worker, view)
+            fence, deliveries, expires, has_row, is_moved = claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
         if is_ruled and may_start then
             with_its_rules(waiting, fence and keyed.hold or keyed.leave, id, job.type, job.lane, fence)
@@ -82,7 +82,7 @@ function fill.from(waiting, caller, view, fresh)
             local message = fresh and fresh[id]
             local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, run_expires or expires,
                 message, run, is_moved and job.lane)
-            job.fence, bytes = fence, bytes + #payload
+            bytes = bytes + #payload
             waiting:count(job)
             if worker == caller then
                 reply[#reply + 1], inline[#inline + 1] = payload, job
@@ -102,15 +102,15 @@ function fill.from(waiting, caller, view, fresh)
     return reply, inline
 end
 
--- Fills the slots of `view` with pending jobs of `types`, and of those that a rule let go on. RETURNS what `fill.from`
--- does, and the view of the slots that were filled: reserves need that of all slots.
+-- Fills the slots of `view` with pending jobs of `types`, and of those that a rule let go on. RETURNS the reply of
+-- `fill.from`, and the view of the slots that were filled: reserves need that of all slots.
 function fill.fill(types, caller, settings, view)
     local left = ""
     if next(call.moved) then
         types, left = with_rules.and_gained(types)
     end
     local waiting = candidates.of(types, view, settings)
-    local reply, inline = fill.from(waiting, caller, waiting.view)
+    local reply = fill.from(waiting, caller, waiting.view)
     reply[1] = reply[1] .. left
-    return reply, inline, waiting.view
+    return reply, waiting.view
 end

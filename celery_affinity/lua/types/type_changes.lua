@@ -108,7 +108,7 @@ local function count_claim(id, rules, text)
     local counts = rules[type].limit or reserves.covers(reserves.concerning(text, type), lane)
     if counts then
         redis.call("ZADD", key.limited(type), reserves.lane_number(lane), id)
-        redis.call("HSET", key.job(id), "limited", 1)
+        redis.call("HSET", key.job(id), "limited", 1, "more", 1)
     end
     return counts
 end

@@ -90,7 +90,7 @@ end
 -- Counts a claim of a type with a limit, or of a class with a reserve. RETURNS whether the type is closed now.
 function type_rules.hold(type, id, lane)
     redis.call("ZADD", key.limited(type), reserves.lane_number(lane), id)
-    redis.call("HSET", key.job(id), "limited", 1)
+    redis.call("HSET", key.job(id), "limited", 1, "more", 1)
     local rule = type_rules.read(redis.call("HGET", key.type_rules, type))
     rule.is_full = rule.limit and redis.call("ZCARD", key.limited(type)) >= rule.limit
     if rule.is_full then

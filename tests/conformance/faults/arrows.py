@@ -29,7 +29,7 @@ FAULTS = (
     Fault("arrows/ack", "claims.held(worker, id, ARGV[i + 1])", 'redis.call("HEXISTS", key.claims(worker), id) == 1'),
     Fault("arrows/ack", 'redis.call("HSET", key.job(id), "acked", 1)', ""),
     Fault("arrows/ack", "return acked", "return (#ARGV - 1) / 2"),
-    Fault("arrows/release", "if row[SEQUENCE] == sequence then", "if false then"),
+    Fault("arrows/release", "before = carried(worker, sequence)", "before = nil"),
     Fault("arrows/release", "if claims.held(worker, id, fence) then", "if true then"),
     Fault("arrows/release", "(outcomes.ENDED[how] or known.acked) and not", "outcomes.ENDED[how] and not"),
     Fault("arrows/release", 'known, outcomes.ENDED[how] or "done",', 'known, "done",'),

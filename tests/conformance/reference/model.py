@@ -71,10 +71,14 @@ class Job:
     is_moved: bool = False
     """Whether somebody gave it another type, mode or priority than its message says."""
     acked: bool = False
+    has_more: bool = False
+    """Whether its row says that there is more to be seen to at its end: stamps, expiry, others of its task, a limit."""
     is_limited: bool = False
     """Whether a limit of its type, or a reserve, counts its claim."""
     worker: str | None = None
     fence: int | None = None
+    by: str = ""
+    """The number of the release whose reply carried it; "" if it came to its worker's inbox."""
     claimed_us: int | None = None
     """When it was claimed last, or expired instead."""
     started_us: int | None = None
@@ -189,10 +193,6 @@ class Worker:
     """The number of the last sums of its jobs that it handed over."""
     took: dict[str, str] = field(default_factory=dict)
     """Type -> its pace, in its own words (`rules/pace`)."""
-    sequence: str | None = None
-    """The number of its last release."""
-    granted: list[tuple[str, int]] = field(default_factory=list)
-    """Job id and fencing number of each job that the reply to its last release carried."""
 
     @property
     def takes_jobs(self) -> bool:

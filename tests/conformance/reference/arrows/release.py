@@ -26,16 +26,23 @@ def release(
     now_us: int,
     may_hold: Ahead = ahead.NOTHING,
 ) -> Released:
-    """End claims (job id, fencing number, outcome). A repeated *sequence* gets the same reply.
+    """End claims (job id, fencing number, outcome). A call that is repeated gets the jobs of the first reply once more.
+
+    *sequence*: the number of the call, with a minus before it if the call is repeated.
 
     *inline*: whether the caller takes its next jobs from the reply. *may_hold*: what it may hold beyond its slots.
     """
     worker = cohort.workers.get(worker_id)
     if worker is None:
         return Released(NONE, [])
-    if worker.sequence == sequence:
-        still = [job for job_id, fence in worker.granted if (job := claims.held(cohort, worker_id, job_id, fence))]
-        return Released(NONE, [claims.payload(cohort, job) for job in still])
+    before: list[Delivery] = []
+    if sequence.startswith("-"):
+        sequence = sequence[1:]
+        before = [
+            claims.payload(cohort, cohort.jobs[job_id])
+            for job_id in worker.claims
+            if cohort.jobs[job_id].by == sequence
+        ]
     if inline:
         worker.stalled = False  # only the event loop takes jobs inline, so it turns
     again = _take_ends(cohort, worker, ends, now_us)
@@ -50,9 +57,9 @@ def release(
         if inline and may_hold != ahead.NOTHING:
             lookahead.fill(cohort, worker, may_hold, now_us, deliveries)
         lookahead.ask(cohort, worker)
-    worker.sequence = sequence
-    worker.granted = [(delivery.job_id, delivery.fence) for delivery in deliveries]
-    return Released(more, deliveries)
+    for delivery in deliveries:
+        cohort.jobs[delivery.job_id].by = sequence
+    return Released(more, before + deliveries)
 
 
 def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Outcome]], now_us: int) -> set[str]:

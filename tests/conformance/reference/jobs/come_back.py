@@ -15,6 +15,7 @@ def drop(cohort: Cohort, job: Job, now_us: int) -> None:
     assert job.worker is not None
     del cohort.workers[job.worker].claims[job.id]
     job.worker = job.fence = job.started_us = None
+    job.by = ""
     type_rules.free(cohort, job)
     keyed.free(cohort, job, now_us)
 

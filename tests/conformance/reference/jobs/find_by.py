@@ -13,7 +13,9 @@ def add(cohort: Cohort, job: Job, expires_us: int | None, stamps: Collection[str
         cohort.stamped.setdefault(stamp, {})[job.id] = now_us
     if expires_us is not None:
         cohort.expiring[job.id] = expires_us
-    return find_by_task.add(cohort, job)
+    is_again = find_by_task.add(cohort, job)
+    job.has_more = job.has_more or is_again or bool(stamps) or expires_us is not None
+    return is_again
 
 
 def fade(cohort: Cohort, job: Job) -> None:

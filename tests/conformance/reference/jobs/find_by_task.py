@@ -10,6 +10,8 @@ def add(cohort: Cohort, job: Job) -> bool:
     jobs = cohort.tasks.setdefault(job.task_id, {})
     if any(cohort.is_fading(cohort.jobs[each]) for each in jobs):
         jobs.clear()
+    for each in jobs:
+        cohort.jobs[each].has_more = True
     has_others = bool(jobs)
     jobs[job.id] = max(jobs.values(), default=0) + 1
     return has_others

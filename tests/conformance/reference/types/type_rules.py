@@ -25,7 +25,7 @@ def hold(cohort: Cohort, job: Job) -> None:
     """*job* was claimed: a limit of its type, or a reserve for its class, counts it."""
     if limit_of(cohort, job.type) is not None or reserves.covers(cohort, job):
         cohort.limited.setdefault(job.type, {})[job.id] = reserves.lane_number(job)
-        job.is_limited = True
+        job.is_limited = job.has_more = True
 
 
 def free(cohort: Cohort, job: Job) -> None:
