@@ -3,9 +3,12 @@
 One setting installs it, in publishers and workers: ``app.conf.broker_transport = "celery_affinity:Transport"``.
 """
 
+from importlib import import_module as _import
+from typing import TYPE_CHECKING
+
 from .client import intercepted as _intercepted  # changes Celery's classes
+from .client import stamping as _stamping  # has each call of Celery's say its options
 from .client import workflows as _workflows  # has Celery's canvas keep the mode of its call
-from .client.publish_many import TaskIds, publish_many
 from .errors import (
     AffinityError,
     NotMerged,
@@ -17,16 +20,34 @@ from .errors import (
     SettingError,
     TransportError,
 )
-from .observe.explain import Explanation
-from .observe.jobs import Job
-from .operate.jobs import Jobs, jobs
 from .rules.affinity import Affinity
 from .rules.bounds import Bound
 from .rules.keyed import Exclusive, Rate
 from .rules.merging import Call, Merge
-from .transport.reach import explain, recur, stop
-from .transport.transport import Transport
-from .worker import install as _worker  # connects the signal handler that adds our step to workers
+from .worker import on_init as _worker  # connects the signal handler that adds our step to workers
+
+if TYPE_CHECKING:
+    from .client.publish_many import TaskIds, publish_many
+    from .observe.explain import Explanation
+    from .observe.jobs import Job
+    from .operate.jobs import Jobs, jobs
+    from .transport.reach import explain, recur, stop
+    from .transport.transport import Transport
+
+#: Names that are loaded when they are used first: a process that imports the app's tasks need not load redis-py, and
+#: one that only publishes nothing of workers and reports.
+_LATER = {
+    "Explanation": "observe.explain",
+    "Job": "observe.jobs",
+    "Jobs": "operate.jobs",
+    "TaskIds": "client.publish_many",
+    "Transport": "transport.transport",
+    "explain": "transport.reach",
+    "jobs": "operate.jobs",
+    "publish_many": "client.publish_many",
+    "recur": "transport.reach",
+    "stop": "transport.reach",
+}
 
 __all__ = [
     "Affinity",
@@ -56,4 +77,16 @@ __all__ = [
     "stop",
 ]
 __version__ = "0.1.0.dev0"
-del _intercepted, _worker, _workflows
+del _intercepted, _stamping, _worker, _workflows
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(_import(f".{_LATER[name]}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

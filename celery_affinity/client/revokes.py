@@ -18,7 +18,7 @@ from kombu.utils.functional import maybe_list
 from ..errors import OptionError
 from ..rules.keys import encode
 from ..rules.protocol import MOST_STAMP_BYTES, MOST_STAMPS
-from ..server.received import is_text, shown
+from ..rules.unreadable import is_text, shown
 from .stamp import Message
 
 logger = logging.getLogger(__name__)

@@ -8,15 +8,18 @@ it fails with the error of the publish, as it does if the retry was refused for 
 from functools import wraps
 from typing import Any
 
-import redis
 from celery import Task
 from celery.exceptions import Reject
 from kombu.exceptions import OperationalError
 
 from .of_app import is_ours
 
-#: Errors of a broker that does not answer.
-_AWAY = (OperationalError, redis.ConnectionError, redis.TimeoutError, OSError)
+
+def _is_of_no_answer(error: Exception) -> bool:
+    """Return whether *error* is that of a broker that does not answer."""
+    import redis  # not at the top: a process that has published nothing yet need not load it
+
+    return isinstance(error, (OperationalError, redis.ConnectionError, redis.TimeoutError, OSError))
 
 
 def _watch_retries() -> None:
@@ -29,7 +32,7 @@ def _watch_retries() -> None:
         except Reject as exc:
             if exc.requeue or not isinstance(exc.reason, Exception) or not is_ours(task.app.conf.broker_transport):
                 raise
-            if task.acks_late and isinstance(exc.reason, _AWAY):
+            if task.acks_late and _is_of_no_answer(exc.reason):
                 raise Reject(exc.reason, requeue=True) from exc.reason
             raise exc.reason from None
 

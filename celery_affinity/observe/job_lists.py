@@ -19,8 +19,8 @@ from ..rules.rows import text_of
 from ..rules.score import MICRO
 from ..rules.shared_settings import complete
 from ..rules.type_name import ACCEPTED, is_type
+from ..rules.unreadable import is_text
 from ..server.reader import LANE_NAMES, Reader
-from ..server.received import is_text
 from .job_row import read_jobs
 from .jobs import STATES, Job, described, settings_command
 from .messages import MOST_BYTES, Holds, look

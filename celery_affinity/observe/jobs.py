@@ -15,8 +15,8 @@ from ..rules.merging import merge_key_in
 from ..rules.rows import text_of
 from ..rules.score import MICRO, Weights
 from ..rules.shared_settings import complete
+from ..rules.unreadable import is_text
 from ..server.reader import Command, Reader
-from ..server.received import is_text
 from . import how_long
 from .job_row import JobRow, parsed, read_jobs
 from .keys import rules_in

@@ -13,8 +13,8 @@ from ..observe.job_lists import Filter
 from ..rules.key_template import Arguments, Field, OfCall, parsed, taken_by
 from ..rules.patterns import matches
 from ..rules.score import MICRO
+from ..rules.unreadable import is_text
 from ..server.reader import Reader
-from ..server.received import is_text
 
 _OF_CALL = OfCall()
 

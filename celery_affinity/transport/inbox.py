@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import redis
 from kombu.utils.encoding import bytes_to_str
@@ -19,13 +19,15 @@ from ..client.first_try import mode_of
 from ..client.of_app import settings_of
 from ..dispatcher.failure import words
 from ..membership.held import FAILED, REJECTED, RETURNED
-from ..membership.telling import Telling
 from ..server import received
 from ..server.connections.renewed import renew_login
 from ..server.replies import Claim
 from . import checked_message, consumed
 from .connections import REPLY_TIMEOUT_S, ConnectedChannel
 from .qos import QoS
+
+if TYPE_CHECKING:
+    from ..membership.telling import Telling  # a producer reads nothing, and need not load it
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class Inbox(Protocol):
     """The worker behind a channel: it receives what the server puts into its inbox, and decides what is consumed."""
 
     @property
-    def telling(self) -> Telling:
+    def telling(self) -> "Telling":
         """The way to tell the server of the worker's claims; `telling.claims.inbox` is the key of the inbox."""
 
     def schedules(self, queue: str) -> bool:

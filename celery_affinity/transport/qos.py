@@ -7,6 +7,7 @@ from kombu.transport import redis as stock
 
 from ..dispatcher.failure import why_refused
 from ..membership.held import ACKED, REJECTED, UNSETTLED, is_claim
+from ..rules.unreadable import shown
 from ..server import received
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class QoS(stock.QoS):
         except received.LOST:
             raise
         except Exception as exc:  # a bad entry must neither keep the worker from starting, nor hold back the others
-            logger.error("The unacknowledged messages under %s cannot be restored: %r", received.shown(tag), exc)
+            logger.error("The unacknowledged messages under %s cannot be restored: %r", shown(tag), exc)
 
     def _settle(self, delivery_tag: str, outcome: str) -> None:
         inbox = self.channel.inbox

@@ -16,6 +16,7 @@ from redis.exceptions import NoScriptError
 
 from ..client import revokes
 from ..errors import TransportError
+from ..rules.unreadable import shown
 from ..server import received
 from ..versions import versions
 from . import checked_message, urls
@@ -106,7 +107,7 @@ class Transport(stock.Transport):
             elif self.on_revoked is None:
                 raise  # a client's own consumer may raise on purpose; a worker would end
             else:
-                logger.exception("A message from %r failed and is dropped: %s", queue, received.shown(message))
+                logger.exception("A message from %r failed and is dropped: %s", queue, shown(message))
                 self._refuse(message)
 
     def _revoke(self, message: dict[str, Any], queue: str) -> None:

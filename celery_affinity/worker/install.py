@@ -1,18 +1,20 @@
-"""The way of the step into a worker: Celery's signal `worker_init`, if the app names this transport."""
+"""The way of the step into a worker whose app names this transport."""
 
-from typing import Any
-
-from celery.signals import worker_init, worker_process_init
+from celery.signals import worker_process_init
 from celery.worker import WorkController
 
 from ..client import options
 from ..client.of_app import is_ours, settings_of
-from ..errors import AffinityError, TransportError
+from ..errors import TransportError
 from ..guard.guard import Kin, orphans_end
 from ..rules.keys import Keys
 from ..transport import urls
 from ..transport.transport import Transport
-from . import remote_control, task_process
+from . import (
+    own_commands,  # noqa: F401  # the commands, for a worker that nobody began with `celery`
+    remote_control,
+    task_process,
+)
 from .step import AffinityStep
 
 
@@ -40,12 +42,3 @@ def install(worker: WorkController) -> None:
     worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked
     app.steps["consumer"].add(AffinityStep)
     remote_control.replace()
-
-
-@worker_init.connect
-def _on_worker_init(sender: Any = None, **_: Any) -> None:
-    try:
-        install(sender)
-    except AffinityError as exc:
-        # Celery swallows ordinary errors of a signal handler, and would start a worker that serves nobody.
-        raise SystemExit(f"celery_affinity: {exc}") from exc

@@ -1,7 +1,6 @@
-"""Remote control: `inspect affinity`, `control affinity_drain` and `affinity_resume`; Celery's lists show pending jobs.
+"""Remote control in a worker: what our own commands do (`own_commands`), and Celery's lists, which show pending jobs.
 
-Commands belong to a process, not to an app. In a worker on another transport our own commands reply with an error that
-names the transport. Celery's commands are replaced in workers of this transport alone.
+Celery's commands are replaced in workers of this transport alone.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,9 +11,9 @@ from celery.worker import control
 from ..observe import inspect_lists
 from ..rules.rows import number_of
 from ..rules.settings import PREFIX
+from ..rules.unreadable import is_text
 from ..server import runtime_settings
 from ..server.reader import Reader
-from ..server.received import is_text
 from .step import AffinityStep
 
 if TYPE_CHECKING:
@@ -72,9 +71,8 @@ def replace() -> None:
     )
 
 
-@control.inspect_command()
-def affinity(state: State, **_: object) -> Reply:
-    """Show what this worker can do, holds, lends and has been told."""
+def describe(state: State) -> Reply:
+    """Return what this worker can do, holds, lends and has been told."""
     step = _step(state)
     if step is None:
         return _not_ours(state)
@@ -96,9 +94,8 @@ def affinity(state: State, **_: object) -> Reply:
     }
 
 
-@control.control_command()
-def affinity_drain(state: State, **_: object) -> Reply:
-    """Take no new jobs, and give back those that have not started, until affinity_resume."""
+def drain(state: State) -> Reply:
+    """Take no new jobs, and give back those that have not started."""
     step = _step(state)
     if step is None:
         return _not_ours(state)
@@ -106,9 +103,8 @@ def affinity_drain(state: State, **_: object) -> Reply:
     return control.ok(f"takes no new jobs; {given_back} given back, {running} running")  # type: ignore[no-any-return]
 
 
-@control.control_command()
-def affinity_resume(state: State, **_: object) -> Reply:
-    """Take jobs again after affinity_drain."""
+def resume(state: State) -> Reply:
+    """Take jobs again after `drain`."""
     step = _step(state)
     if step is None:
         return _not_ours(state)

@@ -40,7 +40,9 @@ def page() -> str:
 
 
 def _each(group: click.Group, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in sorted(group.commands.items()):
+    context = click.Context(group)
+    for name in sorted(group.list_commands(context)):
+        command = group.get_command(context, name)
         if command.hidden:
             continue
         yield (*names, name), command

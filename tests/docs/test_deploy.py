@@ -58,8 +58,8 @@ def accept(words):
     assert words[1:3] == ["-A", "shop"]
     context = click.Context(root, obj=SimpleNamespace(app=Celery(set_as_current=False)))
     command, left = root, words[3:]
-    while isinstance(command, click.Group) and left[0] in command.commands:
-        command = command.commands[left.pop(0)]
+    while isinstance(command, click.Group) and command.get_command(None, left[0]):
+        command = command.get_command(None, left.pop(0))
     try:
         command.parse_args(click.Context(command, parent=context), left)
     except click.UsageError as exc:

@@ -67,8 +67,8 @@ def test_commands_on_a_page_exist_with_their_options(page):
         for line in _COMMAND.findall(text):
             words = list(takewhile(lambda word: word != "|", shlex.split(line, comments=True)))
             command, context = affinity, click.Context(affinity, obj=SimpleNamespace(app=Celery(set_as_current=False)))
-            while isinstance(command, click.Group) and words and words[0] in command.commands:
-                command = command.commands[words.pop(0)]
+            while isinstance(command, click.Group) and words and command.get_command(context, words[0]):
+                command = command.get_command(context, words.pop(0))
             try:
                 command.parse_args(click.Context(command, parent=context), words)
             except click.exceptions.Exit:

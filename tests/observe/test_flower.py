@@ -295,4 +295,4 @@ def test_the_pages_affinity_commands_are_there():
     for each in set(words):
         command = cli.affinity
         for word in each.split():
-            command = command.commands[word]
+            command = command.get_command(None, word)

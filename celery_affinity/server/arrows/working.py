@@ -48,10 +48,10 @@ class Working(Runner):
     ) -> list[Claim]:
         """Ack messages, and release the slots of jobs that ended, in one round trip. Return the jobs that follow.
 
-        *acks*: (job id, fencing number). *sequence*: a number above 0 that grows with each call; a call that
-        is repeated has its number with a minus. *inline*: whether the worker's next jobs come with the reply; else
-        they go to the inbox. *may_hold*: what the worker may then hold beyond its slots. *on_acked* is called with the number of *acks* whose
-        claims the worker holds.
+        *acks*: (job id, fencing number). *sequence*: a number above 0 that grows with each call; a call that is
+        repeated has its number with a minus. *inline*: whether the worker's next jobs come with the reply; else they go
+        to the inbox. *may_hold*: what the worker may then hold beyond its slots. *on_acked* is called with the number
+        of *acks* whose claims the worker holds.
         """
         told = calls.telling(worker, acks, ends, sequence, inline, may_hold)
         replies = self._run_together(told) if told else []
