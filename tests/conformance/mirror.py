@@ -355,6 +355,8 @@ def _expect_worker(worker, entry):
     keeps = (str(worker.keep_s) if worker.keep_s > KEPT_S[0] else "") + (" failed" if worker.keeps_failed else "")
     if keeps:
         fields["keeps"] = keeps
+    told = (fields.get(each, "") for each in ("profile", "slots", "other", "accepting", "stalled", "types", "keeps"))
+    fields["terms"] = "\n".join(told)
     for name, value in fields.items():
         entry(["worker", worker.id], name, value)
     for job, fence in worker.claims.items():

@@ -33,8 +33,8 @@ function arrows.join(ARGV)
         "app", app)
     redis.call("ZADD", key.beats, now, worker)
     redis.call("ZADD", key.joined, "NX", now, worker)
-    workers.attach(worker, profile, types)
     workers.say_what_is_kept(worker)
+    workers.attach(worker, profile, types)
 
     rule_changes.recheck()
     local more = fill.fill(types, "", settings_in_force.read(), which_slot.view())[1]

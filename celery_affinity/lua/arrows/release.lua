@@ -6,7 +6,6 @@
 -- inline.
 -- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
 local MINUS = 45
-local TYPES_SERVED, KEEPS = 7, 8 -- positions in a row of the worker, after those of `free_slots`
 
 -- RETURNS what the reply to a call that is repeated carried, of the jobs that `worker` still holds: such a job says in
 -- field `by` which call gave it away.
@@ -97,17 +96,17 @@ function arrows.release(ARGV)
         sequence = string.sub(sequence, 2)
         before = carried(worker, sequence)
     end
-    local row = free_slots.row(worker, "types", "keeps")
+    local row, served, keeps = free_slots.terms(worker)
     if caller ~= "" then
         call.sequence = sequence
     end
     local settings = settings_in_force.read()
-    local again = end_all(worker, ARGV, row[KEEPS], settings)
+    local again = end_all(worker, ARGV, keeps, settings)
     if row[free_slots.STALLED] and caller ~= "" then
         workers.resume(worker) -- only the event loop gets jobs inline: it turns again
-        row[free_slots.STALLED] = false
+        free_slots.recount(worker)
+        row = free_slots.row(worker)
     end
-    local served = workers.split(row[TYPES_SERVED])
     local types = served
     if next(again) then
         types = { unpack(served) }

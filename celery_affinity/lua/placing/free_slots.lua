@@ -4,10 +4,46 @@
 -- Positions in a worker's row.
 free_slots.PROFILE, free_slots.SLOTS, free_slots.OTHER = 1, 2, 3
 free_slots.ACCEPTING, free_slots.FREE, free_slots.STALLED = 4, 5, 6
+local TYPES, KEEPS, TERMS = 7, 8, 9
 
 -- RETURNS a worker's row: what its hash says of its slots, then its fields `...`.
 function free_slots.row(worker, ...)
     return redis.call("HMGET", key.worker(worker), "profile", "slots", "other", "accepting", "free", "stalled", ...)
+end
+
+-- RETURNS the field `terms` that goes with the other fields of a worker's row.
+local function terms_of(row)
+    for position = 1, TERMS do
+        row[position] = row[position] or ""
+    end
+    return table.concat({
+        row[free_slots.PROFILE], row[free_slots.SLOTS], row[free_slots.OTHER], row[free_slots.ACCEPTING],
+        row[free_slots.STALLED], row[TYPES], row[KEEPS],
+    }, "\n")
+end
+
+local meanings = kept.cache()
+
+-- RETURNS what field `terms` says, a table for many calls; nil if it is spoiled.
+local function meaning_of(text)
+    local profile, slots, other, accepting, stalled, types, keeps =
+        string.match(text, "^(%S+)\n(%d+)\n(-?%d+)\n([01])\n(1?)\n([^\n]*)\n([^\n]*)$")
+    return profile and kept.keep(meanings, text, {
+        profile = profile, slots = slots, other = other, accepting = accepting, stalled = stalled == "1",
+        types = workers.split(types), keeps = keeps ~= "" and keeps,
+    })
+end
+
+-- RETURNS a worker's row, the types that it serves, a list that nobody changes, and what it keeps of ended jobs. All of
+-- it is in field `terms`, which changes rarely: so a release reads two fields instead of eight.
+function free_slots.terms(worker)
+    local text, free = unpack(redis.call("HMGET", key.worker(worker), "terms", "free"))
+    local its = text and (meanings.of[text] or meaning_of(text))
+    if its then
+        return { its.profile, its.slots, its.other, its.accepting, free, its.stalled }, its.types, its.keeps
+    end
+    local row = free_slots.row(worker, "types", "keeps") -- somebody deleted or overwrote the field, or the row
+    return row, workers.split(row[TYPES]), row[KEEPS]
 end
 
 -- RETURNS how many slots of a worker are free; below 0 if it holds jobs beyond its slots. The other running requests
@@ -45,11 +81,16 @@ function free_slots.write(worker, profile, free, was)
     end
 end
 
--- Counts a worker's free slots again, after its claims, its slots, or whether it accepts jobs have changed.
+-- Counts a worker's free slots again, after its claims, or anything that field `terms` says, have changed.
 function free_slots.recount(worker)
-    local profile, free, was = free_slots.count(worker)
+    local row = free_slots.row(worker, "types", "keeps", "terms")
+    local profile, free, was = free_slots.count(worker, row)
     if profile and free ~= was then
         free_slots.write(worker, profile, free, was)
+    end
+    local terms = profile and terms_of(row)
+    if terms and terms ~= row[TERMS] then
+        redis.call("HSET", key.worker(worker), "terms", terms)
     end
 end
 
