@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,6 +41,11 @@ class Claim(NamedTuple):
     def parse(cls, payload: bytes) -> "Claim":
         """Return the claim in *payload*: a line of facts, then the message. Raises ValueError if it is none."""
         facts, _, message = payload.partition(b"\n")
+        return cls.of(facts, message)
+
+    @classmethod
+    def of(cls, facts: bytes, message: bytes) -> "Claim":
+        """Return the claim of which *facts* are told in words. Raises ValueError if they are not."""
         job_id, fence, type_, deliveries, enqueued, *further = facts.decode().split(" ")
         if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= LONGEST_FENCE and int(fence)):
             raise ValueError("it has no job id, or no fencing number")
@@ -55,14 +60,17 @@ class Claim(NamedTuple):
         return cls(job_id, fence, keys.decode(type_), int(deliveries), int(enqueued), message, expires_us, urgency)
 
 
-def parsed_claims(payloads: Iterable[bytes]) -> list[Claim]:
-    """Return the claims in *payloads*. An unreadable one counts as lost on its way, so a sync gives the job back."""
+def parsed_claims(parts: Sequence[bytes]) -> list[Claim]:
+    """Return the claims in *parts*: facts and message of each.
+
+    An unreadable one counts as lost on its way, so a sync gives the job back.
+    """
     found = []
-    for payload in payloads:
+    for facts, message in zip(parts[::2], parts[1::2], strict=False):
         try:
-            found.append(Claim.parse(payload))
+            found.append(Claim.of(facts, message))
         except ValueError as exc:
-            logger.error("A job from the server cannot be read and is given back: %s. It was %r", exc, payload[:200])
+            logger.error("A job from the server cannot be read and is given back: %s. It was %r", exc, facts[:200])
     return found
 
 

@@ -224,7 +224,7 @@ class Both(SideBySide):
         reply = self.reference.release(worker, sequence, ends, inline=inline, may_hold=may_hold, now_us=self.now_us)
         self.step(
             "release",
-            [Named(reply.more), *map(payload, reply.deliveries)],
+            [Named(reply.more), *(part for each in reply.deliveries for part in payload(each).split("\n", 1))],
             *(part for end in ends for part in end),
             worker=worker,
             sequence=sequence,

@@ -9,7 +9,7 @@ from celery_affinity.rules.figures import RUNS
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.replies import End, Joining, parsed_claims
+from celery_affinity.server.replies import Claim, End, Joining
 
 
 class ScriptedFleet:
@@ -70,7 +70,7 @@ class ScriptedFleet:
         payloads = []
         while payload := self.scheduler.client.rpop(key):
             if not payload.startswith(b"\n"):  # a sign
-                payloads += parsed_claims([payload])
+                payloads.append(Claim.parse(payload))
         return self._came(worker, payloads)
 
     def _came(self, worker, claims):

@@ -2,8 +2,8 @@
 -- call of its own. A job that ends unsettled, neither acked nor rejected, is pending again, and counts one more
 -- delivery. A job that the worker returns without having started it is pending again, and counts none. A call that is
 -- repeated gets the jobs of the first reply once more.
--- RETURNS {more, payload, ...}; more: as `fill` returns it. The payloads are the worker's next jobs, if it gets them
--- inline.
+-- RETURNS {more, facts, message, ...}; more: as `fill` returns it. Facts and messages are those of the worker's next
+-- jobs, if it gets them inline.
 -- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
 local MINUS = 45
 
@@ -18,11 +18,14 @@ local function carried(worker, sequence)
         end
     end
     table.sort(ids, function(one, other) return fences[one] < fences[other] end)
-    local payloads = {}
+    local parts = {}
     for _, id in ipairs(ids) do
-        payloads[#payloads + 1] = claims.payload_again(id)
+        local facts, message = claims.payload_again(id)
+        if facts then
+            parts[#parts + 1], parts[#parts + 2] = facts, message
+        end
     end
-    return payloads
+    return parts
 end
 
 -- Ends a job that is not just done; `known`: what `claims.remove` returned; `keeps`: what the worker's row says of

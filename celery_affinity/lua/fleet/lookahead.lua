@@ -85,7 +85,7 @@ function lookahead.fill(worker, row, types, may_hold, settings, reply)
     end
     local more, granted = fill.from(waiting, worker, view)
     for i, job in ipairs(granted) do
-        reply[#reply + 1] = more[i + 1]
+        reply[#reply + 1], reply[#reply + 2] = more[2 * i], more[2 * i + 1]
         redis.call("HSET", key.ahead, job.type, worker)
     end
 end

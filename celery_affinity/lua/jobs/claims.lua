@@ -1,6 +1,6 @@
 -- claims: jobs held by a worker's slots, each with a fencing number that grows at every delivery.
 
--- RETURNS what a worker reads of a claimed job: a line of facts, then the message as kombu sent it. The message is read
+-- RETURNS what a worker reads of a claimed job: facts in words, and the message as kombu sent it. The message is read
 -- unless it is given: a client that only publishes needs no right to read messages. `expires`: false for never.
 -- `run`: whose message it is: of a batch the call that is run, else nil. `lane`: that of a job that was moved (`move`),
 -- which counts more than what the message says; else nil.
@@ -14,7 +14,17 @@ function claims.payload(id, fence, type, deliveries, enqueued, expires, message,
     elseif is_time then
         facts = facts .. " " .. expires
     end
+    return facts, message
+end
+
+-- RETURNS facts and message as one text: what an inbox has.
+local function in_one(facts, message)
     return facts .. "\n" .. message
+end
+
+-- Puts what `claims.payload` returned into the inbox of `worker`.
+function claims.put_into_inbox(worker, facts, message)
+    redis.call("LPUSH", key.inbox(worker), in_one(facts, message))
 end
 
 -- Gives a job of `type` to `worker`, whose slots `view` sees. `by`: the number of the release whose reply carries the
@@ -52,8 +62,8 @@ function claims.held(worker, id, fence)
     return redis.call("HGET", key.claims(worker), id) == fence
 end
 
--- RETURNS what a worker read, or is to read, of a job that was claimed before; nil if somebody deleted what is known of
--- it.
+-- RETURNS what a worker read, or is to read, of a job that was claimed before, as `claims.payload` does; nil if somebody
+-- deleted what is known of it.
 function claims.payload_again(id)
     local fence, type, deliveries, enqueued, expires, is_moved, lane =
         unpack(redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued", "expires", "moved", "lane"))
@@ -70,30 +80,30 @@ end
 
 -- Removes a claim from the inbox of its worker. RETURNS whether it was there, and how many bytes were compared.
 function claims.is_unread(worker, id)
-    local payload = claims.payload_again(id)
-    if not payload then
+    local facts, message = claims.payload_again(id)
+    if not facts then
         return false, 0
     end
+    local payload = in_one(facts, message)
     return redis.call("LREM", key.inbox(worker), 1, payload) == 1, #payload
 end
 
 -- Removes a claim that has ended, if the fencing number is the claim's own. The caller recounts the worker's free
 -- slots.
--- RETURNS what is known of the job, or nil.
+-- RETURNS what is known of the job, or nil; its type only if the job has rules, or more is to be forgotten of it.
 function claims.remove(worker, id, fence)
-    local own_fence, acked, type, task, has_more = unpack(redis.call("HMGET", key.job(id), "fence", "acked", "type",
-        "task", "more"))
+    local own_fence, acked, task, has_more = unpack(redis.call("HMGET", key.job(id), "fence", "acked", "task", "more"))
     local is_own = not own_fence or own_fence == fence -- without one the server has lost the job
     if not is_own or redis.call("HDEL", key.claims(worker), id) == 0 then
         return nil
     end
-    local known = { has_row = own_fence, acked = acked == "1", type = type, task = task }
+    local known = { has_row = own_fence, acked = acked == "1", task = task }
     if has_more or string.find(id, "[!+*]", -1) then -- the marks of jobs with rules
         local is_limited
-        known.stamps, known.expires, is_limited, known.rules, known.name =
-            unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "limited", "rules", "name"))
+        known.type, known.stamps, known.expires, is_limited, known.rules, known.name =
+            unpack(redis.call("HMGET", key.job(id), "type", "stamps", "expires", "limited", "rules", "name"))
         known.has_more = true
-        with_rules.free(id, type, is_limited, known.rules, known.name)
+        with_rules.free(id, known.type, is_limited, known.rules, known.name)
     end
     return known
 end

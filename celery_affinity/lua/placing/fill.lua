@@ -33,7 +33,7 @@ end
 -- Fills slots. `waiting`: jobs, as `candidates` returns them. `caller`: the worker whose jobs go into the reply instead
 -- of its inbox; "" for none. `view`: of the slots to fill. `fresh`: job id -> message, of jobs that were just written,
 -- and then no other job is moved: whoever publishes may have no right to read messages.
--- RETURNS {more, payload, ...}, and the jobs of these payloads. more: types, separated by
+-- RETURNS {more, facts, message, ...}, and the jobs of these messages. more: types, separated by
 -- blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most, chooses from
 -- MOST_CHOSEN_FROM types, or moves only jobs that are fresh; "" for none.
 function fill.from(waiting, caller, view, fresh)
@@ -80,14 +80,15 @@ function fill.from(waiting, caller, view, fresh)
                 redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)
             end
             local message = fresh and fresh[id]
-            local payload = claims.payload(id, fence, job.type, deliveries, job.enqueued, run_expires or expires,
+            local facts
+            facts, message = claims.payload(id, fence, job.type, deliveries, job.enqueued, run_expires or expires,
                 message, run, is_moved and job.lane)
-            bytes = bytes + #payload
+            bytes = bytes + #facts + 1 + #message
             waiting:count(job)
             if worker == caller then
-                reply[#reply + 1], inline[#inline + 1] = payload, job
+                reply[#reply + 1], reply[#reply + 2], inline[#inline + 1] = facts, message, job
             else
-                redis.call("LPUSH", key.inbox(worker), payload)
+                claims.put_into_inbox(worker, facts, message)
             end
         elseif may_start and marks.of(id) ~= protocol.BATCH then
             ends.record(id, "expired")

@@ -95,9 +95,9 @@ class Working(Runner):
     def _settled(self, replies: Sequence[Any], has_ends: bool) -> list[Claim]:
         if not has_ends:
             return []
-        more, *payloads = replies[-1]
+        more, *parts = replies[-1]
         self._go_on(more)
-        return parsed_claims(payloads)
+        return parsed_claims(parts)
 
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> int:
         """Give *claims* (job id, fencing number) back. Return how many of their jobs are pending again.
