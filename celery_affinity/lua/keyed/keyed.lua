@@ -1,24 +1,27 @@
--- keyed: jobs with keys: at most so many of one key hold it, each from its claim to its release; or so many start
--- in a period, if the key is that of a rate. The others wait in sub-lanes, one for each key, type and lane, in the
--- order of the lane. While the key has room, the first job of each of its sub-lanes stands in the lane; while the key
--- has none, none does: so claims meet only jobs that may start. What a key holds is derived from claims: a crash frees
--- it with the claim.
--- Cost: that of key_standing.lua, and a few commands.
+-- keyed: jobs that have a key. A key has a limit: at most so many of its jobs hold it, each from its claim until its
+-- release; or a rate: at most so many start in a period. All others wait.
+-- A lane has the pending jobs of one type, mode and priority; a claim takes its first job. What waits for a key is in
+-- sub-lanes, one for each key and lane, in the order of the lane. A job stands in its lane while a claim may take it:
+-- while the key has room, the first job of each of its sub-lanes does; all others are kept back. So claims meet only
+-- jobs that may start. To settle a key is to find out again which jobs stand (`key_standing`).
+-- What a key holds is a copy of claims: a claim that is removed, after a crash as well, frees it.
+-- Below, `its` is what is known of `its_key` (`key_rows.read`).
+-- Cost: that of `key_standing.settle`, and a few commands.
 
--- As `settle`, of a key of which others wrote something: what was read of it counts no more. Settings, and whether
--- anything is paused at all, are read first after a script has changed them.
+-- Reads a key again, whose rows, settings or pause the call has changed by another way, and settles it.
 function keyed.settle_again(its_key)
     key_rows.of_call().known[its_key] = nil
     key_rows.read(its_key).waits = true
     key_standing.settle(its_key, true)
 end
 
--- RETURNS the number of changes that the limits have seen: the score in `waiting_keys` of a key that agrees with them.
+-- RETURNS how often the limits of keys have changed: the score in `waiting_keys` of a key that was settled since.
 function keyed.revision()
     return redis.call("HGET", key.settings, "limits_revision") or "0"
 end
 
--- Has a job wait. `fresh`: the job as it was published just now: then what it states counts for its task; else nil.
+-- Adds a job to those that wait for its key. `fresh`: the job, if it was published just now: then the limit that it
+-- states is that of its task; else nil.
 function keyed.enter(id, type, lane, enqueued, fresh)
     if fresh then
         key_rows.know(id, fresh.rules, fresh.task_name)
@@ -42,7 +45,7 @@ function keyed.enter(id, type, lane, enqueued, fresh)
     local sublane = its.sublanes[name] or { type = type, lane = lane, standing = "" }
     its.sublanes[name] = sublane
     local enqueued_us, first_us = tonumber(enqueued), tonumber(sublane.enqueued)
-    if not first_us or enqueued_us < first_us or (enqueued_us == first_us and id < sublane.first) then
+    if not first_us or score.is_older(enqueued_us, id, first_us, sublane.first) then
         sublane.first, sublane.enqueued, sublane.is_changed = id, enqueued, true
     end
     key_standing.settle(its_key, true)
@@ -51,7 +54,7 @@ function keyed.enter(id, type, lane, enqueued, fresh)
     end
 end
 
--- Removes a job, which is in its lane no more, from its sub-lane. The caller settles.
+-- Removes a job, which is not in its lane any more, from its sub-lane. The caller settles the key.
 local function remove(its_key, its, id, type, lane)
     local name = type .. " " .. lane
     local place, sublane = key.sublane(its_key, type, lane), its.sublanes[name]
@@ -70,7 +73,7 @@ local function remove(its_key, its, id, type, lane)
     end
 end
 
--- Job `id` waits no more.
+-- Removes job `id`, which ends or moves, from what waits for its key. If the key was kept for it, it is no more.
 function keyed.leave(id, type, lane)
     key_standing.heads_change()
     if not key_standing.let_go(id, type, lane) then
@@ -90,11 +93,10 @@ function keyed.leave(id, type, lane)
     key_standing.settle(its_key, false)
 end
 
--- RETURNS whether what a key has room for lets job `id`, which stands in its lane, start. Of a key with very many
--- sub-lanes jobs may stand there in vain until a tick.
+-- RETURNS whether the key has room for job `id`, which stands in its lane.
 local function has_room_for(id, its_key, its)
     local room, due_us = key_room.room_of(its_key, its)
-    if due_us ~= nil then -- no setting changes a rate: what stands may start, but for such jobs
+    if due_us ~= nil then -- no setting changes a rate: a job stands in vain only until a tick gets to it
         return not (due_us and redis.call("ZSCORE", key.due_keys, its_key))
     elseif its.retry then
         return its.retry == id and room >= 0
@@ -102,8 +104,8 @@ local function has_room_for(id, its_key, its)
     return key_turns.has_room_for_type(its.turn and redis.call("HGET", key.job(id), "type"), room, its)
 end
 
--- RETURNS whether job `id`, which stands in its lane, may start. If not, since the limit was lowered just now, it does
--- not stand there any more.
+-- RETURNS whether job `id`, which stands in its lane, may start. If its key has no room for it, since its limit was
+-- lowered just now or a tick is to go on with the key, the job is kept back from now on.
 function keyed.may_start(id)
     local its_key = key_rows.rules_of(id)
     local its = its_key and key_rows.read(its_key)
@@ -113,7 +115,7 @@ function keyed.may_start(id)
     key_standing.heads_change()
     local type, lane, enqueued = unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued"))
     local sublane = type and lane and its.sublanes[type .. " " .. lane]
-    if sublane and sublane.standing == id then -- first: the call may not get to it
+    if sublane and sublane.standing == id then -- at first: `settle` may leave this sub-lane to a tick
         local heads = redis.call("HGET", key.heads, type) or ""
         lanes.rewrite(type, key_standing.let_stand(its_key, sublane, "", heads), heads)
         call.moved[type] = call.moved[type] or false
@@ -127,7 +129,7 @@ function keyed.may_start(id)
     return false
 end
 
--- Job `id`, which was popped from its lane, was claimed: it holds its key, or took one of the starts of a rate.
+-- Job `id`, which was popped from its lane, was claimed: it holds its key, or counts as a start of its rate.
 function keyed.hold(id, type, lane, fence)
     local its_key = key_rows.rules_of(id)
     if not its_key then
@@ -150,8 +152,8 @@ function keyed.hold(id, type, lane, fence)
     key_standing.settle(its_key, false)
 end
 
--- RETURNS a job of the key that waits, and is of the same task as job `id`: its retry, and the type of that; nil if
--- there is none, or its type is held back.
+-- RETURNS the retry of job `id`, a waiting job of the same task and key, and its type; nil if there is none, or a pause
+-- or limit holds its type back.
 local function retry_of(id, its_key)
     local task = redis.call("HGET", key.job(id), "task") or ""
     for _, other in ipairs((find_by_task.some(task, 0, protocol.MOST_MOVES))) do
@@ -163,39 +165,41 @@ local function retry_of(id, its_key)
     end
 end
 
--- The claim of job `id` of `type` was removed, whose row says `rules` and `name`.
+-- Frees the key of job `id` of `type`, whose claim was removed. With `keep_order` the key is kept for the job's retry.
+-- `rules`, `name`: what the job's row says.
 function keyed.free(id, type, rules, name)
     key_rows.know(id, rules, name)
     local its_key, _, keeps_order = key_rows.rules_of(id)
-    if its_key and redis.call("ZREM", key.held(its_key), id) == 1 then
-        local known = key_rows.of_call().known[its_key]
-        if known then
-            known.held = known.held - 1
-        end
-        local its = key_rows.read(its_key)
-        local retry, its_type
-        if keeps_order ~= "" then
-            retry, its_type = retry_of(id, its_key)
-        end
-        if retry then
-            call.moved[its_type] = true -- it may stand already, left to a tick
-            redis.call("HSET", key.of_key(its_key), "retry", retry)
-            its.retry = retry
-        elseif not its.turn and not its.retry then
-            key_turns.give_turn(its_key, its, type)
-        end
-        key_standing.settle(its_key, true)
+    if not its_key or redis.call("ZREM", key.held(its_key), id) == 0 then
+        return
     end
+    local known = key_rows.of_call().known[its_key]
+    if known then
+        known.held = known.held - 1
+    end
+    local its, retry, its_type = key_rows.read(its_key), nil, nil
+    if keeps_order ~= "" then
+        retry, its_type = retry_of(id, its_key)
+    end
+    if retry then
+        call.moved[its_type] = true -- it may stand already: then `settle` changes nothing
+        redis.call("HSET", key.of_key(its_key), "retry", retry)
+        its.retry = retry
+    elseif not its.turn and not its.retry then
+        key_turns.give_turn(its_key, its, type)
+    end
+    key_standing.settle(its_key, true)
 end
 
--- Has the types be filled of which a job of the key stands in a lane.
-local function gain_standing(its_key)
+-- Has the caller fill free slots with jobs of the types of which a job of the key stands.
+local function fill_standing(its_key)
     for _, sublane in pairs(key_rows.read(its_key).sublanes) do
         call.moved[sublane.type] = call.moved[sublane.type] or sublane.standing ~= ""
     end
 end
 
--- Settles keys that the limits or the time may let go on, as many as one call may. RETURNS whether there may be more.
+-- Settles the keys whose limits have changed, and those that a tick is to look at by now: MOST_KEYS of each kind.
+-- RETURNS whether there may be more.
 function keyed.recheck()
     local now = keyed.revision()
     local stale = redis.call("ZRANGEBYSCORE", key.waiting_keys, "-inf", "(" .. now, "LIMIT", 0, protocol.MOST_KEYS)
@@ -208,12 +212,12 @@ function keyed.recheck()
         keyed.settle_again(its_key)
     end
     for _, its_key in ipairs(due) do
-        gain_standing(its_key) -- who publishes beside a job that stands in vain leaves its own to this call
+        fill_standing(its_key) -- a publish leaves a job to this tick that comes beside one which stands in vain
         keyed.settle_again(its_key)
-        gain_standing(its_key) -- who made the key due may have settled it, and filled no slots
+        fill_standing(its_key) -- the arrow that made the key due may have settled it, and filled no slots
     end
     local free = redis.call("ZRANGEBYSCORE", key.rates, "-inf", call.now, "LIMIT", 0, protocol.MOST_KEYS)
-    for _, its_key in ipairs(free) do -- all starts of these are free again
+    for _, its_key in ipairs(free) do -- all jobs of these rates may start at once again
         redis.call("ZREM", key.rates, its_key)
     end
     return key_rows.of_call().is_unfinished or math.max(#stale, #due, #free) == protocol.MOST_KEYS

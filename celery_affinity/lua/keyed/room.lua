@@ -1,18 +1,9 @@
--- key_room: how many jobs more may hold a key, or start now: by limits, rates and pauses. Nothing is written here.
+-- key_room: how many jobs more may hold a key, or start now, by limits, rates and pauses. Nothing is written here.
+-- A rate of N in a period lets a job start each period / N, its interval. Key `rates` has the time at which N jobs may
+-- start at once again; each start moves it by an interval.
 
--- RETURNS the number that the first of the patterns in the setting `limits` says that matches the key, or nil. They
--- stand in the order in which they count: rules/patterns.precedence.
-local function limit_set(its_key)
-    for pattern, number in string.gmatch(call.limits, "(%S+)=(%d+)") do
-        local of_lua = string.gsub(string.gsub(pattern, "[-.%%]", "%%%0"), "%*", ".*")
-        if string.find(its_key, "^" .. of_lua .. "$") then
-            return tonumber(number)
-        end
-    end
-end
-
--- RETURNS the slowest of the rates in `stated`: how many may start at once, a period, µs, and the time after which one
--- start is free again, µs; nil if there is none.
+-- RETURNS the slowest of the rates in `stated`: how many jobs may start at once, the period, µs, and the interval, µs;
+-- nil if none of them is a rate.
 function key_room.rate_of(stated)
     local most, period_us
     for _, text in pairs(stated) do
@@ -26,28 +17,32 @@ function key_room.rate_of(stated)
     return most, period_us, most and math.max(1, math.floor(period_us / most))
 end
 
--- RETURNS how many jobs may hold the key: what the settings say, else the least that is stated.
+-- RETURNS how many jobs may hold the key: the number of the first pattern that matches it in the setting `limits`,
+-- which has the patterns in the order in which they count (rules/patterns.precedence); else the least that jobs state.
 local function limit_of(its_key, stated)
-    if not call.limits then -- there may be thousands of types with limits
+    if not call.limits then -- without the limits of types, of which there may be thousands
         call.limits = string.gsub(redis.call("HGET", key.settings, "limits") or "", "%f[^%s%z]type%%3A%S+", "")
     end
-    local limit = limit_set(its_key)
-    if not limit then
-        limit = math.huge
-        for _, text in pairs(stated) do
-            limit = math.min(limit, tonumber(text) or limit)
+    for pattern, number in string.gmatch(call.limits, "(%S+)=(%d+)") do
+        if texts.matches(pattern, its_key) then
+            return tonumber(number)
         end
     end
-    return limit
+    local least = math.huge
+    for _, text in pairs(stated) do
+        least = math.min(least, tonumber(text) or least)
+    end
+    return least
 end
 
--- RETURNS when all starts of a rate are free again, µs; at most a period from now, if the clock was set back.
+-- RETURNS when all jobs of a rate may start at once again, µs. The server's clock may have been set back since: no
+-- later than a period from now.
 function key_room.free_at(its_key, period_us)
     return math.min(tonumber(redis.call("ZSCORE", key.rates, its_key)) or 0, call.now_us + period_us)
 end
 
--- RETURNS how many jobs more may hold the key, or start; for a key of a rate also when the next one may, µs, false if
--- one may now. The retry that the key is kept for counts as a holder, and may start itself unless the room is below 0.
+-- RETURNS how many jobs more may hold the key, or start now; of a rate also when the next one may, µs, false if one may
+-- now. If the key is kept for a retry, this job counts as a holder, and may start unless the room is below 0.
 function key_room.room_of(its_key, its)
     if its.is_paused then
         return -math.huge

@@ -1,14 +1,14 @@
--- key_turns: a key that jobs of other types get again and again is kept, after a while, for the type that has waited
--- longest: a release of a busy type takes the key again in the same call, so that a type whose slots are busy at each
--- such moment would never get it.
+-- key_turns: a key has room for one job, and jobs of several types wait for it. The release of a job brings the next
+-- job of a type that its worker serves, in the same call: so a type whose workers are busy at each such moment would
+-- never get the key. So the key is kept, after a while (setting `key_patience`), for the type that has waited longest:
+-- that is its turn, which ends when a job of the type has got the key, and else after the same while.
 
--- RETURNS whether a key that has room for so many jobs has it for those of a type: the last place may be kept for
--- another.
+-- RETURNS whether a key with this `room` has it for jobs of `type`: the last place may be kept for another type.
 function key_turns.has_room_for_type(type, room, its)
     return room > 1 or (room == 1 and (not its.turn or its.turn == type))
 end
 
--- RETURNS whether no pause and no limit holds back a type.
+-- RETURNS whether jobs of a type may start, which no pause and no limit of the type holds back.
 function key_turns.is_open(type)
     local rule, pause_of_all = unpack(redis.call("HMGET", key.type_rules, type, "*"))
     return not pause_of_all and (not rule or string.find(rule, "^limit=%d+$") ~= nil)
@@ -27,7 +27,7 @@ local function record_had(its_key, its, type)
     its.had[type] = call.now_us
 end
 
--- A job of `type` got the key: if it was the turn of its type, the turn is over.
+-- A job of `type` got the key: ends the turn of its type, and records that it had the key, if jobs of others wait.
 function key_turns.end_turn(its_key, its, type)
     if its.turn == type then
         key_rows.keep_for_nobody(its_key, its, "turn")
@@ -40,8 +40,8 @@ function key_turns.end_turn(its_key, its, type)
     end
 end
 
--- Has a turn end that is over, or in which nobody waits. Else a tick looks at the key when it is over. `gains`: whether
--- the types that may have room then are to be filled; if not, the next tick does.
+-- Ends a turn whose time is over, or of whose type no job waits; else a tick looks at the key when it is over. `gains`:
+-- as `key_standing.settle` has it.
 function key_turns.end_turn_in_vain(its_key, its, gains)
     local began_us, ends_us, waits = tonumber(its.turn_began), tonumber(its.turn_ends), false
     for _, sublane in pairs(its.sublanes) do
@@ -60,8 +60,9 @@ function key_turns.end_turn_in_vain(its_key, its, gains)
     end
 end
 
--- A job of `its_type` held the key: keeps it for the type that has waited longest while others got it, if that is too
--- long. A type that no slot serves, or that is held back, loses its turn: it waits as if it had had the key just now.
+-- A job of `its_type` has freed the key: gives the turn to the type that has waited longest while others got the key,
+-- if that was longer than the patience. A type that no slot serves, or that a pause or limit holds back, loses its
+-- turn: it waits as if it had had the key just now.
 function key_turns.give_turn(its_key, its, its_type)
     local longest, since_us = nil, call.now_us
     for _, sublane in pairs(its.sublanes) do

@@ -28,8 +28,7 @@ end
 function reserves.concerning(text, type)
     local found = {}
     for pattern, class, amount, share in string.gmatch(text or "", "(%S+):([%w_-]+)=(%d+)(%%?)") do
-        local of_lua = string.gsub(string.gsub(pattern, "[-.%%]", "%%%0"), "%*", ".*")
-        if string.find(type, "^" .. of_lua .. "$") then
+        if texts.matches(pattern, type) then
             found[#found + 1] = { ranges = ranges_of(class), amount = tonumber(amount), is_share = share ~= "" }
         end
     end

@@ -12,8 +12,6 @@ FAULTS = (
     Fault("types/reserves", "{ on_demand, 2 * on_demand - 1 }", "{ 0, on_demand - 1 }"),
     Fault("types/reserves", "tonumber(last) or tonumber(first)", "tonumber(first)"),
     Fault("types/reserves", "last, on_demand + first, on_demand + last }", "last }"),
-    Fault("types/reserves", '"%%%0"), "%*", ".*")', '"%%%0"), "%*", ".")'),
-    Fault("types/reserves", '"^" .. of_lua .. "$"', "of_lua"),
     Fault("types/reserves", "number <= reserve.ranges[i + 1]", "number < reserve.ranges[i + 1]"),
     Fault("types/reserves", "math.ceil(", "math.floor("),
     Fault("types/reserves", "math.max(of_type.most, each.slots)", "each.slots"),

@@ -1,0 +1,17 @@
+-- texts: texts that are words, separated by blanks, and patterns.
+
+-- RETURNS how many words there are in `text`; nil has none.
+function texts.number_of_words(text)
+    return select(2, string.gsub(text or "", "%S+", ""))
+end
+
+-- RETURNS whether `word` is one of the words in `text`; nil has none.
+function texts.has_word(text, word)
+    return string.find(" " .. (text or "") .. " ", " " .. word .. " ", 1, true) ~= nil
+end
+
+-- RETURNS whether `name` matches `pattern`, in which "*" stands for any text.
+function texts.matches(pattern, name)
+    local of_lua = string.gsub(string.gsub(pattern, "[-.%%]", "%%%0"), "%*", ".*")
+    return string.find(name, "^" .. of_lua .. "$") ~= nil
+end
