@@ -36,7 +36,7 @@ function arrows.join(ARGV)
     workers.say_what_is_kept(worker)
     workers.attach(worker, profile, types)
 
-    rule_changes.recheck()
+    keyed.recheck()
     local more = fill.fill(types, "", settings_in_force.read(), which_slot.view())[1]
     if more == "" then
         lookahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))

@@ -16,7 +16,7 @@ function arrows.pause(ARGV)
         redis.call("ZREM", key.pause_ends, what)
     end
     rule_changes.pause(what, call.now .. " " .. until_us .. " " .. why)
-    if pause_signs.put() then
+    if rule_changes.put_signs() then
         workers.have_one_tick()
     end
     return is_new and 1 or 0

@@ -45,7 +45,7 @@ function arrows.purge(ARGV)
                 recurring.take_back(type, rules, name, enqueued)
             end
             if state ~= "scheduled" then
-                waiting_calls.add(type, -waiting_calls.of(id))
+                callers.count_waiting(type, -callers.beyond_one(id))
             end
             come_back.forget(id)
         else

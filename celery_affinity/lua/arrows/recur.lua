@@ -20,8 +20,8 @@ function arrows.recur(ARGV)
         local old_digest, old_app, old_type, old_key, old_task, old_stale, due, is_suspended =
             unpack(redis.call("HMGET", row, "digest", "app", "type", "merge", "task", "stale", "due", "suspended"))
         local place, old_place =
-            recurring_names.place(type, merge_key, task), recurring_names.place(old_type, old_key, old_task)
-        if place ~= old_place and not recurring_names.add(place, name) then
+            recurring.place(type, merge_key, task), recurring.place(old_type, old_key, old_task)
+        if place ~= old_place and not recurring.add_name(place, name) then
             refused[#refused + 1] = name
             return
         end
@@ -41,7 +41,7 @@ function arrows.recur(ARGV)
             return
         end
         if place ~= old_place then
-            recurring_names.remove(old_place, name)
+            recurring.remove_name(old_place, name)
         end
         redis.call("HDEL", row, "matched", "by", "made", "left", "left_at")
         if is_suspended then

@@ -31,15 +31,15 @@ end
 -- Ends a job that is not just done; `known`: what `claims.remove` returned; `keeps`: what the worker's row says of
 -- ended jobs. RETURNS the type of a job that is pending again, else nil.
 local function end_otherwise(worker, id, known, outcome, keeps, settings)
-    local how, why = outcomes.read(outcome)
+    local how, why = ends.read_outcome(outcome)
     -- The worker had acked it, and lost it; or the task says that it was ignored.
     known.is_doubtful = how ~= "acked"
     local is_kept = how == "failed" and keeps and string.find(keeps, "failed", 1, true)
-    local has_ended = (outcomes.ENDED[how] or known.acked) and not is_kept
+    local has_ended = (ends.STATE_AFTER[how] or known.acked) and not is_kept
     if has_ended and marks.of(id) == protocol.BATCH then
-        return batch_release.record(id, known, how, why)
+        return batches.release(id, known, how, why)
     elseif has_ended then
-        finished.record(id, known, outcomes.ENDED[how] or "done", outcomes.ENDED[how] and why or "")
+        ends.on_worker(id, known, ends.STATE_AFTER[how] or "done", ends.STATE_AFTER[how] and why or "")
         return nil
     elseif how == "rejected" or is_kept then
         come_back.drop(worker, id)
@@ -59,7 +59,7 @@ local function end_all(worker, ends_given, keeps, settings)
             known.keep_s = tonumber(string.match(keeps, "^%d+"))
         end
         if known and outcome == "acked" and marks.of(id) ~= protocol.BATCH then -- as most jobs end
-            finished.record(id, known, "done", "")
+            ends.on_worker(id, known, "done", "")
         elseif known then
             local type = end_otherwise(worker, id, known, outcome, keeps, settings)
             if type then

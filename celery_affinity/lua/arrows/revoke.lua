@@ -10,7 +10,7 @@ function arrows.revoke(ARGV)
     -- ARGV[4..]: names
 
 
-    -- RETURNS what `find_by_task.some` does, for a stamp. The jobs are removed from its index, so that a repeated call
+    -- RETURNS what `find_by.jobs_of_task` does, for a stamp. The jobs are removed from its index, so that a repeated call
     -- gets to the others.
     local function some_of_stamp(stamp, _, most)
         local found = redis.call("ZPOPMIN", key.stamped(stamp), most)
@@ -28,7 +28,7 @@ function arrows.revoke(ARGV)
             redis.call("SET", key.revoked_stamp(ARGV[i]), call.now, "EX", keep_s)
         end
     end
-    local some = by == "task" and find_by_task.some or some_of_stamp
+    local some = by == "task" and find_by.jobs_of_task or some_of_stamp
     local revoked, looked_at = 0, 0
     for i = 4, #ARGV do
         if looked_at == protocol.MOST_MOVES then

@@ -11,7 +11,7 @@ function arrows.shared(ARGV)
     if not batches.is_its_own(batch, fence) then
         return -1
     end
-    local how, why = outcomes.read(outcome)
+    local how, why = ends.read_outcome(outcome)
     local batch_state, primary = unpack(redis.call("HMGET", key.job(batch), "state", "primary"))
     for i = 4, #ARGV do
         local id = ARGV[i]
@@ -20,7 +20,7 @@ function arrows.shared(ARGV)
             redis.call("ZREM", key.callers(batch), id)
             redis.call("ZADD", key.told_callers(batch), number, id)
         elseif number then
-            batches.end_caller(id, batch, outcomes.ENDED[how], why)
+            batches.end_caller(id, batch, ends.STATE_AFTER[how], why)
         end
     end
     local left = redis.call("ZCARD", key.callers(batch))

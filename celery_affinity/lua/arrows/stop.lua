@@ -18,7 +18,7 @@ function arrows.stop(ARGV)
             stopped = stopped + redis.call("UNLINK", key.recurring_call(name))
             redis.call("UNLINK", key.signature(name))
             redis.call("ZREM", key.recurring, name)
-            recurring_names.remove(recurring_names.place(type, merge_key, task), name)
+            recurring.remove_name(recurring.place(type, merge_key, task), name)
         end
     end
     return stopped

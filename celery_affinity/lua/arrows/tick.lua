@@ -140,7 +140,7 @@ function arrows.tick(ARGV)
     local grace, recheck_from = silence_began()
     local has_more_to_recheck = false
     if recheck_from then
-        has_more_to_recheck = recurring_recheck.recheck(recheck_from)
+        has_more_to_recheck = recurring.recheck(recheck_from)
     end
     local expired = end_expired()
     local due = promote_due()
@@ -148,7 +148,7 @@ function arrows.tick(ARGV)
     local have_rules_more = rule_changes.tick()
     local has_more_ended = false
     if redis.call("EXISTS", key.ended) == 1 then
-        has_more_ended = memory.trim(settings)
+        has_more_ended = ends.trim(settings)
     end
     local more = fill.fill(types, "", settings, which_slot.view())[1]
 

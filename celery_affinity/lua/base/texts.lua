@@ -1,11 +1,11 @@
 -- texts: texts that are words, separated by blanks, and patterns.
 
--- RETURNS how many words there are in `text`; nil has none.
+-- RETURNS how many words there are in `text`; nil and false have none.
 function texts.number_of_words(text)
     return select(2, string.gsub(text or "", "%S+", ""))
 end
 
--- RETURNS whether `word` is one of the words in `text`; nil has none.
+-- RETURNS whether `word` is one of the words in `text`; nil and false have none.
 function texts.has_word(text, word)
     return string.find(" " .. (text or "") .. " ", " " .. word .. " ", 1, true) ~= nil
 end

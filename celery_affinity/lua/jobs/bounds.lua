@@ -1,18 +1,18 @@
--- bounds: at most so many jobs of a type wait. A publish says the bounds of its types, and what becomes of a job beyond
--- one: all jobs of the call are refused, or a job is dropped, and its caller told.
--- Cost: some ten commands for a type; for a job that is dropped, some thirty.
+-- bounds: at most so many jobs of a type wait (`affinity_bounds`). A publish says the bounds of its types, and what
+-- happens to a job beyond one: "refuse": all jobs of the call are refused, before any is written; "drop-oldest",
+-- "drop-newest": a job is dropped, and its caller told.
+-- Cost: some ten commands for a type; some thirty for a job that is dropped.
 
--- RETURNS the keys of all lanes of `type`, and of what is kept out of them, that have jobs.
+-- RETURNS the keys of all lanes of `type`, and of what is kept back from them, that have jobs.
 local function lanes_of(type)
     local keys = {}
     for lane in lanes.each(redis.call("HGET", key.heads, type) or "") do
         keys[#keys + 1] = key.lane(type, lane)
     end
     if redis.call("EXISTS", key.kept_lanes) == 1 then
-        local names, fields = {}, {} -- of all lanes that a type can have
-        for nth = 0, 2 * protocol.MAX_PRIORITY + 1 do
-            names[nth + 1] = lanes.name(nth % 2 == 0 and "queued" or "demand", math.floor(nth / 2))
-            fields[nth + 1] = type .. " " .. names[nth + 1]
+        local names, fields = lanes.names(), {}
+        for nth, lane in ipairs(names) do
+            fields[nth] = type .. " " .. lane
         end
         for nth, is_kept in ipairs(redis.call("HMGET", key.kept_lanes, unpack(fields))) do
             keys[#keys + 1] = is_kept and key.kept_back(type, names[nth]) or nil
@@ -21,8 +21,8 @@ local function lanes_of(type)
     return keys
 end
 
--- Reads the bounds that a publish says, and how many jobs of these types wait: `call.bounds`: type -> most, full: what
--- then happens, pending: how many wait.
+-- Reads the bounds in `text`, and how many jobs of these types wait, into `call.bounds`: type -> a table: most; full:
+-- what happens beyond; pending: how many wait.
 function bounds.read(text)
     call.bounds = {}
     for type, most, full in string.gmatch(text, "([^%s=]+)=(%d+)/(%S+)") do
@@ -34,8 +34,8 @@ function bounds.read(text)
     end
 end
 
--- RETURNS whether `job`, a call that merges, is going to join others. `opened`: what calls of this publish are going to
--- find, by what they merge by.
+-- RETURNS whether `job`, a call that merges, will join others. `opened`: what the call of publish will have opened by
+-- then, by the fields of `callers.place`.
 local function joins(job, opened)
     local field = callers.place(job.type, job.rules, job.task_name)
     local found = opened[field]
@@ -51,7 +51,7 @@ local function joins(job, opened)
     return false
 end
 
--- RETURNS whether `job` is going to be one more that waits. `seen`: ids of jobs of this publish.
+-- RETURNS whether `job` will be one more that waits. `seen`: ids of the jobs before it in the call of publish.
 local function is_one_more(job, enqueued, seen, opened)
     if job_check.bad(job) or seen[job.id] or redis.call("EXISTS", key.job(job.id)) == 1 then
         return false
@@ -60,14 +60,14 @@ local function is_one_more(job, enqueued, seen, opened)
     local has_expired = job.expires_us ~= "" and tonumber(job.expires_us) <= 0
     if tonumber(job.delay_us) > 0 or has_expired or find_by.is_revoked(job.task_id) then
         return false
-    elseif job.rules ~= "" and marks.of(job.id) == protocol.MERGES then
+    elseif marks.of(job.id) == protocol.MERGES then
         local lane = lanes.name(job.mode, job.priority)
-        return not joins(job, opened) and not merging.would_wait(lane, enqueued, job.rules, #job.message)
+        return not joins(job, opened) and not patience.of_first(lane, enqueued, job.rules, #job.message)
     end
     return true
 end
 
--- RETURNS the type of the first of these jobs that finds no room; nil if all do.
+-- RETURNS the type of the first of these jobs beyond a bound that refuses; nil for none.
 local function first_full(arguments)
     local seen, opened, more = {}, {}, {}
     for first = 1, #arguments - 1, job_fields.COUNT do
@@ -83,7 +83,7 @@ local function first_full(arguments)
     return nil
 end
 
--- RETURNS the reply of the publish of these jobs, if one of them finds no room: none of them is written.
+-- RETURNS the reply of a publish that is refused, since one of its jobs finds no room; nil if all do.
 function bounds.full(arguments)
     local count = (#arguments - 1) / job_fields.COUNT
     local may_be_full = false
@@ -103,15 +103,15 @@ function bounds.full(arguments)
     return reply
 end
 
--- RETURNS the job of `type` that waits longest, among the first of each lane. A batch stands for many callers: it is
--- none of those.
+-- RETURNS the job of `type` that waits longest, of the first MOST_DROPPED_FROM in each lane; no batch, which has many
+-- callers.
 local function oldest_of(type)
     local oldest, oldest_us
     for _, lane in ipairs(lanes_of(type)) do
         local some = redis.call("ZRANGE", lane, 0, protocol.MOST_DROPPED_FROM - 1, "WITHSCORES")
         for nth = 1, #some, 2 do
             local id, enqueued_us = some[nth], tonumber(some[nth + 1])
-            local is_older = not oldest or enqueued_us < oldest_us or (enqueued_us == oldest_us and id < oldest)
+            local is_older = not oldest or score.is_older(enqueued_us, id, oldest_us, oldest)
             if marks.of(id) ~= protocol.BATCH and is_older then
                 oldest, oldest_us = id, enqueued_us
             end
@@ -120,8 +120,8 @@ local function oldest_of(type)
     return oldest
 end
 
--- Drops a job if `job`, which was written with this `state`, is one too many. RETURNS the state of `job` then, and
--- whether another one was dropped: that may have been all that waited before, since it had expired.
+-- Drops a job if `job`, which was written with this `state`, is one too many. RETURNS the state of `job` then; and
+-- whether another job was dropped: then the caller fills slots, since all jobs that waited before may have expired.
 function bounds.keep(job, state)
     local bound = call.bounds[job.type]
     if not bound or state ~= protocol.IS_PENDING then

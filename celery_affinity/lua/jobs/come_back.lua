@@ -1,5 +1,4 @@
--- come_back: a claimed job leaves its slot without having been done: it is pending again, or dead.
--- A reason for the length: pending again, dead and set aside are the outcomes of one question.
+-- come_back: a job leaves its slot without having been done: it is pending again, ends, or becomes a dead letter.
 
 -- Removes a claim. The caller recounts the worker's free slots afterwards, once for all claims that it removed.
 function come_back.drop(worker, id)
@@ -7,6 +6,39 @@ function come_back.drop(worker, id)
     redis.call("HDEL", key.job(id), "worker", "fence", "by", "started") -- "claimed" stays, and says that it was
     local is_limited, type, rules, name = unpack(redis.call("HMGET", key.job(id), "limited", "type", "rules", "name"))
     with_rules.free(id, type, is_limited, rules, name)
+end
+
+-- Takes a job back from its worker. The job ends if it was revoked or has expired; it is lost if it was acked, since
+-- Celery runs such a job at most once; it is dead if it was delivered too often; else it is pending again, with its
+-- first enqueue time. `is_counted`: whether this counts as a delivery. `why`: as `come_back.bury` takes it.
+-- RETURNS the type of a job that is pending again, else nil.
+function come_back.put(worker, id, is_counted, settings, why)
+    local type, lane, enqueued, acked, deliveries =
+        unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries"))
+    local is_batch = marks.of(id) == protocol.BATCH
+    come_back.drop(worker, id)
+    if not spoiled.can_wait(type, lane, enqueued, deliveries) then
+        return come_back.set_aside(id, "claims:" .. worker, settings)
+    end
+    local ended = not is_batch and ends.meanwhile(id)
+    if acked == "1" and ended ~= "revoked" then
+        come_back.bury(id, "lost", settings)
+        return nil
+    elseif is_batch and not batches.meanwhile(id) then
+        return nil
+    elseif ended then
+        ends.record(id, ended)
+        return nil
+    elseif is_counted and redis.call("HINCRBY", key.job(id), "deliveries", 1) >= settings.max_deliveries then
+        come_back.bury(id, "max_deliveries", settings, why)
+        return nil
+    end
+    redis.call("HSET", key.job(id), "state", "pending")
+    if is_batch then
+        redis.call("HSET", key.job(id), "task", "")
+    end
+    with_rules.wait(id, type, lane, enqueued)
+    return type
 end
 
 -- RETURNS ids of jobs that `worker` holds: all of them, or more than `most`.
@@ -25,8 +57,8 @@ function come_back.some_of(worker, most)
     return ids
 end
 
--- Deletes a job that is in no lane and has no slot; with a batch, `most` of its calls, MOST_FORGOTTEN if nil: a batch
--- that has others goes with these, when it is `told` of.
+-- Deletes a job that is in no lane and has no slot. Of a batch, `most` calls at once, MOST_FORGOTTEN if nil; the others
+-- go with the batch, some with each call of `told`.
 function come_back.forget(id, most)
     redis.call("ZREM", key.dead, id)
     redis.call("ZREM", key.untold, id)
@@ -37,8 +69,8 @@ function come_back.forget(id, most)
     redis.call("UNLINK", key.job(id), key.message(id))
 end
 
--- Deletes the oldest dead letters above `dead_max`, some at a time. A dead letter whose caller has not been told yet is
--- deleted when the caller has been told.
+-- Deletes the oldest dead letters above `dead_max`, MOST_MOVES at most. One whose caller is still to be told is no dead
+-- letter any more, and `told` deletes it.
 local function trim_dead(dead_max)
     local over = redis.call("ZCARD", key.dead) - dead_max
     if over > 0 then
@@ -52,9 +84,9 @@ local function trim_dead(dead_max)
     end
 end
 
--- Makes a job a dead letter. The caller of a job that was rejected, or failed, is told by its worker, the caller of an
--- unreadable job is not known, and the callers of the others are told by a process that asks (`announce`). `why`: what
--- the worker said of the error, in words; nil or "" if nothing.
+-- Makes a job a dead letter. Its worker tells the caller of a job that was rejected or failed, and nobody knows the
+-- caller of an unreadable one; other callers are told by a process that asks (`announce`). `why`: what the worker said
+-- of the error, in words; nil or "" for nothing.
 function come_back.bury(id, reason, settings, why)
     local now = call.now
     redis.call("HSET", key.job(id), "state", "dead", "reason", reason, "ended", now)
@@ -62,13 +94,10 @@ function come_back.bury(id, reason, settings, why)
         redis.call("HSET", key.job(id), "why", why)
     end
     redis.call("ZADD", key.dead, now, id)
-    redis.call("HINCRBY", key.counters, reason, 1)
-    local type = redis.call("HGET", key.job(id), "type")
-    if reason ~= "failed" and type and redis.call("HEXISTS", key.capacity, type) == 1 then -- its worker counts it
-        redis.call("HINCRBY", key.figures(type), reason, 1)
-    end
+    local type, rules, name = unpack(redis.call("HMGET", key.job(id), "type", "rules", "name"))
+    ends.count(reason ~= "failed" and type, reason) -- for its type the worker counts one that failed
     if marks.of(id) == protocol.MERGES or marks.of(id) == protocol.BATCH then
-        callers.close(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
+        callers.close(id, type, rules, name)
     end
     if marks.of(id) == protocol.BATCH then
         batches.bury(id, reason)
@@ -78,19 +107,19 @@ function come_back.bury(id, reason, settings, why)
     trim_dead(settings.dead_max)
 end
 
--- The caller of a job that was untold knows how the job ended; or all callers, of a batch. `most`: as in `forget`.
+-- The caller of a job that was untold knows how it ended; of a batch, all callers do. `most`: as in `come_back.forget`.
 function come_back.told(id, most)
     redis.call("ZREM", key.untold, id)
     redis.call("HDEL", key.job(id), "left", "tries")
     if redis.call("HGET", key.job(id), "state") ~= "dead" then
         ends.told(id)
     elseif not redis.call("ZSCORE", key.dead, id) then
-        come_back.forget(id, most) -- too many jobs were dead: this was left to do
+        come_back.forget(id, most) -- `trim_dead` left that to do
     end
 end
 
--- Sets aside a job that cannot wait, because its row was deleted or spoiled; it is in no lane and has no slot. Its
--- message, if there is one, is kept among the dead letters. A batch waits again with its calls. RETURNS its type then.
+-- Sets aside a job, in no lane and no slot, that cannot wait since its row was deleted or spoiled: it becomes a dead
+-- letter if its message is left. A batch waits again with its calls: RETURNS its type then, else nil.
 function come_back.set_aside(id, where, settings)
     spoiled.record("job " .. id .. ", found in " .. where)
     if marks.of(id) == protocol.BATCH then
@@ -111,39 +140,4 @@ function come_back.set_aside(id, where, settings)
     redis.call("HDEL", key.job(id), "acked", "expires")
     come_back.bury(id, "unreadable", settings)
     return nil
-end
-
--- Takes a job back from its worker. The job ends if it has been revoked; it is lost if it had been acked, since Celery
--- promised to run it at most once; it ends if it has expired; it is dead if it came back too often. Else the job is
--- pending again with its first enqueue time. `counted`: whether this counts as a delivery. `why`: as `come_back.bury`
--- takes it.
--- RETURNS the type of a job that is pending again, else nil.
-function come_back.put(worker, id, counted, settings, why)
-    local type, lane, enqueued, acked, deliveries =
-        unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries"))
-    come_back.drop(worker, id)
-    if not spoiled.can_wait(type, lane, enqueued, deliveries) then
-        return come_back.set_aside(id, "claims:" .. worker, settings)
-    end
-    local ended = marks.of(id) ~= protocol.BATCH and ends.meanwhile(id)
-    if acked == "1" and ended ~= "revoked" then
-        come_back.bury(id, "lost", settings)
-        return nil
-    end
-    if marks.of(id) == protocol.BATCH and not batches.meanwhile(id) then
-        return nil
-    elseif ended then
-        ends.record(id, ended)
-        return nil
-    end
-    if counted and redis.call("HINCRBY", key.job(id), "deliveries", 1) >= settings.max_deliveries then
-        come_back.bury(id, "max_deliveries", settings, why)
-        return nil
-    end
-    redis.call("HSET", key.job(id), "state", "pending")
-    if marks.of(id) == protocol.BATCH then
-        redis.call("HSET", key.job(id), "task", "")
-    end
-    with_rules.wait(id, type, lane, enqueued)
-    return type
 end

@@ -1,9 +1,55 @@
--- ends: a job ends without a worker that could tell: revoked or expired while it waited, lost, or given up. A process
--- that has the job's app tells its caller (`announce`).
+-- ends: how jobs end, and how long an ended job is known. A worker ends a job that it ran. A job that ends otherwise,
+-- revoked or expired while it waited, is untold (key `untold`) until a process that has its app tells its caller.
+-- A job that has ended is known for a minute, or for longer (`affinity_keep`); then key `ended` has it in time order.
+local ENDED_KEPT_S = protocol.ENDED_KEPT_S .. "" -- a text: to write a number takes as long as the command
+
+-- What a worker says of a job's end -> the state of the job.
+ends.STATE_AFTER = {
+    acked = "done", ignored = "done", failed = "failed", revoked = "revoked", expired = "expired",
+}
+
+-- RETURNS the two parts of what a worker says of an end: how the job ended; and why, in words, "" if it does not say.
+function ends.read_outcome(outcome)
+    local how, why = string.match(outcome, "^(%S*) ?(.*)$")
+    return how, string.sub(why, 1, protocol.MOST_WHY_BYTES)
+end
+
+-- Ends a job whose claim was removed, as its worker says. `known`: what `claims.remove` returned; is_doubtful: whether
+-- the task may not have succeeded, whatever `state` says; ran: the call of a batch that was run; keep_s: how long
+-- the job is known, nil for a minute. `why`: in words, "" for nothing. `is_untold`: whether callers are to be told.
+function ends.on_worker(id, known, state, why, is_untold)
+    redis.call("UNLINK", key.message(id))
+    if not known.has_row then
+        redis.call("UNLINK", key.job(id)) -- the server has lost the job: an ack may be left of it
+        return
+    end
+    local keep_s = known.keep_s or ENDED_KEPT_S
+    if known.has_more then
+        find_by.forget(id, known.task, known.stamps, known.expires, keep_s)
+    elseif known.task and known.task ~= "" then
+        redis.call("EXPIRE", key.task(known.task), keep_s)
+    end
+    if known.rules then
+        callers.close(id, known.type, known.rules, known.name)
+        if state == "done" and not known.is_doubtful then
+            recurring.run(known.type, known.rules, known.name, id, known.ran or id, known.task)
+        end
+    end
+    local its = key.job(id)
+    redis.call("HSET", its, "state", state, "ended", call.now)
+    if why ~= "" then
+        redis.call("HSET", its, "why", why)
+    end
+    if not is_untold then
+        redis.call("EXPIRE", its, keep_s)
+        if known.keep_s and marks.of(id) ~= protocol.BATCH then
+            redis.call("ZADD", key.ended, call.now, id)
+        end
+    end
+end
 
 -- Ends a job that is in no lane and has no slot. `how`: "revoked" or "expired".
 function ends.record(id, how)
-    local now = call.now
     if marks.of(id) == protocol.MERGES then
         local state, type, rules, name, enqueued, patient =
             unpack(redis.call("HMGET", key.job(id), "state", "type", "rules", "name", "enqueued", "patient"))
@@ -12,24 +58,30 @@ function ends.record(id, how)
             recurring.take_back(type, rules, name, enqueued)
         end
     end
-    redis.call("HSET", key.job(id), "state", how, "ended", now)
-    redis.call("ZADD", key.untold, now, id)
-    redis.call("HINCRBY", key.counters, how, 1)
+    redis.call("HSET", key.job(id), "state", how, "ended", call.now)
+    redis.call("ZADD", key.untold, call.now, id)
     local stamps, expires, type = unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "type"))
-    if type and redis.call("HEXISTS", key.capacity, type) == 1 then
-        redis.call("HINCRBY", key.figures(type), how, 1)
-    end
+    ends.count(type, how)
     find_by.fade(id, stamps, expires)
+end
+
+-- Counts an end of a kind, for observers: of its type as long as workers serve the type.
+function ends.count(type, kind)
+    redis.call("HINCRBY", key.counters, kind, 1)
+    if type and redis.call("HEXISTS", key.capacity, type) == 1 then
+        redis.call("HINCRBY", key.figures(type), kind, 1)
+    end
 end
 
 -- Ends a job that waits. RETURNS whether it did wait: a claimed job is its worker's.
 function ends.waiting(id, how)
     local state, type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
-    if state == "pending" and type and lanes.is_one(lane) then
+    local has_place = type and lanes.is_one(lane)
+    if state == "pending" and has_place then
         with_rules.leave(id, type, lane)
     elseif state == "scheduled" then
         redis.call("ZREM", key.scheduled, id)
-        if type and lanes.is_one(lane) and marks.has_rules(id) then
+        if has_place and marks.has_rules(id) then
             with_rules.leave(id, type, lane) -- its key may be kept for it
         end
     elseif state ~= "merged" or not callers.let_go(id, how) then
@@ -39,7 +91,7 @@ function ends.waiting(id, how)
     return true
 end
 
--- RETURNS how a job that comes back from its worker has ended meanwhile, or nil: it may wait again.
+-- RETURNS "expired" or "revoked" for a job to which that happened while a worker had it; nil if it may wait again.
 function ends.meanwhile(id)
     local task, stamps, expires, enqueued =
         unpack(redis.call("HMGET", key.job(id), "task", "stamps", "expires", "enqueued"))
@@ -49,8 +101,42 @@ function ends.meanwhile(id)
     return find_by.is_revoked(task or "", stamps, enqueued) and "revoked" or nil
 end
 
--- Deletes the message of a job whose caller has been told, and keeps the rest for a while.
+-- The caller of a job knows how it ended: deletes the message; the rest is known for a while.
 function ends.told(id)
     redis.call("UNLINK", key.message(id))
-    memory.keep(id)
+    ends.remember(id)
+end
+
+-- Has job `id`, which ended without its worker's release, be found by its task alone, and forgotten in time. Calls of a
+-- batch are known like other jobs, the batch for a minute.
+function ends.remember(id)
+    local keep_us = tonumber(redis.call("HGET", key.settings, "keep_us")) or 0
+    local seconds = math.max(protocol.ENDED_KEPT_S, math.floor(keep_us / 1000000))
+    find_by.remove(id, seconds)
+    redis.call("EXPIRE", key.job(id), seconds)
+    if seconds > protocol.ENDED_KEPT_S and marks.of(id) ~= protocol.BATCH then
+        redis.call("ZADD", key.ended, call.now, id)
+    end
+end
+
+-- Removes jobs from key `ended` that are older than `keep_us`, or more than `keep_max`: these are known for a minute
+-- more. RETURNS whether there may be more to remove.
+-- Cost: MOST_TRIMMED jobs.
+function ends.trim(settings)
+    local number = redis.call("ZCARD", key.ended)
+    local since = call.text(call.now_us - settings.keep_us)
+    local gone = number == 0 and {}
+        or redis.call("ZRANGEBYSCORE", key.ended, "-inf", since, "LIMIT", 0, protocol.MOST_TRIMMED)
+    local over = math.min(number - settings.keep_max, protocol.MOST_TRIMMED)
+    if #gone < over then
+        gone = redis.call("ZRANGE", key.ended, 0, over - 1)
+        for _, id in ipairs(gone) do
+            find_by.remove(id, protocol.ENDED_KEPT_S)
+            redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
+        end
+    end
+    if #gone > 0 then
+        redis.call("ZREM", key.ended, unpack(gone))
+    end
+    return #gone == protocol.MOST_TRIMMED
 end

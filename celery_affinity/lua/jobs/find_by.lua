@@ -1,19 +1,20 @@
--- find_by: the indexes that find a job besides its lane: its task id, its stamps, the time at which it expires.
+-- find_by: the indexes that find a job besides its lane: by its task id, its stamps, the time at which it expires.
+-- Most task ids have one job, whose id key `task` has. Several jobs of one task id (retries, or a task that was sent
+-- repeatedly, or to several queues) are in sorted set `jobs_of_task`, numbered as they came; then key `task` says so.
 
--- RETURNS an iterator over stamps, "name:value", both encoded.
+-- RETURNS an iterator over stamps, "name:value", both encoded; nil has none.
 local function each_of(stamps)
     return string.gmatch(stamps or "", "%S+")
 end
 
--- RETURNS whether a message bears more stamps than it may: each stamp costs a few commands, when the job comes and when
--- it ends.
+-- RETURNS whether a message bears more stamps than it may: each costs a few commands when the job comes and ends.
 function find_by.are_too_many(stamps)
     return #stamps > protocol.MOST_STAMP_BYTES
-        or (stamps ~= "" and select(2, string.gsub(stamps, "%S+", "")) > protocol.MOST_STAMPS)
+        or (stamps ~= "" and texts.number_of_words(stamps) > protocol.MOST_STAMPS)
 end
 
--- RETURNS whether the task of a job was revoked, or one of the stamps of its message since the job was `enqueued`. A
--- job that is published with a stamp that was revoked before is for the workers to refuse, which remember the stamp.
+-- RETURNS whether a task id was revoked, or one of the `stamps` since the job was `enqueued`. A job that was published
+-- after its stamp was revoked is for the workers to refuse, which remember revoked stamps.
 function find_by.is_revoked(task, stamps, enqueued)
     if task ~= "" and redis.call("EXISTS", key.revoked(task)) == 1 then
         return true
@@ -27,18 +28,79 @@ function find_by.is_revoked(task, stamps, enqueued)
     return false
 end
 
--- Has the row of a job say, in field `more`, that there is more to be seen to when the job ends than its task's index:
--- stamps, a time at which it expires, other jobs of its task, or a limit that counts it. Most jobs have none of it, and
--- their end reads less.
-function find_by.say_more(id)
+-- Has the row of a job say, in field `more`, that it has stamps, a time at which it expires, other jobs of its task, or
+-- a limit that counts it. Most jobs have none of these, and their end reads less.
+local function say_more(id)
     if redis.call("EXISTS", key.job(id)) == 1 then
         redis.call("HSET", key.job(id), "more", 1)
     end
 end
 
+-- Adds a job to those of its task id. RETURNS whether there are others that have not ended.
+local function add_to_task(task, id)
+    if task == "" or redis.call("SET", key.task(task), id, "NX") then
+        return false
+    end
+    if redis.call("PTTL", key.task(task)) ~= -1 then -- the job there has ended
+        redis.call("SET", key.task(task), id)
+        return false
+    end
+    local last = redis.call("ZRANGE", key.jobs_of_task(task), -1, -1, "WITHSCORES")[2]
+    if not last then
+        last = 1
+        local other = redis.call("GET", key.task(task))
+        if other ~= protocol.SEVERAL then -- else somebody deleted the others
+            say_more(other)
+            redis.call("ZADD", key.jobs_of_task(task), last, other)
+            redis.call("SET", key.task(task), protocol.SEVERAL)
+        end
+    end
+    redis.call("ZADD", key.jobs_of_task(task), last + 1, id)
+    return true
+end
+
+-- RETURNS at most `most` jobs of a task id with a number above `after`; whether there may be more; and the number of
+-- the last of them.
+function find_by.jobs_of_task(task, after, most)
+    local id = redis.call("GET", key.task(task))
+    if id ~= protocol.SEVERAL then
+        return { id or nil }, false
+    end
+    local found = redis.call("ZRANGEBYSCORE", key.jobs_of_task(task), "(" .. after, "+inf", "WITHSCORES",
+        "LIMIT", 0, most)
+    local ids, last = {}, found[#found]
+    for i = 1, #found, 2 do
+        ids[#ids + 1] = found[i]
+    end
+    if #ids == most and not string.find(last, "^%d+$") then
+        error("spoiled numbers of the jobs of task " .. task) -- the caller would go on with these for ever
+    end
+    return ids, #ids == most, last
+end
+
+-- Removes a job from those of its task id. The last one stays for `keep_s` seconds, 0 for none.
+local function remove_from_task(task, id, keep_s)
+    local name = key.task(task)
+    local its = redis.call("GET", name)
+    if its == id and keep_s ~= 0 then
+        redis.call("EXPIRE", name, keep_s)
+    elseif its == id then
+        redis.call("UNLINK", name)
+    elseif its == protocol.SEVERAL then
+        redis.call("ZREM", key.jobs_of_task(task), id)
+        local left = redis.call("ZRANGE", key.jobs_of_task(task), 0, 1)
+        if #left == 1 then
+            redis.call("UNLINK", key.jobs_of_task(task))
+            redis.call("SET", name, left[1])
+        elseif #left == 0 then -- somebody deleted them
+            redis.call("UNLINK", name)
+        end
+    end
+end
+
 -- Adds a job to the indexes. `expires`: µs, "" for never. RETURNS whether its task has others that have not ended.
 function find_by.add(id, task, stamps, expires)
-    local is_again = find_by_task.add(task, id)
+    local is_again = add_to_task(task, id)
     if is_again or stamps ~= "" or expires ~= "" then
         redis.call("HSET", key.job(id), "more", 1)
     end
@@ -55,7 +117,8 @@ function find_by.add(id, task, stamps, expires)
     return is_again
 end
 
--- Removes a job that waits no more from the indexes by which waiting jobs are ended.
+-- Removes a job that waits no more from the indexes by which waiting jobs are ended. `stamps`, `expires`: what its row
+-- says of them, nil or false for nothing.
 function find_by.fade(id, stamps, expires)
     if stamps then
         for stamp in each_of(stamps) do
@@ -67,10 +130,10 @@ function find_by.fade(id, stamps, expires)
     end
 end
 
--- Removes a job from all indexes. If it was the last of its task, the task's index keeps it for `keep_s` seconds.
+-- Removes a job from all indexes; the last job of its task id is found by this for `keep_s` seconds.
 function find_by.forget(id, task, stamps, expires, keep_s)
     find_by.fade(id, stamps, expires)
-    find_by_task.remove(task or "", id, keep_s)
+    remove_from_task(task or "", id, keep_s)
 end
 
 -- Does what `find_by.forget` does, for a job of which only the id is known.

@@ -1,7 +1,8 @@
--- job_check: what a message may say of its job. Its words become names of keys, parts of lists and sums that other
--- arrows read: others are refused before anything is written. rules/job_fields has each rule as a pattern; a test
--- compares. What is few, types and names of tasks, is looked at once; what is mostly alike is tried first.
+-- job_check: which fields of a job are accepted from a message. Their words become names of keys, parts of lists and
+-- sums that all arrows read; so other texts are refused before anything is written. rules/job_fields has the same rules
+-- as patterns, and a test compares the two.
 
+-- Types and names of tasks, which are few, are looked at once.
 local good_types, good_names = kept.cache(), kept.cache()
 
 local function is_type(type)
@@ -12,9 +13,46 @@ local function is_name(name)
     return (not string.find(name, "[\128-\255]") or utf8.is_good(name)) and kept.keep(good_names, name, true)
 end
 
--- RETURNS whether a text is no whole number of as many digits as a time in µs may have.
+-- RETURNS whether a text is no whole number, or has more digits than a time in µs may have.
 local function is_no_number(text)
     return #text > protocol.LONGEST_NUMBER or not string.find(text, "^%-?%d+$")
+end
+
+-- RETURNS whether a text begins with how calls merge, and what follows: what it says of a key, "" for nothing.
+local function read_merge(text)
+    local merge_key, most, bytes, rest =
+        string.match(text, "^merge=([%w_.~%%-]+) most=([1-9]%d*) bytes=([1-9]%d*)(.*)$")
+    local wait, at_most, after_wait = string.match(rest or "", "^ wait=([1-9]%d*)/([1-9]%d*)(.*)$")
+    if wait and #wait <= protocol.LONGEST_PATIENCE and #at_most <= protocol.LONGEST_PATIENCE then
+        rest = after_wait
+    end
+    local is_good = merge_key and #merge_key <= protocol.LONGEST_KEY and most ~= "1"
+        and #most <= protocol.LONGEST_NUMBER and #bytes <= protocol.LONGEST_NUMBER
+        and (rest == "" or string.find(rest, "^ ."))
+    return is_good, string.sub(rest or "", 2)
+end
+
+-- RETURNS whether a text says a key, and the limit or rate of the key.
+local function is_of_key(text)
+    local rule_key, rule = string.match(text, "^key=([%w_.~%%-]+) (%S+ ?%S*)$")
+    if not rule_key or #rule_key > protocol.LONGEST_KEY then
+        return false
+    end
+    local most, a_period_us = string.match(rule, "^%l+=([1-9]%d*)/?(%d*)$")
+    return rule == "limit=1 order=1"
+        or (most and #most <= protocol.LONGEST_NUMBER and rule == "limit=" .. most)
+        or (most and #most <= protocol.LONGEST_NUMBER and #a_period_us <= protocol.LONGEST_NUMBER
+            and string.find(a_period_us, "^[1-9]") and rule == "rate=" .. most .. "/" .. a_period_us)
+end
+
+-- RETURNS whether the rules in `text`, which is not empty, are those that the end of the job's id tells (`marks`).
+local function are_rules(text, id)
+    local has_key = marks.has_rules(id)
+    if marks.of(id) == protocol.MERGES then
+        local is_good, of_key = read_merge(text)
+        return is_good and (has_key and is_of_key(of_key) or not has_key and of_key == "")
+    end
+    return has_key and is_of_key(text)
 end
 
 -- RETURNS the name of a field of `job` that is not accepted, or nil.
@@ -40,7 +78,7 @@ function job_check.bad(job)
         return "stamps"
     elseif job.rules == "" and (marks.has_rules(id) or marks.of(id) == protocol.MERGES) then
         return "rules"
-    elseif job.rules ~= "" and not rules_text.are_rules(job.rules, id) then
+    elseif job.rules ~= "" and not are_rules(job.rules, id) then
         return "rules"
     elseif not (good_names.of[job.task_name] or is_name(job.task_name)) then
         return "task_name"

@@ -1,8 +1,6 @@
--- with_rules: where a job with rules goes another way than others. The end of its id says so (`protocol.MARK`): who has
--- an id alone knows that there is more to do, and a job without rules costs one comparison.
+-- with_rules: where a job with a key, a batch, or a job of a type with a limit, goes another way than other jobs.
 
--- Has a job wait: in its lane, unless a rule keeps it back. `fresh`: the job as it was published just now; nil for one
--- that was known before.
+-- Has a job wait: in its lane, unless its key keeps it back. `fresh`: the job, if it was published just now; else nil.
 function with_rules.wait(id, type, lane, enqueued, fresh)
     if marks.has_rules(id) then
         keyed.enter(id, type, lane, enqueued, fresh)
@@ -10,14 +8,14 @@ function with_rules.wait(id, type, lane, enqueued, fresh)
         lanes.add(id, type, lane, enqueued)
     end
     if marks.of(id) == protocol.BATCH then
-        waiting_calls.add(type, waiting_calls.of(id))
+        callers.count_waiting(type, callers.beyond_one(id))
     end
 end
 
 -- Removes a job that waits from where it waits.
 function with_rules.leave(id, type, lane)
     if marks.of(id) == protocol.BATCH then
-        waiting_calls.add(type, -waiting_calls.of(id))
+        callers.count_waiting(type, -callers.beyond_one(id))
     end
     if marks.has_rules(id) then
         keyed.leave(id, type, lane)
@@ -26,18 +24,18 @@ function with_rules.leave(id, type, lane)
     end
 end
 
--- The claim of a job was removed: what the job held is free. `is_limited`: whether a limit of its type counted it.
--- `rules`, `name`: what the job's row says of its rules, and of its task.
+-- Frees what a job held whose claim was removed: its key, and its part of the limit of its type. `is_limited`, `rules`,
+-- `name`: what the job's row says: whether a limit or reserve counted it, its rules, the name of its task.
 function with_rules.free(id, type, is_limited, rules, name)
     if is_limited and type then
-        type_rules.free(type, id) -- first: the retry of a job is not to be kept back by that job
+        type_rules.free(type, id) -- first: else the type may be full still, and the job's retry not get the key
     end
     if marks.has_rules(id) then
         keyed.free(id, type, rules, name)
     end
 end
 
--- RETURNS the types of which a rule has let a job go on since.
+-- RETURNS the types of which a rule has let jobs start in this call.
 function with_rules.gained()
     local types = {}
     for type, has_gained in pairs(call.moved) do
@@ -46,8 +44,8 @@ function with_rules.gained()
     return types
 end
 
--- RETURNS `types`, and those of which a rule has let a job go on since: these are for a script to fill, once. There may
--- be very many: a second value names those that are left, each with a blank behind it, for the caller to `claim`.
+-- RETURNS `types`, and those of which a rule has let jobs start: the caller fills them, once. At most MOST_GAINED are
+-- added: a second value names the others, each with a blank behind it, for `claim`.
 function with_rules.and_gained(types)
     local all, left = { unpack(types) }, ""
     for nth, type in ipairs(with_rules.gained()) do

@@ -156,7 +156,7 @@ end
 -- or limit holds its type back.
 local function retry_of(id, its_key)
     local task = redis.call("HGET", key.job(id), "task") or ""
-    for _, other in ipairs((find_by_task.some(task, 0, protocol.MOST_MOVES))) do
+    for _, other in ipairs((find_by.jobs_of_task(task, 0, protocol.MOST_MOVES))) do
         local state, type = unpack(redis.call("HMGET", key.job(other), "state", "type"))
         local waits = other ~= id and (state == "pending" or state == "scheduled")
         if waits and type and key_rows.rules_of(other) == its_key and key_turns.is_open(type) then
@@ -201,6 +201,9 @@ end
 -- Settles the keys whose limits have changed, and those that a tick is to look at by now: MOST_KEYS of each kind.
 -- RETURNS whether there may be more.
 function keyed.recheck()
+    if redis.call("EXISTS", key.waiting_keys, key.rates) == 0 then
+        return false
+    end
     local now = keyed.revision()
     local stale = redis.call("ZRANGEBYSCORE", key.waiting_keys, "-inf", "(" .. now, "LIMIT", 0, protocol.MOST_KEYS)
     local due = redis.call("ZRANGEBYSCORE", key.due_keys, "-inf", call.now, "LIMIT", 0, protocol.MOST_KEYS)

@@ -1,7 +1,9 @@
--- batches: a batch that a worker held: what becomes of its calls.
+-- batches: what becomes of a batch and its calls when a worker has run it, or gives it back. One of the calls, the
+-- primary, is run: the worker has its message, and tells its caller. The others get the same result, from the worker or
+-- from a process that asks for batches whose calls do not know (key `untold`).
 
--- RETURNS whether somebody tells the calls of a batch: the worker whose claim has the number `fence`; "": whoever tells
--- ends that no worker tells.
+-- RETURNS whether `fence` lets a process tell the calls of a batch their result: the number of the worker's claim; ""
+-- for a batch that is untold.
 function batches.is_its_own(batch, fence)
     if marks.of(batch) ~= protocol.BATCH then
         return false
@@ -12,7 +14,7 @@ function batches.is_its_own(batch, fence)
     return state == "claimed" and own_fence == fence
 end
 
--- Records how a call ended whose caller knows, or is told by the worker.
+-- Ends a call of `batch` whose caller knows the result, or is told by the worker.
 function batches.end_caller(id, batch, state, why)
     callers.remove(id, batch)
     redis.call("UNLINK", key.message(id))
@@ -20,10 +22,73 @@ function batches.end_caller(id, batch, state, why)
     if why ~= "" then
         redis.call("HSET", key.job(id), "why", why)
     end
-    memory.keep(id)
+    ends.remember(id)
 end
 
--- `batch` comes back from its worker: ends the call that was run, if it is to end. RETURNS whether others are left.
+-- Has the calls of a batch wait again that its run did not end; others do not join them. RETURNS the batch's type.
+local function go_on(batch, known)
+    local type, lane, enqueued = unpack(redis.call("HMGET", key.job(batch), "type", "lane", "enqueued"))
+    redis.call("HDEL", key.job(batch), "worker", "fence", "by", "started", "primary", "acked")
+    redis.call("HSET", key.job(batch), "state", "pending", "task", "")
+    callers.close(batch, type, known.rules, known.name)
+    with_rules.wait(batch, type, lane, enqueued)
+    return type
+end
+
+-- Counts a run of several calls, and these calls: those of a type as long as workers serve it.
+local function count(batch, type)
+    local said = string.match(redis.call("HGET", key.job(batch), "size") or "", "^%d+$")
+    local calls = math.min(tonumber(said) or 0, 1e9)
+    if calls < 2 then
+        return
+    end
+    local size = 2
+    while size < calls and size < protocol.LARGEST_BATCH_COUNTED do
+        size = 2 * size
+    end
+    redis.call("HINCRBY", key.counters, protocol.BATCH_SIZE .. (calls <= size and size or "more"), 1)
+    redis.call("HINCRBY", key.counters, "batched", calls)
+    if redis.call("HEXISTS", key.capacity, type) == 1 then
+        redis.call("HINCRBY", key.batched, type, calls)
+    end
+end
+
+-- The worker says that the run of `batch` has ended, and how: ends the primary, and decides what becomes of the others.
+-- `known`: what `claims.remove` returned. `why`: in words, "" for nothing.
+-- RETURNS the type, if the batch is pending again.
+function batches.release(batch, known, how, why)
+    local is_without_result = how == "revoked" or how == "expired" -- of the primary alone, before it ran
+    local state, its_why = ends.STATE_AFTER[how] or "done", ends.STATE_AFTER[how] and why or ""
+    if not known.type and batches.make_again(batch) then -- somebody deleted the row: all calls are to be told
+        redis.call("HSET", key.job(batch), "state", state, "ended", call.now)
+        redis.call("ZADD", key.untold, call.now, batch)
+        return nil
+    end
+    if how == "returned" then -- the run was stopped for another call than the primary, which was revoked
+        return go_on(batch, known)
+    end
+    local primary = redis.call("HGET", key.job(batch), "primary")
+    if primary then
+        batches.end_caller(primary, batch, state, its_why)
+    end
+    local has_others = redis.call("EXISTS", key.callers(batch)) == 1
+    if has_others and is_without_result then
+        return go_on(batch, known)
+    end
+    redis.call("HDEL", key.job(batch), "primary")
+    known.ran, known.is_doubtful = primary, known.is_doubtful or not primary
+    if not is_without_result then
+        count(batch, known.type or "")
+    end
+    ends.on_worker(batch, known, state, its_why, has_others)
+    if has_others then
+        redis.call("ZADD", key.untold, call.now, batch)
+    end
+    return nil
+end
+
+-- A worker gives `batch` back without a result: ends the primary, if it was revoked or has expired meanwhile. RETURNS
+-- whether any call is left; else the batch is gone.
 function batches.meanwhile(batch)
     local primary = redis.call("HGET", key.job(batch), "primary")
     redis.call("HDEL", key.job(batch), "primary")
@@ -39,7 +104,7 @@ function batches.meanwhile(batch)
     return false
 end
 
--- `batch` is dead: all of its callers are to be told, but for the one whom the worker tells.
+-- A batch becomes a dead letter: all its callers are to be told, but for one whom the worker tells.
 function batches.bury(batch, reason)
     local primary, type = unpack(redis.call("HMGET", key.job(batch), "primary", "type"))
     if not type then
@@ -57,9 +122,9 @@ function batches.bury(batch, reason)
     end
 end
 
--- Makes the row of a batch again, but for its state, from what the first calls say: somebody deleted the row, or
--- overwrote it. Which call was run is not known, and no further call joins. RETURNS type, lane and enqueue time; nil if
--- there is no call.
+-- Makes the row of a batch again, but for its state, from the first of its calls that says enough: somebody deleted or
+-- overwrote the row. Nobody knows which call was run; no further call joins.
+-- RETURNS type, lane and enqueue time; nil if no call says them.
 function batches.make_again(batch)
     local is_there = redis.call("TYPE", key.callers(batch)).ok == "zset"
     for _, id in ipairs(is_there and redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES - 1) or {}) do
@@ -76,7 +141,8 @@ function batches.make_again(batch)
     return nil
 end
 
--- Deletes `most` calls of a batch that goes. RETURNS whether that was all; if not, who tells ends deletes the others.
+-- Deletes `most` calls of a batch that is deleted. RETURNS whether these were all; if not, each `told` of the batch,
+-- which stays untold, deletes some of the others.
 function batches.forget_some(batch, most)
     for _, its_calls in ipairs({ key.told_callers(batch), key.callers(batch) }) do
         local ids = redis.call("ZRANGE", its_calls, 0, most - 1)
@@ -98,8 +164,9 @@ function batches.forget_some(batch, most)
     return false
 end
 
--- All calls of a dead batch are to wait again, and nothing ends them that would have. Looks at `most` calls, the first
--- ones that no earlier call looked at. RETURNS whether these were all, and how many it looked at.
+-- Has the calls of a dead batch wait again (`replay`), without the stamps and the expiry that would end them. Looks at
+-- `most` calls, after those that earlier calls of the arrow looked at. RETURNS whether that was all, and how many it
+-- looked at.
 function batches.wait_again(batch, most)
     local told = redis.call("ZPOPMIN", key.told_callers(batch), most)
     for nth = 1, #told, 2 do

@@ -1,11 +1,21 @@
--- callers: the calls that merged into a batch, and what is open for further ones.
+-- callers: the calls that merged into a batch: each is a job in state "merged", whose row names its batch (`into`);
+-- sorted set `callers` of the batch has them by the number in which they joined. And key `merging`, whose fields say
+-- which job or batch further calls join: what is open for them.
 
--- RETURNS the field of hash `merging` for calls that are alike in what they merge by; nil if `rules` say nothing of
--- merging. The name, which may be any text, is last.
+-- RETURNS the field of key `merging` for calls that are alike: of one type, merge key, key and task; nil if `rules` say
+-- nothing of merging. The name of the task, which may be any text, is last.
 function callers.place(type, rules, name)
     local merge_key = string.match(rules or "", "^merge=(%S+)")
     return merge_key and type and type .. " " .. merge_key .. " " .. (string.match(rules, "key=.*$") or "") .. " "
         .. (name or "")
+end
+
+-- Closes job `id`, of which the rest is known, to further calls.
+function callers.close(id, type, rules, name)
+    local field = callers.place(type, rules, name)
+    if field and redis.call("HGET", key.merging, field) == id then
+        redis.call("HDEL", key.merging, field)
+    end
 end
 
 -- RETURNS when call `id` was published, µs, a retry as its first try was; and its task id. "0" and "" if its row is
@@ -16,17 +26,51 @@ function callers.published_us(id)
     return again or published or enqueued or "0", task or ""
 end
 
--- Lets no further call join job `id`, of which all else is known.
-function callers.close(id, type, rules, name)
-    local field = callers.place(type, rules, name)
-    if field and redis.call("HGET", key.merging, field) == id then
-        redis.call("HDEL", key.merging, field)
+-- Adds `number`, which may be below 0, to the calls of a type that wait in batches, but for one of each batch: so these
+-- and the pending jobs are all calls that wait. A count that somebody spoiled is left to a repair.
+function callers.count_waiting(type, number)
+    if number ~= 0 then
+        local calls = redis.pcall("HINCRBY", key.waiting_calls, type, number)
+        if tonumber(calls) and calls <= 0 then
+            redis.call("HDEL", key.waiting_calls, type)
+        end
     end
 end
 
--- Takes call `id`, which is to end, out of its batch. RETURNS false if the run is under way that its result comes from.
--- While the batch is claimed, the call whose message the worker has is the worker's, and no other expires whose time
--- came after the claim. The last call that leaves ends the batch.
+-- RETURNS as how many calls a batch counts that waits, beyond one.
+function callers.beyond_one(batch)
+    return math.max(0, redis.call("ZCARD", key.callers(batch)) - 1)
+end
+
+-- Chooses the call that is run of a batch that was popped from its lane: the first that has not expired; those before
+-- it end. Of more than MOST_MOVES that have expired, the worker looks at the next one.
+-- RETURNS the call, and when it expires; nil if none is left, and then the batch is gone.
+function callers.choose(batch, type)
+    callers.count_waiting(type, -callers.beyond_one(batch))
+    for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES)) do
+        local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
+        local has_expired = (tonumber(expires) or math.huge) <= call.now_us
+        if not has_expired or nth > protocol.MOST_MOVES then
+            redis.call("HSET", key.job(batch), "size", redis.call("ZCARD", key.callers(batch)), "primary", id,
+                "task", task or "")
+            return id, expires
+        end
+        callers.remove(id, batch)
+        ends.record(id, "expired")
+    end
+    callers.vanish(batch)
+    return nil
+end
+
+-- Removes call `id` from `batch`.
+function callers.remove(id, batch)
+    redis.call("ZREM", key.callers(batch), id)
+    redis.call("HDEL", key.job(id), "into")
+end
+
+-- Removes call `id`, which is to end, from its batch; a batch without calls vanishes. While a worker has the batch, the
+-- call whose message it runs stays, and so does one that expired after the claim: the run may give it its result.
+-- RETURNS whether the call left.
 function callers.let_go(id, how)
     local batch, expires = unpack(redis.call("HMGET", key.job(id), "into", "expires"))
     if not batch then
@@ -53,18 +97,12 @@ function callers.let_go(id, how)
         end
         callers.vanish(batch)
     elseif state == "pending" and type then
-        waiting_calls.add(type, -1)
+        callers.count_waiting(type, -1)
     end
     return true
 end
 
--- Takes call `id` out of `batch`.
-function callers.remove(id, batch)
-    redis.call("ZREM", key.callers(batch), id)
-    redis.call("HDEL", key.job(id), "into")
-end
-
--- Forgets a batch that has no call left.
+-- Deletes the row of a batch that has no call left.
 function callers.vanish(batch)
     local type, rules, name, enqueued =
         unpack(redis.call("HMGET", key.job(batch), "type", "rules", "name", "enqueued"))

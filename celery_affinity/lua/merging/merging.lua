@@ -1,30 +1,29 @@
--- merging: calls of one task with one merge key that wait together are one run. The second makes a batch of the two,
--- which has a row of its own, and waits, is claimed and comes back as a job does. A call alone is a job like others.
--- Calls join in the moment at which they would wait: what is open for them waits itself, and was never delivered.
--- Cost: some ten commands for a call that joins, two for one that does not; O(log n).
+-- merging: calls of one task that say the same merge key, and wait together, are one run. A call that finds another one
+-- like it makes a batch of the two, which has a row of its own, and waits, is claimed and comes back as a job does;
+-- further calls join the batch. Calls join only what waits and was never delivered: that is open for them (`callers`).
+-- Cost: some ten commands for a call that joins, two for one that does not; O(log n) in pending jobs.
 
--- RETURNS whether the row of the call with that number says its rules. What the batch says as well the call need not:
--- there may be very many. Of the first calls a batch is made again whose row somebody deletes.
+-- RETURNS whether a call's own row keeps its rules, which its batch says as well: there may be very many calls. The
+-- first calls do: a batch whose row is lost is made again of them.
 function merging.says_rules(id, number)
     return number <= protocol.MOST_MOVES or marks.has_rules(id)
 end
 
--- Adds call `id`, which waits elsewhere or is scheduled, to `batch`, as its call with that number.
+-- Adds call `id` to `batch`, as its call with that number.
 local function add(id, batch, number)
     redis.call("HSET", key.job(id), "state", "merged", "into", batch)
     redis.call("HDEL", key.job(id), "bytes", "deliveries", merging.says_rules(id, number) and "bytes" or "rules")
     redis.call("ZADD", key.callers(batch), number, id)
 end
 
--- Makes the batch of `first`, which waits, from what is known of both. The batch waits instead. RETURNS its id.
-local function make_batch(first, type, row, rules, name)
-    local batch = marks.batch_of(first)
+-- Makes the batch of call `first`, which waits; the batch waits instead. `row`: what `find` returned of the call.
+local function make_batch(first, batch, type, row, name)
     if not row.patient or marks.has_rules(first) then
-        with_rules.leave(first, type, row.lane) -- of one that is patient a key may be kept for it
+        with_rules.leave(first, type, row.lane) -- a key may be kept for a patient one, too
     end
     add(first, batch, 1)
     redis.call("HSET", key.job(batch), "type", type, "lane", row.lane, "enqueued", row.enqueued, "deliveries", 0,
-        "task", "", "name", name, "state", row.state, "rules", rules, "calls", 1, "bytes", row.bytes)
+        "task", "", "name", name, "state", row.state, "rules", row.rules, "calls", 1, "bytes", row.bytes)
     if row.is_moved then
         redis.call("HSET", key.job(batch), "moved", 1, "claimed", "") -- see `claims.grant`
     end
@@ -33,26 +32,24 @@ local function make_batch(first, type, row, rules, name)
     else
         with_rules.wait(batch, type, row.lane, row.enqueued)
     end
-    return batch
 end
 
--- RETURNS the lane of a batch of `lane` that a call of another lane joins: each has the better mode and priority.
+-- RETURNS the lane with the better mode and the better priority of two lanes.
 function merging.better_lane(lane, other)
     if lane == other then
         return lane
     end
-    local mode, priority = string.match(lane, "^(%l+)%.(%d+)$")
-    local its_mode, its_priority = string.match(other, "^(%l+)%.(%d+)$")
-    return lanes.name((mode == "demand" or its_mode == "demand") and "demand" or mode,
-        math.max(tonumber(priority), tonumber(its_priority)))
+    local is_demanded, priority = lanes.kind(lane)
+    local is_other_demanded, other_priority = lanes.kind(other)
+    return lanes.name((is_demanded or is_other_demanded) and "demand" or "queued", math.max(priority, other_priority))
 end
 
--- RETURNS whether calls may join what has this state, and came back so often.
+-- RETURNS whether calls may join a job in this state, which came back from a worker so often.
 local function is_open(state, patient, deliveries)
     return (state == "pending" or patient) and deliveries == "0"
 end
 
--- Lets further calls join `batch`, unless they have something else to join.
+-- Opens `batch` for further calls like its own, unless these have something else to join.
 function merging.open_if_none_is(batch, type, rules, name)
     local field = callers.place(type, rules, name)
     local other = field and redis.call("HGET", key.merging, field) or ""
@@ -62,15 +59,15 @@ function merging.open_if_none_is(batch, type, rules, name)
     end
 end
 
--- RETURNS whether what has so many `calls`, of so many bytes, has room for one more of `more` bytes, by its `rules`.
+-- RETURNS whether a batch of so many `calls` and `bytes` has room for a call of `more` bytes, by its `rules`.
 function merging.has_room(calls, bytes, more, rules)
     local most, most_bytes = string.match(rules, " most=(%d+) bytes=(%d+)") -- nil: the usual bounds
     return calls < tonumber(most or protocol.USUAL_MOST)
         and bytes + more <= tonumber(most_bytes or protocol.USUAL_MOST_BYTES)
 end
 
--- RETURNS what calls that join `field` find open: its id, and what is known of it; nil if nothing is. Whether it has
--- room is another question; what is_alone never has: a batch that it made lives on without it.
+-- RETURNS the id of what is open in this field of key `merging`, and what is known of it; nil if nothing is. is_alone:
+-- it is a call whose batch lives on without it, so no other call can join it.
 function merging.find(field)
     local id = redis.call("HGET", key.merging, field)
     if not id then
@@ -89,8 +86,8 @@ function merging.find(field)
         is_alone = marks.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(marks.batch_of(id))) == 1 }
 end
 
--- RETURNS the batch that such a call is to join, and what is known of that, or of the call with which it is to be made;
--- nil if nothing is open, or has room for `bytes` more. What has none waits for no more calls.
+-- RETURNS the batch that a call of `bytes` is to join, which may still have to be made, and what is known of what is
+-- open; nil if nothing is, or it has no room. What has no room is patient no more.
 function merging.open_for(type, rules, name, bytes)
     local field = callers.place(type, rules, name)
     if not field then
@@ -112,13 +109,8 @@ function merging.open_for(type, rules, name, bytes)
     return marks.of(id) == protocol.BATCH and id or marks.batch_of(id), row
 end
 
--- RETURNS whether a call that finds nothing open waits for others first.
-function merging.would_wait(lane, enqueued, rules, bytes)
-    return patience.of_first(lane, enqueued, rules, bytes) ~= nil
-end
-
--- Call `id`, which is to wait in `lane`, is what is open for calls like it from now on. RETURNS whether it waits for
--- more (`patience`).
+-- Opens call `id`, which is to wait in `lane` and found nothing to join, for further calls. RETURNS whether it is
+-- patient: then it is scheduled; else the caller has it wait.
 function merging.begin(id, type, lane, enqueued, rules, name, bytes)
     local field = callers.place(type, rules, name)
     if not field then
@@ -128,11 +120,12 @@ function merging.begin(id, type, lane, enqueued, rules, name, bytes)
     return patience.begin(id, lane, enqueued, rules, bytes)
 end
 
--- Has call `id`, which is to wait in `lane`, join `batch`, of which `open_for` says `row`. The batch keeps the oldest
--- enqueue time, and the best mode and priority, of all calls that ever joined. `is_written`: the call's row says so.
+-- Has call `id`, which would wait in `lane`, join `batch`: `batch` and `row` are what `open_for` returned. The batch is
+-- as old as the oldest call, and as urgent as the most urgent, of all that ever joined. `is_written`: whether the row
+-- of the call says that it has merged.
 function merging.join(id, type, lane, enqueued, name, bytes, batch, row, is_written)
     if row.id ~= batch then
-        make_batch(row.id, type, row, row.rules, name)
+        make_batch(row.id, batch, type, row, name)
         redis.call("HSET", key.merging, row.field, batch)
     end
     local lane_now = merging.better_lane(row.lane, lane)
@@ -157,12 +150,12 @@ function merging.join(id, type, lane, enqueued, name, bytes, batch, row, is_writ
     elseif is_changed then
         with_rules.wait(batch, type, lane_now, enqueued_now)
     else
-        waiting_calls.add(type, 1)
+        callers.count_waiting(type, 1)
     end
 end
 
--- Has call `id`, whose row is written and which is to wait in `lane`, join what is open for calls like it. RETURNS the
--- batch; nil if none is, and then the call is what is open from now on; also whether the call waits for more.
+-- Has call `id`, whose row is written and which is to wait in `lane`, join what is open for it, or opens it for others.
+-- RETURNS the batch that it joined, nil for none; then also whether it is patient.
 function merging.enter(id, type, lane, enqueued, rules, name, bytes)
     local batch, row = merging.open_for(type, rules, name, bytes)
     if not batch then

@@ -60,7 +60,7 @@ function fill.from(waiting, caller, view, fresh)
         if may_start then
             waiting:pop(job)
             if marks.of(id) == protocol.BATCH then
-                run, run_expires = which_call.choose(id, job.type)
+                run, run_expires = callers.choose(id, job.type)
             end
         end
         if may_start and (run or marks.of(id) ~= protocol.BATCH) then

@@ -1,7 +1,39 @@
--- recurring: what puts a recurring call off, and what does so no more. A call is made when none that matches came in
--- time.
+-- recurring: a recurring call is made when no call that matches it came for a while: its interval (`stale`, µs). A job
+-- matches by its type, merge key and task name. Each job that matches puts the call off, either when it is enqueued or
+-- when its run has succeeded (`since`, "enqueue" or "end"). Hash `recurs` has the names of the calls that such jobs put
+-- off; hash `recurring_call` is the row of a call; sorted set `recurring` has the calls by the times at which they are
+-- due. A call that is suspended is due at infinity there; its row has the time at which it would be due.
 
--- Has a recurring call be due at another time. `is_suspended`: what its row says.
+-- RETURNS the field of hash `recurs` for jobs that match each other. The name of the task, which may be any text, is
+-- last.
+function recurring.place(type, merge_key, task)
+    return type and merge_key and task and type .. " " .. merge_key .. " " .. task
+end
+
+-- Adds the name of a recurring call to those at `place`. RETURNS whether there was room.
+function recurring.add_name(place, name)
+    local names = redis.call("HGET", key.recurs, place)
+    if texts.number_of_words(names) >= protocol.MOST_ALIKE then
+        return false
+    end
+    redis.call("HSET", key.recurs, place, names and names .. " " .. name or name)
+    return true
+end
+
+-- Removes a name from those at `place`, which may be nil.
+function recurring.remove_name(place, name)
+    local left = {}
+    for each in string.gmatch(place and redis.call("HGET", key.recurs, place) or "", "%S+") do
+        left[#left + 1] = each ~= name and each or nil
+    end
+    if #left > 0 then
+        redis.call("HSET", key.recurs, place, table.concat(left, " "))
+    elseif place then
+        redis.call("HDEL", key.recurs, place)
+    end
+end
+
+-- Sets the time at which a recurring call is due. `is_suspended`: what its row says.
 function recurring.set_due(name, due_us, is_suspended)
     local due = call.text(due_us)
     redis.call("HSET", key.recurring_call(name), "due", due)
@@ -10,10 +42,19 @@ function recurring.set_due(name, due_us, is_suspended)
     end
 end
 
--- RETURNS rows of those of `names` that count from `since`: name, interval, whether it is suspended, when it is due.
+-- RETURNS the names of the recurring calls that a job matches, separated by blanks; nil for none. `type`, `rules`,
+-- `name`: what the row of the job says.
+-- Cost: one command; none for a job without a merge key.
+function recurring.names_of(type, rules, name)
+    local merge_key = type and string.match(rules or "", "^merge=(%S+)")
+    return merge_key and redis.call("HGET", key.recurs, recurring.place(type, merge_key, name or "")) or nil
+end
+
+-- RETURNS what the rows say of those of `names`, nil for none, that are put off by an "enqueue" or an "end" (`since`):
+-- name, stale_us, is_suspended, due_us.
 local function rows_of(names, since)
     local rows = {}
-    for name in string.gmatch(names, "%S+") do
+    for name in string.gmatch(names or "", "%S+") do
         local its_since, stale_us, is_suspended, due =
             unpack(redis.call("HMGET", key.recurring_call(name), "since", "stale", "suspended", "due"))
         if its_since == since and tonumber(stale_us) then
@@ -24,8 +65,8 @@ local function rows_of(names, since)
     return rows
 end
 
--- A job of `task` puts off the recurring calls of `rows`. `fired`: name of the one that the job is a firing of.
-local function reset(rows, task, fired)
+-- A job of `task` puts off the recurring calls in `rows`. `fired`: the call that the job itself is made by, if any.
+local function put_off(rows, task, fired)
     local number = 0
     for _, row in ipairs(rows) do
         redis.call("HSET", key.recurring_call(row.name), "matched", call.now, "by", task or "")
@@ -37,39 +78,51 @@ local function reset(rows, task, fired)
     end
 end
 
--- RETURNS the names of the recurring calls that a job matches, separated by blanks; nil for none: most jobs match none,
--- which costs one command, and those that do not merge none. `type`, `rules`, `name`: what the row of the job says.
-function recurring.names_of(type, rules, name)
-    local merge_key = type and string.match(rules or "", "^merge=(%S+)")
-    return merge_key and redis.call("HGET", key.recurs, type .. " " .. merge_key .. " " .. (name or "")) or nil
-end
-
--- A job of `task` has become pending, and is no retry.
+-- A job of `task`, which is no retry, has become pending: puts off the calls that it matches.
 function recurring.match(type, rules, name, task, fired)
-    local names = recurring.names_of(type, rules, name)
-    if names then
-        reset(rows_of(names, "enqueue"), task, fired)
-    end
+    put_off(rows_of(recurring.names_of(type, rules, name), "enqueue"), task, fired)
 end
 
--- The run of job `id` has succeeded. `ran`: the job, or the call of a batch. A run that was retried has come to no end
--- yet: then its task has another job.
+-- The run of job `id` has succeeded: puts off the calls that it matches; unless its task has another job by now, since
+-- it was retried and has not come to its end. `ran`: the job, or the call of a batch that was run.
 function recurring.run(type, rules, name, id, ran, task)
-    local names = recurring.names_of(type, rules, name)
-    local rows = names and rows_of(names, "end") or {}
+    local rows = rows_of(recurring.names_of(type, rules, name), "end")
     if #rows > 0 and ((task or "") == "" or redis.call("GET", key.task(task)) == ran) then
-        reset(rows, task, redis.call("HGET", key.job(id), "recurring"))
+        put_off(rows, task, redis.call("HGET", key.job(id), "recurring"))
     end
 end
 
--- A job that was pending since `enqueued` ends without a run: what it put off is due as if no other call had come since
--- then. A time that is past is the next µs: the call may have been made then, or now, and each time has one job.
+-- A job that was pending since `enqueued` ends without a run: the calls that it put off are due as if no other job had
+-- matched since then; if that time is past, in a µs: `fire` makes one job for each time at which a call is due.
 function recurring.take_back(type, rules, name, enqueued)
-    local names = recurring.names_of(type, rules, name)
-    for _, row in ipairs(names and rows_of(names, "enqueue") or {}) do
+    for _, row in ipairs(rows_of(recurring.names_of(type, rules, name), "enqueue")) do
         local due_us = math.max(call.now_us + 1, (tonumber(enqueued) or math.huge) + row.stale_us)
         if due_us < row.due_us then
             recurring.set_due(row.name, due_us, row.is_suspended)
         end
     end
+end
+
+-- The server's clock was set back: no call is to be due later than if it were put off now. `from`: position of the
+-- first call to look at. RETURNS whether there are more than MOST_RECHECKED: the next tick goes on with these.
+function recurring.recheck(from)
+    local found = redis.call("ZRANGE", key.recurring, from, from + protocol.MOST_RECHECKED - 1, "WITHSCORES")
+    for nth = 1, #found, 2 do
+        local name, at_us = found[nth], tonumber(found[nth + 1])
+        local due, stale_us = unpack(redis.call("HMGET", key.recurring_call(name), "due", "stale"))
+        local latest_us = call.now_us + (tonumber(stale_us) or math.huge)
+        if (tonumber(due) or 0) > latest_us then
+            redis.call("HSET", key.recurring_call(name), "due", call.text(latest_us))
+        end
+        if at_us > latest_us and at_us ~= math.huge then -- else it is suspended
+            redis.call("ZADD", key.recurring, call.text(latest_us), name)
+        end
+    end
+    local has_more = #found == 2 * protocol.MOST_RECHECKED
+    if has_more then -- no call has moved to a later position
+        redis.call("HSET", key.clock, "recheck", from + protocol.MOST_RECHECKED)
+    elseif from > 0 then
+        redis.call("HDEL", key.clock, "recheck")
+    end
+    return has_more
 end

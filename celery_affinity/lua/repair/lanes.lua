@@ -108,13 +108,13 @@ local function fix_waiting_calls(type)
     for _, place in ipairs(places) do
         for _, id in ipairs(sound.has_type(place, "zset") and redis.call("ZRANGE", place, 0, -1) or {}) do
             local is_batch = marks.of(id) == protocol.BATCH and sound.has_type(key.callers(id), "zset")
-            calls = calls + (is_batch and waiting_calls.of(id) or 0)
+            calls = calls + (is_batch and callers.beyond_one(id) or 0)
         end
     end
     call.looks = call.looks + math.ceil(jobs / protocol.RECOUNTED_IN_A_LOOK)
     local counted = tonumber(redis.call("HGET", key.waiting_calls, type)) or 0
     if counted ~= calls then
-        waiting_calls.add(type, calls - counted)
+        callers.count_waiting(type, calls - counted)
         spoiled.record("the calls of type " .. type .. " that wait, counted again")
     end
 end

@@ -11,7 +11,7 @@ local function place_of(name)
         unpack(redis.call("HMGET", key.recurring_call(name), "type", "merge", "task", "stale", "since"))
     local is_good = type and string.find(type, "^%S+$") and merge_key and string.find(merge_key, "^%S+$")
         and sound.is_whole(stale) and tonumber(stale) > 0 and (since == "enqueue" or since == "end")
-    return is_good and recurring_names.place(type, merge_key, task) or nil
+    return is_good and recurring.place(type, merge_key, task) or nil
 end
 
 -- Has a recurring call be due, if its time was lost, and be found by calls that match. RETURNS whether it is one.
@@ -36,7 +36,7 @@ local function fix_recurring_call(name)
         spoiled.record("recurring call " .. name .. ", which is suspended")
     end
     local names = redis.call("HGET", key.recurs, place) or ""
-    if not string.find(" " .. names .. " ", " " .. name .. " ", 1, true) and recurring_names.add(place, name) then
+    if not string.find(" " .. names .. " ", " " .. name .. " ", 1, true) and recurring.add_name(place, name) then
         spoiled.record("what puts off recurring call " .. name)
     end
     return true
@@ -59,7 +59,7 @@ function repair_recurring.fix_places(cursor)
         local place = page[2][nth]
         for name in string.gmatch(page[2][nth + 1], "%S+") do
             if place_of(name) ~= place or redis.call("EXISTS", key.signature(name)) == 0 then
-                recurring_names.remove(place, name)
+                recurring.remove_name(place, name)
                 spoiled.record("recurring call " .. name .. ", of which only the name was left")
             elseif not redis.call("ZSCORE", key.recurring, name) then
                 fix_recurring_call(name)

@@ -1,5 +1,6 @@
--- reserves: free slots that jobs of a class leave to others: such a job starts only if enough slots that fit stay free.
--- What a text says is read anew in each call: only a field of key `heads` costs something where there is no reserve.
+-- reserves: free slots that jobs of a class (queued jobs, on-demand jobs, or jobs of some priorities, of some types)
+-- leave to others: such a job starts only if enough of the slots that fit its type stay free. What the setting says is
+-- read anew in each call; where there is no reserve, it costs nothing.
 
 -- RETURNS the number of a lane: its priority, that of an on-demand lane from 11 on.
 function reserves.lane_number(lane)
@@ -23,7 +24,7 @@ local function ranges_of(class)
     return { tonumber(first), last, on_demand + first, on_demand + last }
 end
 
--- RETURNS the reserves in `text` for classes of `type`, a list of tables: the ranges of lane numbers of the class, and
+-- RETURNS the reserves in `text` that concern `type`, a list of tables: ranges: of lane numbers of the class; amount:
 -- slots kept free, or percent of the live slots if is_share. `text`: the setting, false for none.
 function reserves.concerning(text, type)
     local found = {}
@@ -44,7 +45,7 @@ local function covers(reserve, number)
     return false
 end
 
--- RETURNS whether one of the reserves in `of_type` is for jobs of `lane`.
+-- RETURNS whether one of `of_type`, reserves as `concerning` returns them, is for jobs of `lane`.
 function reserves.covers(of_type, lane)
     for _, each in ipairs(of_type) do
         if covers(each, reserves.lane_number(lane)) then
@@ -54,8 +55,41 @@ function reserves.covers(of_type, lane)
     return false
 end
 
--- RETURNS what keeps back jobs of `types` for one call of a script; nil if no reserve in `text` concerns them.
--- `is_ahead`: whether jobs get places beyond the slots of a worker.
+-- Counts once the slots that each of the reserves `of_type` keeps free of `type`. RETURNS the most of them.
+local function count_slots(type, of_type)
+    if not of_type.most then
+        of_type.live = tonumber(redis.call("HGET", key.capacity, type)) or 0
+        of_type.most = 0
+        for _, each in ipairs(of_type) do
+            each.slots = each.is_share and math.ceil(each.amount * of_type.live / 100) or each.amount
+            of_type.most = math.max(of_type.most, each.slots)
+        end
+    end
+    return of_type.most
+end
+
+-- RETURNS whether a job runs of the type, and of the class of the reserve.
+local function runs(type, reserve)
+    if reserve.runs == nil then
+        reserve.runs = false
+        for i = 1, #reserve.ranges, 2 do
+            local first, last = reserve.ranges[i], reserve.ranges[i + 1]
+            local found = redis.call("ZRANGEBYSCORE", key.limited(type), first, last, "LIMIT", 0, 1)
+            reserve.runs = reserve.runs or #found > 0
+        end
+    end
+    return reserve.runs
+end
+
+-- RETURNS whether a reserve lets a job of its class start beside `free` slots. A reserve of all `live` slots, or more,
+-- would let none ever start: so one may while none of its class runs.
+local function allows(type, reserve, free, live)
+    return free > reserve.slots
+        or (reserve.slots >= live and redis.call("EXISTS", key.recount) == 0 and not runs(type, reserve))
+end
+
+-- RETURNS what keeps back jobs of `types` in this call, a table of functions; nil if no reserve in `text` concerns
+-- them. `is_ahead`: whether jobs get places beyond the slots of a worker: those of a class with a reserve get none.
 function reserves.among(types, text, settings, is_ahead)
     local concerning = {} -- type -> its reserves; a type without one has no entry
     for _, type in ipairs(types) do
@@ -66,47 +100,14 @@ function reserves.among(types, text, settings, is_ahead)
         return nil
     end
 
-    -- Counts the slots that each of the reserves of `type` keeps free, once. RETURNS the most of them.
-    local function count_slots(type)
-        local of_type = concerning[type]
-        if not of_type.most then
-            of_type.live = tonumber(redis.call("HGET", key.capacity, type)) or 0
-            of_type.most = 0
-            for _, each in ipairs(of_type) do
-                each.slots = each.is_share and math.ceil(each.amount * of_type.live / 100) or each.amount
-                of_type.most = math.max(of_type.most, each.slots)
-            end
-        end
-        return of_type.most
-    end
-
-    -- RETURNS whether a job of the class runs.
-    local function runs(type, reserve)
-        if reserve.runs == nil then
-            reserve.runs = false
-            for i = 1, #reserve.ranges, 2 do
-                local first, last = reserve.ranges[i], reserve.ranges[i + 1]
-                local found = redis.call("ZRANGEBYSCORE", key.limited(type), first, last, "LIMIT", 0, 1)
-                reserve.runs = reserve.runs or #found > 0
-            end
-        end
-        return reserve.runs
-    end
-
-    -- A reserve of all live slots, or more, would mean never: then a job may start while none of its class runs.
-    local function allows(type, reserve, free)
-        return free > reserve.slots
-            or (reserve.slots >= concerning[type].live and redis.call("EXISTS", key.recount) == 0
-                and not runs(type, reserve))
-    end
-
     local function may_start(type, lane, enqueued, free)
-        local patience_us = settings.reserve_patience_us
+        local patience_us, of_type = settings.reserve_patience_us, concerning[type]
         if patience_us > 0 and call.now_us - tonumber(enqueued) >= patience_us then
             return true
         end
-        for _, each in ipairs(concerning[type]) do
-            if covers(each, reserves.lane_number(lane)) and (is_ahead or not allows(type, each, free)) then
+        local number = reserves.lane_number(lane)
+        for _, each in ipairs(of_type) do
+            if covers(each, number) and (is_ahead or not allows(type, each, free, of_type.live)) then
                 return false
             end
         end
@@ -116,11 +117,9 @@ function reserves.among(types, text, settings, is_ahead)
     return {
         -- RETURNS those of the `heads` of `type` that may start, of which `view` has the free slots; "" for none.
         open = function(type, heads, view)
-            if not concerning[type] then
-                return heads
-            end
-            local free = view:free_for(type)
-            if free > count_slots(type) then
+            local of_type = concerning[type]
+            local free = of_type and view:free_for(type)
+            if not of_type or free > count_slots(type, of_type) then
                 return heads
             end
             local open = {}
@@ -132,12 +131,12 @@ function reserves.among(types, text, settings, is_ahead)
             return table.concat(open, " ")
         end,
 
-        -- RETURNS whether the claims of jobs of `lane` are counted.
+        -- RETURNS whether the claims of jobs of `lane` are counted (`type_rules.hold`).
         covers = function(type, lane)
             return concerning[type] and reserves.covers(concerning[type], lane)
         end,
 
-        -- A claim of a job of `type` was counted.
+        -- A claim of a job of `type` was counted: another job of its class may run.
         counted = function(type)
             for _, each in ipairs(concerning[type] or {}) do
                 each.runs = nil

@@ -1,11 +1,9 @@
--- rule_changes: limits change, pauses begin and end, and what the time alone lets go on.
+-- rule_changes: pauses begin and end, and what ticks do for keys and types of jobs.
+-- A pause of a type, of a key, or of all types lets no job of these start. Workers may have got jobs before the pause
+-- that they have not started: signs in their inboxes recall these (`put_signs`).
 
--- Goes on with keys that a change of limits, or the time, concerns. RETURNS whether there may be more of them.
-function rule_changes.recheck()
-    return redis.call("EXISTS", key.waiting_keys, key.rates) > 0 and keyed.recheck()
-end
-
--- Writes a pause of `what` ("type:T", "key:K" or "*"), in words since when, until when and why; nil: it ends.
+-- Begins or ends the pause of `what`: "type:T", "key:K", or "*" for all types. `words`: since when, until when and why;
+-- nil: the pause ends.
 function rule_changes.pause(what, words)
     if words then
         redis.call("HSET", key.pauses, what, words)
@@ -15,7 +13,7 @@ function rule_changes.pause(what, words)
         redis.call("ZREM", key.pause_ends, what)
         redis.call("ZREM", key.pause_signs, what)
     end
-    redis.call("HINCRBY", key.settings, "revision", 1) -- workers log what they read anew
+    redis.call("HINCRBY", key.settings, "revision", 1) -- workers, which see that, log the pauses
     local kind, name = string.match(what, "^(%l+):(.+)$")
     if kind == "key" then
         keyed.settle_again(name)
@@ -24,8 +22,30 @@ function rule_changes.pause(what, words)
     end
 end
 
--- Does what no event triggers: rates let jobs start, pauses end, claims are counted for new limits. RETURNS whether
--- there may be more to do.
+-- Puts the sign of a pause into the inboxes of MOST_SIGNED workers. A worker reads the sign before the jobs in its
+-- inbox, and gives back the jobs that it names: those that have not started and whose fencing number is not above that
+-- of the sign. A claim does not say its key, so a sign of a key recalls all jobs with keys; those that may start are
+-- claimed again at once. RETURNS whether there may be more to do.
+function rule_changes.put_signs()
+    local what, from = unpack(redis.call("ZRANGE", key.pause_signs, 0, 0, "WITHSCORES"))
+    if not what then
+        return false
+    end
+    local sign = "\npaused " .. what .. " " .. (redis.call("GET", key.fence) or "0")
+    local page, next_from = workers.joined(from, protocol.MOST_SIGNED)
+    for _, worker in ipairs(page) do
+        redis.call("RPUSH", key.inbox(worker), sign)
+    end
+    if next_from then
+        redis.call("ZADD", key.pause_signs, next_from, what)
+        return true
+    end
+    redis.call("ZREM", key.pause_signs, what)
+    return redis.call("EXISTS", key.pause_signs) == 1
+end
+
+-- Does some of what no event triggers: lets jobs of a rate start, ends pauses, counts claims for new limits, puts
+-- signs. RETURNS whether there may be more to do.
 function rule_changes.tick()
     if redis.call("EXISTS", key.waiting_keys, key.rates, key.recount, key.pause_ends, key.pause_signs) == 0 then
         return false
@@ -34,6 +54,6 @@ function rule_changes.tick()
     for _, what in ipairs(ended) do
         rule_changes.pause(what)
     end
-    local has_more_claims, has_more_signs = type_changes.recount(), pause_signs.put()
+    local has_more_claims, has_more_signs = type_changes.recount(), rule_changes.put_signs()
     return keyed.recheck() or has_more_claims or has_more_signs or #ended == protocol.MOST_MOVES
 end

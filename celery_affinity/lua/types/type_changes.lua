@@ -1,7 +1,9 @@
--- type_changes: what holds back whole types changes: limits, pauses, reserves. Claims from before a limit are counted.
+-- type_changes: settings and pauses change what holds back whole types (`type_rules`). A type with a new limit is
+-- closed until its running jobs are counted. Ticks count them, some claims at a time; key `recount` says where the next
+-- tick goes on.
 
--- Gives a type with `rule` another limit; nil is none. A new one is closed until the claims from before it are counted;
--- so is one that cannot be counted now, since the call has counted enough. RETURNS whether a tick is to count claims.
+-- Gives a type with `rule` another limit, nil for none. RETURNS whether ticks are to count claims: for a new limit, or
+-- if this call has counted enough (`may_count`).
 local function set_limit(type, rule, limit, may_count)
     local is_new = limit and (not rule.limit or not may_count)
     rule.is_counted = limit and (rule.is_counted or is_new) or false -- without one the counted claims end some day
@@ -10,8 +12,7 @@ local function set_limit(type, rule, limit, may_count)
     return is_new
 end
 
--- RETURNS a table: type -> its limit, from the setting `limits`; and the part of the setting that is about keys. There
--- may be thousands of types.
+-- RETURNS what the setting `limits` says of types, a table: type -> its limit; and what it says of keys, a text.
 local function limits_in(text)
     local limits, of_keys = {}, {}
     for pattern, limit in string.gmatch(text or "", "(%S+)=(%d+)") do
@@ -36,8 +37,8 @@ local function differing(old, new)
     return types
 end
 
--- The setting `limits` changes from `before` to `now`. Ticks do for types what takes time. RETURNS whether limits of
--- keys change.
+-- The setting `limits` changes from `before` to `now`. RETURNS whether it changes for keys.
+-- Cost: O(limits), of which there may be thousands.
 function type_changes.change(before, now)
     local old, old_of_keys = limits_in(before)
     local new, new_of_keys = limits_in(now)
@@ -49,9 +50,7 @@ function type_changes.change(before, now)
         is_any_new = set_limit(type, rule, new[type], counted < protocol.MOST_GAINED) or is_any_new
         counted = counted + (rule.is_counted and 0 or 1)
     end
-    if #types > 0 then
-        type_rules.write_all(rules, was_closed)
-    end
+    type_rules.write_all(rules, was_closed)
     if is_any_new then
         redis.call("SET", key.recount, 0)
     elseif #types > 0 then
@@ -60,7 +59,7 @@ function type_changes.change(before, now)
     return old_of_keys ~= new_of_keys
 end
 
--- Has all types be filled that have waiting jobs; those beyond the first by the next sync of each worker.
+-- Has the caller fill all types of which jobs wait; of more than MOST_RESUMED, each worker's next sync does.
 local function gain_all()
     local some = redis.call("HSCAN", key.heads, 0, "COUNT", protocol.MOST_RESUMED)[2]
     for i = 1, math.min(#some, 2 * protocol.MOST_RESUMED), 2 do -- of a small hash, HSCAN returns all
@@ -86,7 +85,7 @@ function type_changes.reserve(before, now)
     gain_all()
 end
 
--- Pauses `type`, or "*" for all, or ends its pause.
+-- Pauses `type`, or "*" for all types, or ends its pause.
 function type_changes.pause(type, is_paused)
     local rule = type_rules.read(redis.call("HGET", key.type_rules, type))
     local was_closed = type_rules.is_closed(rule)
@@ -107,16 +106,21 @@ local function count_claim(id, rules, text)
     rules[type] = rules[type] or type_rules.read(redis.call("HGET", key.type_rules, type))
     local counts = rules[type].limit or reserves.covers(reserves.concerning(text, type), lane)
     if counts then
-        redis.call("ZADD", key.limited(type), reserves.lane_number(lane), id)
-        redis.call("HSET", key.job(id), "limited", 1, "more", 1)
+        type_rules.count(type, id, lane)
     end
     return counts
 end
 
--- Counts claims, as many as one call may. `from`: where to go on: "joined", or "joined worker cursor": a time, and a
--- worker of that time with the place among its claims. RETURNS where the next call goes on; nil if that was all.
+-- RETURNS where the counting of claims goes on that stops at a worker, and the cursor among its claims.
+local function place_of(worker, cursor)
+    return redis.call("ZSCORE", key.joined, worker) .. " " .. worker .. " " .. cursor
+end
+
+-- Counts claims of MOST_COUNTED workers; looks at MOST_CLAIMS, or some more, and counts MOST_CLAIMS at most. `from`:
+-- where to go on: the time at which a worker joined, alone or as `place_of` returns it.
+-- RETURNS where the next call goes on; nil if that was all.
 local function count_claims(from)
-    local since, stopped_at, cursor = string.match(from, "^(%d+) ?(%S*) ?(%d*)$")
+    local since, stopped_at, its_cursor = string.match(from, "^(%d+) ?(%S*) ?(%d*)$")
     local text, rules = redis.call("HGET", key.type_rules, "!"), {}
     local page, next_from = workers.joined(since or "0", protocol.MOST_COUNTED) -- without a time somebody else wrote it
     local looked_at, counted, first = 0, 0, 1
@@ -124,29 +128,27 @@ local function count_claims(from)
         first = worker == stopped_at and nth or first
     end
     for nth = first, #page do
-        local worker, place = page[nth], page[nth] == stopped_at and cursor or "0"
+        local worker, cursor = page[nth], page[nth] == stopped_at and its_cursor or "0"
         repeat
             if looked_at >= protocol.MOST_CLAIMS then
-                return redis.call("ZSCORE", key.joined, worker) .. " " .. worker .. " " .. place
+                return place_of(worker, cursor)
             end
-            local following, claimed = unpack(redis.call("HSCAN", key.claims(worker), place, "COUNT",
+            local following, claimed = unpack(redis.call("HSCAN", key.claims(worker), cursor, "COUNT",
                 protocol.MOST_CLAIMS))
-            for i = 1, #claimed, 2 do -- of a small hash, HSCAN returns all: a call counts some, and then the others
-                if counted == protocol.MOST_CLAIMS then
-                    following, looked_at = place, protocol.MOST_CLAIMS
-                    break
+            for i = 1, #claimed, 2 do
+                if counted == protocol.MOST_CLAIMS then -- of a small hash, HSCAN returns all: these once more
+                    return place_of(worker, cursor)
                 end
                 looked_at, counted = looked_at + 1, counted + (count_claim(claimed[i], rules, text) and 1 or 0)
             end
-            local is_stopped = following == place and counted == protocol.MOST_CLAIMS
-            place = following
-        until place == "0" and not is_stopped
+            cursor = following
+        until cursor == "0"
     end
     return next_from
 end
 
--- Opens types whose claims are counted, as many as one call may. `place`: where to go on in the setting `limits`.
--- RETURNS where the next call goes on; nil if that was all.
+-- Opens types whose claims are counted, MOST_GAINED at most. `place`: where to go on in the setting `limits`. RETURNS
+-- where the next call goes on; nil if that was all.
 local function open_counted(place)
     local limits, types = redis.call("HGET", key.settings, "limits") or "", {}
     while place and #types < protocol.MOST_GAINED do
@@ -165,8 +167,8 @@ local function open_counted(place)
     return place
 end
 
--- Goes on with the counting of claims from before a limit or a reserve; then with the types that had to wait for that.
--- RETURNS whether there is more to do.
+-- Goes on with counting claims; and when all are counted, with opening the types that waited for that. RETURNS whether
+-- there is more to do.
 function type_changes.recount()
     local from = redis.call("GET", key.recount)
     if not from then

@@ -1,8 +1,10 @@
--- type_rules: what holds back a whole type: a pause, or a limit of the jobs of the type that run together. The jobs of
--- the type wait in their lanes; a claim leaves out types that are closed. Field "!" of key `heads` says that there are
--- any rules, and whether there are reserves; these stand in field "!" of key `type_rules`.
--- RETURNS what holds back a type, or "*" for all: limit: a number; is_full: as many run; is_counted: claims from before
--- the limit are not counted yet; is_paused.
+-- type_rules: what holds back a whole type: a pause, or a limit of how many of its jobs run at a time. The jobs of the
+-- type wait in their lanes; a claim leaves out a type that is closed: it is paused, or as many of its jobs run.
+-- Key `type_rules` says that of types and of "*", all types; its field "!" has the reserves (`reserves`). Field "!" of
+-- key `heads` says that there are any of these: so a claim, which reads heads anyway, need not look.
+
+-- RETURNS what a field of key `type_rules` says, a table: limit: a number, nil for none; is_full: as many jobs run;
+-- is_counted: the jobs from before the limit are still being counted; is_paused.
 function type_rules.read(text)
     if not text then
         return {}
@@ -18,38 +20,15 @@ function type_rules.is_closed(rule)
     return rule.is_full or rule.is_counted or rule.is_paused
 end
 
--- RETURNS `rule` in words; "" if nothing holds back the type.
+-- RETURNS `rule` as a field says it; "" if nothing holds back the type.
 local function in_words(rule)
     local words = (rule.limit and "limit=" .. rule.limit or "") .. (rule.is_full and " full" or "")
         .. (rule.is_counted and " counting" or "") .. (rule.is_paused and " paused" or "")
     return rule.limit and words or string.sub(words, 2) -- without a limit a type is neither full nor counted
 end
 
--- Writes fields of key `type_rules`: {type, words, ...}.
-local function write_fields(fields)
-    local is_new = false
-    for first = 1, #fields, protocol.MOST_UNPACKED do
-        local last = math.min(first + protocol.MOST_UNPACKED - 1, #fields)
-        is_new = redis.call("HSET", key.type_rules, unpack(fields, first, last)) > 0 or is_new
-    end
-    if is_new and redis.call("HEXISTS", key.heads, "!") == 0 then
-        redis.call("HSET", key.heads, "!", protocol.HAS_RULES)
-    end
-end
-
--- Deletes fields of key `type_rules`.
-local function delete_fields(types)
-    for first = 1, #types, protocol.MOST_UNPACKED do
-        local last = math.min(first + protocol.MOST_UNPACKED - 1, #types)
-        redis.call("HDEL", key.type_rules, unpack(types, first, last))
-    end
-    if #types > 0 and redis.call("EXISTS", key.type_rules) == 0 then
-        redis.call("HDEL", key.heads, "!")
-    end
-end
-
--- Writes what holds back types: `rules`, as `read` returns them; `was_closed`: whether they were. Both: type -> value.
--- A type that is open again is filled.
+-- Writes what holds back types. `rules`: type -> what `read` returns. `was_closed`: type -> whether it was closed; one
+-- that is open again is filled (`call.moved`).
 function type_rules.write_all(rules, was_closed)
     local fields, gone = {}, {}
     for type, rule in pairs(rules) do
@@ -63,16 +42,21 @@ function type_rules.write_all(rules, was_closed)
             call.moved[type] = true
         end
     end
-    delete_fields(gone) -- first: if all go, and others come, key `heads` says so in the end
-    write_fields(fields)
+    many.call("HDEL", key.type_rules, gone) -- first: if all go, and others come, key `heads` says so in the end
+    if #gone > 0 and redis.call("EXISTS", key.type_rules) == 0 then
+        redis.call("HDEL", key.heads, "!")
+    end
+    if many.call("HSET", key.type_rules, fields) > 0 and redis.call("HEXISTS", key.heads, "!") == 0 then
+        redis.call("HSET", key.heads, "!", protocol.HAS_RULES)
+    end
 end
 
 function type_rules.write(type, rule, was_closed)
     type_rules.write_all({ [type] = rule }, { [type] = was_closed })
 end
 
--- RETURNS those of `types` that are open, a table: type -> its limit, and what `reserves.among` does. Removes the
--- `heads` of the others.
+-- RETURNS those of `types` that are open; a table: type -> its limit; and what `reserves.among` does. Removes the
+-- closed types from `heads`.
 function type_rules.open(types, heads, settings, is_ahead)
     local open, limits = {}, {}
     local all, text = unpack(redis.call("HMGET", key.type_rules, "*", "!"))
@@ -87,10 +71,16 @@ function type_rules.open(types, heads, settings, is_ahead)
     return open, limits, reserves.among(open, text, settings, is_ahead)
 end
 
--- Counts a claim of a type with a limit, or of a class with a reserve. RETURNS whether the type is closed now.
-function type_rules.hold(type, id, lane)
+-- Counts the claim of job `id`, whose type has a limit, or whose class a reserve: key `limited` has these claims by
+-- their lanes.
+function type_rules.count(type, id, lane)
     redis.call("ZADD", key.limited(type), reserves.lane_number(lane), id)
     redis.call("HSET", key.job(id), "limited", 1, "more", 1)
+end
+
+-- Counts such a claim. RETURNS whether the type is full now.
+function type_rules.hold(type, id, lane)
+    type_rules.count(type, id, lane)
     local rule = type_rules.read(redis.call("HGET", key.type_rules, type))
     rule.is_full = rule.limit and redis.call("ZCARD", key.limited(type)) >= rule.limit
     if rule.is_full then
@@ -99,7 +89,7 @@ function type_rules.hold(type, id, lane)
     return rule.is_full
 end
 
--- The claim of a job that a limit of its type, or a reserve, counted was removed.
+-- Counts a claim no more that was removed. Jobs of the type may start then.
 function type_rules.free(type, id)
     redis.call("ZREM", key.limited(type), id)
     redis.call("HDEL", key.job(id), "limited")

@@ -38,13 +38,13 @@ FAULTS = (
     Fault("jobs/bounds", "if tonumber(job.delay_us) > 0 or", "if", _NO_ROOM),
     Fault(
         "jobs/bounds",
-        "not joins(job, opened) and not merging.would_wait(",
-        "not merging.would_wait(",
+        "not joins(job, opened) and not patience.of_first(",
+        "not patience.of_first(",
         _ONE_PUBLISH,
     ),
     Fault(
         "jobs/bounds",
-        "not joins(job, opened) and not merging.would_wait(lane, enqueued, job.rules, #job.message)",
+        "not joins(job, opened) and not patience.of_first(lane, enqueued, job.rules, #job.message)",
         "not joins(job, opened)",
         _TESTS + "test_calls_that_wait_for_others_take_no_room",
     ),
@@ -54,7 +54,12 @@ FAULTS = (
     # What is dropped.
     Fault("jobs/bounds", "protocol.MOST_DROPPED_FROM - 1,", "0,", _AFTER_A_RUN),
     Fault("jobs/bounds", "marks.of(id) ~= protocol.BATCH and is_older", "is_older", _AFTER_A_RUN),
-    Fault("jobs/bounds", "enqueued_us < oldest_us or", "enqueued_us > oldest_us or", _AFTER_A_RUN),
+    Fault(
+        "jobs/bounds",
+        "score.is_older(enqueued_us, id, oldest_us, oldest)",
+        "score.is_older(oldest_us, oldest, enqueued_us, id)",
+        _AFTER_A_RUN,
+    ),
     Fault("jobs/bounds", "bound.pending = bound.pending + 1 --", "--", _EACH),
     Fault(
         "jobs/bounds",

@@ -9,7 +9,7 @@ _RUNS = "tests/server/test_batch_counts.py::"
 FAULTS = (
     # Runs are counted.
     Fault(
-        "merging/which_call",
+        "merging/callers",
         '"size", redis.call("ZCARD", key.callers(batch))',
         '"size", 2',
         _RUNS + "test_a_run_is_counted_once_it_has_ended",
@@ -21,25 +21,25 @@ FAULTS = (
         _RUNS + "test_calls_that_a_run_leaves_to_another_are_counted_there",
     ),
     Fault(
-        "merging/batch_release",
+        "merging/batches",
         '        count(batch, known.type or "")\n',
         "",
         _RUNS + "test_a_run_is_counted_once_it_has_ended",
     ),
     Fault(
-        "merging/batch_release",
+        "merging/batches",
         "    if not is_without_result then\n",
         "    if true then\n",
         _RUNS + "test_a_run_whose_calls_have_all_ended_before_it_is_not_counted",
     ),
     Fault(
-        "merging/batch_release",
+        "merging/batches",
         "    if calls < 2 then",
         "    if calls < 1 then",
         _RUNS + "test_a_call_that_ran_alone_is_not_counted",
     ),
     Fault(
-        "merging/batch_release",
+        "merging/batches",
         "while size < calls and",
         "while size <= calls and",
         _RUNS + "test_a_run_is_counted_once_it_has_ended",
@@ -51,16 +51,16 @@ FAULTS = (
         _RUNS + "test_the_calls_of_a_type_are_forgotten_with_its_last_worker",
     ),
     # The calls that wait are counted.
-    Fault("jobs/with_rules", "        waiting_calls.add(type, waiting_calls.of(id))\n", "", _RUN_AND_COME_BACK),
+    Fault("jobs/with_rules", "        callers.count_waiting(type, callers.beyond_one(id))\n", "", _RUN_AND_COME_BACK),
     Fault(
-        "merging/waiting_calls",
+        "merging/callers",
         "        if tonumber(calls) and calls <= 0 then",
         "        if false then",
         _RUN_AND_COME_BACK,
     ),
-    Fault("merging/waiting_calls", "key.callers(batch)) - 1", "key.callers(batch))", _RUN_AND_COME_BACK),
+    Fault("merging/callers", "key.callers(batch)) - 1", "key.callers(batch))", _RUN_AND_COME_BACK),
     Fault(
-        "merging/waiting_calls",
+        "merging/callers",
         'math.max(0, redis.call("ZCARD"',
         '(redis.call("ZCARD"',
         _COUNTS + "test_calls_that_leave_one_by_one_leave_no_count",
@@ -71,22 +71,22 @@ FAULTS = (
         "else",
         _COUNTS + "test_a_call_that_leaves_a_run_was_counted_no_more",
     ),
-    Fault("merging/callers", "        waiting_calls.add(type, -1)\n", "", _RUN_AND_COME_BACK),
+    Fault("merging/callers", "        callers.count_waiting(type, -1)\n", "", _RUN_AND_COME_BACK),
     Fault(
         "jobs/with_rules",
-        "        waiting_calls.add(type, -waiting_calls.of(id))\n",
+        "        callers.count_waiting(type, -callers.beyond_one(id))\n",
         "",
         _COUNTS + "test_calls_that_go_to_another_lane_are_counted_once",
     ),
     Fault(
         "merging/merging",
-        "        waiting_calls.add(type, 1)\n",
+        "        callers.count_waiting(type, 1)\n",
         "",
         _COUNTS + "test_a_job_of_several_calls_is_several_and_any_other_job_is_one",
     ),
-    Fault("merging/which_call", "    waiting_calls.add(type, -waiting_calls.of(batch))\n", "", _RUN_AND_COME_BACK),
+    Fault("merging/callers", "    callers.count_waiting(type, -callers.beyond_one(batch))\n", "", _RUN_AND_COME_BACK),
     Fault("arrows/purge", 'if state ~= "scheduled" then', "if true then"),
-    Fault("arrows/purge", "            waiting_calls.add(type, -waiting_calls.of(id))\n", "", _RUN_AND_COME_BACK),
+    Fault("arrows/purge", "            callers.count_waiting(type, -callers.beyond_one(id))\n", "", _RUN_AND_COME_BACK),
     Fault("repair/lanes", "        fix_waiting_calls(type)\n", "", _COUNTS + "test_a_repair_counts_the_calls_again"),
     Fault(
         "repair/single_keys",

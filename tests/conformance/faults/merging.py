@@ -28,8 +28,8 @@ FAULTS = (
     Fault(
         "merging/merging", 'redis.call("HSET", key.merging, field, id)', 'redis.call("HSETNX", key.merging, field, id)'
     ),
-    Fault("merging/merging", '(mode == "demand" or its_mode == "demand") and "demand" or mode', "mode"),
-    Fault("merging/merging", "math.max(tonumber(priority), tonumber(its_priority))", "tonumber(priority)"),
+    Fault("merging/merging", "(is_demanded or is_other_demanded) and", "is_demanded and"),
+    Fault("merging/merging", "math.max(priority, other_priority)", "priority"),
     Fault(
         "merging/merging", "tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued", "row.enqueued"
     ),
@@ -143,11 +143,11 @@ FAULTS = (
         "",
         _PATIENT + "test_purge_deletes_what_is_patient",
     ),
-    Fault("merging/patience", "    if time > protocol.AT_ONCE_US then\n", "    if true then\n"),
+    Fault("merging/patience", "    if time > protocol.AT_ONCE_US then", "    if true then"),
     Fault(
         "merging/patience",
-        "    if time > protocol.AT_ONCE_US then\n",
-        "    if time > call.now_us then\n",
+        "    if time > protocol.AT_ONCE_US then",
+        "    if time > call.now_us then",
         _PATIENT + "test_a_run_whose_patience_has_ended_runs_even_if_the_clock_is_set_back_after_another_began",
     ),
     Fault("merging/patience", 'row.is_full or string.sub(row.lane, 1, 6) == "demand"', "row.is_full"),
@@ -211,8 +211,8 @@ FAULTS = (
     Fault("merging/callers", "    callers.close(batch, type, rules, name)\n", ""),
     Fault("merging/callers", '    redis.call("HDEL", key.job(id), "into")\n', ""),
     Fault("jobs/ends", "        callers.close(id, type, rules, name)\n", ""),
-    Fault("jobs/finished", "callers.close(id, known.type, known.rules, known.name)", ""),
-    Fault("jobs/come_back", "        callers.close(id, unpack", "        type(unpack"),
+    Fault("jobs/ends", "callers.close(id, known.type, known.rules, known.name)", ""),
+    Fault("jobs/come_back", "        callers.close(id, type, rules, name)\n", ""),
     Fault("arrows/purge", "        callers.close(id, type, rules, name)\n", ""),
     # A call leaves to its batch what both say.
     Fault("merging/merging", "number <= protocol.MOST_MOVES or marks.has_rules(id)", "number <= protocol.MOST_MOVES"),

@@ -79,13 +79,13 @@ FAULTS = (
     ),
     Fault(
         "repair/recurring",
-        " and recurring_names.add(place, name) then",
+        " and recurring.add_name(place, name) then",
         " then",
         _RECURRING + "test_what_was_lost_is_made_again",
     ),
     Fault(
         "repair/recurring",
-        "recurring_names.remove(place, name)",
+        "recurring.remove_name(place, name)",
         "",
         _RECURRING + "test_rows_that_are_spoiled_are_left_out",
     ),

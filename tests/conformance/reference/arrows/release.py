@@ -7,7 +7,7 @@ from celery_affinity.rules.ahead import Ahead
 
 from ..fleet import lookahead
 from ..jobs import claims, come_back, finished
-from ..jobs.outcomes import ENDED, read
+from ..jobs.outcomes import STATE_AFTER, read_outcome
 from ..merging import batch_release
 from ..model import Cohort, Delivery, Outcome, Worker
 from ..placing import free_slots, which_slot
@@ -69,14 +69,14 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
         job = claims.held(cohort, worker.id, job_id, fence)
         if job is None:
             continue
-        how, why = read(outcome)
+        how, why = read_outcome(outcome)
         if (how == "rejected" and not job.acked) or (how == "failed" and worker.keeps_failed):
             come_back.drop(cohort, job, now_us)
             come_back.bury(cohort, job, "rejected" if how == "rejected" else "failed", now_us, why)
         elif marks.is_batch(job.id):
-            again |= batch_release.record(cohort, job, how, why, now_us)
-        elif how in ENDED or job.acked:
-            finished.record(cohort, job, ENDED.get(how, "done"), why if how in ENDED else "", now_us)
+            again |= batch_release.release(cohort, job, how, why, now_us)
+        elif how in STATE_AFTER or job.acked:
+            finished.on_worker(cohort, job, STATE_AFTER.get(how, "done"), why if how in STATE_AFTER else "", now_us)
             if how == "acked":
                 recurring.run(cohort, job, job, now_us)
         else:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ..jobs import come_back
-from ..jobs.outcomes import ENDED, read
+from ..jobs.outcomes import STATE_AFTER, read_outcome
 from ..merging import batches
 from ..model import Cohort, Outcome
 
@@ -19,14 +19,14 @@ def shared(
     batch = cohort.jobs.get(batch_id)
     if batch is None or not batches.is_its_own(cohort, batch, fence):
         return -1
-    how, why = read(outcome)
+    how, why = read_outcome(outcome)
     for job_id in job_ids:
         if job_id not in batch.callers or job_id == batch.primary:
             continue
         if batch.state == "dead":
             batch.told_callers[job_id] = batch.callers.pop(job_id)
         else:
-            batches.end_caller(cohort, cohort.jobs[job_id], ENDED[how], why, now_us)
+            batches.end_caller(cohort, cohort.jobs[job_id], STATE_AFTER[how], why, now_us)
     if fence is not None:
         return len(batch.callers) - 1
     if not batch.callers:

@@ -49,4 +49,4 @@ def told(cohort: Cohort, job: Job, now_us: int) -> None:
     """The caller of *job* knows: keep only what is known of the job."""
     job.message = None
     find_by.remove(cohort, job, keeps_last=True)
-    memory.keep(cohort, job, memory.keep_s(cohort), now_us)
+    memory.remember(cohort, job, memory.keep_s(cohort), now_us)

@@ -7,7 +7,7 @@ from ..types import type_rules
 from . import find_by, memory
 
 
-def record(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> None:
+def on_worker(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> None:
     """Record how a claimed job ended: a repeated publish changes nothing until a server forgets the job."""
     assert job.worker is not None
     keep_s = cohort.workers[job.worker].keep_s
@@ -17,4 +17,4 @@ def record(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> Non
     find_by.remove(cohort, job, keeps_last=True)
     callers.close(cohort, job)
     job.state, job.why, job.ended_us, job.message = state, why, now_us, None
-    memory.keep(cohort, job, keep_s, now_us)
+    memory.remember(cohort, job, keep_s, now_us)

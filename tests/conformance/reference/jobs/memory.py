@@ -12,7 +12,7 @@ def keep_s(cohort: Cohort) -> int:
     return max(ENDED_KEPT_S, int(cohort.settings.get("keep_us")) // MICRO)
 
 
-def keep(cohort: Cohort, job: Job, seconds: int, now_us: int) -> None:
+def remember(cohort: Cohort, job: Job, seconds: int, now_us: int) -> None:
     """Have *job*, which has ended, be known for *seconds*. A batch is not in the index: its calls are."""
     job.keep_s, job.forgotten_us = seconds, now_us + seconds * MICRO
     if seconds > ENDED_KEPT_S and not marks.is_batch(job.id):

@@ -7,7 +7,7 @@ from celery_affinity.rules.protocol import MOST_WHY_BYTES
 from ..model import Outcome, State
 
 #: Outcome of a claimed job that was settled -> the state of the job then.
-ENDED: Mapping[str, State] = {
+STATE_AFTER: Mapping[str, State] = {
     "acked": "done",
     "ignored": "done",
     "failed": "failed",
@@ -16,7 +16,7 @@ ENDED: Mapping[str, State] = {
 }
 
 
-def read(outcome: Outcome) -> tuple[str, str]:
+def read_outcome(outcome: Outcome) -> tuple[str, str]:
     """Return how the job ended, and why: in words, "" if nothing is said."""
     how, _, words = outcome.partition(" ")
     return how, words.encode()[:MOST_WHY_BYTES].decode(errors="replace")

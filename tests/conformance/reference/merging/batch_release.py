@@ -3,28 +3,28 @@
 from celery_affinity.rules.protocol import BATCH_SIZE, LARGEST_BATCH_COUNTED
 
 from ..jobs import come_back, finished
-from ..jobs.outcomes import ENDED
+from ..jobs.outcomes import STATE_AFTER
 from ..keyed import keyed
 from ..model import Cohort, Job
 from ..recurring import recurring
 from . import batches, callers
 
 
-def record(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[str]:
+def release(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[str]:
     """Record the end of a claim of *batch*. Return the types that gained a pending job: one, or none."""
     if how == "returned" and batch.acked:  # the run was ended for one of the other calls, which is revoked
         return _go_on(cohort, batch, now_us)
     primary = cohort.jobs[batch.primary or ""]
     is_without_result = how in ("revoked", "expired")  # the worker ended the call before it came to a result
-    if how in ENDED or batch.acked:
-        state, its_why = (ENDED[how], why) if how in ENDED else ("done", "")
+    if how in STATE_AFTER or batch.acked:
+        state, its_why = (STATE_AFTER[how], why) if how in STATE_AFTER else ("done", "")
         batches.end_caller(cohort, primary, state, its_why, now_us)
         if batch.callers and is_without_result:
             return _go_on(cohort, batch, now_us)
         batch.primary = None
         if not is_without_result:
             _count(cohort, batch)
-        finished.record(cohort, batch, state, its_why, now_us)
+        finished.on_worker(cohort, batch, state, its_why, now_us)
         if how == "acked":
             recurring.run(cohort, batch, primary, now_us)
         if batch.callers:

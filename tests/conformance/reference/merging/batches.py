@@ -22,7 +22,7 @@ def end_caller(cohort: Cohort, caller: Job, state: State, why: str, now_us: int)
     callers.remove(cohort, caller)
     find_by.remove(cohort, caller, keeps_last=True)
     caller.state, caller.why, caller.ended_us, caller.message = state, why, now_us, None
-    memory.keep(cohort, caller, memory.keep_s(cohort), now_us)
+    memory.remember(cohort, caller, memory.keep_s(cohort), now_us)
 
 
 def meanwhile(cohort: Cohort, batch: Job, now_us: int) -> bool:
