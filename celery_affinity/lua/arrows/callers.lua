@@ -1,11 +1,12 @@
--- callers: a page of the calls of a batch that do not know their result, but for the call whose message its worker has.
+-- callers: a page of the calls of a batch that are to get its result. The primary, whose message the worker has, is
+-- none of them.
 -- RETURNS {after, published, id, task id, published, message, ...}; after: the argument of the next call, -1 if these
--- are all. published: of a call, and first of that whose message the worker has, when it was published, µs, a retry as
--- its first try was. message: "" if it is gone. {} if the batch is not the caller's to tell.
+-- are all. published: when a call was published, µs, a retry as its first try was; first that of the primary. message:
+-- "" if it is gone. {} if the batch is not the caller's to tell.
 -- Cost: O(calls returned) and their bytes, at most some MB.
 function arrows.callers(ARGV)
     local batch = ARGV[1] -- id
-    local fence = ARGV[2] -- number of the caller's claim of the batch; "": it is one whose end is to be told
+    local fence = ARGV[2] -- number of the caller's claim of the batch; "" for a batch that is untold
     local after = ARGV[3] -- what the call before returned; 0 for the first one
     local most = ARGV[4] -- calls to look at
 

@@ -1,5 +1,5 @@
--- configure: settings change at run time, or are reset to what app.conf says. They are in force for the next claim.
--- Only jobs with keys are touched, if the limits of keys change.
+-- configure: settings change at run time, or are reset to what app.conf says. They are in force for the next claim. If
+-- limits of keys change, jobs that wait for these keys may start, or may not any more.
 -- RETURNS {revision, more}; revision: of the settings, which grows with each change. more: as `fill` returns it.
 -- Cost: O(settings given), and that of MOST_KEYS keys; the next ticks go on with the others.
 function arrows.configure(ARGV)

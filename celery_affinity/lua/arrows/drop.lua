@@ -9,9 +9,9 @@ function arrows.drop(ARGV)
         local is_dead = state == "dead" and reason ~= "deleted" and not is_seen[id]
         is_seen[id] = true
         if is_dead and marks.of(id) == protocol.BATCH and redis.call("ZSCORE", key.untold, id) then
-            redis.call("ZREM", key.dead, id)
+            redis.call("ZREM", key.dead, id) -- `told` deletes it
             dropped = dropped + 1
-        elseif is_dead or (not state and redis.call("ZSCORE", key.dead, id)) then -- only the place of its row is left
+        elseif is_dead or (not state and redis.call("ZSCORE", key.dead, id)) then -- somebody deleted its row
             come_back.forget(id)
             dropped = dropped + 1
         end

@@ -1,10 +1,10 @@
 -- fire: a recurring call that is due -> pending, or scheduled: publishes its job as publish does, and sets the time at
--- which the call is due next. Any number of processes may try: a time that is past has one job.
+-- which the call is due next. Any number of processes may try: each time at which a call is due has one job.
 -- RETURNS {state, more, served}, as publish does; {} if the call is not due any more, and nothing has changed.
 -- Cost: that of publish for one job. A full server may refuse the first write, before anything is written.
 function arrows.fire(ARGV)
     local name = ARGV[1]
-    local due = ARGV[2] -- as `due` handed it out; "": whenever the call is due
+    local due = ARGV[2] -- as `due` returned it; "" for a person who asks: whenever the call is due
     -- ARGV[3..]: the fields of the job, in the order of rules/job_fields
     local job = job_fields.at(ARGV, 3)
 

@@ -1,8 +1,8 @@
--- ingest: a list of stock Celery -> pending, or scheduled. Moves a message, as publish does, if it is still the next
--- one in the queue's list: then nobody else has it, and a repeated call moves nothing twice.
+-- ingest: a list of stock Celery -> pending, or scheduled. Moves a message as publish does, if it is the next one in
+-- its list: then nobody else has it, and a repeated call moves nothing twice.
 -- RETURNS {state, more, served}, as publish does; state -1: another message is next, or none; 4: the message is a dead
--- letter, since nobody can read it or a field is refused. At -1, 0 and 5 (no id or type to be a dead letter with)
--- nothing has changed.
+-- letter, since nobody can read it or a field is refused; 5: it has no id or type, and so cannot be a dead letter.
+-- At -1, 0 and 5 nothing has changed.
 -- Cost: that of publish for one job.
 function arrows.ingest(ARGV)
     local list = ARGV[1] -- kombu's own key, of a queue or of one of its priority steps

@@ -1,8 +1,8 @@
 -- join: a worker enters with its types and slots, or comes back with others and keeps the jobs that it holds.
 -- RETURNS {more, namesake, {replaced setting, ...}, void, now}; more: as `fill` returns it. namesake: a live worker
 -- with the same node name, or "". replaced: settings to which another app, or another version of this one, gave other
--- values. void: claims with fencing numbers up to this, which may be on their way to the worker, are not its own; 0:
--- the worker keeps its claims. now: the server's time, µs, by which jobs expire that wait in the worker.
+-- values. void: a claim with this fencing number, or a smaller one, is not the worker's own, even if it reads it later;
+-- 0: the worker keeps its claims. now: the server's time, µs, by which jobs expire that wait in the worker.
 -- Cost: that of `fill`, and O(types).
 function arrows.join(ARGV)
     garbage.in_small_portions()
@@ -27,16 +27,15 @@ function arrows.join(ARGV)
     end
     settings_in_force.keep(app)
     local namesake = redis.call("HGET", key.names, name)
-    local now = call.now
     redis.call("HSET", key.names, name, worker)
     redis.call("HSET", key.worker(worker), "name", name, "profile", profile, "slots", slots_in_all, "other", other,
         "app", app)
-    redis.call("ZADD", key.beats, now, worker)
-    redis.call("ZADD", key.joined, "NX", now, worker)
+    redis.call("ZADD", key.beats, call.now, worker)
+    redis.call("ZADD", key.joined, "NX", call.now, worker)
     workers.say_what_is_kept(worker)
     workers.attach(worker, profile, types)
 
-    keyed.recheck()
+    keyed.recheck() -- the adopted settings may have changed limits
     local more = fill.fill(types, "", settings_in_force.read(), which_slot.view())[1]
     if more == "" then
         lookahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))

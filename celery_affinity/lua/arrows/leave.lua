@@ -11,15 +11,7 @@ function arrows.leave(ARGV)
     end
     local settings = settings_in_force.read()
     local types = {}
-    workers.close(worker)
-    local claimed = come_back.some_of(worker, protocol.MOST_MOVES)
-    for i = 1, math.min(#claimed, protocol.MOST_MOVES) do
-        types[#types + 1] = come_back.put(worker, claimed[i], false, settings)
-    end
-    if #claimed <= protocol.MOST_MOVES then
-        workers.remove(worker)
-    end
+    local _, is_gone = dead_workers.take_back(worker, protocol.MOST_MOVES, types, settings, false)
     local returned = #types
-    local unfinished = #claimed > protocol.MOST_MOVES and 1 or 0
-    return { fill.fill(types, "", settings, which_slot.view())[1], unfinished, returned }
+    return { fill.fill(types, "", settings, which_slot.view())[1], is_gone and 0 or 1, returned }
 end

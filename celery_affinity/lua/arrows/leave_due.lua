@@ -1,4 +1,4 @@
--- leave_due: an app does not know the task of a recurring call that was handed out to it. Others may have it at once.
+-- leave_due: an app does not know the task of a recurring call that was handed out to it: another app may have it now.
 -- RETURNS 1 if the call is due still.
 -- Cost: O(log n) in recurring calls.
 function arrows.leave_due(ARGV)
@@ -10,10 +10,10 @@ function arrows.leave_due(ARGV)
     if is_suspended or (tonumber(due) or math.huge) > call.now_us then
         return 0
     end
-    local since_us = call.now_us - (tonumber(left_at) or 0)
-    if not left or since_us < 0 or since_us >= protocol.OTHERS_HAVE_US then
+    left = recurring.left_to_others(left, left_at)
+    if not left then
         left = app
-    elseif not string.find(" " .. left .. " ", " " .. app .. " ", 1, true) then
+    elseif not texts.has_word(left, app) then
         left = left .. " " .. app
     end
     redis.call("HSET", key.recurring_call(name), "left", left, "left_at", call.now)

@@ -4,6 +4,23 @@
 -- job adds found and calls: the state of the job, or of the batch that it was merged into: what was pending or
 -- scheduled has been moved; "" for a job that is not known. calls: those of the batch; 1 for a job.
 -- Cost: O(log n) for each job, at most MOST_MOVES jobs in one call, by the caller; and that of `fill`.
+
+-- The type of job `id`, which may be open for further calls, changes: opens it for calls of the new type, if these have
+-- nothing else to join; else it is patient no more. RETURNS `patient`, until when it is; nil if it is not.
+local function open_elsewhere(id, former_type, type, rules, name, patient)
+    local field = callers.place(former_type, rules, name)
+    if not field or redis.call("HGET", key.merging, field) ~= id then
+        return patient
+    end
+    redis.call("HDEL", key.merging, field)
+    merging.open_if_none_is(id, type, rules, name)
+    if patient and redis.call("HGET", key.merging, callers.place(type, rules, name)) ~= id then
+        patience.finish(id, patient)
+        return nil
+    end
+    return patient
+end
+
 function arrows.move(ARGV)
     local new_type = ARGV[1] -- encoded; "" for the one that it has
     local new_mode = ARGV[2] -- "queued" or "demand"; "" likewise
@@ -14,22 +31,6 @@ function arrows.move(ARGV)
     local function lane_instead_of(lane)
         local mode, priority = string.match(lane, "^(%l+)%.(%d+)$")
         return lanes.name(new_mode ~= "" and new_mode or mode, new_priority ~= "" and new_priority or priority)
-    end
-
-    -- Lets calls of the new type join `id`, which calls of its former type could join. If they have something else,
-    -- `id` waits for no more calls. RETURNS `patient`, until when it waits; nil if it does not.
-    local function open_elsewhere(id, former_type, type, rules, name, patient)
-        local field = callers.place(former_type, rules, name)
-        if not field or redis.call("HGET", key.merging, field) ~= id then
-            return patient
-        end
-        redis.call("HDEL", key.merging, field)
-        merging.open_if_none_is(id, type, rules, name)
-        if patient and redis.call("HGET", key.merging, callers.place(type, rules, name)) ~= id then
-            patience.finish(id, patient)
-            return nil
-        end
-        return patient
     end
 
     -- Moves job `id` if it waits. RETURNS its state, and its type if it is pending.

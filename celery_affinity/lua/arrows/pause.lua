@@ -1,8 +1,8 @@
 -- pause: no job of a type, of a key, or of any type starts until `resume`, or until the pause ends. What waits goes on
--- waiting, and so does what is published; what runs goes on running. Signs recall what workers have not started: those
--- of the first MOST_SIGNED workers are put here, the others by the next ticks.
+-- waiting, and so does what is published; what runs goes on running. Signs recall jobs that workers have not started
+-- (`rule_changes.put_signs`).
 -- RETURNS 1 if it was not paused before.
--- Cost: O(1) in jobs; of a key that of its sub-lanes.
+-- Cost: O(1) in jobs; of a key that of its sub-lanes. The next ticks put the signs for more than MOST_SIGNED workers.
 function arrows.pause(ARGV)
     local what = ARGV[1] -- "type:T", "key:K", encoded, or "*"
     local for_us = ARGV[2] -- "" for a pause without an end

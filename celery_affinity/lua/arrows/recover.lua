@@ -11,6 +11,6 @@ function arrows.recover(ARGV)
     end
     local settings = settings_in_force.read()
     local types = {}
-    local recovered, gone = dead_workers.take_back(worker, protocol.MOST_MOVES, types, settings)
+    local recovered, gone = dead_workers.take_back(worker, protocol.MOST_MOVES, types, settings, true)
     return { gone and 0 or 1, recovered, fill.fill(types, "", settings, which_slot.view())[1] }
 end

@@ -1,26 +1,21 @@
--- recur: recurring calls are declared, by an app.conf or at run time. What changed last counts: a call that an app.conf
--- had before, and alike, changes nothing.
+-- recur: recurring calls are declared, by an app.conf or at run time. The last declaration counts; one that an app.conf
+-- repeats, unchanged, changes nothing.
 -- RETURNS {{replaced, ...}, {refused, ...}}; replaced: names of calls that another app, or somebody at run time, had
--- declared otherwise. refused: names of calls that are not declared, since MOST_ALIKE others match the same calls.
+-- declared otherwise. refused: names of calls that are not declared, since MOST_ALIKE others match the same jobs.
 -- Cost: O(calls), of some bytes each, by the caller.
+local FIELDS = 7 -- of a call
+
 function arrows.recur(ARGV)
     local app = ARGV[1] -- encoded; "" at run time
     -- ARGV[2..]: name, type, merge key, interval, µs, "enqueue" or "end", task name, signature of each
 
-    local FIELDS = 7
     local replaced, refused = {}, {}
-
-    -- RETURNS the time at which a call of a new interval is due that matches what an old one did.
-    local function due_again(due, old_stale_us, stale_us)
-        return math.max(call.now_us, due - old_stale_us + stale_us)
-    end
 
     local function declare(digest, name, type, merge_key, stale, since, task, signature)
         local row = key.recurring_call(name)
         local old_digest, old_app, old_type, old_key, old_task, old_stale, due, is_suspended =
             unpack(redis.call("HMGET", row, "digest", "app", "type", "merge", "task", "stale", "due", "suspended"))
-        local place, old_place =
-            recurring.place(type, merge_key, task), recurring.place(old_type, old_key, old_task)
+        local place, old_place = recurring.place(type, merge_key, task), recurring.place(old_type, old_key, old_task)
         if place ~= old_place and not recurring.add_name(place, name) then
             refused[#refused + 1] = name
             return
@@ -35,8 +30,9 @@ function arrows.recur(ARGV)
             "digest", digest, "app", app)
         redis.call("SET", key.signature(name), signature)
         if place == old_place and tonumber(due) and tonumber(old_stale) then
-            if old_stale ~= stale then
-                recurring.set_due(name, due_again(tonumber(due), tonumber(old_stale), tonumber(stale)), is_suspended)
+            if old_stale ~= stale then -- it matches what it did: so the new interval begins when the old one did
+                local due_us = tonumber(due) - tonumber(old_stale) + tonumber(stale)
+                recurring.set_due(name, math.max(call.now_us, due_us), is_suspended)
             end
             return
         end

@@ -1,19 +1,17 @@
--- replay: dead -> pending, because a person asked for it. Jobs wait as if they were published now: their deliveries are
--- forgotten, and so are the stamps and the expiry that would end them. A job whose message is gone stays dead.
+-- replay: dead -> pending, because a person asked for it. Jobs wait as if they were published now: without their
+-- deliveries, and without the stamps and the expiry that would end them. A job whose message is gone stays dead.
 -- RETURNS {more, left, replayed id, ...}; more: as `fill` returns it. left: number of ids, the last ones, with which
 -- the caller is to go on.
 -- Cost: at most MOST_MOVES jobs in one call, by the caller, and MOST_SHARED calls of batches.
 function arrows.replay(ARGV)
     -- ARGV[1..]: job ids
-    local now = call.now
     local types, replayed = {}, {}
     local calls_left, left = protocol.MOST_SHARED, 0
     for nth, id in ipairs(ARGV) do
         local state, type, lane, stamps, expires, reason =
             unpack(redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires", "reason"))
-        local can_wait = spoiled.can_wait(type, lane, now, "0")
         local is_batch = marks.of(id) == protocol.BATCH
-        local is_ready = state == "dead" and reason ~= "deleted" and can_wait
+        local is_ready = state == "dead" and reason ~= "deleted" and spoiled.can_wait(type, lane, call.now, "0")
         if is_ready and is_batch then
             local number
             is_ready, number = batches.wait_again(id, calls_left)
@@ -29,8 +27,8 @@ function arrows.replay(ARGV)
             find_by.fade(id, stamps, expires)
             redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
                 "stamps")
-            redis.call("HSET", key.job(id), "state", "pending", "enqueued", now, "deliveries", 0)
-            with_rules.wait(id, type, lane, now)
+            redis.call("HSET", key.job(id), "state", "pending", "enqueued", call.now, "deliveries", 0)
+            with_rules.wait(id, type, lane, call.now)
             types[#types + 1] = type
             replayed[#replayed + 1] = id
         end

@@ -3,23 +3,23 @@
 -- RETURNS {revoked, left, after}; revoked: number of jobs that ended. left: number of names, the last ones, with which
 -- the caller is to go on; after: the argument of that call.
 -- Cost: at most MOST_MOVES jobs in one call, and as many names, by the caller.
+
+-- RETURNS what `find_by.jobs_of_task` does, for a stamp; and removes these jobs from the stamp's index, so that a
+-- further call gets to the others.
+local function jobs_of_stamp(stamp, _, most)
+    local found = redis.call("ZPOPMIN", key.stamped(stamp), most)
+    local ids = {}
+    for i = 1, #found, 2 do
+        ids[#ids + 1] = found[i]
+    end
+    return ids, #ids == most
+end
+
 function arrows.revoke(ARGV)
     local by = ARGV[1] -- what the names are: "task" for task ids, "stamp" for stamps ("name:value"), encoded
     local keep_s = ARGV[2] -- seconds for which these names stay revoked
     local after = ARGV[3] -- number of the last job of the first name that an earlier call got to; 0: none
     -- ARGV[4..]: names
-
-
-    -- RETURNS what `find_by.jobs_of_task` does, for a stamp. The jobs are removed from its index, so that a repeated call
-    -- gets to the others.
-    local function some_of_stamp(stamp, _, most)
-        local found = redis.call("ZPOPMIN", key.stamped(stamp), most)
-        local ids = {}
-        for i = 1, #found, 2 do
-            ids[#ids + 1] = found[i]
-        end
-        return ids, #ids == most
-    end
 
     for i = 4, #ARGV do
         if by == "task" then
@@ -28,13 +28,13 @@ function arrows.revoke(ARGV)
             redis.call("SET", key.revoked_stamp(ARGV[i]), call.now, "EX", keep_s)
         end
     end
-    local some = by == "task" and find_by.jobs_of_task or some_of_stamp
+    local some_of = by == "task" and find_by.jobs_of_task or jobs_of_stamp
     local revoked, looked_at = 0, 0
     for i = 4, #ARGV do
         if looked_at == protocol.MOST_MOVES then
             return { revoked, #ARGV - i + 1, 0 }
         end
-        local ids, goes_on, last = some(ARGV[i], i == 4 and after or 0, protocol.MOST_MOVES - looked_at)
+        local ids, goes_on, last = some_of(ARGV[i], i == 4 and after or 0, protocol.MOST_MOVES - looked_at)
         for _, id in ipairs(ids) do
             looked_at = looked_at + 1
             revoked = revoked + (ends.waiting(id, "revoked") and 1 or 0)

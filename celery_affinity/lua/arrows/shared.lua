@@ -1,10 +1,10 @@
--- shared: claimed or untold -> told, for calls of a batch that know the result of its run. Calls of a dead batch stay
--- with it, for a replay.
--- RETURNS the number of other calls that do not know; -1 if the batch is not the caller's to tell.
+-- shared: claimed or untold -> told, for calls of a batch that have got the result of its run. Calls of a dead batch
+-- stay with it, for a replay.
+-- RETURNS the number of other calls that have not; -1 if the batch is not the caller's to tell.
 -- Cost: O(calls given).
 function arrows.shared(ARGV)
     local batch = ARGV[1] -- id
-    local fence = ARGV[2] -- number of the caller's claim of the batch; "": it is one whose end is to be told
+    local fence = ARGV[2] -- number of the caller's claim of the batch; "" for a batch that is untold
     local outcome = ARGV[3] -- how the calls ended: "acked" or "failed"; after a blank why may follow, in words
     -- ARGV[4..]: ids of calls
 

@@ -1,9 +1,9 @@
--- stop: recurring calls are made no more, because a person asks for it, or because an app.conf has them no more. What
--- another app, or somebody at run time, declared since goes on.
--- RETURNS the number of recurring calls that there were.
+-- stop: recurring calls are made no more, because a person asks for it, or because an app.conf declares them no more;
+-- then those that another app, or somebody at run time, has declared since go on.
+-- RETURNS the number of recurring calls that stopped.
 -- Cost: O(names), by the caller.
 function arrows.stop(ARGV)
-    local app = ARGV[1] -- that whose app.conf has them no more, encoded; "" for a person
+    local app = ARGV[1] -- the app whose app.conf has them no more, encoded; "" for a person
     -- ARGV[2..]: names
 
     local stopped = 0

@@ -107,7 +107,8 @@ function arrows.tick(ARGV)
             protocol.MOST_MOVES)
         for _, worker in ipairs(silent) do
             types_left = types_left - #workers.types_of(worker)
-            local back_again, gone = dead_workers.take_back(worker, protocol.MOST_MOVES - recovered, types, settings)
+            local back_again, gone =
+                dead_workers.take_back(worker, protocol.MOST_MOVES - recovered, types, settings, true)
             recovered = recovered + back_again
             if not gone then
                 return recovered, dead

@@ -1,14 +1,29 @@
--- dead_workers: the jobs of a dead worker come back, whether a `tick` noticed its silence or its guard saw it end and
--- called `recover`.
+-- dead_workers: the jobs come back of a worker that leaves, or is dead: a `tick` noticed its silence, or its guard saw
+-- it end and called `recover`.
 
--- RETURNS more than `max` jobs of `worker`, or all that it holds, and how many of these had no slot yet. Those that had
--- none come first: the jobs that were claimed last. What a worker holds beyond its slots has not started, so it cannot
--- be what killed the worker, however often the worker dies.
-local function held_by(worker, max)
+-- RETURNS ids of jobs that `worker` holds: all of them, or more than `most`.
+local function some_of(worker, most)
+    local ids, is_known, cursor = {}, {}, "0"
+    repeat
+        local page = redis.call("HSCAN", key.claims(worker), cursor, "COUNT", most + 1)
+        cursor = page[1]
+        for nth = 1, #page[2], 2 do
+            local id = page[2][nth]
+            if not is_known[id] then -- HSCAN may return one twice while the hash grows or shrinks
+                ids[#ids + 1], is_known[id] = id, true
+            end
+        end
+    until cursor == "0" or #ids > most
+    return ids
+end
+
+-- RETURNS more than `most` jobs of a dead worker, or all that it held; and how many of them, the first ones, had no
+-- slot: those that were claimed last. These had not started, so they cannot be what killed the worker.
+local function some_and_those_ahead(worker, most)
     local row = free_slots.row(worker)
-    local beyond = row[free_slots.PROFILE] and -free_slots.left(worker, row) or 0
-    if beyond <= 0 then
-        return come_back.some_of(worker, max), 0
+    local ahead = row[free_slots.PROFILE] and -free_slots.left(worker, row) or 0
+    if ahead <= 0 then
+        return some_of(worker, most), 0
     end
     local ids, fences = {}, {}
     local claimed = redis.call("HGETALL", key.claims(worker))
@@ -18,25 +33,28 @@ local function held_by(worker, max)
     table.sort(ids, function(one, other)
         return fences[one] > fences[other]
     end)
-    return ids, beyond
+    return ids, ahead
 end
 
--- Takes back at most `max` jobs of `worker`, and adds the types of those that are pending again to `types`. This counts
--- as a delivery of the jobs that had a slot. A worker that holds nothing any more is forgotten.
--- RETURNS how many jobs came back, and whether the worker is gone.
-function dead_workers.take_back(worker, max, types, settings)
+-- Takes back at most `most` jobs of `worker`, and adds the types of those that are pending again to `types`. If the
+-- worker `is_dead`, this counts as a delivery of the jobs that had a slot. A worker that holds nothing any more is
+-- forgotten. RETURNS how many jobs came back, and whether the worker is gone.
+function dead_workers.take_back(worker, most, types, settings, is_dead)
     workers.close(worker)
-    -- A worker that is given up stays so: the next call goes on with it, and no late beat stops that.
-    redis.call("ZADD", key.beats, protocol.GIVEN_UP_US, worker)
-    local recovered = 0
-    local ids, beyond = held_by(worker, max)
-    for nth, id in ipairs(ids) do
-        if recovered == max then
-            return recovered, false
-        end
-        types[#types + 1] = come_back.put(worker, id, nth > beyond, settings)
-        recovered = recovered + 1
+    local ids, ahead
+    if is_dead then
+        -- It stays dead until all its jobs are back, in further calls: no late beat changes that.
+        redis.call("ZADD", key.beats, protocol.GIVEN_UP_US, worker)
+        ids, ahead = some_and_those_ahead(worker, most)
+    else
+        ids = some_of(worker, most)
     end
-    workers.remove(worker)
-    return recovered, true
+    local number = math.min(#ids, most)
+    for nth = 1, number do
+        types[#types + 1] = come_back.put(worker, ids[nth], is_dead and nth > ahead, settings)
+    end
+    if #ids <= most then
+        workers.remove(worker)
+    end
+    return number, #ids <= most
 end

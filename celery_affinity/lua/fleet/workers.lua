@@ -1,7 +1,7 @@
--- workers: which workers are alive, with which types and how many slots.
--- A reason for the length: all that changes the sums over workers, in one place.
+-- workers: which workers are alive, with which types and how many slots. Workers that serve the same types have one
+-- profile; so arrows that look for free slots look at profiles (`free_slots`).
 
--- RETURNS the words of a text as a list.
+-- RETURNS the words of a text as a list; nil has none.
 function workers.split(types)
     local list = {}
     for type in string.gmatch(types or "", "%S+") do
@@ -10,8 +10,8 @@ function workers.split(types)
     return list
 end
 
--- Writes how long jobs are known that end on a worker, s, if that is more than a minute, and whether those that fail
--- are kept as dead letters: a release, which reads the row anyway, goes by this.
+-- Writes into a worker's row, which a release reads anyway, how long jobs are known that end on the worker, s, if that
+-- is more than a minute; and whether those that fail become dead letters.
 function workers.say_what_is_kept(worker)
     local keep_us, keeps_failed = unpack(redis.call("HMGET", key.settings, "keep_us", "keep_failed"))
     local keep_s = math.floor((tonumber(keep_us) or 0) / 1000000)
@@ -27,46 +27,34 @@ function workers.types_of(worker)
     return workers.split(redis.call("HGET", key.worker(worker), "types"))
 end
 
--- Adds `by` slots to the capacity of types, of which a worker may serve very many.
-local function change_capacity(types, by)
-    for first = 1, #types, protocol.MOST_UNPACKED / 2 do
-        local last = math.min(first + protocol.MOST_UNPACKED / 2 - 1, #types)
-        local fields, gone = {}, {}
-        for nth, slots in ipairs(redis.call("HMGET", key.capacity, unpack(types, first, last))) do
-            local type, sum = types[first + nth - 1], tonumber(slots or 0)
-            if not sum then
-                error("spoiled capacity of type " .. type)
-            elseif sum + by > 0 then
-                fields[#fields + 1], fields[#fields + 2] = type, sum + by
-                if not slots then
-                    redis.call("PERSIST", key.figures(type))
-                end
-            else
-                gone[#gone + 1] = type
-                redis.call("EXPIRE", key.figures(type), protocol.FIGURES_KEPT_S)
-            end
-        end
-        if #fields > 0 then
-            redis.call("HSET", key.capacity, unpack(fields))
-        end
-        if #gone > 0 then
-            redis.call("HDEL", key.capacity, unpack(gone))
-        end
-    end
-end
-
--- Adds `by` slots to the sums of a profile and of its types. Shares of fewer live slots are smaller reserves.
+-- Adds `by` slots to the sums of a profile and of its types, of which there may be very many.
 local function change_slots(profile, types, by)
     redis.call("HINCRBY", key.slots, profile, by)
     if by < 0 and redis.call("HGET", key.heads, "!") == protocol.HAS_RESERVES then
         for _, type in ipairs(types) do
-            call.moved[type] = true
+            call.moved[type] = true -- a share of fewer live slots is a smaller reserve
         end
     end
-    change_capacity(types, by)
+    local fields, gone = {}, {}
+    for nth, slots in ipairs(#types > 0 and lanes.fields(key.capacity, types) or {}) do
+        local type, sum = types[nth], tonumber(slots or 0)
+        if not sum then
+            error("spoiled capacity of type " .. type)
+        elseif sum + by > 0 then
+            fields[#fields + 1], fields[#fields + 2] = type, sum + by
+            if not slots then
+                redis.call("PERSIST", key.figures(type))
+            end
+        else
+            gone[#gone + 1] = type
+            redis.call("EXPIRE", key.figures(type), protocol.FIGURES_KEPT_S)
+        end
+    end
+    many.call("HSET", key.capacity, fields)
+    many.call("HDEL", key.capacity, gone)
 end
 
--- Adds a worker, whose hash has profile and slots, to its profile. A profile comes with its first worker.
+-- Adds a worker, whose row has profile and slots, to its profile, which comes with its first worker.
 function workers.attach(worker, profile, types)
     if redis.call("HINCRBY", key.members, profile, 1) == 1 then
         redis.call("HSET", key.profiles, profile, table.concat(types, " "))
@@ -86,19 +74,19 @@ function workers.close(worker)
     free_slots.recount(worker)
 end
 
--- Lets no job be placed on the worker until its event loop, which stands still, turns again.
+-- Lets no job be placed on the worker until its event loop, which stands still, runs again (`resume`).
 function workers.stall(worker)
     redis.call("HSET", key.worker(worker), "stalled", "1")
     free_slots.recount(worker)
 end
 
--- Lets jobs be placed on the worker, since its loop turns. The caller recounts the worker's free slots. RETURNS whether
--- the loop stood still before.
+-- Lets jobs be placed on a worker that was stalled. The caller recounts the worker's free slots. RETURNS whether it was
+-- stalled.
 function workers.resume(worker)
     return redis.call("HDEL", key.worker(worker), "stalled") == 1
 end
 
--- Removes a worker from its profile. A profile goes with its last worker.
+-- Removes a worker from its profile, which goes with its last worker.
 function workers.detach(worker)
     workers.close(worker)
     local profile, slots = unpack(redis.call("HMGET", key.worker(worker), "profile", "slots"))
@@ -133,8 +121,8 @@ function workers.resize(worker, now_slots)
     end
 end
 
--- Has one of the workers that tick for the fleet tick now: puts a sign, which is no job, into the worker's inbox. A
--- worker whose event loop stands still gets none.
+-- Has one worker tick now: puts a sign, which is no job, into its inbox. The workers that joined first tick for the
+-- fleet; a worker that takes no jobs gets no sign.
 function workers.have_one_tick()
     for _, worker in ipairs(redis.call("ZRANGE", key.joined, 0, protocol.TICKERS - 1)) do
         local accepting, stalled = unpack(redis.call("HMGET", key.worker(worker), "accepting", "stalled"))
@@ -145,7 +133,7 @@ function workers.have_one_tick()
     end
 end
 
--- RETURNS whether a worker is to tick. If the last tick is old, any worker is.
+-- RETURNS whether a worker is to tick: it is one of the first, or the last tick is old.
 function workers.is_ticker(worker)
     local ticked = tonumber(redis.call("HGET", key.clock, "ticked")) or 0
     local rank = redis.call("ZRANK", key.joined, worker)
@@ -173,7 +161,7 @@ function workers.joined(from, most)
         found[#found + 1] = page[i]
     end
     if #found < most then
-        return found, nil
+        return found
     end
     local last = page[#page]
     return found, last ~= from and last or call.text(tonumber(last) + 1)

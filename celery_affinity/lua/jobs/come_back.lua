@@ -41,22 +41,6 @@ function come_back.put(worker, id, is_counted, settings, why)
     return type
 end
 
--- RETURNS ids of jobs that `worker` holds: all of them, or more than `most`.
-function come_back.some_of(worker, most)
-    local ids, is_known, cursor = {}, {}, "0"
-    repeat
-        local page = redis.call("HSCAN", key.claims(worker), cursor, "COUNT", most + 1)
-        cursor = page[1]
-        for nth = 1, #page[2], 2 do
-            local id = page[2][nth]
-            if not is_known[id] then -- HSCAN may return one twice while the hash grows or shrinks
-                ids[#ids + 1], is_known[id] = id, true
-            end
-        end
-    until cursor == "0" or #ids > most
-    return ids
-end
-
 -- Deletes a job that is in no lane and has no slot. Of a batch, `most` calls at once, MOST_FORGOTTEN if nil; the others
 -- go with the batch, some with each call of `told`.
 function come_back.forget(id, most)

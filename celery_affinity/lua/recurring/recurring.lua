@@ -42,6 +42,13 @@ function recurring.set_due(name, due_us, is_suspended)
     end
 end
 
+-- RETURNS the apps that have left a recurring call, which is due, to others since they do not know its task; nil if the
+-- last did so too long ago. `left`, `left_at`: what its row says.
+function recurring.left_to_others(left, left_at)
+    local since_us = call.now_us - (tonumber(left_at) or 0)
+    return left and since_us >= 0 and since_us < protocol.OTHERS_HAVE_US and left or nil
+end
+
 -- RETURNS the names of the recurring calls that a job matches, separated by blanks; nil for none. `type`, `rules`,
 -- `name`: what the row of the job says.
 -- Cost: one command; none for a job without a merge key.

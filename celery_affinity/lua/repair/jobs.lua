@@ -2,7 +2,7 @@
 repair_jobs.MOST_JOBS = 1000 -- of one index
 local MOST_CALLERS = 100 -- of one batch
 
--- Fixes the jobs of a task that has several: numbered from 1, as `find_by_task` adds them.
+-- Fixes the jobs of a task that has several: numbered from 1, as `find_by` adds them.
 function repair_jobs.fix_jobs_of_task(task)
     sound.has_type(key.task(task), "string")
     sound.has_type(key.jobs_of_task(task), "zset")

@@ -71,8 +71,8 @@ FAULTS = (
     Fault("jobs/bounds", "return state, true", "return state, false"),
     Fault(
         "arrows/announce",
-        "how = is_dropped and protocol.DROPPED or how",
-        "",
+        "        return protocol.DROPPED\n",
+        "        return state\n",
         _TESTS + "test_whoever_tells_the_caller_learns_that_the_job_was_dropped",
     ),
 )

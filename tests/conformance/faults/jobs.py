@@ -35,13 +35,6 @@ FAULTS = (
     Fault("jobs/ends", "string.sub(why, 1, protocol.MOST_WHY_BYTES)", "why"),
     Fault("jobs/ends", 'expired = "expired"', 'expired = "done"'),
     Fault("jobs/ends", 'if why ~= "" then', "if false then"),
-    Fault("jobs/figures", "for i = first, last, 2 do", "for i = first, last - 2, 2 do"),
-    Fault("jobs/figures", "if not is_served then", "if false then"),
-    Fault("jobs/figures", "math.floor(by_us)", "math.ceil(by_us)"),
-    Fault("jobs/figures", "sum_us - number * average_us", "sum_us - average_us"),
-    Fault("jobs/figures", "math.max(number, protocol.AVERAGED_OVER)", "protocol.AVERAGED_OVER"),
-    Fault("jobs/figures", "math.max(number, protocol.AVERAGED_OVER)", "number"),
-    Fault("jobs/figures", "math.floor(sum_us / number)", "sum_us"),
     Fault("jobs/ends", 'redis.call("HEXISTS", key.capacity, type) == 1', "true"),
     Fault("jobs/enter", "(call.published[type] or 0) + 1", "1"),
     Fault("jobs/come_back", 'if why and why ~= "" then', "if why then"),
@@ -57,7 +50,7 @@ FAULTS = (
     Fault("jobs/come_back", 'redis.call("ZRANGE", key.dead', 'redis.call("ZREVRANGE", key.dead'),
     Fault("jobs/come_back", '"fence", "started")', '"started")'),
     Fault(
-        "jobs/come_back",
+        "fleet/dead_workers",
         'until cursor == "0" or #ids > most',
         "until #ids >= 0",
         # Up to some hundred claims are one page of HSCAN.

@@ -130,7 +130,7 @@ FAULTS = (
     Fault("keyed/keyed", "elseif not its.turn and not its.retry then", "elseif not its.turn then", _NO_TURN),
     Fault("keyed/standing", 'redis.call("HDEL", key.of_key(its_key), "@" .. type)', ""),
     Fault("arrows/tick", "next_due = next_key", ""),
-    Fault("arrows/purge", "forget(ARGV[i], lane)", "forget(ARGV[i])"),
+    Fault("arrows/purge", "forget(ARGV[i], type, lane)", "forget(ARGV[i], type)"),
     Fault("keyed/standing", 'redis.call("ZREM", key.waiting_keys, its_key)', ""),
     Fault("keyed/keyed", "(fresh or not its.stated[task])", "true"),
     Fault("keyed/keyed", "(fresh or not its.stated[task])", "not its.stated[task]"),
@@ -215,5 +215,5 @@ FAULTS = (
     Fault("arrows/sync", "free > 0 or returned > 0 or next", "returned > 0 or next"),
     Fault("arrows/sync", "free > 0 or returned > 0 or next", "free > 0 or next"),
     Fault("fleet/workers", "elseif sum + by > 0 then", "elseif true then"),
-    Fault("fleet/workers", 'redis.call("HDEL", key.capacity, unpack(gone))', ""),
+    Fault("fleet/workers", 'many.call("HDEL", key.capacity, gone)', ""),
 )

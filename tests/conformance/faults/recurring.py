@@ -79,12 +79,12 @@ FAULTS = (
         _TESTS + "test_whoever_says_the_same_replaces_nothing",
     ),
     Fault("arrows/recur", "old_digest ~= digest and old_app ~= app", "old_digest ~= digest"),
-    Fault("arrows/recur", "math.max(call.now_us, due - old_stale_us + stale_us)", "due - old_stale_us + stale_us"),
-    Fault("arrows/recur", "due - old_stale_us + stale_us", "call.now_us + stale_us"),
+    Fault("arrows/recur", "math.max(call.now_us, due_us)", "due_us"),
+    Fault("arrows/recur", "tonumber(due) - tonumber(old_stale) + tonumber(stale)", "call.now_us + tonumber(stale)"),
     Fault(
         "arrows/recur",
-        "        if old_stale ~= stale then\n",
-        "        if true then\n",
+        "            if old_stale ~= stale then",
+        "            if true then",
         _TESTS + "test_a_call_that_is_being_made_is_handed_out_to_nobody_else_when_its_signature_changes",
     ),
     Fault("arrows/recur", "        recurring.remove_name(old_place, name)\n", ""),
@@ -100,7 +100,9 @@ FAULTS = (
     Fault("arrows/suspend", "math.max(call.now_us, tonumber(due) or 0)", "tonumber(due)"),
     Fault("arrows/suspend", "elseif is_suspended then", "else"),
     # A call that is due is handed out, and made.
-    Fault("arrows/due", "elseif not is_left(left, left_at) then", "else", _LEAVES),
+    Fault(
+        "arrows/due", "elseif not texts.has_word(recurring.left_to_others(left, left_at), app) then", "else", _LEAVES
+    ),
     Fault("arrows/due", "elseif is_under_way(since, made) then", "elseif false then", _UNDER_WAY),
     Fault(
         "arrows/due", 'since == "end" and made', "made", _TESTS + "test_from_the_publish_a_call_is_made_whatever_runs"
@@ -118,11 +120,11 @@ FAULTS = (
         "call.now",
         _TESTS + "test_any_number_of_dispatchers_make_one_job_for_one_due",
     ),
-    Fault("arrows/due", "since_us < protocol.OTHERS_HAVE_US", "true", _LEAVES),
+    Fault("recurring/recurring", "since_us < protocol.OTHERS_HAVE_US", "true", _LEAVES),
     Fault(
         "arrows/leave_due",
-        "or since_us >= protocol.OTHERS_HAVE_US",
-        "",
+        "recurring.left_to_others(left, left_at)",
+        "left or nil",
         _DUE + "test_an_app_that_left_a_call_to_others_long_ago_gets_what_the_others_have_left",
     ),
     Fault(

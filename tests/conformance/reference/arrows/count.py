@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from celery_affinity.rules.protocol import AVERAGED_OVER
 from celery_affinity.server.replies import TypeSums
 
-from ..jobs import figures
 from ..model import Cohort
 
 
@@ -17,9 +17,21 @@ def count(cohort: Cohort, worker_id: str, number: int, sums: Iterable[TypeSums])
         return True
     worker.counted = number
     for each in sums:
-        figures.add(cohort, each.type, each.grown)
+        cohort.figures[each.type].update(each.grown)
         if each.pace:
             worker.took[each.type] = each.pace
         if each.ended and cohort.capacity(each.type):  # else the average went with the last worker of the type
-            figures.average(cohort, each.type, each.ended, each.took_us)
+            _average(cohort, each.type, each.ended, each.took_us)
     return True
+
+
+def _average(cohort: Cohort, type_: str, number: int, sum_us: int) -> None:
+    """Have the moving average of a type's times in a slot go by *number* more, whose sum is *sum_us*.
+
+    average + (sum - number * average) / max(number, `AVERAGED_OVER`), rounded down; the first average is sum / number.
+    """
+    before_us = cohort.durations_us.get(type_)
+    if before_us is None:
+        cohort.durations_us[type_] = sum_us // number
+    else:
+        cohort.durations_us[type_] = before_us + (sum_us - number * before_us) // max(number, AVERAGED_OVER)

@@ -1,6 +1,6 @@
 """Which jobs of a key may start, by the room that the key has.
 
-Here they are found by looking at all jobs; scripts keep them in lanes (``lua/jobs/key_standing.lua``).
+Here they are found by looking at all jobs; scripts keep them in lanes (``lua/keyed/standing.lua``).
 """
 
 from collections.abc import Collection
