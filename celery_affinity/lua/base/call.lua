@@ -4,7 +4,8 @@
 -- `before_heads_change`: what a claim that is under way does before a rule reads or writes heads; false for nothing.
 -- `keys`: what was read of keys of rules (`key_rows`). `limits`: what the setting says of keys, once read.
 -- `published`: type -> number of jobs, of types that live workers serve. `bounds`: those that a publish says.
--- `sequence`: the number of a release, whose jobs it carries in its reply. `looks`: jobs and lanes that a repair has looked at. `found`: what a repair says that changes nothing; else nil.
+-- `sequence`: the number of a release that carries jobs in its reply; else nil.
+-- `looks`: jobs and lanes that a repair has looked at. `found`: what a repair says that changes nothing; else nil.
 
 -- Begins a call for the cohort whose keys begin with `base`.
 function call.begin(base)

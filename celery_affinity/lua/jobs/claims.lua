@@ -62,8 +62,8 @@ function claims.held(worker, id, fence)
     return redis.call("HGET", key.claims(worker), id) == fence
 end
 
--- RETURNS what a worker read, or is to read, of a job that was claimed before, as `claims.payload` does; nil if somebody
--- deleted what is known of it.
+-- RETURNS what a worker read, or is to read, of a job that was claimed before, as `claims.payload` does; nil if
+-- somebody deleted what is known of it.
 function claims.payload_again(id)
     local fence, type, deliveries, enqueued, expires, is_moved, lane =
         unpack(redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued", "expires", "moved", "lane"))

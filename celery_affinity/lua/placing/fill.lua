@@ -64,7 +64,8 @@ function fill.from(waiting, caller, view, fresh)
             end
         end
         if may_start and (run or marks.of(id) ~= protocol.BATCH) then
-            fence, deliveries, expires, has_row, is_moved = claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
+            fence, deliveries, expires, has_row, is_moved =
+                claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
         if is_ruled and may_start then
             with_its_rules(waiting, fence and keyed.hold or keyed.leave, id, job.type, job.lane, fence)

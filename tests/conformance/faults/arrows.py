@@ -30,7 +30,7 @@ FAULTS = (
     Fault("arrows/ack", 'redis.call("HSET", key.job(id), "acked", 1)', ""),
     Fault("arrows/ack", "return acked", "return (#ARGV - 1) / 2"),
     Fault("arrows/release", "before = carried(worker, sequence)", "before = nil"),
-    Fault("arrows/release", "if claims.held(worker, id, fence) then", "if true then"),
+    Fault("arrows/release", "if by == sequence then", "if true then"),
     Fault("arrows/release", "(ends.STATE_AFTER[how] or known.acked) and not", "ends.STATE_AFTER[how] and not"),
     Fault("arrows/release", 'known, ends.STATE_AFTER[how] or "done",', 'known, "done",'),
     Fault("arrows/release", 'how == "unsettled"', "true"),

@@ -48,7 +48,7 @@ FAULTS = (
     Fault("jobs/come_back", 'acked == "1" and ended ~= "revoked"', 'acked == "1" and not ended'),
     Fault("jobs/come_back", "if over > 0 then", "if over > 1 then"),
     Fault("jobs/come_back", 'redis.call("ZRANGE", key.dead', 'redis.call("ZREVRANGE", key.dead'),
-    Fault("jobs/come_back", '"fence", "started")', '"started")'),
+    Fault("jobs/come_back", '"fence", "by", "started")', '"by", "started")'),
     Fault(
         "fleet/dead_workers",
         'until cursor == "0" or #ids > most',
@@ -96,7 +96,7 @@ FAULTS = (
     Fault("jobs/claims", "new_fields < 3", "false"),
     Fault("jobs/claims", "view:occupy(worker, type) --", "--"),
     Fault("jobs/claims", "math.huge) <= call.now_us", "math.huge) < call.now_us"),
-    Fault("jobs/claims", 'redis.call("HDEL", key.job(id), "worker", "fence")', ""),
+    Fault("jobs/claims", 'redis.call("HDEL", key.job(id), "worker", "fence", "by")', ""),
     Fault("jobs/claims", '        facts = facts .. " " .. expires\n', ""),
     Fault("jobs/claims", '"expires", "moved", "lane"))', '"tries", "moved", "lane"))'),
     Fault("jobs/claims", "own_fence == fence --", "true --"),

@@ -140,7 +140,7 @@ FAULTS = (
     Fault("keyed/keyed", '"-inf", "(" .. now', '"-inf", now'),
     Fault("keyed/keyed", 'redis.call("ZADD", key.waiting_keys, now, its_key)', ""),
     Fault("jobs/with_rules", "types[#types + 1] = has_gained and type or nil", ""),
-    Fault("jobs/claims", "with_rules.free(id, type, is_limited, rules, name)", ""),
+    Fault("jobs/claims", "with_rules.free(id, known.type, is_limited, known.rules, known.name)", ""),
     Fault("jobs/come_back", "with_rules.free(id, type, is_limited, rules, name)", ""),
     Fault("jobs/enter", "their_types, left = with_rules.and_gained(their_types)", "call.moved = nil"),
     Fault("placing/fill", "types, left = with_rules.and_gained(types)", "call.moved = nil"),

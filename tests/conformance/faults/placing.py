@@ -14,7 +14,7 @@ FAULTS = (
     Fault("placing/fill", 'ends.record(id, "expired")', ""),
     Fault("placing/fill", "moves == protocol.MOST_MOVES or", "moves == protocol.MOST_MOVES and fence or"),
     Fault("placing/fill", "if worker == caller then", 'if caller ~= "" then'),
-    Fault("placing/fill", '"LPUSH", key.inbox', '"RPUSH", key.inbox'),
+    Fault("jobs/claims", '"LPUSH", key.inbox', '"RPUSH", key.inbox'),
     Fault("placing/candidates", "#waiting.types == 1 and string", "string"),
     Fault("placing/candidates", "if not waiting.choice then\n        if", "if true then\n        if"),
     Fault("placing/lanes", "if head_id == id then", "if head_id ~= id then"),

@@ -54,5 +54,5 @@ FAULTS = (
         "    end\n    return lanes",
     ),
     Fault("placing/free_slots", "write = own.write, of_all = own.of_all,", "write = own.write,", _SPECIALISED),
-    Fault("arrows/release", "reply, inline, view = fill", "reply, inline = fill"),
+    Fault("arrows/release", "reply, view = fill", "reply = fill"),
 )
