@@ -29,6 +29,7 @@ from celery.app.task import Task
 
 from ..errors import OptionError
 from ..rules.affinity import Affinity, as_affinity
+from ..rules.call_options import KEYS
 from .of_app import settings_of, tasks_of, type_by_name
 from .stamp import PROPERTY
 
@@ -187,7 +188,7 @@ def mapped_by(arguments: object) -> str | None:
 
 def _drop_keys_of_route(routed: Options, options: Mapping[str, Any]) -> None:
     """Drop from *routed* options what a route, and not the call, says of a retry's key: its first try has decided."""
-    for each in {"exclusive", "rate"} - options.keys():
+    for each in {*KEYS} - options.keys():
         routed.pop(each, None)
     if "affinity" not in options and (asked := as_affinity(routed.get("affinity"))).rule is not None:
         routed["affinity"] = replace(asked, exclusive=None, rate=None)

@@ -41,7 +41,6 @@ def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
         stamp.job_id(queue),
         type_,
         as_text(message, stamp),
-        on_demand=bool(stamp.on_demand),
         priority=stamp.priority,
         delay_us=stamp.delay_us(),
         task_id=str(headers.get("id") or message["properties"].get("correlation_id") or ""),
@@ -50,6 +49,7 @@ def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
         stamps=revokes.stamps_of(headers),
         rules=stamp.rules,
         bound=of_type(type_, stamp.bounds) if stamp.bounds else None,
+        **stamp.plain,
     ).checked()
 
 

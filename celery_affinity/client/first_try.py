@@ -1,4 +1,4 @@
-"""What a retry finds of its first try: the mode, the key, and until when it may wait.
+"""What a retry finds of its first try: the plain options, the key, and until when it may wait.
 
 A retry drops the properties of the message. But a retry is published while the task runs, and the task's request still
 has them.
@@ -6,14 +6,13 @@ has them.
 
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from celery._state import get_current_task
 from celery.app.task import Context, Task
 
 from ..clock import now_s
-from ..errors import OptionError
-from ..rules.affinity import Affinity
+from ..rules import call_options
 from ..rules.keyed import are_rules
 from .stamp import PROPERTY, Message
 
@@ -48,33 +47,26 @@ def left_by(task: Task | None, message: Message) -> object:
     return _left_in(request.properties)
 
 
-def mode_of_run() -> bool | None:
-    """Return the mode of the job that this thread runs (True: on demand); None without a job, or without a mode."""
+def passed_on_by_run() -> dict[str, Any]:
+    """Return what the job that this thread runs passes on, by option; {} without a job."""
     task = get_current_task()
-    return None if task is None else mode_of(task.request.properties)
+    if task is None:
+        return {}
+    left = call_options.left_in(_left_in(task.request.properties))
+    return {name: value for name, value in left.items() if name in call_options.PASSED_ON}
 
 
 def mode_of(properties: object) -> bool | None:
     """Return the mode (True: on demand) in the properties of a message; None without one."""
-    return mode_in(_left_in(properties))
+    return call_options.left_in(_left_in(properties)).get("on_demand")
 
 
 def _left_in(properties: object) -> object:
-    """Return the traces in a message's properties: only the mode, if stock Celery sent the message."""
+    """Return the traces in a message's properties: only the plain options, if stock Celery sent the message."""
     if not isinstance(properties, Mapping):
         return None
-    on_demand = properties.get("on_demand")
-    return properties.get(PROPERTY, None if on_demand is None else {"on_demand": on_demand})
-
-
-def mode_in(left: object) -> bool | None:
-    """Return the mode in *left*, the traces of a first try; None without a mode, or if another program wrote them."""
-    if not isinstance(left, Mapping):
-        return None
-    try:
-        return Affinity(on_demand=left.get("on_demand")).on_demand
-    except OptionError:
-        return None
+    said = {name: properties[name] for name in call_options.PLAIN if name in properties}
+    return properties.get(PROPERTY, said or None)
 
 
 def moved(left: object, on_demand: bool) -> dict[str, object]:
@@ -92,7 +84,8 @@ def move_as(run: Context, other: Context) -> None:
     place = {name: run.delivery_info[name] for name in ("exchange", "routing_key", "priority")}
     other.delivery_info = {**(other.delivery_info or {}), **place}
     properties = other.properties or {}
-    other.properties = {**properties, PROPERTY: moved(properties.get(PROPERTY), bool(mode_in(left)))}
+    on_demand = bool(call_options.left_in(left).get("on_demand"))
+    other.properties = {**properties, PROPERTY: moved(properties.get(PROPERTY), on_demand)}
 
 
 def rules_in(left: object) -> str | None:

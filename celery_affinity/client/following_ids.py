@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from .modes import parts_of
+from .passed_on import parts_of
 
 
 class _Following:

@@ -20,9 +20,10 @@ from celery.app.task import Task
 
 from ..errors import OptionError, refuse
 from ..rules.affinity import Affinity, of_task_alone
+from ..rules.call_options import KEYS
 from ..rules.job_rules import joined, parts_of
 from ..rules.key_template import Arguments, OfCall, filled, taken_by
-from ..rules.keyed import Exclusive, Rate, Rule, literal, of_call, option_of
+from ..rules.keyed import Rule, literal, of_call, option_of
 from ..rules.merging import Merge, merge_key
 from ..rules.settings import Settings
 from . import revokes
@@ -30,12 +31,6 @@ from .first_try import rules_in
 from .of_app import rules_by_name
 
 logger = logging.getLogger(__name__)
-
-#: Options of a call, one for each kind of rule by key.
-OPTIONS = (Exclusive.option, Rate.option)
-
-#: Option of a call that says its merge key.
-MERGE_KEY = "merge_key"
 
 _OF_CALL = OfCall()
 
@@ -130,7 +125,7 @@ def _merging(task_name: str, merge: Merge | None, options: Mapping[str, Any], ke
 
     Raises OptionError for a key of a call whose task does not merge.
     """
-    given = merge_key(options.get(MERGE_KEY))
+    given = merge_key(options.get("merge_key"))
     if given is None or given is False:
         return kept if given is None else ""
     if merge is None:
@@ -142,7 +137,7 @@ def _merging(task_name: str, merge: Merge | None, options: Mapping[str, Any], ke
 
 def checked(options: Mapping[str, Any]) -> Rule | str | None:
     """Return what *options* of a call say, a rule or an exclusive key; None for nothing. Raises OptionError."""
-    exclusive, rate = (of_call(option, options.get(option)) for option in OPTIONS)
+    exclusive, rate = (of_call(option, options.get(option)) for option in KEYS)
     if exclusive and rate:
         raise OptionError(f"a job has one key: exclusive= or rate=, got: {exclusive!r} and {rate!r}")
     return exclusive or rate

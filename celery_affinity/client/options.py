@@ -18,18 +18,21 @@ from kombu import Producer
 
 from ..errors import OptionError, SettingError
 from ..rules import spelling
-from ..rules.affinity import as_affinity, check_on_demand, check_priority
+from ..rules.affinity import as_affinity
 from ..rules.affinity import of_task as affinity_of
+from ..rules.call_options import KEYS, OPTIONS
 from ..rules.key_template import Arguments, Field, Taken, complaint, parsed, taken_by
 from ..rules.keyed import Rule
-from ..rules.merging import Merge, merge_key
+from ..rules.merging import Merge
 from ..rules.settings import PREFIX, Settings
 from . import job_rules, merge_functions
 from .of_app import rules_by_name, settings_of
 
-#: Options of ours that may be misspelt: they say what a job needs. ``priority`` is Celery's as well. ``rate`` is ours,
-#: too, but a word of four letters is next to too many others (``date``, ``rates``).
-OPTIONS = ("affinity", "on_demand", "priority", "exclusive", "merge_key")
+#: Options that may be misspelt.
+MISSPELT = tuple(name for name, option in OPTIONS.items() if option.may_be_misspelt)
+
+#: Options of which each is right or wrong by itself. Of two keys in one call, each may be right.
+_ALONE = {name: option.check for name, option in OPTIONS.items() if name not in KEYS}
 
 #: Options by name, as users write them: neither names nor values are checked yet.
 Options = Mapping[Any, Any]
@@ -39,18 +42,10 @@ def _parameters(*functions: Callable[..., Any]) -> set[str]:
     return {name for function in functions for name in inspect.signature(function).parameters}
 
 
-_CHECKS = (
-    ("affinity", as_affinity),
-    ("on_demand", check_on_demand),
-    ("priority", check_priority),
-    (job_rules.MERGE_KEY, merge_key),
-)
-
 #: Names that are never misspelt: the options of Celery and kombu, and ours.
 KNOWN = frozenset(
     {
         *OPTIONS,
-        *job_rules.OPTIONS,
         *dir(Task),
         *_parameters(
             Task.apply,
@@ -75,7 +70,7 @@ def wrong_name(options: Options) -> str | None:
     """Return a complaint about the names of *options*; None if none is wrong. Names of stamps are the user's own."""
     for name in options:
         if name not in KNOWN and isinstance(name, str):
-            meant = spelling.meant(name, OPTIONS)
+            meant = spelling.meant(name, MISSPELT)
             if meant is not None and name not in (options.get("stamped_headers") or ()):
                 return f"unknown option {name!r}; did you mean {meant!r}?"
     return None
@@ -87,7 +82,7 @@ def wrong_value(options: Options, *, scheduled: bool = True, of_task: bool = Fal
     On a queue that is not *scheduled*, any priority is right.
     """
     stamps = options.get("stamped_headers") or ()
-    for name, check in _CHECKS:
+    for name, check in _ALONE.items():
         value = options.get(name)
         if value is not None and name not in stamps and (scheduled or name != "priority"):
             try:
@@ -99,10 +94,10 @@ def wrong_value(options: Options, *, scheduled: bool = True, of_task: bool = Fal
 
 def _wrong_rule(options: Options, stamps: Collection[str]) -> str | None:
     """Return a complaint about the key in *options* of a call."""
-    if not ("exclusive" in options or "rate" in options):
+    if not any(name in options for name in KEYS):
         return None
     try:
-        job_rules.checked({name: options.get(name) for name in job_rules.OPTIONS if name not in stamps})
+        job_rules.checked({name: options.get(name) for name in KEYS if name not in stamps})
     except OptionError as exc:
         return str(exc)
     return None
@@ -110,7 +105,7 @@ def _wrong_rule(options: Options, stamps: Collection[str]) -> str | None:
 
 def _wrong_in_task(options: Options) -> str | None:
     """Return a complaint about a key that a task says in a call's way. Other values are the user's own."""
-    for name in (*job_rules.OPTIONS, Merge.option):
+    for name in (*(name for name, option in OPTIONS.items() if option.is_of_calls), Merge.option):
         value = options.get(name)
         if isinstance(value, Rule | Merge) or (name == "exclusive" and isinstance(value, str)):
             what = "no option of its own" if name == Merge.option else "an option of calls"

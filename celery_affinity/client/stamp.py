@@ -13,6 +13,7 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from ..rules import marks
 from ..rules.bounds import Bound
+from ..rules.call_options import NOT_WRITTEN
 from ..rules.job_rules import parts_of
 from ..rules.protocol import MAX_PRIORITY
 from ..rules.settings import Settings
@@ -23,7 +24,7 @@ from ..rules.settings import Settings
 PROPERTY = "celery_affinity"
 
 #: Properties that no written message has: ours, and the options of a call that its stamp was made of.
-_OURS = (PROPERTY, "affinity", "on_demand", "exclusive", "rate", "merge_key")
+_OURS = (PROPERTY, *NOT_WRITTEN)
 
 #: A message as kombu makes it: body, headers, properties, content type and encoding.
 Message = dict[str, Any]
@@ -34,16 +35,16 @@ class Stamp:
     """The facts that a message says of its job.
 
     *type* None: the name of the queue that the message is sent to; any other is sent elsewhere. *priority*: 10 is the
-    highest; *counted*: the priority as the app counts it. *on_demand* None: nobody said so. *due*, *expires*: Unix
-    times in s, None for now and for never. *rules*: of its key, as `rules.keyed` writes them. *keeps_rules*: whether a
-    retry is to find *rules* even if they are "": the call wants none. *bounds*: the setting
-    ``affinity_max_pending``, if it concerns the call.
+    highest; *counted*: the priority as the app counts it. *plain*: the plain options (`call_options`) that somebody
+    said, by name. *due*, *expires*: Unix times in s, None for now and for never. *rules*: of its key, as `rules.keyed`
+    writes them. *keeps_rules*: whether a retry is to find *rules* even if they are "": the call wants none. *bounds*:
+    the setting ``affinity_max_pending``, if it concerns the call.
     """
 
     publish_id: str
     type: str | None
     priority: int
-    on_demand: bool | None
+    plain: Mapping[str, Any]
     due: float | None
     expires: float | None = None
     counted: int = 0
@@ -73,7 +74,7 @@ class Stamp:
 
     def left(self, rules: str) -> dict[str, Any]:
         """Return the property, if any, in which a retry finds what the first try asked for, with *rules*."""
-        left: dict[str, Any] = {} if self.on_demand is None else {"on_demand": self.on_demand}
+        left = dict(self.plain)
         if rules or self.keeps_rules:
             left["rules"] = rules
         return {PROPERTY: left} if left else {}

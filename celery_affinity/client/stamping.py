@@ -5,8 +5,8 @@ properties, through all of kombu's own retries: the Sending's id makes a repeate
 is a repeat: one dict of headers that is used for five calls makes five jobs. No object of the caller's is changed.
 
 Celery decided the destination of a message when it routed the call (`destination`); the urgency is decided here. kombu
-routes nothing: the destination of a message that is published with kombu alone is decided here, too. A call's
-``on_demand=`` becomes `Stamp.on_demand`, then `Job.on_demand` (`envelope.as_job`), then "demand" in a lane's name.
+routes nothing: the destination of a message that is published with kombu alone is decided here, too. A plain option of
+a call (`call_options`), such as ``on_demand=``, is in `Stamp.plain`, then a field of the `Job` (`envelope.as_job`).
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ from celery import Celery
 from celery.signals import before_task_publish
 from kombu import Connection
 
-from ..rules.affinity import Affinity, as_affinity, check_on_demand, check_priority, of_task
+from ..rules import call_options
+from ..rules.affinity import Affinity, as_affinity, check_priority, of_task
 from ..rules.bounds import Bound
 from ..rules.settings import Settings
 from . import (
@@ -33,11 +34,14 @@ from .accepted_work import is_fresh
 from .destination import Routed
 from .following_ids import new_publish_id
 from .job_rules import JobRule
-from .modes import pass_on
 from .of_app import is_ours, settings_of, tasks_of
+from .passed_on import pass_on
 from .publishing_app import Sender
 from .queue_binding import bind_once
 from .stamp import PROPERTY, Message, Stamp, as_counted, moment
+
+#: Options that make the rules of a job.
+OF_RULES = frozenset(name for name, option in call_options.OPTIONS.items() if option.field == "rules")
 
 _NO_BOUNDS: dict[str, int | Bound] = {}
 
@@ -116,7 +120,7 @@ class Sending(str):
                 str(self),
                 wish.type,
                 as_counted(counted, settings),
-                wish.on_demand,
+                wish.plain,
                 moment(headers.get("eta"), self.app),
                 first_try.expires_at(expires, wish.first_try) or moment(expires, self.app),
                 counted,
@@ -145,9 +149,8 @@ class Sending(str):
 
     def _decide(self, wish: "_Wish", message: Message, settings: Settings) -> JobRule | None:
         options = message["properties"]
-        if not (wish.asked.has_rules or wish.own.has_rules or wish.first_try or settings.task_rules) and (
-            "exclusive" not in options and "rate" not in options and "merge_key" not in options
-        ):
+        said = wish.asked.has_rules or wish.own.has_rules or wish.first_try or settings.task_rules
+        if not said and options.keys().isdisjoint(OF_RULES):
             return None  # most calls
         return job_rules.decide(
             self.task_name,
@@ -163,7 +166,7 @@ class Sending(str):
         if self._wish is None:
             task = tasks_of(self.app).get(self.task_name)
             properties = message["properties"]
-            affinity, on_demand = properties.get("affinity"), properties.get("on_demand")
+            affinity = properties.get("affinity")
             left = self.former if self.body is not None else first_try.left_by(task, message)
             option, own = as_affinity(affinity), of_task(task)
             if self.task_name in destination.MAPS:
@@ -172,11 +175,8 @@ class Sending(str):
                 type_ = None if affinity == self.routed_by else option.type  # a before_task_publish handler has set it
             else:
                 type_ = option.type or self._type_of_task(task, properties)
-            if on_demand is None:
-                on_demand = _first([option.on_demand, first_try.mode_in(left), own.on_demand])
-            else:
-                check_on_demand(on_demand)
-            self._wish = _Wish(type_, on_demand, option, own, getattr(task, "priority", None), left)
+            plain = call_options.plain(properties, option, call_options.left_in(left), own)
+            self._wish = _Wish(type_, plain, option, own, getattr(task, "priority", None), left)
         return self._wish
 
     def _of_mapped_task(self) -> Affinity:
@@ -217,7 +217,7 @@ class _Wish(NamedTuple):
     """
 
     type: str | None
-    on_demand: bool | None
+    plain: Mapping[str, Any]
     asked: Affinity
     own: Affinity
     of_task: int | None
@@ -249,7 +249,7 @@ def _begin(app: Celery, send: Sender) -> Sender:
             sending.is_routed, sending.routed_by = True, options.get("affinity")
             if isinstance(options.get("declare"), list):  # copied: kombu and `bind_once` change it
                 options["declare"] = [*options["declare"]]
-            message = pass_on(message, options, first_try.mode_of_run)
+            message = pass_on(message, options, first_try.passed_on_by_run)
             sending.called_with = message[2]
         return send(producer, name, message, *args, **options)
 

@@ -1,6 +1,7 @@
 """Methods of Celery's canvas that are wrapped: one function for each.
 
-Most would lose the mode of a call; those of a chord would hand a key on to the body.
+Most would lose what a call passes on to its parts, such as the mode (`passed_on`); those of a chord would hand a key on
+to the body.
 
 Apps with another transport are left alone: their calls' options go where stock Celery takes them.
 """
@@ -17,10 +18,11 @@ from celery.app.task import Task
 
 from ..errors import OptionError
 from ..rules.affinity import as_affinity
-from . import job_rules
-from .first_try import mode_of_run
-from .modes import Options, copy_with, first_said, parts_of, said, with_modes, without_mode, written
+from ..rules.call_options import KEYS
+from ..rules.call_options import passed_on as said
+from .first_try import passed_on_by_run
 from .of_app import is_ours
+from .passed_on import Options, Passed, copy_with, first_said, inheriting, parts_of, without, written
 
 Method = Callable[..., Any]
 
@@ -39,71 +41,67 @@ def _wrap(owner: Any, name: str, wrap: Callable[[Method], Method]) -> None:
 
 
 def _apply_composed(original: Method) -> Method:
-    """Write the modes of a chain, a group or a chord where it is called: Celery gives some parts no options."""
+    """Write what a chain, a group or a chord passes on where it is called: Celery gives some parts no options."""
 
     def apply_async(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
-        composed, mode = _composed(self, options)
-        if mode is not None:
-            options = without_mode(options, mode)
+        composed, passed = _composed(self, options)
+        if passed:
+            options = without(options, passed)
             if kwargs and "body" in kwargs:  # chord(header)(body)
-                kwargs = {**kwargs, "body": with_modes(kwargs["body"], mode)}
+                kwargs = {**kwargs, "body": inheriting(kwargs["body"], passed)}
         return original(composed, args, kwargs, *rest, **options)
 
     return apply_async
 
 
-def _composed(signature: Any, options: Options) -> tuple[Any, bool | None]:
-    """Return *signature* with its modes, as a call with *options* publishes it, and the mode of the whole."""
+def _composed(signature: Any, options: Options) -> tuple[Any, Passed]:
+    """Return *signature* as a call with *options* publishes it, and what the whole passes on."""
     try:
-        mode = _called_with(signature, options)
-        composed = written(signature, mode)
+        passed = _called_with(signature, options)
+        composed = written(signature, passed)
     except OptionError:
         if is_ours(signature.app.conf.broker_transport):
             raise
-        return signature, None
-    if mode is None and composed is signature:
-        return signature, None
-    return (composed, mode) if is_ours(signature.app.conf.broker_transport) else (signature, None)
+        return signature, {}
+    if not passed and composed is signature:
+        return signature, {}
+    return (composed, passed) if is_ours(signature.app.conf.broker_transport) else (signature, {})
 
 
-def _called_with(signature: Any, options: Options) -> bool | None:
-    """Return the mode of a signature that is called with *options*: the one in them, or else the signature's own."""
-    own = signature.options
-    if not any(name in each for each in (options, own) for name in ("on_demand", "affinity")):
-        return None
-    return said({**own, **{name: value for name, value in options.items() if value is not None}})
+def _called_with(signature: Any, options: Options) -> Passed:
+    """Return what a signature that is called with *options* passes on: what they say, or else the signature's own."""
+    return said({**signature.options, **{name: value for name, value in options.items() if value is not None}})
 
 
-def _own(signature: Any) -> bool | None:
-    """Return a signature's own mode. None for options that are not accepted: a publish raises the error."""
+def _own(signature: Any) -> Passed:
+    """Return what a signature passes on. Nothing for options that are not accepted: a publish raises the error."""
     with suppress(OptionError):
         return said(signature.get("options") or {})
-    return None
+    return {}
 
 
 def _apply_map(original: Method) -> Method:
-    """Give a ``map`` or ``starmap`` its own mode: Celery before 5.7 calls them without their own options."""
+    """Give a ``map`` or ``starmap`` its own options: Celery before 5.7 calls them without."""
 
     def apply_async(self: Any, *args: Any, **options: Any) -> Any:
-        mode = _own(self)
-        if mode is not None and options.get("on_demand") is None and options.get("affinity") is None:
-            options["on_demand"] = mode
+        if options.get("affinity") is None:
+            options.update({name: value for name, value in _own(self).items() if options.get(name) is None})
         return original(self, *args, **options)
 
     return apply_async
 
 
 def _group_of_chunks(original: Method) -> Method:
-    """Give chunks their own mode: Celery makes and calls a group without the options of the chunks.
+    """Give chunks what they pass on: Celery makes and calls a group without the options of the chunks.
 
     Within a message, chunks are a task of Celery's, which makes the group when it runs.
     """
 
     def group(self: Any) -> Any:
-        made, mode, running = original(self), _own(self), get_current_task()
-        if mode is None and running is not None and running.name == _CHUNKS:
-            mode = mode_of_run()
-        return made if mode is None else made.set(on_demand=mode)
+        made, passed, running = original(self), _own(self), get_current_task()
+        if not passed and running is not None and running.name == _CHUNKS:
+            passed = passed_on_by_run()
+        return made.set(**passed) if passed else made
 
     return group
 
@@ -138,10 +136,10 @@ def _run_chord(original: Method) -> Method:
 
 def _without_keys(options: Options, app: Any) -> tuple[Options, Options]:
     """Return the options in *options* that say a key, and all others; an affinity that says one is divided."""
-    if not any(name in options for name in ("affinity", *job_rules.OPTIONS)) or not is_ours(app.conf.broker_transport):
+    if not any(name in options for name in ("affinity", *KEYS)) or not is_ours(app.conf.broker_transport):
         return {}, options
-    keys = {name: options[name] for name in job_rules.OPTIONS if options.get(name) is not None}
-    others = {name: value for name, value in options.items() if name not in job_rules.OPTIONS}
+    keys = {name: options[name] for name in KEYS if options.get(name) is not None}
+    others = {name: value for name, value in options.items() if name not in KEYS}
     asked = as_affinity(options.get("affinity"))
     if asked.rule is not None:
         others["affinity"] = replace(asked, exclusive=None, rate=None)
@@ -155,16 +153,16 @@ def _without_keys(options: Options, app: Any) -> tuple[Options, Options]:
 
 
 def _part(signature: Any) -> Any:
-    """Return *signature*, which becomes part of another one; the mode of a composed signature goes into its tasks."""
+    """Return *signature*, which becomes part of another one; what a composed one passes on goes into its tasks."""
     if not isinstance(signature, dict) or not parts_of(signature):
         return signature
     with suppress(OptionError):
-        return signature if _own(signature) is None else with_modes(signature, None)
+        return inheriting(signature, {}) if _own(signature) else signature
     return signature
 
 
 def _or(original: Method) -> Method:
-    """Keep the modes of both sides of ``|``, whose parts Celery puts into one chain or chord."""
+    """Keep what both sides of ``|`` pass on, whose parts Celery puts into one chain or chord."""
 
     def pipe(self: Any, other: Any) -> Any:
         return original(_part(self), _part(other))
@@ -173,7 +171,7 @@ def _or(original: Method) -> Method:
 
 
 def _fold(original: Method) -> Method:
-    """Keep the modes of what is given to ``chain()``, which Celery 5.7 folds into one chain."""
+    """Keep what the parts given to ``chain()`` pass on, which Celery 5.7 folds into one chain."""
 
     def _fold_chain(tasks: Any) -> Any:
         return original([_part(each) for each in tasks])
@@ -182,7 +180,7 @@ def _fold(original: Method) -> Method:
 
 
 def _header(original: Method) -> Method:
-    """Keep the mode of a group that becomes the header of a chord: Celery takes the tasks out of it."""
+    """Keep what a group passes on that becomes the header of a chord: Celery takes the tasks out of it."""
 
     def _maybe_group(tasks: Any, app: Any) -> Any:
         return original(_part(tasks), app)
@@ -194,22 +192,23 @@ def _header(original: Method) -> Method:
 
 
 def _replace(original: Method) -> Method:
-    """Give the signature that replaces a task the task's mode: the same user waits for it."""
+    """Give the signature that replaces a task what the task passes on: the same user waits for it."""
 
     def replace(self: Any, sig: Any) -> Any:
-        mode = mode_of_run()
-        return original(self, sig if mode is None else with_modes(sig, mode))
+        passed = passed_on_by_run()
+        return original(self, inheriting(sig, passed) if passed else sig)
 
     return replace
 
 
 def _add_to_chord(original: Method) -> Method:
-    """Give the signature that a task adds to its chord the task's mode. The signature is changed, as by Celery."""
+    """Give the signature that a task adds to its chord what the task passes on. Like Celery, change the signature."""
 
     def add_to_chord(self: Any, sig: Any, lazy: bool = False) -> Any:
-        mode = mode_of_run()
-        if mode is not None and first_said(sig) is None:
-            sig.set(on_demand=mode)
+        own = first_said(sig)
+        passed = {name: value for name, value in passed_on_by_run().items() if name not in own}
+        if passed:
+            sig.set(**passed)
         return original(self, sig, lazy)
 
     return add_to_chord

@@ -22,6 +22,7 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 from ..client import job_rules, revokes
 from ..client.of_app import settings_of, tasks_of
 from ..client.stamp import Message, Stamp, as_counted, marked, moment
+from ..rules.call_options import left_in
 from ..rules.job_fields import Job
 from ..rules.keys import decode
 from ..rules.protocol import MAX_PRIORITY, MOST_MOVES
@@ -126,16 +127,15 @@ def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> Job:
     headers, properties = message.get("headers") or {}, message["properties"]
     said = headers if "task" in headers else _said_in_body(message)
     priority = as_counted(_clamped(properties.get("priority")), settings_of(app))
-    on_demand = properties.get("on_demand") is True
+    plain = left_in(properties)
     task_name = str(said.get("task") or "")
     rules = _rules(app, task_name, message)
     job_id = marked(job_id, rules)
-    stamp = Stamp(job_id, queue, priority, on_demand, moment(said.get("eta"), app), moment(said.get("expires"), app))
+    stamp = Stamp(job_id, queue, priority, plain, moment(said.get("eta"), app), moment(said.get("expires"), app))
     return Job(
         job_id,
         queue,
         raw,
-        on_demand=on_demand,
         priority=priority,
         delay_us=stamp.delay_us(),
         task_id=str(said.get("id") or properties.get("correlation_id") or ""),
@@ -143,6 +143,7 @@ def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> Job:
         expires_us=stamp.expires_us(),
         stamps=revokes.stamps_of(headers),
         rules=rules,
+        **plain,
     ).checked()
 
 

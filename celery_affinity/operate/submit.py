@@ -25,6 +25,7 @@ from ..client.stamp import PROPERTY
 from ..client.stamping import Capture
 from ..errors import OptionError, refuse
 from ..rules import type_name
+from ..rules.call_options import OPTIONS, is_short_text
 from ..rules.job_fields import Job
 from ..rules.type_name import is_type
 from ..server import idempotency
@@ -168,10 +169,6 @@ def _check_scheduled(app: Celery, task: Any, request: Request, options: Mapping[
         )
 
 
-def _text(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= 1000
-
-
 def _seconds(value: object) -> bool:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
@@ -189,23 +186,19 @@ def _either(*tests: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: any(test(value) for test in tests)
 
 
-_A_TEXT = ("a text of up to 1,000 characters", _text)
 _TIME = "a number of seconds, 0 or more"
 _ISO = "a time as ISO 8601 has it"
 
-#: Options that a request may have: what each accepts, in words, and a test of that.
+#: Options that a request may have: what each accepts, in words, and a test of that. Those of ours are in
+#: `rules.call_options`.
 ACCEPTED: dict[str, tuple[str, Callable[[object], bool]]] = {
     "queue": (type_name.ACCEPTED, is_type),
-    "affinity": (type_name.ACCEPTED, is_type),
-    "priority": ("a whole number", lambda value: type(value) is int),
-    "on_demand": ("true or false", lambda value: isinstance(value, bool)),
+    **{name: (option.accepted_in_json, option.in_json) for name, option in OPTIONS.items() if option.in_json},
     "countdown": (_TIME, _seconds),
     "eta": (_ISO, _moment),
     "expires": (f"{_TIME}, or {_ISO}", _either(_seconds, _moment)),
-    "exclusive": _A_TEXT,
-    "merge_key": ("a text of up to 1,000 characters, or false", lambda value: value is False or _text(value)),
     "ignore_result": ("true or false", lambda value: isinstance(value, bool)),
     "time_limit": (_TIME, _seconds),
     "soft_time_limit": (_TIME, _seconds),
-    "shadow": _A_TEXT,
+    "shadow": ("a text of up to 1,000 characters", is_short_text),
 }

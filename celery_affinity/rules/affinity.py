@@ -28,7 +28,7 @@ class Affinity:
 
     type: str | None = None
     priority: int | None = None
-    on_demand: bool | None = None
+    on_demand: bool | None = field(default=None, metadata={"is_attribute": True})
     exclusive: Exclusive | str | None = None
     rate: Rate | None = None
     merge: Merge | None = None
@@ -80,6 +80,9 @@ _OF_NAMES = {Exclusive.option, Rate.option, Merge.option}
 
 _FIELDS = tuple(each.name for each in fields(Affinity) if each.init)
 
+#: Fields that a task may also have as an attribute of its own.
+_ATTRIBUTES = tuple(each.name for each in fields(Affinity) if each.metadata.get("is_attribute"))
+
 
 def _did_you_mean(name: object) -> str:
     close = closest(str(name).lower(), _FIELDS)
@@ -123,12 +126,13 @@ def of_name(value: object) -> Affinity:
 
 
 def of_task(task: object) -> Affinity:
-    """Return the affinity in the attributes ``affinity`` and ``on_demand`` of *task*. A mode in ``affinity`` wins."""
+    """Return the affinity of *task*. What it leaves out, other attributes of the task may say: ``on_demand``."""
     asked = as_affinity(getattr(task, "affinity", None))
-    on_demand = getattr(task, "on_demand", None)
-    if on_demand is None or callable(on_demand) or asked.on_demand is not None:  # callable: a method of the user's
-        return asked
-    return replace(asked, on_demand=on_demand)
+    for name in _ATTRIBUTES:
+        value = getattr(task, name, None)
+        if value is not None and not callable(value) and getattr(asked, name) is None:  # callable: a user's method
+            asked = replace(asked, **{name: value})
+    return asked
 
 
 @lru_cache(maxsize=4096)

@@ -1,64 +1,22 @@
 """The page of the options of tasks and calls: which place counts first. A test publishes by these tables."""
 
+from celery_affinity.rules.call_options import FIRST_TRY, OPTIONS
+
 from .markdown import MADE, table
 
-#: The place of a retry's first try.
-FIRST_TRY = ("retry", "first try")
+#: What options decide of a job -> the places that may say it, the first of them that does so counts. A place is who says
+#: it, and by which option. The last is the value if none does.
+PLACES = {option.decides: (*option.places, option.otherwise) for option in OPTIONS.values()}
 
-#: Option of a job -> the places that may set it, the first of them that does so counts. A place is who says it, and by
-#: which option. The last is the value if none does.
-PLACES = {
-    "type": (
-        ("call", "affinity"),
-        FIRST_TRY,
-        ("route", "affinity"),
-        ("task", "affinity"),
-        ("name", "affinity_task_types"),
-        ("task", "queue"),
-        ("route", "queue"),
-        "`task_default_queue`: `celery`",
-    ),
-    "priority": (
-        ("call", "affinity"),
-        ("route", "affinity"),
-        ("call", "priority"),
-        FIRST_TRY,
-        ("task", "affinity"),
-        ("task", "priority"),
-        ("route", "priority"),
-        "0, or 10 if 0 is the highest",
-    ),
-    "mode": (
-        ("call", "on_demand"),
-        ("route", "on_demand"),
-        ("call", "affinity"),
-        ("route", "affinity"),
-        FIRST_TRY,
-        ("task", "affinity"),
-        ("task", "on_demand"),
-        "queued",
-    ),
-    "key": (
-        ("call", "exclusive"),
-        FIRST_TRY,
-        ("route", "exclusive"),
-        ("call", "affinity"),
-        ("route", "affinity"),
-        ("task", "affinity"),
-        ("name", "affinity_task_rules"),
-        "no key",
-    ),
-    "merge key": (
-        ("call", "merge_key"),
-        ("route", "merge_key"),
-        FIRST_TRY,
-        ("task", "affinity"),
-        ("name", "affinity_task_rules"),
-        "not merged",
-    ),
-}
+BEFORE = """# Options of calls and tasks
 
-BEFORE = """# Precedence of options
+{options}
+- **A task** says type, priority, mode and key in its `affinity`, such as `affinity=Affinity("pdf", priority=5)`; `merge` only there. Priority and
+  mode may also be options of the decorator, or attributes of the class, of their own.
+- **Inherited** is what a first try, a task with links, or a workflow has said, unless the retry, the link or the step says something else.
+- **Over HTTP** means `options` of `POST /api/jobs`.
+
+## Precedence
 
 A task's type, priority, mode (queued or on demand), key and merge key may be set in several places: in the call, by a route, by the task, by a
 pattern of task names. Each column lists the places of one option in order: the first place that sets the option counts.
@@ -149,7 +107,21 @@ def page() -> str:
     ranks = [str(rank) for rank in range(1, max(map(len, PLACES.values())))]
     columns = [[*map(_cell, places), *[""] * (len(ranks) - len(places)), else_] for *places, else_ in PLACES.values()]
     rows = zip([*ranks, "otherwise"], *columns, strict=True)
-    return MADE + BEFORE + table(("", *PLACES), rows) + MIDDLE
+    return MADE + BEFORE.format(options=_options()) + table(("", *PLACES), rows) + MIDDLE
+
+
+def _options() -> str:
+    rows = [
+        (
+            f"`{name}`",
+            option.meaning,
+            option.accepted,
+            ", ".join(option.inherited_by),
+            option.accepted_in_json or "-",
+        )
+        for name, option in OPTIONS.items()
+    ]
+    return table(("option of a call", "meaning", "accepted", "inherited by", "accepted over HTTP"), rows)
 
 
 def _cell(place: tuple[str, str]) -> str:

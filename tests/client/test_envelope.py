@@ -31,7 +31,7 @@ def message(**headers):
     }
 
 
-STAMP = Stamp("a-publish", None, 0, None, None)
+STAMP = Stamp("a-publish", None, 0, {}, None)
 
 
 def read(given, stamp=STAMP):
@@ -52,7 +52,7 @@ def test_headers_that_say_something_are_kept():
 
 
 def test_of_the_stamp_there_stays_what_a_retry_is_to_find():
-    stamp = Stamp("a-publish", "pdf", 7, False, 1.5, counted=3)
+    stamp = Stamp("a-publish", "pdf", 7, {"on_demand": False}, 1.5, counted=3)
     properties = read(message(), stamp)["properties"]
     assert properties[PROPERTY] == {"on_demand": False}
     assert properties["delivery_info"] == {"exchange": "", "routing_key": "pdf"}
@@ -80,7 +80,7 @@ def test_what_json_cannot_carry_stays_base64(binary):
 def test_what_was_published_is_not_changed_by_that():
     """kombu publishes the same message again when a connection is lost."""
     given, as_it_was = message(), message()
-    envelope.as_job("pdf", given, Stamp("a-publish", "pdf", 3, True, None))
+    envelope.as_job("pdf", given, Stamp("a-publish", "pdf", 3, {"on_demand": True}, None))
     assert given == as_it_was
 
 

@@ -13,7 +13,7 @@ from celery import Celery, chain, chord, group, signature
 from kombu.utils.json import dumps, loads
 
 from celery_affinity import Affinity, OptionError, publish_many
-from celery_affinity.client.modes import with_modes
+from celery_affinity.client.passed_on import inheriting
 from celery_affinity.client.stamp import PROPERTY
 
 from ..support.pages import blocks
@@ -189,7 +189,7 @@ def test_a_canvas_without_a_mode_is_as_on_stock(app):
         dict(chain(s(app, "a"), s(app, "b"), app=app)),
     ]
     for canvas in canvases:
-        assert with_modes(canvas, None) is canvas
+        assert inheriting(canvas, {}) is canvas
         signature(canvas, app=app).apply_async()
         for message in published(app).values():
             assert "on_demand" not in dumps(message)

@@ -243,7 +243,8 @@ def test_a_connection_that_no_app_made_has_an_app_all_the_same(valkey, redis_cli
 
 def test_a_thread_that_has_no_current_app_publishes_as_any_other(valkey, redis_client):
     code = (
-        "import threading, tests.support.apps.typed as app; threading.Thread(target=app.excel.delay, args='1').start()"
+        "import threading, tests.support.apps.typed as app; "
+        "thread = threading.Thread(target=app.excel.delay, args='1'); thread.start(); thread.join()"
     )
     env = {**os.environ, "BROKER_URL": valkey.url}
     subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=30)

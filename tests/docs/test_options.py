@@ -7,7 +7,8 @@ from kombu import pools
 from kombu.utils.json import loads
 
 from celery_affinity import Affinity, Merge
-from docs.pages.options import FIRST_TRY, PLACES
+from celery_affinity.rules.call_options import FIRST_TRY
+from docs.pages.options import PLACES
 
 from ..support.messages import running
 

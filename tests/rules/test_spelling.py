@@ -9,7 +9,7 @@ from celery.app.defaults import NAMESPACES, flatten
 from celery.app.task import Context, Task
 
 from celery_affinity import SettingError
-from celery_affinity.client.options import KNOWN, OPTIONS
+from celery_affinity.client.options import KNOWN, MISSPELT
 from celery_affinity.rules.settings import load
 from celery_affinity.rules.spelling import meant
 
@@ -18,12 +18,12 @@ from ..support.misspellings import OWN, mistakes
 
 @mistakes
 def test_what_is_ours_but_for_a_letter(name, ours):
-    assert meant(name, OPTIONS) == ours
+    assert meant(name, MISSPELT) == ours
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_what_users_call_their_own(name):
-    assert meant(name, OPTIONS) is None
+    assert meant(name, MISSPELT) is None
 
 
 def test_no_name_of_celerys_or_kombus_is_taken_for_a_mistake():
@@ -36,7 +36,7 @@ def test_no_name_of_celerys_or_kombus_is_taken_for_a_mistake():
         *(word for key, _ in flatten(NAMESPACES) for word in (key, *key.split("_"))),
     }
     assert len(names) > 500
-    assert {name: meant(name, OPTIONS) for name in names if meant(name, OPTIONS)} == {}
+    assert {name: meant(name, MISSPELT) for name in names if meant(name, MISSPELT)} == {}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import redis
 from celery import chain, chord, signature
 from kombu import Connection
 
-from celery_affinity.client.modes import with_modes
+from celery_affinity.client.passed_on import inheriting
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
@@ -140,7 +140,7 @@ def test_a_stock_worker_runs_what_follows_and_passes_its_mode_on(fleet):
     app = parity.make_app(fleet.url)
     wait = signature("parity.note", ("key", "waits"), options={"queue": "routed"}, immutable=True, app=app)
     steps = [signature("parity.note", ("key", step), immutable=True, app=app) for step in "abcde"]
-    canvas = with_modes(chain(steps[0], chord(steps[1:3], steps[3], app=app), wait, app=app), True)
+    canvas = inheriting(chain(steps[0], chord(steps[1:3], steps[3], app=app), wait, app=app), {"on_demand": True})
     canvas.tasks[0].link(steps[4].set(on_demand=True))
     env = {"C_FORCE_ROOT": "1"}  # the worker accepts pickle
     start_worker("tests.support.apps.parity", fleet.url, ["celery"], pool="threads", name="stock", env=env).wait_ready(

@@ -17,6 +17,12 @@ from ..site import Site
 from ..threads import BusyError
 from .jobs import get
 
+#: Options of a call in the OpenAPI description.
+_OPTIONS: dict[str, Any] = {
+    "properties": {name: {"description": words} for name, (words, _) in submit.ACCEPTED.items()},
+    "additionalProperties": False,
+}
+
 
 class Call(BaseModel):
     """A call of a task. *options*: those of `submit.ACCEPTED`, each as in `apply_async`."""
@@ -25,7 +31,7 @@ class Call(BaseModel):
     task: str
     args: list[Any] = Field(default_factory=list)
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict, json_schema_extra=_OPTIONS)
 
 
 def add(api: APIRouter, site: Site) -> None:
