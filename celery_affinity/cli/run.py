@@ -7,13 +7,13 @@ from socket import gethostname
 import click
 from celery.bin.base import LOG_LEVEL, CeleryCommand, handle_preload_options
 
+from ..callers import chord_parts
+from ..callers.announcer import Announcer
+from ..callers.teller import Teller
 from ..client.of_app import settings_of
-from ..dispatcher import chord_parts
-from ..dispatcher.announcer import Announcer
 from ..dispatcher.dispatcher import SHORT_PAUSE_S, Dispatcher
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
-from ..dispatcher.teller import Teller
 from ..errors import AffinityError
 from .broker import check_conf, scheduler_of
 

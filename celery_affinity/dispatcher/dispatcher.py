@@ -12,15 +12,15 @@ import time
 
 from redis.exceptions import RedisError
 
+from ..callers.announcer import Announcer
 from ..rules.protocol import TICK_US
 from ..rules.score import MICRO
 from ..server.old_libraries import OldLibraries
 from ..server.scheduler import Scheduler
-from .announcer import Announcer
-from .daemon_threads import DaemonThreads
+from ..threads.daemon_threads import DaemonThreads
+from ..threads.repeating import Repeating
 from .ingest import Ingest
 from .recurring_calls import RecurringCalls
-from .repeating import Repeating
 from .reserve_warnings import ReserveWarnings
 from .trend_notes import TrendNotes
 

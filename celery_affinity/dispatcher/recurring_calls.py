@@ -11,14 +11,14 @@ import time
 from celery import Celery
 from redis.exceptions import RedisError
 
+from ..callers.teller import Teller
 from ..client import recurring
 from ..errors import AffinityError, OptionError
 from ..rules.recurring_call import RecurringCall
 from ..rules.settings import PREFIX
 from ..server.replies import DueCall
 from ..server.scheduler import Scheduler
-from .daemon_threads import DaemonThreads
-from .teller import Teller
+from ..threads.daemon_threads import DaemonThreads
 
 logger = logging.getLogger(__name__)
 

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 
 from redis.exceptions import RedisError, ResponseError
 
+from ..callers.announcer import Announcer
 from ..client import revokes
-from ..dispatcher.announcer import Announcer
 from ..dispatcher.dispatcher import Dispatcher
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
-from ..dispatcher.repeating import Repeating
 from ..errors import SettingError
 from ..guard.guard import Guard, Kin
 from ..guard.pulse import Pulse
@@ -25,6 +24,7 @@ from ..rules.protocol import MOST_TYPES, REVOKED_KEPT_S
 from ..rules.settings import PREFIX, Settings
 from ..server import instance
 from ..server.scheduler import Scheduler
+from ..threads.repeating import Repeating
 from .capacity import Capacity
 from .claims import Claims
 from .held import Held

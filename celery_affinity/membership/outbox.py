@@ -9,12 +9,12 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from ..dispatcher.repeating import Repeating
 from ..rules.ahead import Ahead
 from ..rules.protocol import MOST_MOVES
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Claim, End
 from ..server.scheduler import Scheduler
+from ..threads.repeating import Repeating
 from .claims import Claims
 from .held import Held
 

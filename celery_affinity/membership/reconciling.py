@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from ..clock import now_s
-from ..dispatcher.repeating import Repeating
 from ..rules.settings import PREFIX, Settings
 from ..rules.shared_settings import shared
 from ..server.replies import Joined, Joining, Running, Synced
 from ..server.runtime_settings import SettingsLog
 from ..server.scheduler import Scheduler
+from ..threads.repeating import Repeating
 from .capacity import Capacity
 from .claims import Claims
 from .held import Held

@@ -10,11 +10,11 @@ import time
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as ReplyTimeoutError
 
-from ..dispatcher.repeating import Repeating
 from ..rules.ahead import NOTHING, Ahead
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Claim
 from ..server.scheduler import Scheduler
+from ..threads.repeating import Repeating
 from .claims import Claims
 from .held import ACKED
 from .host import Host, Pool

@@ -14,10 +14,10 @@ import redis
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
+from ..callers.failure import words
 from ..client import publishing_app
 from ..client.first_try import mode_of
 from ..client.of_app import settings_of
-from ..dispatcher.failure import words
 from ..membership.held import FAILED, REJECTED, RETURNED
 from ..server import received
 from ..server.connections.renewed import renew_login

@@ -5,7 +5,7 @@ from typing import Any
 
 from kombu.transport import redis as stock
 
-from ..dispatcher.failure import why_refused
+from ..callers.failure import why_refused
 from ..membership.held import ACKED, REJECTED, UNSETTLED, is_claim
 from ..rules.unreadable import shown
 from ..server import received

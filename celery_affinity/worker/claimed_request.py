@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from celery.exceptions import InvalidTaskError
 from celery.worker.state import revoked as revoked_tasks
 
+from ..callers.caller_events import SENDS_EVENTS, are_sent
 from ..client.first_try import Until, rules_in
 from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY
 from ..clock import now_s
-from ..dispatcher.caller_events import SENDS_EVENTS, are_sent
 from ..membership.held import is_claim, job_in
 from ..membership.telling import Telling
 from ..rules.keyed import Exclusive, option_of

@@ -26,9 +26,9 @@ from celery.worker import state
 from celery.worker.state import active_requests, reserved_requests, task_ready
 from redis.exceptions import RedisError
 
+from ..callers.chord_parts import ChordIsClaimedError, count_what_is_stored
+from ..callers.failure import error_of, is_ignored, words
 from ..client.accepted_work import tells_an_end
-from ..dispatcher.chord_parts import ChordIsClaimedError, count_what_is_stored
-from ..dispatcher.failure import error_of, is_ignored, words
 from ..membership.held import EXPIRED, FAILED, IGNORED, RETURNED, REVOKED, job_in
 from ..rules.marks import is_batch
 from ..server.received import LOST

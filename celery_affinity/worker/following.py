@@ -10,13 +10,13 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ..client.of_app import settings_of
-from ..dispatcher.repeating import Repeating
 from ..membership.held import RETURNED
 from ..membership.lookahead import STARTS_WITHIN_S
 from ..membership.membership import Membership
 from ..rules.keys import decode
 from ..server import received
 from ..server.replies import LONGEST_FENCE, Claim
+from ..threads.repeating import Repeating
 from ..transport.channel import AffinityChannel
 from . import pools
 from .host import WorkerHost

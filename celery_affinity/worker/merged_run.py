@@ -2,7 +2,7 @@
 
 `install` wraps the function of each task that merges, before a pool forks. A run that cannot read its other callers
 does not begin. The functions that a user gives (`fold`, `split`) run here, so that an error in one is the task's
-failure; `dispatcher.sharing` tells the others.
+failure; `callers.sharing` tells the others.
 """
 
 import inspect
@@ -18,13 +18,13 @@ from celery.app.task import Context, Task
 from celery.exceptions import Ignore, Retry
 from celery.signals import task_failure, task_success
 
+from ..callers.caller_events import collected, send_start
+from ..callers.known_ends import Failed, Succeeded
+from ..callers.sharing import AWAY, Batch, retry, share
+from ..callers.teller import Teller
 from ..client.first_try import mode_of
 from ..client.merge_functions import with_functions
 from ..client.of_app import merge_of, settings_of
-from ..dispatcher.caller_events import collected, send_start
-from ..dispatcher.known_ends import Failed, Succeeded
-from ..dispatcher.sharing import AWAY, Batch, retry, share
-from ..dispatcher.teller import Teller
 from ..errors import NotMerged
 from ..membership.held import claim_in
 from ..rules.marks import is_batch

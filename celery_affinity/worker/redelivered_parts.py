@@ -13,7 +13,7 @@ from celery import Celery
 from celery.app.task import Context, Task
 from redis.exceptions import RedisError
 
-from ..dispatcher.chord_parts import ChordIsClaimedError, check_claim
+from ..callers.chord_parts import ChordIsClaimedError, check_claim
 from ..membership.held import claim_in
 from .end_of_task import NotBegunError
 

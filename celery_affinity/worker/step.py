@@ -9,12 +9,12 @@ from celery import bootsteps
 from celery.worker import state
 from kombu.asynchronous.hub import Hub
 
+from ..callers.announcer import Announcer
+from ..callers.teller import Teller
 from ..client.of_app import settings_of
 from ..client.revokes import Revoked
-from ..dispatcher.announcer import Announcer
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
-from ..dispatcher.teller import Teller
 from ..membership.held import job_in
 from ..membership.membership import Membership
 from ..rules.marks import is_batch

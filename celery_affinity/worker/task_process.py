@@ -12,8 +12,8 @@ from celery import Celery
 from celery.app.trace import build_tracer
 from celery.signals import worker_process_init
 
+from ..callers import chord_parts
 from ..client.of_app import settings_of
-from ..dispatcher import chord_parts
 from ..errors import SettingError
 from ..versions import install_with
 from . import merged_run, redelivered_parts

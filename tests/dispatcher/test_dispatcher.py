@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 from celery import Celery
 
+from celery_affinity.callers.announcer import Announcer
+from celery_affinity.callers.teller import Teller
 from celery_affinity.client.of_app import settings_of
-from celery_affinity.dispatcher.announcer import Announcer
 from celery_affinity.dispatcher.dispatcher import Dispatcher
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.dispatcher.recurring_calls import RecurringCalls
-from celery_affinity.dispatcher.teller import Teller
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.settings import Settings

@@ -6,11 +6,11 @@ import pytest
 import redis
 
 from celery_affinity import Affinity
+from celery_affinity.callers.teller import Teller
 from celery_affinity.client import of_app
 from celery_affinity.client.of_app import settings_of
 from celery_affinity.client.recurring import of_signature
 from celery_affinity.dispatcher.recurring_calls import RecurringCalls
-from celery_affinity.dispatcher.teller import Teller
 from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler

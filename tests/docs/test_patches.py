@@ -99,7 +99,7 @@ def assigned(source):
 
 
 def test_what_a_worker_changes_is_listed():
-    paths = [*(ROOT / "celery_affinity/worker").glob("*.py"), ROOT / "celery_affinity/dispatcher/chord_parts.py"]
+    paths = [*(ROOT / "celery_affinity/worker").glob("*.py"), ROOT / "celery_affinity/callers/chord_parts.py"]
     found = {name for path in paths for name in assigned(path.read_text())}
     patched = {name.rpartition(".")[2] for name in PATCHED}
     assert found - NEW_IN_A_WORKER - VALUES_IN_A_WORKER - OWN_IN_A_WORKER == patched

@@ -6,10 +6,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from celery_affinity.dispatcher.repeating import Repeating
 from celery_affinity.membership.lookahead import Lookahead
 from celery_affinity.membership.outbox import Outbox
 from celery_affinity.membership.sums import Sums
+from celery_affinity.threads.repeating import Repeating
 from celery_affinity.worker import unclaimed
 from celery_affinity.worker.event_loop import _Waker
 

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from celery_affinity.dispatcher import repeating
-from celery_affinity.dispatcher.repeating import Repeating
 from celery_affinity.embedded import children
 from celery_affinity.guard import guard, guarded
 from celery_affinity.guard.guard import Guard, Kin
 from celery_affinity.guard.pulse import Pulse
+from celery_affinity.threads import repeating
+from celery_affinity.threads.repeating import Repeating
 
 
 @pytest.fixture

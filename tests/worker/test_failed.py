@@ -7,7 +7,7 @@ from celery.exceptions import NotRegistered, Reject
 from celery.utils.serialization import UnpickleableExceptionWrapper
 from celery.worker.request import Request
 
-from celery_affinity.dispatcher.failure import words
+from celery_affinity.callers.failure import words
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.keys import Keys

@@ -3,11 +3,11 @@
 import signal
 import sys
 
-from celery_affinity.dispatcher.announcer import Announcer
+from celery_affinity.callers.announcer import Announcer
+from celery_affinity.callers.teller import Teller
 from celery_affinity.dispatcher.dispatcher import Dispatcher
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.dispatcher.recurring_calls import RecurringCalls
-from celery_affinity.dispatcher.teller import Teller
 
 TYPES = ("pdf", "excel", "index", "mail", "image")
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from celery.backends.redis import RedisBackend
 
 from celery_affinity import Affinity, Exclusive, Merge
-from celery_affinity.dispatcher import sharing
+from celery_affinity.callers import sharing
 
 from . import app as app_module
 from .app import _backend, _noted, app, ledger

@@ -15,8 +15,8 @@ from redis.exceptions import RedisError
 from ..rules.marks import is_batch
 from ..server.replies import Ending
 from ..server.scheduler import Scheduler
+from ..threads.daemon_threads import DaemonThreads
 from .chord_parts import ChordIsClaimedError
-from .daemon_threads import DaemonThreads
 from .sharing import share_later
 from .teller import Teller
 

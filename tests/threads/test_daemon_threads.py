@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from celery_affinity.dispatcher import daemon_threads
-from celery_affinity.dispatcher.daemon_threads import SLOW_AFTER_S, DaemonThreads
+from celery_affinity.threads import daemon_threads
+from celery_affinity.threads.daemon_threads import SLOW_AFTER_S, DaemonThreads
 
 from ..support.clocked import Clock
 from ..support.processes import wait_until

@@ -8,10 +8,10 @@ from celery.backends.redis import RedisBackend
 from celery.exceptions import Reject
 
 from celery_affinity import ResultLostError
-from celery_affinity.dispatcher import chord_parts
-from celery_affinity.dispatcher.known_ends import Failed, Succeeded
-from celery_affinity.dispatcher.sharing import LOST_AFTER_S, Batch, share, share_later
-from celery_affinity.dispatcher.teller import Teller
+from celery_affinity.callers import chord_parts
+from celery_affinity.callers.known_ends import Failed, Succeeded
+from celery_affinity.callers.sharing import LOST_AFTER_S, Batch, share, share_later
+from celery_affinity.callers.teller import Teller
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 

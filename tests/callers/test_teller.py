@@ -3,7 +3,7 @@
 import pytest
 from celery import Celery, states
 
-from celery_affinity.dispatcher.teller import Teller
+from celery_affinity.callers.teller import Teller
 from celery_affinity.server.replies import Ending
 
 
