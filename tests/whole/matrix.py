@@ -1,7 +1,7 @@
 """``python -m tests.whole.matrix [CORNER ...]``: real servers and workers, on the corners of what is supported.
 
 Each corner is an environment of its own under ``build/matrix``. Its tests run on Valkey and on Redis, where the machine
-has one. Returns 1 if a test fails.
+has one. Returns 1 if a test fails, unless its corner may fail.
 """
 
 import argparse
@@ -59,11 +59,19 @@ print(json.dumps({"python": platform.python_version(), **{name: version(name) fo
 
 @dataclass(frozen=True)
 class Corner:
-    """*python*: the versions that will do, the best first. *pins*: further requirements for pip."""
+    """*pins*: further requirements for pip. *ahead*: packages of which pre-releases count, beyond all bounds.
+
+    A corner with packages *ahead* may fail: it tells what the next versions will break.
+    """
 
     name: str
     python: str
     pins: tuple[str, ...] = ()
+    ahead: tuple[str, ...] = ()
+
+    @property
+    def may_fail(self) -> bool:
+        return bool(self.ahead)
 
 
 _OLDEST_WEB = ("fastapi==0.115.0", "uvicorn==0.30.0", "httptools==0.6.0")
@@ -72,7 +80,14 @@ CORNERS = (
     Corner("oldest", "3.11", ("celery==5.5.0", "kombu==5.5.2", "redis==5.2.0", *_OLDEST_WEB)),
     Corner("middle", "3.12", ("celery==5.6.3", "kombu<5.7")),
     Corner("newest", "3.13"),
+    Corner("ahead", "3.13", ahead=_SHOWN),
 )
+
+_NAMES = [corner.name for corner in CORNERS]
+
+
+class NoResultError(Exception):
+    """A corner whose tests did not run to their end."""
 
 
 @dataclass(frozen=True)
@@ -88,19 +103,24 @@ def main() -> int:
     results = []
     for corner in CORNERS:
         if not options.corners or corner.name in options.corners:
-            if not options.last:
-                print(f"{corner.name}: Python {corner.python} {' '.join(corner.pins)} ...", flush=True)
-            results.append(_last(corner) if options.last else _run(corner, options.tests or TESTS))
+            try:
+                results.append(_last(corner) if options.last else _run(corner, options.tests or TESTS))
+            except (NoResultError, subprocess.CalledProcessError) as exc:
+                if not corner.may_fail:
+                    raise
+                print(f"  {exc}", flush=True)
+                continue
             for test in results[-1].failed:
-                print(f"  FAILED {test}", flush=True)
-    table = _table(results)
-    print(table)
+                print(f"  {'failed, as it may:' if corner.may_fail else 'FAILED'} {test}", flush=True)
+    print(_table(results))
+    supported = [result for result in results if not result.corner.may_fail]
     if options.write_docs:
-        write_block(ROOT / "docs/explanation/versions.md", "matrix", table)
-    return int(any(result.failed for result in results))
+        write_block(ROOT / "docs/explanation/versions.md", "matrix", _table(supported))
+    return int(any(result.failed for result in supported))
 
 
 def _run(corner: Corner, tests: tuple[str, ...]) -> Result:
+    print(f"{corner.name}: Python {corner.python} {' '.join(corner.pins)} ...", flush=True)
     python = _python(corner)
     if not python.exists():
         subprocess.run([_interpreter(corner.python), "-m", "venv", OUTPUT / corner.name], check=True)
@@ -108,6 +128,8 @@ def _run(corner: Corner, tests: tuple[str, ...]) -> Result:
     subprocess.run(
         [*pip, "--upgrade", "--upgrade-strategy", "eager", "--editable", ".[test]", *corner.pins], cwd=ROOT, check=True
     )
+    if corner.ahead:
+        subprocess.run([*pip, "--upgrade", "--pre", *corner.ahead], cwd=ROOT, check=True)
     report = _report(corner) if tests == TESTS else OUTPUT / f"{corner.name}-part.xml"
     report.unlink(missing_ok=True)
     command = [python, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal", f"--junitxml={report}", *tests]
@@ -118,7 +140,7 @@ def _run(corner: Corner, tests: tuple[str, ...]) -> Result:
 
 def _last(corner: Corner) -> Result:
     if not _report(corner).exists():
-        raise SystemExit(f"{corner.name}: its tests have not run to their end")
+        raise NoResultError(f"{corner.name}: its tests have not run to their end")
     return _read(corner, _report(corner))
 
 
@@ -133,12 +155,12 @@ def _report(corner: Corner) -> Path:
 def _read(corner: Corner, report: Path) -> Result:
     command = [_python(corner), "-c", _VERSIONS % (_SHOWN,)]
     versions = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    cases = list(ElementTree.parse(report).iter("testcase"))
+    cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
     skipped = [case for case in cases if case.find("skipped") is not None]
     names = tuple(f"{case.get('classname')}::{case.get('name')}" for case in failed)
     if not cases:
-        raise SystemExit(f"{corner.name}: no test ran, see {OUTPUT / corner.name}.log")
+        raise NoResultError(f"{corner.name}: no test ran, see {OUTPUT / corner.name}.log")
     return Result(corner, versions, len(cases) - len(failed) - len(skipped), names)
 
 
@@ -164,16 +186,16 @@ def _table(results: list[Result]) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.whole.matrix", description=__doc__)
-    parser.add_argument("corners", nargs="*", help="oldest, middle, newest; all of them by default")
+    parser.add_argument("corners", nargs="*", help=f"{', '.join(_NAMES)}; all of them by default")
     parser.add_argument("--tests", nargs="+", help="other tests than those that count")
     parser.add_argument("--write-docs", action="store_true", help="write the table into docs/explanation/versions.md")
     parser.add_argument("--last", action="store_true", help="run nothing: show what came of the last run of each")
     options = parser.parse_args()
     if options.write_docs and (options.corners or options.tests):
         parser.error("--write-docs goes with all corners and the tests that count")
-    unknown = set(options.corners) - {corner.name for corner in CORNERS}
+    unknown = set(options.corners) - set(_NAMES)
     if unknown:
-        parser.error(f"a corner is one of {[corner.name for corner in CORNERS]}, got: {sorted(unknown)}")
+        parser.error(f"a corner is one of {_NAMES}, got: {sorted(unknown)}")
     return options
 
 
