@@ -74,7 +74,10 @@ def check_claim(backend: Any, context: Context) -> None:
 
 def _counts_once(backend: Any) -> bool:
     """Return whether *backend* counts parts by the ids of their tasks, or by the parts themselves."""
-    return isinstance(backend, RedisBackend) and bool(_claims(backend) or backend._chord_zset)
+    if not isinstance(backend, RedisBackend):
+        return False
+    options = backend.app.conf.get("result_backend_transport_options", {})
+    return _claims(backend) or bool(options.get("result_chord_ordered", True))
 
 
 def _claims(backend: Any) -> bool:

@@ -280,7 +280,7 @@ def _ask(
 
     mailbox = app.control.mailbox(connection)  # a copy, for this connection
     mailbox.producer_pool = _Producers(connection)
-    mailbox._broadcast(command, reply=True, timeout=within_s, limit=limit, callback=collect)
+    mailbox.multi_call(command, timeout=within_s, limit=limit, callback=collect)
     return replies
 
 

@@ -18,7 +18,7 @@ class SecondsRange(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
         if not math.isfinite(found):
-            self.fail(f"{value} is not a number in the range {self._describe_range()}.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return found
 
 

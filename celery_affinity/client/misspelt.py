@@ -26,7 +26,7 @@ from celery.canvas import Signature
 from ..errors import OptionError
 from ..rules.affinity import as_affinity
 from ..rules.key_template import Taken
-from .of_app import is_ours
+from .of_app import is_ours, tasks_of
 from .options import (
     KNOWN,
     Options,
@@ -201,7 +201,7 @@ def check_call(app: Celery, name: str, options: Options) -> None:
 
     Values of options are checked later. Known names, and a class that was checked, cost next to nothing.
     """
-    task = app._tasks.get(name)
+    task = tasks_of(app).get(name)
     if task is not None and _SEEN not in vars(type(task)):
         _check_task(task)
     if not options.keys() <= KNOWN and (found := wrong_name(options)):

@@ -52,13 +52,22 @@ KNOWN = frozenset(
             Task.apply_async,
             Task.retry,
             Signature.set,
-            Celery._task_from_fun,
             Celery.send_task,
             AMQP.as_task_v1,
             AMQP.as_task_v2,
             Producer.publish,
         ),
-        *("compression", "exchange_type", "lazy", "shared", "filter", "queue", "routing_key", "stamped_headers"),
+        *(
+            "base",
+            "compression",
+            "exchange_type",
+            "lazy",
+            "shared",
+            "filter",
+            "queue",
+            "routing_key",
+            "stamped_headers",
+        ),
     }
 )
 
@@ -222,7 +231,7 @@ def wrong_with_app(app: Celery) -> Iterator[Wrong]:
     said = {name for _, options in annotated for name in options}
     tasks = [
         (f"task {name}", {name: value for name, value in attributes(task).items() if name not in said})
-        for name, task in sorted(app._tasks.items())
+        for name, task in sorted(app.tasks.items())
         if not name.startswith("celery.")
     ]
     for where, options in of_routes(app.conf):
@@ -238,7 +247,7 @@ def _wrong_keys(app: Celery) -> Iterator[Wrong]:
         settings = settings_of(app)
     except SettingError:  # whoever reads the settings next says so
         settings = Settings()
-    tasks = ((name, task) for name, task in sorted(app._tasks.items()) if not name.startswith("celery."))
+    tasks = ((name, task) for name, task in sorted(app.tasks.items()) if not name.startswith("celery."))
     for name, task in tasks:
         with suppress(OptionError):  # of a value: `wrong_in` has it
             if found := unfilled_by_task(task, name):

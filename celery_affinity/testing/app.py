@@ -46,8 +46,6 @@ def _find(name: str) -> Celery:
     except (ImportError, AttributeError) as exc:
         raise TestingError(f"affinity_app must name an app as `celery -A` does, got: {name!r}: {exc}") from exc
     if not isinstance(found, Celery):
-        found = getattr(found, "_get_current_object", lambda: found)()
-    if not isinstance(found, Celery):
         raise TestingError(f"affinity_app must name a Celery app, got: {name!r}, which is {found!r}")
     return found
 

@@ -73,8 +73,8 @@ class ConnectedChannel(_StockChannel):
         if client is None:
             if self._scheduler is not None:
                 self._scheduler.client.give_back()
-            if self._stock_client is None or self._stock_client.connection_pool is not self._pool:
-                self._stock_client = self._create_client()
+            if self._stock_client is None or self._stock_client.connection_pool is not self.pool:
+                self._stock_client = self.Client(connection_pool=self.pool)
             client = self._stock_client
         try:
             yield client

@@ -66,6 +66,8 @@ class InboxChannel(ConnectedChannel):
 
     inbox: Inbox | None = None
 
+    is_closing = False
+
     _polls_inbox_alone = False
 
     # -- consumers
@@ -84,7 +86,7 @@ class InboxChannel(ConnectedChannel):
 
     def _report_consumer(self, queue: str, consumes: bool) -> None:
         # The worker still wants consumers that are cancelled because the channel closes.
-        if self.inbox is not None and not self._closing and self.inbox.schedules(queue):
+        if self.inbox is not None and not self.is_closing and self.inbox.schedules(queue):
             self.inbox.serve(queue, consumes)
 
     # -- broadcasts
@@ -169,7 +171,7 @@ class InboxChannel(ConnectedChannel):
         if name == self.inbox.telling.claims.inbox.removeprefix(
             self.global_keyprefix
         ):  # kombu's client removes the prefix
-            if not self._closing:  # else the next sync notices that the job never arrived
+            if not self.is_closing:  # else the next sync notices that the job never arrived
                 self._read_inbox(item)
         elif name != self._nudges.removeprefix(self.global_keyprefix):
             self._read_list(name.rsplit(self.sep, 1)[0], item)
@@ -241,6 +243,7 @@ class InboxChannel(ConnectedChannel):
             telling.end(tag, FAILED, why)  # whatever Celery made of the job so far
 
     def close(self) -> None:
+        self.is_closing = True  # first: kombu reads what is under way, and cancels the consumers
         if self.inbox is not None and self._in_poll:
             if self._polls_inbox_alone:
                 # The next sync notices a job that is still in the socket; waiting for one would hold up the shutdown.

@@ -88,7 +88,7 @@ class Broker:
                 connection.ensure_connection(max_retries=len(connection.alt) or 1, interval_start=0, interval_step=0)
                 yield connection
             except _NO_ANSWER:
-                connection._close()  # even in a pool: who has it next connects anew
+                connection.close()  # even in a pool: who has it next connects anew
                 raise
 
     def _pool(self) -> ConnectionPool:

@@ -68,7 +68,7 @@ class ClaimedRequest(_Request):
     @property
     def holds_a_key(self) -> bool:
         """Whether the claim keeps other jobs of an exclusive key from being claimed."""
-        rules = rules_in(self._request_dict["properties"].get(PROPERTY))
+        rules = rules_in(self.request_dict["properties"].get(PROPERTY))
         return bool(rules and option_of(rules) == Exclusive.option)
 
     def _check_what_celery_takes_on_trust(self) -> None:
@@ -99,29 +99,29 @@ class ClaimedRequest(_Request):
 
     def _show_its_eta(self) -> None:
         """Let the task see the ETA of its caller. The message has no ETA any more: a worker would wait once more."""
-        stamp = self._request_dict["properties"].get(PROPERTY)
+        stamp = self.request_dict["properties"].get(PROPERTY)
         eta = stamp.get("eta") if isinstance(stamp, dict) else None
         if eta:
-            self._request_dict["eta"] = eta
+            self.request_dict["eta"] = eta
 
     def _say_until_when(self) -> None:
         """Have a retry, which this host publishes, expire when this job does, whatever the clock here says."""
         assert self._telling is not None, "it is a claim"
         left_us = self._telling.claims.left_us(self._tag)
         if left_us is not None:
-            properties = self._request_dict["properties"]
+            properties = self.request_dict["properties"]
             kept = properties.get(PROPERTY)
-            until = Until(self._request_dict.get("expires"), now_s() + left_us / 1e6)
+            until = Until(self.request_dict.get("expires"), now_s() + left_us / 1e6)
             properties[PROPERTY] = {**(kept if isinstance(kept, dict) else {}), "until": until}
 
     def _say_whether_events_are_sent(self) -> None:
         """Have the process that runs merged calls know whether monitors are to see what becomes of each of them."""
-        self._request_dict[SENDS_EVENTS] = self.task.send_events and are_sent(self._eventer)
+        self.request_dict[SENDS_EVENTS] = self.task.send_events and are_sent(self.eventer)
 
     def _say_when_it_waited(self) -> None:
         """Have the process that records the wait know its begin and end by this host's clock, in Unix time, ns."""
         assert self._telling is not None, "it is a claim"
-        wait = self._request_dict["properties"].get(WAIT)
+        wait = self.request_dict["properties"].get(WAIT)
         held = self._telling.claims.find(self._tag)
         if wait is None or held is None:
             return
@@ -134,7 +134,7 @@ class ClaimedRequest(_Request):
         if self._telling is None:
             return super().maybe_expire()
         left_us = self._telling.claims.left_us(self._tag)
-        if left_us is None and not (self._message.headers or {}).get("expires"):
+        if left_us is None and not (self.message.headers or {}).get("expires"):
             # The first version of the protocol has the expiry in the body, which no server reads.
             return super().maybe_expire()
         if left_us is None or left_us > 0:

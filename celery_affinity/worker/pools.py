@@ -185,7 +185,7 @@ def _taken_for_accepted(pool: BasePool) -> Iterator[None]:
     finally:
         for job, process in written:
             job._accepted = False
-            if not process._is_alive():
+            if not process.is_alive():
                 job.discard()
 
 
@@ -204,7 +204,7 @@ def _remembered(pool: BasePool) -> Iterator[None]:
     finally:
         pool._cache.clear()
         pool._cache.update((number, job) for number, job in accepted.items() if not job.ready())
-        pool._busy_workers.update(process.inqW_fd for process in busy if process._is_alive())
+        pool._busy_workers.update(process.inqW_fd for process in busy if process.is_alive())
 
 
 def _unfinished(pool: BasePool) -> "dict[int, Any] | None":
