@@ -12,6 +12,35 @@ from .spelling import closest
 from .type_name import ACCEPTED, is_type
 
 
+def check_type(value: object) -> str:
+    """Return *value* if it can name a type, else raise OptionError."""
+    if not isinstance(value, str) or not is_type(value):
+        raise refuse("affinity", ACCEPTED, value)
+    return value
+
+
+def check_priority(value: object) -> int:
+    """Return *value* as a priority, else raise OptionError.
+
+    As with stock Celery ``"5"``, ``5.0`` and ``True`` are whole numbers as well.
+    """
+    try:
+        priority = int(value)  # type: ignore[call-overload]
+        is_whole = isinstance(value, str) or priority == value
+    except (TypeError, ValueError, OverflowError):
+        priority, is_whole = -1, False
+    if not is_whole or not 0 <= priority <= MAX_PRIORITY:
+        raise refuse("priority", f"a whole number from 0 to {MAX_PRIORITY}", value)
+    return int(priority)
+
+
+def check_on_demand(value: object) -> bool:
+    """Return *value* if it is a bool, else raise OptionError."""
+    if not isinstance(value, bool):
+        raise refuse("on_demand", "True or False", value)
+    return value
+
+
 @dataclass(frozen=True)
 class Affinity:
     """The needs of a task: a *type* of worker, and an urgency.
@@ -26,9 +55,9 @@ class Affinity:
     Raises OptionError (a ValueError) for anything else.
     """
 
-    type: str | None = None
-    priority: int | None = None
-    on_demand: bool | None = field(default=None, metadata={"is_attribute": True})
+    type: str | None = field(default=None, metadata={"check": check_type})
+    priority: int | None = field(default=None, metadata={"check": check_priority})
+    on_demand: bool | None = field(default=None, metadata={"check": check_on_demand, "is_attribute": True})
     exclusive: Exclusive | str | None = None
     rate: Rate | None = None
     merge: Merge | None = None
@@ -44,12 +73,9 @@ class Affinity:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        if self.type is not None:
-            check_type(self.type)
-        if self.priority is not None:
-            object.__setattr__(self, "priority", check_priority(self.priority))
-        if self.on_demand is not None:
-            check_on_demand(self.on_demand)
+        for name, check in _CHECKS.items():
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, check(value))
         if self.exclusive is not None or self.rate is not None:
             exclusive, rate = as_exclusive(self.exclusive), as_rate(self.rate)
             if exclusive and rate:
@@ -66,8 +92,7 @@ class Affinity:
         """
         if self.merge is not None:
             raise of_task_alone(self.merge)
-        written: dict[str, object] = {"type": self.type, "priority": self.priority, "on_demand": self.on_demand}
-        return written if self.rule is None else {**written, self.rule.option: self.rule}
+        return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
 
 
 def of_task_alone(merge: Merge) -> OptionError:
@@ -79,6 +104,9 @@ def of_task_alone(merge: Merge) -> OptionError:
 _OF_NAMES = {Exclusive.option, Rate.option, Merge.option}
 
 _FIELDS = tuple(each.name for each in fields(Affinity) if each.init)
+
+#: Field that has one value -> a function that returns it as it is kept, or raises OptionError.
+_CHECKS = {each.name: each.metadata["check"] for each in fields(Affinity) if "check" in each.metadata}
 
 #: Fields that a task may also have as an attribute of its own.
 _ATTRIBUTES = tuple(each.name for each in fields(Affinity) if each.metadata.get("is_attribute"))
@@ -138,32 +166,3 @@ def of_task(task: object) -> Affinity:
 @lru_cache(maxsize=4096)
 def _of_type(name: str) -> Affinity:
     return Affinity(name)
-
-
-def check_type(value: object) -> str:
-    """Return *value* if it can name a type, else raise OptionError."""
-    if not isinstance(value, str) or not is_type(value):
-        raise refuse("affinity", ACCEPTED, value)
-    return value
-
-
-def check_priority(value: object) -> int:
-    """Return *value* as a priority, else raise OptionError.
-
-    As with stock Celery ``"5"``, ``5.0`` and ``True`` are whole numbers as well.
-    """
-    try:
-        priority = int(value)  # type: ignore[call-overload]
-        is_whole = isinstance(value, str) or priority == value
-    except (TypeError, ValueError, OverflowError):
-        priority, is_whole = -1, False
-    if not is_whole or not 0 <= priority <= MAX_PRIORITY:
-        raise refuse("priority", f"a whole number from 0 to {MAX_PRIORITY}", value)
-    return int(priority)
-
-
-def check_on_demand(value: object) -> bool:
-    """Return *value* if it is a bool, else raise OptionError."""
-    if not isinstance(value, bool):
-        raise refuse("on_demand", "True or False", value)
-    return value

@@ -102,7 +102,7 @@ def test_an_affinity_survives_within_a_message(app):
     (callback,) = embed["chain"]
     app.signature(callback).apply_async()
     assert one(app) == ("pdf", "queued.5")
-    assert loads(dumps(Affinity("pdf"))) == {"type": "pdf", "priority": None, "on_demand": None}
+    assert loads(dumps(Affinity("pdf"))) == {"type": "pdf"}
 
 
 def test_lower_first_turns_priorities_for_apps_that_come_from_stock_redis(redis_client, valkey):
