@@ -16,11 +16,8 @@ By the time a call is routed, Celery has merged the call's options with attribut
 with the place of the first try. So `intercepted` marks the values that the caller did not say, where Celery adds them.
 """
 
-import inspect
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 from celery import Celery
@@ -30,6 +27,7 @@ from celery.app.task import Task
 from ..errors import OptionError
 from ..rules.affinity import Affinity, as_affinity
 from ..rules.call_options import KEYS
+from . import under_way
 from .of_app import settings_of, tasks_of, type_by_name
 from .stamp import PROPERTY
 
@@ -200,7 +198,7 @@ def route_late(app: Celery, name: str, options: Options) -> None:
     Such a call was routed before its process's first connection imported this module, or by a router of the user's own;
     or somebody calls the app's ``send_task_message``. Any place but the default then counts as the caller's wish.
     """
-    again = _routed_again(sys._getframe(2), name)
+    again = _routed_again(name)
     if again is not None:
         again.pop(PROPERTY, None)
         _replace(options, again)
@@ -233,16 +231,14 @@ def _is_default(app: Celery, options: Mapping[str, Any]) -> bool:
     return named and is_default(app, _name_of(options.get("exchange")), options.get("routing_key"))
 
 
-def _routed_again(frame: FrameType, name: str) -> Options | None:
-    """Return the options, routed here, of the call of ``apply_async`` around *frame*; None if there is no such call."""
-    caller = frame.f_back
-    if frame.f_code is not _SEND_TASK or caller is None or caller.f_code is not _APPLY_ASYNC:
-        return None
-    sending, calling = frame.f_locals, caller.f_locals
+def _routed_again(name: str) -> Options | None:
+    """Return the options, routed here, of the call of ``apply_async`` that is under way; None if there is none."""
+    of_send_task, of_apply_async, *_ = (*under_way.calls(), under_way.NONE, under_way.NONE)
+    sending, calling = of_send_task.values, of_apply_async.values
     try:
         router, name, rest = sending["router"], sending["route_name"] or name, [sending[each] for each in _REST]
         merged, of_task = calling["options"], calling["preopts"]
-    except KeyError:  # another version of Celery
+    except KeyError:  # other functions, or another version of Celery
         return None
     if not isinstance(router, Router):
         return None
@@ -255,8 +251,6 @@ def _routed_again(frame: FrameType, name: str) -> Options | None:
 
 
 _REST = ("args", "kwargs", "task_type")
-_SEND_TASK = inspect.unwrap(Celery.send_task).__code__
-_APPLY_ASYNC = inspect.unwrap(Task.apply_async).__code__
 
 
 def _said(options: Mapping[str, Any], task: Any) -> tuple[Options, bool]:

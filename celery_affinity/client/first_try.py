@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from celery._state import get_current_task
+from celery import current_task
 from celery.app.task import Context, Task
 
 from ..clock import now_s
@@ -49,10 +49,9 @@ def left_by(task: Task | None, message: Message) -> object:
 
 def passed_on_by_run() -> dict[str, Any]:
     """Return what the job that this thread runs passes on, by option; {} without a job."""
-    task = get_current_task()
-    if task is None:
+    if not current_task:
         return {}
-    left = call_options.left_in(_left_in(task.request.properties))
+    left = call_options.left_in(_left_in(current_task.request.properties))
     return {name: value for name, value in left.items() if name in call_options.PASSED_ON}
 
 

@@ -9,19 +9,18 @@ options of a group or a chord win over those of its members. They are written in
 caller.
 """
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import is_
 from typing import Any, TypeVar, cast
 
-from celery import Celery
 from celery.app.amqp import task_message
 from celery.canvas import Signature
-from celery.utils.functional import _regen, regen
+from celery.utils.functional import regen
 
 from ..rules.affinity import NOTHING, as_affinity
 from ..rules.call_options import passed_on as said
+from . import under_way
 
 #: Keyword arguments of a composed signature that hold its parts.
 _PARTS = {"chain": ("tasks",), "group": ("tasks",), "chord": ("header", "body")}
@@ -33,6 +32,9 @@ _GATHER = "celery.accumulate"
 
 #: Celery's own task that waits for the header of a chord, with a backend that cannot count.
 _UNLOCK = "celery.chord_unlock"
+
+#: The list that Celery makes of a generator, and fills when somebody reads it.
+_FROM_GENERATOR = type(regen(iter(())))
 
 #: Options of a call or of a signature.
 Options = dict[str, Any]
@@ -130,7 +132,7 @@ def _links_inheriting(options: Options, passed: Passed) -> Options:
 
 def _parts_inheriting(parts: Any, passed: Passed) -> Any:
     """Return one or several signatures, or a generator, `inheriting`. A generator stays one until Celery reads it."""
-    if isinstance(parts, _regen):
+    if isinstance(parts, _FROM_GENERATOR):
         return regen(inheriting(each, passed) for each in parts) if passed else parts
     if isinstance(parts, (list, tuple)):
         new = [inheriting(each, passed) for each in parts]
@@ -159,12 +161,7 @@ def _begun_before_this_was_imported() -> object:
 
     Celery's canvas was not yet wrapped where that call began (`workflows`), so its options are written here alone.
     """
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_code is Celery.send_task.__code__:
-            return frame.f_locals.get("task_id")
-    return None
+    return next((call.values.get("task_id") for call in under_way.calls() if call.function == "Celery.send_task"), None)
 
 
 _FIRST = _begun_before_this_was_imported()

@@ -13,7 +13,6 @@ may be made before this module is imported, with the first connection that leads
 publishes without ever being finalized.
 """
 
-import sys
 import threading
 from collections.abc import Callable
 from functools import wraps
@@ -21,10 +20,11 @@ from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
 
-from celery import Celery, _state, current_app
+from celery import Celery, _state
 from celery.app.amqp import AMQP
 from kombu import Connection
 
+from . import under_way
 from .of_app import is_ours
 
 #: The transport option by which the connections of a second, third ... live app are told from those of the first. kombu
@@ -50,7 +50,7 @@ def current() -> Celery:
 
     Celery's own answer there is its default app, which knows nothing.
     """
-    current: Celery = current_app._get_current_object()
+    current: Celery = _state.get_current_app()
     if _state._tls.current_app is None and not is_ours(current.conf.broker_transport):
         ours = [app for app in tuple(_state._get_active_apps()) if is_ours(app.conf.broker_transport)]
         if len(ours) == 1:
@@ -84,12 +84,9 @@ def _number_of(app: Celery) -> int:
 
 def _number_the_first() -> None:
     """Number the app for whose connection this module is imported: the connection is half made, too late to mark."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_code is Celery._connection.__code__:
-            _number_of(frame.f_locals["self"])
-            return
+    app = next((call.values["self"] for call in under_way.calls() if call.function == "Celery._connection"), None)
+    if app is not None:
+        _number_of(app)
 
 
 def _mark_connections() -> None:

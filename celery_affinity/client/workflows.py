@@ -12,8 +12,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
-from celery import canvas
-from celery._state import get_current_task
+from celery import canvas, current_task
 from celery.app.task import Task
 
 from ..errors import OptionError
@@ -98,8 +97,8 @@ def _group_of_chunks(original: Method) -> Method:
     """
 
     def group(self: Any) -> Any:
-        made, passed, running = original(self), _own(self), get_current_task()
-        if not passed and running is not None and running.name == _CHUNKS:
+        made, passed = original(self), _own(self)
+        if not passed and current_task and current_task.name == _CHUNKS:
             passed = passed_on_by_run()
         return made.set(**passed) if passed else made
 

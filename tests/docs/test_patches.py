@@ -1,6 +1,7 @@
-"""The page on changes in Celery and kombu names every change, and no other."""
+"""The page on changes in Celery and kombu names every change, and every private name that is read, and no other."""
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from celery import canvas
 from celery.worker.request import Request
 from kombu.transport import redis as stock
 
+from celery_affinity.client import under_way
 from celery_affinity.transport.channel import AffinityChannel
 from celery_affinity.transport.transport import Transport
 from celery_affinity.worker import remote_control
@@ -19,6 +21,8 @@ from celery_affinity.worker.cancelled_request import CancelledRequest
 from celery_affinity.worker.claimed_request import ClaimedRequest
 from celery_affinity.worker.end_of_task import EndOfTask
 from celery_affinity.worker.patches import PATCHED
+
+from ..support import private_names
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,12 +55,22 @@ print(*(name for (module, name), value in before.items() if after[module, name] 
 
 
 @cache
+def tables():
+    """Return the rows of each table of the page by its heading: sets of the names in each of the row's columns."""
+    page = (ROOT / "docs/internals/patches.md").read_text()
+    return {
+        section.partition("\n")[0]: [
+            [set(re.findall(r"`([^`]+)`", column)) for column in line.split("|")[1:-1]]
+            for line in section.splitlines()
+            if line.startswith("| `")
+        ]
+        for section in page.split("\n## ")[1:]
+    }
+
+
 def on_the_page(heading):
     """Return the names in the first column of the table under *heading*."""
-    page = (ROOT / "docs/internals/patches.md").read_text()
-    (section,) = [each for each in page.split("\n## ") if each.startswith(heading)]
-    rows = [line for line in section.splitlines() if line.startswith("| `")]
-    return {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
+    return {name for row in tables()[heading] for name in row[0]}
 
 
 def test_what_an_import_changes_is_on_the_page():
@@ -113,3 +127,84 @@ def test_an_assignment_is_found(source):
 def test_what_is_changed_in_flower_is_on_the_page():
     source = (ROOT / "celery_affinity/observe/flower.py").read_text()
     assert set(re.findall(r"^ +([A-Z]\w+\.\w+) = ", source, re.M)) == on_the_page("In Flower")
+
+
+# -- names that are read
+
+READ = "Private names that are read"
+ON_THE_STACK = "Values that are read from the stack"
+
+
+@cache
+def sources():
+    package = ROOT / "celery_affinity"
+    return {str(path.relative_to(package)): path.read_text() for path in package.rglob("*.py")}
+
+
+def known_elsewhere():
+    """Return the private names that other tables of the page have: of methods and classes that are replaced."""
+    headings = tables().keys() - {READ}
+    return {part for heading in headings for name in on_the_page(heading) for part in name.split(".")}
+
+
+def test_private_names_of_others_are_on_the_page():
+    found = {(name, path) for name, path in private_names.used_in(sources()) if name not in known_elsewhere()}
+    rows = [({name.rpartition(".")[2] for name in names}, paths) for names, paths, *_ in tables()[READ]]
+    assert found == {(name, path) for names, paths in rows for name in names for path in paths}
+
+
+def test_the_page_names_the_owner_of_each_private_name():
+    missing = {name for name in on_the_page(READ) if not is_known(*name.split("."))}
+    assert not missing
+
+
+def is_known(owner, name):
+    """Return whether a file of another package has the word *name*, and the class *owner*, or that name of its own."""
+    return any(
+        name in private_names.words_in(file)
+        and (owner in (file.stem, file.parent.name) or re.search(rf"^ *class {owner}\b", file.read_text(), re.M))
+        for file in private_names.files_of_others()
+    )
+
+
+def test_what_is_read_from_the_stack_is_on_the_page():
+    rows = {name: values for (name,), values, *_ in tables()[ON_THE_STACK]}
+    assert rows == {function.__qualname__: set(values) for function, values in under_way.READ.items()}
+    assert [path for path, source in sources().items() if "f_locals" in source] == ["client/under_way.py"]
+
+
+@pytest.mark.parametrize("function", under_way.READ, ids=lambda each: each.__qualname__)
+def test_celery_has_the_values_that_are_read_from_the_stack(function):
+    assert set(under_way.READ[function]) <= set(inspect.unwrap(function).__code__.co_varnames)
+
+
+USES = """
+import celery._there
+from celery._state import _task_stack
+from ._here import _own_function
+from celery.worker.request import Request
+from typing import NamedTuple
+
+class Ours(Request):
+    _defined = None
+
+    def method(self, other):
+        self._set_here = self._defined
+        self._already_revoked = True  # Celery's request has it
+        super()._method_of_a_base()
+        return self._of_a_base, other._of_another, other._defined, self._replace(), os._exit
+
+class Derived(Ours):
+    def method(self):
+        return self._set_here
+
+getattr(value, "_by_its_name"), vars(value)["_in_a_dict"], "_within" in vars(value), print("_printed")
+"""
+
+
+def test_private_names_of_others_are_found():
+    assert {name for name, _ in private_names.used_in({"uses.py": USES})} == {
+        *("_there", "_state", "_task_stack"),
+        *("_already_revoked", "_method_of_a_base", "_of_a_base", "_of_another"),
+        *("_by_its_name", "_in_a_dict", "_within"),
+    }
