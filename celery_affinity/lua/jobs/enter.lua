@@ -48,7 +48,7 @@ function enter.put(job, enqueued_us, is_only)
     local is_merging = marks.of(id) == protocol.MERGES and delay_us <= 0 and not (is_expired or is_revoked)
     local batch, open
     if is_merging then
-        batch, open = merging.open_for(type, job.rules, job.task_name, #job.message)
+        batch, open = merging.to_join(type, job.rules, job.task_name, #job.message)
     end
     enter.write_job(job, lane, due, delay_us > 0 and "scheduled" or "pending", batch, open and open.calls + 1)
     local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
@@ -82,7 +82,7 @@ function enter.put(job, enqueued_us, is_only)
     if batch then
         merging.join(id, type, lane, due, job.task_name, #job.message, batch, open, true)
     elseif is_merging then
-        is_patient = merging.begin(id, type, lane, due, job.rules, job.task_name, #job.message)
+        is_patient = merging.open(id, type, lane, due, job.rules, job.task_name, #job.message)
     end
     if is_merging and not is_again then
         recurring.match(type, job.rules, job.task_name, job.task_id, job.recurring)

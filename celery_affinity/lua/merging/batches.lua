@@ -17,12 +17,11 @@ end
 -- Ends a call of `batch` whose caller knows the result, or is told by the worker.
 function batches.end_caller(id, batch, state, why)
     callers.remove(id, batch)
-    redis.call("UNLINK", key.message(id))
     redis.call("HSET", key.job(id), "state", state, "ended", call.now)
     if why ~= "" then
         redis.call("HSET", key.job(id), "why", why)
     end
-    ends.remember(id)
+    ends.told(id)
 end
 
 -- Has the calls of a batch wait again that its run did not end; others do not join them. RETURNS the batch's type.

@@ -44,21 +44,6 @@ function merging.better_lane(lane, other)
     return lanes.name((is_demanded or is_other_demanded) and "demand" or "queued", math.max(priority, other_priority))
 end
 
--- RETURNS whether calls may join a job in this state, which came back from a worker so often.
-local function is_open(state, patient, deliveries)
-    return (state == "pending" or patient) and deliveries == "0"
-end
-
--- Opens `batch` for further calls like its own, unless these have something else to join.
-function merging.open_if_none_is(batch, type, rules, name)
-    local field = callers.place(type, rules, name)
-    local other = field and redis.call("HGET", key.merging, field) or ""
-    local state, deliveries = unpack(redis.call("HMGET", key.job(other), "state", "deliveries"))
-    if field and not is_open(state, state == "scheduled", deliveries) then
-        redis.call("HSET", key.merging, field, batch)
-    end
-end
-
 -- RETURNS whether a batch of so many `calls` and `bytes` has room for a call of `more` bytes, by its `rules`.
 function merging.has_room(calls, bytes, more, rules)
     local most, most_bytes = string.match(rules, " most=(%d+) bytes=(%d+)") -- nil: the usual bounds
@@ -78,7 +63,7 @@ function merging.find(field)
             "patient", "moved"))
     patient = state == "scheduled" and tonumber(patient) or nil
     local is_good = lanes.is_one(lane) and its_rules and string.find(enqueued or "", "^%d+$")
-    if not is_open(state, patient, deliveries) or not is_good then
+    if not (is_good and (state == "pending" or patient) and deliveries == "0") then
         return nil
     end
     return id, { state = state, patient = patient, lane = lane, enqueued = enqueued, calls = tonumber(calls) or 1,
@@ -86,9 +71,17 @@ function merging.find(field)
         is_alone = marks.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(marks.batch_of(id))) == 1 }
 end
 
+-- Opens `batch` for further calls like its own, unless these have something else to join.
+function merging.open_if_none_is(batch, type, rules, name)
+    local field = callers.place(type, rules, name)
+    if field and not merging.find(field) then
+        redis.call("HSET", key.merging, field, batch)
+    end
+end
+
 -- RETURNS the batch that a call of `bytes` is to join, which may still have to be made, and what is known of what is
 -- open; nil if nothing is, or it has no room. What has no room is patient no more.
-function merging.open_for(type, rules, name, bytes)
+function merging.to_join(type, rules, name, bytes)
     local field = callers.place(type, rules, name)
     if not field then
         return nil
@@ -111,7 +104,7 @@ end
 
 -- Opens call `id`, which is to wait in `lane` and found nothing to join, for further calls. RETURNS whether it is
 -- patient: then it is scheduled; else the caller has it wait.
-function merging.begin(id, type, lane, enqueued, rules, name, bytes)
+function merging.open(id, type, lane, enqueued, rules, name, bytes)
     local field = callers.place(type, rules, name)
     if not field then
         return false
@@ -120,7 +113,7 @@ function merging.begin(id, type, lane, enqueued, rules, name, bytes)
     return patience.begin(id, lane, enqueued, rules, bytes)
 end
 
--- Has call `id`, which would wait in `lane`, join `batch`: `batch` and `row` are what `open_for` returned. The batch is
+-- Has call `id`, which would wait in `lane`, join `batch`: `batch` and `row` are what `to_join` returned. The batch is
 -- as old as the oldest call, and as urgent as the most urgent, of all that ever joined. `is_written`: whether the row
 -- of the call says that it has merged.
 function merging.join(id, type, lane, enqueued, name, bytes, batch, row, is_written)
@@ -157,9 +150,9 @@ end
 -- Has call `id`, whose row is written and which is to wait in `lane`, join what is open for it, or opens it for others.
 -- RETURNS the batch that it joined, nil for none; then also whether it is patient.
 function merging.enter(id, type, lane, enqueued, rules, name, bytes)
-    local batch, row = merging.open_for(type, rules, name, bytes)
+    local batch, row = merging.to_join(type, rules, name, bytes)
     if not batch then
-        return nil, merging.begin(id, type, lane, enqueued, rules, name, bytes)
+        return nil, merging.open(id, type, lane, enqueued, rules, name, bytes)
     end
     merging.join(id, type, lane, enqueued, name, bytes, batch, row)
     return batch
