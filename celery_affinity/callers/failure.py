@@ -6,7 +6,7 @@ from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
 from celery.exceptions import Ignore, NotRegistered, Reject, Retry
 from celery.utils.serialization import UnpickleableExceptionWrapper
 
-#: Characters, at most, of an error's text, and of the name of its type. ``jobs/outcome.lua`` has room for them.
+#: Characters, at most, of an error's text, and of the name of its type. ``lua/jobs/ends.lua`` has room for them.
 MOST = 200
 _MOST_OF_NAME = 80
 
