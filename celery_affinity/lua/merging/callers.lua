@@ -1,5 +1,5 @@
 -- callers: the calls that merged into a batch: each is a job in state "merged", whose row names its batch (`into`);
--- sorted set `callers` of the batch has them by the number in which they joined. And key `merging`, whose fields say
+-- sorted set `callers` of the batch has them in the order in which they joined. And key `merging`, whose fields say
 -- which job or batch further calls join: what is open for them.
 
 -- RETURNS the field of key `merging` for calls that are alike: of one type, merge key, key and task; nil if `rules` say
