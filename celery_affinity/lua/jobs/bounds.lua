@@ -1,5 +1,5 @@
--- bounds: at most so many jobs of a type wait (`affinity_max_pending`). A publish says the bounds of its types, and what
--- happens to a job beyond one: "refuse": all jobs of the call are refused, before any is written; "drop-oldest",
+-- bounds: at most so many jobs of a type wait (`affinity_max_pending`). A publish says the bounds of its types, and
+-- what happens to a job beyond one: "refuse": all jobs of the call are refused, before any is written; "drop-oldest",
 -- "drop-newest": a job is dropped, and its caller told.
 -- Cost: some ten commands for a type; some thirty for a job that is dropped.
 
