@@ -48,8 +48,8 @@ def prose(page):
 
 def commands(command, names=("celery affinity",)):
     yield " ".join(names), command
-    for name, each in getattr(command, "commands", {}).items():
-        yield from commands(each, (*names, name))
+    for name in command.list_commands(None) if isinstance(command, click.Group) else ():
+        yield from commands(command.get_command(None, name), (*names, name))
 
 
 def raised():
