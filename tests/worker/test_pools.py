@@ -134,7 +134,7 @@ class OldPreforkPool(PreforkPool):
 
 def process(lives=True):
     each = SimpleNamespace(lives=lives, inqW_fd=next(_file_numbers))
-    each._is_alive = lambda: each.lives
+    each.is_alive = lambda: each.lives
     return each
 
 
