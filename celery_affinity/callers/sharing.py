@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 LOST_AFTER_S = 60.0
 
 #: Errors of a broker, or a result backend, that does not answer.
-AWAY = (RedisError, OSError, OperationalError)
+DOWN = (RedisError, OSError, OperationalError)
 
 #: How the run of a batch ended whose other callers are to be told: the result backend knows.
 SHARED = "shared"
@@ -207,7 +207,7 @@ def _end_in_backend(teller: Teller, scheduler: Scheduler, ending: Ending) -> Suc
 def _told(caller: Caller, tell: Callable[[Caller], None]) -> bool:
     try:
         tell(caller)
-    except AWAY:
+    except DOWN:
         raise  # no other caller can be told either
     except ChordIsClaimedError as exc:
         logger.info("The caller of task %s is told later: %s", caller.task_id, exc)

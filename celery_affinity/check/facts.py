@@ -17,14 +17,14 @@ class Results:
     """The result backend that an app names. *url*: without a password.
 
     *unknown*: its name, if Celery has no such backend, and *meant*: the one that is most like it. *fails*: the error,
-    if it cannot be made. *away*: the error, if its server does not answer; known of Redis and Valkey alone.
+    if it cannot be made. *down*: the error, if its server does not answer; known of Redis and Valkey alone.
     """
 
     url: str
     unknown: str | None = None
     meant: str | None = None
     fails: str | None = None
-    away: str | None = None
+    down: str | None = None
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Facts:
-    """All facts that could be learnt. *away*: the error, if the broker does not answer. *fleet*: None if not asked.
+    """All facts that could be learnt. *down*: the error, if the broker does not answer. *fleet*: None if not asked.
 
     *results*: None if the app has no result backend.
     """
@@ -216,5 +216,5 @@ class Facts:
     app: App
     server: Server | None = None
     fleet: Fleet | None = None
-    away: str | None = None
+    down: str | None = None
     results: Results | None = None

@@ -26,7 +26,7 @@ LEVELS = {
     "task-of-no-name": Level.NOTE,
     "backend-unknown": Level.ERROR,
     "backend-fails": Level.ERROR,
-    "backend-away": Level.ERROR,
+    "backend-down": Level.ERROR,
     "imports": Level.ERROR,
     "unknown-option": Level.WARNING,
     "void-options": Level.NOTE,
@@ -39,7 +39,7 @@ LEVELS = {
     "merges-twice": Level.WARNING,
     "hiredis": Level.NOTE,
     # the server
-    "broker-away": Level.ERROR,
+    "broker-down": Level.ERROR,
     "server-unknown": Level.NOTE,
     "server-too-old": Level.ERROR,
     "server-untested": Level.WARNING,

@@ -63,7 +63,7 @@ def _of_broker(app: Celery, own: App, *, fleet: bool, answers_within_s: float) -
     try:
         facts = found.get(timeout=most_s)
     except Empty:
-        return Facts(own, away=f"no end within {most_s:g} s")
+        return Facts(own, down=f"no end within {most_s:g} s")
     if isinstance(facts, Exception):
         raise facts
     return facts
@@ -76,7 +76,7 @@ def _ask_all(app: Celery, own: App, answers_within_s: float | None, found: "Queu
             found.put(_on(connection, app, own, answers_within_s))
         except (OperationalError, RedisError, AffinityError, OSError, ValueError, *connection.connection_errors) as exc:
             # ValueError: kombu's, for a database that is no number, or a URL without a Sentinel's master.
-            found.put(Facts(own, away=str(exc) or type(exc).__name__))
+            found.put(Facts(own, down=str(exc) or type(exc).__name__))
         except Exception as exc:  # raised in the thread that waits
             found.put(exc)
 

@@ -36,7 +36,7 @@ class Asking:
         try:
             return self._found.get(timeout=_MOST_S)
         except Empty:
-            return Results(_shown(self._url), away=f"no end within {_MOST_S:g} s")
+            return Results(_shown(self._url), down=f"no end within {_MOST_S:g} s")
 
     def _ask(self, app: Celery) -> None:
         self._found.put(_results(app, self._url))
@@ -61,7 +61,7 @@ def _results(app: Celery, url: object) -> Results:
     try:
         _ping(backend)
     except Exception as exc:  # any: whatever a client raises, the results cannot be stored
-        return Results(shown, away=_said(exc))
+        return Results(shown, down=_said(exc))
     return Results(shown)
 
 

@@ -1,4 +1,4 @@
-"""The way to the broker: one scheduler for all requests, opened anew when the broker was away."""
+"""The way to the broker: one scheduler for all requests, opened anew when the broker was down."""
 
 import threading
 import time
@@ -25,13 +25,13 @@ _CONNECT_TIMEOUT_S, _REPLY_TIMEOUT_S = 1.0, 3.0
 _MOST_CONNECTIONS = 8
 
 #: Time, s, for which a broker that did not answer is not asked again: a request must not wait behind others.
-_AWAY_S = 0.5
+_DOWN_S = 0.5
 
 #: Errors of a connection that is lost, or of a server in a state that will pass.
 _NO_ANSWER = (OperationalError, redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)
 
 
-class BrokerAwayError(Exception):
+class BrokerDownError(Exception):
     """The broker does not answer."""
 
 
@@ -44,15 +44,15 @@ class Broker:
         self._lock = threading.Lock()
         self._connections: ConnectionPool | None = None
         self._lock_of_pool = threading.Lock()
-        self._away_until_s = 0.0
+        self._down_until_s = 0.0
 
     def call(self, function: Callable[..., T], *args: object) -> T:
-        """Return what *function* does, twice if the connection was lost. Raises BrokerAwayError.
+        """Return what *function* does, twice if the connection was lost. Raises BrokerDownError.
 
         All that is done on the broker may be repeated.
         """
-        if time.monotonic() < self._away_until_s:
-            raise BrokerAwayError(self._words())
+        if time.monotonic() < self._down_until_s:
+            raise BrokerDownError(self._words())
         used = self._scheduler
         try:
             return function(*args)
@@ -64,8 +64,8 @@ class Broker:
             for cause in (exc.__cause__, exc.__context__):
                 if isinstance(cause, redis_errors.NoPermissionError):  # kombu makes a lost connection of it
                     raise cause from exc
-            self._away_until_s = time.monotonic() + _AWAY_S
-            raise BrokerAwayError(self._words()) from exc
+            self._down_until_s = time.monotonic() + _DOWN_S
+            raise BrokerDownError(self._words()) from exc
 
     @contextmanager
     def reach(self) -> Iterator[Scheduler]:
@@ -74,7 +74,7 @@ class Broker:
         if scheduler is None:
             with self._lock:  # one thread connects, the others wait for it
                 if self._scheduler is None:
-                    if time.monotonic() < self._away_until_s:
+                    if time.monotonic() < self._down_until_s:
                         raise redis_errors.ConnectionError("the broker is down")
                     self._scheduler = self._opened()
                 scheduler = self._scheduler
@@ -112,7 +112,7 @@ class Broker:
                     raise TransportError(f"broker_transport must be 'celery_affinity:Transport', got: {said!r}")
                 return channel.scheduler_of_its_own()
         except _NO_ANSWER:
-            self._away_until_s = time.monotonic() + _AWAY_S
+            self._down_until_s = time.monotonic() + _DOWN_S
             raise
 
     def _forget(self, used: Scheduler | None) -> None:

@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from ..errors import AffinityError, OptionError, SchemaError, SettingError, TransportError
 from ..observe.as_json import as_json
-from .broker import BrokerAwayError
+from .broker import BrokerDownError
 from .threads import BusyError
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which a client may ask again when the broker was away.
+#: Seconds after which a client may ask again when the broker was down.
 _RETRY_AFTER = {"Retry-After": "1"}
 
 #: What an HTTP status is called in our errors.
@@ -60,7 +60,7 @@ def of_exception(exc: Exception) -> Response:
     """Return the reply that says *exc*."""
     if isinstance(exc, RefusedError):
         return error(exc.status, str(exc))
-    if isinstance(exc, (BrokerAwayError, BusyError)):
+    if isinstance(exc, (BrokerDownError, BusyError)):
         return error(503, str(exc), _RETRY_AFTER)
     if isinstance(exc, (OptionError, SettingError)):
         return error(400, str(exc))
@@ -90,7 +90,7 @@ def add_handlers(api: FastAPI) -> None:
 
     api.add_exception_handler(HTTPException, on_http)
     api.add_exception_handler(RequestValidationError, on_invalid)
-    for kind in (RefusedError, BrokerAwayError, BusyError, AffinityError, RedisError, Exception):
+    for kind in (RefusedError, BrokerDownError, BusyError, AffinityError, RedisError, Exception):
         api.add_exception_handler(kind, on_error)
 
 

@@ -48,7 +48,7 @@ class Site:
         return await self._together.get(id)
 
     async def ask(self, function: Callable[..., T], *args: object) -> T:
-        """Return what *function* learns on the broker. Raises BrokerAwayError, BusyError, or what it raises."""
+        """Return what *function* learns on the broker. Raises BrokerDownError, BusyError, or what it raises."""
         return await self._threads.run(self.broker.call, function, *args)
 
     async def with_scheduler(self, function: Callable[..., T], *args: object) -> T:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from ..observe import jobs
 from ..server.scheduler import Scheduler
-from .broker import BrokerAwayError
+from .broker import BrokerDownError
 from .replies import RefusedError
 from .site import Site
 from .threads import BusyError
@@ -46,7 +46,7 @@ class Waits:
         while self._waiting:
             await asyncio.sleep(_PAUSE_S)
             asked = list(self._waiting)
-            with suppress(BrokerAwayError, BusyError):  # by the next look it may answer
+            with suppress(BrokerDownError, BusyError):  # by the next look it may answer
                 live = await self._site.with_scheduler(_live, asked)
                 self._live = (self._live - set(asked)) | live
                 async with self._changed:

@@ -208,7 +208,7 @@ class EndOfTask(CancelledRequest):
         finally:
             if self._telling is not None:
                 self._telling.started(self._tag)
-                self._call_off_unless_it_may_start()  # the event may have waited for a broker that was away
+                self._call_off_unless_it_may_start()  # the event may have waited for a broker that was down
                 if self._telling.claims.is_void(self._tag):
                     self.fence()
                 elif state.should_terminate and forks(self._pool):

@@ -20,7 +20,7 @@ from celery.signals import task_failure, task_success
 
 from ..callers.caller_events import collected, send_start
 from ..callers.known_ends import Failed, Succeeded
-from ..callers.sharing import AWAY, Batch, retry, share
+from ..callers.sharing import DOWN, Batch, retry, share
 from ..callers.teller import Teller
 from ..client.first_try import mode_of
 from ..client.merge_functions import with_functions
@@ -45,7 +45,7 @@ _WRAPPED = "_celery_affinity_runs_all_calls"
 #: What a policy of retries says of connecting; a user's may say more, of publishing.
 _PAUSES = ("max_retries", "interval_start", "interval_step", "interval_max")
 
-#: Longest waits, s, for a broker that is away: of a run that can be given back, and of one that was acked, which would
+#: Longest waits, s, for a broker that is down: of a run that can be given back, and of one that was acked, which would
 #: fail for all callers. The pause between two tries.
 _PATIENCE_S, _PATIENCE_AFTER_ACK_S, _PAUSE_S = 60.0, 600.0, 0.5
 
@@ -219,13 +219,13 @@ def _all_calls(task: Task, names: inspect.Signature | None, batch: Batch, own: C
 
 
 def _once_the_broker_answers(task: Task, ask: Callable[[], _T], what: str) -> _T:
-    """Return what *ask* returns. Waits while the broker is away: the batch stays claimed. *what*: what fails then."""
+    """Return what *ask* returns. Waits while the broker is down: the batch stays claimed. *what*: what fails then."""
     deadline_s = time.monotonic() + (_PATIENCE_S if task.acks_late else _PATIENCE_AFTER_ACK_S)
     is_said = False
     while True:
         try:
             return ask()
-        except AWAY as exc:
+        except DOWN as exc:
             if not is_said:
                 logger.warning("%s, because the broker does not answer; retrying: %s", what % task.request.id, exc)
                 is_said = True
@@ -311,7 +311,7 @@ def _at_the_broker(task: Task, tell: Callable[..., object]) -> None:
     try:
         with _broker(task) as (scheduler, teller):
             tell(teller, scheduler=scheduler)
-    except AWAY as exc:
+    except DOWN as exc:
         logger.warning(
             "The broker does not answer: the dispatcher will tell the callers that are merged with task %s: %s",
             task.request.id,

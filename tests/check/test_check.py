@@ -105,7 +105,7 @@ def test_without_a_fleet_and_nothing_is_written(valkey, redis_client):
     assert redis_client.keys() == []
 
 
-# -- servers that are away, and passwords
+# -- servers that are down, and passwords
 
 
 def test_a_server_that_never_answers_is_an_error_in_bounded_time_and_no_password_is_shown():
@@ -116,13 +116,13 @@ def test_a_server_that_never_answers_is_an_error_in_bounded_time_and_no_password
         run = affinity(f"redis://:geheim@127.0.0.1:{silent.getsockname()[1]}/0", "check")
         assert monotonic() - began < 25
     assert run.returncode == 2
-    assert re.search(r"broker-away\s+The broker redis://:\*\*@\S+ does not answer", run.stdout)
+    assert re.search(r"broker-down\s+The broker redis://:\*\*@\S+ does not answer", run.stdout)
     assert "Timeout reading" in run.stdout
     assert "geheim" not in run.stdout + run.stderr
     assert "Traceback" not in run.stderr
 
 
-def test_ways_in_which_a_server_is_away(new_app, monkeypatch):
+def test_ways_in_which_a_server_is_down(new_app, monkeypatch):
     monkeypatch.setattr(reach, "PATIENCE_S", 0.3)
     with EmbeddedServer(password="geheim") as server, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -135,20 +135,20 @@ def test_ways_in_which_a_server_is_away(new_app, monkeypatch):
             (f"redis://127.0.0.1:{free.getsockname()[1]};{server.url}", {}, None),
         ):
             facts = gather(new_app(url, broker_transport_options=options), fleet=False)
-            assert (facts.away is None) == (why is None), facts.away
-            assert why is None or why in facts.away
+            assert (facts.down is None) == (why is None), facts.down
+            assert why is None or why in facts.down
             assert "geheim" not in repr(facts)
             assert "falsch" not in repr(facts)
 
 
-def test_a_server_that_stops_in_the_middle_is_away(new_app, monkeypatch):
+def test_a_server_that_stops_in_the_middle_is_down(new_app, monkeypatch):
     monkeypatch.setattr(reach, "PATIENCE_S", 0.5)
     with EmbeddedServer() as server, ThreadPoolExecutor() as executor, redis.Redis.from_url(server.url) as client:
         looking = executor.submit(gather, new_app(server.url), answers_within_s=1.5)
         wait_until(lambda: client.exists("_kombu.binding.reply.celery.pidbox"), 20, "it asks the workers")
         os.kill(server.pid, signal.SIGSTOP)
         try:
-            assert "Timeout reading" in looking.result(10).away
+            assert "Timeout reading" in looking.result(10).down
         finally:
             server.kill()  # a stopped process does not get SIGTERM
 

@@ -14,7 +14,7 @@ def test_types_that_an_app_declares(new_app):
     app = new_app(
         task_routes={"shop.routed": {"queue": "routed"}, "shop.other.*": "others", "shop.asked": {"affinity": "asked"}},
         affinity_task_types={"shop.by_name.*": "named"},
-        beat_schedule={"nightly": {"task": "far.away", "schedule": 1.0, "options": {"queue": Queue("night")}}},
+        beat_schedule={"nightly": {"task": "far.down", "schedule": 1.0, "options": {"queue": Queue("night")}}},
     )
     for name, options in {
         "shop.pdf": {"affinity": "pdf"},
@@ -48,7 +48,7 @@ def nothing():
 
 
 def ids(app):
-    there_is_none = {"broker-away", "hiredis"}  # that port has no server, and hiredis may be missing here
+    there_is_none = {"broker-down", "hiredis"}  # that port has no server, and hiredis may be missing here
     return {finding.id for finding in check(gather(app, fleet=False))} - there_is_none
 
 
@@ -67,7 +67,7 @@ def test_what_an_app_gets_wrong(new_app):
     assert ids(new_app(url, affinity_guard=False)) == {"no-guard"}
     assert ids(new_app(url, result_backend=url + "/1", result_expires=None)) == {"results-never-expire"}
     assert ids(new_app(url, result_backend=url + "/1", result_expires=timedelta(hours=1))) == set()
-    assert ids(new_app(url, result_backend="redis://127.0.0.1:2", result_expires=None)) == {"backend-away"}
+    assert ids(new_app(url, result_backend="redis://127.0.0.1:2", result_expires=None)) == {"backend-down"}
     assert ids(new_app(url.replace("redis", "rediss") + "?ssl_cert_reqs=none")) == {"tls-unverified"}
     assert ids(new_app(url.replace("redis", "rediss"))) == set()
     assert ids(new_app(url, include=("no.such.module",))) == {"imports"}

@@ -57,7 +57,7 @@ CASES = [
     ("task-of-no-name", app(no_tasks=(Name("task_routes 'far.*'"),)), "task_routes 'far.*' matches no task"),
     ("backend-unknown", results(unknown="redsi", meant="redis"), "did you mean redis://?"),
     ("backend-fails", results(fails="ImportError: pymongo"), "ImportError: pymongo."),
-    ("backend-away", results(away="Connection refused"), "does not answer: Connection refused."),
+    ("backend-down", results(down="Connection refused"), "does not answer: Connection refused."),
     ("imports", app(not_imported="ImportError: shop"), "ImportError: shop"),
     ("unknown-option", app(options=("namespce",), known_options=("namespace",)), "'namespce'"),
     ("void-options", app(options=("visibility_timeout", "namespace")), ": visibility_timeout."),
@@ -69,7 +69,7 @@ CASES = [
     ("results-share-memory", app(backend=Backend("redis://", 3600.0)), "publishing then fails"),
     ("merges-twice", app(merges_twice={"shop.plan": "celery_once.QueueOnce"}), "celery_once.QueueOnce refuses"),
     ("hiredis", app(hiredis=False), "not installed"),
-    ("broker-away", Facts(APP, away="Connection refused"), "Connection refused"),
+    ("broker-down", Facts(APP, down="Connection refused"), "Connection refused"),
     ("server-unknown", server(refused="no permission"), "no permission"),
     ("server-too-old", server(kind="redis", version=(6, 2, 14)), "redis 6.2.14"),
     ("server-untested", server(kind="valkey", version=(7, 2)), "valkey 7.2"),
@@ -143,7 +143,7 @@ def test_every_finding_comes_with_its_facts_and_no_other_does():
 @pytest.mark.parametrize(
     "facts",
     [
-        Facts(APP, away="E."),
+        Facts(APP, down="E."),
         app(transport_fails="E."),
         app(url_refused="E."),
         app(keys_refused="E."),
@@ -191,9 +191,9 @@ def test_the_exit_code():
 def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
     """A level changes only by decision: pipelines stop at errors."""
     assert {id_ for id_, level in LEVELS.items() if level is Level.ERROR} == {
-        "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "imports", "broker-away",
+        "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "imports", "broker-down",
         "server-too-old", "replica", "schema", "eviction", "memory-full", "persistence-fails", "type-waits",
-        "stock-messages", "nobody-ticks", "settings-names", "backend-unknown", "backend-fails", "backend-away",
+        "stock-messages", "nobody-ticks", "settings-names", "backend-unknown", "backend-fails", "backend-down",
         "bound-full",
     }  # fmt: skip
 
@@ -286,9 +286,9 @@ def test_the_order_of_priorities_is_in_doubt_with_the_options_of_stock_as_well()
 
 
 def test_a_result_backend_on_the_brokers_server_is_not_named_beside_the_broker():
-    away = Facts(APP, away="Connection refused", results=Results("redis://localhost/0", away="Connection refused"))
-    assert ids(away) == ["backend-away", "broker-away"]
-    assert ids(replace(away, app=replace(APP, backend=Backend("redis://localhost/0", 60.0)))) == ["broker-away"]
+    down = Facts(APP, down="Connection refused", results=Results("redis://localhost/0", down="Connection refused"))
+    assert ids(down) == ["backend-down", "broker-down"]
+    assert ids(replace(down, app=replace(APP, backend=Backend("redis://localhost/0", 60.0)))) == ["broker-down"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from celery_affinity.web.broker import BrokerAwayError
+from celery_affinity.web.broker import BrokerDownError
 from celery_affinity.web.page import news as news_module
 from celery_affinity.web.page.news import News
 
@@ -101,12 +101,12 @@ def test_a_slow_viewer_gets_the_newest_news_next():
     run(test)
 
 
-def test_a_broker_that_is_away_is_news_and_so_is_its_return():
+def test_a_broker_that_is_down_is_news_and_so_is_its_return():
     async def test(site, news):
-        site.error = BrokerAwayError("the broker redis:// does not answer")
+        site.error = BrokerDownError("the broker redis:// does not answer")
         async with aclosing(news.events()) as events:
             _, (name, data) = await first(events, 2)
-            assert (name, data["why"]) == ("away", "the broker redis:// does not answer")
+            assert (name, data["why"]) == ("down", "the broker redis:// does not answer")
             site.error = None
             while name != "news":
                 ((name, _),) = await first(events, 1)
@@ -114,12 +114,12 @@ def test_a_broker_that_is_away_is_news_and_so_is_its_return():
     run(test)
 
 
-def test_the_first_sample_after_a_broker_was_away_says_so_and_no_other():
+def test_the_first_sample_after_a_broker_was_down_says_so_and_no_other():
     async def test(site, news):
         async with aclosing(news.events()) as events:
             await first(events, 3)
-            site.error = BrokerAwayError("the broker redis:// does not answer")
-            while (await first(events, 1))[0][0] != "away":
+            site.error = BrokerDownError("the broker redis:// does not answer")
+            while (await first(events, 1))[0][0] != "down":
                 pass
             site.error = None
             while (await first(events, 1))[0][0] != "news":

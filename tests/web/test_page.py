@@ -253,7 +253,7 @@ def test_a_bounded_type_says_how_full_it_is_and_what_comes_then(valkey, browser,
 
 
 @in_a_browser
-def test_a_broker_that_is_away_is_said_and_the_page_comes_back_by_itself(browser):
+def test_a_broker_that_is_down_is_said_and_the_page_comes_back_by_itself(browser):
     with EmbeddedServer() as server:
         screen = Screen(browser, serve(server.url))
         _publish(server, "drawing")
@@ -446,7 +446,7 @@ def test_a_screen_reader_hears_once_that_the_broker_is_down_and_when_the_news_ar
         screen.page.get_by_role("alert").get_by_text("The broker does not answer").wait_for()
         screen.sees("last news at")
         screen.page.evaluate("window.rewritten = []")
-        screen.after_news(3, "away")
+        screen.after_news(3, "down")
         assert screen.page.evaluate("window.rewritten") == []
         screen.close()
 

@@ -1,4 +1,4 @@
-"""When the broker, a result backend, users' code or a client is slow, or away."""
+"""When the broker, a result backend, users' code or a client is slow, or down."""
 
 import asyncio
 import threading
@@ -21,9 +21,9 @@ SECRET = "s3cr3t"
 
 
 @pytest.fixture
-def away(monkeypatch):
-    """A client of an app whose broker is away; `away.app` may get another URL."""
-    app = Celery("away", broker=f"redis://user:{SECRET}@127.0.0.1:1/0", set_as_current=False)
+def down(monkeypatch):
+    """A client of an app whose broker is down; `down.app` may get another URL."""
+    app = Celery("down", broker=f"redis://user:{SECRET}@127.0.0.1:1/0", set_as_current=False)
     app.conf.broker_transport = "celery_affinity:Transport"
 
     @app.task(name="task")
@@ -46,19 +46,19 @@ CALLS = [
 ]
 
 
-def test_a_broker_that_is_away_is_said_soon_and_without_its_password(away):
+def test_a_broker_that_is_down_is_said_soon_and_without_its_password(down):
     since_s = time.monotonic()
-    replies = [away(*call) for call in CALLS]
-    replies.append(away("POST", "/api/jobs", json={"task": "task"}))
-    replies += away.together(*CALLS * 5)
+    replies = [down(*call) for call in CALLS]
+    replies.append(down("POST", "/api/jobs", json={"task": "task"}))
+    replies += down.together(*CALLS * 5)
     assert time.monotonic() - since_s < 20
     for reply in replies:
         assert reply.status_code == 503
         assert reply.headers["Retry-After"] == "1"
         assert "does not answer" in reply.json()["error"]["message"]
         assert SECRET not in reply.text
-    assert away.get("/healthz").status_code == 200
-    assert "celery_affinity_up 0" in away.get("/metrics").text
+    assert down.get("/healthz").status_code == 200
+    assert "celery_affinity_up 0" in down.get("/metrics").text
 
 
 def test_a_broker_that_comes_back_is_used_again(fleet, web, monkeypatch):

@@ -28,16 +28,16 @@ def backend_fails(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def backend_away(facts: Facts) -> Iterator[Finding]:
+def backend_down(facts: Facts) -> Iterator[Finding]:
     results = facts.results
-    if results is None or results.away is None or (facts.away and facts.app.backend):
-        return  # a backend on the broker's server is away with it
+    if results is None or results.down is None or (facts.down and facts.app.backend):
+        return  # a backend on the broker's server is down with it
     yield Finding(
-        "backend-away",
-        f"The result backend {results.url} does not answer: {ended(results.away)} Workers cannot store results, and "
+        "backend-down",
+        f"The result backend {results.url} does not answer: {ended(results.down)} Workers cannot store results, and "
         "get() raises, or waits.",
         "Check that its server runs, that this machine can reach it, and that user and password are right.",
     )
 
 
-RULES = (backend_unknown, backend_fails, backend_away)
+RULES = (backend_unknown, backend_fails, backend_down)

@@ -30,11 +30,11 @@ def _of_server(rule: Callable[[Server], Iterator[Finding]]) -> Rule:
     return of_facts
 
 
-def away(facts: Facts) -> Iterator[Finding]:
-    if facts.away is not None:
+def down(facts: Facts) -> Iterator[Finding]:
+    if facts.down is not None:
         yield Finding(
-            "broker-away",
-            f"The broker {facts.app.broker} does not answer correctly: {ended(facts.away)}",
+            "broker-down",
+            f"The broker {facts.app.broker} does not answer correctly: {ended(facts.down)}",
             "Check that the server runs, that this machine can reach it, and that user and password are right. "
             "Nothing else of server and workers was checked.",
         )
@@ -189,7 +189,7 @@ def apart(ahead_s: float) -> str:
 
 
 RULES = (
-    away,
+    down,
     unknown,
     version,
     cluster,

@@ -71,7 +71,7 @@ def add(api: APIRouter, site: Site) -> None:
         "/api/events",
         summary="The state of the fleet as server-sent events, every 2 s",
         response_class=Response,
-        responses=text(_EVENT_STREAM, "`history` first, then `news`, or `away` while the broker does not answer."),
+        responses=text(_EVENT_STREAM, "`history` first, then `news`, or `down` while the broker does not answer."),
     )
     async def events() -> Response:
         if not news.has_room:

@@ -116,10 +116,10 @@ class News:
     async def _look(self) -> None:
         try:
             found = await self._site.with_scheduler(_snapshot, self._site.bounds)
-        except Exception as exc:  # the broker is away, or says no: the page says so, and this goes on
+        except Exception as exc:  # the broker is down, or says no: the page says so, and this goes on
             logger.debug("No news: %s", exc)
             self._is_gap = True
-            await self._tell(_event("away", json.dumps({"at": time.time(), "why": str(exc)})))
+            await self._tell(_event("down", json.dumps({"at": time.time(), "why": str(exc)})))
             return
         self._remember(found["sample"])
         found["times"] = self._waits.add(found["sample"]["at"], found.pop("figures", []))

@@ -11,7 +11,7 @@ from ...observe.metrics import Metrics, read_metrics
 from ...observe.status import Report, Status
 from ...rules.bounds import Bound
 from ...server.scheduler import Scheduler
-from ..broker import BrokerAwayError
+from ..broker import BrokerDownError
 from ..described import replies, text
 from ..replies import reply
 from ..site import Site
@@ -44,6 +44,6 @@ def add(api: APIRouter, site: Site) -> None:
     async def metrics() -> Response:
         try:
             found = await site.with_scheduler(_metrics_of, site.bounds)
-        except (BrokerAwayError, BusyError):
+        except (BrokerDownError, BusyError):
             found = None  # the figure `up` says so
         return Response(as_text(found), media_type=CONTENT_TYPE)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ...errors import OptionError, QueueFull
 from ...observe.jobs import Job, unknown
 from ...operate import submit
-from ..broker import BrokerAwayError
+from ..broker import BrokerDownError
 from ..described import replies
 from ..replies import RefusedError, reply
 from ..site import Site
@@ -68,5 +68,5 @@ async def _just_submitted(site: Site, id: str) -> Job:
     """Return the job *id*. It is there, whatever happens to the broker meanwhile."""
     try:
         return await get(site, id)
-    except (BrokerAwayError, BusyError):
+    except (BrokerDownError, BusyError):
         return unknown(id, "submitted; the broker does not answer now")

@@ -14,7 +14,7 @@ const VIEWS = { "": now, workers, next, rules, dead, job, jobs };
 
 const main = document.getElementById("view");
 const state = document.getElementById("state");
-const away = document.getElementById("away");
+const down = document.getElementById("down");
 
 // Name in the browser's storage of whether single keys are off.
 const KEYS = "celery_affinity keys";
@@ -42,9 +42,9 @@ function show() {
 
 function hear(name, data) {
   if (name === "history") known.samples = data;
-  if (name === "away") isAway(`The broker does not answer: ${data.why}. The page shows the last known state and resumes by itself.`);
+  if (name === "down") isDown(`The broker does not answer: ${data.why}. The page shows the last known state and resumes by itself.`);
   if (name === "news") {
-    isAway(null);
+    isDown(null);
     known.news = data;
     known.heard = Date.now();
     const last = known.samples.at(-1);
@@ -55,9 +55,9 @@ function hear(name, data) {
   tell();
 }
 
-function isAway(words, button = null) {
-  away.hidden = words === null;
-  announce(away, words ?? "", button);
+function isDown(words, button = null) {
+  down.hidden = words === null;
+  announce(down, words ?? "", button);
   main.classList.toggle("stale", words !== null);
 }
 
@@ -116,6 +116,6 @@ function withToken() {
 
 learnRole();
 listen(hear, (words, status) => {
-  if (status !== 401) isAway(`The server of this page does not answer: ${words}. The page keeps trying.`);
-  else if (away.hidden) isAway("This server requires a token. ", el("button", { onclick: withToken }, "Enter a token"));
+  if (status !== 401) isDown(`The server of this page does not answer: ${words}. The page keeps trying.`);
+  else if (down.hidden) isDown("This server requires a token. ", el("button", { onclick: withToken }, "Enter a token"));
 });
