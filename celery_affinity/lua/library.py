@@ -21,7 +21,7 @@ _HEADER = re.compile(r"-- (\w+): ")
 _BINDING = re.compile(r"^    local (\w+) = .*?\bARGV\[(\d+)\]", re.MULTILINE)
 _REST = re.compile(r"^    -- ARGV\[(\d+)\.\.\]", re.MULTILINE)
 
-# Before the modules. A dry run replaces `redis` for the time of a call (`repair/says_only.lua`).
+# Before the modules. `call.begin` sets `redis`, of which a server makes another table once the library is loaded.
 _BEGINNING = """\
 local function its_server()
     return redis

@@ -48,10 +48,11 @@ MOST_UNPACKED = 1_000
 #: Largest number of profiles with a free slot that are compared for one job.
 MOST_COMPARED = 100
 
-#: Largest number of pending jobs of a type whose calls `repair` counts again, and number of those that take it the time
-#: of one thorough look.
+#: Largest number of pending jobs of a type whose calls `repair` counts again.
 MOST_RECOUNTED = 500
-RECOUNTED_IN_A_LOOK = 25
+
+#: Interval, µs, at which dispatchers call `repair`: of very many jobs and keys, each such call looks at others.
+REPAIRED_EVERY_US = 60_000_000
 
 #: Bytes of the longest argument in which `repair` sees a name: a longer one is a message.
 LONGEST_NAME = 1_000

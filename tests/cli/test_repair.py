@@ -22,8 +22,8 @@ def test_a_wrong_count_is_said_by_a_dry_run_and_then_repaired(valkey, redis_clie
     said = repair("--dry-run", "--json")
     found = json.loads(said.stdout)
     assert (said.returncode, found["repaired"]) == (1, False)
-    assert found["found"] == [f"{key}, made again"]
+    assert found["found"] == [f"{profile.decode()} of {key}: 7 instead of 2"]
     assert redis_client.hget(key, profile) == b"7"
-    assert repair().stdout == f"{key}, made again\n1 found: all was repaired\n"
+    assert repair().stdout == f"{profile.decode()} of {key}: 7 instead of 2\n1 found: all was repaired\n"
     assert redis_client.hget(key, profile) == b"2"
     assert affinity(valkey.url, "check", "--dry-run").returncode == 2

@@ -1,7 +1,6 @@
 """Moves of time and of settings, and longer moves, for states that single moves reach too rarely."""
 
 from celery_affinity.rules.ahead import NOTHING
-from celery_affinity.rules.keys import encode
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_MOVES
 
 from . import draw
@@ -39,8 +38,8 @@ from .vocabulary import (
 )
 from .working import Working
 
-#: Parts of the work of `repair` on each type.
-PARTS = 9
+#: Between the stages of `repair`, whose places are positions in a page, or numbers of members.
+STAGE = 10**15
 
 
 class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
@@ -81,26 +80,18 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
     @often(3, thorough=draw.booleans())
     def repair(self, thorough):
         """Look for spoiled keys: nobody spoiled any, so nothing is found, and nothing changes."""
-        waiting = {job.type for job in self.reference.jobs.values() if job.state == "pending"}
-        served = {type_ for worker in self.reference.workers.values() for type_ in worker.types if worker.slots}
-        types = sorted(map(encode, waiting | served))
-        names = [*self.reference.jobs, *self.reference.workers][-9:] if thorough else []
-        # Where types, keys, recurring calls, and what puts these off begin.
-        from_types, from_keys, from_recurring, from_recurs = (nth * 10**12 for nth in range(1, 5))
-        after_keys = from_recurring if self.reference.recurring else -1
-        self.step("repair", [1, [], []], *names, first=0, how=int(thorough))
-        self.step("repair", [from_types, [], []], first=1, how=int(thorough))
-        for part in range(0, PARTS * len(types), 2):  # a call does some parts, more than two as a rule
-            self.step("repair", NothingFound(), first=from_types + part, how=int(thorough))
-        after_types = from_keys if self.reference.waiting_keys else after_keys
-        last = [after_types, types[-1:], []]
-        self.step("repair", last, first=from_types + max(0, PARTS * len(types) - 1), how=int(thorough))
-        for nth in range(len(self.reference.waiting_keys)):  # a call looks at one key at least
-            self.step("repair", NothingFound(), first=from_keys + nth, how=int(thorough))
+        reference, how = self.reference, int(thorough)
+        names = [*reference.jobs, *reference.workers][-9:] if thorough else []
+        self.step("repair", [STAGE, [], []], *names, first=0, how=how)
+        waiting = {job.type for job in reference.jobs.values() if job.state == "pending"}
+        served = {type_ for worker in reference.workers.values() for type_ in worker.types if worker.slots}
+        # A call looks at one worker, type, key or recurring call at least. Of some stages the number is not known here.
+        most = [0, len(reference.workers), len(waiting) + 1, len(served), len(waiting), len(waiting)]
+        for stage, number in enumerate([*most, len(reference.waiting_keys), len(reference.recurring), 0]):
+            for at in range(number + 1 if stage else 0):
+                self.step("repair", NothingFound(), first=stage * STAGE + at, how=how)
+        self.step("repair", [-1, [], []], first=8 * STAGE, how=how)
         self._have_turns_of_later_end()
-        if self.reference.recurring:
-            self.step("repair", [from_recurs, [], []], first=from_recurring, how=int(thorough))
-            self.step("repair", [-1, [], []], first=from_recurs, how=int(thorough))
         self.compare()
 
     def _have_turns_of_later_end(self):

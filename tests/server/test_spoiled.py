@@ -107,12 +107,7 @@ def test_where_nothing_is_spoiled_nothing_is_found(redis_client):
     assert scene.scheduler.repair(["j1", "w1"]) == []
 
 
-#: Keys of each kind, one by one or for all, and made again in several ways.
-SOME = ("beats", "capacity", "claims", "counters", "fence", "free", "heads", "held", "inbox", "job", "joined", "lane")
-OTHERS = ("leaders", "of_key", "profiles", "scheduled", "serving", "settings", "slots", "type_rules", "worker")
-
-
-@pytest.mark.parametrize("name", [*SOME, *OTHERS])
+@pytest.mark.parametrize("name", sorted(KEYS.keys() - LEFT))
 def test_a_repair_that_only_says_what_is_wrong_changes_nothing(valkey, redis_client, name):
     for fault in ("deleted", "another type", "x"):
         redis_client.flushall()

@@ -2,74 +2,102 @@
 -- Dispatchers call it every now and then, and a process whose call of an arrow failed calls it at once.
 -- RETURNS {next, {type, ...}, {what, ...}}; next: the `first` of the next call, -1 if that was all. types: those of
 -- which pending jobs may have been found. what: what was found, by arrows since the last call as well.
--- Cost: O(profiles) at 0; then 100 workers, some lanes of types, 20 keys, or 50 recurring calls, in one call; of lanes
--- and keys fewer if there are MOST_LOOKS jobs with keys to look at. O(workers) if sums are made because an arrow failed
--- or they do not agree.
--- `first` of the first worker, type, key and recurring call, and of what puts these off.
-local WORKERS, TYPES, KEYS, RECURRING, RECURS = 1, 1000000000000, 2000000000000, 3000000000000, 4000000000000
+-- Cost: O(profiles) at 0; then that of MOST_LOOKS keys, and those of one worker, type, key or recurring call.
+-- O(workers) if sums are made because an arrow failed or they do not agree.
+local MOST_LOOKS = 60 -- keys that a call looks at, each with some two commands
+local MOST_KEYS = 2000 -- keys of rules that one repair looks at: there may be very many, and each has its turn
+local MOST_IN_A_PAGE = 24 -- members or fields that are read at once
+-- `first` is the number of a stage times STAGE, and where the stage goes on: a position in a sorted set; or the cursor
+-- of a page of a hash times PAGE, and a position in that page.
+local STAGE, PAGE = 1000000000000000, 1000000
 
--- RETURNS the `first` of what follows the keys.
-local function after_keys()
-    return redis.call("EXISTS", key.recurring, key.recurs) > 0 and RECURRING or -1
+-- Has `fix` look at members of the sorted set `name` and their scores, from position `at` on: of all, or of the `most`
+-- whose turn it is. RETURNS where to go on, nil if those were all.
+local function fix_members(name, at, thorough, fix, most)
+    local turns = most and math.ceil(redis.call("ZCARD", key[name]) / most) or 1
+    local turn = math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % math.max(1, turns)
+    local from = at + turn * (most or 0)
+    local page = redis.call("ZRANGE", key[name], from, from + MOST_IN_A_PAGE - 1, "WITHSCORES")
+    for i = 1, #page, 2 do
+        if at == most or derived.looks >= MOST_LOOKS then
+            break
+        end
+        fix(page[i], page[i + 1], thorough)
+        at = at + 1
+    end
+    return #page > 0 and at ~= most and at or nil
 end
 
--- Fixes what is at `first`. `names`: what the arrow was called with that failed. RETURNS `first` of the next call, and
--- types.
-local function fix(first, thorough, names)
-    if first >= RECURS then
-        local cursor = repair_recurring.fix_places(first - RECURS)
-        return cursor and RECURS + cursor or -1, {}
-    elseif first >= RECURRING then
-        local position = repair_recurring.fix(first - RECURRING)
-        return position and RECURRING + position or RECURS, {}
-    elseif first >= KEYS then
-        local position, types = repair_keys.fix(first - KEYS)
-        return position and KEYS + position or after_keys(), types
-    elseif first >= TYPES then
-        local position, types = repair_lanes.fix(first - TYPES, thorough)
-        local has_keys = redis.call("EXISTS", key.waiting_keys) == 1
-        return position and TYPES + position or has_keys and KEYS + repair_keys.first() or after_keys(), types
-    elseif first >= WORKERS then
-        local position = repair_workers.fix(first - WORKERS, thorough)
-        return position and WORKERS + position or TYPES, {}
+-- Has `fix` look at fields of the hash `name`, from `cursor` on. RETURNS where to go on, nil if those were all.
+local function fix_fields(name, cursor, thorough, fix)
+    local page, at = math.floor(cursor / PAGE), cursor % PAGE
+    local following, fields = unpack(redis.call("HSCAN", key[name], call.text(page), "COUNT", MOST_IN_A_PAGE))
+    for position = at, #fields / 2 - 1 do -- of a small hash, a page has all fields
+        if derived.looks >= MOST_LOOKS then
+            return page * PAGE + position
+        end
+        fix(fields[2 * position + 1], name, thorough)
     end
-    repair_single_keys.fix()
+    return following ~= "0" and tonumber(following) * PAGE or nil
+end
+
+-- Does what stage 0 does. `names`: what the arrow was called with that failed.
+local function fix_first(thorough, names)
+    repair_single_keys.fix(thorough)
     if thorough then
-        repair_named.fix(names)
+        repair_jobs.fix_named(names)
     end
-    if thorough or not agreement.of_sums() then
-        repair_sums.make()
-    end
-    return WORKERS, {}
+    repair_workers.fix_all(thorough)
 end
 
--- RETURNS what `fix` does, which changes nothing. What it meets may be what it would have fixed before.
-local function say(first, names)
-    says_only.begin()
-    local is_done, next_first, types = pcall(fix, first, true, names)
-    if is_done then
-        return next_first, types
+-- RETURNS the other stages, in order: how to go through a key, its name, and what fixes what is found there.
+local function stages()
+    return {
+        { fix_members, "joined", repair_workers.fix },
+        { fix_fields, "heads", repair_types.fix },
+        { fix_fields, "capacity", repair_types.fix },
+        { fix_fields, "kept_lanes", repair_types.fix },
+        { fix_fields, "waiting_calls", repair_types.fix },
+        { fix_members, "waiting_keys", repair_keyed.fix, MOST_KEYS },
+        { fix_members, "recurring", repair_recurring.fix },
+        { fix_fields, "recurs", repair_recurring.fix_place },
+    }
+end
+
+-- Goes on with a stage at `at`. RETURNS where it goes on in the next call, nil if it is done.
+local function fix(stage, at, thorough, names)
+    if stage == 0 then
+        return fix_first(thorough, names)
     end
-    call.found[#call.found + 1] = "more, perhaps: it shows once the rest is repaired"
-    local following = first < WORKERS and WORKERS or first < TYPES and TYPES or first < RECURRING and after_keys() or -1
-    return following, {}
+    local go_through, name, fix_each, most = unpack(stages()[stage])
+    return go_through(name, at, thorough, fix_each, most)
 end
 
 function arrows.repair(ARGV)
     local first = tonumber(ARGV[1]) -- 0, or what the last call returned
-    local how = ARGV[2] -- "1": an arrow failed, or a person asks; "2": nothing is to change (says_only); else "0"
+    local how = ARGV[2] -- "1": an arrow failed, or a person asks; "2": the same, but nothing is to change; else "0"
     -- ARGV[3..]: what that arrow was called with
-    local names = { unpack(ARGV, 3) }
-    local next_first, types
+    local stage, names = math.floor(first / STAGE), { unpack(ARGV, 3) }
+    local is_done, following = true
+    derived.begin()
     if how == "2" then
-        next_first, types = say(first, names)
+        call.found = {}
+        is_done, following = pcall(fix, stage, first % STAGE, true, names)
     else
-        next_first, types = fix(first, how == "1", names)
+        following = fix(stage, first % STAGE, how == "1", names)
+    end
+    if not is_done then -- it met what a repair would have set aside by now
+        derived.found("more, perhaps: it shows once the rest is repaired")
+    end
+    if is_done and following then
+        following = stage * STAGE + following
+    else
+        following = stages()[stage + 1] and (stage + 1) * STAGE or -1
     end
     local what = call.found or redis.call("LRANGE", key.spoiled, 0, -1)
-    if #what > 0 then
+    if #what > 0 and not call.found then
         redis.call("UNLINK", key.spoiled)
         redis.call("HINCRBY", key.counters, "spoiled", #what)
     end
-    return { next_first, types, what }
+    return { following, with_rules.gained(), what }
 end

@@ -5,7 +5,7 @@
 -- `keys`: what was read of keys of rules (`key_rows`). `limits`: what the setting says of keys, once read.
 -- `published`: type -> number of jobs, of types that live workers serve. `bounds`: those that a publish says.
 -- `sequence`: the number of a release that carries jobs in its reply; else nil.
--- `looks`: jobs and lanes that a repair has looked at. `found`: what a repair says that changes nothing; else nil.
+-- `found`: what a repair says that changes nothing; else nil.
 
 -- Begins a call for the cohort whose keys begin with `base`.
 function call.begin(base)
@@ -23,7 +23,7 @@ function call.begin(base)
     call.before_heads_change = false
     call.keys, call.limits, call.bounds = nil, nil, nil
     call.published, call.sequence = nil, nil
-    call.looks, call.found = 0, nil
+    call.found = nil
 end
 
 -- Raises an error if the caller has not the rights of a worker, before anything is changed: producers may call

@@ -12,7 +12,7 @@ function free_slots.row(worker, ...)
 end
 
 -- RETURNS the field `terms` that goes with the other fields of a worker's row.
-local function terms_of(row)
+function free_slots.terms_of(row)
     for position = 1, TERMS do
         row[position] = row[position] or ""
     end
@@ -88,7 +88,7 @@ function free_slots.recount(worker)
     if profile and free ~= was then
         free_slots.write(worker, profile, free, was)
     end
-    local terms = profile and terms_of(row)
+    local terms = profile and free_slots.terms_of(row)
     if terms and terms ~= row[TERMS] then
         redis.call("HSET", key.worker(worker), "terms", terms)
     end

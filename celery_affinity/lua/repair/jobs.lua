@@ -1,97 +1,94 @@
--- repair_jobs: fixes the keys of a job, those by which it is found, and the times in indexes.
-repair_jobs.MOST_JOBS = 1000 -- of one index
-local MOST_CALLERS = 100 -- of one batch
+-- repair_jobs: the keys of a job, those by which it is found, and the rows of batches, which follow from their calls.
+local MOST_OF_TASK = 1000 -- jobs of a task
+local MOST_NAMED = 100 -- jobs of an index or a batch that are looked at because an arrow failed
 
--- Fixes the jobs of a task that has several: numbered from 1, as `find_by` adds them.
-function repair_jobs.fix_jobs_of_task(task)
-    sound.has_type(key.task(task), "string")
-    sound.has_type(key.jobs_of_task(task), "zset")
-    local its_job = redis.call("GET", key.task(task))
-    local ids = redis.call("ZRANGE", key.jobs_of_task(task), 0, repair_jobs.MOST_JOBS - 1, "WITHSCORES")
-    local is_good = (its_job == protocol.SEVERAL) == (#ids > 0)
+-- Fixes the index of the jobs of a task: key `task` says whether they are in a sorted set, numbered from 1.
+local function fix_jobs_of_task(task)
+    local its_job = derived.exists(key.task(task), "string") and redis.call("GET", key.task(task))
+    local ids = derived.exists(key.jobs_of_task(task), "zset")
+        and redis.call("ZRANGE", key.jobs_of_task(task), 0, MOST_OF_TASK - 1, "WITHSCORES") or {}
+    local is_several, nth = its_job == protocol.SEVERAL, 0
+    local are_good = is_several
     for i = 2, #ids, 2 do
-        is_good = is_good and sound.is_whole(ids[i])
+        are_good = are_good and derived.whole(ids[i])
     end
-    if is_good then
-        return
+    if #ids > 0 and its_job and not is_several then
+        ids[#ids + 1], ids[#ids + 2] = its_job, false
     end
-    if #ids == 0 then
-        redis.call("UNLINK", key.task(task))
-    elseif its_job and its_job ~= protocol.SEVERAL then
-        ids[#ids + 1] = its_job
-    end
-    for i = 1, #ids, 2 do
-        redis.call("ZADD", key.jobs_of_task(task), (i + 1) / 2, ids[i])
-        redis.call("SET", key.task(task), protocol.SEVERAL)
-    end
-    spoiled.record(key.jobs_of_task(task) .. ", made again")
+    derived.some("zset", key.jobs_of_task(task), ids, function(number)
+        nth = nth + 1
+        return are_good and number or nth
+    end)
+    local should = #ids > 0 and protocol.SEVERAL or not is_several and its_job
+    derived.entry("string", key.task(task), nil, its_job, should)
 end
 
 -- Makes the row of a batch again, if somebody deleted or overwrote it. RETURNS whether the row was made.
 function repair_jobs.fix_batch(id)
-    if marks.of(id) ~= protocol.BATCH or (sound.has_type(key.job(id), "hash")
-        and spoiled.can_wait(unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries")))) then
+    if marks.of(id) ~= protocol.BATCH
+        or spoiled.can_wait(derived.fields(key.job(id), "type", "lane", "enqueued", "deliveries")) then
         return false
     end
-    sound.has_type(key.callers(id), "zset")
-    local is_made = batches.make_again(id) ~= nil
-    if is_made then
-        spoiled.record("job " .. id .. ", of which only the calls were left")
-    end
-    return is_made
+    local has_calls = derived.exists(key.callers(id), "zset") and (call.found or batches.make_again(id))
+    return has_calls and derived.found("job " .. id .. ", of which only the calls were left")
 end
 
 -- Has a call wait by itself if nothing is left of the batch that it merged into.
 local function fix_call(id)
-    local state, batch, type, lane, enqueued =
-        unpack(redis.call("HMGET", key.job(id), "state", "into", "type", "lane", "enqueued"))
+    local state, batch, type, lane, enqueued = derived.fields(key.job(id), "state", "into", "type", "lane", "enqueued")
     if state == "merged" and batch and spoiled.can_wait(type, lane, enqueued, "0")
-        and redis.call("EXISTS", key.job(batch), key.callers(batch)) == 0 then
+        and redis.call("EXISTS", key.job(batch), key.callers(batch)) == 0
+        and derived.found("job " .. id .. ", of whose batch nothing was left") then
+        local bytes = redis.call("STRLEN", key.message(id))
         redis.call("HDEL", key.job(id), "into")
-        redis.call("HSET", key.job(id), "state", "pending", "deliveries", 0,
-            "bytes", redis.call("STRLEN", key.message(id)))
+        redis.call("HSET", key.job(id), "state", "pending", "deliveries", 0, "bytes", bytes)
         with_rules.wait(id, type, lane, enqueued)
-        spoiled.record("job " .. id .. ", of whose batch nothing was left")
     end
 end
 
 -- Fixes the keys of a job, and the indexes that its row names; of a batch, also those of its calls.
-function repair_jobs.fix_job(id)
-    sound.has_type(key.message(id), "string")
+function repair_jobs.fix(id)
+    derived.exists(key.message(id), "string")
     if marks.of(id) == protocol.BATCH then
-        for _, name in ipairs({ key.callers(id), key.told_callers(id) }) do
-            local some = sound.has_type(name, "zset") and redis.call("ZRANGE", name, 0, MOST_CALLERS - 1)
-            for _, caller in ipairs(some or {}) do
-                repair_jobs.fix_job(caller)
+        repair_jobs.fix_all(derived.members(key.callers(id), MOST_NAMED))
+        repair_jobs.fix_all(derived.members(key.told_callers(id), MOST_NAMED))
+    elseif marks.of(id) == protocol.MERGES then
+        fix_call(id)
+    end
+    local task, stamps = derived.fields(key.job(id), "task", "stamps")
+    if task then
+        fix_jobs_of_task(task)
+    end
+    for stamp in string.gmatch(stamps or "", "%S+") do
+        derived.exists(key.stamped(stamp), "zset")
+        derived.exists(key.revoked_stamp(stamp), "string")
+    end
+end
+
+function repair_jobs.fix_all(ids)
+    for _, id in ipairs(ids) do
+        repair_jobs.fix(id)
+    end
+end
+
+-- Fixes what an arrow that failed was called with (`names`: job and task ids, workers, stamps and other arguments), and
+-- jobs that it may have met on its way.
+function repair_jobs.fix_named(names)
+    for _, name in ipairs(names) do
+        if #name <= protocol.LONGEST_NAME then
+            for _, kind in ipairs(protocol.KINDS) do
+                if kind.of_each then
+                    derived.exists(key.base .. kind.name .. name, kind.kind)
+                end
             end
+            repair_jobs.fix(name)
+            repair_jobs.fix_all(derived.members(key.stamped(name), MOST_NAMED))
+            fix_jobs_of_task(name)
+            repair_jobs.fix_all({ redis.call("GET", key.task(name)) or nil })
+            repair_jobs.fix_all(derived.members(key.jobs_of_task(name), MOST_NAMED))
         end
     end
-    if sound.has_type(key.job(id), "hash") then
-        if marks.of(id) == protocol.MERGES then
-            fix_call(id)
-        end
-        local task, stamps = unpack(redis.call("HMGET", key.job(id), "task", "stamps"))
-        repair_jobs.fix_jobs_of_task(task or "")
-        for stamp in string.gmatch(stamps or "", "%S+") do
-            sound.has_type(key.stamped(stamp), "zset")
-            sound.has_type(key.revoked_stamp(stamp), "string")
-        end
-    end
-end
-
-function repair_jobs.fix_jobs(ids)
-    for i = 1, math.min(#ids, repair_jobs.MOST_JOBS) do
-        repair_jobs.fix_job(ids[i])
-    end
-end
-
--- Fixes times in an index that no publish wrote. `field`: name of the field of a job's row that has the time;
--- `otherwise`: of the one that has it if that field is missing, if any.
-function repair_jobs.fix_times(index, field, otherwise)
-    for _, id in ipairs(redis.call("ZRANGEBYSCORE", index, "(2e18", "+inf", "LIMIT", 0, repair_jobs.MOST_JOBS)) do
-        local time = sound.has_type(key.job(id), "hash")
-            and (redis.call("HGET", key.job(id), field) or redis.call("HGET", key.job(id), otherwise or field))
-        redis.call("ZADD", index, sound.is_whole(time) and time or call.now, id)
-        spoiled.record("the time of job " .. id .. " in " .. index)
+    for _, index in ipairs({ key.scheduled, key.expires, key.untold, key.dead }) do
+        repair_jobs.fix_all(derived.members(index, MOST_NAMED))
     end
 end

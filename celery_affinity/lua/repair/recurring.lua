@@ -1,74 +1,55 @@
--- repair_recurring: fixes recurring calls, some in a call.
-local MOST_RECURRING = 50 -- of one call
+-- repair_recurring: what follows from the rows of recurring calls: when they are due, and what puts them off.
 
--- RETURNS what calls match that put a recurring call off, as key `recurs` has it; nil if the row does not say, or says
--- no interval.
+-- RETURNS what calls match that put a recurring call off, as key `recurs` has it; nil if the call is none: its row does
+-- not say, or says no interval, or nothing is left to be called.
 local function place_of(name)
-    if not sound.has_type(key.recurring_call(name), "hash") then
+    if not derived.exists(key.recurring_call(name), "hash") or not derived.exists(key.signature(name), "string") then
         return nil
     end
     local type, merge_key, task, stale, since =
         unpack(redis.call("HMGET", key.recurring_call(name), "type", "merge", "task", "stale", "since"))
     local is_good = type and string.find(type, "^%S+$") and merge_key and string.find(merge_key, "^%S+$")
-        and sound.is_whole(stale) and tonumber(stale) > 0 and (since == "enqueue" or since == "end")
+        and derived.whole(stale) and tonumber(stale) > 0 and (since == "enqueue" or since == "end")
     return is_good and recurring.place(type, merge_key, task) or nil
 end
 
--- Has a recurring call be due, if its time was lost, and be found by calls that match. RETURNS whether it is one.
-local function fix_recurring_call(name)
+-- Fixes the time of a recurring call, and what puts it off. Forgets one that is none. RETURNS what `place_of` does.
+function repair_recurring.fix(name)
     local place = place_of(name)
-    if not (sound.has_type(key.signature(name), "string") and place) then
-        redis.call("ZREM", key.recurring, name)
-        if redis.call("UNLINK", key.recurring_call(name), key.signature(name)) > 0 then
-            spoiled.record("recurring call " .. name)
+    if not place then
+        derived.one("zset", key.recurring, name, nil)
+        if redis.call("EXISTS", key.recurring_call(name), key.signature(name)) > 0
+            and derived.found("recurring call " .. name) then
+            redis.call("UNLINK", key.recurring_call(name), key.signature(name))
         end
-        return false
+        return nil
     end
     local stale, due, is_suspended = unpack(redis.call("HMGET", key.recurring_call(name), "stale", "due", "suspended"))
-    local time = tonumber(redis.call("ZSCORE", key.recurring, name) or nil)
-    local is_time = sound.is_whole(due) and tonumber(due) < 2e18
-    if not is_time or (not is_suspended and (not time or time < tonumber(due) or time > 2e18)) then
-        recurring.set_due(name, is_time and tonumber(due) or call.now_us + tonumber(stale), is_suspended)
-        spoiled.record("the time of recurring call " .. name)
-    end
-    if is_suspended and time ~= math.huge then
-        redis.call("ZADD", key.recurring, "inf", name)
-        spoiled.record("recurring call " .. name .. ", which is suspended")
-    end
-    local names = redis.call("HGET", key.recurs, place) or ""
-    if not string.find(" " .. names .. " ", " " .. name .. " ", 1, true) and recurring.add_name(place, name) then
-        spoiled.record("what puts off recurring call " .. name)
-    end
-    return true
+    local its_due = derived.whole(due) and tonumber(due) < 2e18 and due or call.text(call.now_us + tonumber(stale))
+    derived.each({
+        { "hash", key.recurring_call(name), "due", its_due },
+        { "zset", key.recurring, name, function(found)
+            local time = tonumber(found)
+            local is_good = time and tonumber(its_due) <= time and time < 2e18 -- later: it was handed out
+            return is_suspended and "inf" or is_good and found or its_due
+        end },
+        { "hash", key.recurs, place, function(names)
+            local words = workers.split(names)
+            local is_there = string.find(" " .. (names or "") .. " ", " " .. name .. " ", 1, true)
+            words[#words + 1] = not is_there and #words < protocol.MOST_ALIKE and name or nil
+            return table.concat(words, " ")
+        end },
+    })
+    return place
 end
 
--- Fixes recurring calls from the position `from` on. RETURNS the position to go on from, nil if those were all.
-function repair_recurring.fix(from)
-    local names = redis.call("ZRANGE", key.recurring, from, from + MOST_RECURRING - 1)
-    local number = 0
-    for _, name in ipairs(names) do
-        number = number + (fix_recurring_call(name) and 1 or 0)
-    end
-    return #names == MOST_RECURRING and from + number or nil
-end
-
--- Fixes what puts recurring calls off, and the calls that are found there. RETURNS the cursor to go on with, or nil.
-function repair_recurring.fix_places(cursor)
-    local page = redis.call("HSCAN", key.recurs, call.text(cursor), "COUNT", MOST_RECURRING)
-    for nth = 1, #page[2], 2 do
-        local place = page[2][nth]
-        for name in string.gmatch(page[2][nth + 1], "%S+") do
-            if place_of(name) ~= place or redis.call("EXISTS", key.signature(name)) == 0 then
-                recurring.remove_name(place, name)
-                spoiled.record("recurring call " .. name .. ", of which only the name was left")
-            elseif not redis.call("ZSCORE", key.recurring, name) then
-                fix_recurring_call(name)
-            end
+-- Fixes what puts recurring calls off that calls at `place` match, and these recurring calls.
+function repair_recurring.fix_place(place)
+    derived.one("hash", key.recurs, place, function(names)
+        local left = {}
+        for _, name in ipairs(workers.split(names)) do
+            left[#left + 1] = repair_recurring.fix(name) == place and name or nil
         end
-        if not string.find(page[2][nth + 1], "%S") then
-            redis.call("HDEL", key.recurs, place)
-            spoiled.record("what puts off recurring calls that there are not")
-        end
-    end
-    return page[1] ~= "0" and tonumber(page[1]) or nil
+        return #left > 0 and table.concat(left, " ")
+    end)
 end

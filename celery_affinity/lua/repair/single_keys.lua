@@ -1,99 +1,123 @@
--- repair_single_keys: fixes the keys of which a cohort has one each: settings, counters, indexes by time.
-
+-- repair_single_keys: the keys of which a cohort has one each: settings, what follows from settings, counters, indexes
+-- by time.
+local CACHE_BYTES = 72 -- of the nine numbers that `best_heads` writes
+local MOST_TIMES = 1000 -- entries of an index that have no time
 local WORDS = { ["higher-first"] = true, ["lower-first"] = true, ["capacity"] = true, ["free"] = true }
+local LISTS = { limits = "%S+=%d+ *", reserve = "[^%s:]+:[%w_-]+=%d+%%? *" } -- settings of words like these
 
-local function is_setting(value, name)
+-- RETURNS the value of a setting if it is one; else nil.
+local function setting(value, name)
     if name == "for_claims" then
-        return true -- made again once the others are sound
-    elseif name == "limits" then -- words "pattern=number"
-        return string.gsub(value, "%S+=%d+ *", "") == ""
-    elseif name == "reserve" then -- words "pattern:class=reserve"
-        return string.gsub(value, "[^%s:]+:[%w_-]+=%d+%%? *", "") == ""
+        return value -- follows from the others
+    elseif LISTS[name] then
+        return value and string.gsub(value, LISTS[name], "") == "" and value or nil
     elseif type(settings_in_force.default_of(name)) == "string" then
-        return WORDS[value]
+        return WORDS[value] and value
     end
-    return sound.is_number(value)
+    return derived.number(value)
 end
 
--- Has the text by which claims go say what the settings say. Its last word is the revision at their last change.
-local function fix_words_for_claims()
-    local found = redis.call("HGET", key.settings, "for_claims")
-    local words = settings_in_force.words_for_claims()
-    local has_changed = found or redis.call("HEXISTS", key.settings, "priority_reversed") == 1
-    if has_changed and string.match(found or "", "^(.*) %d+$") ~= string.match(words, "^(.*) %d+$") then
-        redis.call("HSET", key.settings, "for_claims", words)
-        spoiled.record("for_claims of " .. key.settings .. ", made again of the settings")
+-- Settings without a value have what app.conf said last. The text by which claims go follows from the others; its last
+-- word is the revision at their last change.
+local function fix_settings()
+    local conf, values = {}, redis.call("HGETALL", key.conf)
+    for i = 1, #values, 2 do
+        conf[values[i]] = values[i + 1]
     end
+    derived.all("hash", key.settings, function(value, name)
+        return setting(value, name) or setting(conf[name], name)
+    end, conf)
+    derived.one("hash", key.settings, "for_claims", function(found)
+        local words = settings_in_force.words_for_claims()
+        local has_changed = found or redis.call("HEXISTS", key.settings, "priority_reversed") == 1
+        local is_same = string.match(found or "", "^(.*) %d+$") == string.match(words, "^(.*) %d+$")
+        return has_changed and not is_same and words or found
+    end)
 end
 
--- Gives types the limits that the setting `limits` says, if they have none.
-local function fix_limits(limits)
-    local types, is_any_lacking = {}, false
-    for type in string.gmatch(limits, "%f[^%s%z]type%%3A(%S+)=%d+") do
-        types[#types + 1] = type
+-- What holds back types follows from the settings `limits` and `reserve` and from the pauses; key `heads` says that
+-- there is something. Claims are counted again for a limit that was not known.
+local function fix_type_rules()
+    local text, reserve = unpack(redis.call("HMGET", key.settings, "limits", "reserve"))
+    local limits, pauses, wanted, is_counting = {}, {}, { ["!"] = true }, false
+    for type, limit in string.gmatch(text or "", "%f[^%s%z]type%%3A(%S+)=(%d+)") do
+        limits[type], wanted[type] = tonumber(limit), true
     end
-    for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
-        if not string.find(words or "", "limit=", 1, true) then
-            is_any_lacking = true
-            spoiled.record("the limit of type " .. types[nth] .. ", set to what the settings say")
-        elseif string.find(words, "counting", 1, true) and redis.call("SET", key.recount, 0, "NX") then
-            spoiled.record(key.recount .. ", without which the limit of type " .. types[nth] .. " was not counted")
+    for _, what in ipairs(redis.call("HKEYS", key.pauses)) do
+        local type = string.match(what, "^type:(.+)$") or (what == "*" and what)
+        if type then
+            pauses[type], wanted[type] = true, true
         end
     end
-    if is_any_lacking then
-        type_changes.change("", limits)
-    end
-end
-
--- Fixes what holds back types: the limits are those of the settings, and key `heads` says that there are any.
-local function fix_type_rules()
-    local reserve = redis.call("HGET", key.settings, "reserve") or ""
-    sound.keep_fields(key.type_rules, function(words, type)
-        return string.find(words, "^limit=%d+[ %l]*$") or words == "paused" or (type == "!" and words == reserve)
+    derived.all("hash", key.type_rules, function(words, type)
+        if type == "!" then
+            is_counting = is_counting or (reserve or "") ~= (words or "")
+            return string.find(reserve or "", "%S") and reserve
+        end
+        local rule = type_rules.read(words)
+        local was_closed = type_rules.is_closed(rule)
+        if rule.limit ~= limits[type] then
+            rule.limit, rule.is_full, rule.is_counted = limits[type], false, limits[type] ~= nil
+        end
+        rule.is_paused = pauses[type]
+        is_counting = is_counting or rule.is_counted
+        if was_closed and not type_rules.is_closed(rule) then
+            call.moved[type] = true
+        end
+        local its_words = type_rules.in_words(rule)
+        return its_words ~= "" and its_words
+    end, wanted)
+    derived.one("hash", key.heads, "!", redis.call("HEXISTS", key.type_rules, "!") == 1 and protocol.HAS_RESERVES
+        or redis.call("EXISTS", key.type_rules) == 1 and protocol.HAS_RULES)
+    derived.one("string", key.recount, nil, function(found)
+        return found or is_counting and "0"
     end)
-    if string.find(reserve, "%S") and redis.call("HEXISTS", key.type_rules, "!") == 0 then
-        type_changes.reserve("", reserve)
-        spoiled.record("the reserves, set to what the settings say")
-    end
-    fix_limits(redis.call("HGET", key.settings, "limits") or "")
-    if redis.call("EXISTS", key.type_rules) == 1 then
-        local has_reserves = redis.call("HEXISTS", key.type_rules, "!") == 1
-        redis.call("HSET", key.heads, "!", has_reserves and protocol.HAS_RESERVES or protocol.HAS_RULES)
+end
+
+-- Indexes by time -> the fields of a job's row that may have the time; none: an entry without a time is deleted.
+local INDEXES = { scheduled = { "patient", "enqueued" }, expires = { "expires" }, untold = { "ended" }, rates = {} }
+
+local function fix_indexes()
+    for name, fields in pairs(INDEXES) do
+        local entries = redis.call("ZRANGEBYSCORE", key[name], "(2e18", "+inf", "WITHSCORES", "LIMIT", 0, MOST_TIMES)
+        derived.some("zset", key[name], entries, function(_, id)
+            if #fields == 0 then
+                return nil
+            end
+            local time, otherwise = derived.fields(key.job(id), unpack(fields))
+            return derived.whole(time) or derived.whole(otherwise) or call.now
+        end)
     end
 end
 
-function repair_single_keys.fix()
+-- Hashes of which each value says by itself whether it is one: what it should be, from value and field.
+local VALUES = {
+    counters = derived.whole, durations = derived.number, batched = derived.whole,
+    kept_lanes = function(_, place)
+        return string.find(place, "^%S+ %l+%.%d%d?$") and "1"
+    end,
+}
+
+-- Fixes them all. `thorough`: also what claims remember of heads.
+function repair_single_keys.fix(thorough)
     for _, kind in ipairs(protocol.KINDS) do
         if not kind.of_each then
-            sound.has_type(key.base .. kind.name, kind.kind)
+            derived.exists(key.base .. kind.name, kind.kind)
         end
     end
-    sound.keep_fields(key.counters, sound.is_whole)
-    sound.keep_fields(key.durations, sound.is_number)
-    sound.keep_fields(key.batched, sound.is_whole)
-    sound.keep_fields(key.waiting_calls, sound.is_whole)
-    sound.keep_fields(key.settings, is_setting)
-    for _, name in ipairs(redis.call("HKEYS", key.conf)) do
-        local own = redis.call("HGET", key.conf, name)
-        if is_setting(own, name) and redis.call("HSETNX", key.settings, name, own) == 1 then
-            spoiled.record(name .. " of " .. key.settings .. ", set to what app.conf said last")
-        end
+    for name, should in pairs(VALUES) do
+        derived.all("hash", key[name], should)
     end
-    fix_words_for_claims()
-    sound.keep_fields(key.kept_lanes, function(_, place)
-        return string.find(place, "^%S+ %l+%.%d%d?$")
-    end)
+    derived.one("string", key.claim_number, nil, derived.whole)
+    fix_settings()
     fix_type_rules()
-    repair_jobs.fix_times(key.scheduled, "patient", "enqueued")
-    repair_jobs.fix_times(key.expires, "expires")
-    repair_jobs.fix_times(key.untold, "ended")
-    local spoilt = redis.call("ZRANGEBYSCORE", key.rates, "(2e18", "+inf", "LIMIT", 0, repair_jobs.MOST_JOBS)
-    for _, its_key in ipairs(spoilt) do
-        redis.call("ZREM", key.rates, its_key)
-        spoiled.record("the time of " .. its_key .. " in " .. key.rates)
-    end
-    local claim_number = redis.call("GET", key.claim_number)
-    if claim_number and not sound.is_whole(claim_number) then
-        sound.set_aside(key.claim_number)
+    fix_indexes()
+    if thorough then
+        derived.all("hash", key.leaders, function(cache)
+            return #cache == CACHE_BYTES and cache
+        end)
+        if not call.found then
+            redis.call("UNLINK", key.leaders) -- claims compare the heads again
+        end
     end
 end

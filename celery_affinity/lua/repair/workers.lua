@@ -1,22 +1,189 @@
--- repair_workers: fixes the workers, some in a call: their inboxes, their claims, and the sums that they are part of.
-local MOST_WORKERS = 100
-local MOST_CLAIMS = 200 -- a call ends with the worker whose claims exceed this
+-- repair_workers: what follows from the rows and the claims of workers: their free slots, the sums of all workers, and
+-- what the rows of claimed jobs say.
+local TYPES = 7 -- position in a row of `row_of`, after those of `free_slots`
 
--- Fixes workers from the position `from` on. RETURNS the position to go on from, nil if those were all.
-function repair_workers.fix(from, thorough)
-    local claims_seen, agree, following = 0, true, nil
-    for nth, worker in ipairs(redis.call("ZRANGE", key.joined, from, from + MOST_WORKERS - 1)) do
-        sound.has_type(key.inbox(worker), "list")
-        sound.has_type(key.nudges(worker), "list")
-        claims_seen = claims_seen + repair_claims.fix(worker, thorough)
-        agree = agreement.of_worker(worker) and agree
-        if claims_seen > MOST_CLAIMS or nth == MOST_WORKERS then
-            following = from + nth
-            break
+-- RETURNS a worker's row, its types, and what it keeps of ended jobs; nil if the row is gone or spoiled: then it is set
+-- aside, and the worker joins again.
+local function row_of(worker)
+    local row = derived.exists(key.worker(worker), "hash") and free_slots.row(worker, "types", "keeps") or nil
+    if row and derived.whole(row[free_slots.SLOTS]) and derived.whole(row[free_slots.OTHER])
+        and row[free_slots.PROFILE] and row[free_slots.ACCEPTING] and row[TYPES] then
+        return row
+    elseif row and row[free_slots.ACCEPTING] ~= "0" then -- one whose jobs are being recovered goes without
+        derived.set_aside(key.worker(worker))
+    end
+    return nil
+end
+
+-- Fixes what follows from the row and the claims of one worker. A worker without a row is forgotten, unless it holds
+-- something: then its jobs come back once it has been silent for too long. RETURNS whether anything differed; its row,
+-- nil if it has none; the number of its free slots; and whether it is known still.
+local function fix_worker(worker)
+    local holds, row = derived.exists(key.claims(worker), "hash"), row_of(worker)
+    if not row then
+        derived.one("zset", key.beats, worker, holds and derived.any_time)
+        derived.one("zset", key.joined, worker, holds and derived.any_time)
+        return true, nil, 0, holds
+    end
+    local profile, left = free_slots.count(worker, row)
+    return derived.each({
+        { "hash", key.worker(worker), "free", left },
+        { "hash", key.worker(worker), "terms", free_slots.terms_of(row) },
+        { "zset", key.beats, worker, derived.any_time },
+        { "zset", key.joined, worker, derived.any_time },
+        { "zset", key.free(profile), worker, left > 0 and derived.any_time },
+        { "hash", key.profiles, profile, row[TYPES] },
+    }), row, left, true
+end
+
+-- RETURNS whether the sums agree with each other. To count all workers would take too long while, as mostly, nothing is
+-- wrong.
+local function do_agree()
+    local number, members, slots_left = redis.call("ZCARD", key.joined), redis.call("HGETALL", key.members), 0
+    local workers_left = number
+    for _, slots in ipairs(redis.call("HVALS", key.capacity)) do
+        slots_left = slots_left + (tonumber(slots) or 0 / 0) -- what is no number equals no sum
+    end
+    for i = 1, #members, 2 do
+        local profile, its_members = members[i], derived.whole(members[i + 1])
+        local types = workers.split(redis.call("HGET", key.profiles, profile) or "")
+        local slots = derived.whole(redis.call("HGET", key.slots, profile))
+        local free = derived.whole(redis.call("HGET", key.free_slots, profile) or "0")
+        if not (its_members and slots and free)
+            or derived.exists(key.free(profile), "zset") ~= (tonumber(free) > 0) then
+            return false
+        end
+        workers_left, slots_left = workers_left - its_members, slots_left - slots * #types
+        for _, type in ipairs(types) do
+            if not derived.exists(key.serving(type), "zset")
+                or tonumber(redis.call("ZSCORE", key.serving(type), profile) or 0) ~= #types then
+                return false
+            end
         end
     end
-    if not agree then
-        repair_sums.make()
+    return workers_left == 0 and slots_left == 0 and redis.call("ZCARD", key.beats) == number
+        and redis.call("HLEN", key.names) <= number and redis.call("HLEN", key.profiles) == #members / 2
+end
+
+-- RETURNS the sums, still empty: key -> { kind, entries }. Those of profiles and types are among them that may have had
+-- workers, and have none any more.
+local function empty_sums()
+    local sums, served = {}, redis.call("HVALS", key.profiles)
+    served[#served + 1] = table.concat(redis.call("HKEYS", key.capacity), " ")
+    for _, name in ipairs({ "members", "slots", "free_slots", "profiles", "capacity" }) do
+        sums[key[name]] = { "hash", {} }
     end
-    return following
+    for _, profile in ipairs(redis.call("HKEYS", key.free_slots)) do
+        sums[key.free(profile)] = { "zset", {} }
+    end
+    for _, types in ipairs(served) do
+        for _, type in ipairs(workers.split(types)) do
+            sums[key.serving(type)] = { "zset", {} }
+        end
+    end
+    return sums
+end
+
+-- Fixes the rows of all workers, and what is known of them together: the sums of these rows. Cost: O(workers).
+local function fix_sums()
+    local sums, known = empty_sums(), {}
+    local function set(kind, name, member, value)
+        sums[name] = sums[name] or { kind, {} }
+        sums[name][2][member] = value
+    end
+    local function add(name, member, number)
+        set("hash", name, member, (sums[name][2][member] or 0) + number)
+    end
+    local function count(worker)
+        local _, row, left, is_known = fix_worker(worker)
+        known[worker] = is_known
+        if row then
+            local profile, slots, types = row[free_slots.PROFILE], row[free_slots.SLOTS], workers.split(row[TYPES])
+            set("hash", key.profiles, profile, row[TYPES])
+            set("zset", key.free(profile), worker, left > 0 and derived.any_time)
+            add(key.members, profile, 1)
+            add(key.slots, profile, slots)
+            add(key.free_slots, profile, left)
+            for _, type in ipairs(types) do
+                add(key.capacity, type, slots)
+                set("zset", key.serving(type), profile, #types)
+            end
+        end
+    end
+    for _, some in ipairs({
+        redis.call("ZRANGE", key.beats, 0, -1), redis.call("ZRANGE", key.joined, 0, -1), redis.call("HVALS", key.names),
+    }) do
+        for _, worker in ipairs(some) do
+            if known[worker] == nil then
+                count(worker)
+            end
+        end
+    end
+    derived.all("hash", key.names, function(worker)
+        return known[worker] and worker
+    end)
+    for name, sum in pairs(sums) do
+        local kind, entries = unpack(sum)
+        derived.all(kind, name, function(found, member)
+            local should = entries[member]
+            if should == 0 and (name == key.capacity or name == key.free_slots and not found) then
+                return nil -- a type without slots is left out, and a profile without free slots may be
+            end
+            return type(should) ~= "function" and should or should and should(found)
+        end, entries)
+    end
+end
+
+-- Fixes the sums if they do not agree, or if an arrow failed (`thorough`).
+function repair_workers.fix_all(thorough)
+    if thorough or not do_agree() then
+        fix_sums()
+    end
+end
+
+-- Fixes what follows from a claim: what the job's row says, that its type's limit counts it, and that it holds its key.
+-- A job whose row names another worker that holds it is claimed by that worker alone.
+local function fix_claim(worker, id, fence)
+    repair_jobs.fix_batch(id)
+    local holder, its_fence, type, lane, is_limited =
+        derived.fields(key.job(id), "worker", "fence", "type", "lane", "limited")
+    if holder == nil then
+        return -- the release of the job finds nothing to end
+    elseif holder and holder ~= worker and its_fence and derived.fields(key.claims(holder), id) == its_fence then
+        derived.one("hash", key.claims(worker), id, nil)
+        return
+    end
+    derived.each({
+        { "hash", key.job(id), "worker", worker },
+        { "hash", key.job(id), "fence", fence },
+        { "hash", key.job(id), "state", "claimed" },
+        { "hash", key.job(id), "claimed", derived.any_time },
+        is_limited and type and lanes.is_one(lane)
+            and { "zset", key.limited(type), id, reserves.lane_number(lane) },
+    })
+    repair_keyed.fix_job(id)
+end
+
+-- Fixes a worker, its claims, and the counter of fencing numbers; the jobs that it holds as well, if `thorough`.
+function repair_workers.fix(worker, _, thorough)
+    derived.exists(key.inbox(worker), "list")
+    derived.exists(key.nudges(worker), "list")
+    local claimed = derived.exists(key.claims(worker), "hash") and redis.call("HGETALL", key.claims(worker)) or {}
+    local greatest = 0
+    for i = 1, #claimed, 2 do
+        greatest = math.max(greatest, tonumber(derived.whole(claimed[i + 1])) or 0)
+        if thorough then
+            repair_jobs.fix(claimed[i])
+        end
+        fix_claim(worker, claimed[i], claimed[i + 1])
+    end
+    derived.one("string", key.fence, nil, function(found)
+        if not found and greatest == 0 or derived.whole(found) and tonumber(found) >= greatest then
+            return found
+        end
+        return call.now_us / 1000 -- greater than any: nobody is given a thousand jobs each second since 1970
+    end)
+    if (fix_worker(worker)) then
+        fix_sums()
+    end
 end

@@ -21,7 +21,7 @@ function type_rules.is_closed(rule)
 end
 
 -- RETURNS `rule` as a field says it; "" if nothing holds back the type.
-local function in_words(rule)
+function type_rules.in_words(rule)
     local words = (rule.limit and "limit=" .. rule.limit or "") .. (rule.is_full and " full" or "")
         .. (rule.is_counted and " counting" or "") .. (rule.is_paused and " paused" or "")
     return rule.limit and words or string.sub(words, 2) -- without a limit a type is neither full nor counted
@@ -32,7 +32,7 @@ end
 function type_rules.write_all(rules, was_closed)
     local fields, gone = {}, {}
     for type, rule in pairs(rules) do
-        local words = in_words(rule)
+        local words = type_rules.in_words(rule)
         if words ~= "" then
             fields[#fields + 1], fields[#fields + 2] = type, words
         else

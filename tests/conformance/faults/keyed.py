@@ -95,9 +95,13 @@ FAULTS = (
     Fault("keyed/turns", "waits = waits or sublane.type == its.turn", "waits = true"),
     Fault("keyed/turns", "not waits or ends_us <= call.now_us or", "not waits or"),
     Fault("keyed/turns", "or began_us > call.now_us then", "then", f"{_TURNS}_of_a_clock_that_was_set_back_ends"),
-    Fault("repair/keys", "and has_turn_of_later(its_key) then", "and false then", _REPAIR_SET_BACK),
-    Fault("repair/keys", '                redis.call("ZADD", key.due_keys, due, its_key)\n', "", _REPAIR_SET_BACK),
-    Fault("repair/keys", "return began and tonumber(began) > call.now_us", "return began"),
+    Fault(
+        "repair/keyed",
+        "if due_us and tonumber(its.turn_began or 0) > call.now_us then",
+        "if false then",
+        _REPAIR_SET_BACK,
+    ),
+    Fault("repair/keyed", "due_us and tonumber(its.turn_began or 0) > call.now_us", "due_us and its.turn_began"),
     Fault("keyed/turns", 'redis.call("ZADD", key.due_keys, its.turn_ends, its_key)', ""),
     Fault(
         "keyed/turns",

@@ -5,6 +5,7 @@ from .fault import Fault
 _MANY_TYPES = "tests/server/test_costs.py::test_repair_goes_through_very_many_types_some_at_a_time"
 _SPOILED = "tests/server/test_spoiled.py::"
 _SAYS_ONLY = _SPOILED + "test_a_repair_that_only_says_what_is_wrong_changes_nothing[valkey-held]"
+_TYPES = "tests/server/test_spoiled_types.py::"
 _GOES_ON = _SPOILED + "test_whatever_is_spoiled_the_rest_goes_on"
 _IS_TOLD = _SPOILED + "test_what_is_found_is_told_counted_and_kept_for_a_while"
 _BATCHES = "tests/server/test_spoiled_batches.py::"
@@ -13,14 +14,22 @@ _RECURRING = "tests/server/test_recurring.py::"
 _CALLS_OF_KEYS = "tests/server/test_waiting_calls.py::test_calls_whose_key_is_held_are_counted_again_too"
 
 FAULTS = (
+    # A call ends in time, and the next one goes on.
     Fault(
-        "repair/lanes",
-        "        if call.looks >= repair_keyed_jobs.MOST_LOOKS then",
-        "        if false then",
+        "arrows/repair",
+        "        if derived.looks >= MOST_LOOKS then\n            return page",
+        "        if false then\n            return page",
         _MANY_TYPES,
     ),
-    Fault("repair/sums", "left > 0 or nil", "true"),
-    Fault("repair/made_again", 'not (may_lack and value == "0" and not found[field])', "true"),
+    # What is right is left alone.
+    Fault(
+        "repair/workers",
+        "key.free(profile), worker, left > 0 and derived.any_time }",
+        "key.free(profile), worker, derived.any_time }",
+    ),
+    Fault("repair/workers", "(name == key.capacity or name == key.free_slots and not found)", "name == key.capacity"),
+    Fault("repair/derived", "tonumber(found) == tonumber(should)", "false"),
+    Fault("repair/keyed", "id, is_kept and row.enqueued }", "id, row.enqueued }"),
     Fault(
         "placing/lanes",
         "priority = 0, protocol.MAX_PRIORITY",
@@ -28,65 +37,86 @@ FAULTS = (
         _CALLS_OF_KEYS,
     ),
     # What is found is told.
-    Fault("arrows/repair", '    redis.call("UNLINK", key.spoiled)\n', "", _OF_A_KEY + "[valkey-held]"),
-    Fault("repair/sound", 'redis.call("EXPIRE", aside, protocol.SET_ASIDE_KEPT_S)', "", _IS_TOLD),
-    Fault("repair/says_only", "        return 0\n", "        return server.call(command, name, ...)\n", _SAYS_ONLY),
-    # What is found is mended.
-    Fault("repair/keyed_jobs", 'redis.call("ZADD", key.held(row.key), fence, id)', "", _OF_A_KEY + "[valkey-held]"),
+    Fault("arrows/repair", '        redis.call("UNLINK", key.spoiled)\n', "", _OF_A_KEY + "[valkey-held]"),
+    Fault("repair/derived", 'redis.call("EXPIRE", aside, protocol.SET_ASIDE_KEPT_S)', "", _IS_TOLD),
     Fault(
-        "repair/keyed_jobs",
-        '        redis.call("ZADD", sublane, row.enqueued, id)\n',
+        "repair/derived",
+        "        return false\n    end\n    spoiled",
+        "        return true\n    end\n    spoiled",
+        _SAYS_ONLY,
+    ),
+    # What is found is mended.
+    Fault("repair/keyed", '{ "zset", key.held(row.key), id, fence }', "", _OF_A_KEY + "[valkey-held]"),
+    Fault(
+        "repair/keyed",
+        '            { "zset", key.sublane(row.key, row.type, row.lane), id, row.enqueued },\n',
         "",
         _OF_A_KEY + "[valkey-sublane]",
     ),
     Fault(
-        "repair/keyed_jobs",
-        'redis.call("HSET", key.of_key(its_key), name, text)',
+        "repair/keyed",
+        "differ = fix_written(row.key, row.type, row.lane, stands(id, row) and id) or differ",
         "",
         _OF_A_KEY + "[valkey-of_key]",
     ),
+    Fault("repair/keyed", "return found or keyed.revision()", "return found", _OF_A_KEY + "[valkey-waiting_keys]"),
+    Fault("repair/keyed", 'return found or is_kept and "1"', "return found", _OF_A_KEY + "[valkey-kept_lanes]"),
     Fault(
-        "repair/keyed_jobs",
-        'redis.call("ZADD", key.waiting_keys, "NX", keyed.revision(), its_key) == 1',
-        "false",
-        _OF_A_KEY + "[valkey-waiting_keys]",
+        "repair/workers", "workers_left == 0 and slots_left == 0", "workers_left == 0", _GOES_ON + "[valkey-capacity]"
     ),
-    Fault(
-        "repair/keyed_jobs",
-        'redis.call("HSETNX", key.kept_lanes, name, 1) == 1',
-        "false",
-        _OF_A_KEY + "[valkey-kept_lanes]",
-    ),
-    Fault("repair/agreement", "return in_all == 0", "return true", _GOES_ON + "[valkey-capacity]"),
-    Fault("repair/rows", "        sound.set_aside(key.worker(worker))\n", "", _GOES_ON + "[valkey-worker]"),
+    Fault("repair/workers", "        derived.set_aside(key.worker(worker))\n", "", _GOES_ON + "[valkey-worker]"),
     Fault(
         "repair/workers",
-        "claims_seen = claims_seen + repair_claims.fix(worker, thorough)",
+        "        fix_claim(worker, claimed[i], claimed[i + 1])\n",
         "",
         _BATCHES + "test_a_claim_of_a_batch_is_mended",
     ),
     Fault(
-        "repair/named",
-        "            repair_jobs.fix_job(name)\n",
+        "repair/workers",
+        'and { "zset", key.limited(type), id, reserves.lane_number(lane) }',
+        "and false",
+        _TYPES + "test_claims_that_a_limit_counts_are_found_again",
+    ),
+    Fault(
+        "repair/workers",
+        "        return call.now_us / 1000",
+        "        return found",
+        _TYPES + "test_fencing_numbers_grow_whatever_was_written_of_them",
+    ),
+    Fault(
+        "repair/single_keys",
+        "        rule.is_paused = pauses[type]\n",
+        "",
+        _TYPES + "test_what_holds_back_a_type_is_known_again[valkey-pause]",
+    ),
+    Fault(
+        "repair/single_keys",
+        "rule.limit, rule.is_full, rule.is_counted = limits[type], false, limits[type] ~= nil",
+        "",
+        _TYPES + "test_what_holds_back_a_type_is_known_again[valkey-limit]",
+    ),
+    Fault(
+        "repair/jobs",
+        "            repair_jobs.fix(name)\n",
         "",
         _BATCHES + "test_calls_of_whose_batch_nothing_is_left_wait_by_themselves_once_they_are_named",
     ),
     Fault(
         "repair/recurring",
-        "recurring.set_due(name, is_time and tonumber(due) or call.now_us + tonumber(stale), is_suspended)",
+        'return is_suspended and "inf" or is_good and found or its_due',
+        "return found",
+        _RECURRING + "test_what_was_lost_is_made_again",
+    ),
+    Fault(
+        "repair/recurring",
+        "words[#words + 1] = not is_there and #words < protocol.MOST_ALIKE and name or nil",
         "",
         _RECURRING + "test_what_was_lost_is_made_again",
     ),
     Fault(
         "repair/recurring",
-        " and recurring.add_name(place, name) then",
-        " then",
-        _RECURRING + "test_what_was_lost_is_made_again",
-    ),
-    Fault(
-        "repair/recurring",
-        "recurring.remove_name(place, name)",
-        "",
+        "left[#left + 1] = repair_recurring.fix(name) == place and name or nil",
+        "left[#left + 1] = name",
         _RECURRING + "test_rows_that_are_spoiled_are_left_out",
     ),
 )

@@ -1,0 +1,139 @@
+-- derived: the one way in which a repair mends. Most of what Redis has follows from the rows of jobs and workers, from
+-- claims, lanes and settings: the other files of this folder say what follows from what. Here an entry of a key is
+-- compared with what it should be; one that differs is recorded, and written anew.
+
+-- `looks`: number of keys that this call has looked at. `has_kind`: keys that exist, with a type that is right.
+
+-- Begins a call of `repair`.
+function derived.begin()
+    derived.looks, derived.has_kind = 0, {}
+end
+
+-- Records a find. RETURNS whether it is to be mended: not if this call only says what it finds.
+function derived.found(what)
+    if call.found then
+        call.found[#call.found + 1] = what
+        return false
+    end
+    spoiled.record(what)
+    return true
+end
+
+-- Renames a key that holds what it must not. The key with the new name expires.
+function derived.set_aside(name)
+    local aside = key.set_aside(string.sub(name, #key.base + 1))
+    if derived.found(name .. ", which held what it must not: it is " .. aside .. " now") then
+        redis.call("RENAME", name, aside)
+        redis.call("EXPIRE", aside, protocol.SET_ASIDE_KEPT_S)
+    end
+end
+
+-- RETURNS whether a key exists and has the Redis type `kind`. A key of another type is set aside.
+function derived.exists(name, kind)
+    if not derived.has_kind[name] then
+        derived.looks = derived.looks + 1
+        local its_kind = redis.call("TYPE", name).ok
+        if its_kind ~= "none" and its_kind ~= kind then
+            derived.set_aside(name)
+        end
+        derived.has_kind[name] = its_kind == kind or nil
+    end
+    return derived.has_kind[name] or false
+end
+
+-- RETURNS the values of fields of a hash, each false if it has none; nothing if there is no such hash.
+function derived.fields(name, ...)
+    if derived.exists(name, "hash") then
+        return unpack(redis.call("HMGET", name, ...))
+    end
+end
+
+-- RETURNS at most `most` first members of a sorted set.
+function derived.members(name, most)
+    return derived.exists(name, "zset") and redis.call("ZRANGE", name, 0, most - 1) or {}
+end
+
+-- RETURNS `value` if it is a whole number; else nil.
+function derived.whole(value)
+    return value and #value <= protocol.LONGEST_NUMBER and string.find(value, "^%-?%d+$") and value or nil
+end
+
+-- RETURNS `value` if it is a number; else nil.
+function derived.number(value)
+    local number = tonumber(value)
+    return number and number == number and math.abs(number) ~= math.huge and value or nil
+end
+
+-- RETURNS what an entry should be that may have any time: the time that it has, or now.
+function derived.any_time(found)
+    return found or call.now
+end
+
+local READ = { hash = "HGET", zset = "ZSCORE", string = "GET" }
+local WRITE = { hash = "HSET", string = "SET" }
+local REMOVE = { hash = "HDEL", zset = "ZREM", string = "UNLINK" }
+
+-- Compares what an entry is with what it `should` be: each a text, a number, or false or nil for no entry. `name`: of
+-- the key. `member`: a field of a hash; a member of a sorted set, whose value is its score; nil for a string. RETURNS
+-- whether they differ.
+function derived.entry(kind, name, member, found, should)
+    found, should = found or nil, type(should) == "number" and string.format("%.0f", should) or should or nil
+    if found == should or (kind == "zset" and found and should and tonumber(found) == tonumber(should)) then
+        return false
+    end
+    local is_of = member and member .. " of " or ""
+    local was, is = string.sub(found or "nothing", 1, 100), string.sub(should or "nothing", 1, 100)
+    if not derived.found(is_of .. name .. ": " .. was .. " instead of " .. is) then
+        return true
+    elseif should and kind == "zset" then
+        redis.call("ZADD", name, should, member)
+    else
+        local words = { name, member }
+        words[#words + 1] = should
+        redis.call((should and WRITE or REMOVE)[kind], unpack(words))
+    end
+    return true
+end
+
+-- Compares one entry. `should`: what it should be, or a function that returns this from what was found. RETURNS whether
+-- it differed.
+function derived.one(kind, name, member, should)
+    local found = derived.exists(name, kind) and redis.call(READ[kind], unpack({ name, member })) or nil
+    if type(should) == "function" then
+        should = should(found)
+    end
+    return derived.entry(kind, name, member, found, should)
+end
+
+-- Compares entries of several keys: each a list of arguments of `one`, or false. RETURNS whether any differed.
+function derived.each(entries)
+    local differ = false
+    for _, entry in ipairs(entries) do
+        differ = entry and derived.one(unpack(entry, 1, 4)) or differ
+    end
+    return differ
+end
+
+-- Compares entries of a key that were read, {member, value, ...}, with what `should` returns of value and member.
+function derived.some(kind, name, entries, should)
+    for i = 1, #entries, 2 do
+        derived.entry(kind, name, entries[i], entries[i + 1], should(entries[i + 1], entries[i]))
+    end
+end
+
+-- Compares all entries of a hash or a sorted set, and those that it may lack: the members that are keys of `wanted`.
+function derived.all(kind, name, should, wanted)
+    local entries, is_there = {}, {}
+    if derived.exists(name, kind) then
+        entries = kind == "hash" and redis.call("HGETALL", name) or redis.call("ZRANGE", name, 0, -1, "WITHSCORES")
+    end
+    for i = 1, #entries, 2 do
+        is_there[entries[i]] = true
+    end
+    derived.some(kind, name, entries, should)
+    for member in pairs(wanted or {}) do
+        if not is_there[member] then
+            derived.entry(kind, name, member, nil, should(nil, member))
+        end
+    end
+end

@@ -1,0 +1,189 @@
+-- repair_keyed: what follows from the rows of jobs with keys: where they wait, and which of them hold their keys. Each
+-- job that waits is in the sub-lane of its key, type and lane, and either in the lane or among the jobs that keys keep
+-- out of it. A repair meets the job in any of these, and fixes the others. A tick then brings the lanes up to date.
+local MOST_MENDED = 1000 -- jobs of one sorted set
+
+-- RETURNS what the row of job `id` says of its key and its place; nil if the row has no key. `waits`: whether the job
+-- waits there.
+local function row_of(id)
+    if not marks.has_rules(id) then
+        return nil
+    end
+    local rules, state, type, lane, enqueued, name, worker =
+        derived.fields(key.job(id), "rules", "state", "type", "lane", "enqueued", "name", "worker")
+    local its_key, states = string.match(rules or "", "key=(%S+) %l+=(%S+)")
+    return its_key and {
+        key = its_key, states = states, state = state, type = type, lane = lane, enqueued = enqueued,
+        task = "=" .. (name or ""), worker = worker or "",
+        waits = state == "pending" and type and lanes.is_one(lane) and derived.whole(enqueued),
+    }
+end
+
+-- RETURNS whether job `id`, which waits as its `row` says, is in its lane.
+local function stands(id, row)
+    local lane = key.lane(row.type, row.lane)
+    return derived.exists(lane, "zset") and redis.call("ZSCORE", lane, id)
+end
+
+-- RETURNS entries that follow from `row` of job `id`, as arguments of `derived.one`.
+local function follows(id, row)
+    local stated = { "hash", key.of_key(row.key), row.task, function(found)
+        return found or row.states
+    end }
+    if row.waits then
+        local where = row.type .. " " .. row.lane
+        local is_kept = not stands(id, row)
+        return {
+            stated,
+            { "zset", key.sublane(row.key, row.type, row.lane), id, row.enqueued },
+            { "zset", key.kept_back(row.type, row.lane), id, is_kept and row.enqueued },
+            { "hash", key.kept_lanes, where, function(found)
+                return found or is_kept and "1"
+            end },
+            { "zset", key.waiting_keys, row.key, function(found)
+                return found or keyed.revision()
+            end },
+        }
+    elseif row.state == "claimed" and not string.find(row.states, "/", 1, true) then -- a rate is held by nobody
+        local fence = derived.whole(derived.fields(key.claims(row.worker), id))
+        return { fence and stated, { "zset", key.held(row.key), id, fence } }
+    end
+    return {}
+end
+
+-- Fixes what is written of a sub-lane: its first job, and the one that stands in the lane. `standing`: id of a job that
+-- is in the lane; nil if that is not known. RETURNS whether it differed.
+local function fix_written(its_key, type, lane, standing)
+    local sublane = key.sublane(its_key, type, lane)
+    return derived.one("hash", key.of_key(its_key), type .. " " .. lane, function(found)
+        local first, enqueued = unpack(derived.exists(sublane, "zset")
+            and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES") or {})
+        local job = standing or string.match(found or "", "^%d+ %S+ (%S+)$")
+        local is_good = job and redis.call("ZSCORE", sublane, job) and redis.call("ZSCORE", key.lane(type, lane), job)
+        return first and enqueued .. " " .. first .. (is_good and " " .. job or "")
+    end)
+end
+
+-- Fixes the fields of a key: limits by task, times by type, a turn, a retry, and the names of sub-lanes.
+local function fix_fields(its_key)
+    derived.all("hash", key.of_key(its_key), function(value, name)
+        local kind = string.sub(name, 1, 1)
+        local is_good
+        if kind == "=" then
+            is_good = string.find(value, "^[1-9]%d*$") or string.find(value, "^[1-9]%d*/[1-9]%d*$")
+        elseif kind == "@" then
+            is_good = derived.whole(value)
+        elseif name == "turn" then
+            local began, until_us = string.match(value, "^%S+ (%d+) (%d+)$")
+            is_good = derived.whole(began) and derived.whole(until_us)
+        elseif name == "retry" then
+            local row = row_of(value)
+            is_good = row and row.key == its_key and (row.state == "pending" or row.state == "scheduled")
+        else
+            is_good = lanes.is_one(string.match(name, "^%S+ (%S+)$"))
+        end
+        return is_good and value
+    end)
+end
+
+-- Has a tick settle a key of which something has changed.
+local function settle_soon(its_key)
+    if not call.found then
+        fix_fields(its_key)
+        key_rows.of_call().known[its_key] = nil
+        redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key)
+    end
+end
+
+-- Fixes what follows from the row of job `id`. `place`: the sorted set in which the job was found; nil for any that is
+-- right. RETURNS whether anything differed, and the row; nil if it has none.
+function repair_keyed.fix_job(id, place)
+    local row, belongs = row_of(id), not place
+    local entries = row and follows(id, row) or {}
+    for _, entry in ipairs(entries) do
+        belongs = belongs or entry and entry[2] == place
+    end
+    local differ = derived.each(entries)
+    if not belongs then
+        differ = derived.one("zset", place, id, nil) or differ
+    end
+    if row and row.waits then
+        differ = fix_written(row.key, row.type, row.lane, stands(id, row) and id) or differ
+    end
+    if row and differ then
+        settle_soon(row.key)
+    end
+    return differ, row
+end
+
+-- Calls `fix` with jobs of the sorted set `place` and their scores: the first one, and another one whose turn
+-- comes with time, since there may be very many. Goes on while `fix` returns that it found something.
+local function with_some_of(place, fix)
+    local number = derived.exists(place, "zset") and redis.call("ZCARD", place) or 0
+    local turn = number > 1 and math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % number or 0
+    for _, from in ipairs(turn > 0 and { 0, turn } or { 0 }) do
+        local at, looked_at = from, 0
+        repeat
+            local id, time = unpack(redis.call("ZRANGE", place, at, at, "WITHSCORES"))
+            local goes_on = id and fix(id, time)
+            at = goes_on and redis.call("ZSCORE", place, id) and at + 1 or at
+            looked_at = looked_at + 1
+        until not goes_on or looked_at == MOST_MENDED
+    end
+end
+
+-- Fixes jobs with keys that are in `place`: a lane, or the jobs that keys keep out of it.
+function repair_keyed.fix_place(place, type, lane)
+    with_some_of(place, function(id, time)
+        if place == key.lane(type, lane) then
+            return marks.has_rules(id) and (repair_keyed.fix_job(id))
+        end
+        local differ, row = repair_keyed.fix_job(id, place)
+        if not row and not call.found and string.find(id, "^[!-~]+$") then
+            lanes.add(id, type, lane, derived.whole(time) or call.now) -- it goes the way of a job without rules
+        end
+        return differ
+    end)
+end
+
+-- Brings the lanes up to date with what a key has room for, unless a tick is about to do so. `agreed`: revision of the
+-- limits that was last applied to the key; another one than now's is for a tick.
+local function settle(its_key, agreed)
+    local due_us = tonumber(redis.call("ZSCORE", key.due_keys, its_key) or nil)
+    if call.found or agreed ~= keyed.revision() or (due_us and due_us <= call.now_us) then
+        return
+    end
+    key_rows.of_call().known[its_key] = nil
+    local its, is_awaited = key_rows.read(its_key), due_us and due_us < 2e18
+    for _, sublane in pairs(its.sublanes) do
+        is_awaited = is_awaited or sublane.standing ~= ""
+    end
+    if due_us and tonumber(its.turn_began or 0) > call.now_us then
+        -- The clock was set back. A tick ends such a turn; but it would come only when the turn was to be over.
+        redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key)
+    elseif not is_awaited or not string.find(its_key, "^rate%%3A") then
+        keyed.settle_again(its_key) -- the time alone changes a rate: a tick settles that, if it is to come to the key
+    end
+end
+
+-- Fixes a key for which jobs wait.
+function repair_keyed.fix(its_key, agreed)
+    fix_fields(its_key)
+    for _, name in ipairs(redis.call("HKEYS", key.of_key(its_key))) do
+        local type, lane = string.match(name, "^(%S+) (%S+)$")
+        if type then
+            local sublane = key.sublane(its_key, type, lane)
+            derived.exists(key.lane(type, lane), "zset")
+            with_some_of(sublane, function(id)
+                return (repair_keyed.fix_job(id, sublane))
+            end)
+            fix_written(its_key, type, lane)
+        end
+    end
+    with_some_of(key.held(its_key), function(id)
+        return (repair_keyed.fix_job(id, key.held(its_key)))
+    end)
+    local is_good = derived.whole(agreed) and tonumber(agreed) <= tonumber(keyed.revision())
+    derived.entry("zset", key.waiting_keys, its_key, agreed, is_good and agreed or 0) -- the next tick settles it
+    settle(its_key, agreed)
+end

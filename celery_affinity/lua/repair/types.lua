@@ -1,0 +1,120 @@
+-- repair_types: what follows from the lanes of a type: its heads, and how many calls wait.
+local MOST_LIMITED = 1000 -- claims of a type that is limited
+
+-- Adds the jobs of heads that wait, and are in no lane, to their lanes: a script that failed had popped them.
+local function put_back_what_waits(type)
+    for its_lane, its_enqueued, id in lanes.each(redis.call("HGET", key.heads, type) or "") do
+        if repair_jobs.fix_batch(id) then
+            redis.call("HSET", key.job(id), "state", "pending", "lane", its_lane, "enqueued", its_enqueued)
+        end
+        local state, of_type, lane, enqueued, deliveries =
+            derived.fields(key.job(id), "state", "type", "lane", "enqueued", "deliveries")
+        if state == "pending" and of_type == type and spoiled.can_wait(type, lane, enqueued, deliveries) then
+            derived.one("zset", key.lane(type, lane), id, function(found)
+                return found or its_enqueued
+            end)
+        end
+    end
+end
+
+-- Frees claims that a limit or a reserve of the type counts, and that are none.
+local function fix_limited(type)
+    for _, id in ipairs(derived.members(key.limited(type), MOST_LIMITED)) do
+        if derived.fields(key.job(id), "limited") ~= "1"
+            and derived.found("job " .. id .. ", counted by the limit of type " .. type) then
+            type_rules.free(type, id)
+        end
+    end
+end
+
+-- RETURNS the head of a lane as key `heads` has it; "" if the lane is empty.
+local function head_of(type, lane)
+    local name = key.lane(type, lane)
+    local time = redis.call("ZRANGE", name, 0, 0, "WITHSCORES")[2]
+    local is_good = not time or string.find(time, "^%d+$") or derived.found("a time in " .. name .. ": " .. time)
+    return is_good and lanes.with_new_head(type, lane, "", 1, 0) or ""
+end
+
+-- Fixes the heads of a type, which may stand in any order.
+local function fix_heads(type)
+    local differ = derived.one("hash", key.heads, type, function(found)
+        local heads, expected = {}, {}
+        for _, lane in ipairs(lanes.names()) do
+            local head = head_of(type, lane)
+            if head ~= "" then
+                heads[#heads + 1], expected[head] = head, true
+            end
+        end
+        local text = table.concat(heads, " ")
+        local is_good = #text == #(found or "")
+        for lane, enqueued, id in lanes.each(found or "") do
+            is_good = is_good and expected[lane .. " " .. enqueued .. " " .. id]
+        end
+        return is_good and found or text ~= "" and text
+    end)
+    if differ and not call.found then
+        redis.call("HDEL", key.leaders, type)
+    end
+end
+
+-- Counts the calls of a type that wait in batches, unless very many jobs wait: then another repair does. `places`: the
+-- keys of its lanes, and of the jobs that keys of rules keep out of these.
+local function fix_waiting_calls(type, places)
+    local calls, left = 0, protocol.MOST_RECOUNTED
+    for _, place in ipairs(places) do
+        left = left - redis.call("ZCARD", place)
+    end
+    if left < 0 then
+        return
+    end
+    for _, place in ipairs(places) do
+        for _, id in ipairs(redis.call("ZRANGE", place, 0, -1)) do
+            local is_batch = marks.of(id) == protocol.BATCH and derived.exists(key.callers(id), "zset")
+            calls = calls + (is_batch and callers.beyond_one(id) or 0)
+        end
+    end
+    derived.one("hash", key.waiting_calls, type, calls > 0 and calls)
+end
+
+-- Fixes what follows from the lanes of a type; if `thorough`, also the first jobs of its lanes: of each lane as many as
+-- a call moves, if there are few lanes.
+local function fix_type(type, thorough)
+    derived.all("hash", key.figures(type), derived.whole)
+    fix_limited(type)
+    put_back_what_waits(type)
+    local names, places, fields = lanes.names(), {}, {}
+    for nth, lane in ipairs(names) do
+        fields[nth] = type .. " " .. lane
+        for _, place in ipairs({ key.lane(type, lane), key.kept_back(type, lane) }) do
+            if derived.exists(place, "zset") then
+                places[#places + 1] = place
+                repair_keyed.fix_place(place, type, lane)
+            end
+        end
+    end
+    for _, place in ipairs(thorough and places or {}) do
+        repair_jobs.fix_all(derived.members(place, math.max(1, math.floor(3 * protocol.MOST_MOVES / #places))))
+    end
+    for nth, found in ipairs(redis.call("HMGET", key.kept_lanes, unpack(fields))) do
+        local is_kept = redis.call("EXISTS", key.kept_back(type, names[nth])) == 1
+        derived.entry("hash", key.kept_lanes, fields[nth], found, is_kept and found)
+    end
+    fix_heads(type)
+    fix_waiting_calls(type, places)
+    call.moved[type] = true
+end
+
+-- Types are found in these hashes, each of whose fields begins with a type.
+local HASHES = { "heads", "capacity", "kept_lanes", "waiting_calls" }
+
+-- Fixes the type of `field` of `hash`, unless it has had its turn, since an earlier hash has it.
+function repair_types.fix(field, hash, thorough)
+    local type = string.match(field, "^%S+") or "!" -- "!" of `heads` says whether there are rules
+    for _, name in ipairs(HASHES) do
+        if type ~= "!" and name == hash then
+            fix_type(type, thorough)
+        elseif type == "!" or name == hash or redis.call("HEXISTS", key[name], type) == 1 then
+            return
+        end
+    end
+end
