@@ -13,7 +13,7 @@ import time
 from redis.exceptions import RedisError
 
 from ..callers.announcer import Announcer
-from ..rules.protocol import TICK_US
+from ..rules.protocol import REPAIRED_EVERY_US, TICK_US
 from ..rules.score import MICRO
 from ..server.old_libraries import OldLibraries
 from ..server.scheduler import Scheduler
@@ -40,7 +40,7 @@ _PRODUCERS_SEND_S = 10.0
 QUIET_PAUSE_S = 5.0
 
 #: Interval, s, at which a ticking dispatcher repairs what other programs deleted or overwrote, and looks at reserves.
-_REPAIRS_EVERY_S = 60.0
+_REPAIRS_EVERY_S = REPAIRED_EVERY_US / MICRO
 
 #: Pause, s, after a tick that the server did not answer.
 _PAUSE_AFTER_ERROR_S = 1.0

@@ -183,7 +183,7 @@ function repair_workers.fix(worker, _, thorough)
         end
         return call.now_us / 1000 -- greater than any: nobody is given a thousand jobs each second since 1970
     end)
-    if (fix_worker(worker)) then
+    if fix_worker(worker) and not call.found then -- a repair that changes nothing has said all of it
         fix_sums()
     end
 end
