@@ -78,7 +78,7 @@ local REMOVE = { hash = "HDEL", zset = "ZREM", string = "UNLINK" }
 -- whether they differ.
 function derived.entry(kind, name, member, found, should)
     found, should = found or nil, type(should) == "number" and string.format("%.0f", should) or should or nil
-    if found == should or (kind == "zset" and found and should and tonumber(found) == tonumber(should)) then
+    if found == should then
         return false
     end
     local is_of = member and member .. " of " or ""

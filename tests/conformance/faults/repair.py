@@ -5,6 +5,7 @@ from .fault import Fault
 _MANY_TYPES = "tests/server/test_costs.py::test_repair_goes_through_very_many_types_some_at_a_time"
 _SPOILED = "tests/server/test_spoiled.py::"
 _SAYS_ONLY = _SPOILED + "test_a_repair_that_only_says_what_is_wrong_changes_nothing[valkey-held]"
+_WORKERS = "tests/server/test_spoiled_workers.py::"
 _TYPES = "tests/server/test_spoiled_types.py::"
 _GOES_ON = _SPOILED + "test_whatever_is_spoiled_the_rest_goes_on"
 _IS_TOLD = _SPOILED + "test_what_is_found_is_told_counted_and_kept_for_a_while"
@@ -28,7 +29,7 @@ FAULTS = (
         "key.free(profile), worker, derived.any_time }",
     ),
     Fault("repair/workers", "(name == key.capacity or name == key.free_slots and not found)", "name == key.capacity"),
-    Fault("repair/derived", "tonumber(found) == tonumber(should)", "false"),
+    Fault("repair/derived", 'type(should) == "number" and string.format("%.0f", should) or should', "should"),
     Fault("repair/keyed", "id, is_kept and row.enqueued }", "id, row.enqueued }"),
     Fault(
         "placing/lanes",
@@ -62,7 +63,10 @@ FAULTS = (
     Fault("repair/keyed", "return found or keyed.revision()", "return found", _OF_A_KEY + "[valkey-waiting_keys]"),
     Fault("repair/keyed", 'return found or is_kept and "1"', "return found", _OF_A_KEY + "[valkey-kept_lanes]"),
     Fault(
-        "repair/workers", "workers_left == 0 and slots_left == 0", "workers_left == 0", _GOES_ON + "[valkey-capacity]"
+        "repair/workers",
+        "workers_left == 0 and slots_left == 0",
+        "workers_left == 0",
+        _WORKERS + "test_what_was_deleted_is_counted_again[valkey-capacity]",
     ),
     Fault("repair/workers", "        derived.set_aside(key.worker(worker))\n", "", _GOES_ON + "[valkey-worker]"),
     Fault(
