@@ -2,6 +2,7 @@
 
 import time
 from collections import defaultdict
+from contextlib import suppress
 
 from celery_affinity.membership.sums import Sums
 from celery_affinity.rules.ahead import Ahead
@@ -65,12 +66,13 @@ class ScriptedFleet:
         return [Job(each, type_, f"message of {each}", task_id=f"task-{each}", **fields) for each in ids]
 
     def inbox(self, worker):
-        """Read a worker's inbox to its end, as its loop would."""
+        """Read a worker's inbox to its end, as its loop would: what nobody can read is dropped."""
         key = self.scheduler.keys.key("inbox", worker)
         payloads = []
         while payload := self.scheduler.client.rpop(key):
             if not payload.startswith(b"\n"):  # a sign
-                payloads.append(Claim.parse(payload))
+                with suppress(ValueError):
+                    payloads.append(Claim.parse(payload))
         return self._came(worker, payloads)
 
     def _came(self, worker, claims):
