@@ -10,9 +10,7 @@ from celery_affinity.rules.job_rules import Rate
 from celery_affinity.rules.keys import encode
 from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.protocol import AT_ONCE_US
-from tests.conformance.reference.keyed.room import limit_of
-from tests.conformance.reference.keyed.rows import rules_of
-from tests.conformance.reference.keyed.standing import standing_ids
+from tests.conformance.reference import keyed
 
 from .mirror import KEYS
 
@@ -70,10 +68,10 @@ def check_that_no_slot_is_idle(reference):
 
 def eligible(reference):
     """Yield the pending jobs that no rule keeps back, each rule by itself; but for those that are left to a tick."""
-    held, standing = held_keys(reference), standing_ids(reference)
+    held, standing = held_keys(reference), keyed.standing_ids(reference)
     left = left_to_a_tick(reference)
     for job in reference.jobs.values():
-        rules = rules_of(job)
+        rules = keyed.rules_of(job)
         is_paused = "*" in reference.pauses or f"type:{encode(job.type)}" in reference.pauses
         if job.state != "pending" or is_paused or job.type in left:
             continue
@@ -89,16 +87,16 @@ def eligible(reference):
             yield job
         elif not isinstance(rules.stated, Rate):
             kept_for = reference.kept_for.get(rules.key)
-            has_room = held[rules.key] < limit_of(reference, rules.key)
+            has_room = held[rules.key] < keyed.limit_of(reference, rules.key)
             if has_room and kept_for in (None, job.id):
                 yield job
 
 
 def left_to_a_tick(reference):
     """Return the types of which a job stands that nobody fills but the next tick: others of its type wait behind it."""
-    standing = standing_ids(reference)
-    jobs = [job for job in reference.jobs.values() if job.id in standing and rules_of(job)]
-    return {job.type for job in jobs if reference.due_keys.get(rules_of(job).key) == AT_ONCE_US}
+    standing = keyed.standing_ids(reference)
+    jobs = [job for job in reference.jobs.values() if job.id in standing and keyed.rules_of(job)]
+    return {job.type for job in jobs if reference.due_keys.get(keyed.rules_of(job).key) == AT_ONCE_US}
 
 
 def may_wait_for_its_key(reference, rules):
@@ -168,7 +166,7 @@ def is_at_its_limit(reference, type_):
 
 def held_keys(reference):
     """Return how many jobs hold each key."""
-    return Counter(rules_of(job).key for job in claimed(reference) if rules_of(job))
+    return Counter(keyed.rules_of(job).key for job in claimed(reference) if keyed.rules_of(job))
 
 
 def claimed(reference):
@@ -183,10 +181,10 @@ def check_that_keys_are_kept(reference, granted):
     """
     held = held_keys(reference)
     for job in granted:
-        rules = rules_of(job)
+        rules = keyed.rules_of(job)
         assert rules is None or f"key:{rules.key}" not in reference.pauses, f"{job.id} has a paused key"
         if rules and isinstance(rules.stated, int) and rules.key != "a":
-            assert held[rules.key] <= limit_of(reference, rules.key), f"{job.id} is one too many"
+            assert held[rules.key] <= keyed.limit_of(reference, rules.key), f"{job.id} is one too many"
 
 
 def free_slots(reference):

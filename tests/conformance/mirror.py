@@ -16,8 +16,7 @@ from celery_affinity.rules.job_rules import as_kept
 from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import FIGURES_KEPT_S
 from celery_affinity.server.replies import Joining
-from tests.conformance.reference.keyed import rows as key_rows
-from tests.conformance.reference.keyed import standing as key_standing
+from tests.conformance.reference import keyed
 
 from ..support.clocked import CLOCK
 
@@ -149,7 +148,7 @@ def expected(reference):
     def entry(names, field, value):
         state[key(*names)][field] = value
 
-    standing = {job.id for job in key_standing.standing(reference, {job.type for job in reference.jobs.values()})}
+    standing = {job.id for job in keyed.standing(reference, {job.type for job in reference.jobs.values()})}
     for job in reference.jobs.values():
         _expect_job(job, entry, job.id in standing)
         state[key("job", job.id)] = _job_hash(job) | _if_forgotten(reference, job)
@@ -418,11 +417,11 @@ def _expect_figures(reference, entry):
 
 
 def _expect_keys(reference, entry, standing):
-    ruled = [job for job in reference.jobs.values() if key_rows.rules_of(job)]
+    ruled = [job for job in reference.jobs.values() if keyed.rules_of(job)]
     first = {}
     for job in sorted(ruled, key=lambda job: (job.enqueued_us, job.id)):
-        its_key, its_lane = key_rows.rules_of(job).key, f"{encode(job.type)} {lane(job)}"
-        if job.state == "claimed" and isinstance(key_rows.rules_of(job).stated, int):
+        its_key, its_lane = keyed.rules_of(job).key, f"{encode(job.type)} {lane(job)}"
+        if job.state == "claimed" and isinstance(keyed.rules_of(job).stated, int):
             entry(["held", its_key], job.id, job.fence)
         if job.state == "pending":
             entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.enqueued_us)

@@ -12,10 +12,14 @@ from celery_affinity.lua.library import ARROWS
 from tests.conformance.reference.reference import Reference
 
 REFERENCE, LUA = Path(__file__).parent / "reference", Path(str(files(lua)))
-TWINS = sorted(path.relative_to(REFERENCE) for path in REFERENCE.glob("*/*.py") if path.stem != "__init__")
-
 #: Arrows without a twin in the reference, whose state is never spoiled.
 WITHOUT_REFERENCE = {"repair"}
+
+ROOMS = sorted(path.name for path in LUA.iterdir() if path.is_dir() and path.name not in {"arrows", *WITHOUT_REFERENCE})
+ARROW_FILES = sorted(path for path in (REFERENCE / "arrows").glob("*.py") if path.stem != "__init__")
+TWINS = sorted(
+    path for path in REFERENCE.glob("*.py") if path.stem not in {"__init__", "reference", "model", "replies"}
+)
 
 #: Functions without a twin. Scripts find while reading whether there is a choice, read settings one by one, have one
 #: arrow for two methods now and then, and find in lanes what the reference finds by rules.
@@ -36,24 +40,33 @@ ONLY_IN_PYTHON |= {
 
 
 def public_functions(path):
-    tree = ast.parse((REFERENCE / path).read_text(encoding="utf-8"))
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     classes = [each for each in tree.body if isinstance(each, ast.ClassDef)]
     found = [each.name for scope in (tree, *classes) for each in scope.body if isinstance(each, ast.FunctionDef)]
     return {name for name in found if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("path", TWINS, ids=str)
-def test_the_functions_of_a_file_of_the_reference_are_in_the_same_room_of_lua(path):
-    if path.parent.name == "arrows":
-        sources = [(LUA / path.with_suffix(".lua")).read_text(encoding="utf-8")]
-    else:
-        sources = [each.read_text(encoding="utf-8") for each in (LUA / path.parent).glob("*.lua")]
-    found = re.findall(r"\bfunction (?:\w+\.)?(\w+)\(|\b(\w+) = function\(", "\n".join(sources))
+def room_of(path):
+    """Return the room of Lua that the file *path* of the reference is named after, or that has a file of its name."""
+    (room,) = [room for room in ROOMS if room == path.stem] or [
+        room for room in ROOMS if (LUA / room / f"{path.stem}.lua").exists()
+    ]
+    return room
+
+
+@pytest.mark.parametrize("path", TWINS, ids=lambda path: path.stem)
+def test_the_functions_of_a_file_of_the_reference_are_in_its_room_of_lua(path):
+    source = "\n".join(each.read_text(encoding="utf-8") for each in (LUA / room_of(path)).glob("*.lua"))
+    found = re.findall(r"\bfunction (?:\w+\.)?(\w+)\(|\b(\w+) = function\(", source)
     functions = {name for each in found for name in each}
     assert public_functions(path) <= functions | ONLY_IN_PYTHON
 
 
+def test_the_arrows_are_in_files_by_subject_and_nothing_else_is_there():
+    found = [name for path in ARROW_FILES for name in sorted(public_functions(path) - ONLY_IN_PYTHON)]
+    assert sorted(found) == sorted({*ARROWS} - WITHOUT_REFERENCE)
+
+
 @pytest.mark.parametrize("arrow", sorted({*ARROWS} - WITHOUT_REFERENCE))
-def test_an_arrow_is_in_the_table_of_contents_and_has_a_file(arrow):
+def test_an_arrow_is_in_the_table_of_contents(arrow):
     assert hasattr(Reference, arrow)
-    assert Path("arrows", f"{arrow}.py") in TWINS

@@ -9,7 +9,7 @@ from celery_affinity.rules.job_rules import Rate
 from celery_affinity.rules.protocol import ENDED_KEPT_S, MOST_BYTES
 from celery_affinity.rules.recurring_call import RecurringCall
 
-from .base.settings_in_force import InForce
+from .settings_in_force import InForce
 
 State = Literal["scheduled", "pending", "merged", "claimed", "done", "failed", "dead", "revoked", "expired"]
 

@@ -8,11 +8,11 @@ heads, nor counts by profile or by type: those are how the scripts avoid looking
                                  ^                                    |
                                  +---------- requeue, recover --------+
 
-Every arrow that adds a job or a slot ends with `fill`, the one place where a job meets a slot. A file here and the
-file of ``lua`` that must equal it have the same name, in a room of the same name.
+Every arrow that adds a job or a slot ends with `fill`, the one place where a job meets a slot. A file here is named
+after a room of ``lua`` or one of its files, and a function after its twin there; `arrows` has files by subject.
 """
 
-from . import arrows
+from .arrows import fleet, operating, publishing, recurring, telling, ticking, working
 from .model import Cohort
 
 
@@ -20,48 +20,48 @@ class Reference(Cohort):
     """The scheduler of one cohort: its state, and each arrow as a method, in the order in which a job takes them."""
 
     # A job comes,
-    publish = arrows.publish.publish
-    ingest = arrows.ingest.ingest
+    publish = publishing.publish
+    ingest = publishing.ingest
     # gets a slot,
-    claim = arrows.claim.claim
+    claim = publishing.claim
     # has been done, or comes back.
-    ack = arrows.ack.ack
-    release = arrows.release.release
-    requeue = arrows.requeue.requeue
+    ack = working.ack
+    release = working.release
+    requeue = working.requeue
 
     # A worker comes, lives, goes,
-    join = arrows.join.join
-    sync = arrows.sync.sync
-    count = arrows.count.count
-    beat = arrows.beat.beat
-    leave = arrows.leave.leave
+    join = fleet.join
+    sync = fleet.sync
+    count = fleet.count
+    beat = fleet.beat
+    leave = fleet.leave
     # or is dead.
-    recover = arrows.recover.recover
-    tick = arrows.tick.tick
+    recover = fleet.recover
+    tick = ticking.tick
 
     # A job ends without a worker, and its caller is told.
-    revoke = arrows.revoke.revoke
-    revoke_stamped = arrows.revoke.revoke_stamped
-    callers = arrows.callers.callers
-    part = arrows.part.part
-    shared = arrows.shared.shared
-    announce = arrows.announce.announce
-    told = arrows.told.told
-    leave_to_others = arrows.told.leave_to_others
+    revoke = operating.revoke
+    revoke_stamped = operating.revoke_stamped
+    callers = telling.callers
+    part = telling.part
+    shared = telling.shared
+    announce = telling.announce
+    told = telling.told
+    leave_to_others = telling.leave_to_others
 
     # A call recurs.
-    recur = arrows.recur.recur
-    due = arrows.due.due
-    leave_due = arrows.leave_due.leave_due
-    fire = arrows.fire.fire
-    stop = arrows.stop.stop
-    suspend = arrows.suspend.suspend
+    recur = recurring.recur
+    due = recurring.due
+    leave_due = recurring.leave_due
+    fire = recurring.fire
+    stop = recurring.stop
+    suspend = recurring.suspend
 
     # A person asks for it.
-    purge = arrows.purge.purge
-    move = arrows.move.move
-    replay = arrows.replay.replay
-    drop = arrows.drop.drop
-    configure = arrows.configure.configure
-    pause = arrows.pause.pause
-    resume = arrows.resume.resume
+    purge = operating.purge
+    move = operating.move
+    replay = operating.replay
+    drop = operating.drop
+    configure = operating.configure
+    pause = operating.pause
+    resume = operating.resume

@@ -1,0 +1,124 @@
+"""A job has been done, or comes back: ack, release, requeue."""
+
+from collections.abc import Iterable, Set
+
+from celery_affinity.rules import ahead, marks
+from celery_affinity.rules.ahead import Ahead
+
+from .. import batches, claims, come_back, lookahead, placing, recurring
+from .. import ends as ends_of_jobs
+from ..model import Cohort, Delivery, Outcome, Worker
+from ..replies import NONE, Released
+
+# -- ack: the message is settled, and the job will not run again. Its slot stays taken until the release.
+
+
+def ack(cohort: Cohort, worker_id: str, acks: Iterable[tuple[str, int]]) -> int:
+    """Settle messages (job id, fencing number). Return how many the worker held."""
+    held = [job for job_id, fence in acks if (job := claims.held(cohort, worker_id, job_id, fence))]
+    for job in held:
+        job.acked = True
+    return len(held)
+
+
+# -- release: claimed -> done, failed, revoked, expired, dead or pending. The slots are free again.
+
+
+def release(
+    cohort: Cohort,
+    worker_id: str,
+    sequence: str,
+    ends: Iterable[tuple[str, int, Outcome]],
+    *,
+    inline: bool,
+    now_us: int,
+    may_hold: Ahead = ahead.NOTHING,
+) -> Released:
+    """End claims (job id, fencing number, outcome). A call that is repeated gets the jobs of the first reply once more.
+
+    *sequence*: the number of the call, with a minus before it if the call is repeated.
+
+    *inline*: whether the caller takes its next jobs from the reply. *may_hold*: what it may hold beyond its slots.
+    """
+    worker = cohort.workers.get(worker_id)
+    if worker is None:
+        return Released(NONE, [])
+    before: list[Delivery] = []
+    if sequence.startswith("-"):
+        sequence = sequence[1:]
+        before = [
+            claims.payload(cohort, cohort.jobs[job_id])
+            for job_id in worker.claims
+            if cohort.jobs[job_id].by == sequence
+        ]
+    if inline:
+        worker.stalled = False  # only the event loop takes jobs inline, so it turns
+    again = _take_ends(cohort, worker, ends, now_us)
+    lookahead.gave_back(cohort, worker, again)
+    fits_others = again or any(placing.best(cohort, type_) for type_ in cohort.gained)  # before the slots are free
+    if not fits_others:
+        cohort.gained = set()
+    placing.recount(worker, now_us)
+    deliveries: list[Delivery] = []
+    more = placing.fill(
+        cohort, again | worker.types, now_us, worker, deliveries if inline else None, alone=not fits_others
+    )
+    if not more:
+        if inline and may_hold != ahead.NOTHING:
+            lookahead.fill(cohort, worker, may_hold, now_us, deliveries)
+        lookahead.ask(cohort, worker)
+    for delivery in deliveries:
+        cohort.jobs[delivery.job_id].by = sequence
+    return Released(more, before + deliveries)
+
+
+def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Outcome]], now_us: int) -> set[str]:
+    """Record how claims ended. Return the types of those that are pending again."""
+    again: set[str] = set()
+    for job_id, fence, outcome in ends:
+        job = claims.held(cohort, worker.id, job_id, fence)
+        if job is None:
+            continue
+        how, why = ends_of_jobs.read_outcome(outcome)
+        if (how == "rejected" and not job.acked) or (how == "failed" and worker.keeps_failed):
+            come_back.drop(cohort, job, now_us)
+            come_back.bury(cohort, job, "rejected" if how == "rejected" else "failed", now_us, why)
+        elif marks.is_batch(job.id):
+            again |= batches.release(cohort, job, how, why, now_us)
+        elif how in ends_of_jobs.STATE_AFTER or job.acked:
+            ends_of_jobs.on_worker(
+                cohort,
+                job,
+                ends_of_jobs.STATE_AFTER.get(how, "done"),
+                why if how in ends_of_jobs.STATE_AFTER else "",
+                now_us,
+            )
+            if how == "acked":
+                recurring.run(cohort, job, job, now_us)
+        else:
+            again |= come_back.put(cohort, job, now_us, counted=how == "unsettled", why=why)
+    return again
+
+
+# -- requeue: claimed -> pending, with the first enqueue time; the slot is free again.
+
+
+def requeue(
+    cohort: Cohort, worker_id: str, given: Iterable[tuple[str, int]], *, counted: bool, now_us: int
+) -> tuple[Set[str], int]:
+    """Take claims (job id, fencing number) back, *counted* as a delivery or not.
+
+    Return `more`, and the number of jobs that are pending again.
+    """
+    worker = cohort.workers.get(worker_id)
+    if worker is None:
+        return NONE, 0
+    types, returned = set(worker.types), 0
+    for job_id, fence in given:
+        job = claims.held(cohort, worker_id, job_id, fence)
+        if job:
+            came_back = come_back.put(cohort, job, now_us, counted=counted)
+            types |= came_back
+            returned += len(came_back)
+    placing.recount(worker, now_us)
+    return placing.fill(cohort, types, now_us), returned

@@ -1,0 +1,122 @@
+"""A batch that a worker held: what becomes of its calls when the run ends, or the batch goes back or dies."""
+
+from celery_affinity.rules import marks
+from celery_affinity.rules.protocol import BATCH_SIZE, LARGEST_BATCH_COUNTED
+
+from . import callers, come_back, ends, find_by, keyed, recurring
+from .model import Cohort, Job, Reason, State
+
+# -- A batch that a worker held: what becomes of its calls.
+
+
+def is_its_own(cohort: Cohort, batch: Job, fence: int | None) -> bool:
+    """Return whether somebody tells the calls of *batch*: the worker whose claim has the number *fence*.
+
+    None: whoever tells ends that no worker tells.
+    """
+    if not marks.is_batch(batch.id):
+        return False
+    return batch.id in cohort.untold if fence is None else batch.state == "claimed" and batch.fence == fence
+
+
+def end_caller(cohort: Cohort, caller: Job, state: State, why: str, now_us: int) -> None:
+    """Record how a call ended whose caller knows, or is told by the worker."""
+    callers.remove(cohort, caller)
+    find_by.remove(cohort, caller, keeps_last=True)
+    caller.state, caller.why, caller.ended_us, caller.message = state, why, now_us, None
+    ends.remember(cohort, caller, ends.keep_s(cohort), now_us)
+
+
+def meanwhile(cohort: Cohort, batch: Job, now_us: int) -> bool:
+    """*batch* comes back from its worker: end the call that was run if it is to end. Return whether others are left."""
+    primary = cohort.jobs[batch.primary or ""]
+    batch.primary = None
+    ended = ends.meanwhile(cohort, primary, now_us)
+    if ended:
+        callers.remove(cohort, primary)
+        ends.record(cohort, primary, ended, now_us)
+    if not batch.callers:
+        callers.vanish(cohort, batch, now_us)
+    return bool(batch.callers)
+
+
+def bury(cohort: Cohort, batch: Job, reason: Reason, now_us: int) -> None:
+    """*batch* is dead: all of its callers are to be told, but for the one whom the worker tells."""
+    if reason in ("rejected", "failed"):
+        primary = batch.primary or ""
+        batch.told_callers[primary] = batch.callers.pop(primary)
+    batch.primary = None
+    if batch.callers:
+        cohort.untold[batch.id] = now_us
+
+
+def forget_some(cohort: Cohort, batch: Job, most: int, now_us: int) -> bool:
+    """Delete *most* calls of a *batch* that goes. Return whether that was all; if not, the others go later."""
+    calls = {**batch.told_callers, **batch.callers}
+    for job_id in [*calls][:most]:
+        find_by.remove(cohort, cohort.jobs.pop(job_id), keeps_last=False)
+        del calls[job_id]
+    if calls:
+        batch.callers, batch.told_callers = {}, calls
+        batch.state, batch.reason, batch.ended_us, batch.is_listed = "dead", "deleted", now_us, False
+        cohort.untold[batch.id] = now_us
+    return not calls
+
+
+def wait_again(cohort: Cohort, batch: Job) -> None:
+    """All calls of a dead *batch* wait again, and nothing ends them that would have."""
+    calls = batch.callers | batch.told_callers
+    batch.callers, batch.told_callers = dict(sorted(calls.items(), key=lambda each: each[1])), {}
+    batch.task_id = ""
+    for job_id in batch.callers:
+        caller = cohort.jobs[job_id]
+        find_by.fade(cohort, caller)
+        caller.expires_us, caller.stamps, caller.is_moved = None, (), False
+
+
+# -- How the run of a batch ended: for the call that was run, as its worker says; what of the others, is decided here.
+
+
+def release(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[str]:
+    """Record the end of a claim of *batch*. Return the types that gained a pending job: one, or none."""
+    if how == "returned" and batch.acked:  # the run was ended for one of the other calls, which is revoked
+        return _go_on(cohort, batch, now_us)
+    primary = cohort.jobs[batch.primary or ""]
+    is_without_result = how in ("revoked", "expired")  # the worker ended the call before it came to a result
+    if how in ends.STATE_AFTER or batch.acked:
+        state, its_why = (ends.STATE_AFTER[how], why) if how in ends.STATE_AFTER else ("done", "")
+        end_caller(cohort, primary, state, its_why, now_us)
+        if batch.callers and is_without_result:
+            return _go_on(cohort, batch, now_us)
+        batch.primary = None
+        if not is_without_result:
+            _count(cohort, batch)
+        ends.on_worker(cohort, batch, state, its_why, now_us)
+        if how == "acked":
+            recurring.run(cohort, batch, primary, now_us)
+        if batch.callers:
+            cohort.untold[batch.id] = now_us
+        return set()
+    return come_back.put(cohort, batch, now_us, counted=how == "unsettled", why=why)
+
+
+def _count(cohort: Cohort, batch: Job) -> None:
+    """Count a run of several calls, and these: those of a type for as long as workers serve it."""
+    calls = batch.size or 0
+    if calls < 2:
+        return
+    size = 1 << (calls - 1).bit_length()
+    cohort.counters[f"{BATCH_SIZE}{size if size <= LARGEST_BATCH_COUNTED else 'more'}"] += 1
+    cohort.counters["batched"] += calls
+    if cohort.capacity(batch.type):
+        cohort.batched[batch.type] += calls
+
+
+def _go_on(cohort: Cohort, batch: Job, now_us: int) -> set[str]:
+    """Have the other calls wait again; others do not join them."""
+    come_back.drop(cohort, batch, now_us)
+    callers.close(cohort, batch)
+    batch.primary, batch.task_id, batch.acked = None, "", False
+    batch.state = "pending"
+    keyed.enter(cohort, batch, now_us)
+    return {batch.type}

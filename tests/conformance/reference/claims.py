@@ -1,0 +1,49 @@
+"""Claims: a job held by a worker's slot, with a fencing number that grows at each delivery."""
+
+from celery_affinity.rules import marks
+
+from . import ends, keyed, merging, placing, type_rules
+from .model import Cohort, Delivery, Job, Worker
+
+
+def payload(cohort: Cohort, job: Job) -> Delivery:
+    """Return what a worker reads of a claimed job; of a batch, the message of the call that is run."""
+    assert job.fence is not None
+    run = cohort.jobs[job.primary] if job.primary else job
+    lane = (job.on_demand, job.priority) if job.is_moved else None
+    facts = (job.id, job.fence, job.type, job.deliveries, job.enqueued_us)
+    return Delivery(*facts, run.message or "", run.expires_us, lane)
+
+
+def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | None:
+    """Give a job to *worker*; one that has expired ends instead, and nobody gets it."""
+    if marks.is_batch(job.id) and merging.choose(cohort, job, now_us) is None:
+        keyed.leave(cohort, job, now_us)
+        return None
+    cohort.fence += 1
+    job.claimed_us = now_us
+    if job.has_expired(now_us):
+        ends.record(cohort, job, "expired", now_us)
+        keyed.leave(cohort, job, now_us)
+        return None
+    job.state, job.worker, job.fence = "claimed", worker.id, cohort.fence
+    worker.claims[job.id] = cohort.fence
+    keyed.hold(cohort, job, now_us)
+    type_rules.hold(cohort, job)
+    placing.recount(worker, now_us)
+    return payload(cohort, job)
+
+
+def held(cohort: Cohort, worker_id: str, job_id: str, fence: int) -> Job | None:
+    """Return the job if the worker holds it with this very number: a stale one changes nothing."""
+    worker = cohort.workers.get(worker_id)
+    return cohort.jobs[job_id] if worker and worker.claims.get(job_id) == fence else None
+
+
+def is_unread(cohort: Cohort, worker: Worker, job: Job) -> bool:
+    """Remove a job from its worker's inbox. Return whether the job was there: then the worker has not read it."""
+    delivery = payload(cohort, job)
+    if delivery not in worker.inbox:
+        return False
+    worker.inbox.remove(delivery)
+    return True

@@ -1,0 +1,97 @@
+"""The ways a claimed job leaves its slot without having been done: pending again, or dead."""
+
+from celery_affinity.rules import marks
+from celery_affinity.rules.protocol import MOST_FORGOTTEN, MOST_MOVES
+
+from . import batches, callers, ends, find_by, keyed, type_rules
+from .model import Cohort, Job, Reason
+
+
+def drop(cohort: Cohort, job: Job, now_us: int) -> None:
+    """Free the slot of *job*. The caller recounts the worker's slots."""
+    assert job.worker is not None
+    del cohort.workers[job.worker].claims[job.id]
+    job.worker = job.fence = job.started_us = None
+    job.by = ""
+    type_rules.free(cohort, job)
+    keyed.free(cohort, job, now_us)
+
+
+def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") -> set[str]:
+    """Take a job from its worker: pending again, dead if it came back too often, lost if it had been acked.
+
+    A job that was revoked meanwhile ends, acked or not: its worker may have told the caller so. So does one that has
+    expired, unless it was acked. Return the types that gained a pending job: one, or none.
+    *counted*: whether this return counts as a delivery.
+    """
+    drop(cohort, job, now_us)
+    ended = None if marks.is_batch(job.id) else ends.meanwhile(cohort, job, now_us)
+    if job.acked and ended != "revoked":
+        bury(cohort, job, "lost", now_us)
+        return set()
+    if marks.is_batch(job.id):
+        if not batches.meanwhile(cohort, job, now_us):
+            return set()
+    elif ended is not None:
+        ends.record(cohort, job, ended, now_us)
+        return set()
+    job.deliveries += counted
+    if counted and job.deliveries >= int(cohort.settings.get("max_deliveries")):
+        bury(cohort, job, "max_deliveries", now_us, why)
+        return set()
+    job.state = "pending"
+    if marks.is_batch(job.id):
+        job.task_id = ""
+    keyed.enter(cohort, job, now_us)
+    return {job.type}
+
+
+def bury(cohort: Cohort, job: Job, reason: Reason, now_us: int, why: str = "") -> None:
+    """Put a job among the dead letters, of which the newest are kept."""
+    job.state, job.reason, job.why, job.ended_us = "dead", reason, why, now_us
+    cohort.counters[reason] += 1
+    if cohort.capacity(job.type) and reason != "failed":  # its worker counts it
+        cohort.figures[job.type][reason] += 1
+    callers.close(cohort, job)
+    if marks.is_batch(job.id):
+        batches.bury(cohort, job, reason, now_us)
+    elif reason not in ("rejected", "unreadable", "failed"):
+        cohort.untold[job.id] = now_us
+    _trim_dead(cohort, now_us)
+
+
+def _trim_dead(cohort: Cohort, now_us: int) -> None:
+    """Forget the oldest dead letters, some at a time; those whose callers do not know yet as soon as they do."""
+    listed = [job for job in cohort.jobs.values() if job.state == "dead" and job.is_listed]
+    listed.sort(key=lambda job: (job.ended_us or 0, job.id))
+    for job in listed[: max(0, len(listed) - int(cohort.settings.get("dead_max")))][:MOST_MOVES]:
+        if job.id in cohort.untold:
+            job.is_listed = False
+        else:
+            forget(cohort, job, now_us)
+
+
+def told(cohort: Cohort, job: Job, now_us: int, most: int = MOST_FORGOTTEN) -> None:
+    """The caller of *job*, which was untold, knows how it ended; or all callers, of a batch.
+
+    *most*: calls of a batch that are deleted now, if it is to go.
+    """
+    del cohort.untold[job.id]
+    job.left, job.tries = (), 0
+    if job.state != "dead":
+        ends.told(cohort, job, now_us)
+    elif not job.is_listed:
+        forget(cohort, job, now_us, most)
+
+
+def forget(cohort: Cohort, job: Job, now_us: int, most: int = MOST_FORGOTTEN) -> None:
+    """Delete a job and all that is known of it; with a batch, *most* of its calls.
+
+    A batch that has others goes with these, when it is `told` of: nobody is to be told.
+    """
+    callers.close(cohort, job)
+    if not batches.forget_some(cohort, job, most, now_us):
+        return
+    find_by.remove(cohort, job, keeps_last=False)
+    del cohort.jobs[job.id]
+    cohort.untold.pop(job.id, None)

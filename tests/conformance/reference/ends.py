@@ -1,0 +1,125 @@
+"""How jobs end, with a worker and without one, and for how long a job is known that has ended."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from celery_affinity.rules import marks
+from celery_affinity.rules.protocol import ENDED_KEPT_S, MOST_TRIMMED, MOST_WHY_BYTES
+from celery_affinity.rules.score import MICRO
+
+from . import callers, find_by, keyed, recurring, type_rules
+from .model import Cohort, Job, Outcome, State
+
+# -- A job ends without a worker that could say so: revoked or expired while it waited. `announce` has its caller
+# told.
+
+
+How = Literal["revoked", "expired"]
+
+
+def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
+    """Record how *job*, which has no slot, has ended."""
+    if job.state in ("pending", "claimed") or job.is_patient:
+        recurring.take_back(cohort, job, now_us)
+    job.state, job.ended_us = how, now_us
+    cohort.untold[job.id] = now_us
+    cohort.counters[how] += 1
+    if cohort.capacity(job.type):
+        cohort.figures[job.type][how] += 1
+    find_by.fade(cohort, job)
+    callers.close(cohort, job)
+
+
+def waiting(cohort: Cohort, job: Job, how: How, now_us: int) -> bool:
+    """End a job if it waits; a claimed one is its worker's. Return whether it did."""
+    if job.state == "merged":
+        is_let_go = callers.let_go(cohort, job, how, now_us)
+        if is_let_go:
+            record(cohort, job, how, now_us)
+        return is_let_go
+    if job.state not in ("pending", "scheduled"):
+        return False
+    record(cohort, job, how, now_us)
+    keyed.leave(cohort, job, now_us)
+    return True
+
+
+def meanwhile(cohort: Cohort, job: Job, now_us: int) -> How | None:
+    """Return how a job that comes back from its worker has ended meanwhile; None if it may wait again."""
+    if job.has_expired(now_us):
+        return "expired"
+    return "revoked" if find_by.is_revoked(cohort, job.task_id, job.stamps, job.enqueued_us) else None
+
+
+def told(cohort: Cohort, job: Job, now_us: int) -> None:
+    """The caller of *job* knows: keep only what is known of the job."""
+    job.message = None
+    find_by.remove(cohort, job, keeps_last=True)
+    remember(cohort, job, keep_s(cohort), now_us)
+
+
+# -- A job that its worker ended: only what is known of it is kept, and for a while.
+
+
+def on_worker(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> None:
+    """Record how a claimed job ended: a repeated publish changes nothing until a server forgets the job."""
+    assert job.worker is not None
+    keep_s = cohort.workers[job.worker].keep_s
+    del cohort.workers[job.worker].claims[job.id]
+    type_rules.free(cohort, job)
+    keyed.free(cohort, job, now_us)
+    find_by.remove(cohort, job, keeps_last=True)
+    callers.close(cohort, job)
+    job.state, job.why, job.ended_us, job.message = state, why, now_us, None
+    remember(cohort, job, keep_s, now_us)
+
+
+# -- What a worker says of the end of a job that did not end well.
+
+
+#: Outcome of a claimed job that was settled -> the state of the job then.
+STATE_AFTER: Mapping[str, State] = {
+    "acked": "done",
+    "ignored": "done",
+    "failed": "failed",
+    "revoked": "revoked",
+    "expired": "expired",
+}
+
+
+def read_outcome(outcome: Outcome) -> tuple[str, str]:
+    """Return how the job ended, and why: in words, "" if nothing is said."""
+    how, _, words = outcome.partition(" ")
+    return how, words.encode()[:MOST_WHY_BYTES].decode(errors="replace")
+
+
+# -- For how long a job that has ended is known (``affinity_keep``), and the index of those known for over a minute.
+
+
+def keep_s(cohort: Cohort) -> int:
+    """Return the seconds for which a job that ends now is known."""
+    return max(ENDED_KEPT_S, int(cohort.settings.get("keep_us")) // MICRO)
+
+
+def remember(cohort: Cohort, job: Job, seconds: int, now_us: int) -> None:
+    """Have *job*, which has ended, be known for *seconds*. A batch is not in the index: its calls are."""
+    job.keep_s, job.forgotten_us = seconds, now_us + seconds * MICRO
+    if seconds > ENDED_KEPT_S and not marks.is_batch(job.id):
+        cohort.ended[job.id] = now_us
+
+
+def trim(cohort: Cohort, now_us: int) -> bool:
+    """Take jobs out that are too old, or too many: these are known for another minute. Return whether more may be."""
+    oldest = sorted(cohort.ended, key=lambda job_id: (cohort.ended[job_id], job_id))
+    since_us = now_us - int(cohort.settings.get("keep_us"))
+    gone = [job_id for job_id in oldest if cohort.ended[job_id] <= since_us][:MOST_TRIMMED]
+    over = min(len(oldest) - int(cohort.settings.get("keep_max")), MOST_TRIMMED)
+    if len(gone) < over:
+        gone = oldest[:over]
+        for job_id in gone:
+            if job_id in cohort.jobs:
+                job = cohort.jobs[job_id]
+                job.keep_s, job.forgotten_us = ENDED_KEPT_S, now_us + ENDED_KEPT_S * MICRO
+    for job_id in gone:
+        del cohort.ended[job_id]
+    return len(gone) == MOST_TRIMMED

@@ -1,0 +1,70 @@
+"""Jobs that a worker holds beyond its slots (``affinity_lookahead``), to start them when its slots are free."""
+
+from collections.abc import Set
+
+from celery_affinity.rules.ahead import Ahead
+from celery_affinity.rules.keys import encode
+from celery_affinity.rules.protocol import MARK, MOST_MOVES
+from celery_affinity.rules.slot import free_slots
+
+from . import claims, keyed, placing, type_rules
+from .model import Cohort, Delivery, Worker
+
+
+def fill(cohort: Cohort, worker: Worker, may_hold: Ahead, now_us: int, inline: list[Delivery]) -> None:
+    """Give *worker*, whose slots all have a job, pending jobs of its types that it *may_hold* beyond its slots.
+
+    A worker that holds an amount of work gives way to jobs on demand: it takes none, and is asked for those it holds.
+    """
+    beyond = -free_slots(worker.slots, worker.other, len(worker.claims))
+    if not worker.takes_jobs or beyond < 0:
+        return
+    by_free = cohort.settings.get("rarity") == "free"
+    types = {type_ for type_ in worker.types if type_rules.open(cohort, type_)}
+    if may_hold.costs and any(job.on_demand for job in keyed.standing(cohort, types)):
+        if beyond:
+            _ask_back(worker, beyond, worker.types)
+        return
+    costs = may_hold.costs or dict.fromkeys(types, 1)
+    room = may_hold.work_us if may_hold.costs else may_hold.jobs - beyond
+    has_choice = placing.has_choice(cohort, types)
+    size = 0
+    for _ in range(MOST_MOVES):
+        fits = {
+            type_: 1 if by_free else placing.slots_that_fit(cohort, type_)
+            for type_ in types & costs.keys()
+            if costs[type_] <= room
+        }
+        job = placing.first(cohort, fits, now_us, counts=has_choice, is_ahead=True)
+        if job is None or job.id.endswith(MARK) or type_rules.limit_of(cohort, job.type) is not None:
+            return  # a job ahead would hold its key, or count, while it waits for a slot
+        delivery = claims.grant(cohort, job, worker, now_us)
+        if delivery is not None:
+            inline.append(delivery)
+            cohort.ahead[job.type] = worker.id
+            room -= costs[job.type]
+            size += delivery.size
+        if size > cohort.most_bytes:
+            return
+
+
+def gave_back(cohort: Cohort, worker: Worker, again: set[str]) -> None:
+    """Have *worker*, which gave back jobs of the types in *again*, be asked once more if it holds too many still."""
+    if free_slots(worker.slots, worker.other, len(worker.claims)) < 0:
+        cohort.ahead |= {type_: worker.id for type_ in again if cohort.capacity(type_)}
+
+
+def ask(cohort: Cohort, worker: Worker) -> None:
+    """Ask who took jobs of the types of *worker* ahead last for as many as it has free slots."""
+    if not worker.free:
+        return
+    for type_ in sorted(worker.types & cohort.ahead.keys(), key=encode):
+        holder = cohort.workers.get(cohort.ahead.pop(type_))
+        if holder and holder is not worker:
+            _ask_back(holder, worker.free, worker.types)
+            return
+
+
+def _ask_back(holder: Worker, number: int, types: Set[str]) -> None:
+    """Ask *holder* for *number* jobs of *types* that have not started."""
+    holder.inbox.append(f"\nback {number} {' '.join(sorted(map(encode, types)))}")

@@ -1,0 +1,125 @@
+"""Calls that merge: which batch a call joins, and which call of a batch is run."""
+
+from celery_affinity.rules import marks
+from celery_affinity.rules.job_rules import Merge, key_part, merge_in
+from celery_affinity.rules.protocol import MOST_MOVES
+
+from . import callers, ends, keyed, patience
+from .model import Cohort, Job
+
+# -- Calls of one task with one merge key that wait together are one run. The second makes a batch of the two. The
+# batch waits, is claimed and comes back as a job does. A call alone is a job like others. Calls join in the moment at
+# which they would wait: what is open for them waits itself, and was never delivered.
+
+
+def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
+    """Have *job* join what is open for calls like it. Return whether it did; if not, *job* is what is open from now on.
+
+    Then *job* is scheduled if it waits for more calls, else still to be put where it waits (`patience`).
+
+    The batch keeps the oldest enqueue time, and the best mode and priority, of all calls that ever joined.
+    """
+    merge = merge_in(job.rules)
+    if merge is None:
+        return False
+    other = _open(cohort, job, merge)
+    if other is None:
+        before = cohort.jobs.get(cohort.merging.get(callers.place(job), ""))
+        if before is not None:
+            patience.finish(cohort, before)
+        cohort.merging[callers.place(job)] = job.id
+        patience.begin(cohort, job, merge, now_us)
+        return False
+    job.state = "merged"
+    batch = other if marks.is_batch(other.id) else _batch_of(cohort, other, now_us)
+    assert batch.calls is not None
+    assert batch.bytes is not None
+    batch.calls += 1
+    batch.bytes += job.bytes or 0
+    _add(job, batch, batch.calls)
+    on_demand, priority = batch.on_demand or job.on_demand, max(batch.priority, job.priority)
+    enqueued_us = min(batch.enqueued_us, job.enqueued_us)
+    if batch.state == "scheduled":
+        batch.on_demand, batch.priority, batch.enqueued_us = on_demand, priority, enqueued_us
+        patience.go_on(cohort, batch, merge, now_us)
+    elif (on_demand, priority, enqueued_us) != (batch.on_demand, batch.priority, batch.enqueued_us):
+        batch.state = "merged"  # in no place
+        keyed.leave(cohort, batch, now_us)
+        batch.on_demand, batch.priority, batch.enqueued_us = on_demand, priority, enqueued_us
+        batch.state = "pending"
+        keyed.enter(cohort, batch, now_us)
+    return True
+
+
+def _add(call: Job, batch: Job, number: int) -> None:
+    call.into, call.has_merged, call.bytes = batch.id, True, None
+    call.has_rules_of_its_own = number <= MOST_MOVES or bool(key_part(call.rules))
+    batch.callers[call.id] = number
+
+
+def open_if_none_is(cohort: Cohort, batch: Job) -> None:
+    """Let further calls join *batch*, unless they have something else to join."""
+    other = cohort.jobs.get(cohort.merging.get(callers.place(batch), ""))
+    if other is None or other.state not in ("pending", "scheduled") or other.deliveries:
+        cohort.merging[callers.place(batch)] = batch.id
+
+
+def _open(cohort: Cohort, job: Job, merge: Merge) -> Job | None:
+    """Return the call, or the batch, that *job* is to join; None if none is open, or has room."""
+    other = cohort.jobs.get(cohort.merging.get(callers.place(job), ""))
+    if other is None or other.state not in ("pending", "scheduled") or other.deliveries:
+        return None
+    bytes_in_all = (other.bytes or 0) + (job.bytes or 0)
+    if (other.calls or 1) >= merge.most or bytes_in_all > merge.most_bytes:
+        return None
+    is_free = marks.is_batch(other.id) or marks.batch_of(other.id) not in cohort.jobs
+    return other if is_free else None
+
+
+def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
+    """Return a new batch, which waits instead of *first*, its first call."""
+    batch = Job(
+        id=marks.batch_of(first.id),
+        type=first.type,
+        on_demand=first.on_demand,
+        priority=first.priority,
+        enqueued_us=first.enqueued_us,
+        state=first.state,
+        message=None,
+        task_name=first.task_name,
+        rules=first.rules,
+        bytes=first.bytes,
+        calls=1,
+        is_moved=first.is_moved,
+    )
+    batch.patient_us, first.patient_us = first.patient_us, None
+    first.state = "merged"
+    _add(first, batch, 1)
+    keyed.leave(cohort, first, now_us)
+    cohort.jobs[batch.id] = batch
+    cohort.merging[callers.place(batch)] = batch.id
+    if batch.state == "pending":
+        keyed.enter(cohort, batch, now_us)
+    return batch
+
+
+# -- Which call of a batch is run.
+
+
+def choose(cohort: Cohort, batch: Job, now_us: int) -> Job | None:
+    """Choose the call that is run: the first that has not expired. Those before it end; None if no call is left.
+
+    A call chooses among `MOST_MOVES` at most. If all of these have expired, the next one is for the worker to look at.
+    """
+    for job_id in list(batch.callers)[:MOST_MOVES]:
+        caller = cohort.jobs[job_id]
+        if not caller.has_expired(now_us):
+            break
+        callers.remove(cohort, caller)
+        ends.record(cohort, caller, "expired", now_us)
+    if not batch.callers:
+        callers.vanish(cohort, batch, now_us)
+        return None
+    primary = cohort.jobs[next(iter(batch.callers))]
+    batch.primary, batch.task_id, batch.size = primary.id, primary.task_id, len(batch.callers)
+    return primary

@@ -1,0 +1,136 @@
+"""Where a job meets a slot: which job goes first, which slot it gets, and which slots are free."""
+
+from collections.abc import Collection, Iterable, Mapping, Set
+
+from celery_affinity.rules.protocol import MOST_MOVES
+from celery_affinity.rules.score import Place, goes_by_age, overtakes, score
+from celery_affinity.rules.slot import FreeWorker, choose, free_slots
+
+from . import claims, keyed, type_rules
+from .model import Cohort, Delivery, Job, Worker
+from .replies import NONE
+
+# -- fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot.
+
+
+def fill(
+    cohort: Cohort,
+    types: Collection[str],
+    now_us: int,
+    caller: Worker | None = None,
+    inline: list[Delivery] | None = None,
+    *,
+    alone: bool = False,
+    only: Collection[str] | None = None,
+) -> Set[str]:
+    """Place the best job of *types*, and of those that a rule let go on, on its best slot until none fits.
+
+    Return `more`: types this call did not get to.
+
+    A job that has expired, and that no tick has seen yet, ends when it is chosen, and takes no slot.
+
+    The jobs that *caller* gets are added to *inline* instead of its inbox. *alone*: only the caller's slots are filled,
+    since every other free slot was offered to the pending jobs when the slot became free, or when the jobs came; unless
+    a reserve kept these back. *only*: ids of the jobs that may be moved, none but those just published, since whoever
+    publishes may have no right to read messages.
+    """
+    types = {*types, *cohort.gained}
+    cohort.gained = set()
+    types = {job.type for job in keyed.standing(cohort, types) if type_rules.open(cohort, job.type)}
+    alone = alone and not any(type_rules.concerning(cohort, job.type) for job in keyed.standing(cohort, types))
+    may_choose = has_choice(cohort, types)
+    size = 0
+    for _ in range(MOST_MOVES):
+        is_over = alone and not (caller and caller.free)
+        types = {type_ for type_ in types if type_rules.open(cohort, type_)}
+        fitting = [type_ for type_ in types if not is_over and best(cohort, type_)]
+        fits = {type_: slots_that_fit(cohort, type_) for type_ in fitting}
+        job = first(cohort, fits, now_us, counts=may_choose)
+        worker = caller if alone else best(cohort, job.type) if job else None
+        if job is None or worker is None:
+            return NONE
+        if only is not None and job.id not in only:
+            break
+        delivery = claims.grant(cohort, job, worker, now_us)
+        if delivery is None:
+            continue
+        if worker is caller and inline is not None:
+            inline.append(delivery)
+        else:
+            worker.inbox.append(delivery)
+        size += delivery.size
+        if size > cohort.most_bytes:
+            break
+    return {job.type for job in keyed.standing(cohort, types) if type_rules.open(cohort, job.type)}
+
+
+# -- Which job: by score, or by age alone.
+
+
+def has_choice(cohort: Cohort, types: Collection[str]) -> bool:
+    """Return whether jobs of more than one lane of *types* wait."""
+    return len({(job.type, job.on_demand, job.priority) for job in keyed.standing(cohort, types)}) > 1
+
+
+def slots_that_fit(cohort: Cohort, type_: str) -> int:
+    """Return the slots that make *type_* less rare: the free ones, or all, as the setting ``rarity`` says."""
+    if cohort.settings.get("rarity") == "free":
+        return free_for(cohort, type_)
+    return cohort.capacity(type_)
+
+
+def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool, is_ahead: bool = False) -> Job | None:
+    """Return the job that goes first of those that no reserve keeps back; None if there is none.
+
+    *fits*: type -> number of slots that fit it. *counts*: whether the claim had a choice among lanes. Only such claims
+    are numbered, for the share that goes by age. *is_ahead*: whether the job gets a place beyond the slots of a worker.
+    """
+    percentage = int(cohort.settings.get("priority_percentage"))
+    may_start = [
+        each for each in keyed.standing(cohort, fits) if type_rules.may_start(cohort, each, now_us, is_ahead=is_ahead)
+    ]
+    job = _best(cohort, may_start, fits, now_us, by_age=goes_by_age(cohort.claim_number, percentage))
+    cohort.claim_number += counts and job is not None and percentage < 100
+    return job
+
+
+def _best(cohort: Cohort, jobs: Iterable[Job], fits: Mapping[str, int], now_us: int, *, by_age: bool) -> Job | None:
+    coefficients = cohort.settings.weights
+    best: Place | None = None
+    for job in jobs:
+        terms = score(job.priority, job.on_demand, now_us - job.enqueued_us, fits[job.type], coefficients)
+        candidate = Place(0 if by_age else terms.total, job.enqueued_us, job.id)
+        if best is None or overtakes(candidate, best):
+            best = candidate
+    return cohort.jobs[best.job_id] if best else None
+
+
+# -- Applies `rules.slot.choose` to a cohort's workers; of very many profiles the scripts compare only
+# `MOST_COMPARED`.
+
+
+def best(cohort: Cohort, type_: str) -> Worker | None:
+    """Return the worker that a job of *type_* goes to; None if no free slot fits."""
+    free = (FreeWorker(each.id, each.types, each.free_since_us) for each in cohort.workers.values() if each.free)
+    chosen = choose(type_, free)
+    return cohort.workers[chosen.id] if chosen else None
+
+
+# -- Free slots: counted from what a worker holds, so that no sequence of calls can leak one.
+
+
+def count(worker: Worker) -> int:
+    """Return how many slots of *worker* are free for jobs."""
+    return max(0, free_slots(worker.slots, worker.other, len(worker.claims))) if worker.takes_jobs else 0
+
+
+def recount(worker: Worker, now_us: int) -> None:
+    """Bring the free slots of *worker* up to date with what it holds."""
+    free = count(worker)
+    if free != worker.free:
+        worker.free, worker.free_since_us = free, now_us
+
+
+def free_for(cohort: Cohort, type_: str) -> int:
+    """Return how many free slots fit *type_*."""
+    return sum(worker.free for worker in cohort.workers.values() if type_ in worker.types)

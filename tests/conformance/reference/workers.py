@@ -1,0 +1,100 @@
+"""Who is alive: the workers, who of them ticks for the fleet, and what a dead one held."""
+
+from typing import NamedTuple
+
+from celery_affinity.rules.protocol import GIVEN_UP_US, TICKED_LATELY_US, TICKERS
+from celery_affinity.rules.slot import free_slots
+
+from . import come_back, ends, placing, type_rules
+from .model import Cohort, Worker
+
+# -- Who is alive, with which types and how many slots.
+
+
+def close(worker: Worker, now_us: int) -> None:
+    """Place no job on *worker* from here on; what it holds it keeps."""
+    worker.accepting = False
+    placing.recount(worker, now_us)
+
+
+def stall(worker: Worker, now_us: int) -> None:
+    """Place no job on *worker* until its event loop turns again."""
+    worker.stalled = True
+    placing.recount(worker, now_us)
+
+
+def say_what_is_kept(cohort: Cohort, worker: Worker) -> None:
+    """Have *worker* know how long jobs are known that end there, and whether those that fail are kept."""
+    worker.keep_s, worker.keeps_failed = ends.keep_s(cohort), cohort.settings.get("keep_failed") == "1"
+
+
+def detach(cohort: Cohort, gone: Worker) -> None:
+    """Forget what was known of types that went with the last worker of a profile. The next `fill` looks at its types.
+
+    Shares of fewer live slots are smaller reserves.
+    """
+    if gone.slots and type_rules.in_force(cohort):
+        cohort.gained |= gone.types
+    others = [each for each in cohort.workers.values() if each is not gone]
+    if gone.types in {each.types for each in others}:
+        return
+    for type_ in gone.types:
+        if not sum(each.slots for each in others if type_ in each.types):
+            cohort.durations_us.pop(type_, None)
+            cohort.batched.pop(type_, None)
+            cohort.ahead.pop(type_, None)
+
+
+def remove(cohort: Cohort, worker: Worker) -> None:
+    """Forget a worker that holds nothing any more."""
+    detach(cohort, worker)
+    del cohort.workers[worker.id]
+    if cohort.names.get(worker.name) == worker.id:
+        del cohort.names[worker.name]
+
+
+def have_one_tick(cohort: Cohort) -> None:
+    """Have one of the workers that tick for the fleet tick now, one whose event loop turns."""
+    for worker in _tickers(cohort):
+        if worker.accepting and not worker.stalled:
+            worker.inbox.append("\ntick")
+            return
+
+
+def is_ticker(cohort: Cohort, worker: Worker, now_us: int) -> bool:
+    """Return whether *worker* is to tick: if the last tick is old, any is."""
+    first = _tickers(cohort)
+    return worker in first or now_us - (cohort.ticked_us or 0) > TICKED_LATELY_US
+
+
+def _tickers(cohort: Cohort) -> list[Worker]:
+    return sorted(cohort.workers.values(), key=lambda each: (each.joined_us, each.id))[:TICKERS]
+
+
+# -- The jobs of a dead worker come back, whoever noticed: a tick, by silence, or the worker's guard, at once.
+
+
+class TakenBack(NamedTuple):
+    """*jobs*: how many came back. *workers*: how many dead ones are gone, since they hold nothing any more."""
+
+    jobs: int
+    workers: int
+
+
+def take_back(cohort: Cohort, worker: Worker, most: int, types: set[str], now_us: int) -> TakenBack:
+    """Take back at most *most* jobs of a dead worker, adding the types that gained a pending job to *types*.
+
+    This counts as a delivery of the jobs that had a slot: those that were claimed last, beyond the slots, come first.
+    """
+    close(worker, now_us)
+    worker.seen_us = GIVEN_UP_US
+    beyond = -free_slots(worker.slots, worker.other, len(worker.claims))
+    claimed = list(worker.claims)
+    if beyond > 0:
+        claimed.sort(key=lambda job_id: -worker.claims[job_id])
+    for nth, job_id in enumerate(claimed[:most]):
+        types |= come_back.put(cohort, cohort.jobs[job_id], now_us, counted=nth >= beyond)
+    if len(claimed) > most:
+        return TakenBack(most, 0)
+    remove(cohort, worker)
+    return TakenBack(len(claimed), 1)
