@@ -15,11 +15,11 @@ _RULES = {"pause": "a pause", "type limit": "the limit of its type", "key": "a k
 def explanation(found: Explanation) -> str:
     """Return an explanation as a few lines."""
     if found.state == "unknown":
-        return f"task {printable(found.task_id)} is unknown: {found.note}"
+        return f"task {printable(found.id)} is unknown: {found.note}"
     rows = [
-        ("task", f"{found.task_id}  {found.task}"),
+        ("task", f"{found.id}  {found.task}"),
         ("state", _state(found)),
-        ("needs", f"type {found.type}, priority {found.priority}, {mode(found.on_demand)}"),
+        ("needs", f"type {found.type}, priority {found.priority}, {mode(found.mode == 'on_demand')}"),
         *([("waits for", _waits_for(found))] if found.state == "scheduled" else []),
         *([("origin", f"recurring call {found.recurring!r}")] if found.recurring else []),
         *([("worker", found.worker)] if found.worker else []),

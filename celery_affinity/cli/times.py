@@ -18,7 +18,9 @@ class SecondsRange(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
         if not math.isfinite(found):
-            self.fail(f"{value} is not a finite number.", param, ctx)
+            low = "" if self.min is None else f"{self.min}{'<' if self.min_open else '<='}"
+            high = "" if self.max is None else f"{'<' if self.max_open else '<='}{self.max}"
+            self.fail(f"{value} is not in the range {low}x{high}.", param, ctx)
         return found
 
 

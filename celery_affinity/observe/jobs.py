@@ -3,12 +3,10 @@
 `explain` says more of one job, and costs more. Lists of jobs are in `job_lists`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from redis.exceptions import NoPermissionError
-
-from ..rules.beats import has_been_said
 from ..rules.keys import SEVERAL, decode, encode
 from ..rules.marks import is_batch
 from ..rules.merging import merge_key_in
@@ -18,6 +16,7 @@ from ..rules.shared_settings import complete
 from ..rules.unreadable import is_text
 from ..server.reader import Command, Reader
 from . import how_long
+from .claimed_jobs import Held, held
 from .job_row import JobRow, parsed, read_jobs
 from .keys import rules_in
 from .merged_calls import calls_of
@@ -141,11 +140,31 @@ def described(
 
     *settings*: the reply to `settings_command`. *others*: other jobs of the task, by the id of the job.
     """
+    return [each.job for each in with_runs(reader, rows, settings, others)]
+
+
+class Described(NamedTuple):
+    """The facts of a job, the row of its run, and what is known of its claim; None if it is not claimed."""
+
+    job: Job
+    run: JobRow
+    held: Held | None
+
+
+def with_runs(
+    reader: Reader,
+    rows: Sequence[JobRow],
+    settings: Sequence[bytes | None],
+    others: Mapping[str, list[str]] | None = None,
+) -> list[Described]:
+    """Return what `described` does, each with the row that the facts are of."""
     given = {name: text_of(value) for name, value in zip(_SETTINGS, settings, strict=True) if value is not None}
     in_force = complete(given)
     runs = _runs(reader, rows)
     calls = _calls(reader, [run for run in runs.values() if is_batch(run.job_id)])
-    names, states = _held(reader, [run for run in runs.values() if run.worker], int(in_force["heartbeat_interval_us"]))
+    names, of_claims = held(
+        reader, [run for run in runs.values() if run.worker], int(in_force["heartbeat_interval_us"])
+    )
     read_priority = Weights(priority_reversed=in_force["priority_reversed"] == "1").read
     found = []
     for row in rows:
@@ -153,32 +172,37 @@ def described(
         if not run.state:
             continue
         first, number = calls.get(run.job_id, ("", 1))
-        rules = rules_in(run.rules)
+        rules, claim = rules_in(run.rules), of_claims.get(run.job_id)
         found.append(
-            Job(
-                id=row.task_id or first or row.job_id,
-                state=states.get(run.job_id, run.state),
-                source="broker",
-                job_id=row.job_id,
-                task=row.task,
-                type=run.type,
-                mode="on_demand" if run.lane.on_demand else "queued",
-                priority=read_priority(run.lane.priority),
-                deliveries=run.deliveries,
-                enqueued_s=seconds(row.published_us or row.enqueued_us),
-                due_s=None if row.published_us is None else seconds(row.enqueued_us),
-                claimed_s=seconds(run.claimed_us),
-                started_s=seconds(run.started_us),
-                ended_s=seconds(run.ended_us),
-                worker=names.get(run.worker),
-                reason=run.reason,
-                why=run.why,
-                key=decode(rules.key) if rules else None,
-                merge_key=merge_key_in(run.rules),
-                calls=number,
-                patient_until_s=seconds(run.patient_us) if run.state == "scheduled" else None,
-                recurring=row.recurring,
-                other_jobs=(others or {}).get(row.job_id, []),
+            Described(
+                Job(
+                    id=row.task_id or first or row.job_id,
+                    state=claim.state if claim else run.state,
+                    source="broker",
+                    job_id=row.job_id,
+                    task=row.task,
+                    type=run.type,
+                    mode="on_demand" if run.lane.on_demand else "queued",
+                    priority=read_priority(run.lane.priority),
+                    deliveries=run.deliveries,
+                    enqueued_s=seconds(row.published_us or row.enqueued_us),
+                    due_s=None if row.published_us is None else seconds(row.enqueued_us),
+                    claimed_s=seconds(run.claimed_us),
+                    started_s=seconds(run.started_us),
+                    ended_s=seconds(run.ended_us),
+                    worker=names.get(run.worker),
+                    reason=run.reason,
+                    why=run.why,
+                    key=decode(rules.key) if rules else None,
+                    merge_key=merge_key_in(run.rules),
+                    calls=number,
+                    patient_until_s=seconds(run.patient_us) if run.state == "scheduled" else None,
+                    recurring=row.recurring,
+                    other_jobs=(others or {}).get(row.job_id, []),
+                    note=claim.note if claim else None,
+                ),
+                run,
+                claim,
             )
         )
     return found
@@ -207,43 +231,6 @@ def _calls(reader: Reader, batches: Sequence[JobRow]) -> dict[str, tuple[str, in
         batch: (first.task_id, max(1, calls.number))
         for (batch, calls), first in zip(found.items(), firsts, strict=True)
     }
-
-
-def _held(reader: Reader, runs: Sequence[JobRow], heartbeat_us: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the names of workers by id, and the state of each claimed job: "claimed" or "running"."""
-    if not runs:
-        return {}, {}
-    unsure = [run for run in runs if run.state == "claimed" and run.started_us is None and not run.acked]
-    names, unread = _of_workers(reader, list(dict.fromkeys(run.worker for run in runs)), {run.worker for run in unsure})
-    states = {run.job_id: "running" for run in runs if run.state == "claimed"}
-    now_us = 0
-    for run in unsure:
-        # As in `explain`: each beat says which jobs have started.
-        is_waiting = unread is None or f"{run.job_id} {run.fence}" in unread
-        now_us = now_us or (0 if is_waiting else reader.now_us())
-        if is_waiting or has_been_said(now_us - run.claimed_us, heartbeat_us):
-            states[run.job_id] = "claimed"
-    return names, states
-
-
-def _of_workers(
-    reader: Reader, workers: Sequence[str], asked: Collection[str]
-) -> tuple[dict[str, str], set[str] | None]:
-    """Return the names of workers by id, and what the inboxes of those *asked* have: job ids and fencing numbers.
-
-    None without the right to look into inboxes.
-    """
-    of_names: list[Command] = [("hget", reader.key("worker", worker), "name") for worker in workers]
-    of_inboxes: list[Command] = [("lrange", reader.key("inbox", worker), 0, -1) for worker in asked]
-    try:
-        found = reader.ask([*of_names, *of_inboxes])
-    except NoPermissionError:
-        found = [*reader.ask(of_names), None]
-    names = {worker: decode(text_of(name)) for worker, name in zip(workers, found, strict=False) if name}
-    inboxes = found[len(workers) :]
-    if None in inboxes:
-        return names, None
-    return names, {text_of(b" ".join(payload.split(b" ", 2)[:2])) for inbox in inboxes for payload in inbox}
 
 
 def live(reader: Reader, ids: Sequence[str]) -> set[str]:

@@ -29,7 +29,7 @@ def test_each_place_has_its_name_and_its_time(fleet, reader):
     fleet.scheduler.tick()
     found = why(reader, "job")
     assert (found.state, found.since_s, found.note) == ("pending", start_s + 10, None)
-    assert (found.type, found.priority, found.on_demand, found.task) == ("pdf", 3, False, "tests.task")
+    assert (found.type, found.priority, found.mode, found.task) == ("pdf", 3, "queued", "tests.task")
 
     fleet.scheduler.advance(5)
     fleet.join("worker", "pdf")

@@ -319,7 +319,7 @@ def test_each_caller_is_told_where_its_run_is(merging):
     reader = Reader(merging.redis, Keys())
     for each in results:
         found = explain(reader, each.id)
-        assert (found.state, found.calls, found.priority, found.on_demand) == ("pending", 2, 5, True)
+        assert (found.state, found.calls, found.priority, found.mode) == ("pending", 2, 5, "on_demand")
         assert found.note == "merged with 1 other call(s) of 'HH'"
         assert [str(rule) for rule in found.waiting.blocked_by]
     assert (explain(reader, alone.id).calls, explain(reader, alone.id).note) == (1, None)
