@@ -179,7 +179,7 @@ def _fold(original: Method) -> Method:
 
 
 def _header(original: Method) -> Method:
-    """Keep what a group passes on that becomes the header of a chord: Celery takes the tasks out of it."""
+    """Keep what a group or a chain passes on that becomes the header of a chord: Celery takes the tasks out of it."""
 
     def _maybe_group(tasks: Any, app: Any) -> Any:
         return original(_part(tasks), app)
@@ -223,7 +223,6 @@ for _owner, _name, _wrapper in (
     (canvas.chunks, "group", _group_of_chunks),
     (canvas.Signature, "__or__", _or),
     (canvas._chain, "__or__", _or),
-    (canvas.group, "__or__", _or),
     (canvas._chord, "__or__", _or),
     (canvas, "_fold_chain", _fold),
     (canvas, "_maybe_group", _header),

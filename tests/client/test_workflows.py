@@ -215,6 +215,11 @@ CANVASES = {
         {},
         {"a": True, "b": True, "c": None},
     ),
+    "chain whose tasks become a header, with a mode of its own": (
+        lambda: chord(chain(s("a"), s("b")).set(on_demand=True), s("c")),
+        {},
+        {"a": True, "b": True, "c": None},
+    ),
     "what follows a chord that says otherwise": (
         lambda: chain(s("a"), chord([s("b")], s("c")).set(on_demand=False), s("d")),
         YES,
