@@ -85,12 +85,13 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
         self.step("repair", [STAGE, [], []], *names, first=0, how=how)
         waiting = {job.type for job in reference.jobs.values() if job.state == "pending"}
         served = {type_ for worker in reference.workers.values() for type_ in worker.types if worker.slots}
-        # A call looks at one worker, type, key or recurring call at least. Of some stages the number is not known here.
-        most = [0, len(reference.workers), len(waiting) + 1, len(served), len(waiting), len(waiting)]
+        # A call looks at one worker, profile, type, key or recurring call at least. Some numbers are not known here.
+        workers = [len(reference.workers)] * 2
+        most = [0, *workers, len(waiting) + 1, len(served), len(waiting), len(waiting)]
         for stage, number in enumerate([*most, len(reference.waiting_keys), len(reference.recurring), 0]):
             for at in range(number + 1 if stage else 0):
                 self.step("repair", NothingFound(), first=stage * STAGE + at, how=how)
-        self.step("repair", [-1, [], []], first=8 * STAGE, how=how)
+        self.step("repair", [-1, [], []], first=9 * STAGE, how=how)
         self._have_turns_of_later_end()
         self.compare()
 

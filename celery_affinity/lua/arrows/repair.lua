@@ -2,8 +2,8 @@
 -- Dispatchers call it every now and then, and a process whose call of an arrow failed calls it at once.
 -- RETURNS {next, {type, ...}, {what, ...}}; next: the `first` of the next call, -1 if that was all. types: those of
 -- which pending jobs may have been found. what: what was found, by arrows since the last call as well.
--- Cost: O(profiles) at 0; then that of MOST_LOOKS keys, and those of one worker, type, key or recurring call.
--- O(workers) if sums are made because an arrow failed or they do not agree.
+-- Cost: some commands at 0, which read all profiles; then that of MOST_LOOKS keys, and those of one worker, profile,
+-- type, key or recurring call. O(workers) if sums are made because an arrow failed or they do not agree.
 local MOST_LOOKS = 60 -- keys that a call looks at, each with some two commands
 local MOST_KEYS = 2000 -- keys of rules that one repair looks at: there may be very many, and each has its turn
 local MOST_IN_A_PAGE = 24 -- members or fields that are read at once
@@ -54,6 +54,7 @@ end
 local function stages()
     return {
         { fix_members, "joined", repair_workers.fix },
+        { fix_fields, "profiles", repair_workers.fix_profile },
         { fix_fields, "heads", repair_types.fix },
         { fix_fields, "capacity", repair_types.fix },
         { fix_fields, "kept_lanes", repair_types.fix },

@@ -48,6 +48,15 @@ function derived.fields(name, ...)
     end
 end
 
+-- RETURNS all fields of a hash, a table: field -> value.
+function derived.table_of(name)
+    local found, values = {}, derived.exists(name, "hash") and redis.call("HGETALL", name) or {}
+    for i = 1, #values, 2 do
+        found[values[i]] = values[i + 1]
+    end
+    return found
+end
+
 -- RETURNS at most `most` first members of a sorted set.
 function derived.members(name, most)
     return derived.exists(name, "zset") and redis.call("ZRANGE", name, 0, most - 1) or {}

@@ -20,10 +20,7 @@ end
 -- Settings without a value have what app.conf said last. The text by which claims go follows from the others; its last
 -- word is the revision at their last change.
 local function fix_settings()
-    local conf, values = {}, redis.call("HGETALL", key.conf)
-    for i = 1, #values, 2 do
-        conf[values[i]] = values[i + 1]
-    end
+    local conf = derived.table_of(key.conf)
     derived.all("hash", key.settings, function(value, name)
         return setting(value, name) or setting(conf[name], name)
     end, conf)

@@ -39,30 +39,19 @@ end
 -- RETURNS whether the sums agree with each other. To count all workers would take too long while, as mostly, nothing is
 -- wrong.
 local function do_agree()
-    local number, members, slots_left = redis.call("ZCARD", key.joined), redis.call("HGETALL", key.members), 0
+    local members, slots = derived.table_of(key.members), derived.table_of(key.slots)
+    local number, slots_left = redis.call("ZCARD", key.joined), 0
     local workers_left = number
-    for _, slots in ipairs(redis.call("HVALS", key.capacity)) do
-        slots_left = slots_left + (tonumber(slots) or 0 / 0) -- what is no number equals no sum
+    for _, its_slots in ipairs(redis.call("HVALS", key.capacity)) do
+        slots_left = slots_left + (tonumber(its_slots) or 0 / 0) -- what is no number equals no sum
     end
-    for i = 1, #members, 2 do
-        local profile, its_members = members[i], derived.whole(members[i + 1])
-        local types = workers.split(redis.call("HGET", key.profiles, profile) or "")
-        local slots = derived.whole(redis.call("HGET", key.slots, profile))
-        local free = derived.whole(redis.call("HGET", key.free_slots, profile) or "0")
-        if not (its_members and slots and free)
-            or derived.exists(key.free(profile), "zset") ~= (tonumber(free) > 0) then
-            return false
-        end
-        workers_left, slots_left = workers_left - its_members, slots_left - slots * #types
-        for _, type in ipairs(types) do
-            if not derived.exists(key.serving(type), "zset")
-                or tonumber(redis.call("ZSCORE", key.serving(type), profile) or 0) ~= #types then
-                return false
-            end
-        end
+    for profile, types in pairs(derived.table_of(key.profiles)) do
+        workers_left = workers_left - (derived.whole(members[profile]) or 0 / 0)
+        slots_left = slots_left - (derived.whole(slots[profile]) or 0 / 0) * texts.number_of_words(types)
+        members[profile] = nil
     end
-    return workers_left == 0 and slots_left == 0 and redis.call("ZCARD", key.beats) == number
-        and redis.call("HLEN", key.names) <= number and redis.call("HLEN", key.profiles) == #members / 2
+    return workers_left == 0 and slots_left == 0 and not next(members) and redis.call("ZCARD", key.beats) == number
+        and redis.call("HLEN", key.names) <= number
 end
 
 -- RETURNS the sums, still empty: key -> { kind, entries }. Those of profiles and types are among them that may have had
@@ -141,6 +130,20 @@ function repair_workers.fix_all(thorough)
     end
 end
 
+-- Fixes the sums if those of a profile do not agree.
+function repair_workers.fix_profile(profile)
+    local types = workers.split(redis.call("HGET", key.profiles, profile) or "")
+    local free = derived.whole(redis.call("HGET", key.free_slots, profile) or "0")
+    local is_good = free and derived.exists(key.free(profile), "zset") == (tonumber(free) > 0)
+    for _, type in ipairs(types) do
+        is_good = is_good and derived.exists(key.serving(type), "zset")
+            and tonumber(redis.call("ZSCORE", key.serving(type), profile) or 0) == #types
+    end
+    if not is_good and not call.found then -- a repair that changes nothing has said all of it
+        fix_sums()
+    end
+end
+
 -- Fixes what follows from a claim: what the job's row says, that its type's limit counts it, and that it holds its key.
 -- A job whose row names another worker that holds it is claimed by that worker alone.
 local function fix_claim(worker, id, fence)
@@ -183,7 +186,7 @@ function repair_workers.fix(worker, _, thorough)
         end
         return call.now_us / 1000 -- greater than any: nobody is given a thousand jobs each second since 1970
     end)
-    if fix_worker(worker) and not call.found then -- a repair that changes nothing has said all of it
+    if fix_worker(worker) and not call.found then
         fix_sums()
     end
 end

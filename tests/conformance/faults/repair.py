@@ -68,6 +68,12 @@ FAULTS = (
         "workers_left == 0",
         _WORKERS + "test_what_was_deleted_is_counted_again[valkey-capacity]",
     ),
+    Fault(
+        "arrows/repair",
+        '        { fix_fields, "profiles", repair_workers.fix_profile },\n',
+        "",
+        _WORKERS + "test_what_was_deleted_is_counted_again[valkey-serving]",
+    ),
     Fault("repair/workers", "        derived.set_aside(key.worker(worker))\n", "", _GOES_ON + "[valkey-worker]"),
     Fault(
         "repair/workers",
