@@ -225,7 +225,7 @@ def test_by_age_the_oldest_goes_of_those_that_no_reserve_keeps_back(fleet):
 # -- costs
 
 #: Commands of one release with the next claim while no reserve is in force, of a job without rules.
-UNRESERVED = 20
+UNRESERVED = 18
 
 
 def cost_of_a_release(fleet, client, profiles, reserve):

@@ -111,6 +111,10 @@ function fill.fill(types, caller, settings, view)
     if next(call.moved) then
         types, left = with_rules.and_gained(types)
     end
+    if #types == 0 then -- as in most heartbeats
+        view:write()
+        return { left }, view
+    end
     local waiting = candidates.of(types, view, settings)
     local reply = fill.from(waiting, caller, waiting.view)
     reply[1] = reply[1] .. left
