@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from celery_affinity.rules.settings import AUTO
 
-from .in_turns import FIGURES, KEYED, goal_of
+from .in_turns import KEYED, METRICS, goal_of
 from .load import LOAD
 from .observers import OBSERVERS, USUAL_TYPES
 from .results import Part, Results, figure, ratio
@@ -160,7 +160,7 @@ DRAINING = (
             goal_of("figures", each),
             note="without figures",
         )
-        for each in FIGURES
+        for each in METRICS
     ),
     at_most(1 + _BACKGROUND, "requests a task, solo", figure("drain", "requests", _strict("solo")), "requests"),
     at_most(

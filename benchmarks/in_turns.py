@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from celery_affinity.observe.figures import figures_of
+from celery_affinity.observe.type_metrics import metrics_of
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 
@@ -41,7 +41,7 @@ class Compared:
         return f"{self.pool}, {AFFINITY}, late acks, strict, without {self.what}"
 
 
-FIGURES = [Compared(pool, "figures", app="half_counted_app") for pool in ("solo", "threads")]
+METRICS = [Compared(pool, "figures", app="half_counted_app") for pool in ("solo", "threads")]
 KEYED = [Compared(pool, f"{KEYS:,} keys", way="keyed in turns") for pool in SLOTS]
 
 
@@ -51,7 +51,7 @@ def measured(bench: Bench, compared: Sequence[Compared], rounds: int, tasks: int
     for round_ in range(1, rounds + 1):
         for each in compared:
             records, _ = run_all(bench, Variant(AFFINITY, each.pool, app=each.app), 2 * tasks, each.way)
-            if each in FIGURES:
+            if each in METRICS:
                 check_half_is_counted(bench, 2 * tasks)
             without, with_ = rates(records, TASKS_A_TURN)
             part.add(Named(each.name, each.beside), {"rate": with_})
@@ -72,7 +72,7 @@ def rates(records: Sequence[Record], each: int) -> tuple[float, float]:
 
 def check_half_is_counted(bench: Bench, tasks: int) -> None:
     """Raise BenchmarkError unless the starts and ends of every other turn were counted."""
-    counted = figures_of(Reader(bench.client, Keys()), [_TYPE])
+    counted = metrics_of(Reader(bench.client, Keys()), [_TYPE])
     for number in (sum(each.started for each in counted), sum(each.runs.number for each in counted)):
         if not abs(number - tasks // 2) <= TASKS_A_TURN:
             raise BenchmarkError(f"of {tasks} tasks {number} were counted, not every other {TASKS_A_TURN}")

@@ -9,7 +9,7 @@ from .arrows import fleets, longest_script_ms, scales
 from .bench import Bench, in_turn
 from .drain import drain
 from .idle import idle
-from .in_turns import FIGURES, KEYED, Compared, measured
+from .in_turns import KEYED, METRICS, Compared, measured
 from .latency import compared, latency, posts
 from .load import on_demand, slots
 from .loss import loss
@@ -41,7 +41,7 @@ def measure_drain(options: Options) -> Results:
 
 
 def measure_figures(options: Options) -> Results:
-    return {"figures": _in_turns(FIGURES, options)}
+    return {"figures": _in_turns(METRICS, options)}
 
 
 def measure_keys(options: Options) -> Results:

@@ -1,4 +1,4 @@
-"""``celery -A proj affinity metrics``: figures for Prometheus, from a process of their own or once."""
+"""``celery -A proj affinity metrics``: metrics for Prometheus, from a process of their own or once."""
 
 import signal
 import threading

@@ -14,7 +14,7 @@ FAILED, REVOKED, EXPIRED, IGNORED = "failed", "revoked", "expired", "ignored"
 #: Separator of job id and fencing number in a delivery tag. The tags of stock messages are uuids, which have no colon.
 _SEPARATOR = ":"
 
-#: Outcome of a job that ended here -> the kind of its time in a slot (`rules.figures.RUNS`). Others have none: those
+#: Outcome of a job that ended here -> the kind of its time in a slot (`rules.metrics.RUNS`). Others have none: those
 #: jobs run again, or are dead letters.
 _KINDS_OF_RUNS = {ACKED: "done", IGNORED: "done", FAILED: "failed", REVOKED: "revoked", EXPIRED: "expired"}
 
@@ -109,7 +109,7 @@ class Held:
 
     @property
     def run(self) -> tuple[str, int] | None:
-        """The kind (`rules.figures.RUNS`) and the length, µs, of the time in a slot; None if it does not count."""
+        """The kind (`rules.metrics.RUNS`) and the length, µs, of the time in a slot; None if it does not count."""
         kind = _KINDS_OF_RUNS.get(self._ended_how)
         if kind is None or self.ended_s is None or self.void:
             return None

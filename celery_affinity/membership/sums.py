@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..rules import figures
+from ..rules import metrics
 from ..rules.pace import Pace, averaged
-from ..rules.protocol import MOST_FIGURES, MOST_TYPES
+from ..rules.protocol import MOST_METRICS, MOST_TYPES
 from ..server.replies import TypeSums
 
 #: Factor by which a type's jobs take longer than before, or shorter, if their average is handed over before the beat.
@@ -81,10 +81,10 @@ class Sums:
     def waited(self, type_: str, on_demand: bool, waited_us: int) -> None:
         """Add the wait of a job."""
         with self._lock:
-            self._add(self._of(type_), figures.WAITS[on_demand], waited_us)
+            self._add(self._of(type_), metrics.WAITS[on_demand], waited_us)
 
     def ran(self, type_: str, kind: str, took_us: int) -> None:
-        """Add a job's time in a slot. *kind*: see `rules.figures.RUNS`."""
+        """Add a job's time in a slot. *kind*: see `rules.metrics.RUNS`."""
         with self._lock:
             its = self._of(type_)
             self._add(its, kind, took_us)
@@ -102,8 +102,8 @@ class Sums:
 
     @staticmethod
     def _add(its: _Type, kind: str, time_us: int) -> None:
-        its.grown[figures.field(kind, figures.bucket_of(time_us))] += 1
-        its.grown[figures.sum_field(kind)] += figures.within_us(time_us)
+        its.grown[metrics.field(kind, metrics.bucket_of(time_us))] += 1
+        its.grown[metrics.sum_field(kind)] += metrics.within_us(time_us)
 
     # -- handing over
 
@@ -145,7 +145,7 @@ class Sums:
                 if room <= 0:
                     self._number += 1
                     self._pages.append(Page(self._number))
-                    room = MOST_FIGURES
+                    room = MOST_METRICS
                 self._pages[-1].sums.append(its.handed_over(type_))
                 room -= len(self._pages[-1].sums[-1].grown)
             for type_ in list(self._types)[: max(0, len(self._types) - MOST_TYPES)]:

@@ -10,7 +10,7 @@ Json = object
 def as_json(found: object) -> Json:
     """Return *found*, a report or a list of parts of a report, as a value for `json.dumps`.
 
-    A dataclass becomes a dict of the fields in their order, then of the public properties: figures that follow from the
+    A dataclass becomes a dict of the fields in their order, then of the public properties: metrics that follow from the
     fields.
     """
     if is_dataclass(found):

@@ -6,7 +6,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from .exposition import Family
-from .metric_list import FIGURES, families
+from .metric_list import METRICS, families
 from .metrics import Metrics
 
 
@@ -18,7 +18,7 @@ class StatusCollector(Collector):
 
     def describe(self) -> Iterator[Metric]:
         """Return the families without samples: a registry asks for their names."""
-        yield from (_metric(figure.family()) for figure in FIGURES)
+        yield from (_metric(figure.family()) for figure in METRICS)
 
     def collect(self) -> Iterator[Metric]:
         yield from map(_metric, families(self._latest()))

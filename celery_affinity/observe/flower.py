@@ -106,13 +106,13 @@ def _row(row: Row, ours: TypeStatus | None, consumers: Counter[str]) -> Row:
         return row
     # A list under the queue's own name holds messages of producers on another transport.
     ready = row["messages"] + ours.pending
-    figures = {
+    metrics = {
         "messages": ready,
         "messages_ready": ready,
         "messages_unacknowledged": ours.claimed,
         "consumers": consumers[ours.type],
     }
-    return {**row, **{name: figure for name, figure in figures.items() if figure is not None}}
+    return {**row, **{name: figure for name, figure in metrics.items() if figure is not None}}
 
 
 # -- /metrics

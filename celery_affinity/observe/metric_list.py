@@ -1,4 +1,4 @@
-"""The one list of figures for Prometheus, which the command `metrics`, the web application and Flower serve."""
+"""The one list of metrics for Prometheus, which the command `metrics`, the web application and Flower serve."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -56,12 +56,12 @@ _PREFIX = "celery_affinity_"
 #: Name of the histogram of the runs of merged calls.
 BATCH_SIZE = f"{_PREFIX}batch_size"
 
-#: Value 1 comes with all other figures, value 0 comes alone.
+#: Value 1 comes with all other metrics, value 0 comes alone.
 UP = Figure(
     f"{_PREFIX}up", "1 if the broker answered. 0 if not: then all other metrics are missing.", (), lambda _: [((), 1)]
 )
 
-FIGURES: tuple[Figure | Histogram, ...] = (
+METRICS: tuple[Figure | Histogram, ...] = (
     UP,
     Figure(f"{_PREFIX}pending_jobs", "Jobs that wait for a slot.", ("type", "mode"), values.pending),
     Figure(f"{_PREFIX}claimed_jobs", "Jobs that workers hold.", ("type",), values.by_type(attrgetter("claimed"))),
@@ -217,7 +217,7 @@ def families(metrics: Metrics | None) -> Iterator[Family]:
     if metrics is None:
         yield Family(UP.name, UP.help, "gauge", [Sample("", {}, 0)])
         return
-    yield from (figure.family(metrics) for figure in FIGURES)
+    yield from (figure.family(metrics) for figure in METRICS)
 
 
 def as_text(metrics: Metrics | None) -> str:

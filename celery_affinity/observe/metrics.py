@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, fields
 
 from ..rules import overtaking
 from ..rules.bounds import Bound
-from ..rules.figures import BOUNDS_S, OTHER_ENDS, RUNS, Times
 from ..rules.keys import decode
+from ..rules.metrics import BOUNDS_S, OTHER_ENDS, RUNS, Times
 from ..rules.protocol import LARGEST_BATCH_COUNTED
 from ..rules.shared_settings import weights
 from ..server.reader import Reader
 from .dead_letters import REASONS
-from .figures import TypeFigures, figures_of
 from .status import Report, Status
+from .type_metrics import TypeMetrics, metrics_of
 from .type_status import TypeStatus
 
 #: Values of a metric's labels, and the metric's value; None (unknown) gives no sample.
@@ -32,15 +32,15 @@ class Metrics(Status):
     that waits.
     """
 
-    figures: list[TypeFigures] = field(default_factory=list)
+    of_types: list[TypeMetrics] = field(default_factory=list)
     bounds_s: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, status: Status, figures: list[TypeFigures] | None = None, bounds_s: dict[str, float] | None = None
+        cls, status: Status, of_types: list[TypeMetrics] | None = None, bounds_s: dict[str, float] | None = None
     ) -> "Metrics":
         known = {each.name: getattr(status, each.name) for each in fields(status)}
-        return cls(**known, figures=figures or [], bounds_s=bounds_s or {})
+        return cls(**known, of_types=of_types or [], bounds_s=bounds_s or {})
 
 
 def read_metrics(reader: Reader, bounds: Mapping[str, int | Bound] | None = None) -> Metrics:
@@ -55,7 +55,7 @@ def read_metrics(reader: Reader, bounds: Mapping[str, int | Bound] | None = None
         bound_s = overtaking.seconds(lane.priority, lane.on_demand, in_force)
         type_ = decode(lane.type)
         bounds_s[type_] = max(bound_s, bounds_s.get(type_, 0.0))
-    return Metrics.of(status, figures_of(reader, [each.type for each in status.types]), bounds_s)
+    return Metrics.of(status, metrics_of(reader, [each.type for each in status.types]), bounds_s)
 
 
 def by_type(value: Callable[[TypeStatus], float | None]) -> Callable[[Metrics], Iterable[Value]]:
@@ -101,11 +101,11 @@ def ran_merged(status: Status) -> Iterable[Value]:
 
 
 def published(metrics: Metrics) -> Iterable[Value]:
-    return [((each.type,), each.published) for each in metrics.figures]
+    return [((each.type,), each.published) for each in metrics.of_types]
 
 
 def started(metrics: Metrics) -> Iterable[Value]:
-    for each in metrics.figures:
+    for each in metrics.of_types:
         yield (each.type, "queued"), each.queued.number
         yield (each.type, "on_demand"), each.on_demand.number
 
@@ -113,7 +113,7 @@ def started(metrics: Metrics) -> Iterable[Value]:
 def ended(metrics: Metrics) -> Iterable[Value]:
     # Every outcome has a sample from the start, as every reason has of dead letters.
     outcomes = dict.fromkeys([*RUNS, *OTHER_ENDS])
-    for each in metrics.figures:
+    for each in metrics.of_types:
         for how in outcomes:
             yield (each.type, how), each.ended.get(how, 0)
 
@@ -135,14 +135,14 @@ def reserved(metrics: Metrics) -> Iterable[Value]:
 
 
 def waits(metrics: Metrics) -> Iterable[Buckets]:
-    for each in metrics.figures:
+    for each in metrics.of_types:
         for mode, times in (("queued", each.queued), ("on_demand", each.on_demand)):
             if times.number:  # most types have jobs of one mode
                 yield _buckets((each.type, mode), times)
 
 
 def runs(metrics: Metrics) -> Iterable[Buckets]:
-    return [_buckets((each.type,), each.runs) for each in metrics.figures if each.runs.number]
+    return [_buckets((each.type,), each.runs) for each in metrics.of_types if each.runs.number]
 
 
 def _buckets(labels: tuple[str, ...], times: Times) -> Buckets:

@@ -11,7 +11,7 @@ from ..rules.keys import decode
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..server.reader import Reader
-from .figures import TypeFigures, figures_of
+from .type_metrics import TypeMetrics, metrics_of
 
 #: Number of notes that are kept, and the longest time, s, that a comparison goes back.
 KEPT = 15
@@ -51,13 +51,13 @@ def note(reader: Reader) -> bytes:
     )
     types = [decode(type_) for type_ in busiest[:MOST_TYPES]]
     pending = {decode(type_): backlog.jobs for type_, backlog in backlogs.items()}
-    known = {each.type: each for each in figures_of(reader, types)}
+    known = {each.type: each for each in metrics_of(reader, types)}
     rows = {type_: [pending.get(type_, 0), *_came_and_ended(known.get(type_))] for type_ in types}
     return json.dumps({"at_us": reader.now_us(), "types": rows}, separators=(",", ":")).encode()
 
 
-def _came_and_ended(figures: TypeFigures | None) -> tuple[int, int]:
-    return (figures.published, sum(figures.ended.values())) if figures else (0, 0)
+def _came_and_ended(metrics: TypeMetrics | None) -> tuple[int, int]:
+    return (metrics.published, sum(metrics.ended.values())) if metrics else (0, 0)
 
 
 def trends(reader: Reader, pending: Mapping[str, int], now_us: int) -> dict[str, Trend]:
@@ -68,11 +68,11 @@ def trends(reader: Reader, pending: Mapping[str, int], now_us: int) -> dict[str,
         return {}
     at_us, rows = min(old, key=lambda each: each[0])
     compared = [type_ for type_ in pending if type_ in rows]
-    figures = {each.type: each for each in figures_of(reader, compared)}
+    metrics = {each.type: each for each in metrics_of(reader, compared)}
     found = {}
     for type_ in compared:
         before, published, ended = rows[type_]
-        came, gone = _came_and_ended(figures.get(type_))
+        came, gone = _came_and_ended(metrics.get(type_))
         found[type_] = Trend(
             (now_us - at_us) / MICRO, before, pending[type_], max(0, came - published), max(0, gone - ended)
         )

@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..rules import figures
-from ..rules.figures import Times, times_of
+from ..rules import metrics
 from ..rules.keys import encode
+from ..rules.metrics import Times, times_of
 from ..rules.rows import number_of
 from ..server.reader import Reader, as_text
 
 
 @dataclass(frozen=True)
-class TypeFigures:
-    """What has happened to the jobs of a type since it has figures: they go a day after its last worker.
+class TypeMetrics:
+    """What has happened to the jobs of a type since it has metrics: they go a day after its last worker.
 
     *published*: jobs, while live workers served the type. *queued*, *on_demand*: waits of the jobs that were claimed,
     a job that came back at each claim. *runs*: times in a slot. *ended*: jobs by how they ended.
@@ -29,9 +29,9 @@ class TypeFigures:
     def started(self) -> int:
         return self.queued.number + self.on_demand.number
 
-    def since(self, before: "TypeFigures") -> "TypeFigures":
+    def since(self, before: "TypeMetrics") -> "TypeMetrics":
         """Return what came after *before*."""
-        return TypeFigures(
+        return TypeMetrics(
             self.type,
             _grown(self.published, before.published),
             self.queued.since(before.queued),
@@ -45,22 +45,22 @@ def _grown(now: int, before: int) -> int:
     return now - before if now >= before else now
 
 
-def figures_of(reader: Reader, types: Iterable[str]) -> list[TypeFigures]:
-    """Return the figures of *types*; none of a type without any."""
+def metrics_of(reader: Reader, types: Iterable[str]) -> list[TypeMetrics]:
+    """Return the metrics of *types*; none of a type without any."""
     named = list(types)
-    rows = reader.ask([("hgetall", reader.key("figures", encode(type_))) for type_ in named])
-    return [_figures(type_, as_text(row)) for type_, row in zip(named, rows, strict=True) if row]
+    rows = reader.ask([("hgetall", reader.key("metrics", encode(type_))) for type_ in named])
+    return [_metrics_of_type(type_, as_text(row)) for type_, row in zip(named, rows, strict=True) if row]
 
 
-def _figures(type_: str, row: Mapping[str, str]) -> TypeFigures:
-    ended = {kind: times_of(row, kind).number for kind in figures.RUNS}
-    for how in figures.OTHER_ENDS:
+def _metrics_of_type(type_: str, row: Mapping[str, str]) -> TypeMetrics:
+    ended = {kind: times_of(row, kind).number for kind in metrics.RUNS}
+    for how in metrics.OTHER_ENDS:
         ended[how] = ended.get(how, 0) + max(0, number_of(row.get(how)))
-    return TypeFigures(
+    return TypeMetrics(
         type_,
-        max(0, number_of(row.get(figures.PUBLISHED))),
+        max(0, number_of(row.get(metrics.PUBLISHED))),
         times_of(row, "queued"),
         times_of(row, "demand"),
-        times_of(row, *figures.RUNS),
+        times_of(row, *metrics.RUNS),
         ended,
     )

@@ -98,11 +98,11 @@ def parse(text: str) -> JobRules | None:
     if not of_key:
         return None
     key, word, *order = of_key.split(" ")
-    name, _, figures = word.partition("=")
+    name, _, numbers = word.partition("=")
     if name == "rate":
-        tokens, _, period_us = figures.partition("/")
+        tokens, _, period_us = numbers.partition("/")
         return JobRules(key.removeprefix("key="), Rate(int(tokens), int(period_us)))
-    return JobRules(key.removeprefix("key="), int(figures), bool(order))
+    return JobRules(key.removeprefix("key="), int(numbers), bool(order))
 
 
 def limit_set(key: str, limits: str) -> int | None:

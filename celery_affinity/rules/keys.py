@@ -191,8 +191,8 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "type -> moving average of its jobs' time in a slot, µs",
     ),
     # The name begins like a lane's: who publishes a job counts it.
-    "figures": (
-        "lane:key:figures:%s",
+    "metrics": (
+        "lane:key:metrics:%s",
         "hash",
         "type -> numbers of jobs: published, by wait, by time in a slot and end; until a day after its last worker",
     ),

@@ -1,4 +1,4 @@
-"""The fields of the hash in which a type's figures are: counts of jobs, and of the times that these took.
+"""The fields of the hash in which a type's metrics are: counts of jobs, and of the times that these took.
 
 Times are counted by powers of two: field ``queued 11`` has the queued jobs that waited longer than 4 s and up to 8 s.
 """
@@ -91,7 +91,7 @@ class Times:
 
 
 def times_of(row: Mapping[str, str], *kinds: str) -> Times:
-    """Return the times of *kinds* in a hash of figures."""
+    """Return the times of *kinds* in a hash of metrics."""
     buckets = range(LARGEST_BUCKET + 2)
     counts = (sum(max(0, number_of(row.get(field(kind, bucket)))) for kind in kinds) for bucket in buckets)
     sum_us = sum(max(0, number_of(row.get(sum_field(kind)))) for kind in kinds)

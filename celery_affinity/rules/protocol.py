@@ -177,11 +177,11 @@ SMALLEST_BUCKET_US = 3906.25
 #: Number of the largest bucket but one, whose longest time is 12 days: bucket 0 is the smallest.
 LARGEST_BUCKET = 28
 
-#: Fields of figures that one call of `count` adds to: each takes some 3 µs.
-MOST_FIGURES = 300
+#: Fields of metrics that one call of `count` adds to: each takes some 3 µs.
+MOST_METRICS = 300
 
-#: Seconds for which the figures of a type are known that no live worker serves.
-FIGURES_KEPT_S = 86_400
+#: Seconds for which the metrics of a type are known that no live worker serves.
+METRICS_KEPT_S = 86_400
 
 #: Calls of the largest run of merged calls that has a count of its own: runs are counted by powers of two.
 LARGEST_BATCH_COUNTED = 65_536

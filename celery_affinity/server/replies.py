@@ -166,7 +166,7 @@ class Running(NamedTuple):
 
 
 class TypeSums(NamedTuple):
-    """What a worker adds up of its jobs of *type*, since it did so last. *grown*: field of the figures -> by how much.
+    """What a worker adds up of its jobs of *type*, since it did so last. *grown*: field of the metrics -> by how much.
 
     *ended*: number of jobs that ended in a slot. *took_us*: the sum of their times there. *pace*: the worker's, in
     words (`rules.pace`); "" if none ended.

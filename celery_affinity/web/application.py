@@ -14,7 +14,7 @@ from .queries import refuse_unknown
 from .replies import add_handlers
 from .routes import (
     dead,
-    figures,
+    fleet,
     jobs,
     keys,
     many_jobs,
@@ -57,7 +57,7 @@ def routes_of(app: Celery, allow: Iterable[str] = ()) -> FastAPI:
     add_handlers(api)
     guarded = APIRouter(dependencies=[Depends(refuse_unknown), Depends(BEARER)], responses=errors())
     for each in (
-        figures,
+        fleet,
         submitting,
         many_jobs,
         jobs,

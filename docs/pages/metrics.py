@@ -1,6 +1,6 @@
 """The page of the metrics, from what is exported."""
 
-from celery_affinity.observe.metric_list import FIGURES
+from celery_affinity.observe.metric_list import METRICS
 
 from .markdown import MADE, table
 
@@ -36,5 +36,5 @@ Names that end with `_total` are counters; `_seconds` with the labels `le` and `
 
 
 def page() -> str:
-    rows = [(f"`{each.name}`", ", ".join(f"`{label}`" for label in each.labels), each.help) for each in FIGURES]
+    rows = [(f"`{each.name}`", ", ".join(f"`{label}`" for label in each.labels), each.help) for each in METRICS]
     return MADE + BEFORE + table(("metric", "labels", "meaning"), rows) + AFTER

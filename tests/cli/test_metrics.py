@@ -31,7 +31,7 @@ def value(url, name):
     return found.get(f"celery_affinity_{name}")
 
 
-def test_prometheus_reads_the_figures_and_whether_the_broker_answers():
+def test_prometheus_reads_the_metrics_and_whether_the_broker_answers():
     with EmbeddedServer() as server:
         process = start(server.url, "--port", "0")
         process.wait_for("metrics ready on", 60)

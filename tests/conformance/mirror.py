@@ -14,7 +14,7 @@ from celery_affinity.rules import keys
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.job_rules import as_kept
 from celery_affinity.rules.keys import Keys
-from celery_affinity.rules.protocol import FIGURES_KEPT_S
+from celery_affinity.rules.protocol import METRICS_KEPT_S
 from celery_affinity.server.replies import Joining
 from tests.conformance.reference import keyed
 
@@ -33,7 +33,7 @@ key = cache(KEYS.key)
 encode, decode = cache(keys.encode), cache(keys.decode)
 
 CONF_OF = key("conf_of", "")
-FIGURES = key("figures", "")
+METRICS = key("metrics", "")
 
 #: Fields of a job that are in its hash unchanged; encoding leaves the names of tasks here alone.
 KEPT = [(name, field.kept) for name, field in FIELDS.items() if field.kept]
@@ -82,8 +82,8 @@ def _parsed(line):
     if name.startswith(CONF_OF):
         assert ttl_s > 60, f"{name} is to be forgotten in {ttl_s} s"
         ttl_s = -1
-    elif name.startswith(FIGURES) and ttl_s != -1:
-        assert FIGURES_KEPT_S - _WALK_S < ttl_s <= FIGURES_KEPT_S, f"{name} is to be forgotten in {ttl_s} s"
+    elif name.startswith(METRICS) and ttl_s != -1:
+        assert METRICS_KEPT_S - _WALK_S < ttl_s <= METRICS_KEPT_S, f"{name} is to be forgotten in {ttl_s} s"
         ttl_s = 60
     kept_s = next((kept_s for kept_s in KEPT_S if kept_s - _WALK_S < ttl_s <= kept_s), 0)
     assert ttl_s == -1 or kept_s, f"{name} is to be forgotten in {ttl_s} s"
@@ -389,7 +389,7 @@ def _expect_counts(reference, entry):
         entry(["counters"], name, str(value))
     _expect_batched(reference, entry)
     _expect_waiting_calls(reference, entry)
-    _expect_figures(reference, entry)
+    _expect_metrics(reference, entry)
     for type_, average_us in reference.durations_us.items():
         entry(["durations"], encode(type_), str(average_us))
 
@@ -408,12 +408,12 @@ def _expect_waiting_calls(reference, entry):
         entry(["waiting_calls"], encode(type_), str(number))
 
 
-def _expect_figures(reference, entry):
-    for type_, counted in reference.figures.items():
+def _expect_metrics(reference, entry):
+    for type_, counted in reference.metrics.items():
         for field, number in counted.items():
-            entry(["figures", encode(type_)], field, str(number))
+            entry(["metrics", encode(type_)], field, str(number))
         if counted and not reference.capacity(type_):
-            entry(["figures", encode(type_)], "forgotten in 60 s", True)
+            entry(["metrics", encode(type_)], "forgotten in 60 s", True)
 
 
 def _expect_keys(reference, entry, standing):

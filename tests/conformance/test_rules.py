@@ -77,7 +77,7 @@ def test_python_and_lua_compute_the_same_score(lua_score, data):
         assert int(lua_score(priority, on_demand, age_us, slots, given_weights)) == total
 
 
-def test_the_figures_of_the_rarity_bonus():
+def test_the_metrics_of_the_rarity_bonus():
     assert [score(0, False, 0, slots, Weights()).rarity / MICRO for slots in (1, 2, 4, 8)] == [500, 250, 125, 62.5]
 
 

@@ -1,6 +1,6 @@
 """The values from which the walks of the conformance test choose."""
 
-from celery_affinity.rules import figures
+from celery_affinity.rules import metrics
 from celery_affinity.rules.ahead import NOTHING, Ahead
 from celery_affinity.rules.keys import withdrawn
 from celery_affinity.rules.protocol import MOST_MOVES
@@ -111,7 +111,7 @@ held_ahead = draw.sampled_from(
     + [Ahead(work_us=20_000, costs={TYPES[1]: 10_000})]
 )
 GONE = 90
-_fields = [figures.sum_field("queued"), *(figures.field("done", bucket) for bucket in range(3))]
+_fields = [metrics.sum_field("queued"), *(metrics.field("done", bucket) for bucket in range(3))]
 _grown = draw.mapped(dict, draw.lists(draw.tuples(draw.sampled_from(_fields), draw.integers(1, 3)), max_size=3))
 _ended = draw.sampled_from([0, 1, 1, 2, 7, 8, 9, 30])
 _each_us = draw.sampled_from([0, 1, 999, 100_000, 7_000_001])

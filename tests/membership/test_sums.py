@@ -10,9 +10,9 @@ from celery_affinity.membership import sums as module
 from celery_affinity.membership.held import ACKED, FAILED, REJECTED, REVOKED
 from celery_affinity.membership.membership import Membership
 from celery_affinity.membership.sums import Sums
-from celery_affinity.rules.figures import times_of
 from celery_affinity.rules.keys import Keys
-from celery_affinity.rules.protocol import MOST_FIGURES, MOST_TYPES
+from celery_affinity.rules.metrics import times_of
+from celery_affinity.rules.protocol import MOST_METRICS, MOST_TYPES
 from celery_affinity.server.replies import Claim
 from celery_affinity.server.scheduler import Scheduler
 
@@ -51,13 +51,13 @@ class Worker:
     def hand_over(self):
         self.membership()._hand_over_sums()
 
-    def figures(self):
-        row = self.scheduler.client.hgetall(Keys().key("figures", "pdf"))
+    def metrics(self):
+        row = self.scheduler.client.hgetall(Keys().key("metrics", "pdf"))
         return {name.decode(): value.decode() for name, value in row.items()}
 
     @property
     def runs(self):
-        return times_of(self.figures(), "done").number
+        return times_of(self.metrics(), "done").number
 
     @property
     def average_us(self):
@@ -78,7 +78,7 @@ def test_waits_and_runs_are_added_up_and_handed_over_once(worker):
     worker.sums.ran("pdf", "failed", 1_000_000)
     worker.hand_over()
     worker.hand_over()
-    found = worker.figures()
+    found = worker.metrics()
     numbers = {kind: times_of(found, kind).number for kind in ("queued", "demand", "done", "failed")}
     assert numbers == {"queued": 3, "demand": 1, "done": 3, "failed": 1}
     assert (times_of(found, "queued").sum_s, times_of(found, "done").sum_s) == (6, 1.5)
@@ -142,9 +142,9 @@ def test_sums_that_a_server_refuses_keep_the_worker_from_nothing(worker, caplog)
     assert worker.runs == 1
 
 
-def test_figures_that_somebody_overwrote_are_made_again_and_count_nothing_twice(worker):
+def test_metrics_that_somebody_overwrote_are_made_again_and_count_nothing_twice(worker):
     worker.fleet.publish("waits", "pdf")
-    worker.scheduler.client.set(Keys().key("figures", "pdf"), "overwritten")
+    worker.scheduler.client.set(Keys().key("metrics", "pdf"), "overwritten")
     worker.sums.ran("pdf", "done", 1)
     worker.hand_over()
     worker.sums.ran("pdf", "done", 1)
@@ -165,12 +165,12 @@ def test_the_average_goes_by_single_jobs_as_by_many_at_once(worker):
 
 def test_more_sums_than_one_call_may_have_go_in_several():
     sums = Sums()
-    for number in range(MOST_FIGURES):
+    for number in range(MOST_METRICS):
         sums.waited(f"type {number}", False, 1)
     pages = [*sums.pages()]
     assert [page.number for page in pages] == [1, 2]
-    assert sum(len(page.sums) for page in pages) == MOST_FIGURES
-    assert max(sum(len(each.grown) for each in page.sums) for page in pages) == MOST_FIGURES
+    assert sum(len(page.sums) for page in pages) == MOST_METRICS
+    assert max(sum(len(each.grown) for each in page.sums) for page in pages) == MOST_METRICS
 
 
 def test_no_more_types_are_kept_than_a_worker_may_serve():

@@ -5,10 +5,10 @@ import re
 from prometheus_client.parser import text_string_to_metric_families
 
 from celery_affinity.observe.collector import StatusCollector
-from celery_affinity.observe.figures import _figures
-from celery_affinity.observe.metric_list import BATCH_SIZE, FIGURES, as_text
+from celery_affinity.observe.metric_list import BATCH_SIZE, METRICS, as_text
 from celery_affinity.observe.metrics import Metrics
 from celery_affinity.observe.status import MOST_CLAIMS_READ, Batches, Status
+from celery_affinity.observe.type_metrics import _metrics_of_type
 from celery_affinity.observe.type_status import TypeStatus
 
 from ..support.flower import PREFIX
@@ -17,8 +17,8 @@ from ..support.processes import ROOT
 PAGE = ROOT / "docs/how-to/flower.md"
 
 
-def test_names_of_figures_say_their_unit():
-    for figure in FIGURES:
+def test_names_of_metrics_say_their_unit():
+    for figure in METRICS:
         assert re.fullmatch(r"celery_affinity_[a-z_]+", figure.name)
         assert figure.name.endswith(
             (
@@ -42,7 +42,7 @@ def test_the_page_names_metrics_that_there_are():
     page = PAGE.read_text()
     listed = set(re.findall(rf"`({PREFIX}\w+)", page))
     assert listed
-    assert listed <= {*(figure.name for figure in FIGURES), BATCH_SIZE}
+    assert listed <= {*(figure.name for figure in METRICS), BATCH_SIZE}
     assert f"more than {MOST_CLAIMS_READ:,} in all" in page
 
 
@@ -71,7 +71,7 @@ def test_only_types_whose_calls_merge_have_a_figure_of_that():
 def test_what_grows_is_counted_by_type_and_waits_are_histograms():
     waits = {"queued 00": "1", "queued 09": "2", "queued sum": "4000000"}
     runs = {"done 08": "1", "done sum": "900000", "failed 08": "1", "failed sum": "700000"}
-    figures = _figures("pdf", {"published": "4", "revoked": "3", **waits, **runs})
+    figures = _metrics_of_type("pdf", {"published": "4", "revoked": "3", **waits, **runs})
     found = samples(Metrics.of(Status([], [], 0, 0, {}), [figures]))
 
     def value(name, *labels):
@@ -87,7 +87,9 @@ def test_what_grows_is_counted_by_type_and_waits_are_histograms():
 
 def test_the_text_is_what_prometheus_reads():
     types = [TypeStatus('a "b"\\\n', 1, 0, 0, 2.5, 1, 1)]
-    metrics = Metrics.of(Status(types, [], 0, 0, {}), [_figures("pdf", {"queued 03": "5", "queued sum": "1500"})])
+    metrics = Metrics.of(
+        Status(types, [], 0, 0, {}), [_metrics_of_type("pdf", {"queued 03": "5", "queued sum": "1500"})]
+    )
     families = list(text_string_to_metric_families(as_text(metrics)))
     collected = list(StatusCollector(lambda: metrics).collect())
     assert {each.name: each.type for each in families} == {each.name: each.type for each in collected}

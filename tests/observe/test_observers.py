@@ -34,7 +34,7 @@ SHORT = {
     "limited": {"ZCARD"},
     "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations": {"HSCAN", "HMGET", "HGET"},
     "batched|waiting_calls": {"HSCAN"},
-    "figures": {"HGETALL"},
+    "metrics": {"HGETALL"},
     "trend": {"LRANGE"},
     "scheduled|dead": {"ZCARD"},
     "beats": {"ZSCAN", "ZRANGE"},

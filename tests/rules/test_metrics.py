@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.rules.figures import BOUNDS_S, Times, bucket_of, field, sum_field, times_of, within_us
+from celery_affinity.rules.metrics import BOUNDS_S, Times, bucket_of, field, sum_field, times_of, within_us
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ END = {
     "task:%s": 60,
     "revoked:%s": 10_800,
     "revoked_stamp:%s": 10_800,
-    "lane:key:figures:%s": 86_400,
+    "lane:key:metrics:%s": 86_400,
     "trend": 3_600,
     "trend_turn": 60,
     "conf_of:%s": 30 * 86_400,

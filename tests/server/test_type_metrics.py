@@ -4,10 +4,10 @@ import pytest
 
 from celery_affinity.observe.pace import Pace
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.figures import times_of
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
-from celery_affinity.rules.protocol import FIGURES_KEPT_S, LARGEST_BUCKET, PACE_AVERAGED_OVER
+from celery_affinity.rules.metrics import times_of
+from celery_affinity.rules.protocol import LARGEST_BUCKET, METRICS_KEPT_S, PACE_AVERAGED_OVER
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.replies import End
 
@@ -25,9 +25,9 @@ def fleet(redis_client):
     return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
 
 
-def figures(fleet, type_="pdf"):
+def metrics(fleet, type_="pdf"):
     fleet.hand_over()
-    row = fleet.scheduler.client.hgetall(Keys().key("figures", type_))
+    row = fleet.scheduler.client.hgetall(Keys().key("metrics", type_))
     return {name.decode(): value.decode() for name, value in row.items()}
 
 
@@ -40,7 +40,7 @@ def test_waits_and_runs_are_counted_with_their_times(fleet):
     (second,) = fleet.end("worker", first)
     fleet.scheduler.advance(0.5)
     fleet.end("worker", second, outcome="failed")
-    found = figures(fleet)
+    found = metrics(fleet)
     assert found.pop("published") == "2"
     assert times_of(found, "queued").sum_s == 0
     assert times_of(found, "demand").sum_s == times_of(found, "done").sum_s == 3
@@ -54,35 +54,35 @@ def test_a_wait_that_is_longer_than_every_bucket_is_in_the_last_one(fleet):
     fleet.scheduler.advance(30 * 24 * 3600)
     fleet.join("worker", "pdf")
     fleet.inbox("worker")
-    assert figures(fleet)[f"queued {LARGEST_BUCKET + 1}"] == "1"
+    assert metrics(fleet)[f"queued {LARGEST_BUCKET + 1}"] == "1"
 
 
-def test_figures_outlive_the_workers_of_a_type_by_a_day(fleet, redis_client):
+def test_metrics_outlive_the_workers_of_a_type_by_a_day(fleet, redis_client):
     fleet.join("worker", "pdf")
     fleet.publish("a", "pdf")
-    key = Keys().key("figures", "pdf")
+    key = Keys().key("metrics", "pdf")
     assert redis_client.ttl(key) == -1
     fleet.scheduler.leave("worker")
-    assert FIGURES_KEPT_S - 60 < redis_client.ttl(key) <= FIGURES_KEPT_S
+    assert METRICS_KEPT_S - 60 < redis_client.ttl(key) <= METRICS_KEPT_S
     fleet.join("another", "pdf")
     assert redis_client.ttl(key) == -1
 
 
-def test_a_job_that_outlives_its_types_workers_leaves_no_figures_for_good(fleet, redis_client):
+def test_a_job_that_outlives_its_types_workers_leaves_no_metrics_for_good(fleet, redis_client):
     fleet.join("worker", "pdf")
     fleet.publish("a", "pdf")
     (claim,) = fleet.inbox("worker")
     fleet.join("worker", "excel")
-    redis_client.delete(Keys().key("figures", "pdf"))
+    redis_client.delete(Keys().key("metrics", "pdf"))
     fleet.end("worker", claim)
     fleet.hand_over("worker")
-    assert 0 < redis_client.ttl(Keys().key("figures", "pdf")) <= FIGURES_KEPT_S
+    assert 0 < redis_client.ttl(Keys().key("metrics", "pdf")) <= METRICS_KEPT_S
 
 
 def test_jobs_that_nobody_serves_have_no_figures(fleet):
     fleet.publish("a", "pdf")
     fleet.scheduler.revoke(["task-a"], [], keep_s=60)
-    assert figures(fleet) == {}
+    assert metrics(fleet) == {}
 
 
 def test_the_pace_of_a_worker_says_how_long_its_jobs_take_beside_those_of_others(fleet):

@@ -114,6 +114,6 @@ def test_nothing_is_left_of_rules_that_are_gone(fleet, redis_client):
     assert not {
         name
         for name in left
-        if (name.startswith("lane:key") and not name.startswith("lane:key:figures:"))
+        if (name.startswith("lane:key") and not name.startswith("lane:key:metrics:"))
         or name in ("pause_ends", "pause_signs", "recount", "heads")
     }

@@ -2,7 +2,7 @@
 
 import re
 
-from celery_affinity.observe.metric_list import FIGURES, Histogram
+from celery_affinity.observe.metric_list import METRICS, Histogram
 
 #: Labels that Prometheus adds to each series.
 _ITS_OWN = {"instance", "job"}
@@ -11,7 +11,7 @@ _ITS_OWN = {"instance", "job"}
 def labels_of_metrics():
     """Return the labels of each metric that is exported."""
     found = {}
-    for figure in FIGURES:
+    for figure in METRICS:
         if isinstance(figure, Histogram):
             found |= {f"{figure.name}{suffix}": {*figure.labels} for suffix in ("_sum", "_count")}
             found[f"{figure.name}_bucket"] = {*figure.labels, "le"}

@@ -96,7 +96,7 @@ def test_a_bad_question_is_answered_with_what_is_accepted(web, path):
     assert "got: " in reply.json()["error"]["message"]
 
 
-def test_figures_and_probes(fleet, web):
+def test_metrics_and_probes(fleet, web):
     text = web.get("/metrics").text
     assert "celery_affinity_up 1" in text
     assert 'celery_affinity_pending_jobs{type="pdf",mode="queued"}' in text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.observe.figures import figures_of
+from celery_affinity.observe.type_metrics import metrics_of
 from celery_affinity.rules.keys import Keys
 from celery_affinity.server.reader import Reader
 
@@ -21,11 +21,11 @@ class Counted:
 
     @property
     def runs(self):
-        return sum(each.runs.number for each in figures_of(self.reader, ["pdf"]))
+        return sum(each.runs.number for each in metrics_of(self.reader, ["pdf"]))
 
     @property
     def waits(self):
-        return sum(each.started for each in figures_of(self.reader, ["pdf"]))
+        return sum(each.started for each in metrics_of(self.reader, ["pdf"]))
 
     @property
     def average_us(self):

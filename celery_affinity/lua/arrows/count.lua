@@ -1,7 +1,7 @@
 -- count: a worker hands over what it added up of its jobs, for observers alone: waits, times in a slot and ends
--- (rules/figures has the fields).
+-- (rules/metrics has the fields).
 -- RETURNS 1; 0 if the worker is unknown, which then joins, and hands over once more.
--- Cost: O(fields), of which one call has little more than MOST_FIGURES.
+-- Cost: O(fields), of which one call has little more than MOST_METRICS.
 local OF_A_TYPE = 5 -- values before the fields of a type
 
 -- Has the moving average of a type's times in a slot go by `number` more, whose sum is `sum_us`:
@@ -29,7 +29,7 @@ function arrows.count(ARGV)
     elseif number <= (tonumber(counted) or 0) then
         return 1
     end
-    -- First: a call that a spoiled key ends is repeated, and shall rather lose figures than count them twice.
+    -- First: a call that a spoiled key ends is repeated, and shall rather lose metrics than count them twice.
     redis.call("HSET", key.worker(worker), "counted", number)
     local at = 3
     while ARGV[at] do
@@ -37,10 +37,10 @@ function arrows.count(ARGV)
         local first, is_served = at + OF_A_TYPE, redis.call("HEXISTS", key.capacity, type) == 1
         at = first + 2 * tonumber(fields)
         for i = first, at - 1, 2 do
-            redis.call("HINCRBY", key.figures(type), ARGV[i], ARGV[i + 1])
+            redis.call("HINCRBY", key.metrics(type), ARGV[i], ARGV[i + 1])
         end
         if not is_served then
-            redis.call("EXPIRE", key.figures(type), protocol.FIGURES_KEPT_S)
+            redis.call("EXPIRE", key.metrics(type), protocol.METRICS_KEPT_S)
         elseif ended ~= "0" then -- else the average went with the last worker that served the type
             average(type, tonumber(ended), tonumber(sum_us))
         end

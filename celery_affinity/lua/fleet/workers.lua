@@ -43,11 +43,11 @@ local function change_slots(profile, types, by)
         elseif sum + by > 0 then
             fields[#fields + 1], fields[#fields + 2] = type, sum + by
             if not slots then
-                redis.call("PERSIST", key.figures(type))
+                redis.call("PERSIST", key.metrics(type))
             end
         else
             gone[#gone + 1] = type
-            redis.call("EXPIRE", key.figures(type), protocol.FIGURES_KEPT_S)
+            redis.call("EXPIRE", key.metrics(type), protocol.METRICS_KEPT_S)
         end
     end
     many.call("HSET", key.capacity, fields)

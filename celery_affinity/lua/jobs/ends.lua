@@ -69,7 +69,7 @@ end
 function ends.count(type, kind)
     redis.call("HINCRBY", key.counters, kind, 1)
     if type and redis.call("HEXISTS", key.capacity, type) == 1 then
-        redis.call("HINCRBY", key.figures(type), kind, 1)
+        redis.call("HINCRBY", key.metrics(type), kind, 1)
     end
 end
 

@@ -113,7 +113,7 @@ end
 function enter.place(their_types, messages, alone)
     local fitting, left = 0, ""
     for type, number in pairs(call.published or {}) do
-        redis.call("HINCRBY", key.figures(type), "published", number == 1 and "1" or number)
+        redis.call("HINCRBY", key.metrics(type), "published", number == 1 and "1" or number)
     end
     if next(call.moved) then
         their_types, left = with_rules.and_gained(their_types) -- a job may state a higher limit for others

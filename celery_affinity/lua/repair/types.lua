@@ -79,7 +79,7 @@ end
 -- Fixes what follows from the lanes of a type; if `thorough`, also the first jobs of its lanes: of each lane as many as
 -- a call moves, if there are few lanes.
 local function fix_type(type, thorough)
-    derived.all("hash", key.figures(type), derived.whole)
+    derived.all("hash", key.metrics(type), derived.whole)
     fix_limited(type)
     put_back_what_waits(type)
     local names, places, fields = lanes.names(), {}, {}

@@ -14,8 +14,8 @@ from typing import Any
 
 from ...observe import claim_order, job_lists
 from ...observe.as_json import as_json
-from ...observe.figures import figures_of
 from ...observe.status import Report, Status
+from ...observe.type_metrics import metrics_of
 from ...rules.bounds import Bound
 from ...server.scheduler import Scheduler
 from ..site import Site
@@ -122,7 +122,7 @@ class News:
             await self._tell(_event("down", json.dumps({"at": time.time(), "why": str(exc)})))
             return
         self._remember(found["sample"])
-        found["times"] = self._waits.add(found["sample"]["at"], found.pop("figures", []))
+        found["times"] = self._waits.add(found["sample"]["at"], found.pop("metrics", []))
         await self._tell(_event("news", json.dumps(found, ensure_ascii=False, separators=(",", ":"))))
 
     def _remember(self, sample: dict[str, Any]) -> None:
@@ -158,7 +158,7 @@ def _snapshot(scheduler: Scheduler, bounds: Mapping[str, int | Bound]) -> dict[s
         "claimed": as_json(job_lists.held(reader, _CLAIMED)),
         "now_s": now_s,
         "sample": sample,
-        "figures": figures_of(reader, sample["types"]),
+        "metrics": metrics_of(reader, sample["types"]),
     }
 
 

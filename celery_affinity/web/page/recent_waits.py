@@ -1,11 +1,11 @@
-"""How long jobs waited and ran lately: what figures that only grow have grown by since some minutes ago."""
+"""How long jobs waited and ran lately: what metrics that only grow have grown by since some minutes ago."""
 
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from ...observe.figures import TypeFigures
-from ...rules.figures import Times
+from ...observe.type_metrics import TypeMetrics
+from ...rules.metrics import Times
 
 #: Shortest time, s, between two looks that are kept: each has some hundred numbers a type.
 _BETWEEN_S = 10.0
@@ -16,23 +16,23 @@ class RecentWaits:
 
     def __init__(self, kept_s: float) -> None:
         self._kept_s = kept_s
-        self._looks: deque[tuple[float, dict[str, TypeFigures]]] = deque()
+        self._looks: deque[tuple[float, dict[str, TypeMetrics]]] = deque()
 
-    def add(self, at_s: float, figures: Iterable[TypeFigures]) -> dict[str, Any]:
+    def add(self, at_s: float, metrics: Iterable[TypeMetrics]) -> dict[str, Any]:
         """Add a look. Return the seconds that are compared, and a row for each type and mode: halves and 95 %."""
-        now = {each.type: each for each in figures}
+        now = {each.type: each for each in metrics}
         while len(self._looks) > 1 and at_s - self._looks[1][0] >= self._kept_s:
             self._looks.popleft()
         since_s, before = self._looks[0] if self._looks else (at_s, now)
         rows = [
-            row for each in now.values() for row in _rows(each.since(before.get(each.type, TypeFigures(each.type))))
+            row for each in now.values() for row in _rows(each.since(before.get(each.type, TypeMetrics(each.type))))
         ]
         if not self._looks or at_s - self._looks[-1][0] >= _BETWEEN_S:
             self._looks.append((at_s, now))
         return {"seconds": at_s - since_s, "rows": rows}
 
 
-def _rows(grown: TypeFigures) -> list[dict[str, Any]]:
+def _rows(grown: TypeMetrics) -> list[dict[str, Any]]:
     found = []
     if grown.runs.number:
         found.append({"type": grown.type, "what": "run", **_shares(grown.runs)})

@@ -1,4 +1,4 @@
-"""The state of the fleet, and its figures for Prometheus."""
+"""The state of the fleet, and its metrics for Prometheus."""
 
 from collections.abc import Mapping
 

@@ -11,7 +11,7 @@ from ...rules.scaling import MOST_TARGET_WAIT_S, TARGET_WAIT_S
 from ..described import replies
 from ..replies import reply
 from ..site import Site
-from .figures import status_of
+from .fleet import status_of
 
 #: Checked by `_check`, whose words name both ends of the range.
 _Target = Annotated[float, Query(json_schema_extra={"exclusiveMinimum": 0, "maximum": MOST_TARGET_WAIT_S})]

@@ -13,7 +13,7 @@ from ...server.scheduler import Scheduler
 from ..described import replies
 from ..replies import RefusedError, reply
 from ..site import Site
-from .figures import status_of
+from .fleet import status_of
 
 
 def add(api: APIRouter, site: Site) -> None:

@@ -7,7 +7,7 @@ from ...observe.type_status import TypeStatus
 from ..described import replies
 from ..replies import reply
 from ..site import Site
-from .figures import status_of
+from .fleet import status_of
 
 
 def add(api: APIRouter, site: Site) -> None:

@@ -10,7 +10,7 @@ from ...server.scheduler import Scheduler
 from ..described import replies
 from ..replies import RefusedError, reply
 from ..site import Site
-from .figures import status_of
+from .fleet import status_of
 
 #: Time, s, that a worker has for its answer.
 _ANSWER_S = 3.0

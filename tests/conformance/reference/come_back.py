@@ -51,7 +51,7 @@ def bury(cohort: Cohort, job: Job, reason: Reason, now_us: int, why: str = "") -
     job.state, job.reason, job.why, job.ended_us = "dead", reason, why, now_us
     cohort.counters[reason] += 1
     if cohort.capacity(job.type) and reason != "failed":  # its worker counts it
-        cohort.figures[job.type][reason] += 1
+        cohort.metrics[job.type][reason] += 1
     callers.close(cohort, job)
     if marks.is_batch(job.id):
         batches.bury(cohort, job, reason, now_us)

@@ -25,7 +25,7 @@ def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
     cohort.untold[job.id] = now_us
     cohort.counters[how] += 1
     if cohort.capacity(job.type):
-        cohort.figures[job.type][how] += 1
+        cohort.metrics[job.type][how] += 1
     find_by.fade(cohort, job)
     callers.close(cohort, job)
 

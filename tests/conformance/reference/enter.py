@@ -3,9 +3,9 @@
 from typing import cast
 
 from celery_affinity.rules import job_fields
-from celery_affinity.rules.figures import PUBLISHED
 from celery_affinity.rules.job_rules import merge_in
 from celery_affinity.rules.keys import withdrawn
+from celery_affinity.rules.metrics import PUBLISHED
 from celery_affinity.rules.protocol import HAS_ENDED, IS_KNOWN, IS_MERGED, IS_PENDING, IS_SCHEDULED, TICK_US
 
 from . import callers, ends, find_by, keyed, merging, workers
@@ -40,7 +40,7 @@ def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int, *, r
         ends.record(cohort, job, "revoked" if is_revoked else "expired", now_us)
         return Published(HAS_ENDED, NONE, True)
     if cohort.capacity(job.type):
-        cohort.figures[job.type][PUBLISHED] += 1
+        cohort.metrics[job.type][PUBLISHED] += 1
     job.again_us = _first_published_us(cohort, job) if is_again else None
     if not is_due:
         job.published_us = enqueued_us

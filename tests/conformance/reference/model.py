@@ -227,8 +227,8 @@ class Cohort:
     ahead: dict[str, str] = field(default_factory=dict)
     """Type -> the worker that took jobs of it beyond its slots last."""
     counters: Counter[str] = field(default_factory=Counter)
-    figures: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """Type -> what is counted of its jobs (`rules/figures`); of one without slots a server forgets it later."""
+    metrics: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """Type -> what is counted of its jobs (`rules/metrics`); of one without slots a server forgets it later."""
     ended: dict[str, int] = field(default_factory=dict)
     """Jobs that have ended, and are known for longer than a minute -> when they ended, µs."""
     untold: dict[str, int] = field(default_factory=dict)

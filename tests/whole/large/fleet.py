@@ -12,10 +12,10 @@ from celery_affinity.lua.library import ARROWS, arrow
 from celery_affinity.observe.claim_order import order_now, upcoming
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.figures import field, sum_field
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.keys import Keys
-from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_FIGURES
+from celery_affinity.rules.metrics import field, sum_field
+from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_METRICS
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import complete, shared
 from celery_affinity.server.reader import Reader
@@ -169,7 +169,7 @@ class LargeFleet:
     def count(self, worker):
         """Have a worker hand over as many sums as one call takes."""
         grown = {field("done", bucket): 1 for bucket in range(LARGEST_BUCKET)} | {sum_field("done"): 1_000}
-        types = self.served[: MOST_FIGURES // len(grown) + 1]
+        types = self.served[: MOST_METRICS // len(grown) + 1]
         self.scheduler.count(
             worker, next(self._pages), [TypeSums(each, grown, 1, 1_000, "11968 0 1") for each in types]
         )

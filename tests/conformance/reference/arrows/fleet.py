@@ -145,7 +145,7 @@ def count(cohort: Cohort, worker_id: str, number: int, sums: Iterable[TypeSums])
         return True
     worker.counted = number
     for each in sums:
-        cohort.figures[each.type].update(each.grown)
+        cohort.metrics[each.type].update(each.grown)
         if each.pace:
             worker.took[each.type] = each.pace
         if each.ended and cohort.capacity(each.type):  # else the average went with the last worker of the type
