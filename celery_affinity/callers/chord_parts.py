@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any
 from uuid import uuid4
 
+import celery
 from celery.app.task import Context
 from celery.backends.redis import RedisBackend
 from redis.exceptions import RedisError
@@ -82,7 +83,7 @@ def _counts_once(backend: Any) -> bool:
 
 def _claims(backend: Any) -> bool:
     """Return whether *backend* claims a chord before it publishes the body, as that of Celery 5.7 does."""
-    return hasattr(backend, "_chord_part_return_script")
+    return isinstance(backend, RedisBackend) and celery.VERSION[:2] >= (5, 7)
 
 
 @contextmanager

@@ -138,7 +138,7 @@ ON_THE_STACK = "Values that are read from the stack"
 @cache
 def sources():
     package = ROOT / "celery_affinity"
-    return {str(path.relative_to(package)): path.read_text() for path in package.rglob("*.py")}
+    return {str(path.relative_to(package).with_suffix("")): path.read_text() for path in package.rglob("*.py")}
 
 
 def known_elsewhere():
@@ -170,7 +170,7 @@ def is_known(owner, name):
 def test_what_is_read_from_the_stack_is_on_the_page():
     rows = {name: values for (name,), values, *_ in tables()[ON_THE_STACK]}
     assert rows == {function.__qualname__: set(values) for function, values in under_way.READ.items()}
-    assert [path for path, source in sources().items() if "f_locals" in source] == ["client/under_way.py"]
+    assert [path for path, source in sources().items() if "f_locals" in source] == ["client/under_way"]
 
 
 @pytest.mark.parametrize("function", under_way.READ, ids=lambda each: each.__qualname__)
