@@ -1,11 +1,11 @@
 -- call: the state of the call of an arrow that is under way. Nothing of it outlives the call, not even one that fails:
 -- `begin` makes all of it anew. `now_us`, `now`: the server's time, µs, as a number and as a text: the only time that
 -- arrows go by. `moved`: types whose lanes a rule has changed -> whether one of their jobs may start now.
--- `before_heads_change`: what a claim that is under way does before a rule reads or writes heads; false for nothing.
+-- `before_heads_change`: what a claim that is under way does before a rule reads or writes heads.
 -- `keys`: what was read of keys of rules (`key_rows`). `limits`: what the setting says of keys, once read.
 -- `published`: type -> number of jobs, of types that live workers serve. `bounds`: those that a publish says.
--- `sequence`: the number of a release that carries jobs in its reply; else nil.
--- `found`: what a repair says that changes nothing; else nil.
+-- `sequence`: the number of a release that carries jobs in its reply. `found`: what a repair says that changes nothing.
+-- What a call does not have is false.
 
 -- Begins a call for the cohort whose keys begin with `base`.
 function call.begin(base)
@@ -20,10 +20,9 @@ function call.begin(base)
     if not call.moved or next(call.moved) then
         call.moved = {}
     end
-    call.before_heads_change = false
-    call.keys, call.limits, call.bounds = nil, nil, nil
-    call.published, call.sequence = nil, nil
-    call.found = nil
+    -- False, not nil: Lua takes fields that are nil for free places, and makes the table anew when these are used up.
+    call.before_heads_change, call.keys, call.limits, call.bounds = false, false, false, false
+    call.published, call.sequence, call.found = false, false, false
 end
 
 -- Raises an error if the caller has not the rights of a worker, before anything is changed: producers may call
