@@ -107,7 +107,7 @@ def main() -> int:
                 results.append(_last(corner) if options.last else _run(corner, options.tests or TESTS))
             except (NoResultError, subprocess.CalledProcessError) as exc:
                 if not corner.may_fail:
-                    raise
+                    raise SystemExit(str(exc)) from exc
                 print(f"  {exc}", flush=True)
                 continue
             for test in results[-1].failed:
