@@ -105,6 +105,17 @@ def test_a_repair_after_the_clock_was_set_back_finds_nothing_and_a_tick_ends_the
     assert len(fleet.jobs("videos")) == 1
 
 
+def test_a_repair_leaves_a_turn_as_it_is(fleet):
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    assert fleet.end("videos", video) == []
+    key = fleet.scheduler.keys.key("due_keys")
+    before = fleet.scheduler.client.zrange(key, 0, -1, withscores=True)
+    assert before
+    assert fleet.scheduler.repair() == []
+    assert fleet.scheduler.client.zrange(key, 0, -1, withscores=True) == before
+
+
 def test_a_type_that_nobody_serves_or_that_is_paused_has_no_turn(fleet):
     fleet.publish("lost!", "unserved", rules=KEYED)
     fleet.scheduler.pause("type:report")

@@ -101,7 +101,12 @@ FAULTS = (
         "if false then",
         _REPAIR_SET_BACK,
     ),
-    Fault("repair/keyed", "due_us and tonumber(its.turn_began or 0) > call.now_us", "due_us and its.turn_began"),
+    Fault(
+        "repair/keyed",
+        "due_us and tonumber(its.turn_began or 0) > call.now_us",
+        "due_us and its.turn_began",
+        "tests/server/test_key_patience.py::test_a_repair_leaves_a_turn_as_it_is",
+    ),
     Fault("keyed/turns", 'redis.call("ZADD", key.due_keys, its.turn_ends, its_key)', ""),
     Fault(
         "keyed/turns",
