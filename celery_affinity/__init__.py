@@ -24,6 +24,7 @@ from .rules.affinity import Affinity
 from .rules.bounds import Bound
 from .rules.keyed import Exclusive, Rate
 from .rules.merging import Call, Merge
+from .worker import context as _context  # gives the requests of tasks an attribute
 from .worker import on_init as _worker  # connects the signal handler that adds our step to workers
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ __all__ = [
     "stop",
 ]
 __version__ = "0.1.0.dev0"
-del _intercepted, _stamping, _worker, _workflows
+del _context, _intercepted, _stamping, _worker, _workflows
 
 
 def __getattr__(name: str) -> object:

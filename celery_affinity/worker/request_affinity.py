@@ -7,7 +7,6 @@ called directly, or that another transport brought, has an answer too.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from celery.app.task import Context
 
@@ -17,9 +16,6 @@ from ..membership.held import fence_in
 from ..rules.keyed import key_in
 from ..rules.merging import Call
 from .merged_run import calls_of
-
-#: Name of the attribute of a request. A header that a user gave this name counts more, as it does in stock Celery.
-_NAME = "affinity"
 
 
 @dataclass(frozen=True)
@@ -51,12 +47,6 @@ def of_message(properties: object) -> RequestAffinity:
     return RequestAffinity() if fence is None else RequestAffinity(fence, key_in(rules_in(properties.get(PROPERTY))))
 
 
-def _missing(context: Any, name: str) -> Any:
-    """Answer for an attribute that the request itself does not have."""
-    if name == _NAME:
-        return replace(of_message(context.properties), calls=calls_of(context))
-    raise AttributeError(f"{type(context).__name__!r} object has no attribute {name!r}")
-
-
-# An attribute of the class would not do: Celery takes headers with the names of those for its own, and hides them.
-Context.__getattr__ = _missing
+def of_request(context: Context) -> RequestAffinity:
+    """Return what a task sees of its claim."""
+    return replace(of_message(context.properties), calls=calls_of(context))

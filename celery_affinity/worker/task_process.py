@@ -17,7 +17,6 @@ from ..client.of_app import settings_of
 from ..errors import SettingError
 from ..versions import install_with
 from . import merged_run, redelivered_parts
-from . import request_affinity as _request_affinity  # gives the requests of tasks an attribute
 
 _FIXUP = f"{__name__}:prepared"
 
@@ -52,6 +51,3 @@ def _install_wait_spans() -> None:
     except ImportError as exc:
         raise SettingError(f"affinity_traces needs OpenTelemetry: {install_with('otel')} ({exc})") from exc
     wait_spans.install()
-
-
-del _request_affinity

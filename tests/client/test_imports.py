@@ -9,6 +9,9 @@ import celery_affinity
 
 _LOADED = "print(*sorted(name for name in sys.modules if name.startswith(('celery_affinity', 'redis'))))"
 
+#: Modules of the worker that any process loads.
+LIGHT = ["celery_affinity.worker.context", "celery_affinity.worker.on_init"]
+
 
 def loaded(code):
     done = subprocess.run([sys.executable, "-c", f"import sys; {code}; {_LOADED}"], capture_output=True, text=True)
@@ -23,14 +26,14 @@ def rooms(names):
 def test_the_import_loads_the_options_of_calls_and_neither_redis_nor_what_workers_need():
     names = loaded("import celery_affinity")
     assert rooms(names) == {"client", "clock", "errors", "rules", "worker"}
-    assert [name for name in names if "worker." in name] == ["celery_affinity.worker.on_init"]
+    assert [name for name in names if "worker." in name] == LIGHT
     assert "redis" not in names
 
 
 def test_a_producer_loads_nothing_of_workers_and_reports():
     names = loaded("import celery_affinity; celery_affinity.Transport")
     assert not rooms(names) & {"observe", "operate", "guard", "check", "cli", "web"}
-    assert [name for name in names if "worker." in name] == ["celery_affinity.worker.on_init"]
+    assert [name for name in names if "worker." in name] == LIGHT
 
 
 def test_a_command_of_celerys_own_loads_none_of_our_commands():

@@ -1,0 +1,21 @@
+"""``self.request.affinity``, which each request of a task has, in any process. `request_affinity` has the answers."""
+
+from typing import Any
+
+from celery.app.task import Context
+
+#: Name of the attribute of a request. A header that a user gave this name counts more, as it does in stock Celery.
+_NAME = "affinity"
+
+
+def _missing(context: Any, name: str) -> Any:
+    """Answer for an attribute that the request itself does not have."""
+    if name == _NAME:
+        from .request_affinity import of_request  # not at the top: a producer needs none of it
+
+        return of_request(context)
+    raise AttributeError(f"{type(context).__name__!r} object has no attribute {name!r}")
+
+
+# An attribute of the class would not do: Celery takes headers with the names of those for its own, and hides them.
+Context.__getattr__ = _missing
