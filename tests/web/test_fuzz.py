@@ -123,7 +123,8 @@ def test_any_call(fleet, web):
     names = st.sampled_from(["queue", "affinity", "priority", "on_demand", "countdown", "eta", "expires", "exclusive"])
     more = st.sampled_from(["merge_key", "ignore_result", "time_limit", "soft_time_limit", "shadow", "other"])
     values = VALUES | st.sampled_from(["2030-01-01T00:00:00Z", "0001-01-01", "9999-12-31", "\udc80", "a:b", "x" * 300])
-    keys = st.none() | st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=8)
+    printable = st.characters(min_codepoint=32, max_codepoint=126)
+    keys = st.none() | st.text(printable, max_size=8).map(str.strip)  # clients refuse blanks around a header
 
     @FUZZ
     @given(
