@@ -43,10 +43,6 @@ def _state(found: Explanation) -> str:
     return f"{found.state} since {moment(since_s)} ({duration(max(0, now_s - since_s))})"
 
 
-def _came_back(times: int) -> str:
-    return f"{many(times, 'time')}: its worker died, or gave it back unfinished"
-
-
 def _took(found: Explanation) -> list[tuple[str, str]]:
     """Return how long a job waited, and ran, that waits no longer."""
     if found.state in ("scheduled", "pending"):

@@ -5,7 +5,7 @@
 -- RETURNS {more, facts, message, ...}; more: as `fill` returns it. Facts and messages are those of the worker's next
 -- jobs, if it gets them inline.
 -- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
-local MINUS = 45
+local MINUS = 45 -- the byte of "-"
 
 -- RETURNS what the reply to a call that is repeated carried, of the jobs that `worker` still holds: such a job says in
 -- field `by` which call gave it away.
