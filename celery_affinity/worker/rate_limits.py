@@ -31,6 +31,10 @@ logger = logging.getLogger(__name__)
 #: Longest time, s, for which a job may wait for a token while it holds a key.
 _HOLDS_A_KEY_S = 1.0
 
+#: Time before a token, s, at which the worker takes jobs of keys again: less than that, or a moment's inaccuracy of a
+#: timer would have such a job given back once more.
+_TAKES_BEFORE_S = 0.9 * _HOLDS_A_KEY_S
+
 
 class Limits:
     """The token buckets of *consumer*: each way in and out of them leads through here."""
@@ -100,7 +104,7 @@ class Limits:
             go.append(request)
             if held.type not in self._avoided:
                 self._avoided.add(held.type)
-                self._consumer.timer.call_after(wait_s - _HOLDS_A_KEY_S, self._want, (held.type,))
+                self._consumer.timer.call_after(wait_s - _TAKES_BEFORE_S, self._want, (held.type,))
         if not go:
             return
         bucket.clear_pending()

@@ -1,6 +1,7 @@
 """A client that keeps its connection, when the server, a thread, or the process goes."""
 
 import os
+import signal
 import threading
 
 import pytest
@@ -55,6 +56,26 @@ def test_a_refused_command_leaves_the_connection_as_it_is(pool, redis_client):
         client.lpush("key", "value")
     assert client.get("key") == b"value"
     assert connections(redis_client) == before
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_a_signal_that_closes_the_connection_while_a_reply_is_awaited_ends_the_process(pool, end):
+    """What `celery beat` does on SIGTERM: its handler releases the broker connection, in the middle of a publish."""
+    client = KeptClient(pool)
+
+    def close_and_end(*_args):
+        pool.disconnect()
+        raise end
+
+    before = signal.signal(signal.SIGALRM, close_and_end)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(end):
+            client.blpop(["nothing"], timeout=20)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert client.ping()
 
 
 def test_a_reply_that_comes_too_late_is_none_to_the_next_command(server, redis_client):

@@ -120,4 +120,8 @@ def test_beat(app, valkey):
         wait_until(lambda: int(client.get("ticks") or 0) >= 2, 60, "beat's task ran twice")
     finally:
         beat.terminate()
-        beat.wait(10)
+        try:
+            beat.wait(10)
+        finally:
+            beat.kill()
+            beat.wait()

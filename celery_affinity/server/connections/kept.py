@@ -46,8 +46,12 @@ class KeptClient(redis.Redis):
             return self.parse_response(connection, args[0], **options)  # type: ignore[no-untyped-call]
         except redis.ResponseError:
             raise
-        except BaseException:
+        except BaseException as exc:
             connection.disconnect()  # the next command must not read a reply to this one
+            if isinstance(exc.__context__, SystemExit | KeyboardInterrupt):
+                # A signal's handler closed the connection, as `celery beat` does on SIGTERM, and ended the process:
+                # redis-py's reader fails on its closed buffer, and its error must not keep the process alive.
+                raise exc.__context__ from None
             raise
 
     def _connection(self) -> Any:
