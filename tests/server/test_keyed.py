@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from celery_affinity.rules.job_rules import limit_set
 from celery_affinity.rules.key_limits import encoded
 from celery_affinity.rules.keys import Keys, encode
-from celery_affinity.rules.protocol import MOST_KEYS
+from celery_affinity.rules.protocol import MOST_KEYS, MOST_MOVES
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.clocked import ClockedScheduler
@@ -75,6 +75,37 @@ def test_a_key_is_not_kept_for_a_retry_whose_type_is_held_back(fleet, how):
     ended = fleet.end("worker", claim)
     assert [each.job_id for each in ended] == ([] if how == "a pause of all" else ["other!"])
     assert fleet.scheduler.client.hget(Keys().key("of_key", "o"), "retry") is None
+
+
+def test_a_loop_that_turns_again_goes_on_with_no_type_that_only_its_own_slots_could_serve(fleet, monkeypatch):
+    """A release frees the key for two types, on a worker whose slots are taken for busy until this very call."""
+    fleet.join("worker", "pdf", slots=30)
+    fleet.publish("holder!", "pdf", rules="key=a limit=1")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.beat("worker", turns=False)
+    for number in range(MOST_MOVES + 1):
+        fleet.publish(f"pdf{number}", "pdf")
+    fleet.publish("excel", "excel")
+    for type_ in ("pdf", "excel"):
+        fleet.publish(f"{type_}!", type_, rules="key=a limit=1")
+    more = []
+    monkeypatch.setattr(fleet.scheduler, "_go_on", more.append)
+    assert len(fleet.end("worker", claim)) == MOST_MOVES
+    assert more == [b"pdf "]
+
+
+@pytest.mark.parametrize("kept_for", ["a job that runs", "a retry that is not due yet"])
+def test_what_jobs_state_of_a_key_counts_as_long_as_the_key_is_held_or_kept(fleet, kept_for):
+    """No job waits for the key any more, so the server forgets what it needs for waiting jobs alone."""
+    fleet.join("worker", "pdf")
+    fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
+    (claim,) = fleet.inbox("worker")
+    fleet.publish("other!", "pdf", task_id="other", rules=ORDERED)
+    fleet.scheduler.revoke(["other"], [], keep_s=60)
+    if kept_for == "a retry that is not due yet":
+        fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
+        fleet.end("worker", claim)
+    assert fleet.scheduler.client.hget(Keys().key("of_key", "o"), "=tests.task") == b"1"
 
 
 @pytest.mark.parametrize("how", ["a pause", "a limit of 0"])

@@ -105,6 +105,7 @@ function arrows.release(ARGV)
     end
     local settings = settings_in_force.read()
     local again = end_all(worker, ARGV, keeps, settings)
+    local fits = fits_others(again) -- before the worker's own slots are free
     if row[free_slots.STALLED] and caller ~= "" then
         workers.resume(worker) -- only the event loop gets jobs inline: it turns again
         free_slots.recount(worker)
@@ -118,7 +119,7 @@ function arrows.release(ARGV)
         end
     end
     local view = free_slots.own(worker, row)
-    if fits_others(again) then
+    if fits then
         view = view:of_all()
     end
     local reply

@@ -215,9 +215,10 @@ function keyed.recheck()
         keyed.settle_again(its_key)
     end
     for _, its_key in ipairs(due) do
-        fill_standing(its_key) -- a publish leaves a job to this tick that comes beside one which stands in vain
+        -- The arrow that made the key due may have settled it, and filled no slots; a publish leaves a job to this tick
+        -- that comes beside one which stands in vain.
+        fill_standing(its_key)
         keyed.settle_again(its_key)
-        fill_standing(its_key) -- the arrow that made the key due may have settled it, and filled no slots
     end
     local free = redis.call("ZRANGEBYSCORE", key.rates, "-inf", call.now, "LIMIT", 0, protocol.MOST_KEYS)
     for _, its_key in ipairs(free) do -- all jobs of these rates may start at once again

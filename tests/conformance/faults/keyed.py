@@ -23,6 +23,7 @@ _PATTERNS = "tests/server/test_keyed.py::test_an_exact_name_counts_before_all_pa
 _LEFT_TO_A_TICK = "tests/server/test_keyed.py::test_a_retry_that_was_left_to_a_tick_starts_when_the_key_is_kept_for_it"
 _TICK_FILLS = "tests/server/test_keyed.py::test_what_gains_when_a_kept_retry_starts_is_filled_by_the_next_tick"
 _NO_TURN = "tests/server/test_keyed.py::test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides"
+_STATED = "tests/server/test_keyed.py::test_what_jobs_state_of_a_key_counts_as_long_as_the_key_is_held_or_kept"
 _PAUSE_IS_OVER = (
     "tests/server/test_keyed.py::test_a_job_of_a_key_whose_pause_ends_in_the_tick_in_which_it_is_due_starts"
 )
@@ -68,13 +69,18 @@ FAULTS = (
     Fault("keyed/keyed", "    key_rows.of_call().known[its_key] = nil\n", "", _PAUSE_IS_OVER),
     Fault("keyed/standing", "job ~= sublane.standing and job or nil", 'job ~= "" and job or nil'),
     Fault("keyed/standing", 'redis.call("HDEL", key.of_key(its_key), task)', ""),
-    Fault("keyed/standing", "if its.held == 0 and not its.retry then", "if not its.retry then"),
-    Fault("keyed/standing", "if its.held == 0 and not its.retry then", "if its.held == 0 then"),
+    Fault("keyed/standing", "if its.held == 0 and not its.retry then", "if not its.retry then", _STATED),
+    Fault("keyed/standing", "if its.held == 0 and not its.retry then", "if its.held == 0 then", _STATED),
     Fault("keyed/room", "its_most / its_period_us < most / period_us", "its_most / its_period_us > most / period_us"),
     Fault("keyed/room", "math.min(most, math.floor(", "math.min(most + 1, 1 + math.floor("),
     Fault("keyed/room", "free_us - period_us + interval_us", "free_us - period_us"),
     Fault("keyed/room", "or 0, call.now_us + period_us)", "or 0)"),
-    Fault("keyed/room", "its.held - (its.retry and 1 or 0)", "its.held"),
+    Fault(
+        "keyed/room",
+        "its.held - (its.retry and 1 or 0)",
+        "its.held",
+        "tests/server/test_keyed.py::test_what_closes_a_key_keeps_its_retry_back_as_well",
+    ),
     Fault("keyed/standing", "    if is_soon and", "    if"),
     Fault("keyed/rows", "    its[what] = nil\n", ""),
     Fault(
@@ -216,8 +222,7 @@ FAULTS = (
     Fault("keyed/standing", "return 99 - reserves", "return 10 + reserves", _URGENT),
     Fault("keyed/standing", "oldest[nth], most_urgent[nth]", "most_urgent[nth], nil", _OLD),
     Fault("keyed/keyed", "return not (due_us and", "return not (false and", _RATE_OF_MANY),
-    Fault("keyed/keyed", "fill_standing(its_key) -- a publish", "-- a publish", _BESIDE),
-    Fault("keyed/keyed", "fill_standing(its_key) -- the arrow", "-- the arrow"),
+    Fault("keyed/keyed", "        fill_standing(its_key)\n", "", _BESIDE),
     Fault("placing/candidates", "== has_demand then", "~= has_demand then", _SYNC_OF_MANY),
     Fault("placing/candidates", "#waiting > protocol.MOST_CHOSEN_FROM then", "false then", _SYNC_OF_MANY),
     Fault("placing/fill", "{ waiting.left }, {}", '{ "" }, {}', _SYNC_OF_MANY),
