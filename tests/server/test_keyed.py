@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from celery_affinity.rules.job_rules import limit_set
 from celery_affinity.rules.key_limits import encoded
 from celery_affinity.rules.keys import Keys, encode
-from celery_affinity.rules.protocol import MOST_KEYS, MOST_MOVES
+from celery_affinity.rules.protocol import MOST_BYTES, MOST_KEYS, MOST_MOVES
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.clocked import ClockedScheduler
@@ -92,6 +92,22 @@ def test_a_loop_that_turns_again_goes_on_with_no_type_that_only_its_own_slots_co
     monkeypatch.setattr(fleet.scheduler, "_go_on", more.append)
     assert len(fleet.end("worker", claim)) == MOST_MOVES
     assert more == [b"pdf "]
+
+
+def test_a_retry_that_is_not_due_yet_gives_nobody_more_to_do(fleet, monkeypatch):
+    fleet.join("worker", "excel", slots=3)
+    fleet.publish("try!", "excel", task_id="task", rules=ORDERED)
+    for number in range(2):
+        fleet.publish(f"excel{number}", "excel", message="x" * (MOST_BYTES + 1))
+    assert len(fleet.claims("worker")) == 3
+    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
+    fleet.publish("pdf", "pdf")
+    fleet.join("other", "excel", slots=3)
+    more = []
+    monkeypatch.setattr(fleet.scheduler, "_go_on", more.append)
+    fleet.scheduler.leave("worker")
+    assert b"excel " in more
+    assert b"pdf" not in b"".join(more)
 
 
 @pytest.mark.parametrize("kept_for", ["a job that runs", "a retry that is not due yet"])

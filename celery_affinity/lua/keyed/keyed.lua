@@ -152,15 +152,15 @@ function keyed.hold(id, type, lane, fence)
     key_standing.settle(its_key, false)
 end
 
--- RETURNS the retry of job `id`, a waiting job of the same task and key, and its type; nil if there is none, or a pause
--- or limit holds its type back.
+-- RETURNS the retry of job `id`, a waiting job of the same task and key; its type; and whether it may start now. Nil if
+-- there is none, or a pause or limit holds its type back.
 local function retry_of(id, its_key)
     local task = redis.call("HGET", key.job(id), "task") or ""
     for _, other in ipairs((find_by.jobs_of_task(task, 0, protocol.MOST_MOVES))) do
         local state, type = unpack(redis.call("HMGET", key.job(other), "state", "type"))
         local waits = other ~= id and (state == "pending" or state == "scheduled")
         if waits and type and key_rows.rules_of(other) == its_key and key_turns.is_open(type) then
-            return other, type
+            return other, type, state == "pending"
         end
     end
 end
@@ -177,12 +177,12 @@ function keyed.free(id, type, rules, name)
     if known then
         known.held = known.held - 1
     end
-    local its, retry, its_type = key_rows.read(its_key), nil, nil
+    local its, retry, its_type, is_pending = key_rows.read(its_key), nil, nil, nil
     if keeps_order ~= "" then
-        retry, its_type = retry_of(id, its_key)
+        retry, its_type, is_pending = retry_of(id, its_key)
     end
     if retry then
-        call.moved[its_type] = true -- it may stand already: then `settle` changes nothing
+        call.moved[its_type] = is_pending or call.moved[its_type] -- it may stand already: then `settle` changes nothing
         redis.call("HSET", key.of_key(its_key), "retry", retry)
         its.retry = retry
     elseif not its.turn and not its.retry then

@@ -21,6 +21,7 @@ _OVER = "tests/server/test_type_rules.py::test_a_pause_that_is_over_puts_no_furt
 _EQUAL = "tests/server/test_key_patience.py::test_of_types_that_have_waited_equally_long_the_first_by_name"
 _PATTERNS = "tests/server/test_keyed.py::test_an_exact_name_counts_before_all_patterns_then_the_longest_pattern"
 _LEFT_TO_A_TICK = "tests/server/test_keyed.py::test_a_retry_that_was_left_to_a_tick_starts_when_the_key_is_kept_for_it"
+_NOT_DUE = "tests/server/test_keyed.py::test_a_retry_that_is_not_due_yet_gives_nobody_more_to_do"
 _TICK_FILLS = "tests/server/test_keyed.py::test_what_gains_when_a_kept_retry_starts_is_filled_by_the_next_tick"
 _NO_TURN = "tests/server/test_keyed.py::test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides"
 _STATED = "tests/server/test_keyed.py::test_what_jobs_state_of_a_key_counts_as_long_as_the_key_is_held_or_kept"
@@ -90,7 +91,8 @@ FAULTS = (
     ),
     Fault("keyed/keyed", '        key_rows.keep_for_nobody(its_key, its, "retry")\n        its.waits = true\n', ""),
     Fault("keyed/keyed", 'if keeps_order ~= "" then', "if true then"),
-    Fault("keyed/keyed", "        call.moved[its_type] = true", "", _LEFT_TO_A_TICK),
+    Fault("keyed/keyed", "= is_pending or call.moved", "= call.moved", _LEFT_TO_A_TICK),
+    Fault("keyed/keyed", "= is_pending or call.moved", "= true or call.moved", _NOT_DUE),
     Fault(
         "keyed/keyed",
         "key_rows.rules_of(other) == its_key and key_turns.is_open(type)",
